@@ -1,0 +1,66 @@
+"""Settings: what they are (`schema`), how they are read, layered and checked, and which one holds.
+
+    text ─► document ─► merge ─► with_settings ─► check ─► Config ─► choose
+Knows nothing of stores, sessions or clocks. Reading JSON5 is loaded only when a file needs it.
+"""
+
+from fledge.config.check import Document, Loaded, check
+from fledge.config.choose import (
+    Chosen,
+    QueueOverride,
+    agent,
+    approval_for,
+    model_for_child,
+    queue_settings,
+    sandbox_for,
+    subagent_limits,
+    thinking_for_child,
+)
+from fledge.config.forms import duration_s
+from fledge.config.layers import as_document, merge, with_settings
+from fledge.config.load import load, parse, parse_document, read
+from fledge.config.reference import Setting, describe, page
+from fledge.config.schema import (
+    Agent,
+    Budget,
+    Config,
+    Heartbeat,
+    ModelChoice,
+    Sandbox,
+    Subagents,
+    Tools,
+)
+
+__all__ = [
+    "Agent",
+    "Budget",
+    "Chosen",
+    "Config",
+    "Document",
+    "Heartbeat",
+    "Loaded",
+    "ModelChoice",
+    "QueueOverride",
+    "Sandbox",
+    "Setting",
+    "Subagents",
+    "Tools",
+    "agent",
+    "approval_for",
+    "as_document",
+    "check",
+    "describe",
+    "duration_s",
+    "load",
+    "merge",
+    "model_for_child",
+    "page",
+    "parse",
+    "parse_document",
+    "queue_settings",
+    "read",
+    "sandbox_for",
+    "subagent_limits",
+    "thinking_for_child",
+    "with_settings",
+]

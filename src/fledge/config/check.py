@@ -1,0 +1,197 @@
+"""Checking a document against the settings: it becomes a `Config`, or is refused with the key that is wrong.
+
+Whole or not at all: the first mistake raises and nothing is applied. Keys of OpenClaw that fledge does not use become
+warnings. This file does not know where a document came from.
+"""
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct, convert
+from msgspec.inspect import (
+    BoolType,
+    DictType,
+    FloatType,
+    IntType,
+    LiteralType,
+    StructType,
+    Type,
+    VarTupleType,
+)
+
+from fledge.config.foreign import is_unused, warning
+from fledge.config.forms import FORMS, check_text
+from fledge.config.schema import PRESETS, Config, ModelChoice, ToolPolicy, ToolRule
+from fledge.config.shape import Shape, allowed, fields_of, nearest, shape, struct_shape
+from fledge.core.keys import AGENT_ID
+from fledge.errors import BadInput
+
+Document = Mapping[str, object]
+"""What a settings file holds: objects, lists, texts, numbers, true and false."""
+
+MAX_DEPTH = 32
+LARGEST = 2**53 - 1
+"""The largest whole number that every JSON reader keeps exactly."""
+BUILT_IN_TOOLS = ("read", "write", "edit", "list", "grep", "exec", "bash", "web_fetch", "web_search")
+QUEUE_MODE_ALIASES = {
+    "queue": "steer",
+    "queued": "steer",
+    "abort": "interrupt",
+    "coalesce": "collect",
+    "steer+backlog": "steer-backlog",
+}
+_PLAIN_KEY = re.compile(r"[\w$+-]{1,64}")
+
+
+class Loaded(Struct, frozen=True):
+    """Settings as they apply, and what was read over."""
+
+    config: Config
+    warnings: tuple[str, ...] = ()
+
+
+class _Place(Struct, frozen=True):
+    path: str = ""
+    """As a person would write it in a setting: `agents.list.research.model`."""
+    block: str = ""
+    """The same for any agent: `agents.list[].model`."""
+
+    def key(self, key: str) -> "_Place":
+        shown = key if _PLAIN_KEY.fullmatch(key) else repr(key[:40])
+        return _Place(f"{self.path}.{shown}".lstrip("."), f"{self.block}.{key}".lstrip("."))
+
+    def element(self, name: str) -> "_Place":
+        return _Place(f"{self.path}.{name}", f"{self.block}[]")
+
+
+def check(document: object, source: str = "fledge.json5") -> Loaded:
+    """The settings the document stands for, with defaults for all it leaves out.
+
+    Refused, naming the full path: unknown keys, wrong types, values out of bounds, two agents of one id, and documents
+    that are no object, nest deeper than 32 levels or hold numbers beyond reason.
+    """
+    sized(document, source)
+    warnings: list[str] = []
+    clean = _fit_block(struct_shape(Config), document, _Place(), warnings)
+    config = convert(clean, Config)
+    first: dict[str, int] = {}
+    for index, agent in enumerate(config.agents.list):
+        if agent.id in first:
+            raise BadInput(f"agents.list.{index}.id", f"must be unique, agents.list.{first[agent.id]} has it", agent.id)
+        first[agent.id] = index
+    return Loaded(config, tuple(warnings))
+
+
+def sized(document: object, source: str) -> Document:
+    """The document itself; refused if it is no object, nests too deep, or has keys or numbers that cannot be shown."""
+    if not isinstance(document, Mapping):
+        raise BadInput(source, "must hold an object: { … }", _got(document))
+    waiting: list[tuple[object, int]] = [(document, 1)]
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > MAX_DEPTH and isinstance(value, Mapping | list | tuple):
+            raise BadInput(source, f"must not nest deeper than {MAX_DEPTH} levels")
+        match value:
+            case Mapping():
+                for key in value:
+                    if not isinstance(key, str):
+                        raise BadInput(source, "must have text as keys", key)
+                waiting += [(one, depth + 1) for one in value.values()]
+            case list() | tuple():
+                waiting += [(one, depth + 1) for one in value]
+            case int() if value.bit_length() > 1024:
+                raise BadInput(source, "must not hold numbers of more than 300 digits")
+    return document
+
+
+def _fit(kind: Type, value: object, place: _Place, warnings: list[str]) -> object:
+    """The value in its one spelling; refused unless it is of this kind and within its bounds."""
+    of = shape(kind)
+    match of.kind:
+        case StructType() as block:
+            return _fit_block(block, value, place, warnings)
+        case VarTupleType(item_type=item):
+            if not isinstance(value, list | tuple):
+                raise _wrong(of, value, place)
+            places = (place.element(_name(one, index)) for index, one in enumerate(value))
+            return [_fit(item, one, at, warnings) for one, at in zip(value, places, strict=True)]
+        case DictType(value_type=item):
+            if not isinstance(value, Mapping):
+                raise _wrong(of, value, place)
+            return {
+                check_text(key, place.key(key).path): _fit(item, one, place.key(key), warnings)
+                for key, one in value.items()
+            }
+        case LiteralType(values=values):
+            spelled = value.strip().lower() if isinstance(value, str) else value
+            spelled = QUEUE_MODE_ALIASES.get(spelled, spelled) if isinstance(spelled, str) else spelled
+            if spelled not in values:
+                raise _wrong(of, value, place)
+            return spelled
+        case BoolType():
+            if not isinstance(value, bool):
+                raise _wrong(of, value, place)
+            return value
+        case IntType() | FloatType() as number:
+            return _fit_number(number, value, place, of)
+        case _:
+            if not isinstance(value, str):
+                raise _wrong(of, value, place)
+            return FORMS[of.form][1](check_text(value, place.path), place.path)
+
+
+def _fit_number(kind: IntType | FloatType, value: object, place: _Place, of: Shape) -> int | float:
+    whole = isinstance(kind, IntType)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or (whole and value % 1):
+        raise _wrong(of, value, place)
+    below = (kind.ge is not None and value < kind.ge) or (kind.gt is not None and value <= kind.gt)
+    if below or (kind.le is not None and value > kind.le):
+        raise _wrong(of, value, place)
+    if abs(value) > LARGEST:
+        raise BadInput(place.path, f"must be {allowed(of)}, no further from 0 than {LARGEST}", value)
+    return int(value) if whole else float(value)
+
+
+def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[str]) -> dict[str, object]:
+    if kind.cls is ModelChoice and isinstance(value, str):
+        value = {"primary": value}
+    if not isinstance(value, Mapping):
+        raise _wrong(Shape(kind, "text", ""), value, place)
+    known = fields_of(kind)
+    clean: dict[str, object] = {}
+    rules: dict[str, object] = {}
+    for key, one in value.items():
+        at = place.key(key)
+        if key in known:
+            clean[key] = _fit(known[key].type, one, at, warnings)
+        elif is_unused(place.block, key):
+            warnings.append(warning(at.path, key))
+        elif issubclass(kind.cls, ToolPolicy) and _is_tool_rule(key, one):
+            rules[check_text(key, at.path)] = _fit_block(struct_shape(ToolRule), one, at, warnings)
+        else:
+            raise BadInput(at.path, f"unknown key ({nearest(key, known, place.block)})")
+    for key, field in known.items():
+        if field.required and key not in clean:
+            raise BadInput(place.key(key).path, f"is required: {allowed(shape(field.type))}")
+    if rules:
+        clean["rules"] = rules
+    preset = clean.get("limits")
+    return {**PRESETS[preset], **clean} if isinstance(preset, str) else clean
+
+
+def _is_tool_rule(key: str, value: object) -> bool:
+    # Tools of users have any name, so one is told from a misspelled key by what stands in it.
+    return key in BUILT_IN_TOOLS or (isinstance(value, Mapping) and "approval" in value)
+
+
+def _name(value: object, index: int) -> str:
+    found = value.get("id") if isinstance(value, Mapping) else None
+    return found.lower() if isinstance(found, str) and AGENT_ID.fullmatch(found) else str(index)
+
+
+def _wrong(of: Shape, value: object, place: _Place) -> BadInput:
+    return BadInput(place.path, f"must be {allowed(of)}", _got(value))
+
+
+def _got(value: object) -> object:
+    return "null" if value is None else value

@@ -1,0 +1,136 @@
+"""Which setting holds: for an agent's children, for a session's queue, for a tool.
+
+Pure functions of a `Config`. An agent without an entry of its own has the defaults. This file changes no settings.
+"""
+
+from typing import TypeVar, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.config.schema import (
+    Agent,
+    Approval,
+    Config,
+    Drop,
+    ModelChoice,
+    QueueMode,
+    Sandbox,
+    Subagents,
+    Thinking,
+)
+from fledge.core.inbox import QueueSettings
+from fledge.core.keys import check_agent_id
+from fledge.errors import BadInput
+
+_T = TypeVar("_T", bound=Struct)
+_SHELL = ("exec", "bash")
+"""Two names of one tool."""
+
+
+class Chosen(Struct, frozen=True):
+    """What holds, and the setting (or the parameter of the spawn) that said so."""
+
+    name: str
+    setting: str
+    fallbacks: tuple[str, ...] = ()
+
+
+class QueueOverride(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What one session says of its own queue; None leaves it to the settings."""
+
+    mode: QueueMode | None = None
+    debounce_ms: int | None = None
+    cap: int | None = None
+    drop: Drop | None = None
+
+
+def agent(config: Config, agent_id: str) -> Agent:
+    """The agent's entry, or an empty one if it has none. Refused: what cannot be an agent's id."""
+    wanted = check_agent_id(agent_id)
+    return next((one for one in config.agents.list if one.id == wanted), Agent(id=wanted))
+
+
+def subagent_limits(config: Config, agent_id: str) -> Subagents:
+    """Limits and defaults of the children this agent spawns: its own where it sets them, else those for all."""
+    defaults, own = config.agents.defaults.subagents, agent(config, agent_id).subagents
+    return replace(_overlaid(defaults, own), budget=_overlaid(defaults.budget, own.budget))
+
+
+def sandbox_for(config: Config, agent_id: str) -> Sandbox:
+    """Where this agent's tools run: as it says itself, else as said for all."""
+    return _overlaid(config.agents.defaults.sandbox, agent(config, agent_id).sandbox)
+
+
+def model_for_child(config: Config, requested: str | None, target_agent: str) -> Chosen | None:
+    """The model of a child of the target agent; None if nobody names one.
+
+    In this order: the spawn's parameter, the agent's `subagents.model`, the defaults' `subagents.model`, the agent's
+    model, the defaults' model. Refused: a blank parameter.
+    """
+    if requested is not None:
+        if not requested.strip():
+            raise BadInput("model", "must be a model's name", requested)
+        return Chosen(requested.strip(), "model")
+    defaults, own = config.agents.defaults, agent(config, target_agent)
+    order: tuple[tuple[ModelChoice | None, str], ...] = (
+        (own.subagents.model, f"agents.list.{own.id}.subagents.model"),
+        (defaults.subagents.model, "agents.defaults.subagents.model"),
+        (own.model, f"agents.list.{own.id}.model"),
+        (defaults.model, "agents.defaults.model"),
+    )
+    return next((Chosen(model.primary, setting, model.fallbacks) for model, setting in order if model), None)
+
+
+def thinking_for_child(config: Config, requested: str | None, target_agent: str) -> Chosen | None:
+    """The thinking level of a child of the target agent; None if nobody names one.
+
+    In this order: the spawn's parameter, the agent's `subagents.thinking`, the defaults'. Refused: an unknown level.
+    """
+    if requested is not None:
+        if requested not in get_args(Thinking):
+            raise BadInput("thinking", f"must be one of {', '.join(get_args(Thinking))}", requested)
+        return Chosen(requested, "thinking")
+    own = agent(config, target_agent)
+    order = (
+        (own.subagents.thinking, f"agents.list.{own.id}.subagents.thinking"),
+        (config.agents.defaults.subagents.thinking, "agents.defaults.subagents.thinking"),
+    )
+    return next((Chosen(level, setting) for level, setting in order if level), None)
+
+
+def queue_settings(
+    config: Config, channel: str | None = None, session_override: QueueOverride | None = None
+) -> QueueSettings:
+    """How items reach a session: as the session says itself, else as said for its channel, else for all."""
+    queue, own = config.messages.queue, session_override or QueueOverride()
+    name = (channel or "").strip().lower()
+    modes = {key.lower(): mode for key, mode in queue.by_channel.items()}
+    pauses = {key.lower(): pause for key, pause in queue.debounce_ms_by_channel.items()}
+    debounce_ms = pauses.get(name, queue.debounce_ms) if own.debounce_ms is None else own.debounce_ms
+    return QueueSettings(
+        mode=own.mode or modes.get(name, queue.mode),
+        debounce_s=debounce_ms / 1000,
+        cap=queue.cap if own.cap is None else own.cap,
+        drop=own.drop or queue.drop,
+    )
+
+
+def approval_for(config: Config, agent_id: str, tool: str) -> Approval | None:
+    """Whether the tool asks a person before it is used; None leaves it to the tool.
+
+    What the agent says goes before what is said for all; `exec` and `bash` are one tool, and if either asks, it asks.
+    """
+    names = _SHELL if tool in _SHELL else (tool,)
+    for_all = {**config.tools.rules, "sessions_spawn": config.tools.sessions_spawn}
+    for rules in (agent(config, agent_id).tools.rules, for_all):
+        said = [rule.approval for name, rule in rules.items() if name in names and rule.approval]
+        if said:
+            return "ask" if "ask" in said else "never"
+    return None
+
+
+def _overlaid(base: _T, over: Struct) -> _T:
+    """The base with every field that `over` sets."""
+    said = {name: getattr(over, name) for name in over.__struct_fields__}
+    return replace(base, **{name: value for name, value in said.items() if value is not None})

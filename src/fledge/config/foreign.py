@@ -1,0 +1,79 @@
+"""Settings of OpenClaw that fledge knows and does not use, so that a pasted file is read with warnings, not refused.
+
+One table, by the block a key stands in. Where leaving a key out loosens something, the advice says what to set instead.
+"""
+
+_AGENT = (
+    "models contextTokens contextLimits contextInjection contextPruning bootstrapMaxChars bootstrapTotalMaxChars "
+    "thinkingDefault verboseDefault reasoningDefault fastModeDefault elevatedDefault toolProgressDetail memorySearch "
+    "humanDelay typingMode typingIntervalSeconds blockStreamingDefault blockStreamingBreak blockStreamingChunk "
+    "blockStreamingCoalesce params skills skillsLimits tts embeddedPi embeddedAgent experimental agentRuntime "
+    "utilityModel modelPolicy systemPromptOverride"
+)
+_EXEC = (
+    "host mode security ask node pathPrepend safeBins safeBinTrustedDirs safeBinProfiles strictInlineEval "
+    "commandHighlighting reviewer backgroundMs timeoutSec timeoutSeconds cleanupMs notifyOnExit "
+    "notifyOnExitEmptySuccess approvalRunningNoticeMs applyPatch"
+)
+_POLICY = "profile alsoAllow byProvider toolsBySender codeMode swarm elevated fs loopDetection message sandbox"
+_SANDBOX = "backend workspaceAccess scope perSession workspaceRoot docker ssh browser prune"
+_SUBAGENTS = "announceTimeoutMs requireAgentId delegationMode"
+
+_BLOCKS = {
+    "": "$schema $include accessGroups acp approvals audio audit auth bindings broadcast browser canvasHost channels "
+    "cli commands crestodian cron diagnostics discovery env gateway hooks logging mcp media memory meta models "
+    "nodeHost plugins proxy secrets skills surfaces talk ui update web wizard",
+    "agents.defaults": f"{_AGENT} imageModel imageGenerationModel videoGenerationModel musicGenerationModel pdfModel "
+    "pdfMaxBytesMb pdfMaxPages repoRoot skipBootstrap bootstrapPromptTruncationWarning userTimezone timeFormat "
+    "envelopeTimezone envelopeTimestamp envelopeElapsed cliBackends compaction timeoutSeconds mediaMaxMb "
+    "imageMaxDimensionPx additionalSystemPrompt",
+    "agents.defaults.subagents": _SUBAGENTS,
+    "agents.defaults.heartbeat": "model session target directPolicy to accountId prompt timeoutSeconds lightContext "
+    "isolatedSession includeReasoning includeSystemPromptSection suppressToolErrorWarnings",
+    "agents.defaults.sandbox": _SANDBOX,
+    "agents.list[]": f"{_AGENT} default name description agentDir heartbeat groupChat memory plugins runtime",
+    "agents.list[].subagents": _SUBAGENTS,
+    "agents.list[].sandbox": _SANDBOX,
+    "agents.list[].identity": "avatar",
+    "agents.list[].tools": _POLICY,
+    "agents.list[].tools.exec": _EXEC,
+    "tools": f"{_POLICY} web media links toolSearch experimental",
+    "tools.exec": _EXEC,
+    "messages": "messagePrefix responsePrefix groupChat inbound ackReaction ackReactionScope removeAckAfterReply "
+    "statusReactions suppressToolErrors tts visibleReplies usageTemplate",
+    "session": "scope dmScope identityLinks resetTriggers idleMinutes reset resetByType resetByChannel store mainKey "
+    "sendPolicy maintenance writeLock typingMode typingIntervalSeconds transcriptRetentionDays maxRecentTurns",
+    "session.threadBindings": "spawnSessions spawnSubagentSessions spawnAcpSessions defaultSpawnContext",
+}
+
+UNUSED: dict[str, tuple[str, ...]] = {block: tuple(sorted(keys.split())) for block, keys in _BLOCKS.items()}
+"""By block (`agents.list[]` is any agent): the keys that are read over with a warning."""
+
+_DENY = "to keep a tool away use deny, to be asked first tools.<tool>.approval"
+ADVICE: dict[str, str] = {
+    "$include": "put the included settings into this file",
+    "profile": _DENY,
+    "byProvider": _DENY,
+    "toolsBySender": _DENY,
+    "elevated": _DENY,
+    "sandbox": _DENY,
+    "security": _DENY,
+    "mode": _DENY,
+    "ask": _DENY,
+    "approvals": _DENY,
+    "requireAgentId": "an omitted agentId is always the own agent",
+    "heartbeat": "set agents.defaults.heartbeat",
+    "compaction": "history is compacted when it nears the model's window",
+}
+"""By key: what to do instead, where there is something to do."""
+
+
+def is_unused(block: str, key: str) -> bool:
+    """True of a key of OpenClaw, standing in this block, that fledge does not use."""
+    return key in UNUSED.get(block, ())
+
+
+def warning(path: str, key: str) -> str:
+    """The sentence that tells a person that the key at this path has no effect."""
+    advice = ADVICE.get(key)
+    return f"{path}: ignored, a key of OpenClaw that fledge does not use" + (f"; {advice}" if advice else "")

@@ -1,0 +1,85 @@
+"""What a text in a setting may look like: agent ids, durations, times of day, time zones. Each form gives back the
+text in its one spelling or refuses it.
+
+This file does not know which setting has which form.
+"""
+
+import re
+from collections.abc import Callable
+
+from fledge.core.keys import check_agent_id
+from fledge.errors import BadInput
+
+UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = r"(\d{1,9}(?:\.\d{1,3})?)(ms|s|m|h|d)"
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+_CLOCK = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
+
+
+def duration_s(text: str, field: str = "duration") -> float:
+    """Seconds in `30m`, `1h30m`, `90s`, `500ms`, `2d`, or a bare number of minutes; 0 for `off`.
+
+    Refused: anything else, and anything above 0 but under a second.
+    """
+    spelled = text.strip().lower()
+    if spelled == "off":
+        return 0.0
+    if re.fullmatch(r"\d{1,9}", spelled):
+        spelled += "m"
+    seconds = sum(float(number) * UNIT_S[unit] for number, unit in re.findall(_PART, spelled))
+    if not re.fullmatch(f"(?:{_PART})+", spelled) or 0 < seconds < 1:
+        raise BadInput(field, f"must be {FORMS['duration'][0]}", text)
+    return float(seconds)
+
+
+def check_text(value: str, field: str) -> str:
+    """The text as it is; refused if blank, or with characters that cannot be shown or stored."""
+    if not value.strip() or _UNPRINTABLE.search(value):
+        raise BadInput(field, "must be text that is not blank and has no control characters", value)
+    return value
+
+
+def _duration(value: str, field: str) -> str:
+    duration_s(value, field)
+    return value.strip().lower()
+
+
+def _target(value: str, field: str) -> str:
+    return value if value == "*" else check_agent_id(value, field)
+
+
+def _start(value: str, field: str) -> str:
+    if not _CLOCK.fullmatch(value):
+        raise BadInput(field, f"must be {FORMS['start'][0]}", value)
+    return value
+
+
+def _end(value: str, field: str) -> str:
+    if value != "24:00" and not _CLOCK.fullmatch(value):
+        raise BadInput(field, f"must be {FORMS['end'][0]}", value)
+    return value
+
+
+def _timezone(value: str, field: str) -> str:
+    if value in ("local", "user"):
+        return "local"
+    from zoneinfo import ZoneInfo  # read only where a zone is named
+
+    try:
+        ZoneInfo(value)
+    except (OSError, ValueError, KeyError):
+        # KeyError: unknown here. OSError, ValueError: a name that leads to a folder, or out of the zone files.
+        raise BadInput(field, f"must be {FORMS['timezone'][0]}", value) from None
+    return value
+
+
+FORMS: dict[str, tuple[str, Callable[[str, str], str]]] = {
+    "text": ("text", check_text),
+    "agentId": ("1 to 64 letters, digits, '-' or '_'", check_agent_id),
+    "target": ("an agent's id or *", _target),
+    "duration": ("off, or a duration such as 30m or 1h30m, of at least 1s", _duration),
+    "start": ("a time of day such as 08:30", _start),
+    "end": ("a time of day such as 22:00, at most 24:00", _end),
+    "timezone": ("local, or a time zone such as Europe/Paris", _timezone),
+}
+"""By form: what it looks like in words, and the check that gives back its one spelling."""

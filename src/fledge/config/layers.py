@@ -1,0 +1,132 @@
+"""Layers of settings: defaults, then the user's file, then the project's, then single settings; later ones win.
+
+Works on documents, before they are checked; `with_settings` checks the outcome. This file reads no files.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from msgspec import to_builtins
+
+from fledge.config.check import MAX_DEPTH, Document, Loaded, check, sized
+from fledge.config.schema import PRESETS, Config
+from fledge.config.shape import nearest
+from fledge.config.text import value_of
+from fledge.errors import BadInput
+
+_AGENTS = "agents.list"
+
+
+def merge(*documents: Document) -> dict[str, object]:
+    """One document in which later ones win: objects are merged, other values and lists replaced, agents merged by id.
+
+    None of the given documents is changed or shared. Refused: anything that is no object or nests too deep.
+    """
+    merged: dict[str, object] = {}
+    for number, document in enumerate(documents, start=1):
+        merged = _merged(merged, sized(document, f"document {number}"), "")
+    return merged
+
+
+def with_settings(base: Config | Document, settings: Sequence[str]) -> Loaded:
+    """The checked settings after each `key.path=value` was put over `base`, in order.
+
+    A value is read as JSON5 if it is that, else it is plain text. Agents are found by id or index, other list elements
+    by index. Refused: a setting without `=`, a path that leads nowhere (naming the nearest key), what `check` refuses.
+    A `Config` no longer knows which defaults were spelled out: over one, `limits` wins against a spelled-out default.
+    """
+    document: object = merge(as_document(base) if isinstance(base, Config) else base)
+    for setting in settings:
+        path, equals, value = setting.partition("=")
+        keys = [key.strip() for key in path.split(".")]
+        if not equals or not all(keys) or len(keys) > MAX_DEPTH:
+            raise BadInput("setting", "must look like key.path=value", setting)
+        document = _put(document, keys, value_of(value))
+    return check(document, "settings")
+
+
+def as_document(config: Config) -> dict[str, object]:
+    """A document that `check` turns into an equal `Config`; what is at its default is mostly left out."""
+    document: dict[str, object] = to_builtins(config)
+    tools, agents = document.get("tools"), document.get("agents")
+    if isinstance(tools, dict):
+        tools.update(tools.pop("rules", {}))
+    if isinstance(agents, dict):
+        for agent in agents.get("list", ()):
+            agent.get("tools", {}).update(agent.get("tools", {}).pop("rules", {}))
+        subagents = config.agents.defaults.subagents
+        if subagents.limits is not None:
+            # A default spelled out beside the preset was left out above, and would come back as the preset's value.
+            spelled = {"maxConcurrent": subagents.max_concurrent, "maxRetained": subagents.max_retained}
+            agents["defaults"]["subagents"].update({key: spelled[key] for key in PRESETS[subagents.limits]})
+    return document
+
+
+def _merged(base: Mapping[str, object], over: Mapping[str, object], path: str) -> dict[str, object]:
+    merged = dict(base)
+    for key, value in over.items():
+        here, old = f"{path}.{key}".lstrip("."), merged.get(key)
+        if isinstance(value, Mapping):
+            merged[key] = _merged(old if isinstance(old, Mapping) else {}, value, here)
+        elif here == _AGENTS and isinstance(old, list) and isinstance(value, list | tuple):
+            merged[key] = _merged_agents(old, value)
+        else:
+            merged[key] = _copied(value)
+    return merged
+
+
+def _merged_agents(base: Sequence[object], over: Sequence[object]) -> list[object]:
+    merged = list(base)
+    at = {_id(agent): index for index, agent in enumerate(base)}
+    at.pop(None, None)
+    for agent in over:
+        # Taken out once used: a second one of the same id in the same document stays a twin, for `check` to refuse.
+        index = at.pop(_id(agent), None)
+        old = None if index is None else merged[index]
+        if index is None or not isinstance(old, Mapping) or not isinstance(agent, Mapping):
+            merged.append(_copied(agent))
+        else:
+            merged[index] = _merged(old, agent, "")
+    return merged
+
+
+def _id(agent: object) -> str | None:
+    found = agent.get("id") if isinstance(agent, Mapping) else None
+    return found.strip().lower() if isinstance(found, str) else None
+
+
+def _copied(value: object) -> object:
+    if isinstance(value, Mapping):
+        return _merged({}, value, "")
+    return [_copied(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _put(old: object, keys: Sequence[str], value: object, path: str = "") -> object:
+    """What stands at `path` once the value was set below it, with the objects made that were missing on the way."""
+    if not keys:
+        return value
+    key, rest = keys[0], keys[1:]
+    here = f"{path}.{key}".lstrip(".")
+    if old is None:
+        old = [] if path == _AGENTS else {}
+    elif isinstance(old, str) and key in ("primary", "fallbacks"):
+        old = {"primary": old}
+    if isinstance(old, dict):
+        return {**old, key: _put(old.get(key), rest, value, here)}
+    if isinstance(old, list):
+        index = _index(old, key, path)
+        return [*old[:index], _put(old[index], rest, value, here), *old[index + 1 :]]
+    raise BadInput(here, f"unknown key ({path} holds one value, not keys)", old)
+
+
+def _index(elements: Sequence[object], key: str, path: str) -> int:
+    """Where the element of this id or index stands."""
+    ids = [_id(one) for one in elements]
+    if key.lower() in ids:
+        return ids.index(key.lower())
+    if re.fullmatch(r"[0-9]{1,9}", key) and int(key) < len(elements):
+        return int(key)
+    names = [one for one in ids if one is not None] or [str(index) for index in range(len(elements))]
+    raise BadInput(
+        f"{path}.{key}", f"no such element ({nearest(key, names)})" if names else "no such element, it is empty"
+    )

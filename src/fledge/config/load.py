@@ -1,0 +1,53 @@
+"""Reading settings from text and files.
+
+`load` is what a program calls at its start: the files that exist, in order, then single settings. This file does not
+know which files a program looks for, nor whether a project's file is trusted.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fledge.config.check import Document, Loaded, check, sized
+from fledge.config.layers import merge, with_settings
+from fledge.config.text import MAX_CHARS, decoded
+from fledge.errors import BadInput
+
+
+def parse(text: str, source: str = "fledge.json5") -> Loaded:
+    """The settings in this JSON5 text, with warnings for keys that are read over.
+
+    Refused: what is no JSON5 (naming source, line and column), and what `check` refuses.
+    """
+    return check(parse_document(text, source), source)
+
+
+def parse_document(text: str, source: str = "fledge.json5") -> Document:
+    """The object in this JSON5 text, its keys not yet checked: one layer for `merge`."""
+    return sized(decoded(text, source), source)
+
+
+def read(path: Path) -> Document | None:
+    """The object in this file, its keys not yet checked; None if there is no such file.
+
+    Refused: a file that cannot be read, is too long or is no UTF-8, and what `parse_document` refuses.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(4 * MAX_CHARS + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadInput(str(path), "must be a readable file", error.strerror) from None
+    if len(raw) > 4 * MAX_CHARS:
+        raise BadInput(str(path), f"must be at most {MAX_CHARS} characters")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(str(path), f"must be UTF-8 text, byte {error.start} is not") from None
+    return parse_document(text, str(path))
+
+
+def load(paths: Sequence[Path], settings: Sequence[str] = ()) -> Loaded:
+    """The settings of the files that exist, later ones winning, then of the single settings."""
+    documents = [document for path in paths if (document := read(path)) is not None]
+    return with_settings(merge(*documents), settings)

@@ -1,0 +1,389 @@
+"""The settings: every block of `fledge.json5` as a frozen struct, with defaults, bounds and meaning beside the field.
+
+A field that is None was not set; where an agent may override, that means "as in agents.defaults". Lists are tuples.
+This file does not know how a file is read, how layers are merged, or which setting wins.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+Thinking = Literal["off", "minimal", "low", "medium", "high"]
+QueueMode = Literal["steer", "followup", "collect", "steer-backlog", "interrupt"]
+Drop = Literal["summarize", "old", "new"]
+Visibility = Literal["self", "tree", "agent", "all"]
+Approval = Literal["never", "ask"]
+SandboxMode = Literal["auto", "off", "non-main", "all"]
+SandboxView = Literal["spawned", "all"]
+Style = Literal["auto", "full", "compact"]
+Deliver = Literal["turn", "send"]
+WORDS = (Thinking, QueueMode, Drop, Visibility, Approval, SandboxMode, SandboxView, Style, Deliver)
+"""Every choice of words, each in the order in which it is told to people."""
+
+
+def _means(meaning: str, form: str | None = None) -> Meta:
+    return Meta(description=meaning, extra=None if form is None else {"form": form})
+
+
+def _from(least: int, meaning: str, most: int | None = None) -> Meta:
+    return Meta(ge=least, le=most, description=meaning)
+
+
+# ---- what defaults and agents share: one alias per setting, so that bounds and meaning are said once -----------------
+
+Strict = Annotated[
+    Literal["strict"], _means("preset: `strict` is maxConcurrent 5 and maxRetained 15; a key beside it wins")
+]
+Depth = Annotated[int, _from(1, "how deep spawning may nest; 1: children cannot spawn", 5)]
+Children = Annotated[int, _from(1, "active children a session may have at once")]
+Width = Annotated[int, _from(1, "child runs that work at once; more are queued")]
+Retained = Annotated[
+    int, _from(0, "settled, active and reserved runs a session may hold, archived not counted; 0: no cap")
+]
+ArchiveMinutes = Annotated[int, _means("minutes from settled to archived; 0 or less: never")]
+RunSeconds = Annotated[int, _from(0, "hard timeout of a run, from when it first runs; 0: none")]
+QueueSeconds = Annotated[int, _from(0, "how long a run may wait for a slot; 0: for ever")]
+StuckSeconds = Annotated[int, _from(1, "a run that commits nothing for this long is told as stuck, once")]
+ChildThinking = Annotated[Thinking, _means("thinking level of children")]
+AllowAgents = Annotated[
+    tuple[Annotated[str, _means("", "target")], ...],
+    _means("other agents that may be spawned; `*`: any; the own one always may"),
+]
+BudgetTokens = Annotated[int, _from(0, "tokens a child may use; 0: no limit")]
+BudgetUsd = Annotated[float, _from(0, "money a child may use, in US dollars; 0: no limit")]
+BudgetTurns = Annotated[int, _from(0, "turns a child may take; 0: no limit")]
+BudgetSeconds = Annotated[float, _from(0, "seconds a child may work; 0: no limit")]
+ToolSandbox = Annotated[
+    SandboxMode,
+    _means("which sessions run tools in a sandbox; auto: all, where bubblewrap is available"),
+]
+SandboxSessions = Annotated[
+    SandboxView,
+    _means("spawned: session tools of a sandboxed session reach no further than its tree"),
+]
+Workspace = Annotated[str, _means("the folder the agent works in")]
+
+
+class ModelChoice(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A model and what to try when it fails. In a file a plain name is enough."""
+
+    primary: str
+    fallbacks: tuple[str, ...] = ()
+
+
+ChildModel = Annotated[ModelChoice, _means("model of children")]
+OwnModel = Annotated[ModelChoice, _means("model of the agent's own sessions; children use it if nothing else is set")]
+
+
+# ---- agents ----------------------------------------------------------------------------------------------------------
+
+
+class Budget(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a child may use; 0 is no limit."""
+
+    tokens: BudgetTokens = 0
+    usd: BudgetUsd = 0.0
+    turns: BudgetTurns = 0
+    seconds: BudgetSeconds = 0.0
+
+
+class AgentBudget(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One agent's say on the budget of its children; 0 lifts a default limit."""
+
+    tokens: BudgetTokens | None = None
+    usd: BudgetUsd | None = None
+    turns: BudgetTurns | None = None
+    seconds: BudgetSeconds | None = None
+
+
+class Subagents(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Limits and defaults of children, for every agent."""
+
+    limits: Strict | None = None
+    max_spawn_depth: Depth = 1
+    max_children_per_agent: Children = 5
+    max_concurrent: Width = 8
+    max_retained: Retained = 0
+    archive_after_minutes: ArchiveMinutes = 60
+    run_timeout_seconds: RunSeconds = 0
+    queue_timeout_seconds: QueueSeconds = 0
+    stuck_after_seconds: StuckSeconds = 300
+    model: ChildModel | None = None
+    thinking: ChildThinking | None = None
+    budget: Budget = Budget()
+    allow_agents: AllowAgents = ()
+
+
+class AgentSubagents(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One agent's say on the limits and defaults of its children."""
+
+    limits: Strict | None = None
+    max_spawn_depth: Depth | None = None
+    max_children_per_agent: Children | None = None
+    max_concurrent: Width | None = None
+    max_retained: Retained | None = None
+    archive_after_minutes: ArchiveMinutes | None = None
+    run_timeout_seconds: RunSeconds | None = None
+    queue_timeout_seconds: QueueSeconds | None = None
+    stuck_after_seconds: StuckSeconds | None = None
+    model: ChildModel | None = None
+    thinking: ChildThinking | None = None
+    budget: AgentBudget = AgentBudget()
+    allow_agents: AllowAgents | None = None
+
+
+PRESETS: Mapping[str, Mapping[str, int]] = {"strict": {"maxConcurrent": 5, "maxRetained": 15}}
+"""What `limits` stands for, by wire key."""
+
+
+class ActiveHours(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """When heartbeats and notices may start a turn. May run over midnight; equal times: never."""
+
+    start: Annotated[str, _means("first minute in which a heartbeat may run", "start")]
+    end: Annotated[str, _means("minute from which no heartbeat runs; may be before `start`, over midnight", "end")]
+    timezone: Annotated[str, _means("time zone of both; local (or user): this computer's", "timezone")] = "local"
+
+
+class Heartbeat(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Turns that nobody asked for: periodic ones, and those that tell notices."""
+
+    every: Annotated[str, _means("how often a heartbeat runs by itself", "duration")] = "off"
+    active_hours: ActiveHours | None = None
+    ack_max_chars: Annotated[int, _from(0, "a HEARTBEAT_OK with at most this much beside it is silence")] = 300
+
+
+class Sandbox(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Where tools of a session run."""
+
+    mode: ToolSandbox = "auto"
+    session_tools_visibility: SandboxSessions = "spawned"
+
+
+class AgentSandbox(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One agent's say on its sandbox."""
+
+    mode: ToolSandbox | None = None
+    session_tools_visibility: SandboxSessions | None = None
+
+
+class Identity(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Who the agent says it is."""
+
+    name: Annotated[str, _means("the name the agent goes by")] | None = None
+    theme: Annotated[str, _means("its manner, in a few words")] | None = None
+    emoji: Annotated[str, _means("its sign in lists")] | None = None
+
+
+class ToolRule(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Whether a tool asks a person first; None leaves it to the tool."""
+
+    approval: Annotated[Approval, _means("ask: a person approves each call; never: nobody is asked")] | None = None
+
+
+class ToolPolicy(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Which tools there are, and which of them ask first."""
+
+    allow: Annotated[tuple[str, ...], _means("only these tools (globs); not set: all")] | None = None
+    deny: Annotated[tuple[str, ...], _means("never these tools (globs); wins over allow")] = ()
+    rules: Mapping[str, ToolRule] = field(default_factory=dict)
+    """By tool name. In a file each stands beside `allow`: `tools.exec.approval`."""
+
+
+class Agent(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One configured profile."""
+
+    id: Annotated[str, _means("the agent's name in session keys; unique", "agentId")]
+    model: OwnModel | None = None
+    identity: Identity = Identity()
+    workspace: Workspace | None = None
+    tools: ToolPolicy = ToolPolicy()
+    sandbox: AgentSandbox = AgentSandbox()
+    subagents: AgentSubagents = AgentSubagents()
+
+
+class AgentDefaults(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What holds for every agent that says nothing else."""
+
+    model: OwnModel | None = None
+    workspace: Workspace | None = None
+    max_concurrent: Annotated[int, _from(1, "conversations (not children) that work at once")] = 4
+    subagents: Subagents = Subagents()
+    heartbeat: Heartbeat = Heartbeat()
+    sandbox: Sandbox = Sandbox()
+
+
+class Agents(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """All agents."""
+
+    defaults: AgentDefaults = AgentDefaults()
+    list: tuple[Agent, ...] = ()
+
+
+# ---- tools -----------------------------------------------------------------------------------------------------------
+
+
+class ChildTools(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Which tools children get, within the parent's ceiling."""
+
+    allow: (
+        Annotated[tuple[str, ...], _means("children get only these tools (globs); not set: the usual ones")] | None
+    ) = None
+    also_allow: Annotated[tuple[str, ...], _means("lifts a default denial for children")] = ()
+    deny: Annotated[tuple[str, ...], _means("children never get these tools (globs); always wins")] = ()
+
+
+class SubagentTools(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The block `tools.subagents`."""
+
+    tools: ChildTools = ChildTools()
+
+
+class AgentToAgent(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Whether agents may talk to each other."""
+
+    enabled: Annotated[bool, _means("agents may send to sessions of other agents")] = False
+    allow: Annotated[tuple[str, ...], _means("agents that may take part, both sides (globs); empty: any")] = ()
+
+
+class SessionTools(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The block `tools.sessions`."""
+
+    visibility: Annotated[
+        Visibility,
+        _means("sessions the session tools reach: its own, those it spawned, those of its agent, all"),
+    ] = "tree"
+
+
+class Attachments(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Files handed to a child at its spawn."""
+
+    enabled: Annotated[bool, _means("a spawn may carry attachments")] = False
+    max_files: Annotated[int, _from(0, "files per spawn")] = 50
+    max_file_bytes: Annotated[int, _from(0, "bytes per file")] = 1024 * 1024
+    max_total_bytes: Annotated[int, _from(0, "bytes per spawn")] = 5 * 1024 * 1024
+    retain_on_session_keep: Annotated[bool, _means("attachments of a kept session stay until it is archived")] = False
+
+
+class SpawnTool(ToolRule, frozen=True, rename="camel", omit_defaults=True):
+    """The block `tools.sessions_spawn`."""
+
+    attachments: Attachments = Attachments()
+
+
+class Tools(ToolPolicy, frozen=True, rename="camel", omit_defaults=True):
+    """The block `tools`."""
+
+    subagents: SubagentTools = SubagentTools()
+    agent_to_agent: AgentToAgent = AgentToAgent()
+    sessions: SessionTools = SessionTools()
+    sessions_spawn: SpawnTool = field(default=SpawnTool(), name="sessions_spawn")
+
+
+# ---- sessions and messages -------------------------------------------------------------------------------------------
+
+
+class PingPong(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The block `session.agentToAgent`."""
+
+    max_ping_pong_turns: Annotated[int, _from(0, "turns two agents may exchange after a send", 5)] = 5
+
+
+class ThreadBindings(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Sessions bound to a channel's thread."""
+
+    enabled: Annotated[bool, _means("sessions may be bound to threads")] = True
+    idle_hours: Annotated[float, _from(0, "unbound after this long without a message; 0: never")] = 24.0
+    max_age_hours: Annotated[float, _from(0, "unbound at this age; 0: never")] = 0.0
+
+
+class Session(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The block `session`."""
+
+    agent_to_agent: PingPong = PingPong()
+    parent_fork_max_tokens: Annotated[int, _from(0, "largest history `context: fork` copies; 0: no limit")] = 100_000
+    thread_bindings: ThreadBindings = ThreadBindings()
+
+
+DebounceMs = Annotated[int, _from(0, "quiet time before waiting items start a turn; each item restarts it, 5 s in all")]
+Mode = Annotated[QueueMode, _means("how items reach a busy session")]
+
+
+class Queue(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How messages and completions reach a busy session."""
+
+    mode: Mode = "collect"
+    debounce_ms: DebounceMs = 1000
+    cap: Annotated[int, _from(1, "messages and notices that may wait; completions are never dropped")] = 20
+    drop: Annotated[
+        Drop, _means("what happens over the cap: keep one line each, drop the oldest, refuse the newest")
+    ] = "summarize"
+    by_channel: Annotated[Mapping[str, Mode], _means("mode, by channel")] = field(default_factory=dict)
+    debounce_ms_by_channel: Annotated[Mapping[str, DebounceMs], _means("debounceMs, by channel")] = field(
+        default_factory=dict
+    )
+
+
+class Messages(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The block `messages`."""
+
+    queue: Queue = Queue()
+
+
+# ---- announce, plan, retention ---------------------------------------------------------------------------------------
+
+
+class Announce(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How a child's outcome is told."""
+
+    style: Annotated[
+        Style,
+        _means("auto: the whole result up to inlineChars, else a summary; full: always all; compact: always a summary"),
+    ] = "auto"
+    inline_chars: Annotated[int, _from(0, "longest result that `auto` tells whole")] = 4000
+    deliver: Annotated[
+        Deliver,
+        _means("turn: the requester's model tells it; send: posted to the bound channel without a model turn"),
+    ] = "turn"
+    max_retries: Annotated[int, _from(0, "tries before a result that finds no requester or channel is undelivered")] = 3
+
+
+class UndeliveredList(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The block `undelivered`."""
+
+    retention_days: Annotated[int, _from(1, "days a result stays in the undelivered list")] = 7
+
+
+class Plan(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The block `plan`."""
+
+    approval_hours: Annotated[float, Meta(gt=0, description="hours a plan waits for its answer before it expires")] = (
+        24.0
+    )
+
+
+class Retention(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How long things stay after archiving."""
+
+    kept_days: Annotated[int, _from(1, "days a kept session stays readable after its run was archived")] = 30
+    timeline_days: Annotated[int, _from(1, "days the tombstone and timeline of an archived run stay")] = 30
+
+
+class Archive(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The block `archive`."""
+
+    delete_kept: Annotated[bool, _means("archiving a run removes its kept session at once")] = False
+
+
+class Config(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """All settings."""
+
+    agents: Agents = Agents()
+    announce: Announce = Announce()
+    archive: Archive = Archive()
+    messages: Messages = Messages()
+    plan: Plan = Plan()
+    retention: Retention = Retention()
+    session: Session = Session()
+    tools: Tools = Tools()
+    undelivered: UndeliveredList = UndeliveredList()

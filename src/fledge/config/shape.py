@@ -1,0 +1,151 @@
+"""The settings seen as data: which keys there are, what each may hold, what it is by default.
+
+Read out of the structs of `schema`, so that checking, the reference and the code cannot disagree.
+This file does not know of documents or files.
+"""
+
+from collections.abc import Collection, Iterator
+from functools import cache
+from typing import get_args
+
+from msgspec import NODEFAULT, Struct
+from msgspec.inspect import (
+    BoolType,
+    DictType,
+    Field,
+    FloatType,
+    IntType,
+    LiteralType,
+    Metadata,
+    NoneType,
+    StructType,
+    Type,
+    UnionType,
+    VarTupleType,
+    type_info,
+)
+
+from fledge.config.forms import FORMS
+from fledge.config.schema import WORDS, Config, ModelChoice, ToolPolicy, ToolRule
+
+
+class Shape(Struct, frozen=True):
+    """A type without its wrappings: what remains says how a value is read."""
+
+    kind: Type
+    form: str
+    """The form of a text, a key of `FORMS`."""
+    meaning: str
+
+
+class Row(Struct, frozen=True):
+    """One setting: where it stands, what it may hold and what it is if nobody sets it."""
+
+    key: str
+    shape: Shape
+    default: object
+    """NODEFAULT where it must be given."""
+
+
+def shape(kind: Type) -> Shape:
+    """What is inside annotations and `… | None`; null is never a value, it only means "not set" in Python."""
+    match kind:
+        case Metadata(type=inner, extra_json_schema=said, extra=extra):
+            bare = shape(inner)
+            form, meaning = (extra or {}).get("form", bare.form), (said or {}).get("description", bare.meaning)
+            return Shape(bare.kind, form, meaning)
+        case UnionType(types=types):
+            return shape(next(one for one in types if not isinstance(one, NoneType)))
+        case _:
+            return Shape(kind, "text", "")
+
+
+@cache
+def struct_shape(cls: type[Struct]) -> StructType:
+    """The shape of a struct."""
+    info = type_info(cls)
+    assert isinstance(info, StructType)
+    return info
+
+
+def fields_of(kind: StructType) -> dict[str, Field]:
+    """The fields of a block by their key in a file. The rules of tools are no key: each stands in the block itself."""
+    return {one.encode_name: one for one in kind.fields if one.name != "rules"}
+
+
+def allowed(of: Shape) -> str:
+    """What a value may be, in words that follow "must be"."""
+    match of.kind:
+        case BoolType():
+            return "true or false"
+        case IntType() as number:
+            return "an integer" + _bounds(number)
+        case FloatType() as number:
+            return "a number" + _bounds(number)
+        case LiteralType(values=(only,)):
+            return f'"{only}"'
+        case LiteralType(values=values):
+            # Their order is lost in the type, so it is looked up.
+            told = next(get_args(words) for words in WORDS if set(get_args(words)) == set(values))
+            return "one of " + ", ".join(told)
+        case VarTupleType(item_type=item):
+            return f"a list, each element {allowed(shape(item))}"
+        case DictType(value_type=item):
+            return f"an object, each value {allowed(shape(item))}"
+        case StructType(cls=cls):
+            return "a model's name, or {primary, fallbacks}" if cls is ModelChoice else "an object"
+        case _:
+            return FORMS[of.form][0]
+
+
+def _bounds(number: IntType | FloatType) -> str:
+    if number.gt is not None:
+        return f" above {number.gt}"
+    if number.ge is None:
+        return ""
+    return f" of at least {number.ge}" if number.le is None else f" from {number.ge} to {number.le}"
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """Every setting there is, in the order of the structs."""
+    return tuple(_rows(struct_shape(Config), ""))
+
+
+def _rows(block: StructType, prefix: str) -> Iterator[Row]:
+    for key, one in fields_of(block).items():
+        of = shape(one.type)
+        match of.kind:
+            case StructType(cls=cls) as inner if cls is not ModelChoice:
+                yield from _rows(inner, f"{prefix}{key}.")
+            case VarTupleType(item_type=StructType() as inner):
+                yield from _rows(inner, f"{prefix}{key}[].")
+            case _:
+                yield Row(prefix + key, of, _default(one))
+    if issubclass(block.cls, ToolPolicy):
+        yield from _rows(struct_shape(ToolRule), f"{prefix}<tool>.")
+
+
+def _default(one: Field) -> object:
+    if one.default_factory is not NODEFAULT:
+        return one.default_factory()
+    return one.default
+
+
+def nearest(key: str, here: Collection[str], block: str = "") -> str:
+    """A hint for somebody who wrote a `key` that is none of those `here`, in words.
+
+    A key that is spelled nearly so, else the same key in another block (one below this block first), else all of them.
+    """
+    from difflib import get_close_matches  # needed only to explain a mistake
+
+    by_lower = {one.lower(): one for one in here}
+    near = get_close_matches(key.lower(), by_lower, n=1)
+    if near:
+        return f"did you mean {by_lower[near[0]]}?"
+    found = [row.key.split(".") for row in rows() if key in row.key.split(".")]
+    elsewhere = [".".join(parts[: parts.index(key) + 1]) for parts in found]
+    below = [path for path in elsewhere if path.startswith(f"{block}.")]
+    if elsewhere:
+        return f"did you mean {(below or elsewhere)[0]}?"
+    return f"valid here: {', '.join(here)}"

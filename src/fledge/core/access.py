@@ -1,0 +1,249 @@
+"""Who may do what: the tools of a child, who sees and controls whom, who may be spawned, agent to agent, stops.
+
+Every answer is None (allowed) or a `Refusal` that names the rule, the value and the setting. Facts about sessions and
+settings arrive as arguments; this file does not know where they are kept nor what a tool does. Limits on numbers and
+times are in `policy`.
+"""
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from fledge.core.freeze import ANNOUNCE_SKIP, REPLY_SKIP
+from fledge.core.policy import Refusal
+from fledge.errors import BadInput
+
+Role = Literal["orchestrator", "leaf"]
+Visibility = Literal["self", "tree", "agent", "all"]
+Action = Literal["list", "steer", "kill", "approve", "reject"]
+
+NEVER_A_CHILDS: Final = frozenset({"gateway", "agents_list", "cron", "sessions_send"})
+"""Denied to every child unless a setting lifts it."""
+NEVER_A_LEAFS: Final = frozenset({"sessions_spawn", "subagents", "sessions_list", "sessions_history"})
+"""Denied besides to a child that may not spawn."""
+MAX_PING_PONG: Final = 5
+MAX_HOPS: Final = 20
+
+_ALIASES: Final = {"bash": "exec"}
+_IMPLIED_BY: Final = {"apply_patch": "exec"}
+_CHILD_TOOLS: Final = "tools.subagents.tools"
+_WIDTH: Final[dict[str, Visibility]] = {"self": "self", "tree": "tree", "agent": "agent", "all": "all"}
+
+
+# ---- tools -----------------------------------------------------------------------------------------------------------
+
+
+class ToolRules(Struct, frozen=True, kw_only=True):
+    """`tools.subagents.tools`: names and `*` globs, letter case aside. No `allow` at all is not allow-only."""
+
+    deny: tuple[str, ...] = ()
+    allow: tuple[str, ...] | None = None
+    also_allow: tuple[str, ...] = ()
+
+
+def refuse_tool(tool: str, ceiling: frozenset[str], role: Role, rules: ToolRules) -> Refusal | None:
+    """None if a child in this role may use the tool.
+
+    The parent's ceiling comes first and `deny` second; nothing lifts either. A default denial is lifted by `alsoAllow`,
+    or by the tool's full name in `allow`; a glob there lifts nothing, so that `allow: ["*"]` opens no door.
+    """
+    name = tool_name(tool)
+    if name not in {tool_name(held) for held in ceiling}:
+        return Refusal("forbidden", f'tool "{name}": its parent has no such tool to pass on')
+    if _listed(name, rules.deny):
+        return Refusal("forbidden", f'tool "{name}" is denied: {_CHILD_TOOLS}.deny')
+    also = _listed(name, rules.also_allow)
+    named = rules.allow is not None and name in {tool_name(word) for word in rules.allow}
+    if _denied_by_default(name, role) and not (also or named):
+        who = "any subagent" if name in NEVER_A_CHILDS else "a subagent that may not spawn"
+        return Refusal("forbidden", f'tool "{name}" is denied to {who}: {_CHILD_TOOLS}.alsoAllow')
+    if rules.allow is not None and not also and not _allowed(name, rules.allow):
+        return Refusal("forbidden", f'tool "{name}" is not among those allowed: {_CHILD_TOOLS}.allow')
+    return None
+
+
+def child_tools(ceiling: frozenset[str], role: Role, rules: ToolRules) -> frozenset[str]:
+    """Every tool of the parent's ceiling that a child in this role may use, under the names the ceiling gives them."""
+    return frozenset(tool for tool in ceiling if refuse_tool(tool, ceiling, role, rules) is None)
+
+
+def planning_tools(tools: frozenset[str], read_only: frozenset[str]) -> frozenset[str]:
+    """What is left of the tools while a plan is being made: those that change nothing."""
+    harmless = {tool_name(tool) for tool in read_only}
+    return frozenset(tool for tool in tools if tool_name(tool) in harmless)
+
+
+def tool_name(word: str) -> str:
+    """The one name of a tool: outer space and letter case aside, `bash` is `exec`."""
+    name = word.strip().lower()
+    return _ALIASES.get(name, name)
+
+
+def _denied_by_default(name: str, role: Role) -> bool:
+    return name in NEVER_A_CHILDS or (role == "leaf" and name in NEVER_A_LEAFS)
+
+
+def _listed(name: str, patterns: Sequence[str]) -> bool:
+    return any(_globbed(name, tool_name(pattern)) for pattern in patterns)
+
+
+def _allowed(name: str, patterns: Sequence[str]) -> bool:
+    return _listed(name, patterns) or _listed(_IMPLIED_BY.get(name, name), patterns)
+
+
+def _globbed(text: str, pattern: str) -> bool:
+    # Only `*` is special: a `[` or `?` in a pattern stands for itself.
+    return fnmatchcase(text, pattern.replace("[", "[[]").replace("?", "[?]"))
+
+
+# ---- seeing ----------------------------------------------------------------------------------------------------------
+
+
+class Sight(Struct, frozen=True, kw_only=True):
+    """Who looks at whom, and how the two are related."""
+
+    caller: str
+    target: str
+    is_self: bool
+    in_tree: bool
+    """The caller spawned the target, directly or through others."""
+    same_agent: bool
+    agent_to_agent_allowed: bool
+
+
+def visibility(word: str) -> Visibility:
+    """The setting a word names, letter case and outer space forgiven. Refused: a word that names none."""
+    named = _WIDTH.get(word.strip().lower())
+    if named is None:
+        raise BadInput("tools.sessions.visibility", "must be one of self, tree, agent, all", word)
+    return named
+
+
+def sandboxed_visibility(asked: Visibility, session_tools: Literal["spawned", "all"] = "spawned") -> Visibility:
+    """What a sandboxed caller sees: never more than its tree, unless `sandbox.sessionToolsVisibility` is `all`."""
+    return asked if asked == "self" or session_tools == "all" else "tree"
+
+
+def refuse_sight(sight: Sight, seen: Visibility = "tree") -> Refusal | None:
+    """None if the caller may see the target.
+
+    Everyone sees itself. What it spawned it sees from `tree` on, whichever agent that runs as: its results must be
+    readable. Other sessions of its agent need `agent`; other agents' need `all` and the agent-to-agent rules.
+    """
+    if sight.is_self or (sight.in_tree and seen != "self"):
+        return None
+    if sight.same_agent:
+        if seen in ("agent", "all"):
+            return None
+        needed = "tree" if sight.in_tree else "agent"
+        return _unseen(sight, f"visibility is {seen}, needs {needed}: tools.sessions.visibility")
+    if seen != "all":
+        needed = "tree" if sight.in_tree else "all"
+        return _unseen(
+            sight, f"another agent's session, visibility is {seen}, needs {needed}: tools.sessions.visibility"
+        )
+    if not sight.agent_to_agent_allowed:
+        return _unseen(sight, "another agent's session: tools.agentToAgent.enabled and tools.agentToAgent.allow")
+    return None
+
+
+def _unseen(sight: Sight, why: str) -> Refusal:
+    return Refusal("forbidden", f"{sight.caller} may not see {sight.target}: {why}")
+
+
+# ---- controlling -----------------------------------------------------------------------------------------------------
+
+
+def refuse_control(action: Action, caller: str, role: Role, target: str, controller: str) -> Refusal | None:
+    """None if the caller may act on the target: its stored controller, allowed to have children, and not the target."""
+    if caller == target:
+        return Refusal("forbidden", f"{action}: a session may not {action} itself ({caller})")
+    if role == "leaf":
+        return Refusal("forbidden", f"{action}: {caller} is a leaf and controls nobody: role stored at its spawn")
+    if caller != controller:
+        return Refusal("forbidden", f"{action}: {target} is controlled by another session, not by {caller}")
+    return None
+
+
+def refuse_stopped(at_turn_start: Mapping[str, int], now: Mapping[str, int]) -> Refusal | None:
+    """None if no stop has reached the caller's session or an ancestor of it since its turn began.
+
+    Both map session keys to their `stop_generation`: as stored on the turn, and as read in this commit. A session that
+    the turn did not record had never been stopped then; one that is gone by now can no longer be.
+    """
+    for key, generation in now.items():
+        if generation != at_turn_start.get(key, 0):
+            return Refusal("forbidden", f"{key} was stopped after this turn began: stop_generation is {generation}")
+    return None
+
+
+# ---- spawn targets ---------------------------------------------------------------------------------------------------
+
+
+def refuse_target(own: str, wanted: str, allow_agents: Sequence[str]) -> Refusal | None:
+    """None if agent `own` may spawn a child that runs as agent `wanted`: itself always, others as listed, `*` all."""
+    permitted = {word.strip().lower() for word in allow_agents}
+    target = wanted.strip().lower()
+    if target == own.strip().lower() or target in permitted or "*" in permitted:
+        return None
+    listed = ", ".join(sorted(permitted)) or "none"
+    setting = "agents.list[].subagents.allowAgents"
+    return Refusal("forbidden", f'agent "{target}" may not be spawned by "{own}" (permitted: {listed}): {setting}')
+
+
+# ---- agent to agent --------------------------------------------------------------------------------------------------
+
+
+class AgentToAgent(Struct, frozen=True, kw_only=True):
+    """`tools.agentToAgent`, with `session.agentToAgent.maxPingPongTurns`. An empty `allow` names every agent."""
+
+    enabled: bool = False
+    allow: tuple[str, ...] = ()
+    max_turns: int = MAX_PING_PONG
+
+
+def refuse_agents(rules: AgentToAgent, from_agent: str, to_agent: str) -> Refusal | None:
+    """None if one agent may speak with another: the same always; others if enabled and both ends are allowed."""
+    ends = [from_agent.strip().lower(), to_agent.strip().lower()]
+    if ends[0] == ends[1]:
+        return None
+    if not rules.enabled:
+        return Refusal("forbidden", f'"{ends[0]}" to "{ends[1]}": tools.agentToAgent.enabled is false')
+    for end in ends:
+        if rules.allow and not any(_globbed(end, pattern.strip().lower()) for pattern in rules.allow):
+            return Refusal(
+                "forbidden", f'"{ends[0]}" to "{ends[1]}": "{end}" is not listed in tools.agentToAgent.allow'
+            )
+    return None
+
+
+def next_speaker(rules: AgentToAgent, turns: int, reply: str, requester: str, target: str) -> str | None:
+    """Who takes the next turn of a ping-pong after `turns` of them; the requester begins. None: it is over.
+
+    It ends with an empty reply, with `REPLY_SKIP` alone, after the turns allowed (never more than 5). A session does
+    not talk with itself.
+    """
+    said = reply.strip()
+    if said in ("", REPLY_SKIP) or turns >= min(rules.max_turns, MAX_PING_PONG) or requester == target:
+        return None
+    return requester if turns % 2 == 0 else target
+
+
+def is_announced(reply: str) -> bool:
+    """True if the closing reply of an exchange is posted: it says something and is not `ANNOUNCE_SKIP` alone."""
+    return reply.strip() not in ("", ANNOUNCE_SKIP)
+
+
+class HopTrace(Struct, frozen=True):
+    """The sessions one message has gone through, however many agents took part."""
+
+    path: tuple[str, ...] = ()
+
+    def next_hop(self, to: str) -> "HopTrace | Refusal":
+        """The trace with one more hop; refused once 20 were made, so that no ring goes round for ever."""
+        if len(self.path) >= MAX_HOPS:
+            last = " -> ".join(self.path[-3:])
+            return Refusal("forbidden", f"hops {len(self.path)} of {MAX_HOPS} (… {last} -> {to}): fixed limit")
+        return HopTrace((*self.path, to))

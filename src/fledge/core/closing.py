@@ -1,0 +1,226 @@
+"""From the end on: fix the outcome, announce it, clean up. `lifecycle.transition` is the only caller.
+
+An outcome is fixed by `fix`, `kill_now` or `expire_plan`, nowhere else. Then the delivery is decided (consumed,
+skipped, given up), then what remains is cleaned up. This file does not know how an attempt came to its end:
+`reconcile` judged that.
+"""
+
+from msgspec.structs import replace
+
+from fledge.core import effects as fx
+from fledge.core import events as ev
+from fledge.core import policy
+from fledge.core.run import (
+    UNREAD,
+    AnnounceDeferred,
+    Announcing,
+    AwaitingApproval,
+    CleanupPending,
+    Completed,
+    CompletedGiveup,
+    Delivered,
+    Delivery,
+    Ended,
+    Failed,
+    Instant,
+    Killed,
+    Ok,
+    Run,
+    Skipped,
+    TextId,
+    TimedOut,
+    Undelivered,
+)
+from fledge.core.step import Step, ignore, move
+
+# ---- the end ---------------------------------------------------------------------------------------------------------
+
+
+def result_of(run: Run, end: ev.Finished, at: Instant) -> Ended:
+    """The frozen result of a finished attempt: its words, else the fallback, unless it asked not to be announced."""
+    text = end.text if end.said == "text" else None if end.said == "skip" else run.fallback
+    return Ended(Ok(), run.started_at, at, text)
+
+
+def fix(run: Run, ended: Ended, said: ev.Said, unsettled: int, *effects: fx.Effect) -> Step:
+    """Fix the outcome: result, announce and settling in one commit."""
+    terms, at = run.terms, ended.ended_at
+    down = () if unsettled else (fx.CountDown(),)
+    if said == "skip":
+        return clean(run, ended, Skipped("announce-skip"), at, *effects, *down)
+    if said == "silent" and ended.result is None:
+        return clean(run, ended, Skipped("silent"), at, *effects, *down)
+    if unsettled and isinstance(ended.outcome, Ok) and not terms.wakeable:
+        expires_at = at + policy.expiry_s(terms.expects)
+        return move(run, AnnounceDeferred(ended, "descendants-active", 0, at, expires_at, None), *effects)
+    # Nobody waits for a fire-and-forget answer, so its hook does not wait for the announce either.
+    hooks = () if terms.expects or terms.mode == "session" else (fx.CallHook("subagent_ended"),)
+    row = fx.Announce("outcome", ended.result)
+    return move(run, Announcing(ended, program_due(run, at)), *effects, row, *hooks, *down)
+
+
+def break_off(run: Run, at: Instant, end: ev.Errored | ev.RanOut, unsettled: int, *effects: fx.Effect) -> Step:
+    """An end that is not a reply. It cancels nothing below, except that a spent budget stops it all."""
+    closing = (*effects, fx.Dequeue(), fx.CloseCalls("interrupted"), *hand_over(run))
+    match end:
+        case ev.Errored(cause="budget", error=error, partial=partial):
+            ended = Ended(Failed(error), run.started_at, at, partial or run.fallback)
+            return fix(run, ended, "text", unsettled, *closing, fx.KillBelow())
+        case ev.Errored(error=error):
+            return fix(run, Ended(Failed(error), run.started_at, at), "text", unsettled, *closing)
+        case ev.RanOut(partial=partial):
+            ended = Ended(TimedOut(), run.started_at, at, partial or run.fallback)
+            return fix(run, ended, "text", unsettled, *closing)
+
+
+def hand_over(run: Run) -> tuple[fx.Effect, ...]:
+    """A run-mode session counts as gone once its outcome is fixed; one that is bound to a thread goes on."""
+    return () if run.terms.mode == "session" else (fx.HandOver(),)
+
+
+def program_due(run: Run, at: Instant) -> Instant | None:
+    """When a program's unread result is given up; a conversation's never is."""
+    return at + policy.UNREAD_PROGRAM_S if run.terms.program else None
+
+
+def complete_late(run: Run, at: Instant, end: ev.Finished) -> Step:
+    """A complete after the outcome was fixed: it refreshes an unread row, else it is a row of its own."""
+    phase = run.phase
+    if isinstance(phase, UNREAD):
+        ended = replace(phase.ended, outcome=Ok(), ended_at=at, result=end.text)
+        return move(run, replace(phase, ended=ended), fx.RefreshRow(end.text))
+    return move(run, phase, fx.Announce("late", end.text))
+
+
+def kill_now(
+    run: Run, at: Instant, named: bool, unsettled: int, *effects: fx.Effect, partial: TextId | None = None
+) -> Step:
+    """The kill is decided: silent to the requester, settled if nothing below is left."""
+    # A plan that awaits its answer already counts as settled.
+    counted = isinstance(run.phase, AwaitingApproval)
+    ended = Ended(Killed(named), run.started_at, at, partial or run.fallback)
+    down = () if unsettled or counted else (fx.CountDown(),)
+    closing = (fx.Dequeue(), fx.CloseCalls("killed"), fx.WithdrawPlan(), fx.SuppressInbox())
+    return clean(run, ended, Skipped("suppressed"), at, *effects, *closing, *down)
+
+
+# ---- delivery --------------------------------------------------------------------------------------------------------
+
+
+def row_consumed(run: Run, event: ev.RowConsumed) -> Step:
+    """The requester has read something of this run; its outcome, if that is what the row announced."""
+    if event.row != "outcome":
+        return ignore(run, f"a {event.row} row leaves the phase alone")
+    if not isinstance(run.phase, UNREAD):
+        return ignore(run, "already decided")
+    return clean(run, run.phase.ended, Delivered(event.path), event.at)
+
+
+def row_suppressed(run: Run, event: ev.RowSuppressed) -> Step:
+    """The requester was killed before it read the outcome."""
+    if not isinstance(run.phase, UNREAD):
+        return ignore(run, "already decided")
+    return clean(run, run.phase.ended, Skipped("suppressed"), event.at)
+
+
+def requester_lost(run: Run, event: ev.RequesterLost) -> Step:
+    """Nobody is left to tell: try again soon, then give up."""
+    if not isinstance(run.phase, Announcing):
+        return ignore(run, "nothing is being announced")
+    at = event.at
+    phase = AnnounceDeferred(
+        ended=run.phase.ended,
+        reason="missing-requester",
+        tries=1,
+        since_at=at,
+        expires_at=at + policy.expiry_s(run.terms.expects),
+        due_at=at + policy.retry_s(1),
+    )
+    return move(run, phase)
+
+
+def postponed(run: Run, event: ev.AnnouncePostponed) -> Step:
+    """The announce waits; its row stays consumable meanwhile."""
+    if not isinstance(run.phase, Announcing):
+        return ignore(run, "nothing is being announced")
+    expires_at = event.at + policy.expiry_s(run.terms.expects)
+    phase = AnnounceDeferred(run.phase.ended, event.reason, 0, event.at, expires_at, event.due_at)
+    return move(run, phase)
+
+
+def retried(run: Run, event: ev.Retried) -> Step:
+    """A given-up result is announced again."""
+    if not isinstance(run.phase, CompletedGiveup):
+        return ignore(run, "nothing of it is undelivered")
+    return move(run, Announcing(run.phase.ended, program_due(run, event.at)), fx.ReviveRow())
+
+
+def dismissed(run: Run, event: ev.Dismissed) -> Step:
+    """A given-up result was looked at and put away."""
+    if not isinstance(run.phase, CompletedGiveup):
+        return ignore(run, "nothing of it is undelivered")
+    return move(run, completed(run, run.phase.ended, run.phase.delivery, event.at), fx.DismissRow())
+
+
+def expire_plan(run: Run, plan: TextId | None, at: Instant) -> Step:
+    """Nobody answered: told by a row of its own kind, so the outcome needs none. It was settled all the while."""
+    ended = Ended(Failed("the plan was not answered in time"), run.started_at, at, plan)
+    told = (fx.WithdrawPlan(), fx.Announce("expired", plan), *hand_over(run))
+    return clean(run, ended, Skipped("suppressed"), at, *told)
+
+
+def give_up(run: Run, ended: Ended, at: Instant, error: str) -> Step:
+    """The result goes to the undelivered list; giving up is itself told."""
+    return clean(run, ended, Undelivered(error), at, fx.GiveUpRow(error))
+
+
+def try_again(run: Run, phase: AnnounceDeferred, event: ev.CameDue) -> Step:
+    """A postponed announce is due: address it again, wait on, or give up."""
+    at = event.at
+    expires_at = phase.expires_at + (at - phase.since_at if event.paused else 0.0)
+    if phase.reason != "missing-requester":
+        return move(run, Announcing(phase.ended, program_due(run, at)))
+    if event.reachable:
+        return move(run, Announcing(phase.ended, program_due(run, at)), fx.Readdress())
+    if policy.gives_up(phase.tries, run.terms.max_retries, at, expires_at):
+        return give_up(run, phase.ended, at, "nobody is left to tell")
+    tries = phase.tries + 1
+    due_at = at + policy.retry_s(tries)
+    return move(run, replace(phase, tries=tries, since_at=at, expires_at=expires_at, due_at=due_at))
+
+
+# ---- cleanup ---------------------------------------------------------------------------------------------------------
+
+
+def clean(run: Run, ended: Ended, delivery: Delivery, at: Instant, *effects: fx.Effect) -> Step:
+    """The delivery is decided; hooks and cleanup remain."""
+    killed = isinstance(ended.outcome, Killed)
+    hooks = (fx.CallHook("subagent_ended"),) if run.terms.mode == "run" or killed else ()
+    phase = CleanupPending(ended=ended, delivery=delivery, tries=0, due_at=at)
+    return move(run, phase, *effects, *hooks, fx.CleanUp())
+
+
+def cleaned_up(run: Run, event: ev.CleanedUp) -> Step:
+    """Nothing remains: settled for good."""
+    match run.phase:
+        case CleanupPending(ended=ended, delivery=Undelivered() as delivery):
+            due_at = event.at + run.terms.undelivered_s
+            return move(run, CompletedGiveup(ended, delivery, event.at, due_at))
+        case CleanupPending(ended=ended, delivery=delivery):
+            return move(run, completed(run, ended, delivery, event.at))
+        case _:
+            return ignore(run, "already cleaned up")
+
+
+def completed(run: Run, ended: Ended, delivery: Delivery, at: Instant) -> Completed:
+    """Settled, with the time at which the sweeper looks at it."""
+    swept = run.terms.mode == "run" and run.terms.archive_after_s > 0
+    return Completed(ended, delivery, at, at + run.terms.archive_after_s if swept else None)
+
+
+def cleanup_failed(run: Run, event: ev.CleanupFailed) -> Step:
+    """Cleanup is tried again, for ever, with backoff."""
+    if not isinstance(run.phase, CleanupPending):
+        return ignore(run, "already cleaned up")
+    tries = run.phase.tries + 1
+    return move(run, replace(run.phase, tries=tries, due_at=event.at + policy.cleanup_retry_s(tries)))

@@ -1,0 +1,165 @@
+"""What a decision asks of the world. An effect is imperative and small.
+
+Effects on rows are carried out in the very commit that records the event; that is how an end, its frozen result and
+the requester's inbox row are one. What must leave the process (a driver to start or stop, files to remove, hooks to
+call) is always also readable from rows, so a crash between commit and act loses nothing: the engine asks what is due.
+"""
+
+from msgspec import Struct
+
+from fledge.core.events import RowKind
+from fledge.core.run import Instant, TextId
+
+
+class _Effect(Struct, frozen=True, tag=True):
+    pass
+
+
+class Enqueue(_Effect, frozen=True, tag=True):
+    """Let the session be claimed in its lane, as soon as its old driver is gone."""
+
+
+class Dequeue(_Effect, frozen=True, tag=True):
+    """It must not be claimed any more."""
+
+
+class ReleaseDriver(_Effect, frozen=True, tag=True):
+    """The driver that commits this is done: its lease and slot are free."""
+
+
+class SupersedeDriver(_Effect, frozen=True, tag=True):
+    """Raise the epoch: what the old driver still writes is refused. Its slot is held until it exits, or `until_at`."""
+
+    until_at: Instant
+
+
+class StopDriver(_Effect, frozen=True, tag=True):
+    """Tell the driver to stop. Epoch and slot stay until it acknowledges, or `until_at`."""
+
+    until_at: Instant
+
+
+class CloseCalls(_Effect, frozen=True, tag=True):
+    """Answer open tool calls of the turn with `reason`, close the turn, and withdraw reservations those calls made."""
+
+    reason: str
+
+
+class Post(_Effect, frozen=True, tag=True):
+    """Put a message of the system into the run's own inbox."""
+
+    kind: str
+    """`task`, `wake`, `approved`, `rejected`; what steer and send say is written by whoever says it."""
+
+
+class Drain(_Effect, frozen=True, tag=True):
+    """Take the unread completions into the transcript now; the same attempt goes on."""
+
+
+class Announce(_Effect, frozen=True, tag=True):
+    """Write the completion row into the requester's inbox, or that of the nearest ancestor still there."""
+
+    row: RowKind
+    text: TextId | None
+
+
+class RefreshRow(_Effect, frozen=True, tag=True):
+    """Replace what the unread outcome row says."""
+
+    text: TextId | None
+
+
+class WithdrawPlan(_Effect, frozen=True, tag=True):
+    """An unread plan row is suppressed: it has been answered, or never will be."""
+
+
+class Readdress(_Effect, frozen=True, tag=True):
+    """Look again for somebody to tell, and put the unread row into their inbox."""
+
+
+class GiveUpRow(_Effect, frozen=True, tag=True):
+    """Move the unread row to the undelivered list, and tell whoever can be told."""
+
+    error: str
+
+
+class ReviveRow(_Effect, frozen=True, tag=True):
+    """Take the row off the undelivered list: it is unread again."""
+
+
+class DismissRow(_Effect, frozen=True, tag=True):
+    """Take the row off the undelivered list for good."""
+
+
+class HandOver(_Effect, frozen=True, tag=True):
+    """The session will read no more as this run: completions in its inbox go to its own requester, same row and key;
+    task, steer, wake and approval messages are void."""
+
+
+class SuppressInbox(_Effect, frozen=True, tag=True):
+    """After a kill: completions in its inbox are suppressed, every message is void and its sender told."""
+
+
+class CountDown(_Effect, frozen=True, tag=True):
+    """Settled for its parent: one unsettled child fewer there, and on upwards."""
+
+
+class CountUp(_Effect, frozen=True, tag=True):
+    """Unsettled for its parent: one more there, and on upwards through parents that counted as settled."""
+
+
+class KillBelow(_Effect, frozen=True, tag=True):
+    """Kill every descendant, silently, in this commit."""
+
+
+class CallHook(_Effect, frozen=True, tag=True):
+    """Put a hook call into the outbox, once per run."""
+
+    hook: str
+
+
+class CleanUp(_Effect, frozen=True, tag=True):
+    """Do what remains after the delivery: attachments, session deletion."""
+
+
+class Tell(_Effect, frozen=True, tag=True):
+    """Put a notice for the requester where it will be seen."""
+
+    notice: str
+
+
+class Archive(_Effect, frozen=True, tag=True):
+    """Leave the lists; keep a tombstone."""
+
+
+class Forget(_Effect, frozen=True, tag=True):
+    """Delete the run with everything that was prepared for it."""
+
+
+Effect = (
+    Enqueue
+    | Dequeue
+    | ReleaseDriver
+    | SupersedeDriver
+    | StopDriver
+    | CloseCalls
+    | Post
+    | Drain
+    | Announce
+    | RefreshRow
+    | WithdrawPlan
+    | Readdress
+    | GiveUpRow
+    | ReviveRow
+    | DismissRow
+    | HandOver
+    | SuppressInbox
+    | CountDown
+    | CountUp
+    | KillBelow
+    | CallHook
+    | CleanUp
+    | Tell
+    | Archive
+    | Forget
+)

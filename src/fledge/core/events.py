@@ -1,0 +1,255 @@
+"""What happened to a run. An event carries everything its decision needs: the time, new ids, limits, and the facts of
+other rows that were true in the commit that records it (children `unsettled` and `settled`, `unread` completions,
+`messages`: unread sends). So a run is the fold of its events, and replaying needs nothing else.
+
+Names are in the past tense. *Signals* bear on whether an attempt is over; `reconcile` judges them.
+"""
+
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from fledge.core.run import DeferReason, Instant, Path, Terms, TextId
+
+Said = Literal["text", "empty", "silent", "skip"]
+"""What a whole reply amounts to: words, nothing, `NO_REPLY`, `ANNOUNCE_SKIP`."""
+RowKind = Literal["outcome", "plan", "expired", "late"]
+"""What a completion row announces."""
+Asked = Literal["all", "any"] | int
+"""The condition of a yield."""
+
+
+# ---- ends: what an executor says when an attempt is over -------------------------------------------------------------
+
+
+class Finished(Struct, frozen=True, tag="finished"):
+    """A final reply was committed."""
+
+    said: Said
+    text: TextId | None = None
+
+
+class Errored(Struct, frozen=True, tag="errored"):
+    """It cannot go on. A spent budget also stops everything below."""
+
+    error: str
+    cause: Literal["error", "budget"] = "error"
+    partial: TextId | None = None
+
+
+class RanOut(Struct, frozen=True, tag="ran_out"):
+    """The executor itself enforced a time limit."""
+
+    partial: TextId | None = None
+
+
+End = Finished | Errored | RanOut
+
+
+# ---- events ----------------------------------------------------------------------------------------------------------
+
+
+class _Event(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    at: Instant
+
+
+class Admitted(_Event, frozen=True, kw_only=True, tag=True):
+    """All checks passed and its place is reserved: the run's birth."""
+
+    key: str
+    terms: Terms
+    run_id: str
+
+
+class Prepared(_Event, frozen=True, kw_only=True, tag=True):
+    """Session, attachments and binding are in place; only now is `accepted` answered."""
+
+
+class Withdrawn(_Event, frozen=True, kw_only=True, tag=True):
+    """The reservation failed, or the call that asked for it was closed."""
+
+    reason: str
+
+
+class Claimed(_Event, frozen=True, kw_only=True, tag=True):
+    """A driver took the session's lease and a slot in its lane."""
+
+    epoch: int
+
+
+class _Signal(_Event, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    attempt: int
+    next_run_id: str
+    """The id of the attempt that follows, should one follow at once."""
+    unsettled: int = 0
+    settled: int = 0
+    unread: int = 0
+    messages: int = 0
+
+
+class AttemptStarted(_Signal, frozen=True, kw_only=True, tag=True):
+    """Signal: the executor began, or began again after a provisional error."""
+
+
+class AttemptEnded(_Signal, frozen=True, kw_only=True, tag=True):
+    """Signal, authoritative: the attempt's committed end."""
+
+    end: End
+
+
+class AttemptFaltered(_Signal, frozen=True, kw_only=True, tag=True):
+    """Signal, provisional: an error that may be retried, or a foreign runtime's aborted end."""
+
+    error: str
+    aborted: bool = False
+
+
+class DriverStopped(_Signal, frozen=True, kw_only=True, tag=True):
+    """Signal: the driver acknowledged that it was told to stop, and is gone."""
+
+
+class LeaseLost(_Signal, frozen=True, kw_only=True, tag=True):
+    """Signal: the driver is gone without an end: a crash, or a graceful stop (then no step was open)."""
+
+    step_open: bool
+    progressed: bool
+    """Some step was committed under this lease."""
+
+
+class Yielded(_Signal, frozen=True, kw_only=True, tag=True):
+    """The turn ended on `sessions_yield`: wait for children under a condition."""
+
+    asked: Asked
+    wait_s: float
+
+
+class ChildrenSettled(_Event, frozen=True, kw_only=True, tag=True):
+    """Another child has settled, and that may be what was waited for."""
+
+    unsettled: int
+    settled: int
+    next_run_id: str
+
+
+class SendArrived(_Event, frozen=True, kw_only=True, tag=True):
+    """Somebody added a message to the session's inbox."""
+
+
+class Steered(_Event, frozen=True, kw_only=True, tag=True):
+    """The controller redirected the run; `text` is what the old attempt had said so far."""
+
+    next_run_id: str
+    text: TextId | None = None
+
+
+class KillOrdered(_Event, frozen=True, kw_only=True, tag=True):
+    """A kill reached this run, by name or from above."""
+
+    named: bool
+    driven: bool
+    """A driver holds the lease right now."""
+    unsettled: int
+    partial: TextId | None = None
+
+
+class PlanApproved(_Event, frozen=True, kw_only=True, tag=True):
+    """Whoever may answer said yes."""
+
+    next_run_id: str
+
+
+class PlanRejected(_Event, frozen=True, kw_only=True, tag=True):
+    """Whoever may answer said no; the reason is in the inbox."""
+
+    next_run_id: str
+
+
+class RowConsumed(_Event, frozen=True, kw_only=True, tag=True):
+    """The requester's transcript has a row of this run."""
+
+    row: RowKind
+    path: Path
+
+
+class RowSuppressed(_Event, frozen=True, kw_only=True, tag=True):
+    """The requester was killed with this run's outcome unread."""
+
+
+class RequesterLost(_Event, frozen=True, kw_only=True, tag=True):
+    """Nobody is left, up to main, to whom the outcome could be announced."""
+
+
+class AnnouncePostponed(_Event, frozen=True, kw_only=True, tag=True):
+    """A delivery could not be tried yet."""
+
+    reason: DeferReason
+    due_at: Instant
+
+
+class Retried(_Event, frozen=True, kw_only=True, tag=True):
+    """Somebody asked to deliver a given-up result again."""
+
+
+class Dismissed(_Event, frozen=True, kw_only=True, tag=True):
+    """Somebody took a given-up result off the undelivered list."""
+
+
+class CleanedUp(_Event, frozen=True, kw_only=True, tag=True):
+    """Hooks, attachments and session deletion are done."""
+
+
+class CleanupFailed(_Event, frozen=True, kw_only=True, tag=True):
+    """A cleanup step could not be done; it is tried again."""
+
+    error: str
+
+
+class CameDue(_Event, frozen=True, kw_only=True, tag=True):
+    """The run's due time has passed. The facts are those its phase needs."""
+
+    next_run_id: str
+    unsettled: int = 0
+    progress_at: Instant | None = None
+    """When its driver last committed a step."""
+    partial: TextId | None = None
+    """What it had done so far, for a timeout."""
+    reachable: bool = False
+    """Somebody is there to be told."""
+    paused: bool = False
+    """The give-up clock stands still: requester busy, outside active hours, or a descendant lives."""
+    held_by: str | None = None
+    """Why it may not be archived yet."""
+
+
+Event = (
+    Admitted
+    | Prepared
+    | Withdrawn
+    | Claimed
+    | AttemptStarted
+    | AttemptEnded
+    | AttemptFaltered
+    | DriverStopped
+    | LeaseLost
+    | Yielded
+    | ChildrenSettled
+    | SendArrived
+    | Steered
+    | KillOrdered
+    | PlanApproved
+    | PlanRejected
+    | RowConsumed
+    | RowSuppressed
+    | RequesterLost
+    | AnnouncePostponed
+    | Retried
+    | Dismissed
+    | CleanedUp
+    | CleanupFailed
+    | CameDue
+)
+
+Signal = AttemptStarted | AttemptEnded | AttemptFaltered | DriverStopped | LeaseLost
+
+EVENTS: tuple[type[Event], ...] = get_args(Event)
+"""All events, in the order above."""

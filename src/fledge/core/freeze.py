@@ -1,0 +1,184 @@
+"""What an attempt leaves behind when it ends: its words, frozen and bounded, and its figures in one line.
+
+The tokens by which a model says nothing live here, and nowhere else. Text is taken as hostile: it may be huge, hold
+control characters or be no valid Unicode; what leaves this file can always be written as UTF-8.
+This file does not know who is told, nor in what form; that is `announce`.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from fledge.core.events import Said
+from fledge.errors import BadInput
+
+NO_REPLY = "NO_REPLY"
+"""A whole reply of this says nothing, on purpose."""
+ANNOUNCE_SKIP = "ANNOUNCE_SKIP"
+"""A child's whole reply of this asks that nobody be told."""
+REPLY_SKIP = "REPLY_SKIP"
+"""A whole reply of this ends a conversation between two agents."""
+HEARTBEAT_OK = "HEARTBEAT_OK"
+"""The answer to a heartbeat that nothing needs attention."""
+
+_SAID: dict[str, Said] = {"": "empty", NO_REPLY: "silent", ANNOUNCE_SKIP: "skip"}
+
+FROZEN_BYTES = 100 * 1024
+"""The most a frozen result takes, its notice included."""
+TOOL_OUTPUT_CHARS = 2000
+"""A tool output longer than this is frozen as its two ends."""
+FRAGMENTS = 3
+FRAGMENT_CHARS = 400
+SUMMARY_CHARS = 500
+"""The most of a `SUMMARY:` line."""
+TAIL_CHARS = 200
+"""How much of its end stands for a text without a `SUMMARY:` line."""
+
+_SUMMARY = re.compile(
+    r"\s*(?:(?P<bold>\*\*|__)summary(?:(?P<shut>:(?P=bold)|(?P=bold):)|:)|summary:)(?P<words>.*)", re.IGNORECASE
+)
+_JOINERS = "\u200c\u200d"
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def sound(text: str) -> str:
+    """The same text, with `?` for every lone surrogate: it can be written as UTF-8 and stored as JSON."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def one_line(text: str, limit: int) -> str:
+    """The text on one line: white space flattened, control and invisible format characters gone, at most `limit`
+    characters, the last of them `…` where something was cut."""
+    flat = _flat(text)
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def said(text: str) -> Said:
+    """What a whole reply means. A token counts only if it is all there is, in capitals, space around it apart."""
+    return _SAID.get(text.strip(), "text")
+
+
+def freeze(assistant_text: str | None, tool_output: str | None) -> str:
+    """The result to keep: the last assistant text, else the last tool output summarised, else empty.
+
+    At most `FROZEN_BYTES` of UTF-8; a longer one loses its end to a notice with its true size. One that fits is
+    untouched, silence tokens included.
+    """
+    if assistant_text and assistant_text.strip():
+        return _capped(assistant_text)
+    if tool_output and tool_output.strip():
+        return _capped(f"(no final text) Last tool output:\n{_ends(tool_output.strip())}")
+    return ""
+
+
+def partial(tool_calls: int, fragments: Iterable[str]) -> str:
+    """The note of what a run that was stopped had done: its tool calls, and its last words, oldest first.
+
+    Bounded whatever the fragments are; empty and silent ones are no words. Refused: a negative count.
+    """
+    if tool_calls < 0:
+        raise BadInput("tool_calls", "must be 0 or more", tool_calls)
+    words = [one_line(fragment, FRAGMENT_CHARS) for fragment in fragments if said(fragment) == "text"]
+    note = f"(partial progress: {tool_calls} tool call{'' if tool_calls == 1 else 's'}, no final answer)"
+    return "\n".join([note, *(f"- {line}" for line in words[-FRAGMENTS:])])
+
+
+def summary(text: str) -> str:
+    """One line for the whole text: what follows its last `SUMMARY:` at the start of a line, else its last
+    `TAIL_CHARS` characters. A marker with nothing behind it does not count. Empty only if the text is."""
+    for line in reversed(text.splitlines()):
+        if (found := _SUMMARY.fullmatch(line)) and (words := _unwrapped(found)):
+            return one_line(words, SUMMARY_CHARS)
+    return _flat(text)[-TAIL_CHARS:].lstrip()
+
+
+def _flat(text: str) -> str:
+    # Joiners stay: they make letters and emoji, and cannot reorder or hide a line as the other format characters can.
+    kept = (c for c in sound(text) if c.isspace() or c in _JOINERS or unicodedata.category(c) not in ("Cc", "Cf"))
+    return " ".join("".join(kept).split())
+
+
+def _unwrapped(found: re.Match[str]) -> str:
+    words = found["words"].strip()
+    # **SUMMARY: all of it is bold**
+    return words.removesuffix(found["bold"]).strip() if found["bold"] and not found["shut"] else words
+
+
+def _capped(text: str) -> str:
+    whole = sound(text).encode()
+    if len(whole) <= FROZEN_BYTES:
+        return whole.decode()
+    size_kb = math.ceil(len(whole) / 1024)
+    notice = f"\n\n[truncated: frozen completion output exceeded {FROZEN_BYTES // 1024}KB ({size_kb}KB)]"
+    return whole[: FROZEN_BYTES - len(notice)].decode("utf-8", "ignore") + notice
+
+
+def _ends(text: str) -> str:
+    left_out = len(text) - TOOL_OUTPUT_CHARS
+    if left_out <= 0:
+        return text
+    half = TOOL_OUTPUT_CHARS // 2
+    return f"{text[:half]}\n[… {left_out} characters left out …]\n{text[-half:]}"
+
+
+# ---- figures ---------------------------------------------------------------------------------------------------------
+
+
+class Stats(Struct, frozen=True, rename="camel"):
+    """What an attempt took, as measured; None where nothing was measured."""
+
+    runtime_s: float | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cost_usd: float | None = None
+
+
+def stats_line(stats: Stats) -> str:
+    """The figures for people: `runtime 2m34s • tokens 15.2k (in 12.1k / out 3.1k) • est $0.42`.
+
+    Unknown figures read `n/a`; a cost that is not known is left out.
+    """
+    parts = [f"runtime {_duration(stats.runtime_s)}", f"tokens {_tokens(stats.tokens_in, stats.tokens_out)}"]
+    if stats.cost_usd is not None and math.isfinite(stats.cost_usd):
+        parts.append(f"est {_money(stats.cost_usd)}")
+    return " • ".join(parts)
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None or not math.isfinite(seconds):
+        return "n/a"
+    minutes, rest_s = divmod(int(max(0.0, seconds) + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes}m"
+    return f"{minutes}m{rest_s}s" if minutes else f"{rest_s}s"
+
+
+def _tokens(tokens_in: int | None, tokens_out: int | None) -> str:
+    if tokens_in is None and tokens_out is None:
+        return "n/a"
+    total = None if tokens_in is None or tokens_out is None else tokens_in + tokens_out
+    return f"{_count(total)} (in {_count(tokens_in)} / out {_count(tokens_out)})"
+
+
+def _count(number: int | None) -> str:
+    if number is None:
+        return "n/a"
+    if number < 1000:
+        return str(number)
+    # In whole tenths, so that 999 950 reads 1.0m and never 1000.0k.
+    tenths, unit = (number + 50) // 100, "k"
+    if tenths >= 10_000:
+        tenths, unit = (number + 50_000) // 100_000, "m"
+    return f"{tenths // 10}.{tenths % 10}{unit}"
+
+
+def _money(usd: float) -> str:
+    if usd >= 0.01 or usd <= 0:
+        return f"${max(0.0, usd):.2f}"
+    return f"${usd:.4f}" if usd >= 0.0001 else "<$0.0001"

@@ -1,0 +1,209 @@
+"""Heartbeats: when a session is given a turn nobody spoke for, and whether its answer is worth hearing.
+
+Here are the rules for waking (coalesced, retried while busy, kept out of quiet hours), for the notices such a turn
+carries, and for reading `HEARTBEAT_OK`. Times of day arrive as minutes; this file knows no clock, no time zone and no
+row. Completions a heartbeat speaks of are inbox rows: referenced there, never counted or cut here.
+"""
+
+import math
+import re
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from fledge.core.freeze import HEARTBEAT_OK
+from fledge.core.run import Instant
+from fledge.errors import BadInput
+
+Cause = Literal["action", "default", "interval", "retry"]
+"""Why a heartbeat is wanted, the strongest first; `interval` is the periodic one."""
+Skip = Literal["disabled", "quiet-hours", "busy", "empty"]
+
+OK_EXTRA_CHARS: Final = 300
+COALESCE_S: Final = 0.25
+BUSY_RETRY_S: Final = 1.0
+MAX_NOTICES: Final = 20
+REPEAT_S: Final = 24 * 3600.0
+"""For this long the same heartbeat text is not told again."""
+DAY_MINUTES: Final = 24 * 60
+
+_STRENGTH: Final[dict[Cause, int]] = {"action": 3, "default": 2, "interval": 1, "retry": 0}
+_TIME: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00")
+_TAG: Final = re.compile(r"<[^<>]*>")
+_OPENS: Final = re.compile(rf"[\W_]*{HEARTBEAT_OK}(?!_*[^\W_])")
+_CLOSES: Final = re.compile(rf"(?:^|\W)_*{HEARTBEAT_OK}[\W_]*$")
+_EMPTY_LINE: Final = re.compile(r"(#.*|[-*+](\s*\[[ xX]?\])?|```.*)?")
+
+
+# ---- wakes -----------------------------------------------------------------------------------------------------------
+
+
+class Wake(Struct, frozen=True):
+    """A wanted heartbeat of one session: the strongest cause asked for, and when it is due."""
+
+    cause: Cause
+    reason: str
+    """For people: what happened."""
+    due_at: Instant
+
+
+def request_wake(pending: Wake | None, cause: Cause, reason: str, now: Instant) -> Wake:
+    """The one wake that stands for all requests of a session within 250 ms.
+
+    The strongest cause wins, the newer on a tie; the due time never moves, so neither a burst can put a wake off nor a
+    newcomer shorten a retry.
+    """
+    if pending is None:
+        return Wake(cause, reason, now + COALESCE_S)
+    if _STRENGTH[cause] < _STRENGTH[pending.cause]:
+        return pending
+    return Wake(cause, reason, pending.due_at)
+
+
+def retry_wake(wake: Wake, now: Instant) -> Wake:
+    """The same wake a second later: its session was busy, or its turn could not be started."""
+    return Wake(wake.cause, wake.reason, now + BUSY_RETRY_S)
+
+
+# ---- active hours ----------------------------------------------------------------------------------------------------
+
+
+class ActiveHours(Struct, frozen=True):
+    """`heartbeat.activeHours` in minutes of the day, start included, end not; it may wrap around midnight."""
+
+    start_minute: int
+    end_minute: int
+
+    def __post_init__(self) -> None:
+        """Refused: a start outside 0 to 1439, an end outside 0 to 1440."""
+        if not 0 <= self.start_minute < DAY_MINUTES:
+            raise BadInput("heartbeat.activeHours.start", "must lie between 00:00 and 23:59", self.start_minute)
+        if not 0 <= self.end_minute <= DAY_MINUTES:
+            raise BadInput("heartbeat.activeHours.end", "must lie between 00:00 and 24:00", self.end_minute)
+
+
+def active_hours(start: str, end: str) -> ActiveHours:
+    """Hours read from two times like `08:00` and `24:00`. Refused: anything that is not a time of day."""
+    return ActiveHours(
+        _minute("heartbeat.activeHours.start", start),
+        _minute("heartbeat.activeHours.end", end),
+    )
+
+
+def _minute(field: str, text: str) -> int:
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise BadInput(field, "must be a time of day like 08:30", text)
+    hours, minutes = found.groups()
+    return DAY_MINUTES if hours is None else int(hours) * 60 + int(minutes)
+
+
+def is_open(hours: ActiveHours | None, minute_of_day: int) -> bool:
+    """True inside the hours; without hours always, with equal start and end never."""
+    return minutes_until_open(hours, minute_of_day) == 0
+
+
+def minutes_until_open(hours: ActiveHours | None, minute_of_day: int) -> int | None:
+    """How many minutes of quiet are left: 0 inside the hours, None if they never begin."""
+    if hours is None:
+        return 0
+    if hours.start_minute == hours.end_minute:
+        return None
+    length = (hours.end_minute - hours.start_minute) % DAY_MINUTES or DAY_MINUTES
+    since_start = (minute_of_day - hours.start_minute) % DAY_MINUTES
+    return 0 if since_start < length else DAY_MINUTES - since_start
+
+
+# ---- whether to run --------------------------------------------------------------------------------------------------
+
+
+class HeartbeatSettings(Struct, frozen=True, kw_only=True):
+    """`heartbeat`: how often by itself (0 is off), and at which hours at all."""
+
+    every_s: float = 0.0
+    hours: ActiveHours | None = None
+
+
+class Situation(Struct, frozen=True, kw_only=True):
+    """What is true of the session when its wake is due."""
+
+    minute_of_day: int
+    session: Literal["idle", "busy"]
+    waiting: int
+    """Notices and completions that a heartbeat turn would read."""
+    checklist: str | None = None
+    """What it was told to look after; None if nobody wrote anything down."""
+
+
+class Verdict(Struct, frozen=True):
+    """Run it now (no skip), or why not and in how many seconds to look again; None is not by itself."""
+
+    skip: Skip | None
+    again_s: float | None = None
+
+
+def verdict(wake: Wake, settings: HeartbeatSettings, situation: Situation) -> Verdict:
+    """Whether a due wake becomes a turn; the first reason against it counts, in the order of `Skip`.
+
+    Only the periodic one can be off. Outside the hours it waits for them, a busy session is tried again after a second,
+    and a periodic wake with nothing to read and nothing to look after is let go.
+    """
+    if wake.cause == "interval" and settings.every_s <= 0:
+        return Verdict("disabled")
+    quiet = minutes_until_open(settings.hours, situation.minute_of_day)
+    if quiet != 0:
+        return Verdict("quiet-hours", None if quiet is None else quiet * 60.0)
+    if situation.session == "busy":
+        return Verdict("busy", BUSY_RETRY_S)
+    idle_round = wake.cause == "interval" and situation.waiting == 0
+    if idle_round and situation.checklist is not None and is_blank_checklist(situation.checklist):
+        return Verdict("empty")
+    return Verdict(None)
+
+
+def is_blank_checklist(text: str) -> bool:
+    """True if a checklist holds only headings, fences, empty bullets and white space."""
+    return all(_EMPTY_LINE.fullmatch(line.strip()) for line in text.splitlines())
+
+
+def next_periodic_at(every_s: float, last_at: Instant, now: Instant) -> Instant | None:
+    """The next beat after `now`, whole periods after the last; missed ones are not made up for. None: switched off."""
+    if every_s <= 0:
+        return None
+    periods = max(1, math.floor((now - last_at) / every_s) + 1)
+    return last_at + periods * every_s
+
+
+# ---- what it says ----------------------------------------------------------------------------------------------------
+
+
+class Notice(Struct, frozen=True):
+    """Something the system wants a session to know: a stuck child, a budget nearly used up."""
+
+    text: str
+    noticed_at: Instant
+
+
+def add_notice(notices: tuple[Notice, ...], notice: Notice) -> tuple[Notice, ...]:
+    """The waiting notices with one more: at most 20, the oldest give way; an empty one, or the last one again, adds
+    nothing."""
+    text = notice.text.strip()
+    if not text or (notices and notices[-1].text == text):
+        return notices
+    return (*notices, Notice(text, notice.noticed_at))[-MAX_NOTICES:]
+
+
+def is_silence(reply: str) -> bool:
+    """True if a heartbeat's reply asks for nothing: `HEARTBEAT_OK` at its beginning or end, whatever markup and
+    punctuation surround it, with at most 300 characters besides."""
+    plain = _TAG.sub(" ", reply).replace("&nbsp;", " ").strip()
+    found = _OPENS.match(plain) or _CLOSES.search(plain)
+    if found is None:
+        return False
+    rest = plain[: found.start()] + plain[found.end() :]
+    return len(rest.strip()) <= OK_EXTRA_CHARS
+
+
+def is_repeat(text: str, told: Notice | None, now: Instant) -> bool:
+    """True if a heartbeat says word for word what it said less than a day ago."""
+    return told is not None and told.text.strip() == text.strip() and now - told.noticed_at < REPEAT_S

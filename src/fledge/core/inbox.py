@@ -1,0 +1,282 @@
+"""When and how a session takes in what waits in its inbox: arbitration, debounce, queue modes, overflow, backoff.
+
+A row is written durably before anything here is asked, so no answer below can lose one: it only moves the moment. Rows
+come in the order they were written. A *completion* announces a child and is never dropped; any other is a message.
+This file does not know how rows are stored, how they are worded (`announce`), nor what a run does about them.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from fledge.core.announce import DeliveryPhase
+from fledge.core.freeze import one_line
+from fledge.core.run import Instant, Path
+from fledge.errors import BadInput
+
+Kind = Literal["completion", "task", "steer", "wake", "approval", "send", "notice"]
+QueueMode = Literal["steer", "followup", "collect", "steer-backlog", "interrupt"]
+Drop = Literal["summarize", "old", "new"]
+RequesterState = Literal["idle", "busy", "waiting", "gone", "program"]
+How = Literal["direct", "queued", "steered", "interrupt", "hold", "missing", "handle"]
+Starts = Literal["turn", "heartbeat", "nothing"]
+
+ROWS_A_COMMIT: Final = 64
+"""A drain takes at most this many rows in one commit."""
+LINE_CHARS: Final = 160
+"""The length of a line that stands for a dropped message."""
+INTERRUPT_PREFIX: Final = "[INTERRUPT]"
+BACKOFF_MAX_S: Final = 60.0
+UNANSWERED_S: Final = 30 * 60.0
+"""After this long without a reply, drained rows are shown as unanswered."""
+
+_BEGIN_ATTEMPT: Final = ("task", "steer", "wake", "approval")
+_JOIN_A_STEP: Final = ("send", "steer", "notice")
+_CAPPED: Final = ("send", "notice")
+_LIVE_MODES: Final = ("steer", "steer-backlog", "interrupt")
+_ONE_BY_ONE: Final = ("followup", "steer-backlog")
+_MODES: Final[dict[str, QueueMode]] = {
+    "steer": "steer",
+    "queue": "steer",
+    "queued": "steer",
+    "followup": "followup",
+    "collect": "collect",
+    "coalesce": "collect",
+    "steer-backlog": "steer-backlog",
+    "steer+backlog": "steer-backlog",
+    "interrupt": "interrupt",
+    "abort": "interrupt",
+}
+
+
+class Item(Struct, frozen=True):
+    """What scheduling needs to know of one waiting row."""
+
+    key: str
+    kind: Kind
+    arrived_at: Instant
+    origin: str
+    """Where its answer will go (channel and account); rows of different origins never share a turn."""
+    bytes: int = 0
+    """The size it would have in the transcript."""
+    text_head: str = ""
+    """Its beginning, for a line that stands in for it."""
+
+
+class QueueSettings(Struct, frozen=True, kw_only=True):
+    """How a busy session treats what arrives (`messages.queue`)."""
+
+    mode: QueueMode = "collect"
+    debounce_s: float = 1.0
+    max_debounce_s: float = 5.0
+    cap: int = 20
+    drop: Drop = "summarize"
+
+    def __post_init__(self) -> None:
+        """Refused: a negative wait, a cap below one."""
+        if self.debounce_s < 0:
+            raise BadInput("messages.queue.debounceMs", "must be 0 or more", self.debounce_s)
+        if self.max_debounce_s < 0:
+            raise BadInput("messages.queue.maxDebounceMs", "must be 0 or more", self.max_debounce_s)
+        if self.cap < 1:
+            raise BadInput("messages.queue.cap", "must be 1 or more", self.cap)
+
+
+def queue_mode(word: str) -> QueueMode:
+    """The mode a word names, letter case and outer space forgiven. Refused: a word that names none."""
+    mode = _MODES.get(word.strip().lower())
+    if mode is None:
+        raise BadInput("messages.queue.mode", f"must be one of {', '.join(dict.fromkeys(_MODES.values()))}", word)
+    return mode
+
+
+# ---- arbitration: how a completion reaches its requester -------------------------------------------------------------
+
+
+class Plan(Struct, frozen=True):
+    """How a completion will reach its requester, and what the trace says was tried."""
+
+    how: How
+    phases: tuple[DeliveryPhase, ...]
+    starts: Starts = "nothing"
+
+    @property
+    def joins_live_turn(self) -> bool:
+        """True if it may enter the turn that is being driven, at its next step boundary."""
+        return self.how in ("steered", "interrupt")
+
+    @property
+    def prefix(self) -> str:
+        """What the text opens with in a live turn; an interrupted one says so through its closed calls instead."""
+        return INTERRUPT_PREFIX if self.how == "steered" else ""
+
+    @property
+    def path(self) -> Path | None:
+        """The path a delivery reports; None while there is nobody to deliver to."""
+        match self.how:
+            case "direct" | "handle":
+                return "direct"
+            case "queued" | "hold":
+                return "queued"
+            case "steered" | "interrupt":
+                return "steered"
+            case _:
+                return None
+
+
+def arbitrate(requester: RequesterState, mode: QueueMode, expects_completion: bool) -> Plan:
+    """How a completion reaches a requester in this state.
+
+    Expected completions try to start a turn, then queue; fire-and-forget ones queue, then start a heartbeat turn. A
+    waiting requester holds them until its condition does. A program is no conversation: nothing is tried, it reads.
+    """
+    queue: tuple[DeliveryPhase, ...] = (
+        ("direct-primary", "queue-fallback") if expects_completion else ("queue-primary",)
+    )
+    match requester:
+        case "idle" if expects_completion:
+            return Plan("direct", ("direct-primary",), "turn")
+        case "idle":
+            return Plan("direct", ("queue-primary", "direct-fallback"), "heartbeat")
+        case "busy":
+            return Plan(_how_busy(mode), queue)
+        case "waiting":
+            return Plan("hold", queue)
+        case "gone":
+            return Plan("missing", queue if expects_completion else ("queue-primary", "direct-fallback"))
+        case _:
+            return Plan("handle", ())
+
+
+def _how_busy(mode: QueueMode) -> How:
+    match mode:
+        case "steer" | "steer-backlog":
+            return "steered"
+        case "interrupt":
+            return "interrupt"
+        case _:
+            return "queued"
+
+
+# ---- drains: which rows enter, and when ------------------------------------------------------------------------------
+
+
+def drain_at(items: Sequence[Item], settings: QueueSettings, now: Instant) -> Instant:
+    """When a session that was busy may start its next turn for these rows; never before `now`.
+
+    `collect` waits until nothing of the leading origin has arrived for the debounce, and no longer than the maximum
+    after the first. Every other mode starts at once, and so does a row that begins an attempt. Refused: no rows.
+    """
+    if not items:
+        raise BadInput("items", "must hold at least one waiting row")
+    lead = _lead(items)
+    if settings.mode != "collect" or lead.kind in _BEGIN_ATTEMPT:
+        return now
+    arrivals = [item.arrived_at for item in items if item.origin == lead.origin]
+    return max(now, min(max(arrivals) + settings.debounce_s, min(arrivals) + settings.max_debounce_s))
+
+
+def take(items: Sequence[Item], mode: QueueMode, at_boundary: bool, live_origin: str | None = None) -> tuple[Item, ...]:
+    """The rows that enter now, in order, at most one commit's worth. What is not taken stays and waits.
+
+    At a step boundary of a live turn: sends, steers and notices, and in the steering modes completions too, if they
+    share the turn's origin (where that is known). At the start of a turn: rows of one origin, that of the oldest row
+    or of the oldest that begins an attempt. There `followup` and `steer-backlog` take one row a turn, or the messages
+    that wait along with a task, steer or approval, or everything a woken run waited for; other modes take all.
+    """
+    if at_boundary:
+        taken = [item for item in items if _joins_step(item, mode, live_origin)]
+    elif items:
+        taken = _turn_rows(items, mode)
+    else:
+        taken = []
+    return tuple(taken[:ROWS_A_COMMIT])
+
+
+def _joins_step(item: Item, mode: QueueMode, live_origin: str | None) -> bool:
+    if item.kind == "completion":
+        return mode in _LIVE_MODES and live_origin in (None, item.origin)
+    return item.kind in _JOIN_A_STEP
+
+
+def _turn_rows(items: Sequence[Item], mode: QueueMode) -> list[Item]:
+    lead = _lead(items)
+    together = [item for item in items if item.origin == lead.origin]
+    if mode not in _ONE_BY_ONE or any(item.kind == "wake" for item in together):
+        return together
+    if lead.kind in _BEGIN_ATTEMPT:
+        return [item for item in together if item.kind != "completion"]
+    return [lead]
+
+
+def _lead(items: Sequence[Item]) -> Item:
+    return next((item for item in items if item.kind in _BEGIN_ATTEMPT), items[0])
+
+
+# ---- overflow: what gives way when too much waits --------------------------------------------------------------------
+
+
+class Kept(Struct, frozen=True):
+    """What stays of the waiting messages. `dropped` rows leave the queue, `refused` ones never entered it."""
+
+    kept: tuple[Item, ...]
+    dropped: tuple[Item, ...] = ()
+    summary_lines: tuple[str, ...] = ()
+    refused: tuple[Item, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """What the next turn is told of dropped messages; empty if there is nothing to tell."""
+        if not self.summary_lines:
+            return ""
+        count = len(self.dropped)
+        head = f"[{count} older {'message' if count == 1 else 'messages'} left out: messages.queue.cap]"
+        return "\n".join([head, *(f"- {line}" for line in self.summary_lines)])
+
+
+def overflow(messages: Sequence[Item], cap: int, drop: Drop) -> Kept:
+    """At most `cap` sends and notices stay; every other row stays whatever their number.
+
+    `summarize` drops the oldest and leaves a line for each, at most `cap` lines, the latest; `old` drops the oldest
+    without a word; `new` refuses the latest.
+    """
+    capped = [item for item in messages if item.kind in _CAPPED]
+    excess = len(capped) - cap
+    if excess <= 0:
+        return Kept(tuple(messages))
+    leaving = tuple(capped[cap:] if drop == "new" else capped[:excess])
+    keys = {item.key for item in leaving}
+    kept = tuple(item for item in messages if item.key not in keys)
+    match drop:
+        case "new":
+            return Kept(kept, refused=leaving)
+        case "old":
+            return Kept(kept, dropped=leaving)
+        case _:
+            return Kept(
+                kept,
+                dropped=leaving,
+                summary_lines=tuple(one_line(item.text_head, LINE_CHARS) for item in leaving[-cap:]),
+            )
+
+
+# ---- failed turns ----------------------------------------------------------------------------------------------------
+
+
+def backoff_s(failures: int) -> float:
+    """Seconds before the next try after this many failures in a row: 2, 4, 8 … at most a minute; none after none."""
+    return min(BACKOFF_MAX_S, 2.0 ** min(failures, 6)) if failures > 0 else 0.0
+
+
+class Unanswered(Struct, frozen=True):
+    """A turn that drained rows and gave no reply: when it is due again, and how it is shown meanwhile."""
+
+    due_at: Instant
+    shown: Literal["retrying", "unanswered"]
+
+
+def unanswered(turn_drained_at: Instant, now: Instant, failures: int = 1) -> Unanswered:
+    """The open turn is due again after its backoff, as long as it stays open; after 30 min it shows as unanswered."""
+    shown: Literal["retrying", "unanswered"] = "unanswered" if now - turn_drained_at >= UNANSWERED_S else "retrying"
+    return Unanswered(now + backoff_s(failures), shown)

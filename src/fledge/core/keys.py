@@ -1,0 +1,77 @@
+"""Session keys: how a conversation is named, and how a name is read back.
+
+Keys are flat at any depth; who spawned whom is stored, never read out of a key. This file knows nothing of stores.
+"""
+
+import re
+from typing import Literal
+
+from msgspec import Struct
+
+from fledge.errors import BadInput
+
+Kind = Literal["main", "named", "subagent", "acp"]
+
+AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
+
+
+class SessionKey(Struct, frozen=True):
+    """A key taken apart. `str()` puts it together again."""
+
+    agent_id: str
+    kind: Kind
+    name: str
+
+    def __str__(self) -> str:
+        rest = f"{self.kind}:{self.name}" if self.kind in ("subagent", "acp") else self.name
+        return f"agent:{self.agent_id}:{rest}"
+
+
+def check_agent_id(value: str, field: str = "agentId") -> str:
+    """The id in lower case; refused unless it is a plain word of at most 64 characters."""
+    if not isinstance(value, str) or not AGENT_ID.fullmatch(value.strip()):
+        raise BadInput(field, "must be 1 to 64 letters, digits, '-' or '_', starting with a letter or digit", value)
+    return value.strip().lower()
+
+
+def main_key(agent_id: str = "main") -> str:
+    """The key of an agent's main conversation."""
+    return f"agent:{check_agent_id(agent_id)}:main"
+
+
+def child_key(agent_id: str, unique: str, kind: Literal["subagent", "acp"] = "subagent") -> str:
+    """The key of a child of the target agent; `unique` comes from the shell."""
+    return f"agent:{check_agent_id(agent_id)}:{kind}:{unique}"
+
+
+def parse_key(text: str, default_agent: str = "main") -> SessionKey:
+    """Read a key; surrounding space and letter case of the fixed parts are forgiven, and `main` alone is the main key.
+
+    Refused: anything that does not start with `agent:`, lacks a part, or carries control characters.
+    """
+    value = text.strip() if isinstance(text, str) else ""
+    if value.lower() == "main":
+        return SessionKey(default_agent, "main", "main")
+    head, _, rest = value.partition(":")
+    agent, _, name = rest.partition(":")
+    if head.lower() != "agent" or not AGENT_ID.fullmatch(agent) or not _NAME.fullmatch(name):
+        raise BadInput("sessionKey", "must look like agent:<id>:main or agent:<id>:subagent:<uuid>", text)
+    first, _, tail = name.partition(":")
+    match first.lower():
+        case "main" if not tail:
+            return SessionKey(agent.lower(), "main", "main")
+        case "subagent" | "acp" as kind if tail:
+            return SessionKey(agent.lower(), "subagent" if kind == "subagent" else "acp", tail)
+        case _:
+            return SessionKey(agent.lower(), "named", name)
+
+
+def agent_of(key: str) -> str:
+    """The agent id inside a key."""
+    return parse_key(key).agent_id
+
+
+def is_child_key(key: str) -> bool:
+    """True of keys that name a spawned session."""
+    return parse_key(key).kind in ("subagent", "acp")

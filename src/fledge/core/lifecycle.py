@@ -1,0 +1,388 @@
+"""How a run lives: the one function that changes phases.
+
+`transition(run, event)` moves the run and says what that asks of the world, or ignores the event with a reason, or
+raises `IllegalTransition` where only a bug of ours could have produced it. Nothing else assigns a phase. It knows no
+clock, no store and no other run: facts about those arrive on the event.
+
+Read it from the top: birth, then one function per event, in the order of a life. What follows once an outcome is fixed
+stands in `closing`.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from fledge.core import closing, policy, reconcile
+from fledge.core import effects as fx
+from fledge.core import events as ev
+from fledge.core.run import (
+    ENDED,
+    AnnounceDeferred,
+    Announcing,
+    Archived,
+    AwaitingApproval,
+    CleanupPending,
+    Completed,
+    CompletedGiveup,
+    Ending,
+    Gone,
+    Grace,
+    Instant,
+    Phase,
+    Queued,
+    Run,
+    Running,
+    Spawning,
+    Stopping,
+    TextId,
+    Waiting,
+)
+from fledge.core.step import Step, ignore, move, next_attempt
+from fledge.errors import IllegalTransition
+
+
+def born(event: ev.Admitted) -> Run:
+    """The run as it stands right after admission."""
+    return Run(
+        key=event.key,
+        terms=event.terms,
+        run_id=event.run_id,
+        phase=Spawning(due_at=event.at + policy.RESERVATION_S),
+        plan="planning" if event.terms.plan else "none",
+    )
+
+
+def replay(events: Iterable[ev.Event]) -> Run:
+    """The fold of a timeline: the run its events make."""
+    timeline = iter(events)
+    first = next(timeline)
+    if not isinstance(first, ev.Admitted):
+        raise ValueError(f"a timeline starts with Admitted, not {type(first).__name__}")
+    run = born(first)
+    for event in timeline:
+        run = transition(run, event).run
+    return run
+
+
+def transition(run: Run, event: ev.Event) -> Step:
+    """The run after the event, and what that asks of the world."""
+    match event:
+        case ev.Admitted():
+            raise IllegalTransition(run, event)
+        case ev.Prepared():
+            return _prepared(run, event)
+        case ev.Withdrawn():
+            return _withdrawn(run, event)
+        case ev.Claimed():
+            return _claimed(run, event)
+        case ev.AttemptStarted() | ev.AttemptEnded() | ev.AttemptFaltered() | ev.DriverStopped() | ev.LeaseLost():
+            return _signalled(run, event)
+        case ev.Yielded():
+            return _yielded(run, event)
+        case ev.ChildrenSettled():
+            return _children_settled(run, event)
+        case ev.SendArrived():
+            return _send_arrived(run, event)
+        case ev.Steered():
+            return _steered(run, event)
+        case ev.KillOrdered():
+            return _kill_ordered(run, event)
+        case ev.PlanApproved() | ev.PlanRejected():
+            return _plan_answered(run, event)
+        case ev.RowConsumed():
+            return closing.row_consumed(run, event)
+        case ev.RowSuppressed():
+            return closing.row_suppressed(run, event)
+        case ev.RequesterLost():
+            return closing.requester_lost(run, event)
+        case ev.AnnouncePostponed():
+            return closing.postponed(run, event)
+        case ev.Retried():
+            return closing.retried(run, event)
+        case ev.Dismissed():
+            return closing.dismissed(run, event)
+        case ev.CleanedUp():
+            return closing.cleaned_up(run, event)
+        case ev.CleanupFailed():
+            return closing.cleanup_failed(run, event)
+        case ev.CameDue():
+            return _came_due(run, event)
+
+
+# ---- spawning --------------------------------------------------------------------------------------------------------
+
+
+def _prepared(run: Run, event: ev.Prepared) -> Step:
+    if not isinstance(run.phase, Spawning):
+        raise IllegalTransition(run, event)
+    return move(run, _queued(run, event.at), fx.Post("task"), fx.Enqueue(), fx.CallHook("subagent_spawned"))
+
+
+def _queued(run: Run, at: Instant, serving: Waiting | None = None) -> Queued:
+    """Queue time has its own limit, for runs that never ran."""
+    limited = run.terms.queue_timeout_s > 0 and run.started_at is None
+    return Queued(due_at=at + run.terms.queue_timeout_s if limited else None, serving=serving)
+
+
+def _withdrawn(run: Run, event: ev.Withdrawn) -> Step:
+    if not isinstance(run.phase, Spawning):
+        return ignore(run, "already accepted")
+    return move(run, Gone(event.reason), fx.CountDown(), fx.Forget())
+
+
+# ---- running ---------------------------------------------------------------------------------------------------------
+
+
+def _claimed(run: Run, event: ev.Claimed) -> Step:
+    phase, terms, at = run.phase, run.terms, event.at
+    if not isinstance(phase, Queued):
+        raise IllegalTransition(run, event)
+    deadline = run.deadline_at
+    if deadline is None and terms.timeout_s > 0:
+        deadline = at + terms.timeout_s
+    run = replace(run, started_at=at if run.started_at is None else run.started_at, deadline_at=deadline)
+    return move(run, _running(run, at, phase.serving))
+
+
+def _running(run: Run, at: Instant, serving: Waiting | None = None) -> Running:
+    return Running(due_at=at + run.terms.stuck_after_s, serving=serving)
+
+
+def _signalled(run: Run, event: ev.Signal) -> Step:
+    at, unsettled = event.at, event.unsettled
+    match reconcile.judge(run, event):
+        case reconcile.Ignore(reason=reason):
+            return ignore(run, reason)
+        case reconcile.Hold(until_at=until_at, grace=grace):
+            return move(run, Ending(due_at=until_at, cause=grace))
+        case reconcile.Resume(running=running):
+            return move(run, _running(run, at, running.serving))
+        case reconcile.Requeue(running=running):
+            return _requeue(run, running, event)
+        case reconcile.DecideKilled(named=named):
+            return closing.kill_now(run, at, named, unsettled, fx.ReleaseDriver())
+        case reconcile.LateWin(end=end):
+            ended = closing.result_of(run, end, at)
+            return closing.fix(run, ended, end.said, unsettled, fx.ReleaseDriver(), fx.SuppressInbox())
+        case reconcile.Late(end=end):
+            return closing.complete_late(run, at, end)
+        case reconcile.Complete(end=end):
+            return _finished(run, event, end)
+        case reconcile.BreakOff(end=end):
+            return closing.break_off(run, at, end, unsettled, fx.ReleaseDriver())
+
+
+def _requeue(run: Run, running: Running, event: ev.Signal) -> Step:
+    crashes = run.crashes
+    if isinstance(event, ev.LeaseLost):
+        crashes = policy.crashes_after(run.crashes, event.step_open, event.progressed)
+    run = replace(run, crashes=crashes)
+    if crashes >= policy.MAX_CRASHES:
+        end = ev.Errored(f"it crashed {crashes} times in the same step and was not tried again")
+        return closing.break_off(run, event.at, end, event.unsettled, fx.SupersedeDriver(event.at))
+    return move(run, Queued(serving=running.serving), fx.SupersedeDriver(event.at), fx.Enqueue())
+
+
+def _finished(run: Run, event: ev.Signal, end: ev.Finished) -> Step:
+    """A final reply: the end of a send's turn, a wait, one more reading, a plan, or the end of the run."""
+    serving = _serving(run.phase)
+    if serving is not None:
+        # What a send's turn says is neither result nor fallback; the waiting period goes on.
+        return _wait(run, serving, event)
+    text = end.text if end.said == "text" else None
+    if event.unsettled and run.terms.wakeable:
+        run = replace(run, fallback=text or run.fallback)
+        return _wait(run, Waiting(until_settled=None, due_at=None, asked="final text"), event)
+    if event.unread and run.terms.wakeable:
+        run = replace(run, fallback=text or run.fallback)
+        return move(run, _running(run, event.at), fx.Drain())
+    if run.plan == "planning":
+        return _planned(run, event, text or run.fallback)
+    ended = closing.result_of(run, end, event.at)
+    return closing.fix(run, ended, end.said, event.unsettled, fx.ReleaseDriver(), *closing.hand_over(run))
+
+
+def _serving(phase: Phase) -> Waiting | None:
+    match phase:
+        case Running(serving=serving) | Ending(cause=Grace(resumes=Running(serving=serving))):
+            return serving
+        case _:
+            return None
+
+
+def _wait(run: Run, waiting: Waiting, event: ev.Signal | ev.Yielded) -> Step:
+    """Enter or re-enter waiting; the condition is evaluated in this very commit."""
+    if event.messages:
+        return move(run, Queued(serving=waiting), fx.ReleaseDriver(), fx.Enqueue())
+    if policy.holds(waiting.until_settled, event.unsettled, event.settled):
+        return _wake(run, event.next_run_id, fx.ReleaseDriver())
+    return move(run, waiting, fx.ReleaseDriver())
+
+
+def _wake(run: Run, run_id: str, *effects: fx.Effect) -> Step:
+    run = replace(next_attempt(run, run_id), wakes=run.wakes + 1)
+    return move(run, Queued(), *effects, fx.Post("wake"), fx.Enqueue())
+
+
+def _planned(run: Run, event: ev.Signal, plan: TextId | None) -> Step:
+    if plan is None:
+        return closing.break_off(
+            run, event.at, ev.Errored("it ended without a plan"), event.unsettled, fx.ReleaseDriver()
+        )
+    run = replace(run, deadline_at=None)
+    phase = AwaitingApproval(due_at=event.at + run.terms.approval_s, plan=plan)
+    return move(run, phase, fx.ReleaseDriver(), fx.Announce("plan", plan), fx.CountDown())
+
+
+def _yielded(run: Run, event: ev.Yielded) -> Step:
+    if event.attempt != run.attempt or not isinstance(run.phase, Running):
+        raise IllegalTransition(run, event)
+    refusal = policy.refuse_yield(run)
+    if refusal is not None:
+        return ignore(run, refusal.reason)
+    until = policy.wait_until(event.asked, event.unsettled, event.settled, event.unread)
+    due_at = event.at + event.wait_s
+    if run.deadline_at is not None:
+        due_at = min(due_at, run.deadline_at)
+    return _wait(run, Waiting(until, due_at, str(event.asked)), event)
+
+
+# ---- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def _children_settled(run: Run, event: ev.ChildrenSettled) -> Step:
+    match run.phase:
+        case Waiting(until_settled=until) if policy.holds(until, event.unsettled, event.settled):
+            if run.wakes >= policy.MAX_WAKES and event.unsettled:
+                return ignore(run, f"woken {run.wakes} times: only when all below have settled")
+            return _wake(run, event.next_run_id)
+        case AnnounceDeferred(reason="descendants-active") as phase if event.unsettled == 0:
+            announcing = Announcing(phase.ended, closing.program_due(run, event.at))
+            return move(run, announcing, fx.Announce("outcome", phase.ended.result), fx.CountDown())
+        case _ if run.concluded and event.unsettled == 0:
+            return move(run, run.phase, fx.CountDown())
+        case _:
+            return ignore(run, "nothing waits for it")
+
+
+def _send_arrived(run: Run, event: ev.SendArrived) -> Step:
+    match run.phase:
+        case Waiting() as waiting:
+            return move(run, Queued(serving=waiting), fx.Enqueue())
+        case Queued() | Running() | Ending(cause=Grace()) | AwaitingApproval():
+            return ignore(run, "joins at the next step boundary")
+        case phase if isinstance(phase, ENDED):
+            return ignore(run, "answered by a turn of its own")
+        case _:
+            raise IllegalTransition(run, event)
+
+
+# ---- control ---------------------------------------------------------------------------------------------------------
+
+
+def _steered(run: Run, event: ev.Steered) -> Step:
+    if not policy.steerable(run):
+        return ignore(run, "done")
+    run = replace(
+        next_attempt(run, event.next_run_id),
+        fallback=event.text or run.fallback,
+        deadline_at=None,
+        steered_at=event.at,
+    )
+    until = event.at + reconcile.STOP_S
+    phase = _queued(run, event.at)
+    return move(run, phase, fx.SupersedeDriver(until), fx.CloseCalls("interrupted"), fx.Enqueue())
+
+
+def _kill_ordered(run: Run, event: ev.KillOrdered) -> Step:
+    match run.phase:
+        case Spawning():
+            return move(run, Gone("killed"), fx.CountDown(), fx.Forget())
+        case Ending(cause=Stopping()):
+            return ignore(run, "already stopping")
+        case Gone() | Archived():
+            return ignore(run, "not there any more")
+        case phase if isinstance(phase, ENDED):
+            return move(run, phase, fx.SuppressInbox())
+        case Running() | Ending() if event.driven:
+            due_at = event.at + reconcile.STOP_S
+            return move(run, Ending(due_at, Stopping(event.named)), fx.StopDriver(due_at), fx.SuppressInbox())
+        case _:
+            return closing.kill_now(
+                run, event.at, event.named, event.unsettled, fx.SupersedeDriver(event.at), partial=event.partial
+            )
+
+
+def _plan_answered(run: Run, event: ev.PlanApproved | ev.PlanRejected) -> Step:
+    if not isinstance(run.phase, AwaitingApproval):
+        return ignore(run, "no plan awaits an answer")
+    approved = isinstance(event, ev.PlanApproved)
+    plan = run.phase.plan
+    run = replace(
+        next_attempt(run, event.next_run_id),
+        plan="approved" if approved else "planning",
+        fallback=None if approved else plan,
+    )
+    return move(
+        run, Queued(), fx.WithdrawPlan(), fx.CountUp(), fx.Post("approved" if approved else "rejected"), fx.Enqueue()
+    )
+
+
+# ---- time ------------------------------------------------------------------------------------------------------------
+
+
+def _came_due(run: Run, event: ev.CameDue) -> Step:
+    """Time alone changes this run: a deadline passed, a grace ran out, a retry or a sweep is due."""
+    at, phase = event.at, run.phase
+    if run.due_at is None or at < run.due_at:
+        return ignore(run, "not due")
+    timed = run.deadline_at is not None and at >= run.deadline_at
+    match phase:
+        case Spawning():
+            return move(run, Gone("not prepared in time"), fx.CountDown(), fx.Forget())
+        case Queued() | Running() | Waiting() | Ending(cause=Grace()) if timed:
+            end = ev.RanOut(event.partial)
+            return closing.break_off(run, at, end, event.unsettled, fx.SupersedeDriver(at + reconcile.STOP_S))
+        case Queued():
+            waited = ev.Errored(f"it waited {run.terms.queue_timeout_s:.0f} s for a slot: queueTimeoutSeconds")
+            return closing.break_off(run, at, waited, event.unsettled)
+        case Running(serving=serving):
+            return _silent_for(run, serving, event)
+        case Waiting():
+            return _wake(run, event.next_run_id)
+        case Ending(cause=cause):
+            return _undecided_until(run, cause, event)
+        case Announcing():
+            return closing.give_up(run, phase.ended, at, "the program did not read it for 30 min")
+        case AnnounceDeferred():
+            return closing.try_again(run, phase, event)
+        case AwaitingApproval():
+            return closing.expire_plan(run, phase.plan, at)
+        case CleanupPending() | Gone():
+            return ignore(run, "nothing is decided by time here")
+        case Completed() if event.held_by:
+            return move(run, replace(phase, due_at=at + policy.SWEEP_S))
+        case Completed():
+            return move(run, Archived(phase.ended, phase.delivery, at + run.terms.timeline_s), fx.Archive())
+        case CompletedGiveup():
+            return move(run, closing.completed(run, phase.ended, phase.delivery, at), fx.DismissRow())
+        case Archived():
+            return move(run, Gone("its timeline was kept long enough"), fx.Forget())
+
+
+def _undecided_until(run: Run, cause: Grace | Stopping, event: ev.CameDue) -> Step:
+    at, unsettled = event.at, event.unsettled
+    match cause:
+        case Stopping(named=named):
+            return closing.kill_now(run, at, named, unsettled, fx.SupersedeDriver(at), partial=event.partial)
+        case Grace(error=error, aborted=aborted):
+            end = ev.RanOut(event.partial) if aborted else ev.Errored(error)
+            return closing.break_off(run, at, end, unsettled, fx.SupersedeDriver(at + reconcile.STOP_S))
+
+
+def _silent_for(run: Run, serving: Waiting | None, event: ev.CameDue) -> Step:
+    """Look whether a running attempt still commits steps; if not, tell it once as stuck."""
+    limit = run.terms.stuck_after_s
+    if event.progress_at is not None and event.progress_at + limit > event.at:
+        return move(run, Running(due_at=event.progress_at + limit, serving=serving))
+    return move(run, Running(due_at=None, serving=serving), fx.Tell(f"no progress for {limit:.0f} s"))

@@ -1,0 +1,305 @@
+"""Limits and patience: admission, refusals, retries, giving up, crashes, retention, budgets, fair lanes.
+
+Each function answers one question from its arguments. A refusal is a value that names the rule, the value and the
+setting; nothing here knows where the facts come from or what is done about them.
+"""
+
+import math
+from typing import Literal
+
+from msgspec import Struct
+
+from fledge.core.events import Asked
+from fledge.core.run import AwaitingApproval, Ending, Grace, Instant, Queued, Run, Running, Waiting
+
+RESERVATION_S = 30.0
+"""How long a reservation may be prepared."""
+MAX_WAKES = 10
+MAX_CRASHES = 3
+SUSPECT_AT = 2
+"""From this many crashes on, a run is driven only while no other suspect is."""
+YIELD_S = 30 * 60.0
+"""A yield that names no deadline."""
+UNREAD_PROGRAM_S = 30 * 60.0
+"""How long a program may leave a result unread before it is given up."""
+SWEEP_S = 60.0
+STEER_EVERY_S = 2.0
+STEER_CHARS = 4000
+WARN_SHARE = 0.8
+
+
+class Refusal(Struct, frozen=True):
+    """A rule that forbids it: `forbidden` is policy, `error` is bad input, `done` and `rate_limited` are about now."""
+
+    status: Literal["forbidden", "error", "done", "rate_limited"]
+    reason: str
+
+
+# ---- admission -------------------------------------------------------------------------------------------------------
+
+
+class Limits(Struct, frozen=True):
+    """The limits that hold for one spawning session."""
+
+    max_depth: int = 1
+    max_children: int = 5
+    max_retained: int = 0
+    """0 is off."""
+
+
+class Occupancy(Struct, frozen=True):
+    """What a spawning session has now, counted in the admitting commit."""
+
+    depth: int
+    children: int
+    """Unsettled children, plans awaiting approval and reservations."""
+    retained: int
+    """Settled, active and reserved; archived ones not counted."""
+    wakes: int = 0
+    budget_spent: bool = False
+
+
+def admit(limits: Limits, now: Occupancy) -> Refusal | None:
+    """None if one more child may be reserved; else the first limit that forbids it."""
+    setting = "agents.defaults.subagents"
+    if now.depth >= limits.max_depth:
+        return Refusal("forbidden", f"depth {now.depth} of {limits.max_depth}: {setting}.maxSpawnDepth")
+    if now.children >= limits.max_children:
+        return Refusal(
+            "forbidden", f"active children {now.children} of {limits.max_children}: {setting}.maxChildrenPerAgent"
+        )
+    if limits.max_retained and now.retained >= limits.max_retained:
+        return Refusal(
+            "forbidden",
+            f"retained {now.retained} of {limits.max_retained}: {setting}.maxRetained; "
+            "free one with sessions_subagent_remove",
+        )
+    if now.wakes >= MAX_WAKES:
+        return Refusal("forbidden", f"woken {now.wakes} of {MAX_WAKES} times: finish with what you have")
+    if now.budget_spent:
+        return Refusal("forbidden", f"the tree's budget is spent: {setting}.budget")
+    return None
+
+
+def role_at(depth: int, max_depth: int) -> Literal["orchestrator", "leaf"]:
+    """A child at `depth` may spawn only above the deepest level."""
+    return "orchestrator" if depth < max_depth else "leaf"
+
+
+# ---- control ---------------------------------------------------------------------------------------------------------
+
+
+def refuse_steer(run: Run, message: str, at: Instant) -> Refusal | None:
+    """None if the run may be steered now."""
+    if not message.strip():
+        return Refusal("error", "message: must not be empty")
+    if len(message) > STEER_CHARS:
+        return Refusal("error", f"message: {len(message)} characters, at most {STEER_CHARS}")
+    if not steerable(run):
+        return Refusal("done", f"{run.key} is {run.phase.name}: nothing to steer")
+    if run.steered_at is not None and at - run.steered_at < STEER_EVERY_S:
+        return Refusal(
+            "rate_limited", f"steered {at - run.steered_at:.1f} s ago: wait {STEER_EVERY_S:.0f} s between steers"
+        )
+    return None
+
+
+def steerable(run: Run) -> bool:
+    """Live work that can be redirected: waiting, queued, running, or in the grace of a provisional error."""
+    match run.phase:
+        case Queued() | Running() | Waiting():
+            return True
+        case Ending(cause=Grace()):
+            return True
+        case _:
+            return False
+
+
+def refuse_send(run: Run) -> Refusal | None:
+    """None if a message may be added; a run that is being prepared or is stopping takes none."""
+    match run.phase.name:
+        case "spawning" | "gone" | "archived":
+            return Refusal("error", f"{run.key} is {run.phase.name}: it takes no messages")
+        case "ending" if not steerable(run):
+            return Refusal("error", f"{run.key} was killed and is stopping: it takes no messages")
+        case _:
+            return None
+
+
+def refuse_yield(run: Run) -> Refusal | None:
+    """None if the run may yield; from the tenth wake on it must finish."""
+    if run.wakes >= MAX_WAKES:
+        return Refusal("forbidden", f"woken {run.wakes} of {MAX_WAKES} times: finish with what you have")
+    return None
+
+
+def refuse_answer(run: Run) -> Refusal | None:
+    """None if a plan of this run awaits its answer."""
+    if isinstance(run.phase, AwaitingApproval):
+        return None
+    return Refusal("done", f"{run.key} is {run.phase.name}: no plan awaits an answer")
+
+
+# ---- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def wait_until(asked: Asked, unsettled: int, settled: int, unread: int) -> int | None:
+    """How many children must be settled for the condition to hold; None waits for all of them.
+
+    `k` counts children settled since the yield plus completions then unread, and is capped at what can still come; so
+    with nothing to come it holds at once.
+    """
+    if asked == "all":
+        return None
+    wanted = 1 if asked == "any" else asked
+    return settled - unread + min(wanted, unsettled + unread)
+
+
+def holds(until_settled: int | None, unsettled: int, settled: int) -> bool:
+    """True when a waiting run may be woken: all have settled, or as many as it waits for."""
+    return unsettled == 0 or (until_settled is not None and settled >= until_settled)
+
+
+# ---- patience --------------------------------------------------------------------------------------------------------
+
+
+def expiry_s(expects: bool) -> float:
+    """How long a delivery may be retried: 30 min for a completion message, 5 min without."""
+    return 30 * 60.0 if expects else 5 * 60.0
+
+
+def retry_s(tries: int) -> float:
+    """Seconds until the next try after `tries` of them: 1, 2, 4, 8, 8 …"""
+    return float(min(8, 2 ** max(0, tries - 1)))
+
+
+def cleanup_retry_s(tries: int) -> float:
+    """Seconds until a failed cleanup is tried again: 1, 2, 4 … at most a minute, for ever."""
+    return float(min(60, 2 ** max(0, tries - 1)))
+
+
+def gives_up(tries: int, max_retries: int, at: Instant, expires_at: Instant) -> bool:
+    """True when a delivery has been tried often or long enough."""
+    return tries >= max_retries or at >= expires_at
+
+
+# ---- crashes ---------------------------------------------------------------------------------------------------------
+
+
+def crashes_after(crashes: int, step_open: bool, progressed: bool) -> int:
+    """The count after a lost lease: a committed step resets it, only an open step adds to it."""
+    return (0 if progressed else crashes) + (1 if step_open else 0)
+
+
+def is_suspect(crashes: int) -> bool:
+    """True of runs that must be driven one at a time."""
+    return crashes >= SUSPECT_AT
+
+
+# ---- retention -------------------------------------------------------------------------------------------------------
+
+
+class Remains(Struct, frozen=True):
+    """What still hangs on a settled run, counted in the sweeping commit."""
+
+    rows: int
+    """Rows from it, or in its inbox, that are unread or undelivered."""
+    turns: int
+    """A send's turn that is open or due."""
+    unsettled: int
+
+
+def held_by(remains: Remains) -> str | None:
+    """Why a settled run may not be archived yet; None if it may."""
+    if remains.rows:
+        return f"{remains.rows} unread or undelivered"
+    if remains.turns:
+        return "a message is being answered"
+    if remains.unsettled:
+        return f"{remains.unsettled} unsettled below"
+    return None
+
+
+# ---- budgets ---------------------------------------------------------------------------------------------------------
+
+
+class Budget(Struct, frozen=True, omit_defaults=True):
+    """Ceilings of a run or a tree; None is no ceiling."""
+
+    tokens: int | None = None
+    usd: float | None = None
+    turns: int | None = None
+    seconds: float | None = None
+
+
+class Spent(Struct, frozen=True, omit_defaults=True):
+    """What was used, and what open model steps have reserved."""
+
+    tokens: int = 0
+    usd: float = 0.0
+    turns: int = 0
+    seconds: float = 0.0
+
+    def plus(self, other: "Spent") -> "Spent":
+        """Both together."""
+        return Spent(
+            self.tokens + other.tokens, self.usd + other.usd, self.turns + other.turns, self.seconds + other.seconds
+        )
+
+    def minus(self, other: "Spent") -> "Spent":
+        """Without the other; never below zero."""
+        return Spent(
+            max(0, self.tokens - other.tokens),
+            max(0.0, self.usd - other.usd),
+            max(0, self.turns - other.turns),
+            max(0.0, self.seconds - other.seconds),
+        )
+
+
+def budget_share(budget: Budget, spent: Spent) -> float:
+    """The largest share used of any ceiling; 0 without ceilings."""
+    pairs = (
+        (budget.tokens, spent.tokens),
+        (budget.usd, spent.usd),
+        (budget.turns, spent.turns),
+        (budget.seconds, spent.seconds),
+    )
+    shares = [math.inf if ceiling <= 0 else used / ceiling for ceiling, used in pairs if ceiling is not None]
+    return max(shares, default=0.0)
+
+
+BudgetState = Literal["within", "warned", "spent"]
+
+
+def budget_state(budget: Budget, spent: Spent) -> BudgetState:
+    """`warned` from 80 % on, `spent` from 100 % on."""
+    share = budget_share(budget, spent)
+    if share >= 1.0:
+        return "spent"
+    return "warned" if share >= WARN_SHARE else "within"
+
+
+def inherit(parent: Budget, asked: Budget) -> Budget:
+    """A child's budget: what was asked for, never more than what its parent may use."""
+
+    def tighter(a: float | None, b: float | None) -> float | None:
+        return min(x for x in (a, b) if x is not None) if a is not None or b is not None else None
+
+    tokens, turns = tighter(parent.tokens, asked.tokens), tighter(parent.turns, asked.turns)
+    return Budget(
+        None if tokens is None else int(tokens),
+        tighter(parent.usd, asked.usd),
+        None if turns is None else int(turns),
+        tighter(parent.seconds, asked.seconds),
+    )
+
+
+# ---- lanes -----------------------------------------------------------------------------------------------------------
+
+
+def fair_rank(lane_rank: int, spawner_rank: int) -> int:
+    """The rank of a spawner's next run: behind its own last one, never behind what others queued long ago.
+
+    Claims go by rank, then by order of arrival, so sessions that spawn many take turns with sessions that spawn few.
+    """
+    return max(lane_rank, spawner_rank) + 1

@@ -1,0 +1,173 @@
+"""Completion signals, reconciled in one place: is the attempt over, and how?
+
+An attempt's committed end is authoritative and decides at once. A provisional error waits out its grace, and a start or
+an end within it cancels it. A killed run that is still driven may complete once, if the kill named it. What belongs to
+an older attempt never counts. This file judges; it does not change phases.
+"""
+
+from msgspec import Struct
+
+from fledge.core.events import (
+    AttemptEnded,
+    AttemptFaltered,
+    AttemptStarted,
+    DriverStopped,
+    End,
+    Errored,
+    Finished,
+    LeaseLost,
+    RanOut,
+    Signal,
+)
+from fledge.core.run import (
+    ENDED,
+    UNREAD,
+    Archived,
+    Ended,
+    Ending,
+    Failed,
+    Grace,
+    Instant,
+    Killed,
+    Ok,
+    Run,
+    Running,
+    Stopping,
+    TimedOut,
+    Unknown,
+)
+
+GRACE_S = 15.0
+"""How long a provisional error waits for a start or an end."""
+STOP_S = 5.0
+"""How long a driver that was stopped or superseded may keep its slot."""
+
+
+class Complete(Struct, frozen=True):
+    """The attempt finished."""
+
+    end: Finished
+
+
+class BreakOff(Struct, frozen=True):
+    """The attempt is over without a reply."""
+
+    end: Errored | RanOut
+
+
+class DecideKilled(Struct, frozen=True):
+    """The kill stands."""
+
+    named: bool
+
+
+class LateWin(Struct, frozen=True):
+    """A complete end inside the stopping window wins over the kill that named this run."""
+
+    end: Finished
+
+
+class Late(Struct, frozen=True):
+    """A complete end after another outcome was fixed."""
+
+    end: Finished
+
+
+class Hold(Struct, frozen=True):
+    """Provisional: wait for a start or an end until then."""
+
+    until_at: Instant
+    grace: Grace
+
+
+class Resume(Struct, frozen=True):
+    """The executor recovered: the run goes on."""
+
+    running: Running
+
+
+class Requeue(Struct, frozen=True):
+    """The lease is lost without an end: the run is driven again."""
+
+    running: Running
+
+
+class Ignore(Struct, frozen=True):
+    """It changes nothing; the reason says why."""
+
+    reason: str
+
+
+Verdict = Complete | BreakOff | DecideKilled | LateWin | Late | Hold | Resume | Requeue | Ignore
+
+
+def judge(run: Run, signal: Signal) -> Verdict:
+    """What this signal means for this run; total over all phases and signals."""
+    if signal.attempt != run.attempt:
+        return Ignore(f"attempt {signal.attempt}, now {run.attempt}")
+    phase = run.phase
+    if isinstance(phase, Running):
+        return _while_running(phase, signal)
+    if isinstance(phase, Ending):
+        if isinstance(phase.cause, Stopping):
+            return _while_stopping(run, phase.cause, signal)
+        return _within_grace(phase.cause, signal)
+    if isinstance(phase, ENDED):
+        return _after_the_end(run, signal)
+    return Ignore(f"no attempt is running ({phase.name})")
+
+
+def _decide(end: End) -> Verdict:
+    return Complete(end) if isinstance(end, Finished) else BreakOff(end)
+
+
+def _while_running(phase: Running, signal: Signal) -> Verdict:
+    match signal:
+        case AttemptEnded(end=end):
+            return _decide(end)
+        case AttemptFaltered(at=at, error=error, aborted=aborted):
+            return Hold(at + GRACE_S, Grace(error, aborted, phase))
+        case AttemptStarted():
+            return Ignore("already running")
+        case DriverStopped() | LeaseLost():
+            return Requeue(phase)
+
+
+def _within_grace(grace: Grace, signal: Signal) -> Verdict:
+    match signal:
+        case AttemptEnded(end=end):
+            return _decide(end)
+        case AttemptStarted():
+            return Resume(grace.resumes)
+        case AttemptFaltered():
+            return Ignore("already in its grace")
+        case DriverStopped() | LeaseLost():
+            return Ignore("the grace goes on without its driver")
+
+
+def _while_stopping(run: Run, stopping: Stopping, signal: Signal) -> Verdict:
+    match signal:
+        case AttemptEnded(end=Finished() as end) if stopping.named and run.plan != "planning":
+            return LateWin(end)
+        case AttemptStarted() | AttemptFaltered():
+            return Ignore("killed, and stopping")
+        case AttemptEnded() | DriverStopped() | LeaseLost():
+            return DecideKilled(stopping.named)
+
+
+def _after_the_end(run: Run, signal: Signal) -> Verdict:
+    match run.ended, signal:
+        case Ended(), AttemptEnded(end=Finished(said=said)) if said != "text":
+            return Ignore("a late end without words")
+        case Ended(outcome=Killed(named=False)), AttemptEnded(end=Finished()):
+            return Ignore("suppressed: below a kill")
+        case Ended(result=known), AttemptEnded(end=Finished(text=text)) if text == known:
+            return Ignore("a known end, repeated")
+        case Ended(outcome=Ok()), AttemptEnded(end=Finished() as end) if isinstance(run.phase, UNREAD):
+            return Late(end)
+        case Ended(outcome=Failed() | TimedOut() | Killed() | Unknown()), AttemptEnded(end=Finished() as end) if (
+            not isinstance(run.phase, Archived)
+        ):
+            return Late(end)
+        case _:
+            return Ignore("already ended")

@@ -1,0 +1,431 @@
+"""A run, its phases and its outcomes: the nouns. Every value is frozen; only `lifecycle.transition` makes a new one.
+
+Each phase holds just the fields that are true in it. A phase's docstring answers four questions: what it means, what
+ends it, what a crash in it does, how long it is kept; `docs/lifecycle.md` is generated from them.
+This file does not know how phases follow each other, nor anything of stores and clocks.
+"""
+
+from typing import ClassVar, Literal
+
+from msgspec import Struct
+
+Instant = float
+"""Seconds since the epoch; arrives on events, is never read from a clock here."""
+TextId = str
+"""Names a text that the store keeps once (a result, a plan, a partial)."""
+
+Mode = Literal["run", "session"]
+Cleanup = Literal["keep", "delete"]
+PlanState = Literal["none", "planning", "approved"]
+SkipReason = Literal["announce-skip", "silent", "suppressed"]
+DeferReason = Literal["child-active", "descendants-active", "missing-requester", "requester-busy"]
+Path = Literal["direct", "queued", "steered"]
+
+
+# ---- outcomes: how a run came out ------------------------------------------------------------------------------------
+
+
+class Ok(Struct, frozen=True, tag="ok"):
+    """The attempt finished what it was asked."""
+
+    status: ClassVar[str] = "ok"
+    error: ClassVar[str | None] = None
+
+
+class Failed(Struct, frozen=True, tag="error"):
+    """It could not go on; `error` says why, in words for people."""
+
+    error: str
+    status: ClassVar[str] = "error"
+
+
+class TimedOut(Struct, frozen=True, tag="timeout"):
+    """Its time was up; what it had done so far was kept."""
+
+    status: ClassVar[str] = "timeout"
+    error: ClassVar[str | None] = None
+
+
+class Killed(Struct, frozen=True, tag="killed"):
+    """Somebody killed it. `named` is true of the run the kill named, false of those below it."""
+
+    named: bool
+    status: ClassVar[str] = "killed"
+    error: ClassVar[str | None] = "killed"
+
+
+class Unknown(Struct, frozen=True, tag="unknown"):
+    """Nothing else can be said."""
+
+    status: ClassVar[str] = "unknown"
+    error: ClassVar[str | None] = None
+
+
+Outcome = Ok | Failed | TimedOut | Killed | Unknown
+
+
+class Ended(Struct, frozen=True):
+    """The outcome with its times and its frozen result. Fixed in one commit, carried by every later phase."""
+
+    outcome: Outcome
+    started_at: Instant | None
+    """When it first ran; None if it never did."""
+    ended_at: Instant
+    result: TextId | None = None
+    """The frozen text; None if there was none (or an error, which carries its message instead)."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Wall time from first running to the end; 0 for a run that never ran."""
+        return 0.0 if self.started_at is None else max(0.0, self.ended_at - self.started_at)
+
+
+# ---- deliveries: how an announce came out ----------------------------------------------------------------------------
+
+
+class Delivered(Struct, frozen=True, tag_field="kind", tag="delivered"):
+    """The requester's transcript has it."""
+
+    word: ClassVar[str] = "delivered"
+    path: Path
+
+
+class Skipped(Struct, frozen=True, tag_field="kind", tag="skipped"):
+    """There was nothing to tell, or a kill or a plan's answer made it moot."""
+
+    word: ClassVar[str] = "skipped"
+    reason: SkipReason
+
+
+class Undelivered(Struct, frozen=True, tag_field="kind", tag="undelivered"):
+    """Nobody could be told; the result sits in the visible *undelivered* list."""
+
+    word: ClassVar[str] = "undelivered"
+    error: str
+
+
+Delivery = Delivered | Skipped | Undelivered
+
+
+# ---- phases: where a run is in its life ------------------------------------------------------------------------------
+
+
+class Spawning(Struct, frozen=True, tag="spawning"):
+    """Means: admitted, its place reserved; session, attachments and binding are being prepared.
+    Ends by: prepared; failed; withdrawn with its caller's call; 30 s.
+    After a crash: a reservation nobody was told of is deleted with all it prepared; the resumed call prepares again.
+    Kept: until it ends; a reservation that failed leaves nothing behind.
+    """
+
+    name: ClassVar[str] = "spawning"
+    due_at: Instant
+
+
+class Queued(Struct, frozen=True, tag="queued"):
+    """Means: accepted, waits for a slot in its lane.
+    Ends by: claimed; steered; killed; the queue timeout or the run's own deadline.
+    After a crash: claimed again.
+    Kept: until claimed.
+    """
+
+    name: ClassVar[str] = "queued"
+    due_at: Instant | None = None
+    """The queue timeout, where one is set and the run has never run."""
+    serving: "Waiting | None" = None
+    """Set while a send's turn interrupts a waiting period; that period goes on afterwards."""
+
+
+class Running(Struct, frozen=True, tag="running"):
+    """Means: an attempt holds the lease and a slot.
+    Ends by: the attempt's end; yield; final text while descendants are unsettled; steer; kill; the deadline.
+    After a crash: back to queued under a new epoch, resumed from the transcript; the third crash without a committed
+    step in between fails the run with a reason.
+    Kept: as long as it works; without a committed step for `stuckAfterSeconds` it is told as stuck, once.
+    """
+
+    name: ClassVar[str] = "running"
+    due_at: Instant | None
+    """When to look whether it is stuck; None once that was told."""
+    serving: "Waiting | None" = None
+
+
+class Waiting(Struct, frozen=True, tag="waiting"):
+    """Means: it yielded, or its text was final while descendants were unsettled; it holds no slot.
+    Ends by: its condition (all children settled, or `until_settled` of them); the yield's deadline; send; steer; kill;
+    the run's deadline.
+    After a crash: stays; the condition is a number in the row.
+    Kept: until woken; once per waiting period.
+    """
+
+    name: ClassVar[str] = "waiting"
+    until_settled: int | None
+    """Woken as soon as this many children have settled; None waits for all. All settled always wakes."""
+    due_at: Instant | None
+    """The yield's deadline; a wait after a final text has none of its own."""
+    asked: str = "all"
+    """The condition as it was asked for (`all`, `any`, a number, or `final text`), for people."""
+
+
+class Grace(Struct, frozen=True, tag="grace"):
+    """A provisional signal: its executor may still recover, and then goes on as `resumes`."""
+
+    error: str
+    aborted: bool
+    """An aborted end is a timeout if nothing follows; any other is an error."""
+    resumes: Running
+
+
+class Stopping(Struct, frozen=True, tag="stopping"):
+    """A kill found it driven; one complete end may still win if the kill `named` this very run."""
+
+    named: bool
+
+
+class Ending(Struct, frozen=True, tag="ending"):
+    """Means: a terminal signal was seen and is not yet decided: a provisional error in its 15 s grace (driver and slot
+    kept), or stopping after a kill (at most 5 s; no new step, no send, no steer).
+    Ends by: start (back to running), end, the grace running out; for stopping the driver's acknowledgement, a complete
+    end, or 5 s.
+    After a crash: a grace continues from its due time; stopping is decided as killed.
+    Kept: 15 s or 5 s.
+    """
+
+    name: ClassVar[str] = "ending"
+    due_at: Instant
+    cause: Grace | Stopping
+
+
+class Announcing(Struct, frozen=True, tag="announcing"):
+    """Means: the outcome is fixed, the result frozen, and the requester's inbox row written in that same commit.
+    Ends by: the row being consumed, skipped (suppressed), or found undeliverable.
+    After a crash: the row is still there.
+    Kept: until the requester reads it; a program that never reads gives it up after 30 min.
+    """
+
+    name: ClassVar[str] = "announcing"
+    ended: Ended
+    due_at: Instant | None = None
+    """When a result for a program is given up; a session's never is."""
+
+
+class AnnounceDeferred(Struct, frozen=True, tag="announce_deferred"):
+    """Means: the announce is postponed for `reason`; its row, where one is written, stays consumable.
+    Ends by: its due time; the row being consumed; descendants settling; giving up after `announce.maxRetries`.
+    After a crash: continues from its due time.
+    Kept: until decided; 5 or 30 min at most while nothing holds the clock.
+    """
+
+    name: ClassVar[str] = "announce_deferred"
+    ended: Ended
+    reason: DeferReason
+    tries: int
+    since_at: Instant
+    expires_at: Instant
+    due_at: Instant | None
+    """When it is tried again; None while only descendants can end the deferral."""
+
+
+class AwaitingApproval(Struct, frozen=True, tag="awaiting_approval"):
+    """Means: the plan is written and a person or the requester must answer it. Holds no slot, takes a child place, is
+    settled for its parent.
+    Ends by: approved; rejected; expired after `plan.approvalHours`, which is told; killed.
+    After a crash: stays.
+    Kept: never archived while it waits.
+    """
+
+    name: ClassVar[str] = "awaiting_approval"
+    due_at: Instant
+    plan: TextId | None
+
+
+class CleanupPending(Struct, frozen=True, tag="cleanup_pending"):
+    """Means: the delivery is decided; hooks, attachments and session deletion remain.
+    Ends by: all of them done.
+    After a crash: repeated; every step is idempotent.
+    Kept: until done, retried with backoff; `delete` waits for a send that was accepted.
+    """
+
+    name: ClassVar[str] = "cleanup_pending"
+    ended: Ended
+    delivery: Delivery
+    tries: int
+    due_at: Instant
+
+
+class Completed(Struct, frozen=True, tag="completed"):
+    """Means: settled, delivered or skipped, cleaned up.
+    Ends by: being archived.
+    After a crash: stays.
+    Kept: `archiveAfterMinutes` in the lists, never while a row from it or in its inbox is unread or undelivered;
+    session mode for ever.
+    """
+
+    name: ClassVar[str] = "completed"
+    ended: Ended
+    delivery: Delivery
+    settled_at: Instant
+    due_at: Instant | None
+    """When the sweeper looks at it; None in session mode."""
+
+
+class CompletedGiveup(Struct, frozen=True, tag="completed_giveup"):
+    """Means: settled, but the result could not be delivered; it sits in *undelivered*.
+    Ends by: retried; dismissed; `undelivered.retentionDays`.
+    After a crash: stays.
+    Kept: 7 days, then as if dismissed.
+    """
+
+    name: ClassVar[str] = "completed_giveup"
+    ended: Ended
+    delivery: Undelivered
+    settled_at: Instant
+    due_at: Instant
+
+
+class Archived(Struct, frozen=True, tag="archived"):
+    """Means: left the lists; a tombstone with the timeline stays.
+    Ends by: the timeline's retention; then the row is gone.
+    After a crash: stays.
+    Kept: `retention.timelineDays`; a kept session stays readable for `retention.keptDays`.
+    """
+
+    name: ClassVar[str] = "archived"
+    ended: Ended
+    delivery: Delivery
+    due_at: Instant | None
+
+
+class Gone(Struct, frozen=True, tag="gone"):
+    """Means: the reservation failed or was withdrawn; nobody was ever told of it.
+    Ends by: nothing; the row is deleted in the same commit.
+    After a crash: is not there.
+    Kept: not at all.
+    """
+
+    name: ClassVar[str] = "gone"
+    due_at: ClassVar[Instant | None] = None
+    reason: str
+
+
+Phase = (
+    Spawning
+    | Queued
+    | Running
+    | Waiting
+    | Ending
+    | Announcing
+    | AnnounceDeferred
+    | AwaitingApproval
+    | CleanupPending
+    | Completed
+    | CompletedGiveup
+    | Archived
+    | Gone
+)
+
+PHASES: tuple[type[Phase], ...] = (
+    Spawning,
+    Queued,
+    Running,
+    Waiting,
+    Ending,
+    Announcing,
+    AnnounceDeferred,
+    AwaitingApproval,
+    CleanupPending,
+    Completed,
+    CompletedGiveup,
+    Archived,
+    Gone,
+)
+"""All phases in the order of a life."""
+
+ENDED = (Announcing, AnnounceDeferred, CleanupPending, Completed, CompletedGiveup, Archived)
+"""Phases in which the outcome is fixed."""
+DECIDED = (CleanupPending, Completed, CompletedGiveup, Archived)
+"""Phases in which the delivery is decided."""
+UNREAD = (Announcing, AnnounceDeferred)
+"""Phases in which the outcome's row may still be unread."""
+TIMED = (Queued, Running, Waiting)
+"""Phases in which the run's own deadline counts, besides a grace."""
+
+
+# ---- the run ---------------------------------------------------------------------------------------------------------
+
+
+class Terms(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What was agreed at the spawn and never changes: all that decisions need, and nothing they do not."""
+
+    parent: str
+    """The session that spawned it and is told; counted down when this run settles."""
+    program: bool = False
+    """The parent is a program that reads results through handles, not a conversation."""
+    lane: str = "subagent"
+    mode: Mode = "run"
+    cleanup: Cleanup = "keep"
+    expects: bool = True
+    """`expectsCompletionMessage`: false makes it fire-and-forget."""
+    plan: bool = False
+    wakeable: bool = True
+    """False of runtimes that cannot be continued once they have ended."""
+    leaves: tuple[str, ...] = ()
+    """What its preparation makes outside the database (folders); removed by its cleanup."""
+    depth: int = 1
+    timeout_s: float = 0.0
+    """0 means none."""
+    queue_timeout_s: float = 0.0
+    stuck_after_s: float = 300.0
+    approval_s: float = 24 * 3600.0
+    archive_after_s: float = 3600.0
+    max_retries: int = 3
+    undelivered_s: float = 7 * 86400.0
+    timeline_s: float = 30 * 86400.0
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """One delegated task. Equal to the fold of its events: `lifecycle.replay(events) == run`."""
+
+    key: str
+    """The child session's key: the run's name for life."""
+    terms: Terms
+    run_id: str
+    """The current attempt's id."""
+    phase: Phase
+    version: int = 1
+    """How many events made it what it is."""
+    attempt: int = 1
+    plan: PlanState = "none"
+    deadline_at: Instant | None = None
+    """The hard timeout; None while no clock runs (none set, not started, or waiting for a person)."""
+    started_at: Instant | None = None
+    """When an attempt first ran."""
+    fallback: TextId | None = None
+    wakes: int = 0
+    crashes: int = 0
+    """Crashes in a row with a step open and none committed in between."""
+    steered_at: Instant | None = None
+
+    @property
+    def due_at(self) -> Instant | None:
+        """The next moment at which time alone changes this run; None if only events can."""
+        phase = self.phase
+        timed = isinstance(phase, TIMED) or (isinstance(phase, Ending) and isinstance(phase.cause, Grace))
+        times = [t for t in (phase.due_at, self.deadline_at if timed else None) if t is not None]
+        return min(times, default=None)
+
+    @property
+    def ended(self) -> Ended | None:
+        """The fixed outcome with its times, once there is one."""
+        phase = self.phase
+        return phase.ended if isinstance(phase, ENDED) else None
+
+    @property
+    def delivery(self) -> Delivery | None:
+        """How the announce came out, once that is decided."""
+        phase = self.phase
+        return phase.delivery if isinstance(phase, DECIDED) else None
+
+    @property
+    def concluded(self) -> bool:
+        """True once it counts as settled for its parent, as far as this run alone is concerned."""
+        return isinstance(self.phase, (*ENDED, AwaitingApproval, Gone))

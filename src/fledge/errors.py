@@ -1,0 +1,65 @@
+"""What a caller can be told. What may happen to a *child* is a value (`core.run.Outcome`), never one of these.
+
+FledgeError
+├── BadInput            a field is wrong; nothing was changed
+├── Refused             a rule forbids it now; nothing was changed
+│   └── NotFound        no such run, session or row (or none that the caller may see)
+├── StoreError          the database cannot be used as asked
+│   ├── StoreLocked     another process owns it
+│   └── StaleWrite      a newer owner has taken over; nothing was written
+└── IllegalTransition   a bug of ours: this event cannot happen in this phase
+"""
+
+from typing import Any
+
+
+class FledgeError(Exception):
+    """Something went wrong in fledge."""
+
+
+class BadInput(FledgeError):
+    """A value is not usable."""
+
+    def __init__(self, field: str, expected: str, got: object = None) -> None:
+        shown = "" if got is None else f" (got {_short(got)})"
+        super().__init__(f"{field}: {expected}{shown}")
+        self.field, self.expected, self.got = field, expected, got
+
+
+class Refused(FledgeError):
+    """A rule forbids this now."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+class NotFound(Refused):
+    """There is no such thing, or none that you may see."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("error", reason)
+
+
+class StoreError(FledgeError):
+    """The store cannot be used as asked."""
+
+
+class StoreLocked(StoreError):
+    """Another process owns this store."""
+
+
+class StaleWrite(StoreError):
+    """A newer owner has taken over; nothing was written."""
+
+
+class IllegalTransition(FledgeError):
+    """This event cannot happen in this phase: a bug in fledge."""
+
+    def __init__(self, run: Any, event: Any) -> None:
+        super().__init__(f"{type(event).__name__} cannot happen to {run.key} in phase {run.phase.name}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,157 @@
+"""What each effect does to rows, in the commit of the decision that asked for it. One `match`, one line a case where
+possible; the doing itself lives with its noun (`deliver`, `control`)."""
+
+import msgspec
+
+from fledge.core import effects as fx
+from fledge.core import events as ev
+from fledge.core import policy
+from fledge.core.announce import announce_key
+from fledge.core.policy import is_suspect
+from fledge.core.run import CleanupPending, Run
+from fledge.orchestrator import control, deliver
+from fledge.orchestrator.commit import Commit
+
+SILENT_ROWS = 20
+
+
+def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
+    """Do what a decision asks of rows; what it asks of the world becomes a hint, and stays readable from rows."""
+    run = c.run(key)
+    match effect:
+        case fx.Enqueue():
+            c.tx.enqueue(key, run.terms.lane, run.terms.parent, is_suspect(run.crashes))
+            c.hints.look = True
+        case fx.Dequeue():
+            c.tx.dequeue(key)
+        case fx.ReleaseDriver():
+            _release(c, key)
+        case fx.SupersedeDriver(until_at=until_at):
+            c.tx.supersede(key, until_at)
+            _gone_by(c, key, until_at)
+            c.hints.stop.append(key)
+        case fx.StopDriver(until_at=until_at):
+            c.tx.stop_driver(key, until_at)
+            c.hints.stop.append(key)
+        case fx.CloseCalls(reason=reason):
+            c.tx.close_turn(key, reason, c.at)
+            for child in c.tx.children_in(key, "spawning"):
+                c.apply(child, ev.Withdrawn(at=c.at, reason=reason))
+        case fx.Post(kind=kind):
+            _post(c, run, kind)
+        case fx.Drain():
+            deliver.take_completions(c, key)
+        case fx.Announce(row=row, text=text):
+            deliver.announce(c, run, row, text)
+        case fx.RefreshRow(text=text):
+            deliver.refresh(c, run, text)
+        case fx.WithdrawPlan():
+            deliver.close_rows(c, key, "plan", "suppressed")
+        case fx.Readdress():
+            deliver.readdress(c, run)
+        case fx.GiveUpRow(error=error):
+            _give_up(c, run, error)
+        case fx.ReviveRow():
+            deliver.close_rows(c, key, "outcome", "unread")
+            deliver.readdress(c, run)
+        case fx.DismissRow():
+            deliver.close_rows(c, key, "outcome", "dismissed")
+        case fx.HandOver():
+            deliver.hand_over(c, run)
+        case fx.SuppressInbox():
+            deliver.suppress(c, run)
+        case fx.CountDown():
+            _count_down(c, run.terms.parent)
+        case fx.CountUp():
+            _count_up(c, run.terms.parent)
+        case fx.KillBelow():
+            control.kill_below(c, key)
+        case fx.CallHook(hook=hook):
+            if hook in c.rules.hooks and c.tx.post(f"hook:{hook}:{key}", "hook", key, _json({"hook": hook}), c.at):
+                c.hints.look = True
+        case fx.CleanUp():
+            if not run.terms.leaves:
+                clean_now(c, key)
+        case fx.Tell(notice=words):
+            target = deliver.told(c, run.terms.parent).session
+            if target is not None:
+                deliver.notice(c, target, f"notice:{key}:{run.version}", f"{key}: {words}")
+        case fx.Archive():
+            if c.rules.delete_kept:
+                c.tx.delete_session(key)
+        case fx.Forget():
+            if run.terms.leaves:
+                c.tx.post(f"remove:{key}", "remove", None, _json(run.terms.leaves), c.at)
+            c.forget(key)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _release(c: Commit, key: str) -> None:
+    driver = c.tx.driver(key)
+    if driver is not None:
+        c.release(key, driver.epoch)
+    c.tx.close_turn(key, "over", c.at)
+
+
+def _gone_by(c: Commit, key: str, until_at: float) -> None:
+    driver = c.tx.driver(key)
+    if driver is not None and until_at <= c.at:
+        c.release(key, driver.epoch)
+
+
+def _post(c: Commit, run: Run, kind: str) -> None:
+    match kind:
+        case "task":
+            c.tx.put_row(f"task:{run.key}", run.key, "task", run.terms.parent, c.tx.spec(run.key).task, c.at)
+        case "wake":
+            silent = c.tx.silent_children(run.key, SILENT_ROWS)
+            words = "What you waited for is here."
+            if silent:
+                words += " Ended without anything to tell: " + ", ".join(silent) + "."
+            c.tx.put_row(announce_key(run.key, run.run_id, "wake"), run.key, "wake", None, words, c.at)
+        case _:
+            words = c.words or ("APPROVED: proceed" if kind == "approved" else "REJECTED")
+            c.tx.put_row(f"approval:{run.key}:{run.run_id}", run.key, "approval", None, words, c.at)
+
+
+def _give_up(c: Commit, run: Run, error: str) -> None:
+    deliver.close_rows(c, run.key, "outcome", "undelivered")
+    target = deliver.told(c, run.terms.parent).session
+    session = None if target is None else c.tx.session(target)
+    if session is not None and session.kind != "program":
+        deliver.notice(c, session.key, f"giveup:{run.key}:{run.run_id}", f"{run.key} could not be delivered: {error}")
+
+
+def _count_down(c: Commit, parent: str) -> None:
+    counts = c.tx.child_settled(parent)
+    if policy.holds(c.tx.waits_until(parent), counts.unsettled, counts.settled) and c.find(parent) is not None:
+        event = ev.ChildrenSettled(
+            at=c.at, unsettled=counts.unsettled, settled=counts.settled, next_run_id=c.ids.unique()
+        )
+        c.apply(parent, event)
+
+
+def _count_up(c: Commit, parent: str) -> None:
+    counts = c.tx.child_unsettled(parent)
+    above = c.find(parent)
+    # A parent that had ended counted as settled until just now.
+    if above is not None and above.concluded and counts.unsettled == 1:
+        _count_up(c, above.terms.parent)
+
+
+def clean_now(c: Commit, key: str) -> bool:
+    """Finish a cleanup that needs nothing outside the database; False if an accepted message is still unanswered."""
+    run = c.run(key)
+    if not isinstance(run.phase, CleanupPending):
+        return True
+    if run.terms.cleanup == "delete":
+        if c.tx.turn(key) is not None or c.tx.count_unread(key)[1]:
+            c.apply(key, ev.CleanupFailed(at=c.at, error="a message is being answered"))
+            return False
+        c.tx.dequeue(key)
+        c.tx.delete_session(key)
+    c.apply(key, ev.CleanedUp(at=c.at))
+    return True

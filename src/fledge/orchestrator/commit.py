@@ -1,0 +1,133 @@
+"""One commit: load, transition, save, and carry out the effects, all in the same transaction.
+
+Everything that changes a run comes through `Commit.apply`. It knows no rule: `core.lifecycle` decides, `carry_out`
+(given from outside, so that arrows point one way) does what the decision asks of other rows. Hints for the engine, such
+as that a session may now be claimed, are collected on the way; losing them loses nothing, for the rows say the same.
+"""
+
+from collections.abc import Callable
+
+from msgspec import Struct, field
+
+from fledge.core import effects as fx
+from fledge.core import events as ev
+from fledge.core.announce import Style
+from fledge.core.inbox import QueueSettings
+from fledge.core.lifecycle import born, transition
+from fledge.core.run import Gone, Instant, Run
+from fledge.core.step import Step
+from fledge.errors import NotFound
+from fledge.ids import Ids
+from fledge.store.base import Spec, Tx
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """The settings that commits need, already chosen."""
+
+    queue: QueueSettings = QueueSettings()
+    style: Style = "auto"
+    inline_chars: int = 4000
+    hooks: frozenset[str] = frozenset()
+    """Names of hooks that somebody listens to; others cost nothing."""
+    delete_kept: bool = False
+    widths: dict[str, int] = field(default_factory=lambda: {"main": 4, "subagent": 8, "nested": 1})
+    """Lane widths; a lane that is not named here is 1 wide."""
+
+
+class Facts(Struct, frozen=True):
+    """What a decision about a session needs to know of its surroundings."""
+
+    unsettled: int
+    settled: int
+    unread: int
+    messages: int
+
+
+class Hints(Struct):
+    """What the engine may want to do next. Only ever a shortcut to asking the rows."""
+
+    look: bool = False
+    """Something became due or claimable, or a slot or result became free."""
+    stop: list[str] = field(default_factory=list)
+    """Sessions whose driver should stop now."""
+    released: list[tuple[str, int]] = field(default_factory=list)
+    """Sessions and epochs whose driver is done."""
+    ended: list[str] = field(default_factory=list)
+    """Runs whose outcome was fixed, or whose delivery was decided."""
+
+
+class Commit:
+    """One job's view of the world while it decides."""
+
+    def __init__(
+        self,
+        tx: Tx,
+        at: Instant,
+        ids: Ids,
+        rules: Rules,
+        carry_out: Callable[["Commit", str, fx.Effect], None],
+    ) -> None:
+        self.tx, self.at, self.ids, self.rules = tx, at, ids, rules
+        self._carry_out = carry_out
+        self._runs: dict[str, Run] = {}
+        self.hints = Hints()
+        self.words = ""
+        """What a command wants to be said in the message its event posts."""
+
+    def find(self, key: str) -> Run | None:
+        """The run of this session as this commit sees it, or None."""
+        known = self._runs.get(key)
+        if known is None:
+            known = self.tx.find_run(key)
+            if known is not None:
+                self._runs[key] = known
+        return known
+
+    def run(self, key: str) -> Run:
+        """The run of this session; NotFound if there is none."""
+        found = self.find(key)
+        if found is None:
+            raise NotFound(f"no run {key}")
+        return found
+
+    def admit(self, event: ev.Admitted, spec: Spec) -> Run:
+        """Give birth to a run: its row, its first event, one more unsettled child for its parent."""
+        run = born(event)
+        self.tx.create_run(run, spec, event)
+        self.tx.child_admitted(event.terms.parent)
+        self._runs[run.key] = run
+        return run
+
+    def apply(self, key: str, event: ev.Event) -> Step:
+        """Decide what the event means, record it, and carry out what that asks."""
+        before = self.run(key)
+        step = transition(before, event)
+        if step.ignored is not None:
+            return step
+        if not isinstance(step.run.phase, Gone):
+            self.tx.save_run(before, step.run, event)
+        self._runs[key] = step.run
+        if step.run.due_at is not None:
+            self.hints.look = True
+        if step.run.ended is not None:
+            self.hints.ended.append(key)
+        for effect in step.effects:
+            self._carry_out(self, key, effect)
+        return step
+
+    def release(self, session: str, epoch: int) -> None:
+        """The driver with this epoch is done: its slot is free."""
+        self.tx.release(session, epoch)
+        self.hints.released.append((session, epoch))
+        self.hints.look = True
+
+    def forget(self, key: str) -> None:
+        """Delete a run for good."""
+        self.tx.forget_run(key)
+        self._runs.pop(key, None)
+
+    def facts(self, key: str) -> Facts:
+        """Children and unread rows of this session, as they stand in this commit."""
+        counts = self.tx.counts(key)
+        unread, messages = self.tx.count_unread(key)
+        return Facts(counts.unsettled, counts.settled, unread, messages)

@@ -1,0 +1,150 @@
+"""What people and controllers do to running work: steer, send, kill, stop, answer a plan, retry, dismiss.
+
+Each is one commit. A refusal raises `Refused` with the status and reason for the caller, and changes nothing. Who may
+do it is checked by whoever calls (`core.access`).
+"""
+
+from msgspec import Struct
+
+from fledge.core import events as ev
+from fledge.core import policy
+from fledge.core.run import Ending, Run
+from fledge.errors import BadInput, NotFound, Refused
+from fledge.orchestrator import deliver
+from fledge.orchestrator.commit import Commit
+
+STOP_S = 5.0
+
+
+def _refuse(refusal: policy.Refusal | None) -> None:
+    if refusal is not None:
+        raise Refused(refusal.status, refusal.reason)
+
+
+def steer(c: Commit, key: str, message: str) -> Run:
+    """Redirect live work: a new attempt that starts with the message; the old one is silent from now on."""
+    run = c.run(key)
+    _refuse(policy.refuse_steer(run, message, c.at))
+    c.tx.put_row(f"steer:{key}:{c.ids.unique()}", key, "steer", run.terms.parent, message, c.at)
+    return c.apply(key, ev.Steered(at=c.at, next_run_id=c.ids.unique(), text=deliver.last_words(c, key))).run
+
+
+def send(c: Commit, key: str, message: str, source: str | None = None, row_key: str | None = None) -> str:
+    """Add a message without stopping anything; answers the row's key. The same row key twice is one message."""
+    if not message.strip():
+        raise BadInput("message", "must not be empty")
+    session = c.tx.session(key)
+    if session is None or session.deleted:
+        raise NotFound(f"no session {key}")
+    run = c.find(key)
+    if run is not None:
+        _refuse(policy.refuse_send(run))
+    row_key = row_key or f"send:{key}:{c.ids.unique()}"
+    if c.tx.put_row(row_key, key, "send", source, message, c.at):
+        if run is not None:
+            c.apply(key, ev.SendArrived(at=c.at))
+        deliver.wake(c, key)
+        c.hints.look = True
+    return row_key
+
+
+class Killing(Struct, frozen=True):
+    """What a kill did: what is over, and what was told to stop but has not acknowledged yet."""
+
+    killed: tuple[str, ...]
+    stopping: tuple[str, ...]
+
+
+def kill(c: Commit, key: str) -> Killing:
+    """End a run and everything below it, silently, in this one commit. `done` if there is nothing left to end."""
+    c.run(key)
+    c.tx.raise_generation(key)
+    done = _kill_tree(c, key, named=True)
+    if not done.killed and not done.stopping:
+        raise Refused("done", f"{key} has ended, and nothing below it is running")
+    return done
+
+
+def kill_below(c: Commit, key: str) -> Killing:
+    """End everything below a session."""
+    c.tx.raise_generation(key)
+    return _kill_tree(c, key, named=False)
+
+
+def _kill_tree(c: Commit, root: str, named: bool) -> Killing:
+    killed: list[str] = []
+    stopping: list[str] = []
+    todo = [root] if named else c.tx.children(root)
+    while todo:
+        key = todo.pop()
+        below = c.tx.children(key)
+        before = c.find(key)
+        if before is not None:
+            step = c.apply(key, _order(c, key, named and key == root))
+            if before.ended is None:
+                (stopping if isinstance(step.run.phase, Ending) else killed).append(key)
+        todo.extend(below)
+    return Killing(tuple(killed), tuple(stopping))
+
+
+def _order(c: Commit, key: str, named: bool) -> ev.KillOrdered:
+    driver = c.tx.driver(key)
+    driven = driver is not None and driver.release_at is None
+    partial = None if driven else deliver.progress_so_far(c, key)
+    return ev.KillOrdered(at=c.at, named=named, driven=driven, unsettled=c.tx.counts(key).unsettled, partial=partial)
+
+
+def stop(c: Commit, session: str) -> Killing:
+    """Stop a conversation's turn and its whole tree. The turn counts as answered by that."""
+    if c.tx.session(session) is None:
+        raise NotFound(f"no session {session}")
+    if c.find(session) is not None:
+        return kill(c, session)
+    c.tx.close_turn(session, "stopped", c.at)
+    c.tx.supersede(session, c.at + STOP_S)
+    c.hints.stop.append(session)
+    done = kill_below(c, session)
+    if c.tx.unread(session, 1):
+        deliver.wake(c, session)
+    return done
+
+
+def answer_plan(c: Commit, key: str, approve: bool, words: str) -> Run:
+    """Approve or reject the plan that awaits it; a new attempt follows."""
+    _refuse(policy.refuse_answer(c.run(key)))
+    c.words = words
+    next_id = c.ids.unique()
+    event = ev.PlanApproved(at=c.at, next_run_id=next_id) if approve else ev.PlanRejected(at=c.at, next_run_id=next_id)
+    return c.apply(key, event).run
+
+
+def retry(c: Commit, key: str) -> Run:
+    """Announce a given-up result again."""
+    step = c.apply(key, ev.Retried(at=c.at))
+    if step.ignored:
+        raise Refused("done", f"{key}: {step.ignored}")
+    return c.run(key)
+
+
+def dismiss(c: Commit, key: str) -> Run:
+    """Take a given-up result off the undelivered list."""
+    step = c.apply(key, ev.Dismissed(at=c.at))
+    if step.ignored:
+        raise Refused("done", f"{key}: {step.ignored}")
+    return step.run
+
+
+def read_result(c: Commit, key: str) -> str | None:
+    """A program reads its result through a handle: the first read consumes the row, later ones are free.
+
+    None while there is no outcome yet.
+    """
+    run = c.run(key)
+    if run.ended is None:
+        return None
+    for row in c.tx.rows_of(key):
+        if row.kind == "outcome" and c.tx.close_row(row.key, "consumed", c.at):
+            c.apply(key, ev.RowConsumed(at=c.at, row="outcome", path="direct"))
+            if c.run(key).phase.name == "completed_giveup":
+                c.apply(key, ev.Dismissed(at=c.at))
+    return "" if run.ended.result is None else c.tx.text(run.ended.result)

@@ -1,0 +1,80 @@
+"""What time brings: runs that are due, and the leases of a process that is gone. Starting up and finding these rows
+*is* the recovery; there is no other path.
+"""
+
+from fledge.core import events as ev
+from fledge.core import policy
+from fledge.core.run import CleanupPending, Completed
+from fledge.errors import NotFound
+from fledge.orchestrator import deliver, turns
+from fledge.orchestrator.carry_out import clean_now
+from fledge.orchestrator.commit import Commit
+
+
+def leaves(c: Commit, key: str) -> tuple[str, ...]:
+    """What must be removed outside the database before this run's cleanup is done; empty if nothing, or not now."""
+    run = c.find(key)
+    if run is None or not isinstance(run.phase, CleanupPending) or run.phase.due_at > c.at:
+        return ()
+    return run.terms.leaves
+
+
+def come_due(c: Commit, key: str) -> bool:
+    """Let time act on a run; False if nothing was due any more."""
+    run = c.find(key)
+    if run is None or run.due_at is None or run.due_at > c.at:
+        return False
+    if isinstance(run.phase, CleanupPending):
+        clean_now(c, key)
+        return True
+    driver = c.tx.driver(key)
+    counts = c.tx.counts(key)
+    event = ev.CameDue(
+        at=c.at,
+        next_run_id=c.ids.unique(),
+        unsettled=counts.unsettled,
+        progress_at=None if driver is None else driver.progress_at,
+        partial=deliver.progress_so_far(c, key) if run.ended is None and run.started_at is not None else None,
+        reachable=deliver.told(c, run.terms.parent).session is not None,
+        paused=counts.unsettled > 0,
+        held_by=_held_by(c, key) if isinstance(run.phase, Completed) else None,
+    )
+    return c.apply(key, event).ignored is None
+
+
+def _held_by(c: Commit, key: str) -> str | None:
+    remains = policy.Remains(
+        rows=len(c.tx.rows_of(key)) + len(c.tx.unread(key, 1)),
+        turns=int(c.tx.turn(key) is not None or c.tx.queued(key) is not None),
+        unsettled=c.tx.counts(key).unsettled,
+    )
+    return policy.held_by(remains)
+
+
+def take_over(c: Commit, owner: str, limit: int = 100) -> int:
+    """Take up what a process that is gone was driving or preparing; answers how many, 0 when nothing is left."""
+    found = 0
+    for driver in c.tx.drivers():
+        if driver.owner != owner and found < limit:
+            turns.lost(c, driver, crashed=True)
+            found += 1
+    for key in c.tx.reservations()[: limit - found]:
+        c.apply(key, ev.Withdrawn(at=c.at, reason="its caller is gone"))
+        found += 1
+    return found
+
+
+def post_failed(c: Commit, key: str, error: str, delay_s: float | None) -> None:
+    """Something could not be sent: again after the delay, or never."""
+    c.tx.post_failed(key, error, None if delay_s is None else c.at + delay_s, c.at)
+
+
+def cleaned(c: Commit, key: str, error: str | None) -> None:
+    """What a run left outside the database is removed, or could not be."""
+    run = c.find(key)
+    if run is None:
+        raise NotFound(f"no run {key}")
+    if error is not None:
+        c.apply(key, ev.CleanupFailed(at=c.at, error=error))
+    else:
+        clean_now(c, key)

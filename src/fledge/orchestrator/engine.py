@@ -1,0 +1,254 @@
+"""The loop: due → transition → commit → perform. One task group owns everything it starts.
+
+No timer lives only in memory: each pass asks the rows what is due, does it, and sleeps until the next due time or until
+a commit says that something changed. Starting on a store that another process left behind is the same loop. What the
+engine may not do itself (think, call hooks, remove files) is the performer's.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Protocol, TypeVar
+
+from fledge.clock import Clock, SystemClock
+from fledge.core import policy
+from fledge.core.run import Instant
+from fledge.errors import StaleWrite, StoreError
+from fledge.ids import Ids, RandomIds
+from fledge.orchestrator import due, turns
+from fledge.orchestrator.carry_out import carry_out
+from fledge.orchestrator.commit import Commit, Hints, Rules
+from fledge.orchestrator.turns import Drive
+from fledge.store.base import Place, Post, Store, Tx
+
+T = TypeVar("T")
+
+CLAIMS_A_PASS = 64
+DUE_A_PASS = 256
+POST_RETRIES = 3
+
+log = logging.getLogger("fledge.engine")
+
+
+class Performer(Protocol):
+    """Does what only the world can do. None of these may assume that it is called once: after a crash it is again."""
+
+    async def drive(self, engine: "Engine", drive: Drive) -> None:
+        """Execute the session's turn and say how it ended, through commits of `turns`. Cancelled when it must stop.
+
+        Returning or raising without an end is itself an end: an error.
+        """
+        ...
+
+    async def remove(self, leaves: tuple[str, ...]) -> None:
+        """Remove what a run left outside the database; removing what is gone already is fine. Raises if it cannot."""
+        ...
+
+    async def call(self, post: Post) -> None:
+        """Send one thing from the outbox. Raises if it did not arrive."""
+        ...
+
+
+class Engine:
+    """Runs the loop while it is open: `async with Engine(store, performer): …`."""
+
+    def __init__(
+        self,
+        store: Store,
+        performer: Performer,
+        *,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        rules: Rules | None = None,
+    ) -> None:
+        self.store, self.performer = store, performer
+        self.clock, self.ids, self.rules = clock or SystemClock(), ids or RandomIds(), rules or Rules()
+        self.owner = self.ids.unique()
+        self._poked = asyncio.Event()
+        self._closing = False
+        self._drivers: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._over: set[tuple[str, int]] = set()
+        """Drivers that have committed their end and are about to return."""
+        self._errands: set[str] = set()
+        self._group: asyncio.TaskGroup | None = None
+        self._loop: asyncio.Task[None] | None = None
+        self._listeners: list[Callable[[str], None]] = []
+
+    async def __aenter__(self) -> "Engine":
+        self._group = await asyncio.TaskGroup().__aenter__()
+        self._loop = self._group.create_task(self._run(), name="fledge-engine")
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Stop claiming, stop every driver, and wait until all have let go. Nothing that was begun is lost."""
+        self._closing = True
+        self._poked.set()
+        for task in self._drivers.values():
+            task.cancel()
+        assert self._group is not None
+        await self._group.__aexit__(None, None, None)
+
+    def on_change(self, listener: Callable[[str], None]) -> None:
+        """Be told, after the commit, of each run whose outcome or delivery was decided. Must not raise or block."""
+        self._listeners.append(listener)
+
+    async def commit(self, decide: Callable[[Commit], T]) -> T:
+        """Run one decision in one transaction; afterwards the engine looks at what it changed."""
+        commit: Commit | None = None
+
+        def job(tx: Tx) -> T:
+            nonlocal commit
+            commit = Commit(tx, self.clock.now(), self.ids, self.rules, carry_out)
+            return decide(commit)
+
+        result = await self.store.transact(job)
+        if commit is not None:
+            self._heed(commit.hints)
+        return result
+
+    def _heed(self, hints: Hints) -> None:
+        for session in hints.stop:
+            for (driven, _epoch), task in self._drivers.items():
+                if driven == session:
+                    task.cancel()
+        self._over.update(lease for lease in hints.released if lease in self._drivers)
+        for key in hints.ended:
+            for listener in self._listeners:
+                listener(key)
+        if hints.look:
+            self._poked.set()
+
+    async def _surely(self, decide: Callable[[Commit], T]) -> T | None:
+        """Commit what has already happened: tried until the store takes it, or the engine closes."""
+        delay_s = 0.1
+        while True:
+            try:
+                return await self.commit(decide)
+            except StaleWrite:
+                return None
+            except StoreError as error:
+                log.error("store: %s", error)
+                if self._closing:
+                    return None
+                await self.clock.wait_until(self.clock.now() + delay_s, asyncio.Event())
+                delay_s = min(5.0, delay_s * 2)
+
+    # ---- the loop
+
+    async def _run(self) -> None:
+        while await self._surely(lambda c: due.take_over(c, self.owner)):
+            pass
+        while not self._closing:
+            self._poked.clear()
+            now = self.clock.now()
+            next_at: Instant | None = None
+            try:
+                worked = await self._pass(now)
+                if not worked:
+                    next_at = await self._next_due(now)
+            except StoreError as error:
+                log.error("store: %s", error)
+                worked, next_at = False, now + 1.0
+            if not worked:
+                await self.clock.wait_until(next_at, self._poked)
+
+    async def _next_due(self, now: Instant) -> Instant | None:
+        return await self.store.read(lambda tx: tx.next_due(now))
+
+    async def _pass(self, now: Instant) -> bool:
+        """Do what is due now; True if there was anything, so there may be more."""
+
+        def look(tx: Tx) -> tuple[list[Place], list[str], list[Post]]:
+            places = tx.claimable(self.rules.widths, now, CLAIMS_A_PASS)
+            return places, tx.due_runs(now, DUE_A_PASS), tx.due_posts(now, DUE_A_PASS)
+
+        places, keys, posts = await self.store.read(look)
+        jobs = [self._claim(place) for place in places] + [self._come_due(key) for key in keys]
+        worked = False
+        for outcome in await asyncio.gather(*jobs, return_exceptions=True):
+            if isinstance(outcome, StoreError) and not isinstance(outcome, StaleWrite):
+                raise outcome
+            if isinstance(outcome, BaseException):
+                log.error("a due row could not be taken up: %s", outcome, exc_info=outcome)
+            else:
+                worked |= outcome
+        for post in posts:
+            worked |= self._errand(f"post:{post.key}", self._send(post))
+        return worked
+
+    async def _claim(self, place: Place) -> bool:
+        drive = await self.commit(lambda c: turns.claim(c, place, self.owner))
+        if drive is not None:
+            self._start(self._drive(drive), f"drive {drive.session}")
+        return True
+
+    async def _come_due(self, key: str) -> bool:
+        leaves = await self.commit(lambda c: due.leaves(c, key))
+        if leaves:
+            return self._errand(f"clean:{key}", self._clean(key, leaves))
+        return await self.commit(lambda c: due.come_due(c, key))
+
+    # ---- what the performer does
+
+    def _start(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        assert self._group is not None
+        return self._group.create_task(work, name=name)
+
+    async def _drive(self, drive: Drive) -> None:
+        task = self._start(self._perform(drive), f"perform {drive.session}")
+        self._drivers[drive.session, drive.epoch] = task
+        if self._closing:
+            task.cancel()
+        await asyncio.wait([task])
+        lease = (drive.session, drive.epoch)
+        del self._drivers[lease]
+        if lease in self._over:
+            self._over.discard(lease)
+        else:
+            await self._surely(lambda c: turns.left(c, drive.session, drive.epoch))
+
+    async def _perform(self, drive: Drive) -> None:
+        error = "the driver returned without an end"
+        try:
+            more = drive.more
+            while more:
+                more = await self.commit(lambda c: turns.read_more(c, drive))
+            await self.performer.drive(self, drive)
+        except StaleWrite:
+            return
+        except Exception as raised:
+            log.exception("driver of %s failed", drive.session)
+            error = f"internal error: {raised or type(raised).__name__}"
+        if (drive.session, drive.epoch) not in self._over:
+            await self._surely(lambda c: turns.fail(c, drive, error))
+
+    def _errand(self, name: str, errand: Coroutine[None, None, None]) -> bool:
+        """Start something outside, unless it is under way; True if it was started."""
+        if name in self._errands or self._closing:
+            errand.close()
+            return False
+        self._errands.add(name)
+        self._start(errand, name).add_done_callback(lambda _: self._returned(name))
+        return True
+
+    def _returned(self, name: str) -> None:
+        self._errands.discard(name)
+        self._poked.set()
+
+    async def _clean(self, key: str, leaves: tuple[str, ...]) -> None:
+        error: str | None = None
+        try:
+            await self.performer.remove(leaves)
+        except Exception as raised:
+            error = str(raised) or type(raised).__name__
+        await self._surely(lambda c: due.cleaned(c, key, error))
+
+    async def _send(self, post: Post) -> None:
+        try:
+            await self.performer.call(post)
+        except Exception as raised:
+            error, tries = str(raised) or type(raised).__name__, post.tries + 1
+            delay_s = policy.retry_s(tries) if tries < POST_RETRIES else None
+            await self._surely(lambda c: due.post_failed(c, post.key, error, delay_s))
+        else:
+            await self._surely(lambda c: c.tx.post_done(post.key, c.at))

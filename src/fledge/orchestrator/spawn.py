@@ -1,0 +1,105 @@
+"""Spawning: reserve a place, prepare what the child needs, accept. Checks and reservation are one commit, so limits
+hold under any race; `accepted` is answered only once it is prepared, and a failure leaves nothing behind.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.core import events as ev
+from fledge.core import policy
+from fledge.core.access import refuse_stopped
+from fledge.core.keys import child_key, parse_key
+from fledge.core.run import Run, Terms
+from fledge.errors import BadInput, NotFound, Refused
+from fledge.orchestrator.commit import Commit
+from fledge.store.base import SessionFacts, Spec
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """A spawn that has been read and validated at its edge."""
+
+    spec: Spec
+    terms: Terms
+    """`depth` is filled in here, from the parent's stored session."""
+    limits: policy.Limits = policy.Limits()
+    generations: Mapping[str, int] | None = None
+    """Of the calling turn, as it knew them; None for a program, which no turn of ours can stop."""
+
+
+def spawn(c: Commit, request: Request) -> Run:
+    """Reserve and prepare in one commit: for children that need nothing from outside the database."""
+    run = reserve(c, request)
+    return prepared(c, run.key, request.generations)
+
+
+def reserve(c: Commit, request: Request) -> Run:
+    """Check every limit and reserve the place. Raises Refused, with nothing changed, if a rule forbids it."""
+    if not request.spec.task.strip():
+        raise BadInput("task", "must not be empty")
+    parent = request.terms.parent
+    session = c.tx.session(parent)
+    if session is None or session.deleted:
+        raise NotFound(f"no session {parent}")
+    _check_wanted(c, parent, request.generations)
+    above = c.find(parent)
+    counts = c.tx.counts(parent)
+    occupancy = policy.Occupancy(
+        depth=session.depth,
+        children=counts.unsettled + len(c.tx.children_in(parent, "awaiting_approval")),
+        retained=len(c.tx.children(parent)) if request.limits.max_retained else 0,
+        wakes=0 if above is None else above.wakes,
+    )
+    refusal = policy.admit(request.limits, occupancy)
+    if refusal is not None:
+        raise Refused(refusal.status, refusal.reason)
+    key = child_key(request.spec.agent_id, c.ids.unique())
+    depth = session.depth + 1
+    role = policy.role_at(depth, request.limits.max_depth)
+    facts = SessionFacts(request.spec.agent_id, request.spec.label, role)
+    c.tx.open_session(key, "subagent", parent, depth, facts, c.at)
+    terms = _settled_terms(request.terms, depth, program=session.kind == "program")
+    return c.admit(ev.Admitted(at=c.at, key=key, terms=terms, run_id=c.ids.unique()), request.spec)
+
+
+def _settled_terms(terms: Terms, depth: int, program: bool) -> Terms:
+    cleanup = "keep" if terms.plan or terms.mode == "session" else terms.cleanup
+    return replace(terms, depth=depth, cleanup=cleanup, program=program)
+
+
+def prepared(c: Commit, key: str, generations: Mapping[str, int] | None) -> Run:
+    """Everything is in place: accept. Refused if a stop has come in between; the caller then withdraws by `failed`."""
+    parent = c.run(key).terms.parent
+    _check_wanted(c, parent, generations)
+    return c.apply(key, ev.Prepared(at=c.at)).run
+
+
+def failed(c: Commit, key: str, reason: str) -> None:
+    """Preparing failed: the reservation goes, with everything that was made for it."""
+    if c.find(key) is not None:
+        c.apply(key, ev.Withdrawn(at=c.at, reason=reason))
+
+
+def _check_wanted(c: Commit, parent: str, generations: Mapping[str, int] | None) -> None:
+    if generations is None:
+        return
+    refusal = refuse_stopped(generations, generations_of(c, parent))
+    if refusal is not None:
+        raise Refused(refusal.status, refusal.reason)
+
+
+def generations_of(c: Commit, session: str) -> dict[str, int]:
+    """Generations of the session and its ancestors now: what a turn stores when it opens."""
+    return {above.key: above.generation for above in c.tx.lineage(session)}
+
+
+def open_conversation(c: Commit, key: str) -> None:
+    """Make a conversation; opening one that exists changes nothing."""
+    parsed = parse_key(key)
+    c.tx.open_session(key, "main" if parsed.kind == "main" else "named", None, 0, SessionFacts(parsed.agent_id), c.at)
+
+
+def open_program(c: Commit, key: str) -> None:
+    """Make a program's place to receive results: it reads them through handles, and no model answers there."""
+    c.tx.open_session(key, "program", None, 0, SessionFacts(parse_key(key).agent_id), c.at)

@@ -1,0 +1,245 @@
+"""What a driver may do: claim, step, end. Every write of a driver is fenced by the epoch it was given at the claim, so
+one that was superseded changes nothing more, and finds out by `StaleWrite`.
+
+A *drive* is one driver's hold on one session: of a live run, or of a conversation that has something to read.
+"""
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from fledge.core import events as ev
+from fledge.core import inbox, policy
+from fledge.core.freeze import freeze, said
+from fledge.core.run import Ending, Queued, Run, Running, Stopping
+from fledge.errors import Refused
+from fledge.orchestrator import deliver
+from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.spawn import generations_of
+from fledge.store.base import Driver, Place
+
+
+class Drive(Struct, frozen=True):
+    """A driver's hold on a session."""
+
+    session: str
+    epoch: int
+    turn: int
+    run: Run | None
+    """The live run; None for a conversation, or a turn that answers a message after a run's end."""
+    generations: dict[str, int]
+    more: bool = False
+    """Not all that may enter fitted into the claim's commit."""
+
+
+Goes = Literal["on", "over"]
+"""Whether the driver has more to do after it said its last word."""
+
+
+def live(run: Run | None) -> bool:
+    """True of a run whose outcome is open: its session's turns are attempts."""
+    return run is not None and run.ended is None
+
+
+def claim(c: Commit, place: Place, owner: str) -> Drive | None:
+    """Take the lease, open the turn (or go on with the open one) and read what waits; None if there was nothing."""
+    session = place.session
+    epoch = c.tx.claim(place, owner, c.at)
+    run = c.find(session)
+    if run is not None and isinstance(run.phase, Queued):
+        run = c.apply(session, ev.Claimed(at=c.at, epoch=epoch)).run
+    turn = c.tx.turn(session)
+    resumed = turn is not None
+    if turn is None:
+        turn = c.tx.open_turn(session, generations_of(c, session), c.at)
+    taken = deliver.take(c, session, at_boundary=resumed)
+    if not taken and not resumed and not live(run):
+        c.tx.close_turn(session, "nothing to read", c.at)
+        c.release(session, epoch)
+        return None
+    more = taken >= inbox.ROWS_A_COMMIT
+    return Drive(session, epoch, turn.turn, run if live(run) else None, turn.generations, more)
+
+
+def read_more(c: Commit, drive: Drive) -> bool:
+    """Read what did not fit into the claim's commit, before the first step; True if there may be still more."""
+    c.tx.fence(drive.session, drive.epoch)
+    return deliver.take(c, drive.session, at_boundary=False) >= inbox.ROWS_A_COMMIT
+
+
+def step(c: Commit, drive: Drive, entries: list[tuple[Literal["assistant", "tool"], str]]) -> int:
+    """Commit a step: its entries, then what may enter at this boundary. Refused while the run is stopping."""
+    _fence(c, drive)
+    if entries:
+        c.tx.append(drive.session, c.at, [(kind, _body(text)) for kind, text in entries])
+    taken = deliver.take(c, drive.session, at_boundary=True)
+    c.tx.progress(drive.session, c.at, step_open=True)
+    return taken
+
+
+def _fence(c: Commit, drive: Drive) -> Driver:
+    driver = c.tx.fence(drive.session, drive.epoch)
+    run = c.find(drive.session)
+    if run is not None and isinstance(run.phase, Ending) and isinstance(run.phase.cause, Stopping):
+        raise Refused("forbidden", f"{drive.session} was killed: no further step")
+    return driver
+
+
+def _body(text: str) -> str:
+    return msgspec.json.encode({"text": text}).decode()
+
+
+def finish(c: Commit, drive: Drive, text: str, tool_output: str = "") -> Goes:
+    """The final reply. `on`: completions were unread, they are in the transcript now, and the same attempt goes on."""
+    c.tx.fence(drive.session, drive.epoch)
+    c.tx.append(drive.session, c.at, [("assistant", _body(text))])
+    if not live(c.find(drive.session)):
+        return _replied(c, drive)
+    frozen = freeze(text, tool_output)
+    words = said(frozen)
+    text_id = c.tx.keep_text(drive.session, frozen) if words == "text" else None
+    run = _signal(c, drive, ev.Finished(words, text_id))
+    return "on" if isinstance(run.phase, Running) else "over"
+
+
+def _replied(c: Commit, drive: Drive) -> Goes:
+    c.tx.close_turn(drive.session, "replied", c.at)
+    c.release(drive.session, drive.epoch)
+    if c.tx.unread(drive.session, 1):
+        deliver.wake(c, drive.session)
+    return "over"
+
+
+def _signal(c: Commit, drive: Drive, end: ev.End) -> Run:
+    run = c.run(drive.session)
+    facts = c.facts(drive.session)
+    event = ev.AttemptEnded(
+        at=c.at,
+        attempt=run.attempt,
+        end=end,
+        next_run_id=c.ids.unique(),
+        unsettled=facts.unsettled,
+        settled=facts.settled,
+        unread=facts.unread,
+        messages=facts.messages,
+    )
+    return c.apply(drive.session, event).run
+
+
+def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] = "error") -> None:
+    """The attempt cannot go on; a conversation's turn stays open and is due again after its backoff."""
+    c.tx.fence(drive.session, drive.epoch)
+    if live(c.find(drive.session)):
+        partial = deliver.progress_so_far(c, drive.session) if cause == "budget" else None
+        _signal(c, drive, ev.Errored(error, cause, partial))
+        return
+    turn = c.tx.turn(drive.session)
+    failures = 1 if turn is None else turn.failures + 1
+    c.tx.turn_failed(drive.session, failures, 0)
+    c.release(drive.session, drive.epoch)
+    _due_again(c, drive.session, inbox.backoff_s(failures))
+
+
+def _due_again(c: Commit, session: str, delay_s: float) -> None:
+    run = c.find(session)
+    lane = "main" if run is None else run.terms.lane
+    c.tx.enqueue(session, lane, session, False, c.at + delay_s if delay_s else None)
+    c.hints.look = True
+
+
+def falter(c: Commit, drive: Drive, error: str, aborted: bool = False) -> None:
+    """A provisional error: the executor may recover within its grace, and keeps its slot."""
+    c.tx.fence(drive.session, drive.epoch)
+    run = c.run(drive.session)
+    event = ev.AttemptFaltered(at=c.at, attempt=run.attempt, next_run_id=c.ids.unique(), error=error, aborted=aborted)
+    c.apply(drive.session, event)
+
+
+def recovered(c: Commit, drive: Drive) -> None:
+    """The executor goes on after a provisional error."""
+    c.tx.fence(drive.session, drive.epoch)
+    run = c.run(drive.session)
+    c.apply(drive.session, ev.AttemptStarted(at=c.at, attempt=run.attempt, next_run_id=c.ids.unique()))
+
+
+def wait(c: Commit, drive: Drive, asked: ev.Asked, wait_s: float = policy.YIELD_S) -> None:
+    """Yield: end the turn and wait for children. Refused from the tenth wake on, and where nothing can wait."""
+    _fence(c, drive)
+    run = c.find(drive.session)
+    if run is None or not isinstance(run.phase, Running):
+        raise Refused("error", f"{drive.session} is not a running subagent: nothing to yield")
+    refusal = policy.refuse_yield(run)
+    if refusal is not None:
+        raise Refused(refusal.status, refusal.reason)
+    facts = c.facts(drive.session)
+    event = ev.Yielded(
+        at=c.at,
+        attempt=run.attempt,
+        asked=asked,
+        wait_s=wait_s,
+        next_run_id=c.ids.unique(),
+        unsettled=facts.unsettled,
+        settled=facts.settled,
+        unread=facts.unread,
+        messages=facts.messages,
+    )
+    c.apply(drive.session, event)
+
+
+def left(c: Commit, session: str, epoch: int) -> None:
+    """The driver is gone, whatever the reason: its slot is free, and what it left open is taken up again.
+
+    After a stop this is the acknowledgement; after an end it changes nothing; in the middle of a step it is a lost
+    lease that counts as no crash, because the process lives.
+    """
+    driver = c.tx.driver(session)
+    if driver is not None and driver.epoch == epoch:
+        lost(c, driver, crashed=False)
+
+
+def lost(c: Commit, driver: Driver, crashed: bool) -> None:
+    """A lease is lost: the run is driven again under a new epoch, or its kill is decided."""
+    session = driver.session
+    known = c.tx.session(session)
+    run = c.find(session)
+    current = known is not None and known.epoch == driver.epoch
+    c.release(session, driver.epoch)
+    if not current:
+        return
+    if run is not None and run.ended is None:
+        _lease_lost(c, run, driver, crashed)
+    elif c.tx.turn(session) is not None:
+        _turn_lost(c, session, driver, crashed)
+
+
+def _lease_lost(c: Commit, run: Run, driver: Driver, crashed: bool) -> None:
+    facts = c.facts(run.key)
+    event = ev.LeaseLost(
+        at=c.at,
+        attempt=run.attempt,
+        next_run_id=c.ids.unique(),
+        step_open=crashed and driver.step_open,
+        progressed=driver.steps > 0,
+        unsettled=facts.unsettled,
+        settled=facts.settled,
+        unread=facts.unread,
+        messages=facts.messages,
+    )
+    c.apply(run.key, event)
+
+
+def _turn_lost(c: Commit, session: str, driver: Driver, crashed: bool) -> None:
+    """A conversation's turn has no run to fail: after three crashes in the same step it is closed, and that is told."""
+    turn = c.tx.turn(session)
+    before = 0 if turn is None else turn.crashes
+    crashes = policy.crashes_after(before, crashed and driver.step_open, driver.steps > 0)
+    c.tx.supersede(session, c.at)
+    if crashes >= policy.MAX_CRASHES:
+        c.tx.close_turn(session, f"crashed {crashes} times", c.at)
+        deliver.notice(
+            c, session, f"crashed:{session}:{driver.epoch}", f"the last turn crashed {crashes} times and was given up"
+        )
+        return
+    c.tx.turn_failed(session, 0 if turn is None else turn.failures, crashes)
+    _due_again(c, session, 0.0)

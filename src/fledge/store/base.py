@@ -1,0 +1,448 @@
+"""The store's contract, in verbs of the domain. One conformance suite (`tests/store/`) runs over every store.
+
+A `Store` runs *jobs*: plain functions that get a `Tx`, decide, and write, all inside one transaction. Many jobs may
+share one write to disk, but each stands or falls alone: a job that raises has changed nothing. Decisions are made on
+what the job itself reads, so there is nothing to compare and retry; what comes from outside (a driver's write) is
+fenced by the session's epoch, and every save by the run's version.
+
+Nothing here knows SQL, phases' rules or time; `at` is always an argument.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeVar
+
+from msgspec import Struct
+
+from fledge.core.events import Event
+from fledge.core.run import Instant, Path, Run, TextId
+
+T = TypeVar("T")
+
+SessionKind = Literal["main", "named", "subagent", "acp", "program"]
+EntryKind = Literal["user", "assistant", "tool", "event", "note"]
+CompletionKind = Literal["outcome", "plan", "expired", "late"]
+RowKind = Literal["outcome", "plan", "expired", "late", "task", "steer", "wake", "approval", "send", "notice"]
+RowState = Literal["unread", "consumed", "suppressed", "void", "undelivered", "dismissed"]
+
+COMPLETIONS: frozenset[RowKind] = frozenset(("outcome", "plan", "expired", "late"))
+
+
+class SessionFacts(Struct, frozen=True, omit_defaults=True):
+    """What is known of a session besides its place in the tree; never changed after it was opened."""
+
+    agent_id: str = "main"
+    label: str = ""
+    role: Literal["main", "orchestrator", "leaf"] = "main"
+    workspace: str = ""
+
+
+class Session(Struct, frozen=True):
+    """A durable conversation."""
+
+    key: str
+    kind: SessionKind
+    parent: str | None
+    depth: int
+    facts: SessionFacts
+    deleted: bool
+    epoch: int
+    generation: int
+    """Raised by every kill or stop that names this session."""
+    created_at: Instant
+
+
+class Spec(Struct, frozen=True, omit_defaults=True):
+    """What was asked of a run: read by people and prompts, never by decisions."""
+
+    task: str
+    label: str = ""
+    agent_id: str = "main"
+    model: str = ""
+    thinking: str = ""
+    runtime: str = "subagent"
+    controller: str = ""
+    """Who may list, steer and kill; empty: the parent."""
+    created_at: Instant = 0.0
+    idempotency_key: str = ""
+
+
+class Counts(Struct, frozen=True):
+    """A session's children."""
+
+    spawned: int
+    unsettled: int
+
+    @property
+    def settled(self) -> int:
+        """How many of those ever admitted are settled now."""
+        return self.spawned - self.unsettled
+
+
+class Row(Struct, frozen=True):
+    """One thing in an inbox."""
+
+    seq: int
+    key: str
+    session: str | None
+    kind: RowKind
+    source: str | None
+    """The run a completion announces; who sent a message."""
+    origin: str
+    state: RowState
+    path: Path
+    """How it was to be delivered when it arrived."""
+    body: str
+    text: TextId | None
+    """A completion's words."""
+    arrived_at: Instant
+
+    @property
+    def announces(self) -> CompletionKind | None:
+        """What it announces of the run `source`; None if it is a message."""
+        match self.kind:
+            case "outcome" | "plan" | "expired" | "late" as kind:
+                return kind
+            case _:
+                return None
+
+
+class Entry(Struct, frozen=True):
+    """One line of a transcript."""
+
+    seq: int
+    at: Instant
+    kind: EntryKind
+    body: str
+
+
+class Turn(Struct, frozen=True):
+    """The open drive of a session's loop."""
+
+    session: str
+    turn: int
+    generations: dict[str, int]
+    """Generations of the session and its ancestors when it opened."""
+    drained: int
+    failures: int
+    """Drives in a row that ended without a reply."""
+    crashes: int
+    opened_at: Instant
+
+
+class Driver(Struct, frozen=True):
+    """Who drives a session: the lease and the slot."""
+
+    session: str
+    epoch: int
+    owner: str
+    lane: str
+    suspect: bool
+    claimed_at: Instant
+    progress_at: Instant
+    steps: int
+    step_open: bool
+    release_at: Instant | None
+    """Set once it was superseded or told to stop: then the slot is free even if it never exits."""
+
+
+class Post(Struct, frozen=True):
+    """One thing in the outbox."""
+
+    key: str
+    kind: str
+    run: str | None
+    body: str
+    tries: int
+    due_at: Instant | None
+
+
+class Place(Struct, frozen=True):
+    """A queued session that may be claimed."""
+
+    session: str
+    lane: str
+    rank: int
+    suspect: bool
+    due_at: Instant | None = None
+
+
+class Tx(Protocol):
+    """One transaction. Valid only inside the job it was given to."""
+
+    # -- runs
+    def create_run(self, run: Run, spec: Spec, event: Event) -> None:
+        """Store a run that was just admitted, with its first event. Refused if the key exists."""
+        ...
+
+    def load_run(self, key: str) -> Run:
+        """The run of this session; NotFound if there is none."""
+        ...
+
+    def find_run(self, key: str) -> Run | None:
+        """The run of this session, or None."""
+        ...
+
+    def save_run(self, before: Run, after: Run, event: Event) -> None:
+        """Store a run's next state with the event that made it; StaleWrite unless `before` is what is stored."""
+        ...
+
+    def forget_run(self, key: str) -> None:
+        """Delete the run, its timeline, texts, names and session. Rows it wrote into other inboxes stay."""
+        ...
+
+    def run_named(self, run_id: str) -> tuple[str, int] | None:
+        """The run and attempt that this run id, however old, was given to."""
+        ...
+
+    def spec(self, key: str) -> Spec:
+        """What was asked of this run."""
+        ...
+
+    def children(self, session: str) -> list[str]:
+        """Keys of all runs spawned by this session, oldest first."""
+        ...
+
+    def children_in(self, session: str, phase: Literal["spawning", "awaiting_approval"]) -> list[str]:
+        """Keys of the session's children in this phase, oldest first."""
+        ...
+
+    def reservations(self) -> list[str]:
+        """Keys of all runs that are still being prepared, oldest first."""
+        ...
+
+    def due_runs(self, at: Instant, limit: int) -> list[str]:
+        """Runs whose due time has come, the longest overdue first."""
+        ...
+
+    def events(self, key: str) -> list[Event]:
+        """The timeline of a run, oldest first."""
+        ...
+
+    # -- texts
+    def keep_text(self, owner: str, text: str) -> TextId:
+        """Keep a text for a run; the same text gets the same id."""
+        ...
+
+    def text(self, text_id: TextId) -> str:
+        """A kept text; NotFound if it is gone."""
+        ...
+
+    # -- sessions
+    def open_session(
+        self, key: str, kind: SessionKind, parent: str | None, depth: int, facts: SessionFacts, at: Instant
+    ) -> None:
+        """Make a session; opening one that exists changes nothing."""
+        ...
+
+    def session(self, key: str) -> Session | None:
+        """The session, or None if it was never opened. A deleted one is still known, with `deleted` set."""
+        ...
+
+    def delete_session(self, key: str) -> None:
+        """Remove a session's transcript and mark it deleted. No row of any inbox is touched."""
+        ...
+
+    def lineage(self, key: str) -> list[Session]:
+        """The session and its ancestors, nearest first; a cycle ends it."""
+        ...
+
+    def raise_generation(self, key: str) -> int:
+        """Whatever was decided under an older generation of this session must not go on."""
+        ...
+
+    # -- counting children
+    def counts(self, session: str) -> Counts:
+        """Its children, spawned and unsettled."""
+        ...
+
+    def child_admitted(self, session: str) -> Counts:
+        """One more spawned, one more unsettled."""
+        ...
+
+    def child_unsettled(self, session: str) -> Counts:
+        """A settled child is unsettled again."""
+        ...
+
+    def child_settled(self, session: str) -> Counts:
+        """One unsettled child fewer."""
+        ...
+
+    def silent_children(self, session: str, limit: int) -> list[str]:
+        """Children of this session that ended without anything to tell, oldest first."""
+        ...
+
+    def waits_until(self, session: str) -> int | None:
+        """The number of settled children this session's waiting run wants, if it waits for a number."""
+        ...
+
+    # -- transcripts and turns
+    def append(self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]]) -> int:
+        """Append entries; answers the sequence number of the last."""
+        ...
+
+    def entries(self, session: str, after: int = 0, limit: int = 1000) -> list[Entry]:
+        """A page of the transcript, oldest first."""
+        ...
+
+    def open_turn(self, session: str, generations: dict[str, int], at: Instant) -> Turn:
+        """Open a turn; refused while one is open."""
+        ...
+
+    def turn(self, session: str) -> Turn | None:
+        """The open turn, if any."""
+        ...
+
+    def drained(self, session: str, count: int) -> None:
+        """The open turn has taken this many more rows."""
+        ...
+
+    def turn_failed(self, session: str, failures: int, crashes: int) -> None:
+        """Remember how often the open turn was driven in vain."""
+        ...
+
+    def close_turn(self, session: str, ended: str, at: Instant) -> None:
+        """Close the open turn, saying how it ended; without one, nothing happens."""
+        ...
+
+    # -- inboxes
+    def put_row(
+        self,
+        key: str,
+        session: str | None,
+        kind: RowKind,
+        source: str | None,
+        body: str,
+        at: Instant,
+        *,
+        text: TextId | None = None,
+        path: Path = "direct",
+        origin: str = "",
+    ) -> bool:
+        """Put a row into an inbox; False, and nothing changes, if a row with this key was ever written."""
+        ...
+
+    def row(self, key: str) -> Row | None:
+        """A row by its key, whatever its state."""
+        ...
+
+    def unread(self, session: str, limit: int = 1_000_000) -> list[Row]:
+        """The rows that wait to enter a session, in order of arrival."""
+        ...
+
+    def newest_unread(self, session: str) -> list[Row]:
+        """The row that arrived last and still waits; empty if none does."""
+        ...
+
+    def count_unread(self, session: str) -> tuple[int, int]:
+        """How many completions and how many sends are unread in this inbox."""
+        ...
+
+    def rows_of(self, run: str) -> list[Row]:
+        """Completions of this run that are unread or undelivered."""
+        ...
+
+    def undelivered(self) -> list[Row]:
+        """Every row that was given up on, oldest first."""
+        ...
+
+    def close_row(self, key: str, state: RowState, at: Instant) -> bool:
+        """Move an unread or undelivered row to `state`; False if it is not there any more. `unread` reopens it."""
+        ...
+
+    def readdress_row(self, key: str, session: str | None, path: Path = "direct") -> None:
+        """Put an unread row, same key, into another inbox; None while nobody is left."""
+        ...
+
+    def rewrite_row(self, key: str, body: str, text: TextId | None) -> None:
+        """Change what an unread row says."""
+        ...
+
+    def trace(self, row_key: str, run: str, at: Instant, trace: str) -> None:
+        """Record one attempt to deliver a row."""
+        ...
+
+    # -- lanes, leases and slots
+    def enqueue(self, session: str, lane: str, spawner: str, suspect: bool, due_at: Instant | None = None) -> None:
+        """Let the session be claimed, from `due_at` on; one already queued keeps its place but takes the new time."""
+        ...
+
+    def dequeue(self, session: str) -> None:
+        """It may not be claimed any more."""
+        ...
+
+    def queued(self, session: str) -> Place | None:
+        """Its place in the queue, if it has one."""
+        ...
+
+    def claimable(self, widths: dict[str, int], at: Instant, limit: int) -> list[Place]:
+        """Sessions that may be claimed now, in fair order: lane not full, no driver left, suspects one at a time."""
+        ...
+
+    def claim(self, place: Place, owner: str, at: Instant) -> int:
+        """Take the lease and the slot; answers the epoch that fences this driver's writes."""
+        ...
+
+    def driver(self, session: str) -> Driver | None:
+        """Who drives this session now, superseded or not."""
+        ...
+
+    def drivers(self) -> list[Driver]:
+        """All drivers."""
+        ...
+
+    def fence(self, session: str, epoch: int) -> Driver:
+        """The driver with this epoch; StaleWrite if it was superseded or is gone."""
+        ...
+
+    def progress(self, session: str, at: Instant, step_open: bool) -> None:
+        """The driver committed a step; `step_open` says whether it now starts another."""
+        ...
+
+    def release(self, session: str, epoch: int) -> None:
+        """The driver with this epoch has exited: its slot is free."""
+        ...
+
+    def supersede(self, session: str, until: Instant) -> None:
+        """Raise the session's epoch; the old driver, if any, keeps its slot until it exits or `until`."""
+        ...
+
+    def stop_driver(self, session: str, until: Instant) -> None:
+        """Mark the driver as told to stop; its epoch stands."""
+        ...
+
+    # -- outbox
+    def post(self, key: str, kind: str, run: str | None, body: str, due_at: Instant) -> bool:
+        """Put something into the outbox; False, and nothing changes, if this key was ever posted."""
+        ...
+
+    def due_posts(self, at: Instant, limit: int) -> list[Post]:
+        """What is due to be sent, the longest overdue first."""
+        ...
+
+    def post_done(self, key: str, at: Instant) -> None:
+        """It was sent."""
+        ...
+
+    def post_failed(self, key: str, error: str, due_at: Instant | None, at: Instant) -> None:
+        """It was not sent: try again at `due_at`, or never if that is None."""
+        ...
+
+    def next_due(self, after: Instant) -> Instant | None:
+        """The earliest time later than `after` at which a run, a queued session, a slot or a post is due."""
+        ...
+
+
+class Store(Protocol):
+    """A place where jobs run. Open it with its own class; close it when done."""
+
+    async def transact(self, job: Callable[[Tx], T]) -> T:
+        """Run the job in one transaction and answer what it returned, once that is durable."""
+        ...
+
+    async def read(self, job: Callable[[Tx], T]) -> T:
+        """Run a job that only reads, beside the writer; a write in it raises StoreError."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was submitted, then let go of the file."""
+        ...

@@ -1,0 +1,190 @@
+-- fledge schema 1. One file per version; applied in order, in one transaction, after a backup.
+-- Times are seconds since the epoch (REAL). JSON texts are written and read by msgspec only.
+
+-- A durable conversation. `epoch` fences its driver's writes; `generation` is raised by every kill or stop.
+CREATE TABLE sessions (
+  key         TEXT PRIMARY KEY,
+  kind        TEXT NOT NULL CHECK (kind IN ('main', 'named', 'subagent', 'acp', 'program')),
+  parent      TEXT,
+  depth       INTEGER NOT NULL CHECK (depth >= 0),
+  facts       TEXT NOT NULL,
+  state       TEXT NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'deleted')),
+  epoch       INTEGER NOT NULL DEFAULT 0,
+  generation  INTEGER NOT NULL DEFAULT 0,
+  last_entry  INTEGER NOT NULL DEFAULT 0,
+  last_turn   INTEGER NOT NULL DEFAULT 0,
+  created_at  REAL NOT NULL,
+  CHECK ((parent IS NULL) = (depth = 0))
+) STRICT, WITHOUT ROWID;
+CREATE INDEX sessions_parent ON sessions (parent) WHERE parent IS NOT NULL;
+
+-- Children of a session: how many were ever admitted, how many are unsettled now, and its last rank in a lane.
+CREATE TABLE children (
+  session     TEXT PRIMARY KEY,
+  spawned     INTEGER NOT NULL DEFAULT 0,
+  unsettled   INTEGER NOT NULL DEFAULT 0 CHECK (unsettled >= 0 AND unsettled <= spawned),
+  rank        INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+
+-- The transcript: appended, never changed.
+CREATE TABLE entries (
+  session     TEXT NOT NULL,
+  seq         INTEGER NOT NULL,
+  at          REAL NOT NULL,
+  kind        TEXT NOT NULL CHECK (kind IN ('user', 'assistant', 'tool', 'event', 'note')),
+  body        TEXT NOT NULL,
+  PRIMARY KEY (session, seq)
+) STRICT, WITHOUT ROWID;
+
+-- What waits to enter a session. `session` is null while nobody is left to be told; a completion's words are in `texts`.
+-- `path` is how it was to be delivered when it arrived.
+-- unread -> consumed | suppressed | void | undelivered;  undelivered -> unread (retried) | dismissed
+CREATE TABLE inbox (
+  seq         INTEGER PRIMARY KEY,
+  key         TEXT NOT NULL UNIQUE,
+  session     TEXT,
+  kind        TEXT NOT NULL CHECK (kind IN ('outcome', 'plan', 'expired', 'late',
+                                            'task', 'steer', 'wake', 'approval', 'send', 'notice')),
+  source      TEXT,
+  origin      TEXT NOT NULL DEFAULT '',
+  state       TEXT NOT NULL DEFAULT 'unread'
+              CHECK (state IN ('unread', 'consumed', 'suppressed', 'void', 'undelivered', 'dismissed')),
+  path        TEXT NOT NULL DEFAULT 'direct' CHECK (path IN ('direct', 'queued', 'steered')),
+  body        TEXT NOT NULL,
+  text        TEXT,
+  arrived_at  REAL NOT NULL,
+  closed_at   REAL,
+  CHECK ((state = 'unread') = (closed_at IS NULL)),
+  CHECK (session IS NOT NULL OR kind IN ('outcome', 'plan', 'expired', 'late')),
+  CHECK (source IS NOT NULL OR kind NOT IN ('outcome', 'plan', 'expired', 'late'))
+) STRICT;
+CREATE INDEX inbox_unread ON inbox (session, seq) WHERE state = 'unread';
+CREATE INDEX inbox_open ON inbox (source) WHERE state IN ('unread', 'undelivered');
+CREATE INDEX inbox_undelivered ON inbox (seq) WHERE state = 'undelivered';
+
+-- One drive of the loop over a session; at most one is open. `generations` is what stops were known when it opened.
+CREATE TABLE turns (
+  session     TEXT NOT NULL,
+  turn        INTEGER NOT NULL,
+  state       TEXT NOT NULL CHECK (state IN ('open', 'closed')),
+  generations TEXT NOT NULL,
+  drained     INTEGER NOT NULL DEFAULT 0,
+  failures    INTEGER NOT NULL DEFAULT 0,
+  crashes     INTEGER NOT NULL DEFAULT 0,
+  opened_at   REAL NOT NULL,
+  closed_at   REAL,
+  ended       TEXT,
+  PRIMARY KEY (session, turn),
+  CHECK ((state = 'open') = (closed_at IS NULL))
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX turns_open ON turns (session) WHERE state = 'open';
+
+-- A run is its row: `state` is the whole value, the columns beside it are read out of it for indexes and checks.
+CREATE TABLE runs (
+  id          INTEGER PRIMARY KEY,
+  key         TEXT NOT NULL UNIQUE,
+  parent      TEXT NOT NULL,
+  phase       TEXT NOT NULL CHECK (phase IN ('spawning', 'queued', 'running', 'waiting', 'ending', 'announcing',
+                'announce_deferred', 'awaiting_approval', 'cleanup_pending', 'completed', 'completed_giveup', 'archived')),
+  version     INTEGER NOT NULL CHECK (version >= 1),
+  due_at      REAL,
+  outcome     TEXT CHECK (outcome IN ('ok', 'error', 'timeout', 'killed', 'unknown')),
+  delivery    TEXT CHECK (delivery IN ('delivered', 'skipped', 'undelivered')),
+  until_settled INTEGER,
+  spec        TEXT NOT NULL,
+  state       TEXT NOT NULL,
+  CHECK ((outcome IS NOT NULL) = (phase IN ('announcing', 'announce_deferred', 'cleanup_pending', 'completed',
+                                            'completed_giveup', 'archived'))),
+  CHECK (due_at IS NOT NULL OR phase NOT IN ('spawning', 'ending', 'awaiting_approval', 'cleanup_pending',
+                                             'completed_giveup')),
+  CHECK ((delivery IS NOT NULL) = (phase IN ('cleanup_pending', 'completed', 'completed_giveup', 'archived'))),
+  CHECK (until_settled IS NULL OR phase = 'waiting')
+) STRICT;
+CREATE INDEX runs_due ON runs (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX runs_parent ON runs (parent);
+CREATE INDEX runs_places ON runs (parent) WHERE phase IN ('spawning', 'awaiting_approval');
+
+-- Every name an attempt ever had still finds its run.
+CREATE TABLE attempts (
+  run_id      TEXT PRIMARY KEY,
+  run         INTEGER NOT NULL,
+  attempt     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX attempts_run ON attempts (run);
+
+-- The timeline: a run is the fold of its events.
+CREATE TABLE run_events (
+  run         INTEGER NOT NULL,
+  version     INTEGER NOT NULL,
+  phase       TEXT NOT NULL,
+  event       TEXT NOT NULL,
+  PRIMARY KEY (run, version)
+) STRICT, WITHOUT ROWID;
+
+-- Results, plans and partials, kept once; they belong to a run and go with it.
+CREATE TABLE texts (
+  id          TEXT PRIMARY KEY,
+  owner       TEXT NOT NULL,
+  body        TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX texts_owner ON texts (owner);
+
+-- Sessions that may be claimed (from `due_at` on, where that is set), by lane, fair rank and order of arrival.
+CREATE TABLE queue (
+  session     TEXT PRIMARY KEY,
+  lane        TEXT NOT NULL,
+  rank        INTEGER NOT NULL,
+  seq         INTEGER NOT NULL,
+  suspect     INTEGER NOT NULL DEFAULT 0 CHECK (suspect IN (0, 1)),
+  due_at      REAL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX queue_order ON queue (lane, rank, seq);
+CREATE INDEX queue_due ON queue (due_at) WHERE due_at IS NOT NULL;
+
+CREATE TABLE lanes (
+  lane        TEXT PRIMARY KEY,
+  rank        INTEGER NOT NULL DEFAULT 0,
+  last_seq    INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+
+-- Who drives a session now. The row is the slot: it goes when the driver exits, or at `release_at`.
+CREATE TABLE drivers (
+  session     TEXT PRIMARY KEY,
+  epoch       INTEGER NOT NULL,
+  owner       TEXT NOT NULL,
+  lane        TEXT NOT NULL,
+  suspect     INTEGER NOT NULL DEFAULT 0,
+  claimed_at  REAL NOT NULL,
+  progress_at REAL NOT NULL,
+  steps       INTEGER NOT NULL DEFAULT 0,
+  step_open   INTEGER NOT NULL DEFAULT 0,
+  release_at  REAL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX drivers_lane ON drivers (lane);
+CREATE INDEX drivers_release ON drivers (release_at) WHERE release_at IS NOT NULL;
+
+-- What must reach the outside world, at least once, under a stable key.
+CREATE TABLE outbox (
+  seq         INTEGER PRIMARY KEY,
+  key         TEXT NOT NULL UNIQUE,
+  kind        TEXT NOT NULL,
+  run         TEXT,
+  body        TEXT NOT NULL,
+  tries       INTEGER NOT NULL DEFAULT 0,
+  due_at      REAL,
+  done_at     REAL,
+  error       TEXT,
+  CHECK ((due_at IS NULL) = (done_at IS NOT NULL))
+) STRICT;
+CREATE INDEX outbox_due ON outbox (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX outbox_run ON outbox (run);
+
+-- Every attempt to deliver a row, with its trace.
+CREATE TABLE deliveries (
+  seq         INTEGER PRIMARY KEY,
+  row_key     TEXT NOT NULL,
+  run         TEXT NOT NULL,
+  at          REAL NOT NULL,
+  trace       TEXT NOT NULL
+) STRICT;
+CREATE INDEX deliveries_run ON deliveries (run);

@@ -1,0 +1,227 @@
+"""The embedded store: stdlib `sqlite3`, WAL, `synchronous=FULL`, one writer thread with group commit.
+
+Jobs of many coroutines share one write to disk: the writer takes whatever waits, runs each job inside a savepoint of
+its own, and commits once. A job that raises is rolled back alone; a commit that fails (a full disk) fails every job of
+its batch, and the writer lives on. Views run on reader connections beside it. This file knows no table and no rule.
+"""
+
+import asyncio
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fledge.errors import StoreError
+from fledge.store.base import Tx
+from fledge.store.lock import StoreLock
+from fledge.store.migrate import migrate, refuse_newer
+from fledge.store.sqlite_flow import SqliteTx
+
+T = TypeVar("T")
+
+DATABASE = "fledge.db"
+BATCH = 512
+READERS = 2
+
+
+class _Job:
+    """One job, the loop that waits for it, and what came of it."""
+
+    __slots__ = ("error", "future", "loop", "result", "run")
+
+    def __init__(self, run: Callable[[Tx], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.run, self.loop = run, loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def settle(self) -> None:
+        """Hand the outcome to whoever waits; runs in their loop."""
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+
+class SqliteStore:
+    """A store in a folder. Open it with `SqliteStore.open`, inside the event loop that uses it or before it starts."""
+
+    def __init__(self, folder: Path, lock: StoreLock, db: sqlite3.Connection, batch: int) -> None:
+        self.folder = folder
+        self._lock, self._db, self._batch = lock, db, batch
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._readers = ThreadPoolExecutor(READERS, "fledge-read")
+        self._local = threading.local()
+        self._closed = False
+        self.commits = 0
+        """How many times something was written to disk; many jobs may share one."""
+        self._writer = threading.Thread(target=self._write, name="fledge-write", daemon=True)
+        self._writer.start()
+
+    @classmethod
+    def open(cls, folder: str | Path, *, batch: int = BATCH, address: str = "") -> "SqliteStore":
+        """Open or make the store in this folder, and own it until `close`.
+
+        Refused, with nothing changed: a folder that cannot be written, a store that another process owns, a file that
+        is damaged or newer than this program.
+        """
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StoreError(
+                f"{folder}: cannot be made ({error.strerror}); choose a folder you may write to"
+            ) from error
+        lock = StoreLock(folder / "lock", time.time(), address)
+        try:
+            db = _connect(folder / DATABASE)
+        except BaseException:
+            lock.release()
+            raise
+        return cls(folder, lock, db, batch)
+
+    async def transact(self, job: Callable[[Tx], T]) -> T:
+        """Run the job in one transaction; answers once it is durable."""
+        if self._closed:
+            raise StoreError("the store is closed")
+        entry = _Job(job, asyncio.get_running_loop())
+        self._jobs.put(entry)
+        result: T = await entry.future
+        return result
+
+    async def read(self, job: Callable[[Tx], T]) -> T:
+        """Run a job on a reader connection, beside the writer."""
+        if self._closed:
+            raise StoreError("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, job)
+
+    async def close(self) -> None:
+        """Finish what was submitted, then close the file and release the lock. Closing twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        self._jobs.put(None)
+        await asyncio.to_thread(self._writer.join)
+        await asyncio.to_thread(self._readers.shutdown)
+
+    def _read(self, job: Callable[[Tx], T]) -> T:
+        db: sqlite3.Connection | None = getattr(self._local, "db", None)
+        if db is None:
+            db = sqlite3.connect(self.folder / DATABASE, isolation_level=None)
+            db.execute("PRAGMA query_only = ON")
+            self._local.db = db
+        try:
+            db.execute("BEGIN")
+            try:
+                return job(SqliteTx(db))
+            finally:
+                db.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.folder / DATABASE}: {error}") from error
+
+    # ---- the writer thread
+
+    def _write(self) -> None:
+        tx = SqliteTx(self._db)
+        open_for_more = True
+        while open_for_more:
+            batch: list[_Job] = []
+            entry = self._jobs.get()
+            while True:
+                if entry is None:
+                    open_for_more = False
+                    break
+                batch.append(entry)
+                if len(batch) >= self._batch:
+                    break
+                try:
+                    entry = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+            if batch:
+                self._commit(tx, batch)
+                self._settle(batch)
+        self._db.close()
+        self._lock.release()
+
+    def _commit(self, tx: SqliteTx, batch: list[_Job]) -> None:
+        db = self._db
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            for job in batch:
+                self._run_one(tx, job, alone=len(batch) == 1)
+            db.execute("COMMIT")
+            self.commits += 1
+        except (sqlite3.Error, StoreError) as error:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            lost = StoreError(
+                f"{self.folder / DATABASE}: nothing was written ({error}); free some space or check the disk"
+            )
+            lost.__cause__ = error
+            for job in batch:
+                job.error = job.error or lost
+
+    def _run_one(self, tx: SqliteTx, job: _Job, alone: bool) -> None:
+        db = self._db
+        if not alone:
+            db.execute("SAVEPOINT job")
+        try:
+            job.result = job.run(tx)
+        except BaseException as error:  # whatever a job raises is its caller's, and undoes only that job
+            job.error = error
+            if not db.in_transaction:  # SQLite gave up the whole transaction: a full disk, an I/O error
+                raise StoreError(str(error)) from error
+            db.execute("ROLLBACK" if alone else "ROLLBACK TO job")
+            if alone:
+                db.execute("BEGIN")
+        if not alone:
+            db.execute("RELEASE job")
+
+    def _settle(self, batch: list[_Job]) -> None:
+        waiting: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+        for job in batch:
+            waiting.setdefault(job.loop, []).append(job)
+        for loop, jobs in waiting.items():
+            try:
+                loop.call_soon_threadsafe(_settle_all, jobs)
+            except RuntimeError:
+                # That loop has closed: its jobs are durable, and nobody is left to be told.
+                continue
+
+
+def _settle_all(jobs: list[_Job]) -> None:
+    for job in jobs:
+        job.settle()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    except sqlite3.Error as error:
+        raise StoreError(f"{path}: cannot be opened ({error})") from error
+    try:
+        verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(verdict)
+        refuse_newer(db, path)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA temp_store = MEMORY")
+        migrate(db, path)
+    except sqlite3.Error as error:
+        db.close()
+        raise StoreError(
+            f"{path} is damaged or not a fledge database ({error}). It was not changed: restore a copy "
+            f"(look for {path.name}.*.backup beside it), or move it away to start empty."
+        ) from error
+    except StoreError:
+        db.close()
+        raise
+    return db

@@ -1,0 +1,263 @@
+"""The verbs on inboxes, lanes, leases and the outbox, in SQL; together with `sqlite_tx` the whole `Tx`."""
+
+from typing import Any
+
+from fledge.core.policy import fair_rank
+from fledge.core.run import Instant, Path, TextId
+from fledge.errors import NotFound, StaleWrite
+from fledge.store.base import COMPLETIONS, Driver, Place, Post, Row, RowKind, RowState
+from fledge.store.sqlite_tx import SessionVerbs
+
+_ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at"
+_DRIVER = "session, epoch, owner, lane, suspect, claimed_at, progress_at, steps, step_open, release_at"
+
+# Every lane that has somebody in it: a walk over the first column of the index, not over its rows.
+_LANES = """
+WITH RECURSIVE found (lane) AS (
+  SELECT min(lane) FROM queue
+  UNION ALL
+  SELECT (SELECT min(lane) FROM queue WHERE lane > found.lane) FROM found WHERE found.lane IS NOT NULL
+) SELECT lane FROM found WHERE lane IS NOT NULL
+"""
+
+_CLAIMABLE = """
+SELECT session, lane, rank, suspect FROM queue q
+WHERE lane = ? AND (due_at IS NULL OR due_at <= ?) AND suspect <= ?
+  AND NOT EXISTS (SELECT 1 FROM drivers d WHERE d.session = q.session AND (d.release_at IS NULL OR d.release_at > ?))
+ORDER BY rank, seq LIMIT ?
+"""
+
+_NEXT_DUE = """
+SELECT min(due) FROM (
+  SELECT (SELECT due_at FROM runs WHERE due_at > :after ORDER BY due_at LIMIT 1) AS due
+  UNION ALL SELECT (SELECT due_at FROM queue WHERE due_at > :after ORDER BY due_at LIMIT 1)
+  UNION ALL SELECT (SELECT release_at FROM drivers WHERE release_at > :after ORDER BY release_at LIMIT 1)
+  UNION ALL SELECT (SELECT due_at FROM outbox WHERE due_at > :after ORDER BY due_at LIMIT 1)
+)
+"""
+
+
+class SqliteTx(SessionVerbs):
+    """One transaction on a SQLite connection."""
+
+    # -- inboxes
+
+    def put_row(
+        self,
+        key: str,
+        session: str | None,
+        kind: RowKind,
+        source: str | None,
+        body: str,
+        at: Instant,
+        *,
+        text: TextId | None = None,
+        path: Path = "direct",
+        origin: str = "",
+    ) -> bool:
+        """Insert a row unless its key was ever used."""
+        cursor = self._db.execute(
+            "INSERT INTO inbox (key, session, kind, source, origin, path, body, text, arrived_at)"
+            " VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
+            (key, session, kind, source, origin, path, body, text, at),
+        )
+        return cursor.rowcount == 1
+
+    def row(self, key: str) -> Row | None:
+        """A row by its key."""
+        row = self._one(f"SELECT {_ROW} FROM inbox WHERE key = ?", key)
+        return None if row is None else Row(*row)
+
+    def unread(self, session: str, limit: int = 1_000_000) -> list[Row]:
+        """Unread rows of an inbox, in order of arrival."""
+        sql = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread' ORDER BY seq LIMIT ?"
+        return [Row(*row) for row in self._db.execute(sql, (session, limit))]
+
+    def newest_unread(self, session: str) -> list[Row]:
+        """The last unread row of an inbox."""
+        sql = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread' ORDER BY seq DESC LIMIT 1"
+        return [Row(*row) for row in self._db.execute(sql, (session,))]
+
+    def count_unread(self, session: str) -> tuple[int, int]:
+        """Unread completions and sends."""
+        kinds = self._column("SELECT kind FROM inbox WHERE session = ? AND state = 'unread'", session)
+        return sum(kind in COMPLETIONS for kind in kinds), sum(kind == "send" for kind in kinds)
+
+    def rows_of(self, run: str) -> list[Row]:
+        """Open completions of a run."""
+        sql = (
+            f"SELECT {_ROW} FROM inbox WHERE source = ? AND state IN ('unread', 'undelivered')"
+            " AND kind IN ('outcome', 'plan', 'expired', 'late') ORDER BY seq"
+        )
+        return [Row(*row) for row in self._db.execute(sql, (run,))]
+
+    def undelivered(self) -> list[Row]:
+        """Rows that were given up on."""
+        sql = f"SELECT {_ROW} FROM inbox WHERE state = 'undelivered' ORDER BY seq"
+        return [Row(*row) for row in self._db.execute(sql)]
+
+    def close_row(self, key: str, state: RowState, at: Instant) -> bool:
+        """Move an open row to `state`."""
+        cursor = self._db.execute(
+            "UPDATE inbox SET state = ?, closed_at = ? WHERE key = ? AND state IN ('unread', 'undelivered')",
+            (state, None if state == "unread" else at, key),
+        )
+        return cursor.rowcount == 1
+
+    def readdress_row(self, key: str, session: str | None, path: Path = "direct") -> None:
+        """Put an unread row into another inbox."""
+        self._db.execute(
+            "UPDATE inbox SET session = ?, path = ? WHERE key = ? AND state = 'unread'", (session, path, key)
+        )
+
+    def rewrite_row(self, key: str, body: str, text: TextId | None) -> None:
+        """Change what an unread row says."""
+        self._db.execute("UPDATE inbox SET body = ?, text = ? WHERE key = ? AND state = 'unread'", (body, text, key))
+
+    def trace(self, row_key: str, run: str, at: Instant, trace: str) -> None:
+        """Record one attempt to deliver a row."""
+        self._db.execute("INSERT INTO deliveries (row_key, run, at, trace) VALUES (?,?,?,?)", (row_key, run, at, trace))
+
+    # -- lanes, leases and slots
+
+    def enqueue(self, session: str, lane: str, spawner: str, suspect: bool, due_at: Instant | None = None) -> None:
+        """Queue the session behind its spawner's last one."""
+        moved = self._db.execute(
+            "UPDATE queue SET due_at = ?, suspect = ? WHERE session = ?", (due_at, int(suspect), session)
+        )
+        if moved.rowcount:
+            return
+        lane_rank, seq = self._one(
+            "INSERT INTO lanes (lane, last_seq) VALUES (?, 1) ON CONFLICT DO UPDATE SET last_seq = last_seq + 1"
+            " RETURNING rank, last_seq",
+            lane,
+        )
+        known = self._one("SELECT rank FROM children WHERE session = ?", spawner)
+        rank = fair_rank(lane_rank, known[0] if known else 0)
+        self._db.execute(
+            "INSERT INTO children (session, rank) VALUES (?,?) ON CONFLICT DO UPDATE SET rank = excluded.rank",
+            (spawner, rank),
+        )
+        self._db.execute("INSERT INTO queue VALUES (?,?,?,?,?,?)", (session, lane, rank, seq, int(suspect), due_at))
+
+    def dequeue(self, session: str) -> None:
+        """Take it out of its lane's queue."""
+        self._db.execute("DELETE FROM queue WHERE session = ?", (session,))
+
+    def queued(self, session: str) -> Place | None:
+        """Its place in the queue, if it has one."""
+        row = self._one("SELECT session, lane, rank, suspect, due_at FROM queue WHERE session = ?", session)
+        return None if row is None else Place(row[0], row[1], row[2], bool(row[3]), row[4])
+
+    def claimable(self, widths: dict[str, int], at: Instant, limit: int) -> list[Place]:
+        """Queued sessions that may be driven now, lane by lane, in fair order."""
+        found: list[Place] = []
+        live = "(release_at IS NULL OR release_at > ?)"
+        suspects = self._one(f"SELECT count(*) FROM drivers WHERE suspect = 1 AND {live}", at)[0]
+        for lane in self._column(_LANES):
+            width = widths.get(lane, widths.get(lane.partition(":")[0], 1))
+            busy = self._one(f"SELECT count(*) FROM drivers WHERE lane = ? AND {live}", lane, at)[0]
+            free = min(width - busy, limit - len(found))
+            if free <= 0:
+                continue
+            for row in self._db.execute(_CLAIMABLE, (lane, at, 0 if suspects else 1, at, free)):
+                place = Place(row[0], row[1], row[2], bool(row[3]))
+                if place.suspect and suspects:
+                    continue
+                suspects += place.suspect
+                found.append(place)
+        return found
+
+    def claim(self, place: Place, owner: str, at: Instant) -> int:
+        """Take the session out of the queue and give it a driver under a new epoch."""
+        if not self._db.execute("DELETE FROM queue WHERE session = ?", (place.session,)).rowcount:
+            raise StaleWrite(f"{place.session} is not queued any more")
+        row = self._one("UPDATE sessions SET epoch = epoch + 1 WHERE key = ? RETURNING epoch", place.session)
+        if row is None:
+            raise NotFound(f"no session {place.session}")
+        self._db.execute("UPDATE lanes SET rank = max(rank, ?) WHERE lane = ?", (place.rank, place.lane))
+        self._db.execute(
+            "INSERT OR REPLACE INTO drivers (session, epoch, owner, lane, suspect, claimed_at, progress_at, step_open)"
+            " VALUES (?,?,?,?,?,?,?,1)",
+            (place.session, row[0], owner, place.lane, int(place.suspect), at, at),
+        )
+        return int(row[0])
+
+    def driver(self, session: str) -> Driver | None:
+        """Who drives this session, superseded or not."""
+        row = self._one(f"SELECT {_DRIVER} FROM drivers WHERE session = ?", session)
+        return None if row is None else _driver(row)
+
+    def drivers(self) -> list[Driver]:
+        """All drivers."""
+        return [_driver(row) for row in self._db.execute(f"SELECT {_DRIVER} FROM drivers ORDER BY claimed_at, session")]
+
+    def fence(self, session: str, epoch: int) -> Driver:
+        """The driver whose epoch is still the session's."""
+        row = self._one(
+            f"SELECT {_DRIVER} FROM drivers d WHERE session = ? AND epoch = ?"
+            " AND epoch = (SELECT s.epoch FROM sessions s WHERE s.key = d.session)",
+            session,
+            epoch,
+        )
+        if row is None:
+            raise StaleWrite(f"epoch {epoch} of {session} is over")
+        return _driver(row)
+
+    def progress(self, session: str, at: Instant, step_open: bool) -> None:
+        """The driver committed a step."""
+        self._db.execute(
+            "UPDATE drivers SET progress_at = ?, steps = steps + 1, step_open = ? WHERE session = ?",
+            (at, int(step_open), session),
+        )
+
+    def release(self, session: str, epoch: int) -> None:
+        """Free the slot of the driver with this epoch."""
+        self._db.execute("DELETE FROM drivers WHERE session = ? AND epoch = ?", (session, epoch))
+
+    def supersede(self, session: str, until: Instant) -> None:
+        """Raise the epoch; a driver that was already told to go keeps its first limit."""
+        self._db.execute("UPDATE sessions SET epoch = epoch + 1 WHERE key = ?", (session,))
+        self.stop_driver(session, until)
+
+    def stop_driver(self, session: str, until: Instant) -> None:
+        """Mark the driver as told to stop."""
+        self._db.execute("UPDATE drivers SET release_at = coalesce(release_at, ?) WHERE session = ?", (until, session))
+
+    # -- outbox
+
+    def post(self, key: str, kind: str, run: str | None, body: str, due_at: Instant) -> bool:
+        """Insert unless the key was ever posted."""
+        cursor = self._db.execute(
+            "INSERT INTO outbox (key, kind, run, body, due_at) VALUES (?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
+            (key, kind, run, body, due_at),
+        )
+        return cursor.rowcount == 1
+
+    def due_posts(self, at: Instant, limit: int) -> list[Post]:
+        """What is due to be sent."""
+        sql = "SELECT key, kind, run, body, tries, due_at FROM outbox WHERE due_at <= ? ORDER BY due_at, seq LIMIT ?"
+        return [Post(*row) for row in self._db.execute(sql, (at, limit))]
+
+    def post_done(self, key: str, at: Instant) -> None:
+        """It was sent."""
+        self._db.execute("UPDATE outbox SET due_at = NULL, done_at = ?, error = NULL WHERE key = ?", (at, key))
+
+    def post_failed(self, key: str, error: str, due_at: Instant | None, at: Instant) -> None:
+        """Try again later, or never."""
+        self._db.execute(
+            "UPDATE outbox SET tries = tries + 1, error = ?, due_at = ?, done_at = ? WHERE key = ?",
+            (error, due_at, None if due_at is not None else at, key),
+        )
+
+    def next_due(self, after: Instant) -> Instant | None:
+        """The earliest time later than `after` at which anything is due."""
+        due: Instant | None = self._db.execute(_NEXT_DUE, {"after": after}).fetchone()[0]
+        return due
+
+
+def _driver(row: Any) -> Driver:
+    session, epoch, owner, lane, suspect, claimed_at, progress_at, steps, step_open, release_at = row
+    return Driver(
+        session, epoch, owner, lane, bool(suspect), claimed_at, progress_at, steps, bool(step_open), release_at
+    )

@@ -1,0 +1,335 @@
+"""The verbs on runs, texts, sessions and transcripts, in SQL. `sqlite_flow` has those on inboxes, lanes and the outbox.
+
+One statement per thought; no decision is made here, except that a write which finds another version or epoch than the
+caller believed in raises `StaleWrite`.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from fledge.core.events import Event
+from fledge.core.run import Instant, Run, TextId, Waiting
+from fledge.errors import NotFound, Refused, StaleWrite
+from fledge.store.base import Counts, Entry, EntryKind, Session, SessionFacts, SessionKind, Spec, Turn
+
+_encode = msgspec.json.Encoder().encode
+_decode_run = msgspec.json.Decoder(Run).decode
+_decode_event = msgspec.json.Decoder(Event).decode
+_decode_spec = msgspec.json.Decoder(Spec).decode
+_decode_facts = msgspec.json.Decoder(SessionFacts).decode
+_decode_generations = msgspec.json.Decoder(dict[str, int]).decode
+
+_SESSION = "key, kind, parent, depth, facts, state, epoch, generation, created_at"
+
+
+def to_json(value: object) -> str:
+    """JSON text as the store keeps it."""
+    return _encode(value).decode()
+
+
+class RunVerbs:
+    """Runs, their timeline, and the texts that belong to them."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def _one(self, sql: str, *args: Any) -> Any:
+        return self._db.execute(sql, args).fetchone()
+
+    def _column(self, sql: str, *args: Any) -> list[Any]:
+        return [row[0] for row in self._db.execute(sql, args)]
+
+    def create_run(self, run: Run, spec: Spec, event: Event) -> None:
+        """Insert the run, its first name and its first event."""
+        phase = run.phase
+        (run_no,) = self._one(
+            "INSERT INTO runs (key, parent, phase, version, due_at, spec, state) VALUES (?,?,?,?,?,?,?) RETURNING id",
+            run.key,
+            run.terms.parent,
+            phase.name,
+            run.version,
+            run.due_at,
+            to_json(spec),
+            to_json(run),
+        )
+        self._name_attempt(run_no, run)
+        self._record(run_no, run, event)
+
+    def load_run(self, key: str) -> Run:
+        """The run of this session."""
+        run = self.find_run(key)
+        if run is None:
+            raise NotFound(f"no run {key}")
+        return run
+
+    def find_run(self, key: str) -> Run | None:
+        """The run of this session, or None."""
+        row = self._one("SELECT state FROM runs WHERE key = ?", key)
+        return None if row is None else _decode_run(row[0])
+
+    def save_run(self, before: Run, after: Run, event: Event) -> None:
+        """Update the row where its version is still the one decided on, and record the event."""
+        phase, ended = after.phase, after.ended
+        row = self._one(
+            "UPDATE runs SET phase = ?, version = ?, due_at = ?, outcome = ?, delivery = ?, until_settled = ?,"
+            " state = ? WHERE key = ? AND version = ? RETURNING id",
+            phase.name,
+            after.version,
+            after.due_at,
+            None if ended is None else ended.outcome.status,
+            None if after.delivery is None else after.delivery.word,
+            phase.until_settled if isinstance(phase, Waiting) else None,
+            to_json(after),
+            after.key,
+            before.version,
+        )
+        if row is None:
+            raise StaleWrite(f"{after.key} is not at version {before.version} any more")
+        if after.run_id != before.run_id:
+            self._name_attempt(row[0], after)
+        self._record(row[0], after, event)
+
+    def _name_attempt(self, run_no: int, run: Run) -> None:
+        self._db.execute("INSERT INTO attempts VALUES (?,?,?)", (run.run_id, run_no, run.attempt))
+
+    def _record(self, run_no: int, run: Run, event: Event) -> None:
+        self._db.execute(
+            "INSERT INTO run_events VALUES (?,?,?,?)", (run_no, run.version, run.phase.name, to_json(event))
+        )
+
+    def forget_run(self, key: str) -> None:
+        """Delete the run with its timeline, texts, names, session, queue place and unread messages."""
+        row = self._one("DELETE FROM runs WHERE key = ? RETURNING id", key)
+        if row is None:
+            return
+        for table in ("run_events", "attempts"):
+            self._db.execute(f"DELETE FROM {table} WHERE run = ?", row)
+        self._db.execute("DELETE FROM texts WHERE owner = ?", (key,))
+        self._db.execute("DELETE FROM deliveries WHERE run = ?", (key,))
+        for table in ("entries", "turns", "queue", "children"):
+            self._db.execute(f"DELETE FROM {table} WHERE session = ?", (key,))
+        self._db.execute("DELETE FROM sessions WHERE key = ?", (key,))
+        self._db.execute(
+            "DELETE FROM inbox WHERE session = ? AND kind NOT IN ('outcome','plan','expired','late')", (key,)
+        )
+
+    def run_named(self, run_id: str) -> tuple[str, int] | None:
+        """The run and attempt this run id was given to."""
+        row = self._one(
+            "SELECT r.key, a.attempt FROM attempts a JOIN runs r ON r.id = a.run WHERE a.run_id = ?", run_id
+        )
+        return None if row is None else (row[0], row[1])
+
+    def spec(self, key: str) -> Spec:
+        """What was asked of this run."""
+        row = self._one("SELECT spec FROM runs WHERE key = ?", key)
+        if row is None:
+            raise NotFound(f"no run {key}")
+        return _decode_spec(row[0])
+
+    def children(self, session: str) -> list[str]:
+        """Runs spawned by this session, oldest first."""
+        return self._column("SELECT key FROM runs WHERE parent = ? ORDER BY id", session)
+
+    def children_in(self, session: str, phase: Literal["spawning", "awaiting_approval"]) -> list[str]:
+        """The session's children in this phase, oldest first."""
+        # The first condition names the partial index's own, so that it is used.
+        return self._column(
+            "SELECT key FROM runs WHERE phase IN ('spawning', 'awaiting_approval')"
+            " AND parent = ? AND phase = ? ORDER BY id",
+            session,
+            phase,
+        )
+
+    def reservations(self) -> list[str]:
+        """All runs that are still being prepared."""
+        return self._column(
+            "SELECT key FROM runs WHERE phase IN ('spawning', 'awaiting_approval') AND phase = 'spawning' ORDER BY id"
+        )
+
+    def due_runs(self, at: Instant, limit: int) -> list[str]:
+        """Runs whose due time has come."""
+        return self._column("SELECT key FROM runs WHERE due_at <= ? ORDER BY due_at, id LIMIT ?", at, limit)
+
+    def events(self, key: str) -> list[Event]:
+        """The timeline of a run."""
+        rows = self._column(
+            "SELECT e.event FROM runs r JOIN run_events e ON e.run = r.id WHERE r.key = ? ORDER BY e.version", key
+        )
+        return [_decode_event(row) for row in rows]
+
+    def keep_text(self, owner: str, text: str) -> TextId:
+        """Keep a text once per owner."""
+        body = text.encode("utf-8", "replace").decode()
+        text_id = hashlib.sha256(f"{owner}\n{body}".encode()).hexdigest()[:32]
+        self._db.execute("INSERT OR IGNORE INTO texts VALUES (?,?,?)", (text_id, owner, body))
+        return text_id
+
+    def text(self, text_id: TextId) -> str:
+        """A kept text."""
+        row = self._one("SELECT body FROM texts WHERE id = ?", text_id)
+        if row is None:
+            raise NotFound(f"no text {text_id}")
+        return str(row[0])
+
+
+class SessionVerbs(RunVerbs):
+    """Sessions, their children's counts, transcripts and turns."""
+
+    def open_session(
+        self, key: str, kind: SessionKind, parent: str | None, depth: int, facts: SessionFacts, at: Instant
+    ) -> None:
+        """Insert the session unless it exists."""
+        self._db.execute(
+            "INSERT OR IGNORE INTO sessions (key, kind, parent, depth, facts, created_at) VALUES (?,?,?,?,?,?)",
+            (key, kind, parent, depth, to_json(facts), at),
+        )
+
+    def session(self, key: str) -> Session | None:
+        """The session, deleted or not."""
+        row = self._one(f"SELECT {_SESSION} FROM sessions WHERE key = ?", key)
+        return None if row is None else _session(row)
+
+    def delete_session(self, key: str) -> None:
+        """Drop transcript and turns; keep the row as a mark."""
+        self._db.execute("UPDATE sessions SET state = 'deleted' WHERE key = ?", (key,))
+        self._db.execute("DELETE FROM entries WHERE session = ?", (key,))
+        self._db.execute("DELETE FROM turns WHERE session = ?", (key,))
+
+    def lineage(self, key: str) -> list[Session]:
+        """The session and its ancestors, nearest first."""
+        found: list[Session] = []
+        seen: set[str] = set()
+        next_key: str | None = key
+        while next_key is not None and next_key not in seen:
+            seen.add(next_key)
+            session = self.session(next_key)
+            if session is None:
+                break
+            found.append(session)
+            next_key = session.parent
+        return found
+
+    def raise_generation(self, key: str) -> int:
+        """One generation later."""
+        row = self._one("UPDATE sessions SET generation = generation + 1 WHERE key = ? RETURNING generation", key)
+        if row is None:
+            raise NotFound(f"no session {key}")
+        return int(row[0])
+
+    def counts(self, session: str) -> Counts:
+        """Its children, spawned and unsettled."""
+        row = self._one("SELECT spawned, unsettled FROM children WHERE session = ?", session)
+        return Counts(0, 0) if row is None else Counts(*row)
+
+    def child_admitted(self, session: str) -> Counts:
+        """One more spawned, one more unsettled."""
+        row = self._one(
+            "INSERT INTO children (session, spawned, unsettled) VALUES (?, 1, 1)"
+            " ON CONFLICT DO UPDATE SET spawned = spawned + 1, unsettled = unsettled + 1 RETURNING spawned, unsettled",
+            session,
+        )
+        return Counts(*row)
+
+    def child_unsettled(self, session: str) -> Counts:
+        """A settled child is unsettled again."""
+        return self._count("unsettled + 1", session)
+
+    def child_settled(self, session: str) -> Counts:
+        """One unsettled child fewer."""
+        return self._count("unsettled - 1", session)
+
+    def _count(self, change: str, session: str) -> Counts:
+        row = self._one(
+            f"UPDATE children SET unsettled = {change} WHERE session = ? RETURNING spawned, unsettled", session
+        )
+        if row is None:
+            raise NotFound(f"no children of {session}")
+        return Counts(*row)
+
+    def silent_children(self, session: str, limit: int) -> list[str]:
+        """Children that ended without anything to tell."""
+        return self._column(
+            "SELECT key FROM runs WHERE parent = ? AND delivery = 'skipped' ORDER BY id LIMIT ?", session, limit
+        )
+
+    def waits_until(self, session: str) -> int | None:
+        """The number of settled children its waiting run wants."""
+        row = self._one("SELECT until_settled FROM runs WHERE key = ?", session)
+        return None if row is None else row[0]
+
+    def append(self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]]) -> int:
+        """Append entries under the session's own numbering."""
+        row = self._one(
+            "UPDATE sessions SET last_entry = last_entry + ? WHERE key = ? RETURNING last_entry", len(entries), session
+        )
+        if row is None:
+            raise NotFound(f"no session {session}")
+        last: int = row[0]
+        first = last - len(entries) + 1
+        self._db.executemany(
+            "INSERT INTO entries VALUES (?,?,?,?,?)",
+            [(session, first + i, at, kind, body) for i, (kind, body) in enumerate(entries)],
+        )
+        return last
+
+    def entries(self, session: str, after: int = 0, limit: int = 1000) -> list[Entry]:
+        """A page of the transcript."""
+        rows = self._db.execute(
+            "SELECT seq, at, kind, body FROM entries WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?",
+            (session, after, limit),
+        )
+        return [Entry(*row) for row in rows]
+
+    def open_turn(self, session: str, generations: dict[str, int], at: Instant) -> Turn:
+        """Open the session's next turn."""
+        if self.turn(session) is not None:
+            raise Refused("error", f"a turn of {session} is open")
+        row = self._one("UPDATE sessions SET last_turn = last_turn + 1 WHERE key = ? RETURNING last_turn", session)
+        if row is None:
+            raise NotFound(f"no session {session}")
+        self._db.execute(
+            "INSERT INTO turns (session, turn, state, generations, opened_at) VALUES (?,?,'open',?,?)",
+            (session, row[0], to_json(generations), at),
+        )
+        return Turn(session, row[0], generations, 0, 0, 0, at)
+
+    def turn(self, session: str) -> Turn | None:
+        """The open turn, if any."""
+        row = self._one(
+            "SELECT turn, generations, drained, failures, crashes, opened_at FROM turns"
+            " WHERE session = ? AND state = 'open'",
+            session,
+        )
+        return (
+            None if row is None else Turn(session, row[0], _decode_generations(row[1]), row[2], row[3], row[4], row[5])
+        )
+
+    def drained(self, session: str, count: int) -> None:
+        """The open turn has taken this many more rows."""
+        self._db.execute(
+            "UPDATE turns SET drained = drained + ? WHERE session = ? AND state = 'open'", (count, session)
+        )
+
+    def turn_failed(self, session: str, failures: int, crashes: int) -> None:
+        """Remember how often the open turn was driven in vain."""
+        self._db.execute(
+            "UPDATE turns SET failures = ?, crashes = ? WHERE session = ? AND state = 'open'",
+            (failures, crashes, session),
+        )
+
+    def close_turn(self, session: str, ended: str, at: Instant) -> None:
+        """Close the open turn, if any."""
+        self._db.execute(
+            "UPDATE turns SET state = 'closed', ended = ?, closed_at = ? WHERE session = ? AND state = 'open'",
+            (ended, at, session),
+        )
+
+
+def _session(row: Sequence[Any]) -> Session:
+    key, kind, parent, depth, facts, state, epoch, generation, created_at = row
+    return Session(key, kind, parent, depth, _decode_facts(facts), state == "deleted", epoch, generation, created_at)

@@ -1,0 +1,366 @@
+"""Who may do what: tools of a child, sight, control, spawn targets, agent to agent, stops."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fledge.core.access import (
+    MAX_HOPS,
+    MAX_PING_PONG,
+    NEVER_A_CHILDS,
+    NEVER_A_LEAFS,
+    Action,
+    AgentToAgent,
+    HopTrace,
+    Role,
+    Sight,
+    ToolRules,
+    Visibility,
+    child_tools,
+    is_announced,
+    next_speaker,
+    planning_tools,
+    refuse_agents,
+    refuse_control,
+    refuse_sight,
+    refuse_stopped,
+    refuse_target,
+    refuse_tool,
+    sandboxed_visibility,
+    tool_name,
+    visibility,
+)
+from fledge.core.policy import Refusal
+from fledge.errors import BadInput
+
+SESSION_TOOLS = frozenset({"sessions_spawn", "subagents", "sessions_list", "sessions_history"})
+CEILING = frozenset({"gateway", "agents_list", "cron", "sessions_send", "read", "exec", *SESSION_TOOLS})
+
+
+def forbidden(reason: str) -> Refusal:
+    return Refusal("forbidden", reason)
+
+
+# ---- tools -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_default_denials_are_those_of_the_contract() -> None:
+    assert {"gateway", "agents_list", "cron", "sessions_send"} == NEVER_A_CHILDS
+    assert NEVER_A_LEAFS == SESSION_TOOLS
+    assert (MAX_PING_PONG, MAX_HOPS) == (5, 20)
+
+
+@pytest.mark.parametrize(
+    ("role", "rules", "tools"),
+    [
+        ("leaf", ToolRules(), {"read", "exec"}),
+        ("orchestrator", ToolRules(), {"read", "exec", *SESSION_TOOLS}),
+        ("leaf", ToolRules(deny=("read",)), {"exec"}),
+        ("leaf", ToolRules(deny=("*",)), set()),
+        ("leaf", ToolRules(deny=("bash",)), {"read"}),
+        ("leaf", ToolRules(deny=("e?ec", "[e]xec")), {"read", "exec"}),
+        ("leaf", ToolRules(allow=()), set()),
+        ("leaf", ToolRules(allow=("READ ",)), {"read"}),
+        ("leaf", ToolRules(allow=("bash",)), {"exec"}),
+        ("leaf", ToolRules(allow=("*",)), {"read", "exec"}),
+        ("leaf", ToolRules(allow=("*", "cron")), {"read", "exec", "cron"}),
+        ("leaf", ToolRules(allow=("read", "sessions_list")), {"read", "sessions_list"}),
+        ("leaf", ToolRules(also_allow=("cron",)), {"read", "exec", "cron"}),
+        (
+            "leaf",
+            ToolRules(also_allow=("sessions_*",)),
+            {"read", "exec", "sessions_send", *SESSION_TOOLS - {"subagents"}},
+        ),
+        ("leaf", ToolRules(allow=("read",), also_allow=("cron",)), {"read", "cron"}),
+        ("leaf", ToolRules(also_allow=("cron",), deny=("cron",)), {"read", "exec"}),
+        ("leaf", ToolRules(allow=("cron",), deny=("c*",)), set()),
+        ("leaf", ToolRules(also_allow=("write",)), {"read", "exec"}),
+    ],
+)
+def test_a_child_has_what_rules_and_ceiling_leave_it(role: Role, rules: ToolRules, tools: set[str]) -> None:
+    assert child_tools(CEILING, role, rules) == tools
+
+
+@pytest.mark.parametrize("rules", [ToolRules(allow=("exec",)), ToolRules(allow=("bash",)), ToolRules(allow=("ex*",))])
+def test_allowing_exec_allows_apply_patch(rules: ToolRules) -> None:
+    assert child_tools(frozenset({"apply_patch", "read"}), "leaf", rules) == {"apply_patch"}
+
+
+def test_denying_exec_leaves_apply_patch() -> None:
+    assert child_tools(frozenset({"apply_patch", "exec"}), "leaf", ToolRules(deny=("exec",))) == {"apply_patch"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "role", "rules", "reason"),
+    [
+        (
+            "write",
+            "orchestrator",
+            ToolRules(also_allow=("write",)),
+            'tool "write": its parent has no such tool to pass on',
+        ),
+        ("cron", "leaf", ToolRules(deny=("cron",)), 'tool "cron" is denied: tools.subagents.tools.deny'),
+        (
+            "Gateway",
+            "orchestrator",
+            ToolRules(),
+            'tool "gateway" is denied to any subagent: tools.subagents.tools.alsoAllow',
+        ),
+        (
+            "subagents",
+            "leaf",
+            ToolRules(),
+            'tool "subagents" is denied to a subagent that may not spawn: tools.subagents.tools.alsoAllow',
+        ),
+        (
+            "bash",
+            "leaf",
+            ToolRules(allow=("read",)),
+            'tool "exec" is not among those allowed: tools.subagents.tools.allow',
+        ),
+    ],
+)
+def test_a_refused_tool_names_the_rule_and_the_setting(tool: str, role: Role, rules: ToolRules, reason: str) -> None:
+    assert refuse_tool(tool, CEILING, role, rules) == forbidden(reason)
+
+
+def test_an_alias_is_the_same_tool_and_keeps_the_name_the_ceiling_gives_it() -> None:
+    assert refuse_tool("bash", frozenset({"exec"}), "leaf", ToolRules()) is None
+    assert child_tools(frozenset({"bash"}), "leaf", ToolRules(allow=("exec",))) == {"bash"}
+    assert [tool_name(word) for word in (" BASH", "exec", "Read")] == ["exec", "exec", "read"]
+
+
+names = st.sampled_from([*sorted(CEILING), "write", "*", "sessions_*", "bash"])
+word_lists = st.lists(names, max_size=4).map(tuple)
+
+
+@given(
+    st.frozensets(st.sampled_from(sorted(CEILING))),
+    st.sampled_from(["orchestrator", "leaf"]),
+    st.builds(ToolRules, deny=word_lists, allow=st.none() | word_lists, also_allow=word_lists),
+)
+def test_no_rule_reaches_beyond_the_ceiling_or_past_a_denial(
+    ceiling: frozenset[str], role: Role, rules: ToolRules
+) -> None:
+    tools = child_tools(ceiling, role, rules)
+    assert tools <= ceiling
+    assert not {tool_name(tool) for tool in tools} & {tool_name(word) for word in rules.deny}
+
+
+def test_planning_leaves_only_tools_that_change_nothing() -> None:
+    assert planning_tools(frozenset({"read", "bash", "write"}), frozenset({"READ", "exec", "grep"})) == {"read", "bash"}
+    assert planning_tools(frozenset({"read"}), frozenset()) == frozenset()
+
+
+# ---- seeing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["self", "tree", "agent", "all"])
+def test_a_word_names_its_visibility(word: Visibility) -> None:
+    assert visibility(f" {word.upper()}") == word
+
+
+def test_an_unknown_visibility_is_refused() -> None:
+    with pytest.raises(BadInput) as refused:
+        visibility("everyone")
+    assert str(refused.value) == "tools.sessions.visibility: must be one of self, tree, agent, all (got 'everyone')"
+
+
+@pytest.mark.parametrize(
+    ("asked", "clamped", "free"),
+    [("self", "self", "self"), ("tree", "tree", "tree"), ("agent", "tree", "agent"), ("all", "tree", "all")],
+)
+def test_a_sandboxed_caller_sees_at_most_its_tree_unless_told(
+    asked: Visibility, clamped: Visibility, free: Visibility
+) -> None:
+    assert sandboxed_visibility(asked) == sandboxed_visibility(asked, "spawned") == clamped
+    assert sandboxed_visibility(asked, "all") == free
+
+
+def sight(*facts: str) -> Sight:
+    return Sight(
+        caller="agent:a:main",
+        target="agent:b:x",
+        is_self="self" in facts,
+        in_tree="tree" in facts,
+        same_agent="agent" in facts,
+        agent_to_agent_allowed="a2a" in facts,
+    )
+
+
+SETTING = "tools.sessions.visibility"
+
+
+@pytest.mark.parametrize(
+    ("facts", "seen", "why"),
+    [
+        ("self agent", "self", None),
+        ("self agent", "all", None),
+        ("tree agent", "self", f"visibility is self, needs tree: {SETTING}"),
+        ("tree agent", "tree", None),
+        ("tree agent", "agent", None),
+        ("tree agent", "all", None),
+        ("tree", "self", f"another agent's session, visibility is self, needs tree: {SETTING}"),
+        ("tree", "tree", None),
+        ("tree", "agent", None),
+        ("tree", "all", None),
+        ("agent", "self", f"visibility is self, needs agent: {SETTING}"),
+        ("agent", "tree", f"visibility is tree, needs agent: {SETTING}"),
+        ("agent", "agent", None),
+        ("agent", "all", None),
+        ("a2a", "self", f"another agent's session, visibility is self, needs all: {SETTING}"),
+        ("a2a", "tree", f"another agent's session, visibility is tree, needs all: {SETTING}"),
+        ("a2a", "agent", f"another agent's session, visibility is agent, needs all: {SETTING}"),
+        ("a2a", "all", None),
+        ("", "all", "another agent's session: tools.agentToAgent.enabled and tools.agentToAgent.allow"),
+    ],
+)
+def test_visibility_decides_who_sees_whom(facts: str, seen: Visibility, why: str | None) -> None:
+    expected = None if why is None else forbidden(f"agent:a:main may not see agent:b:x: {why}")
+    assert refuse_sight(sight(*facts.split()), seen) == expected
+
+
+def test_the_default_visibility_is_the_tree() -> None:
+    assert refuse_sight(sight("tree", "agent")) is None
+    assert refuse_sight(sight("agent")) is not None
+
+
+# ---- controlling -----------------------------------------------------------------------------------------------------
+
+ACTIONS: list[Action] = ["list", "steer", "kill", "approve", "reject"]
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize(
+    ("caller", "role", "reason"),
+    [
+        ("boss", "orchestrator", None),
+        ("boss", "leaf", "{}: boss is a leaf and controls nobody: role stored at its spawn"),
+        ("peer", "orchestrator", "{}: child is controlled by another session, not by peer"),
+        ("child", "leaf", "{0}: a session may not {0} itself (child)"),
+        ("child", "orchestrator", "{0}: a session may not {0} itself (child)"),
+    ],
+)
+def test_only_the_controller_acts_on_a_child(action: Action, caller: str, role: Role, reason: str | None) -> None:
+    expected = None if reason is None else forbidden(reason.format(action))
+    assert refuse_control(action, caller, role, "child", "boss") == expected
+
+
+def test_a_session_that_controls_itself_by_record_still_may_not_steer_itself() -> None:
+    assert refuse_control("steer", "child", "orchestrator", "child", "child") is not None
+
+
+@pytest.mark.parametrize(
+    ("at_turn_start", "now", "stopped"),
+    [
+        ({}, {}, None),
+        ({"me": 0, "root": 2}, {"me": 0, "root": 2}, None),
+        ({"me": 0, "root": 2}, {"me": 1, "root": 2}, "me was stopped after this turn began: stop_generation is 1"),
+        ({"me": 0, "root": 2}, {"me": 0, "root": 3}, "root was stopped after this turn began: stop_generation is 3"),
+        ({"me": 1}, {"me": 0}, "me was stopped after this turn began: stop_generation is 0"),
+        ({"me": 0}, {"me": 0, "root": 0}, None),
+        ({"me": 0}, {"me": 0, "root": 1}, "root was stopped after this turn began: stop_generation is 1"),
+        ({"me": 0, "gone": 4}, {"me": 0}, None),
+    ],
+)
+def test_a_stop_of_the_caller_or_an_ancestor_refuses_what_its_turn_still_asks(
+    at_turn_start: dict[str, int], now: dict[str, int], stopped: str | None
+) -> None:
+    assert refuse_stopped(at_turn_start, now) == (None if stopped is None else forbidden(stopped))
+
+
+# ---- spawn targets ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "allowed"),
+    [("main", []), (" MAIN", []), ("Coder", ["coder"]), ("coder", [" CODER "]), ("coder", ["*"]), ("x", ["y", " * "])],
+)
+def test_own_agent_and_listed_agents_may_be_spawned(wanted: str, allowed: list[str]) -> None:
+    assert refuse_target("Main", wanted, allowed) is None
+
+
+@pytest.mark.parametrize(
+    ("allowed", "listed"),
+    [([], "none"), (["writer"], "writer"), (["Writer", "critic", "writer"], "critic, writer"), (["code*"], "code*")],
+)
+def test_a_refused_target_lists_the_permitted_ones(allowed: list[str], listed: str) -> None:
+    assert refuse_target("main", "Coder", allowed) == forbidden(
+        f'agent "coder" may not be spawned by "main" (permitted: {listed}): agents.list[].subagents.allowAgents'
+    )
+
+
+# ---- agent to agent --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        (AgentToAgent(), "tools.agentToAgent.enabled is false"),
+        (AgentToAgent(allow=("*",)), "tools.agentToAgent.enabled is false"),
+        (AgentToAgent(enabled=True), None),
+        (AgentToAgent(enabled=True, allow=("*",)), None),
+        (AgentToAgent(enabled=True, allow=("COD*", " writer")), None),
+        (AgentToAgent(enabled=True, allow=("writer",)), '"coder" is not listed in tools.agentToAgent.allow'),
+        (AgentToAgent(enabled=True, allow=("coder",)), '"writer" is not listed in tools.agentToAgent.allow'),
+        (AgentToAgent(enabled=True, allow=("code", "writer")), '"coder" is not listed in tools.agentToAgent.allow'),
+    ],
+)
+def test_agents_speak_if_enabled_and_both_ends_are_listed(rules: AgentToAgent, why: str | None) -> None:
+    expected = None if why is None else forbidden(f'"coder" to "writer": {why}')
+    assert refuse_agents(rules, "Coder", " writer") == expected
+
+
+def test_sessions_of_one_agent_need_no_agent_to_agent_rule() -> None:
+    assert refuse_agents(AgentToAgent(allow=("nobody",)), "coder", "CODER ") is None
+
+
+@pytest.mark.parametrize(
+    ("turns", "max_turns", "speaker"),
+    [
+        (0, 5, "requester"),
+        (1, 5, "target"),
+        (2, 5, "requester"),
+        (4, 5, "requester"),
+        (5, 5, None),
+        (4, 9, "requester"),
+        (5, 9, None),
+        (1, 2, "target"),
+        (2, 2, None),
+        (0, 0, None),
+        (0, -1, None),
+    ],
+)
+def test_ping_pong_alternates_from_the_requester_and_ends(turns: int, max_turns: int, speaker: str | None) -> None:
+    rules = AgentToAgent(enabled=True, max_turns=max_turns)
+    assert next_speaker(rules, turns, "and you?", "requester", "target") == speaker
+
+
+@pytest.mark.parametrize(
+    ("reply", "speaker"),
+    [("", None), (" \n", None), ("REPLY_SKIP", None), (" REPLY_SKIP\n", None), ("REPLY_SKIP now", "r"), ("ok", "r")],
+)
+def test_an_empty_reply_or_reply_skip_alone_ends_the_ping_pong(reply: str, speaker: str | None) -> None:
+    assert next_speaker(AgentToAgent(), 0, reply, "r", "t") == speaker
+
+
+def test_a_session_does_not_talk_with_itself() -> None:
+    assert next_speaker(AgentToAgent(), 0, "hello", "r", "r") is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "announced"),
+    [("", False), (" ", False), ("ANNOUNCE_SKIP", False), ("\nANNOUNCE_SKIP ", False), ("ANNOUNCE_SKIP!", True)],
+)
+def test_announce_skip_alone_silences_the_closing_reply(reply: str, announced: bool) -> None:
+    assert is_announced(reply) is announced
+
+
+def test_hops_are_traced_and_the_twenty_first_is_refused() -> None:
+    trace: HopTrace | Refusal = HopTrace()
+    for hop in range(20):
+        assert isinstance(trace, HopTrace)
+        trace = trace.next_hop(f"s{hop}")
+    assert trace == HopTrace(tuple(f"s{hop}" for hop in range(20)))
+    assert isinstance(trace, HopTrace)
+    assert trace.next_hop("s0") == forbidden("hops 20 of 20 (… s17 -> s18 -> s19 -> s0): fixed limit")

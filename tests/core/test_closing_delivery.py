@@ -1,0 +1,347 @@
+"""After the end: how a delivery is decided and what is cleaned up; a row for each way, exact to the last effect."""
+
+import pytest
+from msgspec.structs import replace
+from tests.core.samples import (
+    AT,
+    CLEAN,
+    DELIVERED,
+    FIRE_AND_FORGET,
+    LOST,
+    OK,
+    PROGRAM,
+    RUNS,
+    SESSION,
+    SUPPRESSED,
+    Row,
+    came_due,
+    cleaning,
+    deferred,
+    ended,
+    ignored,
+    moved,
+    run_in,
+    settled,
+    terms,
+)
+
+from fledge.core import effects as fx
+from fledge.core import events as ev
+from fledge.core.lifecycle import transition
+from fledge.core.run import (
+    AnnounceDeferred,
+    Announcing,
+    Archived,
+    CleanupPending,
+    Completed,
+    CompletedGiveup,
+    Delivered,
+    Ended,
+    Failed,
+    Gone,
+    Undelivered,
+)
+
+CONSUMED = ev.RowConsumed(at=AT, row="outcome", path="steered")
+MISSING = "deferred, missing-requester"
+
+
+DELIVERY: dict[str, Row] = {
+    "the row is consumed": (RUNS["announcing"], CONSUMED, cleaning(OK, Delivered("steered")), CLEAN, {}),
+    "a postponed row is consumed": (
+        RUNS["deferred, requester-busy"],
+        CONSUMED,
+        cleaning(OK, Delivered("steered")),
+        CLEAN,
+        {},
+    ),
+    "consumed in session mode: no hook": (
+        run_in(Announcing(OK), terms=SESSION),
+        CONSUMED,
+        cleaning(OK, Delivered("steered")),
+        (fx.CleanUp(),),
+        {},
+    ),
+    "the requester was killed: suppressed": (
+        RUNS["announcing"],
+        ev.RowSuppressed(at=AT),
+        cleaning(OK, SUPPRESSED),
+        CLEAN,
+        {},
+    ),
+    "the requester was killed while it was postponed: suppressed": (
+        RUNS[MISSING],
+        ev.RowSuppressed(at=AT),
+        cleaning(OK, SUPPRESSED),
+        CLEAN,
+        {},
+    ),
+    "nobody is left to tell: tried again in 1 s, for 30 min": (
+        RUNS["announcing"],
+        ev.RequesterLost(at=AT),
+        AnnounceDeferred(OK, "missing-requester", 1, AT, 2800.0, 1001.0),
+        (),
+        {},
+    ),
+    "nobody is left to tell of a fire-and-forget run: for 5 min": (
+        run_in(Announcing(OK), terms=FIRE_AND_FORGET),
+        ev.RequesterLost(at=AT),
+        AnnounceDeferred(OK, "missing-requester", 1, AT, 1300.0, 1001.0),
+        (),
+        {},
+    ),
+    "postponed until it says": (
+        RUNS["announcing"],
+        ev.AnnouncePostponed(at=AT, reason="requester-busy", due_at=1007.0),
+        AnnounceDeferred(OK, "requester-busy", 0, AT, 2800.0, 1007.0),
+        (),
+        {},
+    ),
+    "postponed without a completion message: for 5 min": (
+        run_in(Announcing(OK), terms=FIRE_AND_FORGET),
+        ev.AnnouncePostponed(at=AT, reason="child-active", due_at=1007.0),
+        AnnounceDeferred(OK, "child-active", 0, AT, 1300.0, 1007.0),
+        (),
+        {},
+    ),
+    "a postponed announce is due: announced again": (
+        RUNS["deferred, child-active"],
+        came_due(1500.0),
+        Announcing(OK),
+        (),
+        {},
+    ),
+    "a postponed announce to a program is due: 30 min from now": (
+        run_in(deferred("requester-busy"), terms=PROGRAM),
+        came_due(1500.0),
+        Announcing(OK, due_at=3300.0),
+        (),
+        {},
+    ),
+    "somebody is there again: addressed again": (
+        RUNS["deferred, missing-requester for long"],
+        came_due(5000.0, reachable=True),
+        Announcing(OK),
+        (fx.Readdress(),),
+        {},
+    ),
+    "a program is there again: 30 min from now": (
+        run_in(deferred("missing-requester", tries=1), terms=PROGRAM),
+        came_due(1500.0, reachable=True),
+        Announcing(OK, due_at=3300.0),
+        (fx.Readdress(),),
+        {},
+    ),
+    "still nobody: the second try was in vain, 2 s to the third": (
+        RUNS[MISSING],
+        came_due(1500.0),
+        AnnounceDeferred(OK, "missing-requester", 2, 1500.0, 2750.0, 1502.0),
+        (),
+        {},
+    ),
+    "still nobody while the clock stands still: it expires later": (
+        run_in(deferred("missing-requester", tries=2)),
+        came_due(1500.0, paused=True),
+        AnnounceDeferred(OK, "missing-requester", 3, 1500.0, 3300.0, 1504.0),
+        (),
+        {},
+    ),
+    "a moment before it expires: tried again": (
+        RUNS[MISSING],
+        came_due(2749.5),
+        AnnounceDeferred(OK, "missing-requester", 2, 2749.5, 2750.0, 2751.5),
+        (),
+        {},
+    ),
+    "expired: given up": (
+        RUNS[MISSING],
+        came_due(2750.0),
+        cleaning(OK, LOST, 2750.0),
+        (fx.GiveUpRow(LOST.error), *CLEAN),
+        {},
+    ),
+    "expired but for a clock that stood still: tried again": (
+        RUNS[MISSING],
+        came_due(2750.0, paused=True),
+        AnnounceDeferred(OK, "missing-requester", 2, 2750.0, 4550.0, 2752.0),
+        (),
+        {},
+    ),
+    "tried three times: given up": (
+        RUNS["deferred, missing-requester for long"],
+        came_due(1500.0),
+        cleaning(OK, LOST, 1500.0),
+        (fx.GiveUpRow(LOST.error), *CLEAN),
+        {},
+    ),
+    "tried three times of four: tried again": (
+        run_in(deferred("missing-requester", tries=3), terms=terms(max_retries=4)),
+        came_due(1500.0),
+        AnnounceDeferred(OK, "missing-requester", 4, 1500.0, 2750.0, 1508.0),
+        (),
+        {},
+    ),
+    "a program did not read it: given up": (
+        RUNS["announcing to a program"],
+        came_due(2750.0),
+        cleaning(OK, Undelivered("the program did not read it for 30 min"), 2750.0),
+        (fx.GiveUpRow("the program did not read it for 30 min"), *CLEAN),
+        {},
+    ),
+    "all below have settled: announced, and settled": (
+        RUNS["deferred, descendants-active"],
+        settled(),
+        Announcing(OK),
+        (fx.Announce("outcome", "t-result"), fx.CountDown()),
+        {},
+    ),
+    "all below have settled, for a program": (
+        run_in(deferred("descendants-active", due_at=None), terms=replace(PROGRAM, wakeable=False)),
+        settled(),
+        Announcing(OK, due_at=2800.0),
+        (fx.Announce("outcome", "t-result"), fx.CountDown()),
+        {},
+    ),
+    "a plan nobody answered: told by a row of its own": (
+        RUNS["awaiting approval"],
+        came_due(87400.0),
+        cleaning(Ended(Failed("the plan was not answered in time"), 900.0, 87400.0, "t-plan"), SUPPRESSED, 87400.0),
+        (fx.WithdrawPlan(), fx.Announce("expired", "t-plan"), fx.HandOver(), *CLEAN),
+        {},
+    ),
+    "a given-up result is retried": (
+        RUNS["completed_giveup"],
+        ev.Retried(at=AT),
+        Announcing(OK),
+        (fx.ReviveRow(),),
+        {},
+    ),
+    "a given-up result for a program is retried": (
+        replace(RUNS["completed_giveup"], terms=PROGRAM),
+        ev.Retried(at=AT),
+        Announcing(OK, due_at=2800.0),
+        (fx.ReviveRow(),),
+        {},
+    ),
+    "a given-up result is dismissed": (
+        RUNS["completed_giveup"],
+        ev.Dismissed(at=AT),
+        Completed(OK, LOST, AT, 4600.0),
+        (fx.DismissRow(),),
+        {},
+    ),
+    "a given-up result is kept 7 days, then as if dismissed": (
+        RUNS["completed_giveup"],
+        came_due(605770.0),
+        Completed(OK, LOST, 605770.0, 609370.0),
+        (fx.DismissRow(),),
+        {},
+    ),
+}
+
+CLEANUP: dict[str, Row] = {
+    "done: completed, swept after an hour": (
+        RUNS["cleanup, delivered"],
+        ev.CleanedUp(at=AT),
+        Completed(OK, DELIVERED, AT, 4600.0),
+        (),
+        {},
+    ),
+    "done, with its own archive time": (
+        replace(RUNS["cleanup, delivered"], terms=terms(archive_after_s=0.5)),
+        ev.CleanedUp(at=AT),
+        Completed(OK, DELIVERED, AT, 1000.5),
+        (),
+        {},
+    ),
+    "done, never archived": (
+        replace(RUNS["cleanup, delivered"], terms=terms(archive_after_s=0.0)),
+        ev.CleanedUp(at=AT),
+        Completed(OK, DELIVERED, AT, None),
+        (),
+        {},
+    ),
+    "done in session mode: never archived": (
+        replace(RUNS["cleanup, delivered"], terms=SESSION),
+        ev.CleanedUp(at=AT),
+        Completed(OK, DELIVERED, AT, None),
+        (),
+        {},
+    ),
+    "done, undelivered: kept in the list for 7 days": (
+        RUNS["cleanup, undelivered"],
+        ev.CleanedUp(at=AT),
+        CompletedGiveup(OK, LOST, AT, 605800.0),
+        (),
+        {},
+    ),
+    "failed: tried again in 1 s": (
+        RUNS["cleanup, delivered"],
+        ev.CleanupFailed(at=AT, error="the folder is busy"),
+        CleanupPending(OK, DELIVERED, tries=1, due_at=1001.0),
+        (),
+        {},
+    ),
+    "failed a third time: tried again in 4 s": (
+        RUNS["cleanup, failed and delivered"],
+        ev.CleanupFailed(at=AT, error="the folder is busy"),
+        CleanupPending(ended(Failed("no model"), None), DELIVERED, tries=3, due_at=1004.0),
+        (),
+        {},
+    ),
+    "due and held by something: looked at a minute later": (
+        RUNS["completed"],
+        came_due(4570.0, held_by="1 unread or undelivered"),
+        Completed(OK, DELIVERED, 970.0, 4630.0),
+        (),
+        {},
+    ),
+    "due and free: archived for 30 days": (
+        RUNS["completed"],
+        came_due(4570.0),
+        Archived(OK, DELIVERED, 2596570.0),
+        (fx.Archive(),),
+        {},
+    ),
+    "the timeline was kept long enough: forgotten": (
+        RUNS["archived"],
+        came_due(2600000.0),
+        Gone("its timeline was kept long enough"),
+        (fx.Forget(),),
+        {},
+    ),
+}
+
+TABLES = (DELIVERY, CLEANUP)
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=name) for table in TABLES for name, row in table.items()])
+def test_the_event_moves_the_run_exactly_so(row: Row) -> None:
+    run, event, phase, effects, changed = row
+    assert transition(run, event) == moved(run, phase, *effects, **changed)
+
+
+IGNORED: list[tuple[str, ev.Event, str]] = [
+    ("announcing", replace(CONSUMED, row="plan"), "a plan row leaves the phase alone"),
+    ("announcing", replace(CONSUMED, row="late"), "a late row leaves the phase alone"),
+    ("cleanup, delivered", CONSUMED, "already decided"),
+    ("running", CONSUMED, "already decided"),
+    ("completed", ev.RowSuppressed(at=AT), "already decided"),
+    ("deferred, missing-requester", ev.RequesterLost(at=AT), "nothing is being announced"),
+    ("cleanup, delivered", ev.RequesterLost(at=AT), "nothing is being announced"),
+    (
+        "completed",
+        ev.AnnouncePostponed(at=AT, reason="requester-busy", due_at=1007.0),
+        "nothing is being announced",
+    ),
+    ("completed", ev.Retried(at=AT), "nothing of it is undelivered"),
+    ("announcing", ev.Dismissed(at=AT), "nothing of it is undelivered"),
+    ("completed", ev.CleanedUp(at=AT), "already cleaned up"),
+    ("announcing", ev.CleanedUp(at=AT), "already cleaned up"),
+    ("completed", ev.CleanupFailed(at=AT, error="busy"), "already cleaned up"),
+]
+
+
+@pytest.mark.parametrize(("name", "event", "reason"), IGNORED)
+def test_the_event_changes_nothing_and_the_reason_is_said(name: str, event: ev.Event, reason: str) -> None:
+    assert transition(RUNS[name], event) == ignored(RUNS[name], reason)

@@ -1,0 +1,322 @@
+"""Heartbeats: when they are due, when they are skipped, what they carry and what counts as silence."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fledge.core.heartbeat import (
+    BUSY_RETRY_S,
+    COALESCE_S,
+    DAY_MINUTES,
+    MAX_NOTICES,
+    OK_EXTRA_CHARS,
+    REPEAT_S,
+    ActiveHours,
+    Cause,
+    HeartbeatSettings,
+    Notice,
+    Situation,
+    Verdict,
+    Wake,
+    active_hours,
+    add_notice,
+    is_blank_checklist,
+    is_open,
+    is_repeat,
+    is_silence,
+    minutes_until_open,
+    next_periodic_at,
+    request_wake,
+    retry_wake,
+    verdict,
+)
+from fledge.errors import BadInput
+
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+
+
+def test_the_constants_are_those_of_the_contract() -> None:
+    assert (COALESCE_S, BUSY_RETRY_S, MAX_NOTICES, OK_EXTRA_CHARS) == (0.25, 1.0, 20, 300)
+    assert (REPEAT_S, DAY_MINUTES) == (86400.0, 1440)
+
+
+# ---- wakes -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_first_request_is_due_a_quarter_second_later() -> None:
+    assert request_wake(None, "default", "child done", 10.0) == Wake("default", "child done", 10.25)
+
+
+@pytest.mark.parametrize("newer", CAUSES)
+@pytest.mark.parametrize("older", CAUSES)
+def test_the_strongest_cause_wins_the_newer_on_a_tie_and_the_time_stays(older: Cause, newer: Cause) -> None:
+    merged = request_wake(Wake(older, "old", 10.25), newer, "new", 10.1)
+    if CAUSES.index(newer) <= CAUSES.index(older):
+        assert merged == Wake(newer, "new", 10.25)
+    else:
+        assert merged == Wake(older, "old", 10.25)
+
+
+def test_causes_are_ordered_from_the_strongest() -> None:
+    assert CAUSES == ("action", "default", "interval", "retry")
+
+
+def test_a_busy_session_is_tried_again_after_a_second_which_no_request_shortens() -> None:
+    retried = retry_wake(Wake("interval", "periodic", 10.25), 10.5)
+    assert retried == Wake("interval", "periodic", 11.5)
+    assert request_wake(retried, "action", "urgent", 10.6) == Wake("action", "urgent", 11.5)
+
+
+# ---- active hours ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "minutes"),
+    [
+        ("08:00", "22:30", (480, 1350)),
+        ("00:00", "24:00", (0, 1440)),
+        (" 23:59 ", "00:00", (1439, 0)),
+        ("19:05", "20:00", (1145, 1200)),
+    ],
+)
+def test_times_of_day_are_read_as_minutes(start: str, end: str, minutes: tuple[int, int]) -> None:
+    assert active_hours(start, end) == ActiveHours(*minutes)
+
+
+@pytest.mark.parametrize("text", ["24:01", "25:00", "8:00", "08:60", "08.00", "", "08:00 am", "noon"])
+def test_what_is_no_time_of_day_is_refused_by_field(text: str) -> None:
+    with pytest.raises(BadInput) as start:
+        active_hours(text, "10:00")
+    assert str(start.value) == f"heartbeat.activeHours.start: must be a time of day like 08:30 (got {text!r})"
+    with pytest.raises(BadInput) as end:
+        active_hours("10:00", text)
+    assert str(end.value) == f"heartbeat.activeHours.end: must be a time of day like 08:30 (got {text!r})"
+
+
+def test_hours_cannot_start_at_24_00() -> None:
+    with pytest.raises(BadInput) as refused:
+        active_hours("24:00", "08:00")
+    assert str(refused.value) == "heartbeat.activeHours.start: must lie between 00:00 and 23:59 (got 1440)"
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 5), (1440, 5), (5, -1), (5, 1441)])
+def test_minutes_outside_the_day_are_refused(start: int, end: int) -> None:
+    with pytest.raises(BadInput) as refused:
+        ActiveHours(start, end)
+    if end == 5:
+        assert refused.value.field == "heartbeat.activeHours.start"
+    else:
+        assert str(refused.value) == f"heartbeat.activeHours.end: must lie between 00:00 and 24:00 (got {end})"
+
+
+@pytest.mark.parametrize(
+    ("hours", "minute", "quiet"),
+    [
+        (None, 0, 0),
+        (ActiveHours(480, 1320), 479, 1),
+        (ActiveHours(480, 1320), 480, 0),
+        (ActiveHours(480, 1320), 1319, 0),
+        (ActiveHours(480, 1320), 1320, 600),
+        (ActiveHours(480, 1320), 0, 480),
+        (ActiveHours(1320, 360), 1319, 1),
+        (ActiveHours(1320, 360), 1320, 0),
+        (ActiveHours(1320, 360), 0, 0),
+        (ActiveHours(1320, 360), 359, 0),
+        (ActiveHours(1320, 360), 360, 960),
+        (ActiveHours(0, 1440), 0, 0),
+        (ActiveHours(0, 1440), 1439, 0),
+        (ActiveHours(1, 1440), 0, 1),
+        (ActiveHours(600, 600), 600, None),
+        (ActiveHours(600, 600), 0, None),
+        (ActiveHours(0, 0), 0, None),
+    ],
+)
+def test_active_hours_may_wrap_around_and_are_closed_if_empty(
+    hours: ActiveHours | None, minute: int, quiet: int | None
+) -> None:
+    assert minutes_until_open(hours, minute) == quiet
+    assert is_open(hours, minute) is (quiet == 0)
+
+
+@given(st.integers(0, 1439), st.integers(0, 1440), st.integers(0, 1439))
+def test_after_the_quiet_minutes_the_hours_are_open(start: int, end: int, minute: int) -> None:
+    hours = ActiveHours(start, end)
+    quiet = minutes_until_open(hours, minute)
+    assert (quiet is None) == (start == end)
+    if quiet:
+        assert (minute + quiet) % 1440 == start
+        assert is_open(hours, start)
+
+
+# ---- whether to run --------------------------------------------------------------------------------------------------
+
+OFF = HeartbeatSettings()
+EVERY = HeartbeatSettings(every_s=60.0)
+NIGHT = HeartbeatSettings(every_s=60.0, hours=ActiveHours(1320, 360))
+NEVER = HeartbeatSettings(every_s=60.0, hours=ActiveHours(600, 600))
+IDLE = Situation(minute_of_day=720, session="idle", waiting=0)
+BUSY = Situation(minute_of_day=720, session="busy", waiting=0)
+NOTHING = Situation(minute_of_day=720, session="idle", waiting=0, checklist="# Watch\n- [ ]\n")
+SOMETHING = Situation(minute_of_day=720, session="idle", waiting=0, checklist="- check the mail")
+NEWS = Situation(minute_of_day=720, session="idle", waiting=1, checklist="")
+BUSY_NOTHING = Situation(minute_of_day=720, session="busy", waiting=0, checklist="")
+
+
+@pytest.mark.parametrize(
+    ("cause", "settings", "situation", "expected"),
+    [
+        ("interval", OFF, IDLE, Verdict("disabled")),
+        ("interval", HeartbeatSettings(hours=NIGHT.hours), BUSY, Verdict("disabled")),
+        ("default", OFF, IDLE, Verdict(None)),
+        ("interval", EVERY, IDLE, Verdict(None)),
+        ("interval", NIGHT, BUSY, Verdict("quiet-hours", 36000.0)),
+        ("action", NIGHT, IDLE, Verdict("quiet-hours", 36000.0)),
+        ("action", NEVER, IDLE, Verdict("quiet-hours", None)),
+        ("interval", EVERY, BUSY_NOTHING, Verdict("busy", 1.0)),
+        ("action", OFF, BUSY, Verdict("busy", 1.0)),
+        ("interval", EVERY, NOTHING, Verdict("empty")),
+        ("action", EVERY, NOTHING, Verdict(None)),
+        ("retry", EVERY, NOTHING, Verdict(None)),
+        ("interval", EVERY, SOMETHING, Verdict(None)),
+        ("interval", EVERY, NEWS, Verdict(None)),
+    ],
+)
+def test_a_due_wake_runs_unless_a_reason_comes_first(
+    cause: Cause, settings: HeartbeatSettings, situation: Situation, expected: Verdict
+) -> None:
+    assert verdict(Wake(cause, "because", 5.0), settings, situation) == expected
+
+
+def test_the_periodic_heartbeat_is_off_by_default_and_hours_are_open() -> None:
+    assert (HeartbeatSettings().every_s, HeartbeatSettings().hours) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "blank"),
+    [
+        ("", True),
+        ("\n \t\n", True),
+        ("# Title\n\n## Part", True),
+        ("-\n* \n+\n- [ ]\n- [x]\n* []", True),
+        ("```markdown\n```", True),
+        ("- [ ] call", False),
+        ("- call", False),
+        ("# Title\ncall", False),
+        ("- [y]", False),
+        (" " * 50_000 + "x", False),
+    ],
+)
+def test_a_checklist_without_a_task_is_blank(text: str, blank: bool) -> None:
+    assert is_blank_checklist(text) is blank
+
+
+@pytest.mark.parametrize(
+    ("every_s", "last_at", "now", "next_at"),
+    [
+        (0.0, 100.0, 100.0, None),
+        (-1.0, 100.0, 100.0, None),
+        (60.0, 100.0, 100.0, 160.0),
+        (60.0, 100.0, 159.0, 160.0),
+        (60.0, 100.0, 160.0, 220.0),
+        (60.0, 100.0, 1000.0, 1060.0),
+        (60.0, 100.0, 90.0, 160.0),
+        (60.0, 100.0, 10.0, 160.0),
+        (0.5, 100.0, 100.2, 100.5),
+    ],
+)
+def test_the_next_beat_is_a_whole_number_of_periods_after_the_last(
+    every_s: float, last_at: float, now: float, next_at: float | None
+) -> None:
+    assert next_periodic_at(every_s, last_at, now) == next_at
+
+
+# ---- what it says ----------------------------------------------------------------------------------------------------
+
+
+def test_notices_are_kept_trimmed_in_order() -> None:
+    first = add_notice((), Notice(" a \n", 1.0))
+    assert first == (Notice("a", 1.0),)
+    assert add_notice(first, Notice("b", 2.0)) == (Notice("a", 1.0), Notice("b", 2.0))
+
+
+def test_an_empty_notice_and_a_consecutive_duplicate_add_nothing() -> None:
+    notices = (Notice("a", 1.0), Notice("b", 2.0))
+    assert add_notice(notices, Notice("b ", 3.0)) == notices
+    assert add_notice(notices, Notice(" ", 3.0)) == notices
+    assert add_notice((), Notice("", 3.0)) == ()
+    assert add_notice(notices, Notice("a", 3.0)) == (*notices, Notice("a", 3.0))
+
+
+@pytest.mark.parametrize(("held", "first"), [(18, "n0"), (19, "n0"), (20, "n1")])
+def test_at_most_twenty_notices_wait_and_the_oldest_give_way(held: int, first: str) -> None:
+    notices = tuple(Notice(f"n{n}", float(n)) for n in range(held))
+    grown = add_notice(notices, Notice("new", 99.0))
+    assert len(grown) == min(held + 1, 20)
+    assert (grown[0].text, grown[-1]) == (first, Notice("new", 99.0))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "HEARTBEAT_OK",
+        "  HEARTBEAT_OK\n",
+        "**HEARTBEAT_OK**",
+        "`HEARTBEAT_OK`.",
+        "_HEARTBEAT_OK_",
+        "__HEARTBEAT_OK__ all is well",
+        "<b>HEARTBEAT_OK</b>",
+        "&nbsp;HEARTBEAT_OK&nbsp;",
+        "HEARTBEAT_OK!!!",
+        "HEARTBEAT_OK, nothing new",
+        "Nothing new. HEARTBEAT_OK",
+        "Nothing new: **HEARTBEAT_OK**.",
+        "Nothing new __HEARTBEAT_OK__",
+        "HEARTBEAT_OK " + "x" * 300,
+        "x" * 300 + " HEARTBEAT_OK",
+        "HEARTBEAT_OK" + " " * 400 + "x",
+    ],
+)
+def test_heartbeat_ok_at_either_end_is_silence(reply: str) -> None:
+    assert is_silence(reply) is True
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "OK",
+        "heartbeat_ok",
+        "HEARTBEAT_OKAY",
+        "HEARTBEAT_OK2",
+        "HEARTBEAT_OK_NOT",
+        "HEARTBEAT_OKé",
+        "MY_HEARTBEAT_OK",
+        "NOHEARTBEAT_OK",
+        "They said HEARTBEAT_OK to me",
+        "HEARTBEAT_OK " + "x" * 301,
+        "x" * 301 + " HEARTBEAT_OK",
+    ],
+)
+def test_anything_else_is_heard(reply: str) -> None:
+    assert is_silence(reply) is False
+
+
+@pytest.mark.parametrize("hostile", ["<" * 100_000, " _" * 50_000, "HEARTBEAT_OK_" * 8_000, "\\" * 100_000])
+def test_hostile_replies_are_read_in_passing(hostile: str) -> None:
+    assert is_silence(hostile + "x") is False
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "now", "repeat"),
+    [
+        ("a", None, 0.0, False),
+        ("a", Notice("a", 10.0), 10.0, True),
+        (" a", Notice("a\n", 10.0), 86409.0, True),
+        ("a", Notice("a", 10.0), 86410.0, False),
+        ("b", Notice("a", 10.0), 10.0, False),
+    ],
+)
+def test_the_same_words_within_a_day_are_a_repeat(text: str, told: Notice | None, now: float, repeat: bool) -> None:
+    assert is_repeat(text, told, now) is repeat

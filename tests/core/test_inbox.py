@@ -1,0 +1,389 @@
+"""Queue rules: who is told how, when a drain starts, which rows enter, what gives way."""
+
+from collections.abc import Callable
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fledge.core.announce import DeliveryPhase
+from fledge.core.inbox import (
+    INTERRUPT_PREFIX,
+    LINE_CHARS,
+    ROWS_A_COMMIT,
+    UNANSWERED_S,
+    Drop,
+    How,
+    Item,
+    Kept,
+    Kind,
+    Plan,
+    QueueMode,
+    QueueSettings,
+    RequesterState,
+    Starts,
+    Unanswered,
+    arbitrate,
+    backoff_s,
+    drain_at,
+    overflow,
+    queue_mode,
+    take,
+    unanswered,
+)
+from fledge.core.run import Path
+from fledge.errors import BadInput
+
+MODES: tuple[QueueMode, ...] = get_args(QueueMode)
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+def row(key: str, kind: Kind = "completion", at: float = 100.0, origin: str = "chat", text: str = "") -> Item:
+    return Item(key, kind, at, origin, text_head=text)
+
+
+def keys(items: tuple[Item, ...]) -> str:
+    return " ".join(item.key for item in items)
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_are_those_of_the_contract() -> None:
+    settings = QueueSettings()
+    assert (settings.mode, settings.debounce_s, settings.max_debounce_s) == ("collect", 1.0, 5.0)
+    assert (settings.cap, settings.drop) == (20, "summarize")
+    assert (ROWS_A_COMMIT, LINE_CHARS, UNANSWERED_S, INTERRUPT_PREFIX) == (64, 160, 1800.0, "[INTERRUPT]")
+
+
+def test_the_smallest_settings_are_accepted() -> None:
+    settings = QueueSettings(debounce_s=0.0, max_debounce_s=0.0, cap=1)
+    assert (settings.debounce_s, settings.max_debounce_s, settings.cap) == (0.0, 0.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (lambda: QueueSettings(debounce_s=-0.1), "messages.queue.debounceMs: must be 0 or more (got -0.1)"),
+        (lambda: QueueSettings(max_debounce_s=-0.1), "messages.queue.maxDebounceMs: must be 0 or more (got -0.1)"),
+        (lambda: QueueSettings(cap=0), "messages.queue.cap: must be 1 or more (got 0)"),
+    ],
+)
+def test_impossible_settings_are_refused_by_field(settings: Callable[[], QueueSettings], message: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        settings()
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    ("word", "mode"),
+    [
+        *[(mode, mode) for mode in MODES],
+        ("queue", "steer"),
+        ("queued", "steer"),
+        ("abort", "interrupt"),
+        ("coalesce", "collect"),
+        ("steer+backlog", "steer-backlog"),
+        (" Collect\n", "collect"),
+    ],
+)
+def test_a_word_names_its_queue_mode(word: str, mode: QueueMode) -> None:
+    assert queue_mode(word) == mode
+
+
+def test_an_unknown_queue_mode_is_refused_with_the_valid_ones() -> None:
+    with pytest.raises(BadInput) as refused:
+        queue_mode("later")
+    assert str(refused.value) == (
+        "messages.queue.mode: must be one of steer, followup, collect, steer-backlog, interrupt (got 'later')"
+    )
+
+
+# ---- arbitration -----------------------------------------------------------------------------------------------------
+
+DIRECT: tuple[DeliveryPhase, ...] = ("direct-primary",)
+DIRECT_QUEUE: tuple[DeliveryPhase, ...] = ("direct-primary", "queue-fallback")
+QUEUE: tuple[DeliveryPhase, ...] = ("queue-primary",)
+QUEUE_DIRECT: tuple[DeliveryPhase, ...] = ("queue-primary", "direct-fallback")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("state", "expects", "how", "phases", "starts"),
+    [
+        ("idle", True, "direct", DIRECT, "turn"),
+        ("idle", False, "direct", QUEUE_DIRECT, "heartbeat"),
+        ("waiting", True, "hold", DIRECT_QUEUE, "nothing"),
+        ("waiting", False, "hold", QUEUE, "nothing"),
+        ("gone", True, "missing", DIRECT_QUEUE, "nothing"),
+        ("gone", False, "missing", QUEUE_DIRECT, "nothing"),
+        ("program", True, "handle", (), "nothing"),
+        ("program", False, "handle", (), "nothing"),
+    ],
+)
+def test_a_requester_that_is_not_busy_is_told_alike_in_every_mode(
+    mode: QueueMode,
+    state: RequesterState,
+    expects: bool,
+    how: How,
+    phases: tuple[DeliveryPhase, ...],
+    starts: Starts,
+) -> None:
+    assert arbitrate(state, mode, expects) == Plan(how, phases, starts)
+
+
+@pytest.mark.parametrize(
+    ("mode", "how"),
+    [
+        ("steer", "steered"),
+        ("steer-backlog", "steered"),
+        ("interrupt", "interrupt"),
+        ("followup", "queued"),
+        ("collect", "queued"),
+    ],
+)
+def test_a_busy_requester_is_told_by_its_queue_mode(mode: QueueMode, how: How) -> None:
+    assert arbitrate("busy", mode, True) == Plan(how, DIRECT_QUEUE, "nothing")
+    assert arbitrate("busy", mode, False) == Plan(how, QUEUE, "nothing")
+
+
+@pytest.mark.parametrize(
+    ("how", "path", "joins", "prefix"),
+    [
+        ("direct", "direct", False, ""),
+        ("handle", "direct", False, ""),
+        ("queued", "queued", False, ""),
+        ("hold", "queued", False, ""),
+        ("steered", "steered", True, "[INTERRUPT]"),
+        ("interrupt", "steered", True, ""),
+        ("missing", None, False, ""),
+    ],
+)
+def test_a_plan_says_its_path_and_whether_it_joins_a_live_turn(
+    how: How, path: Path | None, joins: bool, prefix: str
+) -> None:
+    plan = Plan(how, ())
+    assert (plan.path, plan.joins_live_turn, plan.prefix) == (path, joins, prefix)
+
+
+# ---- when a drain starts ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "now", "due"),
+    [
+        ([100.0], 100.0, 101.0),
+        ([100.0, 100.8], 100.9, 101.8),
+        ([100.0, 103.9], 104.0, 104.9),
+        ([100.0, 104.0], 104.0, 105.0),
+        ([100.0, 104.5], 104.6, 105.0),
+        ([104.5, 100.0], 104.6, 105.0),
+        ([100.0], 101.0, 101.0),
+        ([100.0], 300.0, 300.0),
+    ],
+    ids=["one", "restarted", "just below the maximum", "at it", "capped", "order is no matter", "due now", "overdue"],
+)
+def test_collect_waits_for_quiet_but_never_beyond_the_maximum(arrivals: list[float], now: float, due: float) -> None:
+    items = [row(f"r{n}", at=at) for n, at in enumerate(arrivals)]
+    assert drain_at(items, QueueSettings(), now) == pytest.approx(due)
+
+
+def test_debounce_times_come_from_the_settings() -> None:
+    items = [row("a", at=100.0), row("b", at=107.0)]
+    assert drain_at(items, QueueSettings(debounce_s=4.0, max_debounce_s=20.0), 107.0) == 111.0
+    assert drain_at(items, QueueSettings(debounce_s=4.0, max_debounce_s=9.0), 107.0) == 109.0
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "collect"])
+def test_other_modes_start_at_once(mode: QueueMode) -> None:
+    assert drain_at([row("a", at=100.0)], QueueSettings(mode=mode), 100.0) == 100.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "due"),
+    [("task", 100.0), ("steer", 100.0), ("wake", 100.0), ("approval", 100.0), ("send", 101.0), ("notice", 101.0)],
+)
+def test_a_row_that_begins_an_attempt_is_not_debounced(kind: Kind, due: float) -> None:
+    assert drain_at([row("a", at=99.0), row("b", kind, at=100.0)], QueueSettings(), 100.0) == due
+
+
+def test_another_origin_does_not_put_the_oldest_off() -> None:
+    items = [row("a", at=100.0), row("b", at=100.9, origin="mail")]
+    assert drain_at(items, QueueSettings(), 100.9) == 101.0
+
+
+def test_without_rows_there_is_no_time_to_drain() -> None:
+    with pytest.raises(BadInput) as refused:
+        drain_at([], QueueSettings(), 100.0)
+    assert str(refused.value) == "items: must hold at least one waiting row"
+
+
+# ---- which rows enter ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_at_a_step_boundary_messages_join_and_completions_only_in_steering_modes(mode: QueueMode) -> None:
+    items = [row(kind, kind, origin=f"from {kind}") for kind in KINDS]
+    completions = "completion " if mode in ("steer", "steer-backlog", "interrupt") else ""
+    assert keys(take(items, mode, at_boundary=True)) == f"{completions}steer send notice"
+
+
+def test_completions_of_another_origin_do_not_join_a_live_turn() -> None:
+    items = [row("a", origin="mail"), row("b", origin="chat"), row("c", "send", origin="mail")]
+    assert keys(take(items, "steer", True, live_origin="chat")) == "b c"
+    assert keys(take(items, "steer", True)) == "a b c"
+
+
+@pytest.mark.parametrize("mode", ["collect", "steer", "interrupt"])
+def test_a_new_turn_takes_all_of_the_oldest_origin_and_no_other(mode: QueueMode) -> None:
+    items = [row("a", origin="mail"), row("b"), row("c", "send", origin="mail"), row("d", "notice", origin="mail")]
+    assert keys(take(items, mode, at_boundary=False)) == "a c d"
+
+
+@pytest.mark.parametrize("mode", ["followup", "steer-backlog"])
+@pytest.mark.parametrize("first", ["completion", "send", "notice"])
+def test_followup_takes_one_row_a_turn_oldest_first(mode: QueueMode, first: Kind) -> None:
+    items = [row("a", first), row("b"), row("c", "send")]
+    assert keys(take(items, mode, at_boundary=False)) == "a"
+
+
+@pytest.mark.parametrize("mode", ["followup", "steer-backlog"])
+@pytest.mark.parametrize("kind", ["task", "steer", "approval"])
+def test_followup_starts_an_attempt_with_the_messages_that_wait_and_without_completions(
+    mode: QueueMode, kind: Kind
+) -> None:
+    items = [row("a"), row("b", "send"), row("c", kind), row("d", "notice"), row("e", "send", origin="mail")]
+    assert keys(take(items, mode, at_boundary=False)) == "b c d"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_woken_run_reads_everything_it_waited_for(mode: QueueMode) -> None:
+    items = [row("a"), row("b"), row("c", "wake"), row("d", origin="mail")]
+    assert keys(take(items, mode, at_boundary=False)) == "a b c"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_wake_of_one_origin_comes_before_older_rows_of_another(mode: QueueMode) -> None:
+    items = [row("a", origin="mail"), row("b"), row("c", "wake")]
+    assert keys(take(items, mode, at_boundary=False)) == "b c"
+
+
+@pytest.mark.parametrize("at_boundary", [True, False])
+@pytest.mark.parametrize(("waiting", "taken"), [(0, 0), (1, 1), (63, 63), (64, 64), (65, 64)])
+def test_a_drain_commit_takes_at_most_64_rows_the_oldest(at_boundary: bool, waiting: int, taken: int) -> None:
+    items = [row(f"r{n}") for n in range(waiting)]
+    assert take(items, "steer", at_boundary) == tuple(items[:taken])
+
+
+rows = st.lists(
+    st.builds(
+        Item,
+        key=st.uuids().map(str),
+        kind=st.sampled_from(KINDS),
+        arrived_at=st.floats(0, 1e6),
+        origin=st.sampled_from(["chat", "mail"]),
+    ),
+    max_size=80,
+    unique_by=lambda item: item.key,
+)
+
+
+@given(rows, st.sampled_from(MODES))
+def test_draining_turn_after_turn_takes_every_row_once(items: list[Item], mode: QueueMode) -> None:
+    waiting, taken = list(items), list[Item]()
+    while waiting:
+        turn = take(waiting, mode, at_boundary=False)
+        assert 0 < len(turn) <= 64
+        assert len({item.origin for item in turn}) == 1
+        assert list(turn) == [item for item in waiting if item in turn], "order is kept"
+        waiting = [item for item in waiting if item not in turn]
+        taken += turn
+    assert sorted(item.key for item in taken) == sorted(item.key for item in items)
+
+
+# ---- overflow --------------------------------------------------------------------------------------------------------
+
+SENDS = [row("a", "send", text="first"), row("b", "notice", text="second"), row("c", "send", text="third")]
+
+
+@pytest.mark.parametrize("drop", ["summarize", "old", "new"])
+@pytest.mark.parametrize("cap", [3, 4])
+def test_nothing_gives_way_up_to_the_cap(drop: Drop, cap: int) -> None:
+    assert overflow(SENDS, cap, drop) == Kept(tuple(SENDS))
+
+
+def test_old_drops_the_oldest_without_a_word() -> None:
+    kept = overflow(SENDS, 2, "old")
+    assert (keys(kept.kept), keys(kept.dropped), kept.refused, kept.summary) == ("b c", "a", (), "")
+
+
+def test_new_refuses_the_newcomers() -> None:
+    kept = overflow(SENDS, 1, "new")
+    assert (keys(kept.kept), keys(kept.refused), kept.dropped, kept.summary) == ("a", "b c", (), "")
+
+
+def test_summarize_leaves_a_line_for_each_and_the_count() -> None:
+    kept = overflow([*SENDS, row("d", "send", text="fourth")], 2, "summarize")
+    assert (keys(kept.kept), keys(kept.dropped), kept.refused) == ("c d", "a b", ())
+    assert kept.summary_lines == ("first", "second")
+    assert kept.summary == "[2 older messages left out: messages.queue.cap]\n- first\n- second"
+
+
+def test_one_dropped_message_is_told_in_the_singular() -> None:
+    assert overflow(SENDS, 2, "summarize").summary == "[1 older message left out: messages.queue.cap]\n- first"
+
+
+def test_at_most_cap_lines_are_kept_the_latest_and_all_are_counted() -> None:
+    kept = overflow(SENDS, 1, "summarize")
+    assert kept.summary == "[2 older messages left out: messages.queue.cap]\n- second"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("x" * 160, "x" * 160), ("x" * 161, "x" * 159 + "…"), ("a\n- b\t c", "a - b c")],
+)
+def test_a_summary_line_is_one_line_of_at_most_160_characters(text: str, line: str) -> None:
+    assert overflow([row("a", "send", text=text), row("b", "send")], 1, "summarize").summary_lines == (line,)
+
+
+@pytest.mark.parametrize("drop", ["summarize", "old", "new"])
+@pytest.mark.parametrize("kind", ["completion", "task", "steer", "wake", "approval"])
+def test_completions_and_attempt_messages_are_never_dropped_nor_counted(drop: Drop, kind: Kind) -> None:
+    others = [row(f"o{n}", kind) for n in range(5)]
+    assert overflow([*others, row("s", "send")], 1, drop) == Kept((*others, row("s", "send")))
+    kept = overflow([*others, row("s", "send"), row("t", "send")], 1, drop)
+    assert [item for item in kept.kept if item.kind == kind] == others
+    assert len(kept.kept) == 6
+
+
+# ---- failed turns ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"),
+    [(-1, 0.0), (0, 0.0), (1, 2.0), (2, 4.0), (3, 8.0), (4, 16.0), (5, 32.0), (6, 60.0), (7, 60.0), (5000, 60.0)],
+)
+def test_failures_back_off_doubling_up_to_a_minute(failures: int, seconds: float) -> None:
+    assert backoff_s(failures) == seconds
+
+
+@pytest.mark.parametrize(
+    ("now", "failures", "due_at", "shown"),
+    [
+        (10.0, 1, 12.0, "retrying"),
+        (100.0, 4, 116.0, "retrying"),
+        (1799.0, 9, 1859.0, "retrying"),
+        (1800.0, 9, 1860.0, "unanswered"),
+        (9000.0, 99, 9060.0, "unanswered"),
+    ],
+)
+def test_a_turn_without_a_reply_is_due_again_and_shows_as_unanswered_after_half_an_hour(
+    now: float, failures: int, due_at: float, shown: str
+) -> None:
+    answer = unanswered(0.0, now, failures)
+    assert (answer.due_at, answer.shown) == (due_at, shown)
+
+
+def test_the_first_failure_is_assumed_where_none_is_counted() -> None:
+    assert unanswered(5.0, 6.0) == Unanswered(8.0, "retrying")

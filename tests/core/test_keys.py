@@ -1,0 +1,146 @@
+"""Session keys: what is read, what is forgiven, what is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fledge.core.keys import SessionKey, agent_of, check_agent_id, child_key, is_child_key, main_key, parse_key
+from fledge.errors import BadInput
+
+AGENT_RULE = "must be 1 to 64 letters, digits, '-' or '_', starting with a letter or digit"
+KEY_RULE = "must look like agent:<id>:main or agent:<id>:subagent:<uuid>"
+
+
+@pytest.mark.parametrize(
+    ("value", "agent_id"),
+    [
+        ("main", "main"),
+        ("  Main\n", "main"),
+        ("a", "a"),
+        ("9", "9"),
+        ("Z_-9", "z_-9"),
+        ("a" * 64, "a" * 64),
+    ],
+)
+def test_an_agent_id_is_a_plain_word_in_lower_case(value: str, agent_id: str) -> None:
+    assert check_agent_id(value) == agent_id
+
+
+@pytest.mark.parametrize("value", ["", " ", "-a", "_a", "a" * 65, "a b", "a:b", "a.b", "a/b", "ä", "a\x00", 7])
+def test_any_other_agent_id_is_refused_with_the_field_and_the_rule(value: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        check_agent_id(value, "target")
+    assert (caught.value.field, caught.value.expected, caught.value.got) == ("target", AGENT_RULE, value)
+
+
+@pytest.mark.parametrize("letter", ["\u0130", "\u0131", "\u017f", "\u212a"])
+def test_letters_that_only_look_like_a_to_z_are_refused(letter: str) -> None:
+    with pytest.raises(BadInput):
+        check_agent_id(f"a{letter}")
+    with pytest.raises(BadInput):
+        parse_key(f"agent:a{letter}:main")
+
+
+def test_a_refused_agent_id_is_the_field_agent_id_unless_said_otherwise() -> None:
+    with pytest.raises(BadInput) as caught:
+        check_agent_id("no way")
+    assert str(caught.value) == f"agentId: {AGENT_RULE} (got 'no way')"
+
+
+def test_keys_are_made_from_an_agent_id() -> None:
+    assert main_key() == "agent:main:main"
+    assert main_key(" Docs ") == "agent:docs:main"
+    assert child_key("Docs", "u-1") == "agent:docs:subagent:u-1"
+    assert child_key("docs", "u-1", "acp") == "agent:docs:acp:u-1"
+    for make in (main_key, lambda agent: child_key(agent, "u-1")):
+        with pytest.raises(BadInput):
+            make("a b")
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("agent:main:main", SessionKey("main", "main", "main")),
+        ("  AGENT:Docs:MAIN\n", SessionKey("docs", "main", "main")),
+        ("agent:docs:subagent:u-1", SessionKey("docs", "subagent", "u-1")),
+        ("Agent:docs:SubAgent:U-1", SessionKey("docs", "subagent", "U-1")),
+        ("agent:docs:acp:u-1", SessionKey("docs", "acp", "u-1")),
+        ("agent:docs:ACP:u:1", SessionKey("docs", "acp", "u:1")),
+        ("agent:docs:subagent", SessionKey("docs", "named", "subagent")),
+        ("agent:docs:acp:", SessionKey("docs", "named", "acp:")),
+        ("agent:docs:main:2", SessionKey("docs", "named", "main:2")),
+        ("agent:docs:Telegram:+49@x.y_z", SessionKey("docs", "named", "Telegram:+49@x.y_z")),
+        ("agent:docs:" + "n" * 128, SessionKey("docs", "named", "n" * 128)),
+        ("main", SessionKey("main", "main", "main")),
+        (" MAIN ", SessionKey("main", "main", "main")),
+    ],
+)
+def test_a_key_is_read_with_space_and_case_of_its_fixed_parts_forgiven(text: str, key: SessionKey) -> None:
+    assert parse_key(text) == key
+
+
+def test_main_alone_is_the_main_session_of_the_agent_that_asks() -> None:
+    assert parse_key("main", "docs") == SessionKey("docs", "main", "main")
+    assert parse_key("agent:other:main", "docs") == SessionKey("other", "main", "main")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "agent",
+        "agent:",
+        "agent:docs",
+        "agent:docs:",
+        "agent::main",
+        "agent:-x:main",
+        "agents:docs:main",
+        "docs:main",
+        "mains",
+        "agent:docs:-x",
+        "agent:docs:a b",
+        "agent:docs:a\nb",
+        "agent:docs:a\x00",
+        "agent:docs:" + "n" * 129,
+        7,
+    ],
+)
+def test_what_is_no_key_is_refused_with_an_example_of_one(text: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse_key(text)
+    assert (caught.value.field, caught.value.expected, caught.value.got) == ("sessionKey", KEY_RULE, text)
+
+
+@pytest.mark.parametrize(
+    ("key", "agent_id", "child"),
+    [
+        ("agent:docs:main", "docs", False),
+        ("agent:docs:notes", "docs", False),
+        ("agent:docs:subagent:u-1", "docs", True),
+        ("agent:Other:acp:u-1", "other", True),
+    ],
+)
+def test_a_key_tells_its_agent_and_whether_it_was_spawned(key: str, agent_id: str, child: bool) -> None:
+    assert (agent_of(key), is_child_key(key)) == (agent_id, child)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (SessionKey("docs", "main", "main"), "agent:docs:main"),
+        (SessionKey("docs", "named", "notes"), "agent:docs:notes"),
+        (SessionKey("docs", "subagent", "u-1"), "agent:docs:subagent:u-1"),
+        (SessionKey("docs", "acp", "u-1"), "agent:docs:acp:u-1"),
+    ],
+)
+def test_a_key_taken_apart_is_put_together_again(key: SessionKey, text: str) -> None:
+    assert str(key) == text
+    assert parse_key(text) == key
+
+
+@given(
+    agent=st.from_regex(r"\A[a-z0-9][a-z0-9_-]{0,9}\Z"), name=st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._:@+-]{0,9}\Z")
+)
+def test_every_key_that_is_read_reads_the_same_again(agent: str, name: str) -> None:
+    key = parse_key(f"agent:{agent}:{name}")
+    assert parse_key(str(key)) == key

@@ -1,0 +1,233 @@
+"""How a turn ends: a final reply or a yield, a row for each way, with the exact run and effects that follow."""
+
+import pytest
+from msgspec.structs import replace
+from tests.core.samples import (
+    AT,
+    BROKEN,
+    FINAL_WAIT,
+    RUNS,
+    TOLD,
+    WOKEN,
+    WORKING,
+    YIELD_WAIT,
+    Row,
+    broke,
+    failed,
+    finished,
+    ignored,
+    moved,
+    run_in,
+    terms,
+    yielded,
+)
+
+from fledge.core import effects as fx
+from fledge.core import events as ev
+from fledge.core.lifecycle import transition
+from fledge.core.run import (
+    Announcing,
+    AwaitingApproval,
+    Ended,
+    Ok,
+    Queued,
+    Running,
+    Waiting,
+)
+
+FINISHED: dict[str, Row] = {
+    "final text over unsettled children: it waits": (
+        RUNS["running, fallback"],
+        finished(unsettled=1),
+        FINAL_WAIT,
+        (fx.ReleaseDriver(),),
+        {"fallback": "t-new"},
+    ),
+    "silence over unsettled children: the earlier text stays the fallback": (
+        RUNS["running, fallback"],
+        finished("silent", unsettled=1, settled=5, unread=3),
+        FINAL_WAIT,
+        (fx.ReleaseDriver(),),
+        {},
+    ),
+    "a skip over unsettled children: no words of it are kept": (
+        RUNS["running"],
+        replace(finished(unsettled=1), end=ev.Finished("skip", "t-skip")),
+        FINAL_WAIT,
+        (fx.ReleaseDriver(),),
+        {},
+    ),
+    "final text with a message unread: that is answered first, then it waits": (
+        RUNS["running"],
+        finished(unsettled=1, messages=1),
+        Queued(serving=FINAL_WAIT),
+        (fx.ReleaseDriver(), fx.Enqueue()),
+        {"fallback": "t-new"},
+    ),
+    "final text with completions unread: read now, in the same attempt": (
+        RUNS["ending, grace"],
+        finished(unread=1),
+        Running(due_at=1300.0),
+        (fx.Drain(),),
+        {"fallback": "t-new"},
+    ),
+    "an empty reply with completions unread: read now, the fallback stays": (
+        RUNS["running, fallback"],
+        finished("empty", unread=2),
+        Running(due_at=1300.0),
+        (fx.Drain(),),
+        {},
+    ),
+    "final text: the result, announced in the same commit": (
+        RUNS["running"],
+        finished(messages=1, settled=3),
+        Announcing(Ended(Ok(), 900.0, AT, "t-new")),
+        (fx.ReleaseDriver(), fx.HandOver(), fx.Announce("outcome", "t-new"), fx.CountDown()),
+        {},
+    ),
+    "final text within the grace: it decides": (
+        RUNS["ending, grace"],
+        finished(),
+        Announcing(Ended(Ok(), 900.0, AT, "t-new")),
+        (fx.ReleaseDriver(), fx.HandOver(), fx.Announce("outcome", "t-new"), fx.CountDown()),
+        {},
+    ),
+    "an error within the grace: it decides": (
+        RUNS["ending, grace"],
+        broke(ev.Errored("no model")),
+        failed("no model"),
+        (fx.ReleaseDriver(), *BROKEN, *TOLD),
+        {},
+    ),
+    "a send's turn ends: the waiting period goes on": (
+        RUNS["running, serving"],
+        finished(unsettled=2, settled=1),
+        YIELD_WAIT,
+        (fx.ReleaseDriver(),),
+        {},
+    ),
+    "a send's turn ends within a grace: the waiting period goes on": (
+        RUNS["ending, grace while serving"],
+        finished(unsettled=1, settled=1),
+        YIELD_WAIT,
+        (fx.ReleaseDriver(),),
+        {},
+    ),
+    "a send's turn ends with another message unread: one more turn": (
+        RUNS["running, serving"],
+        finished(messages=2),
+        Queued(serving=YIELD_WAIT),
+        (fx.ReleaseDriver(), fx.Enqueue()),
+        {},
+    ),
+    "a send's turn ends after the condition came true: woken": (
+        RUNS["running, serving"],
+        finished(unsettled=1, settled=2, unread=1),
+        Queued(),
+        (fx.ReleaseDriver(), fx.Post("wake"), fx.Enqueue()),
+        WOKEN,
+    ),
+    "a plan is written: announced, settled, its clock off": (
+        replace(RUNS["running, planning"], deadline_at=1500.0, fallback="t-before"),
+        finished(),
+        AwaitingApproval(due_at=AT + 24 * 3600, plan="t-new"),
+        (fx.ReleaseDriver(), fx.Announce("plan", "t-new"), fx.CountDown()),
+        {"deadline_at": None},
+    ),
+    "planning ends in silence: the plan before it is asked about again": (
+        replace(RUNS["running, planning"], fallback="t-before", terms=terms(plan=True, approval_s=60.0)),
+        finished("silent"),
+        AwaitingApproval(due_at=1060.0, plan="t-before"),
+        (fx.ReleaseDriver(), fx.Announce("plan", "t-before"), fx.CountDown()),
+        {},
+    ),
+    "planning ends without any plan: an error, and nothing to approve": (
+        RUNS["running, planning"],
+        finished("empty"),
+        failed("it ended without a plan"),
+        (fx.ReleaseDriver(), *BROKEN, *TOLD),
+        {},
+    ),
+    "planning over unsettled children: it waits": (
+        RUNS["running, planning"],
+        finished(unsettled=1),
+        FINAL_WAIT,
+        (fx.ReleaseDriver(),),
+        {"fallback": "t-new"},
+    ),
+    "an approved plan's attempt ends like any other": (
+        RUNS["running, approved"],
+        finished(),
+        Announcing(Ended(Ok(), 900.0, AT, "t-new")),
+        (fx.ReleaseDriver(), fx.HandOver(), fx.Announce("outcome", "t-new"), fx.CountDown()),
+        {},
+    ),
+}
+
+YIELDED: dict[str, Row] = {
+    "for all": (RUNS["running"], yielded("all", unsettled=2), Waiting(None, 2800.0, "all"), (fx.ReleaseDriver(),), {}),
+    "for any, with one settled and read before": (
+        RUNS["running"],
+        yielded("any", unsettled=2, settled=1),
+        Waiting(2, 2800.0, "any"),
+        (fx.ReleaseDriver(),),
+        {},
+    ),
+    "for three of which one is unread": (
+        RUNS["running"],
+        yielded(3, wait_s=5.0, unsettled=4, settled=2, unread=1),
+        Waiting(4, 1005.0, "3"),
+        (fx.ReleaseDriver(),),
+        {},
+    ),
+    "never beyond the run's own deadline": (
+        RUNS["running, deadline"],
+        yielded(wait_s=500.5, unsettled=1),
+        Waiting(None, 1500.0, "all"),
+        (fx.ReleaseDriver(),),
+        {},
+    ),
+    "within the run's own deadline": (
+        RUNS["running, deadline"],
+        yielded(wait_s=499.5, unsettled=1),
+        Waiting(None, 1499.5, "all"),
+        (fx.ReleaseDriver(),),
+        {},
+    ),
+    "with nothing to wait for: woken at once": (
+        RUNS["running"],
+        yielded(),
+        Queued(),
+        (fx.ReleaseDriver(), fx.Post("wake"), fx.Enqueue()),
+        WOKEN,
+    ),
+    "with a message unread: that is answered first": (
+        RUNS["running"],
+        yielded(2, unsettled=2, messages=1),
+        Queued(serving=Waiting(2, 2800.0, "2")),
+        (fx.ReleaseDriver(), fx.Enqueue()),
+        {},
+    ),
+    "at the ninth wake": (
+        run_in(WORKING, wakes=9),
+        yielded(unsettled=1),
+        Waiting(None, 2800.0, "all"),
+        (fx.ReleaseDriver(),),
+        {},
+    ),
+}
+
+TABLES = (FINISHED, YIELDED)
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=name) for table in TABLES for name, row in table.items()])
+def test_the_event_moves_the_run_exactly_so(row: Row) -> None:
+    run, event, phase, effects, changed = row
+    assert transition(run, event) == moved(run, phase, *effects, **changed)
+
+
+@pytest.mark.parametrize("wakes", [10, 11])
+def test_from_the_tenth_wake_on_a_yield_changes_nothing_and_the_reason_is_said(wakes: int) -> None:
+    run = run_in(WORKING, wakes=wakes)
+    reason = f"woken {wakes} of 10 times: finish with what you have"
+    assert transition(run, yielded(unsettled=1)) == ignored(run, reason)

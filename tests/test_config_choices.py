@@ -1,0 +1,142 @@
+"""Which setting holds, for an agent, its children and a session's queue."""
+
+from collections.abc import Callable
+
+import pytest
+
+from fledge import config as settings
+from fledge.config import (
+    Agent,
+    Budget,
+    Chosen,
+    Config,
+    ModelChoice,
+    QueueOverride,
+    Sandbox,
+    check,
+    model_for_child,
+    parse,
+    queue_settings,
+    sandbox_for,
+    subagent_limits,
+    thinking_for_child,
+    with_settings,
+)
+from fledge.core.inbox import QueueSettings
+from fledge.errors import BadInput
+
+RESEARCH = {"agents": {"list": [{"id": "main"}, {"id": "Research", "model": "m"}]}, "tools": {"deny": ["x", "y"]}}
+S = "agents.defaults.subagents."
+
+
+def refusal(act: Callable[..., object], *given: object) -> str:
+    """The message with which this is refused."""
+    with pytest.raises(BadInput) as caught:
+        act(*given)
+    return str(caught.value)
+
+
+def test_an_agent_overrides_the_limits_it_sets_and_no_other() -> None:
+    config = parse(
+        """{agents: {
+            defaults: {subagents: {maxSpawnDepth: 2, runTimeoutSeconds: 9, allowAgents: ["x"],
+                budget: {tokens: 5, usd: 2}}},
+            list: [{id: "a", subagents: {
+                maxSpawnDepth: 3, maxChildrenPerAgent: 1, maxConcurrent: 2, maxRetained: 4, archiveAfterMinutes: 0,
+                runTimeoutSeconds: 0, queueTimeoutSeconds: 6, stuckAfterSeconds: 7, allowAgents: [],
+                model: "m", thinking: "low", budget: {usd: 0, turns: 3, seconds: 1}}}]}}"""
+    ).config
+    assert subagent_limits(config, "b") == config.agents.defaults.subagents
+    assert subagent_limits(config, "A") == settings.Subagents(
+        max_spawn_depth=3,
+        max_children_per_agent=1,
+        max_concurrent=2,
+        max_retained=4,
+        archive_after_minutes=0,
+        run_timeout_seconds=0,
+        queue_timeout_seconds=6,
+        stuck_after_seconds=7,
+        model=ModelChoice("m"),
+        thinking="low",
+        budget=Budget(tokens=5, usd=0.0, turns=3, seconds=1.0),
+        allow_agents=(),
+    )
+
+
+def test_an_agent_without_an_entry_is_an_empty_one() -> None:
+    config = check(RESEARCH).config
+    assert settings.agent(config, "RESEARCH") == Agent(id="research", model=ModelChoice("m"))
+    assert settings.agent(config, "Other") == Agent(id="other")
+    assert refusal(settings.agent, config, "a b").startswith("agentId: must be 1 to 64")
+
+
+def test_an_agent_overrides_its_sandbox() -> None:
+    config = parse(
+        "{agents: {defaults: {sandbox: {mode: 'all'}}, list: [{id: 'a', sandbox: {sessionToolsVisibility: 'all'}}]}}"
+    ).config
+    assert sandbox_for(config, "a") == Sandbox(mode="all", session_tools_visibility="all")
+    assert sandbox_for(config, "b") == Sandbox(mode="all", session_tools_visibility="spawned")
+
+
+MODELS = [
+    (("agents.list.a.subagents.model",), "own-child"),
+    (("agents.defaults.subagents.model",), "child"),
+    (("agents.list.a.model",), "own"),
+    (("agents.defaults.model",), "all"),
+]
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_the_model_of_a_child_is_the_first_that_is_set(first: int) -> None:
+    rest = MODELS[first:]
+    chosen = [f"{key}={{primary: '{name}', fallbacks: ['{name}-2']}}" for (key,), name in rest]
+    config = with_settings({"agents": {"list": [{"id": "a"}]}}, chosen).config
+    (setting,), name = rest[0]
+    assert model_for_child(config, None, "A") == Chosen(name, setting, (f"{name}-2",))
+    assert model_for_child(config, " asked ", "a") == Chosen("asked", "model")
+    assert refusal(model_for_child, config, " ", "a") == "model: must be a model's name (got ' ')"
+
+
+def test_without_any_setting_no_model_and_no_thinking_is_named() -> None:
+    assert model_for_child(Config(), None, "main") is None
+    assert thinking_for_child(Config(), None, "main") is None
+
+
+def test_the_thinking_of_a_child_is_the_first_that_is_set() -> None:
+    document = {"agents": {"list": [{"id": "a", "subagents": {"thinking": "off"}}]}}
+    config = with_settings(document, [S + "thinking=low"]).config
+    assert thinking_for_child(config, "high", "a") == Chosen("high", "thinking")
+    assert thinking_for_child(config, None, "A") == Chosen("off", "agents.list.a.subagents.thinking")
+    assert thinking_for_child(config, None, "b") == Chosen("low", "agents.defaults.subagents.thinking")
+    assert refusal(thinking_for_child, config, "xhigh", "a") == (
+        "thinking: must be one of off, minimal, low, medium, high (got 'xhigh')"
+    )
+
+
+QUEUE = {"mode": "followup", "debounceMs": 5, "byChannel": {"IRC": "steer"}, "debounceMsByChannel": {"mail": 7}}
+
+
+@pytest.mark.parametrize(
+    ("channel", "override", "expected"),
+    [
+        (None, None, QueueSettings(mode="followup", debounce_s=0.005, cap=20, drop="summarize")),
+        ("irc ", None, QueueSettings(mode="steer", debounce_s=0.005, cap=20, drop="summarize")),
+        ("Mail", None, QueueSettings(mode="followup", debounce_s=0.007, cap=20, drop="summarize")),
+        ("web", QueueOverride(), QueueSettings(mode="followup", debounce_s=0.005, cap=20, drop="summarize")),
+        (
+            "irc",
+            QueueOverride(mode="collect"),
+            QueueSettings(mode="collect", debounce_s=0.005, cap=20, drop="summarize"),
+        ),
+        (
+            "mail",
+            QueueOverride(debounce_ms=0, cap=1, drop="old"),
+            QueueSettings(mode="followup", debounce_s=0.0, cap=1, drop="old"),
+        ),
+    ],
+)
+def test_a_session_goes_before_its_channel_and_that_before_all(
+    channel: str | None, override: QueueOverride | None, expected: QueueSettings
+) -> None:
+    config = check({"messages": {"queue": QUEUE}}).config
+    assert queue_settings(config, channel, override) == expected
