@@ -68,9 +68,12 @@ class ManualClock:
 class VirtualClock:
     """The time of a loop started by `run_virtual`: it passes at once whenever everybody waits."""
 
+    def __init__(self, start: Instant = START) -> None:
+        self._start = start
+
     def now(self) -> Instant:
-        """Seconds since the epoch, starting at `START`."""
-        return START + asyncio.get_running_loop().time()
+        """Seconds since the epoch, from where it was started."""
+        return self._start + asyncio.get_running_loop().time()
 
     async def wait_until(self, at: Instant | None, poked: asyncio.Event) -> None:
         """Wait in virtual time."""
@@ -146,14 +149,14 @@ class InlineStore:
         self._db = sqlite3.connect(Path(folder) / DATABASE, isolation_level=None)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = OFF")
+        self._db.execute("PRAGMA temp_store = MEMORY")
         migrate(self._db, Path(folder) / DATABASE)
-        self._tx = SqliteTx(self._db)
 
     def run(self, job: Callable[[Tx], T]) -> T:
         """Run a job now."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            result = job(self._tx)
+            result = job(SqliteTx(self._db))
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
@@ -170,7 +173,7 @@ class InlineStore:
         """Run a job that only reads; a write in it is refused."""
         self._db.execute("PRAGMA query_only = ON")
         try:
-            return job(self._tx)
+            return job(SqliteTx(self._db))
         except sqlite3.OperationalError as error:
             raise StoreError(str(error)) from error
         finally:
@@ -178,6 +181,10 @@ class InlineStore:
 
     async def close(self) -> None:
         """Close the file."""
+        self.close_now()
+
+    def close_now(self) -> None:
+        """Close the file, from code that has no loop."""
         self._db.close()
 
 

@@ -128,7 +128,7 @@ RUNS: Final[dict[str, Run]] = {
     "ending, grace after an abort": run_in(Ending(1015.0, Grace("aborted", True, WORKING))),
     "ending, grace while serving": run_in(Ending(1015.0, Grace("overloaded", False, SERVING))),
     "ending, grace with a deadline": run_in(Ending(1015.0, Grace("overloaded", False, WORKING)), deadline_at=1010.0),
-    "ending, stopping named": run_in(Ending(1005.0, Stopping(named=True))),
+    "ending, stopping named": run_in(Ending(1005.0, Stopping(named=True, may_win=True))),
     "ending, stopping below": run_in(Ending(1005.0, Stopping(named=False))),
     "ending, stopping planner": run_in(Ending(1005.0, Stopping(named=True)), plan="planning"),
     "announcing": run_in(Announcing(OK)),

@@ -86,6 +86,13 @@ def test_allowing_exec_allows_apply_patch(rules: ToolRules) -> None:
     assert child_tools(frozenset({"apply_patch", "read"}), "leaf", rules) == {"apply_patch"}
 
 
+@pytest.mark.parametrize(
+    ("pattern", "left"), [("a[b]", {"what?", "ab"}), ("what?", {"a[b]", "ab"}), ("*?", {"a[b]", "ab"})]
+)
+def test_only_the_star_is_special_in_a_pattern(pattern: str, left: set[str]) -> None:
+    assert child_tools(frozenset({"a[b]", "what?", "ab"}), "leaf", ToolRules(deny=(pattern,))) == left
+
+
 def test_denying_exec_leaves_apply_patch() -> None:
     assert child_tools(frozenset({"apply_patch", "exec"}), "leaf", ToolRules(deny=("exec",))) == {"apply_patch"}
 
@@ -222,7 +229,7 @@ def test_visibility_decides_who_sees_whom(facts: str, seen: Visibility, why: str
 
 def test_the_default_visibility_is_the_tree() -> None:
     assert refuse_sight(sight("tree", "agent")) is None
-    assert refuse_sight(sight("agent")) is not None
+    assert refuse_sight(sight("agent")) == refuse_sight(sight("agent"), "tree") != refuse_sight(sight("agent"), "self")
 
 
 # ---- controlling -----------------------------------------------------------------------------------------------------

@@ -5,6 +5,21 @@ Delivery and cleanup stand in `test_closing_delivery`.
 
 import pytest
 from msgspec.structs import replace
+
+from fledge.core import effects as fx
+from fledge.core import events as ev
+from fledge.core.lifecycle import transition
+from fledge.core.run import (
+    AnnounceDeferred,
+    Announcing,
+    Archived,
+    Ended,
+    Failed,
+    Killed,
+    Ok,
+    Skipped,
+    TimedOut,
+)
 from tests.core.samples import (
     AT,
     BROKEN,
@@ -24,21 +39,6 @@ from tests.core.samples import (
     run_in,
     settled,
     terms,
-)
-
-from fledge.core import effects as fx
-from fledge.core import events as ev
-from fledge.core.lifecycle import transition
-from fledge.core.run import (
-    AnnounceDeferred,
-    Announcing,
-    Archived,
-    Ended,
-    Failed,
-    Killed,
-    Ok,
-    Skipped,
-    TimedOut,
 )
 
 NEW = Ended(Ok(), 900.0, AT, "t-new")
@@ -137,14 +137,14 @@ FIXED: dict[str, Row] = {
         RUNS["running, session mode"],
         finished(),
         Announcing(NEW),
-        (fx.ReleaseDriver(), *TELL_NEW),
+        (fx.ReleaseDriver(), fx.ReadOn(), *TELL_NEW),
         {},
     ),
     "session mode, fire and forget: still no hook": (
         run_in(WORKING, terms=terms(mode="session", expects=False)),
         finished(),
         Announcing(NEW),
-        (fx.ReleaseDriver(), *TELL_NEW),
+        (fx.ReleaseDriver(), fx.ReadOn(), *TELL_NEW),
         {},
     ),
     "an error carries its message and no result": (
@@ -165,7 +165,7 @@ FIXED: dict[str, Row] = {
         RUNS["running, session mode"],
         broke(ev.Errored("no model")),
         Announcing(Ended(Failed("no model"), 900.0, AT, None)),
-        (fx.ReleaseDriver(), *BROKEN[:2], fx.Announce("outcome", None), fx.CountDown()),
+        (fx.ReleaseDriver(), *BROKEN[:2], fx.ReadOn(), fx.Announce("outcome", None), fx.CountDown()),
         {},
     ),
     "a spent budget hands over partial work and stops everything below": (

@@ -2,6 +2,23 @@
 
 import pytest
 from msgspec.structs import replace
+
+from fledge.core import effects as fx
+from fledge.core import events as ev
+from fledge.core.lifecycle import transition
+from fledge.core.run import (
+    AnnounceDeferred,
+    Announcing,
+    Archived,
+    CleanupPending,
+    Completed,
+    CompletedGiveup,
+    Delivered,
+    Ended,
+    Failed,
+    Gone,
+    Undelivered,
+)
 from tests.core.samples import (
     AT,
     CLEAN,
@@ -23,23 +40,6 @@ from tests.core.samples import (
     run_in,
     settled,
     terms,
-)
-
-from fledge.core import effects as fx
-from fledge.core import events as ev
-from fledge.core.lifecycle import transition
-from fledge.core.run import (
-    AnnounceDeferred,
-    Announcing,
-    Archived,
-    CleanupPending,
-    Completed,
-    CompletedGiveup,
-    Delivered,
-    Ended,
-    Failed,
-    Gone,
-    Undelivered,
 )
 
 CONSUMED = ev.RowConsumed(at=AT, row="outcome", path="steered")
@@ -322,8 +322,8 @@ def test_the_event_moves_the_run_exactly_so(row: Row) -> None:
 
 
 IGNORED: list[tuple[str, ev.Event, str]] = [
-    ("announcing", replace(CONSUMED, row="plan"), "a plan row leaves the phase alone"),
-    ("announcing", replace(CONSUMED, row="late"), "a late row leaves the phase alone"),
+    ("announcing", replace(CONSUMED, row="plan"), "a row of kind plan leaves the phase alone"),
+    ("announcing", replace(CONSUMED, row="late"), "a row of kind late leaves the phase alone"),
     ("cleanup, delivered", CONSUMED, "already decided"),
     ("running", CONSUMED, "already decided"),
     ("completed", ev.RowSuppressed(at=AT), "already decided"),

@@ -6,6 +6,25 @@ What needs rows, slots or several runs in one commit (parts of F2, F7, F8) is pr
 
 import pytest
 from msgspec.structs import replace
+
+from fledge.core import effects as fx
+from fledge.core import events as ev
+from fledge.core import policy
+from fledge.core.lifecycle import transition
+from fledge.core.run import (
+    AnnounceDeferred,
+    Announcing,
+    CleanupPending,
+    Ending,
+    Gone,
+    Killed,
+    Ok,
+    Queued,
+    Running,
+    Skipped,
+    Stopping,
+    Undelivered,
+)
 from tests.core.samples import (
     AT,
     FINAL_WAIT,
@@ -27,25 +46,6 @@ from tests.core.samples import (
     stopped,
     terms,
     yielded,
-)
-
-from fledge.core import effects as fx
-from fledge.core import events as ev
-from fledge.core import policy
-from fledge.core.lifecycle import transition
-from fledge.core.run import (
-    AnnounceDeferred,
-    Announcing,
-    CleanupPending,
-    Ending,
-    Gone,
-    Killed,
-    Ok,
-    Queued,
-    Running,
-    Skipped,
-    Stopping,
-    Undelivered,
 )
 
 CLAIM = ev.Claimed(at=AT, epoch=9)
@@ -101,9 +101,10 @@ def test_f2_the_commit_that_fixes_an_outcome_hands_its_inbox_over(name: str, eve
 
 
 @pytest.mark.parametrize(("name", "event"), ENDS)
-def test_f2_a_session_that_is_bound_to_a_thread_keeps_its_inbox(name: str, event: ev.Event) -> None:
+def test_f2_a_session_that_is_bound_to_a_thread_reads_on_itself(name: str, event: ev.Event) -> None:
     run = RUNS[name]
     step = transition(replace(run, terms=replace(run.terms, mode="session")), event)
+    assert step.effects.count(fx.ReadOn()) == 1
     assert fx.HandOver() not in step.effects
 
 
@@ -115,6 +116,7 @@ def test_f2_a_kill_suppresses_the_inbox_instead(name: str, mode: str) -> None:
         effects = transition(run, killed(driven=driven)).effects
         assert fx.SuppressInbox() in effects
         assert fx.HandOver() not in effects
+        assert fx.ReadOn() not in effects
 
 
 def test_f2_a_run_whose_row_nobody_is_left_to_read_is_deferred_and_given_up() -> None:
@@ -197,7 +199,7 @@ def test_f4_a_crash_in_a_sends_turn_does_not_forget_the_condition() -> None:
 
 def test_f5_a_driven_run_keeps_driver_slot_and_place_until_the_kill_is_decided() -> None:
     step = transition(RUNS["running"], killed(driven=True))
-    assert step.run.phase == Ending(1005.0, Stopping(named=True))
+    assert step.run.phase == Ending(1005.0, Stopping(named=True, may_win=True))
     assert step.effects == (fx.StopDriver(1005.0), fx.SuppressInbox())
 
 

@@ -5,6 +5,20 @@ What needs rows, slots or several runs in one commit (parts of F12, F16) is prov
 
 import pytest
 from msgspec.structs import replace
+
+from fledge.core import effects as fx
+from fledge.core import events as ev
+from fledge.core import policy
+from fledge.core.lifecycle import transition
+from fledge.core.run import (
+    Archived,
+    AwaitingApproval,
+    Completed,
+    Gone,
+    Queued,
+    Spawning,
+)
+from fledge.core.step import Step
 from tests.core.samples import (
     AT,
     RUNS,
@@ -23,20 +37,6 @@ from tests.core.samples import (
     yielded,
 )
 
-from fledge.core import effects as fx
-from fledge.core import events as ev
-from fledge.core import policy
-from fledge.core.lifecycle import transition
-from fledge.core.run import (
-    Archived,
-    AwaitingApproval,
-    Completed,
-    Gone,
-    Queued,
-    Spawning,
-)
-from fledge.core.step import Step
-
 CLAIM = ev.Claimed(at=AT, epoch=9)
 CONSUMED = ev.RowConsumed(at=AT, row="outcome", path="direct")
 
@@ -47,7 +47,7 @@ CONSUMED = ev.RowConsumed(at=AT, row="outcome", path="direct")
 @pytest.mark.parametrize("name", ["awaiting approval", "running, approved", "queued", "announcing"])
 def test_f9_reading_a_plan_row_leaves_the_phase_alone(name: str) -> None:
     run = RUNS[name]
-    assert transition(run, replace(CONSUMED, row="plan")) == ignored(run, "a plan row leaves the phase alone")
+    assert transition(run, replace(CONSUMED, row="plan")) == ignored(run, "a row of kind plan leaves the phase alone")
 
 
 def test_f9_a_rejected_plan_is_planned_again_in_a_new_attempt() -> None:

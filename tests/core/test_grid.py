@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from tests.core.samples import RUNS, SAMPLE_EVENTS
 
 from fledge.core import events as ev
 from fledge.core.lifecycle import transition
@@ -25,6 +24,7 @@ from fledge.core.run import (
 )
 from fledge.core.step import Step
 from fledge.errors import IllegalTransition
+from tests.core.samples import RUNS, SAMPLE_EVENTS
 
 ILLEGAL, IGNORED = "illegal", "ignored"
 SIGNALS = "AttemptStarted AttemptEnded AttemptFaltered DriverStopped LeaseLost"

@@ -171,6 +171,7 @@ BUSY_NOTHING = Situation(minute_of_day=720, session="busy", waiting=0, checklist
         ("interval", HeartbeatSettings(hours=NIGHT.hours), BUSY, Verdict("disabled")),
         ("default", OFF, IDLE, Verdict(None)),
         ("interval", EVERY, IDLE, Verdict(None)),
+        ("interval", HeartbeatSettings(every_s=0.5), IDLE, Verdict(None)),
         ("interval", NIGHT, BUSY, Verdict("quiet-hours", 36000.0)),
         ("action", NIGHT, IDLE, Verdict("quiet-hours", 36000.0)),
         ("action", NEVER, IDLE, Verdict("quiet-hours", None)),

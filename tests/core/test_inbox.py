@@ -371,17 +371,17 @@ def test_failures_back_off_doubling_up_to_a_minute(failures: int, seconds: float
 @pytest.mark.parametrize(
     ("now", "failures", "due_at", "shown"),
     [
-        (10.0, 1, 12.0, "retrying"),
-        (100.0, 4, 116.0, "retrying"),
-        (1799.0, 9, 1859.0, "retrying"),
-        (1800.0, 9, 1860.0, "unanswered"),
+        (1010.0, 1, 1012.0, "retrying"),
+        (1100.0, 4, 1116.0, "retrying"),
+        (2799.0, 9, 2859.0, "retrying"),
+        (2800.0, 9, 2860.0, "unanswered"),
         (9000.0, 99, 9060.0, "unanswered"),
     ],
 )
 def test_a_turn_without_a_reply_is_due_again_and_shows_as_unanswered_after_half_an_hour(
     now: float, failures: int, due_at: float, shown: str
 ) -> None:
-    answer = unanswered(0.0, now, failures)
+    answer = unanswered(1000.0, now, failures)
     assert (answer.due_at, answer.shown) == (due_at, shown)
 
 

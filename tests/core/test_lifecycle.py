@@ -6,6 +6,25 @@ follows once an outcome is fixed in `test_closing`; every phase with every event
 
 import pytest
 from msgspec.structs import replace
+
+from fledge.core import effects as fx
+from fledge.core import events as ev
+from fledge.core.lifecycle import born, replay, transition
+from fledge.core.run import (
+    Completed,
+    Delivered,
+    Ended,
+    Ending,
+    Gone,
+    Grace,
+    Ok,
+    PlanState,
+    Queued,
+    Run,
+    Running,
+    Spawning,
+)
+from fledge.errors import IllegalTransition
 from tests.core.samples import (
     AT,
     ATTEMPT_2,
@@ -38,25 +57,6 @@ from tests.core.samples import (
     yielded,
 )
 
-from fledge.core import effects as fx
-from fledge.core import events as ev
-from fledge.core.lifecycle import born, replay, transition
-from fledge.core.run import (
-    Completed,
-    Delivered,
-    Ended,
-    Ending,
-    Gone,
-    Grace,
-    Ok,
-    PlanState,
-    Queued,
-    Run,
-    Running,
-    Spawning,
-)
-from fledge.errors import IllegalTransition
-
 SPAWNING: dict[str, Row] = {
     "prepared: accepted, its task posted": (
         RUNS["spawning"],
@@ -69,6 +69,13 @@ SPAWNING: dict[str, Row] = {
         run_in(Spawning(1030.0), terms=terms(queue_timeout_s=60.0)),
         ev.Prepared(at=AT),
         Queued(due_at=1060.0),
+        (fx.Post("task"), fx.Enqueue(), fx.CallHook("subagent_spawned")),
+        {},
+    ),
+    "prepared with a queue timeout below a second: that counts too": (
+        run_in(Spawning(1030.0), terms=terms(queue_timeout_s=0.5)),
+        ev.Prepared(at=AT),
+        Queued(due_at=1000.5),
         (fx.Post("task"), fx.Enqueue(), fx.CallHook("subagent_spawned")),
         {},
     ),

@@ -2,6 +2,11 @@
 
 import pytest
 from msgspec.structs import replace
+
+from fledge.core import effects as fx
+from fledge.core import events as ev
+from fledge.core.lifecycle import transition
+from fledge.core.run import Ending, Queued, Running, Stopping
 from tests.core.samples import (
     AT,
     ATTEMPT_2,
@@ -24,11 +29,6 @@ from tests.core.samples import (
     terms,
     timed_out,
 )
-
-from fledge.core import effects as fx
-from fledge.core import events as ev
-from fledge.core.lifecycle import transition
-from fledge.core.run import Ending, Queued, Running, Stopping
 
 STEER = ev.Steered(at=AT, next_run_id="run-2")
 
@@ -66,60 +66,86 @@ STEERED: dict[str, Row] = {
     ),
 }
 
-KILLED: dict[str, Row] = {
-    name: (RUNS[name], killed(driven=True), Ending(1005.0, Stopping(True)), (fx.StopDriver(1005.0), KILL[-1]), {})
-    for name in ("running", "running, serving", "ending, grace", "ending, grace after an abort")
-} | {
-    "driven, from above: stopping, and it cannot win": (
-        RUNS["running"],
-        killed(named=False, driven=True, unsettled=1),
-        Ending(1005.0, Stopping(False)),
-        (fx.StopDriver(1005.0), fx.SuppressInbox()),
-        {},
-    ),
-    "queued: decided at once": (
-        RUNS["queued"],
-        killed(),
-        dead(started_at=None),
-        (fx.SupersedeDriver(AT), *KILL, fx.CountDown(), *CLEAN),
-        {},
-    ),
-    "queued behind a driver that was superseded: decided at once": (
-        RUNS["queued"],
-        killed(driven=True),
-        dead(started_at=None),
-        (fx.SupersedeDriver(AT), *KILL, fx.CountDown(), *CLEAN),
-        {},
-    ),
-    "running without a driver, over children, with partial work": (
-        RUNS["running, fallback"],
-        killed(named=False, unsettled=1, partial="t-partial"),
-        dead(False, "t-partial"),
-        (fx.SupersedeDriver(AT), *KILL, *CLEAN),
-        {},
-    ),
-    "waiting: the fallback is kept for people to read": (
-        RUNS["waiting, final text"],
-        killed(),
-        dead(result="t-before"),
-        (fx.SupersedeDriver(AT), *KILL, fx.CountDown(), *CLEAN),
-        {},
-    ),
-    "in a grace without a driver": (
-        RUNS["ending, grace"],
-        killed(),
-        dead(),
-        (fx.SupersedeDriver(AT), *KILL, fx.CountDown(), *CLEAN),
-        {},
-    ),
-    "while its plan awaits an answer: it was settled already": (
-        RUNS["awaiting approval"],
-        killed(),
-        dead(),
-        (fx.SupersedeDriver(AT), *KILL, *CLEAN),
-        {},
-    ),
-}
+KILLED: dict[str, Row] = (
+    {
+        name: (
+            RUNS[name],
+            killed(driven=True),
+            Ending(1005.0, Stopping(True, True)),
+            (fx.StopDriver(1005.0), KILL[-1]),
+            {},
+        )
+        for name in ("running", "ending, grace", "ending, grace after an abort")
+    }
+    | {
+        f"{name}: what a send's turn says is no result that could win": (
+            RUNS[name],
+            killed(driven=True),
+            Ending(1005.0, Stopping(True, False)),
+            (fx.StopDriver(1005.0), KILL[-1]),
+            {},
+        )
+        for name in ("running, serving", "ending, grace while serving")
+    }
+    | {
+        "a planner: a plan is no result that could win": (
+            run_in(WORKING, plan="planning"),
+            killed(driven=True),
+            Ending(1005.0, Stopping(True, False)),
+            (fx.StopDriver(1005.0), KILL[-1]),
+            {},
+        ),
+        "driven, from above: stopping, and it cannot win": (
+            RUNS["running"],
+            killed(named=False, driven=True, unsettled=1),
+            Ending(1005.0, Stopping(False)),
+            (fx.StopDriver(1005.0), fx.SuppressInbox()),
+            {},
+        ),
+        "queued: decided at once": (
+            RUNS["queued"],
+            killed(),
+            dead(started_at=None),
+            (fx.SupersedeDriver(AT), *KILL, fx.CountDown(), *CLEAN),
+            {},
+        ),
+        "queued behind a driver that was superseded: decided at once": (
+            RUNS["queued"],
+            killed(driven=True),
+            dead(started_at=None),
+            (fx.SupersedeDriver(AT), *KILL, fx.CountDown(), *CLEAN),
+            {},
+        ),
+        "running without a driver, over children, with partial work": (
+            RUNS["running, fallback"],
+            killed(named=False, unsettled=1, partial="t-partial"),
+            dead(False, "t-partial"),
+            (fx.SupersedeDriver(AT), *KILL, *CLEAN),
+            {},
+        ),
+        "waiting: the fallback is kept for people to read": (
+            RUNS["waiting, final text"],
+            killed(),
+            dead(result="t-before"),
+            (fx.SupersedeDriver(AT), *KILL, fx.CountDown(), *CLEAN),
+            {},
+        ),
+        "in a grace without a driver": (
+            RUNS["ending, grace"],
+            killed(),
+            dead(),
+            (fx.SupersedeDriver(AT), *KILL, fx.CountDown(), *CLEAN),
+            {},
+        ),
+        "while its plan awaits an answer: it was settled already": (
+            RUNS["awaiting approval"],
+            killed(),
+            dead(),
+            (fx.SupersedeDriver(AT), *KILL, *CLEAN),
+            {},
+        ),
+    }
+)
 
 PLANS: dict[str, Row] = {
     "approved: a new attempt without the plan as fallback": (
@@ -135,6 +161,13 @@ PLANS: dict[str, Row] = {
         Queued(),
         (fx.WithdrawPlan(), fx.CountUp(), fx.Post("rejected"), fx.Enqueue()),
         {**ATTEMPT_2, "plan": "planning", "fallback": "t-plan"},
+    ),
+    "something below is unsettled again: it is counted already": (
+        RUNS["awaiting approval"],
+        ev.PlanApproved(at=AT, next_run_id="run-2", unsettled=1),
+        Queued(),
+        (fx.WithdrawPlan(), fx.Post("approved"), fx.Enqueue()),
+        {**ATTEMPT_2, "plan": "approved"},
     ),
 }
 

@@ -2,6 +2,19 @@
 
 import pytest
 from msgspec.structs import replace
+
+from fledge.core import effects as fx
+from fledge.core import events as ev
+from fledge.core.lifecycle import transition
+from fledge.core.run import (
+    Announcing,
+    AwaitingApproval,
+    Ended,
+    Ok,
+    Queued,
+    Running,
+    Waiting,
+)
 from tests.core.samples import (
     AT,
     BROKEN,
@@ -20,19 +33,6 @@ from tests.core.samples import (
     run_in,
     terms,
     yielded,
-)
-
-from fledge.core import effects as fx
-from fledge.core import events as ev
-from fledge.core.lifecycle import transition
-from fledge.core.run import (
-    Announcing,
-    AwaitingApproval,
-    Ended,
-    Ok,
-    Queued,
-    Running,
-    Waiting,
 )
 
 FINISHED: dict[str, Row] = {
@@ -146,6 +146,13 @@ FINISHED: dict[str, Row] = {
         finished("empty"),
         failed("it ended without a plan"),
         (fx.ReleaseDriver(), *BROKEN, *TOLD),
+        {},
+    ),
+    "planning ends without any plan over children that cannot wake it: an error, not yet settled": (
+        replace(RUNS["running, planning"], terms=terms(plan=True, wakeable=False)),
+        finished("empty", unsettled=1),
+        failed("it ended without a plan"),
+        (fx.ReleaseDriver(), *BROKEN, fx.Announce("outcome", None)),
         {},
     ),
     "planning over unsettled children: it waits": (

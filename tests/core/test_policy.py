@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.core.samples import KEY, RUNS, WORKING, run_in
 
 from fledge.core import policy
 from fledge.core.events import Asked
 from fledge.core.policy import Budget, Limits, Occupancy, Refusal, Remains, Spent
+from tests.core.samples import KEY, RUNS, WORKING, run_in
 
 SETTING = "agents.defaults.subagents"
 FREE = Occupancy(depth=0, children=0, retained=0)

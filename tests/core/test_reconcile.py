@@ -2,11 +2,11 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.core.samples import RUNS, SERVING, WORKING, YIELD_WAIT, broke, faltered, finished, lost, started, stopped
 
 from fledge.core import reconcile as rc
 from fledge.core.events import Errored, Finished, RanOut, Signal
 from fledge.core.run import ENDED, Archived, Ending, Grace, Running
+from tests.core.samples import RUNS, SERVING, WORKING, YIELD_WAIT, broke, faltered, finished, lost, started, stopped
 
 TEXT = Finished("text", "t-new")
 NO_MODEL = Errored("no model", partial="t-partial")
@@ -25,8 +25,8 @@ OVER = rc.Ignore("already ended")
 
 LIVE: list[tuple[str, Signal, rc.Verdict]] = [
     # running: an end decides, a provisional error holds, a lost driver is replaced
-    ("running", finished(), rc.Complete(TEXT)),
-    ("running", finished("skip"), rc.Complete(Finished("skip"))),
+    ("running", finished(), rc.Complete(TEXT, WORKING)),
+    ("running", finished("skip"), rc.Complete(Finished("skip"), WORKING)),
     ("running", broke(NO_MODEL), rc.BreakOff(NO_MODEL)),
     ("running", broke(SPENT), rc.BreakOff(SPENT)),
     ("running", broke(RanOut("t-partial")), rc.BreakOff(RanOut("t-partial"))),
@@ -37,7 +37,8 @@ LIVE: list[tuple[str, Signal, rc.Verdict]] = [
     ("running", stopped(), rc.Requeue(WORKING)),
     ("running, serving", lost(), rc.Requeue(SERVING)),
     # a grace: a start or an end cancels it, nothing else does
-    ("ending, grace", finished(), rc.Complete(TEXT)),
+    ("ending, grace", finished(), rc.Complete(TEXT, WORKING)),
+    ("ending, grace while serving", finished(), rc.Complete(TEXT, Running(1200.0, YIELD_WAIT))),
     ("ending, grace", broke(NO_MODEL), rc.BreakOff(NO_MODEL)),
     ("ending, grace", started(), rc.Resume(WORKING)),
     ("ending, grace while serving", started(), rc.Resume(Running(1200.0, YIELD_WAIT))),
@@ -66,10 +67,9 @@ def test_a_signal_of_a_live_attempt_is_judged_by_its_situation(name: str, signal
     assert rc.judge(RUNS[name], signal) == verdict
 
 
-@pytest.mark.parametrize("plan", ["none", "approved"])
-def test_only_a_planning_attempt_cannot_win_late(plan: str) -> None:
-    run = replace(RUNS["ending, stopping named"], plan=plan)
-    assert rc.judge(run, finished()) == rc.LateWin(TEXT)
+def test_a_complete_wins_late_only_if_it_may() -> None:
+    assert rc.judge(RUNS["ending, stopping named"], finished()) == rc.LateWin(TEXT)
+    assert rc.judge(RUNS["ending, stopping planner"], finished()) == rc.DecideKilled(named=True)
 
 
 LATE: list[tuple[str, Signal, rc.Verdict]] = [

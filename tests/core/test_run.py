@@ -2,7 +2,6 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.core.samples import RUNS
 
 from fledge.core.run import (
     DECIDED,
@@ -32,6 +31,7 @@ from fledge.core.run import (
     Unknown,
     Waiting,
 )
+from tests.core.samples import RUNS
 
 
 @pytest.mark.parametrize("name", list(RUNS))

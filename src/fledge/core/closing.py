@@ -5,6 +5,8 @@ skipped, given up), then what remains is cleaned up. This file does not know how
 `reconcile` judged that.
 """
 
+from typing import assert_never
+
 from msgspec.structs import replace
 
 from fledge.core import effects as fx
@@ -27,6 +29,7 @@ from fledge.core.run import (
     Ok,
     Run,
     Skipped,
+    SkipReason,
     TextId,
     TimedOut,
     Undelivered,
@@ -42,17 +45,26 @@ def result_of(run: Run, end: ev.Finished, at: Instant) -> Ended:
     return Ended(Ok(), run.started_at, at, text)
 
 
+def finish(run: Run, ended: Ended, said: ev.Said, unsettled: int, *effects: fx.Effect) -> Step:
+    """The ordinary end. A runtime that cannot be woken is announced only once all below it have settled."""
+    terms, at = run.terms, ended.ended_at
+    if unsettled and not terms.wakeable and not _is_skipped(said, ended):
+        expires_at = at + policy.expiry_s(terms.expects)
+        return move(run, AnnounceDeferred(ended, "descendants-active", 0, at, expires_at, None), *effects)
+    return fix(run, ended, said, unsettled, *effects)
+
+
+def _is_skipped(said: ev.Said, ended: Ended) -> bool:
+    return said == "skip" or (said == "silent" and ended.result is None)
+
+
 def fix(run: Run, ended: Ended, said: ev.Said, unsettled: int, *effects: fx.Effect) -> Step:
     """Fix the outcome: result, announce and settling in one commit."""
     terms, at = run.terms, ended.ended_at
     down = () if unsettled else (fx.CountDown(),)
-    if said == "skip":
-        return clean(run, ended, Skipped("announce-skip"), at, *effects, *down)
-    if said == "silent" and ended.result is None:
-        return clean(run, ended, Skipped("silent"), at, *effects, *down)
-    if unsettled and isinstance(ended.outcome, Ok) and not terms.wakeable:
-        expires_at = at + policy.expiry_s(terms.expects)
-        return move(run, AnnounceDeferred(ended, "descendants-active", 0, at, expires_at, None), *effects)
+    if _is_skipped(said, ended):
+        reason: SkipReason = "announce-skip" if said == "skip" else "silent"
+        return clean(run, ended, Skipped(reason), at, *effects, *down)
     # Nobody waits for a fire-and-forget answer, so its hook does not wait for the announce either.
     hooks = () if terms.expects or terms.mode == "session" else (fx.CallHook("subagent_ended"),)
     row = fx.Announce("outcome", ended.result)
@@ -71,11 +83,13 @@ def break_off(run: Run, at: Instant, end: ev.Errored | ev.RanOut, unsettled: int
         case ev.RanOut(partial=partial):
             ended = Ended(TimedOut(), run.started_at, at, partial or run.fallback)
             return fix(run, ended, "text", unsettled, *closing)
+        case _:
+            assert_never(end)
 
 
 def hand_over(run: Run) -> tuple[fx.Effect, ...]:
     """A run-mode session counts as gone once its outcome is fixed; one that is bound to a thread goes on."""
-    return () if run.terms.mode == "session" else (fx.HandOver(),)
+    return (fx.ReadOn(),) if run.terms.mode == "session" else (fx.HandOver(),)
 
 
 def program_due(run: Run, at: Instant) -> Instant | None:
@@ -110,7 +124,7 @@ def kill_now(
 def row_consumed(run: Run, event: ev.RowConsumed) -> Step:
     """The requester has read something of this run; its outcome, if that is what the row announced."""
     if event.row != "outcome":
-        return ignore(run, f"a {event.row} row leaves the phase alone")
+        return ignore(run, f"a row of kind {event.row} leaves the phase alone")
     if not isinstance(run.phase, UNREAD):
         return ignore(run, "already decided")
     return clean(run, run.phase.ended, Delivered(event.path), event.at)
@@ -125,18 +139,14 @@ def row_suppressed(run: Run, event: ev.RowSuppressed) -> Step:
 
 def requester_lost(run: Run, event: ev.RequesterLost) -> Step:
     """Nobody is left to tell: try again soon, then give up."""
-    if not isinstance(run.phase, Announcing):
-        return ignore(run, "nothing is being announced")
     at = event.at
-    phase = AnnounceDeferred(
-        ended=run.phase.ended,
-        reason="missing-requester",
-        tries=1,
-        since_at=at,
-        expires_at=at + policy.expiry_s(run.terms.expects),
-        due_at=at + policy.retry_s(1),
-    )
-    return move(run, phase)
+    match run.phase:
+        case Announcing(ended=ended) | AnnounceDeferred(ended=ended, reason="requester-busy" | "child-active"):
+            expires_at = at + policy.expiry_s(run.terms.expects)
+            due_at = at + policy.retry_s(1)
+            return move(run, AnnounceDeferred(ended, "missing-requester", 1, at, expires_at, due_at))
+        case _:
+            return ignore(run, "nothing is being announced")
 
 
 def postponed(run: Run, event: ev.AnnouncePostponed) -> Step:
@@ -151,14 +161,14 @@ def postponed(run: Run, event: ev.AnnouncePostponed) -> Step:
 def retried(run: Run, event: ev.Retried) -> Step:
     """A given-up result is announced again."""
     if not isinstance(run.phase, CompletedGiveup):
-        return ignore(run, "nothing of it is undelivered")
+        return ignore(run, _why_not(run))
     return move(run, Announcing(run.phase.ended, program_due(run, event.at)), fx.ReviveRow())
 
 
 def dismissed(run: Run, event: ev.Dismissed) -> Step:
     """A given-up result was looked at and put away."""
     if not isinstance(run.phase, CompletedGiveup):
-        return ignore(run, "nothing of it is undelivered")
+        return ignore(run, _why_not(run))
     return move(run, completed(run, run.phase.ended, run.phase.delivery, event.at), fx.DismissRow())
 
 
@@ -167,6 +177,12 @@ def expire_plan(run: Run, plan: TextId | None, at: Instant) -> Step:
     ended = Ended(Failed("the plan was not answered in time"), run.started_at, at, plan)
     told = (fx.WithdrawPlan(), fx.Announce("expired", plan), *hand_over(run))
     return clean(run, ended, Skipped("suppressed"), at, *told)
+
+
+def _why_not(run: Run) -> str:
+    if isinstance(run.delivery, Undelivered):
+        return "it is still being cleaned up: try again in a moment"
+    return "nothing of it is undelivered"
 
 
 def give_up(run: Run, ended: Ended, at: Instant, error: str) -> Step:

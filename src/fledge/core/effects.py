@@ -96,6 +96,10 @@ class HandOver(_Effect, frozen=True, tag=True):
     task, steer, wake and approval messages are void."""
 
 
+class ReadOn(_Effect, frozen=True, tag=True):
+    """The session outlives its run: what is unread gets a turn of its own; task, steer, wake and approval are void."""
+
+
 class SuppressInbox(_Effect, frozen=True, tag=True):
     """After a kill: completions in its inbox are suppressed, every message is void and its sender told."""
 
@@ -153,6 +157,7 @@ Effect = (
     | ReviveRow
     | DismissRow
     | HandOver
+    | ReadOn
     | SuppressInbox
     | CountDown
     | CountUp

@@ -156,12 +156,14 @@ class PlanApproved(_Event, frozen=True, kw_only=True, tag=True):
     """Whoever may answer said yes."""
 
     next_run_id: str
+    unsettled: int = 0
 
 
 class PlanRejected(_Event, frozen=True, kw_only=True, tag=True):
     """Whoever may answer said no; the reason is in the inbox."""
 
     next_run_id: str
+    unsettled: int = 0
 
 
 class RowConsumed(_Event, frozen=True, kw_only=True, tag=True):

@@ -9,6 +9,7 @@ stands in `closing`.
 """
 
 from collections.abc import Iterable
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -28,7 +29,6 @@ from fledge.core.run import (
     Gone,
     Grace,
     Instant,
-    Phase,
     Queued,
     Run,
     Running,
@@ -107,6 +107,8 @@ def transition(run: Run, event: ev.Event) -> Step:
             return closing.cleanup_failed(run, event)
         case ev.CameDue():
             return _came_due(run, event)
+        case _:
+            assert_never(event)
 
 
 # ---- spawning --------------------------------------------------------------------------------------------------------
@@ -118,10 +120,10 @@ def _prepared(run: Run, event: ev.Prepared) -> Step:
     return move(run, _queued(run, event.at), fx.Post("task"), fx.Enqueue(), fx.CallHook("subagent_spawned"))
 
 
-def _queued(run: Run, at: Instant, serving: Waiting | None = None) -> Queued:
+def _queued(run: Run, at: Instant) -> Queued:
     """Queue time has its own limit, for runs that never ran."""
     limited = run.terms.queue_timeout_s > 0 and run.started_at is None
-    return Queued(due_at=at + run.terms.queue_timeout_s if limited else None, serving=serving)
+    return Queued(due_at=at + run.terms.queue_timeout_s if limited else None)
 
 
 def _withdrawn(run: Run, event: ev.Withdrawn) -> Step:
@@ -160,16 +162,19 @@ def _signalled(run: Run, event: ev.Signal) -> Step:
         case reconcile.Requeue(running=running):
             return _requeue(run, running, event)
         case reconcile.DecideKilled(named=named):
-            return closing.kill_now(run, at, named, unsettled, fx.ReleaseDriver())
+            gone = fx.SupersedeDriver(at) if isinstance(event, ev.LeaseLost) else fx.ReleaseDriver()
+            return closing.kill_now(run, at, named, unsettled, gone)
         case reconcile.LateWin(end=end):
             ended = closing.result_of(run, end, at)
             return closing.fix(run, ended, end.said, unsettled, fx.ReleaseDriver(), fx.SuppressInbox())
         case reconcile.Late(end=end):
             return closing.complete_late(run, at, end)
-        case reconcile.Complete(end=end):
-            return _finished(run, event, end)
+        case reconcile.Complete(end=end, running=running):
+            return _finished(run, event, end, running.serving)
         case reconcile.BreakOff(end=end):
             return closing.break_off(run, at, end, unsettled, fx.ReleaseDriver())
+        case verdict:
+            assert_never(verdict)
 
 
 def _requeue(run: Run, running: Running, event: ev.Signal) -> Step:
@@ -183,9 +188,8 @@ def _requeue(run: Run, running: Running, event: ev.Signal) -> Step:
     return move(run, Queued(serving=running.serving), fx.SupersedeDriver(event.at), fx.Enqueue())
 
 
-def _finished(run: Run, event: ev.Signal, end: ev.Finished) -> Step:
+def _finished(run: Run, event: ev.Signal, end: ev.Finished, serving: Waiting | None) -> Step:
     """A final reply: the end of a send's turn, a wait, one more reading, a plan, or the end of the run."""
-    serving = _serving(run.phase)
     if serving is not None:
         # What a send's turn says is neither result nor fallback; the waiting period goes on.
         return _wait(run, serving, event)
@@ -199,15 +203,7 @@ def _finished(run: Run, event: ev.Signal, end: ev.Finished) -> Step:
     if run.plan == "planning":
         return _planned(run, event, text or run.fallback)
     ended = closing.result_of(run, end, event.at)
-    return closing.fix(run, ended, end.said, event.unsettled, fx.ReleaseDriver(), *closing.hand_over(run))
-
-
-def _serving(phase: Phase) -> Waiting | None:
-    match phase:
-        case Running(serving=serving) | Ending(cause=Grace(resumes=Running(serving=serving))):
-            return serving
-        case _:
-            return None
+    return closing.finish(run, ended, end.said, event.unsettled, fx.ReleaseDriver(), *closing.hand_over(run))
 
 
 def _wait(run: Run, waiting: Waiting, event: ev.Signal | ev.Yielded) -> Step:
@@ -231,12 +227,19 @@ def _planned(run: Run, event: ev.Signal, plan: TextId | None) -> Step:
         )
     run = replace(run, deadline_at=None)
     phase = AwaitingApproval(due_at=event.at + run.terms.approval_s, plan=plan)
-    return move(run, phase, fx.ReleaseDriver(), fx.Announce("plan", plan), fx.CountDown())
+    down = () if event.unsettled else (fx.CountDown(),)
+    return move(run, phase, fx.ReleaseDriver(), fx.Announce("plan", plan), *down)
 
 
 def _yielded(run: Run, event: ev.Yielded) -> Step:
-    if event.attempt != run.attempt or not isinstance(run.phase, Running):
-        raise IllegalTransition(run, event)
+    match run.phase:
+        case Ending(cause=Stopping(named=named)):
+            # Only a complete end can win over a kill; any other acknowledges it.
+            return closing.kill_now(run, event.at, named, event.unsettled, fx.ReleaseDriver())
+        case Running() if event.attempt == run.attempt:
+            pass
+        case _:
+            raise IllegalTransition(run, event)
     refusal = policy.refuse_yield(run)
     if refusal is not None:
         return ignore(run, refusal.reason)
@@ -304,9 +307,11 @@ def _kill_ordered(run: Run, event: ev.KillOrdered) -> Step:
             return ignore(run, "not there any more")
         case phase if isinstance(phase, ENDED):
             return move(run, phase, fx.SuppressInbox())
-        case Running() | Ending() if event.driven:
+        case (Running() as running) | Ending(cause=Grace(resumes=running)) if event.driven:
             due_at = event.at + reconcile.STOP_S
-            return move(run, Ending(due_at, Stopping(event.named)), fx.StopDriver(due_at), fx.SuppressInbox())
+            # A plan, or the answer to a send, would not be the run's result.
+            may_win = event.named and run.plan != "planning" and running.serving is None
+            return move(run, Ending(due_at, Stopping(event.named, may_win)), fx.StopDriver(due_at), fx.SuppressInbox())
         case _:
             return closing.kill_now(
                 run, event.at, event.named, event.unsettled, fx.SupersedeDriver(event.at), partial=event.partial
@@ -323,9 +328,9 @@ def _plan_answered(run: Run, event: ev.PlanApproved | ev.PlanRejected) -> Step:
         plan="approved" if approved else "planning",
         fallback=None if approved else plan,
     )
-    return move(
-        run, Queued(), fx.WithdrawPlan(), fx.CountUp(), fx.Post("approved" if approved else "rejected"), fx.Enqueue()
-    )
+    up = () if event.unsettled else (fx.CountUp(),)
+    words = fx.Post("approved" if approved else "rejected")
+    return move(run, Queued(), fx.WithdrawPlan(), *up, words, fx.Enqueue())
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------
@@ -368,6 +373,8 @@ def _came_due(run: Run, event: ev.CameDue) -> Step:
             return move(run, closing.completed(run, phase.ended, phase.delivery, at), fx.DismissRow())
         case Archived():
             return move(run, Gone("its timeline was kept long enough"), fx.Forget())
+        case _:
+            assert_never(phase)
 
 
 def _undecided_until(run: Run, cause: Grace | Stopping, event: ev.CameDue) -> Step:
@@ -378,6 +385,8 @@ def _undecided_until(run: Run, cause: Grace | Stopping, event: ev.CameDue) -> St
         case Grace(error=error, aborted=aborted):
             end = ev.RanOut(event.partial) if aborted else ev.Errored(error)
             return closing.break_off(run, at, end, unsettled, fx.SupersedeDriver(at + reconcile.STOP_S))
+        case _:
+            assert_never(cause)
 
 
 def _silent_for(run: Run, serving: Waiting | None, event: ev.CameDue) -> Step:

@@ -5,6 +5,8 @@ an end within it cancels it. A killed run that is still driven may complete once
 an older attempt never counts. This file judges; it does not change phases.
 """
 
+from typing import assert_never
+
 from msgspec import Struct
 
 from fledge.core.events import (
@@ -44,9 +46,10 @@ STOP_S = 5.0
 
 
 class Complete(Struct, frozen=True):
-    """The attempt finished."""
+    """The attempt finished; `running` is how it was being driven."""
 
     end: Finished
+    running: Running
 
 
 class BreakOff(Struct, frozen=True):
@@ -110,49 +113,55 @@ def judge(run: Run, signal: Signal) -> Verdict:
         return _while_running(phase, signal)
     if isinstance(phase, Ending):
         if isinstance(phase.cause, Stopping):
-            return _while_stopping(run, phase.cause, signal)
+            return _while_stopping(phase.cause, signal)
         return _within_grace(phase.cause, signal)
     if isinstance(phase, ENDED):
         return _after_the_end(run, signal)
     return Ignore(f"no attempt is running ({phase.name})")
 
 
-def _decide(end: End) -> Verdict:
-    return Complete(end) if isinstance(end, Finished) else BreakOff(end)
+def _decide(end: End, running: Running) -> Verdict:
+    return Complete(end, running) if isinstance(end, Finished) else BreakOff(end)
 
 
 def _while_running(phase: Running, signal: Signal) -> Verdict:
     match signal:
         case AttemptEnded(end=end):
-            return _decide(end)
+            return _decide(end, phase)
         case AttemptFaltered(at=at, error=error, aborted=aborted):
             return Hold(at + GRACE_S, Grace(error, aborted, phase))
         case AttemptStarted():
             return Ignore("already running")
         case DriverStopped() | LeaseLost():
             return Requeue(phase)
+        case _:
+            assert_never(signal)
 
 
 def _within_grace(grace: Grace, signal: Signal) -> Verdict:
     match signal:
         case AttemptEnded(end=end):
-            return _decide(end)
+            return _decide(end, grace.resumes)
         case AttemptStarted():
             return Resume(grace.resumes)
         case AttemptFaltered():
             return Ignore("already in its grace")
         case DriverStopped() | LeaseLost():
             return Ignore("the grace goes on without its driver")
+        case _:
+            assert_never(signal)
 
 
-def _while_stopping(run: Run, stopping: Stopping, signal: Signal) -> Verdict:
+def _while_stopping(stopping: Stopping, signal: Signal) -> Verdict:
     match signal:
-        case AttemptEnded(end=Finished() as end) if stopping.named and run.plan != "planning":
+        case AttemptEnded(end=Finished() as end) if stopping.may_win:
             return LateWin(end)
         case AttemptStarted() | AttemptFaltered():
             return Ignore("killed, and stopping")
         case AttemptEnded() | DriverStopped() | LeaseLost():
             return DecideKilled(stopping.named)
+        case _:
+            assert_never(signal)
 
 
 def _after_the_end(run: Run, signal: Signal) -> Verdict:

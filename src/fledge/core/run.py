@@ -176,9 +176,11 @@ class Grace(Struct, frozen=True, tag="grace"):
 
 
 class Stopping(Struct, frozen=True, tag="stopping"):
-    """A kill found it driven; one complete end may still win if the kill `named` this very run."""
+    """A kill found it driven. `named`: the kill named this very run. `may_win`: and a complete end would be its result,
+    so one that is committed before the driver stops wins over the kill."""
 
     named: bool
+    may_win: bool = False
 
 
 class Ending(Struct, frozen=True, tag="ending"):

@@ -28,7 +28,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             _release(c, key)
         case fx.SupersedeDriver(until_at=until_at):
             c.tx.supersede(key, until_at)
-            _gone_by(c, key, until_at)
+            _free_slot(c, key)
             c.hints.stop.append(key)
         case fx.StopDriver(until_at=until_at):
             c.tx.stop_driver(key, until_at)
@@ -57,7 +57,9 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
         case fx.DismissRow():
             deliver.close_rows(c, key, "outcome", "dismissed")
         case fx.HandOver():
-            deliver.hand_over(c, run)
+            deliver.hand_over(c, key)
+        case fx.ReadOn():
+            deliver.read_on(c, key)
         case fx.SuppressInbox():
             deliver.suppress(c, run)
         case fx.CountDown():
@@ -96,9 +98,10 @@ def _release(c: Commit, key: str) -> None:
     c.tx.close_turn(key, "over", c.at)
 
 
-def _gone_by(c: Commit, key: str, until_at: float) -> None:
+def _free_slot(c: Commit, key: str) -> None:
+    """A superseded driver keeps its slot until it exits or its time is up; one superseded earlier keeps that time."""
     driver = c.tx.driver(key)
-    if driver is not None and until_at <= c.at:
+    if driver is not None and driver.release_at is not None and driver.release_at <= c.at:
         c.release(key, driver.epoch)
 
 
@@ -135,10 +138,14 @@ def _count_down(c: Commit, parent: str) -> None:
 
 
 def _count_up(c: Commit, parent: str) -> None:
-    counts = c.tx.child_unsettled(parent)
+    c.tx.child_unsettled(parent)
+    unsettle_above(c, parent)
+
+
+def unsettle_above(c: Commit, parent: str) -> None:
+    """A child became unsettled: a parent that had ended counted as settled until just now, and does so no more."""
     above = c.find(parent)
-    # A parent that had ended counted as settled until just now.
-    if above is not None and above.concluded and counts.unsettled == 1:
+    if above is not None and above.concluded and c.tx.counts(parent).unsettled == 1:
         _count_up(c, above.terms.parent)
 
 

@@ -69,19 +69,16 @@ class Commit:
     ) -> None:
         self.tx, self.at, self.ids, self.rules = tx, at, ids, rules
         self._carry_out = carry_out
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, Run | None] = {}
         self.hints = Hints()
         self.words = ""
         """What a command wants to be said in the message its event posts."""
 
     def find(self, key: str) -> Run | None:
         """The run of this session as this commit sees it, or None."""
-        known = self._runs.get(key)
-        if known is None:
-            known = self.tx.find_run(key)
-            if known is not None:
-                self._runs[key] = known
-        return known
+        if key not in self._runs:
+            self._runs[key] = self.tx.find_run(key)
+        return self._runs[key]
 
     def run(self, key: str) -> Run:
         """The run of this session; NotFound if there is none."""

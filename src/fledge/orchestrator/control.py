@@ -96,7 +96,8 @@ def _order(c: Commit, key: str, named: bool) -> ev.KillOrdered:
 
 def stop(c: Commit, session: str) -> Killing:
     """Stop a conversation's turn and its whole tree. The turn counts as answered by that."""
-    if c.tx.session(session) is None:
+    known = c.tx.session(session)
+    if known is None or known.deleted:
         raise NotFound(f"no session {session}")
     if c.find(session) is not None:
         return kill(c, session)
@@ -109,13 +110,38 @@ def stop(c: Commit, session: str) -> Killing:
     return done
 
 
+def delete_session(c: Commit, key: str) -> None:
+    """Delete a conversation. What its children still have to say goes to its requester, or is kept as undelivered.
+
+    Refused while a run of its own is alive: kill that first.
+    """
+    session = c.tx.session(key)
+    if session is None or session.deleted:
+        raise NotFound(f"no session {key}")
+    run = c.find(key)
+    if run is not None and run.ended is None:
+        raise Refused("error", f"{key} is {run.phase.name}: kill it first")
+    c.tx.raise_generation(key)
+    c.tx.close_turn(key, "deleted", c.at)
+    c.tx.supersede(key, c.at + STOP_S)
+    c.hints.stop.append(key)
+    for child in c.tx.children_in(key, "spawning"):
+        c.apply(child, ev.Withdrawn(at=c.at, reason="its requester was deleted"))
+    c.tx.dequeue(key)
+    c.tx.delete_session(key)
+    deliver.hand_over(c, key)
+    for row in c.tx.unread(key):
+        c.tx.close_row(row.key, "void", c.at)
+
+
 def answer_plan(c: Commit, key: str, approve: bool, words: str) -> Run:
     """Approve or reject the plan that awaits it; a new attempt follows."""
     _refuse(policy.refuse_answer(c.run(key)))
     c.words = words
     next_id = c.ids.unique()
-    event = ev.PlanApproved(at=c.at, next_run_id=next_id) if approve else ev.PlanRejected(at=c.at, next_run_id=next_id)
-    return c.apply(key, event).run
+    answered = ev.PlanApproved if approve else ev.PlanRejected
+    unsettled = c.tx.counts(key).unsettled
+    return c.apply(key, answered(at=c.at, next_run_id=next_id, unsettled=unsettled)).run
 
 
 def retry(c: Commit, key: str) -> Run:

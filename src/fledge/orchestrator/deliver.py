@@ -115,7 +115,10 @@ def close_rows(c: Commit, run: str, kind: ev.RowKind, state: RowState) -> None:
 
 
 def notice(c: Commit, session: str, key: str, words: str) -> None:
-    """Tell a session something the system noticed, once per key."""
+    """Tell a session something the system noticed, once per key; a session that is gone needs no telling."""
+    known = c.tx.session(session)
+    if known is None or known.deleted:
+        return
     if c.tx.put_row(key, session, "notice", None, words, c.at):
         wake(c, session)
 
@@ -123,14 +126,14 @@ def notice(c: Commit, session: str, key: str, words: str) -> None:
 # ---- inboxes of sessions that end ------------------------------------------------------------------------------------
 
 
-def hand_over(c: Commit, run: Run) -> None:
-    """The run's session reads no more: its completions go to its own requester, its orders are void, sends stay."""
+def hand_over(c: Commit, key: str) -> None:
+    """The session reads no more: its completions go to its own requester, its orders are void, sends stay."""
     target: Told | None = None
     moved = 0
     sends = 0
-    for row in c.tx.unread(run.key):
+    for row in c.tx.unread(key):
         if row.announces:
-            target = target or told(c, run.terms.parent)
+            target = target or told(c, key)
             c.tx.readdress_row(row.key, target.session, "queued")
             moved += 1
             if target.session is None:
@@ -142,7 +145,17 @@ def hand_over(c: Commit, run: Run) -> None:
     if moved and target is not None and target.session is not None:
         wake(c, target.session)
     if sends:
-        wake(c, run.key)
+        wake(c, key)
+
+
+def read_on(c: Commit, key: str) -> None:
+    """The session outlives its run: orders to the run are void, everything else gets a turn."""
+    rows = c.tx.unread(key)
+    for row in rows:
+        if row.kind in CONTROL:
+            c.tx.close_row(row.key, "void", c.at)
+    if any(row.kind not in CONTROL for row in rows):
+        wake(c, key)
 
 
 def suppress(c: Commit, run: Run) -> None:
@@ -154,7 +167,7 @@ def suppress(c: Commit, run: Run) -> None:
                 c.apply(row.source, ev.RowSuppressed(at=c.at))
         else:
             c.tx.close_row(row.key, "void", c.at)
-            if row.kind == "send" and row.source is not None and c.tx.session(row.source) is not None:
+            if row.kind == "send" and row.source is not None:
                 notice(c, row.source, f"void:{row.key}", f"{run.key} was killed before it read your message")
 
 

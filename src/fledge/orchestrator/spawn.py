@@ -13,6 +13,7 @@ from fledge.core.access import refuse_stopped
 from fledge.core.keys import child_key, parse_key
 from fledge.core.run import Run, Terms
 from fledge.errors import BadInput, NotFound, Refused
+from fledge.orchestrator.carry_out import unsettle_above
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import SessionFacts, Spec
 
@@ -44,6 +45,8 @@ def reserve(c: Commit, request: Request) -> Run:
         raise NotFound(f"no session {parent}")
     _check_wanted(c, parent, request.generations)
     above = c.find(parent)
+    if above is not None and above.ended is not None and above.terms.mode == "run":
+        raise Refused("forbidden", f"{parent} has ended and could not hear an answer: spawn from its requester")
     counts = c.tx.counts(parent)
     occupancy = policy.Occupancy(
         depth=session.depth,
@@ -60,7 +63,9 @@ def reserve(c: Commit, request: Request) -> Run:
     facts = SessionFacts(request.spec.agent_id, request.spec.label, role)
     c.tx.open_session(key, "subagent", parent, depth, facts, c.at)
     terms = _settled_terms(request.terms, depth, program=session.kind == "program")
-    return c.admit(ev.Admitted(at=c.at, key=key, terms=terms, run_id=c.ids.unique()), request.spec)
+    run = c.admit(ev.Admitted(at=c.at, key=key, terms=terms, run_id=c.ids.unique()), request.spec)
+    unsettle_above(c, parent)
+    return run
 
 
 def _settled_terms(terms: Terms, depth: int, program: bool) -> Terms:

@@ -436,7 +436,11 @@ class Store(Protocol):
     """A place where jobs run. Open it with its own class; close it when done."""
 
     async def transact(self, job: Callable[[Tx], T]) -> T:
-        """Run the job in one transaction and answer what it returned, once that is durable."""
+        """Run the job in one transaction and answer what it returned, once that is durable.
+
+        The job may be run more than once before that; only what its last run did and returned counts, so it must touch
+        nothing but its `Tx`.
+        """
         ...
 
     async def read(self, job: Callable[[Tx], T]) -> T:

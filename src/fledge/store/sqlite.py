@@ -1,8 +1,9 @@
 """The embedded store: stdlib `sqlite3`, WAL, `synchronous=FULL`, one writer thread with group commit.
 
-Jobs of many coroutines share one write to disk: the writer takes whatever waits, runs each job inside a savepoint of
-its own, and commits once. A job that raises is rolled back alone; a commit that fails (a full disk) fails every job of
-its batch, and the writer lives on. Views run on reader connections beside it. This file knows no table and no rule.
+Jobs of many coroutines share one write to disk: the writer takes whatever waits, runs it in one transaction, and
+commits once. If a job raises, the batch is run again with a savepoint for each, so that it is undone alone; a commit
+that fails (a full disk) fails every job of its batch, and the writer lives on. Views run on reader connections beside
+it. This file knows no table and no rule.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fledge.core.run import Run
 from fledge.errors import StoreError
 from fledge.store.base import Tx
 from fledge.store.lock import StoreLock
@@ -26,6 +28,8 @@ T = TypeVar("T")
 DATABASE = "fledge.db"
 BATCH = 512
 READERS = 2
+KNOWN = 10_000
+"""How many runs the writer remembers between transactions."""
 
 
 class _Job:
@@ -59,6 +63,8 @@ class SqliteStore:
         self._readers = ThreadPoolExecutor(READERS, "fledge-read")
         self._local = threading.local()
         self._closed = False
+        self._known: dict[str, tuple[int, Run]] = {}
+        """What the writer knows to be stored: it is the only one who writes."""
         self.commits = 0
         """How many times something was written to disk; many jobs may share one."""
         self._writer = threading.Thread(target=self._write, name="fledge-write", daemon=True)
@@ -128,7 +134,6 @@ class SqliteStore:
     # ---- the writer thread
 
     def _write(self) -> None:
-        tx = SqliteTx(self._db)
         open_for_more = True
         while open_for_more:
             batch: list[_Job] = []
@@ -145,44 +150,59 @@ class SqliteStore:
                 except queue.Empty:
                     break
             if batch:
-                self._commit(tx, batch)
+                self._commit(batch)
                 self._settle(batch)
         self._db.close()
         self._lock.release()
 
-    def _commit(self, tx: SqliteTx, batch: list[_Job]) -> None:
+    def _commit(self, batch: list[_Job]) -> None:
+        """Run the batch in one transaction; if a job raises, run it again with each job in a savepoint of its own."""
         db = self._db
         try:
             db.execute("BEGIN IMMEDIATE")
-            for job in batch:
-                self._run_one(tx, job, alone=len(batch) == 1)
+            try:
+                for job in batch:
+                    job.result = job.run(SqliteTx(db, self._known))
+            except Exception as error:  # whatever a job raises is its caller's, and undoes only that job
+                self._undo("ROLLBACK")
+                if len(batch) == 1:
+                    batch[0].error = error
+                    return
+                db.execute("BEGIN IMMEDIATE")
+                for job in batch:
+                    self._run_apart(job)
             db.execute("COMMIT")
             self.commits += 1
-        except (sqlite3.Error, StoreError) as error:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            lost = StoreError(
-                f"{self.folder / DATABASE}: nothing was written ({error}); free some space or check the disk"
-            )
-            lost.__cause__ = error
+            if len(self._known) > KNOWN:
+                self._known.clear()
+        except sqlite3.Error as error:
+            self._undo("ROLLBACK")
+            lost = self._failed(error)
             for job in batch:
                 job.error = job.error or lost
 
-    def _run_one(self, tx: SqliteTx, job: _Job, alone: bool) -> None:
+    def _run_apart(self, job: _Job) -> None:
         db = self._db
-        if not alone:
-            db.execute("SAVEPOINT job")
+        db.execute("SAVEPOINT job")
         try:
-            job.result = job.run(tx)
-        except BaseException as error:  # whatever a job raises is its caller's, and undoes only that job
-            job.error = error
+            job.result = job.run(SqliteTx(db, self._known))
+        except Exception as error:
             if not db.in_transaction:  # SQLite gave up the whole transaction: a full disk, an I/O error
-                raise StoreError(str(error)) from error
-            db.execute("ROLLBACK" if alone else "ROLLBACK TO job")
-            if alone:
-                db.execute("BEGIN")
-        if not alone:
-            db.execute("RELEASE job")
+                raise
+            job.error = error
+            self._undo("ROLLBACK TO job")
+        db.execute("RELEASE job")
+
+    def _undo(self, how: str) -> None:
+        self._known.clear()
+        if self._db.in_transaction:
+            self._db.execute(how)
+
+    def _failed(self, error: sqlite3.Error) -> StoreError:
+        path = self.folder / DATABASE
+        failed = StoreError(f"{path}: nothing was written ({error}); free some space or check the disk")
+        failed.__cause__ = error
+        return failed
 
     def _settle(self, batch: list[_Job]) -> None:
         waiting: dict[asyncio.AbstractEventLoop, list[_Job]] = {}

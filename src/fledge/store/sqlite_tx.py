@@ -34,8 +34,11 @@ def to_json(value: object) -> str:
 class RunVerbs:
     """Runs, their timeline, and the texts that belong to them."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, known: dict[str, tuple[int, Run]] | None = None) -> None:
         self._db = db
+        self._known = {} if known is None else known
+        """Runs as they are stored, with their row numbers. The only writer may keep this from one transaction to the
+        next, as long as it forgets everything whenever one is undone."""
 
     def _one(self, sql: str, *args: Any) -> Any:
         return self._db.execute(sql, args).fetchone()
@@ -56,6 +59,7 @@ class RunVerbs:
             to_json(spec),
             to_json(run),
         )
+        self._known[run.key] = (run_no, run)
         self._name_attempt(run_no, run)
         self._record(run_no, run, event)
 
@@ -68,37 +72,50 @@ class RunVerbs:
 
     def find_run(self, key: str) -> Run | None:
         """The run of this session, or None."""
-        row = self._one("SELECT state FROM runs WHERE key = ?", key)
-        return None if row is None else _decode_run(row[0])
+        known = self._known.get(key)
+        if known is not None:
+            return known[1]
+        row = self._one("SELECT id, state FROM runs WHERE key = ?", key)
+        if row is None:
+            return None
+        run = _decode_run(row[1])
+        self._known[key] = (row[0], run)
+        return run
 
     def save_run(self, before: Run, after: Run, event: Event) -> None:
         """Update the row where its version is still the one decided on, and record the event."""
-        phase, ended = after.phase, after.ended
-        row = self._one(
+        if self.find_run(after.key) is None:
+            raise StaleWrite(f"{after.key} is gone")
+        number = self._known[after.key][0]
+        phase, ended, delivery = after.phase, after.ended, after.delivery
+        saved = self._db.execute(
             "UPDATE runs SET phase = ?, version = ?, due_at = ?, outcome = ?, delivery = ?, until_settled = ?,"
-            " state = ? WHERE key = ? AND version = ? RETURNING id",
-            phase.name,
-            after.version,
-            after.due_at,
-            None if ended is None else ended.outcome.status,
-            None if after.delivery is None else after.delivery.word,
-            phase.until_settled if isinstance(phase, Waiting) else None,
-            to_json(after),
-            after.key,
-            before.version,
+            " state = ? WHERE id = ? AND version = ?",
+            (
+                phase.name,
+                after.version,
+                after.due_at,
+                None if ended is None else ended.outcome.status,
+                None if delivery is None else delivery.word,
+                phase.until_settled if isinstance(phase, Waiting) else None,
+                to_json(after),
+                number,
+                before.version,
+            ),
         )
-        if row is None:
+        if saved.rowcount != 1:
             raise StaleWrite(f"{after.key} is not at version {before.version} any more")
+        self._known[after.key] = (number, after)
         if after.run_id != before.run_id:
-            self._name_attempt(row[0], after)
-        self._record(row[0], after, event)
+            self._name_attempt(number, after)
+        self._record(number, after, event)
 
     def _name_attempt(self, run_no: int, run: Run) -> None:
         self._db.execute("INSERT INTO attempts VALUES (?,?,?)", (run.run_id, run_no, run.attempt))
 
     def _record(self, run_no: int, run: Run, event: Event) -> None:
         self._db.execute(
-            "INSERT INTO run_events VALUES (?,?,?,?)", (run_no, run.version, run.phase.name, to_json(event))
+            "INSERT INTO run_events (run, version, event) VALUES (?,?,?)", (run_no, run.version, to_json(event))
         )
 
     def forget_run(self, key: str) -> None:
@@ -106,6 +123,7 @@ class RunVerbs:
         row = self._one("DELETE FROM runs WHERE key = ? RETURNING id", key)
         if row is None:
             return
+        self._known.pop(key, None)
         for table in ("run_events", "attempts"):
             self._db.execute(f"DELETE FROM {table} WHERE run = ?", row)
         self._db.execute("DELETE FROM texts WHERE owner = ?", (key,))
@@ -158,7 +176,7 @@ class RunVerbs:
     def events(self, key: str) -> list[Event]:
         """The timeline of a run."""
         rows = self._column(
-            "SELECT e.event FROM runs r JOIN run_events e ON e.run = r.id WHERE r.key = ? ORDER BY e.version", key
+            "SELECT e.event FROM runs r JOIN run_events e ON e.run = r.id WHERE r.key = ? ORDER BY e.seq", key
         )
         return [_decode_event(row) for row in rows]
 

@@ -1,14 +1,16 @@
 -- fledge schema 1. One file per version; applied in order, in one transaction, after a backup.
 -- Times are seconds since the epoch (REAL). JSON texts are written and read by msgspec only.
+-- Checks compare with `=` and CASE, never IN: SQLite builds a temporary table for each list each time, which made
+-- the update of a run three times as slow.
 
 -- A durable conversation. `epoch` fences its driver's writes; `generation` is raised by every kill or stop.
 CREATE TABLE sessions (
   key         TEXT PRIMARY KEY,
-  kind        TEXT NOT NULL CHECK (kind IN ('main', 'named', 'subagent', 'acp', 'program')),
+  kind        TEXT NOT NULL CHECK (kind = 'main' OR kind = 'named' OR kind = 'subagent' OR kind = 'acp' OR kind = 'program'),
   parent      TEXT,
   depth       INTEGER NOT NULL CHECK (depth >= 0),
   facts       TEXT NOT NULL,
-  state       TEXT NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'deleted')),
+  state       TEXT NOT NULL DEFAULT 'open' CHECK (state = 'open' OR state = 'deleted'),
   epoch       INTEGER NOT NULL DEFAULT 0,
   generation  INTEGER NOT NULL DEFAULT 0,
   last_entry  INTEGER NOT NULL DEFAULT 0,
@@ -31,7 +33,8 @@ CREATE TABLE entries (
   session     TEXT NOT NULL,
   seq         INTEGER NOT NULL,
   at          REAL NOT NULL,
-  kind        TEXT NOT NULL CHECK (kind IN ('user', 'assistant', 'tool', 'event', 'note')),
+  kind        TEXT NOT NULL
+              CHECK (kind = 'user' OR kind = 'assistant' OR kind = 'tool' OR kind = 'event' OR kind = 'note'),
   body        TEXT NOT NULL,
   PRIMARY KEY (session, seq)
 ) STRICT, WITHOUT ROWID;
@@ -43,20 +46,36 @@ CREATE TABLE inbox (
   seq         INTEGER PRIMARY KEY,
   key         TEXT NOT NULL UNIQUE,
   session     TEXT,
-  kind        TEXT NOT NULL CHECK (kind IN ('outcome', 'plan', 'expired', 'late',
-                                            'task', 'steer', 'wake', 'approval', 'send', 'notice')),
+  kind        TEXT NOT NULL,
   source      TEXT,
   origin      TEXT NOT NULL DEFAULT '',
-  state       TEXT NOT NULL DEFAULT 'unread'
-              CHECK (state IN ('unread', 'consumed', 'suppressed', 'void', 'undelivered', 'dismissed')),
-  path        TEXT NOT NULL DEFAULT 'direct' CHECK (path IN ('direct', 'queued', 'steered')),
+  state       TEXT NOT NULL DEFAULT 'unread',
+  path        TEXT NOT NULL DEFAULT 'direct' CHECK (path = 'direct' OR path = 'queued' OR path = 'steered'),
   body        TEXT NOT NULL,
   text        TEXT,
   arrived_at  REAL NOT NULL,
   closed_at   REAL,
-  CHECK ((state = 'unread') = (closed_at IS NULL)),
-  CHECK (session IS NOT NULL OR kind IN ('outcome', 'plan', 'expired', 'late')),
-  CHECK (source IS NOT NULL OR kind NOT IN ('outcome', 'plan', 'expired', 'late'))
+  -- A completion says whose it is; a message says to whom.
+  CHECK (CASE kind
+    WHEN 'outcome' THEN source IS NOT NULL
+    WHEN 'plan'    THEN source IS NOT NULL
+    WHEN 'expired' THEN source IS NOT NULL
+    WHEN 'late'    THEN source IS NOT NULL
+    WHEN 'task'    THEN session IS NOT NULL
+    WHEN 'steer'   THEN session IS NOT NULL
+    WHEN 'wake'    THEN session IS NOT NULL
+    WHEN 'approval' THEN session IS NOT NULL
+    WHEN 'send'    THEN session IS NOT NULL
+    WHEN 'notice'  THEN session IS NOT NULL
+    ELSE 0 END),
+  CHECK (CASE state
+    WHEN 'unread'      THEN closed_at IS NULL
+    WHEN 'consumed'    THEN closed_at IS NOT NULL AND session IS NOT NULL
+    WHEN 'suppressed'  THEN closed_at IS NOT NULL
+    WHEN 'void'        THEN closed_at IS NOT NULL
+    WHEN 'undelivered' THEN closed_at IS NOT NULL
+    WHEN 'dismissed'   THEN closed_at IS NOT NULL
+    ELSE 0 END)
 ) STRICT;
 CREATE INDEX inbox_unread ON inbox (session, seq) WHERE state = 'unread';
 CREATE INDEX inbox_open ON inbox (source) WHERE state IN ('unread', 'undelivered');
@@ -66,7 +85,7 @@ CREATE INDEX inbox_undelivered ON inbox (seq) WHERE state = 'undelivered';
 CREATE TABLE turns (
   session     TEXT NOT NULL,
   turn        INTEGER NOT NULL,
-  state       TEXT NOT NULL CHECK (state IN ('open', 'closed')),
+  state       TEXT NOT NULL CHECK (state = 'open' OR state = 'closed'),
   generations TEXT NOT NULL,
   drained     INTEGER NOT NULL DEFAULT 0,
   failures    INTEGER NOT NULL DEFAULT 0,
@@ -84,21 +103,30 @@ CREATE TABLE runs (
   id          INTEGER PRIMARY KEY,
   key         TEXT NOT NULL UNIQUE,
   parent      TEXT NOT NULL,
-  phase       TEXT NOT NULL CHECK (phase IN ('spawning', 'queued', 'running', 'waiting', 'ending', 'announcing',
-                'announce_deferred', 'awaiting_approval', 'cleanup_pending', 'completed', 'completed_giveup', 'archived')),
+  phase       TEXT NOT NULL,
   version     INTEGER NOT NULL CHECK (version >= 1),
   due_at      REAL,
-  outcome     TEXT CHECK (outcome IN ('ok', 'error', 'timeout', 'killed', 'unknown')),
-  delivery    TEXT CHECK (delivery IN ('delivered', 'skipped', 'undelivered')),
-  until_settled INTEGER,
+  outcome     TEXT CHECK (outcome IS NULL OR outcome = 'ok' OR outcome = 'error' OR outcome = 'timeout'
+                          OR outcome = 'killed' OR outcome = 'unknown'),
+  delivery    TEXT CHECK (delivery IS NULL OR delivery = 'delivered' OR delivery = 'skipped' OR delivery = 'undelivered'),
+  until_settled INTEGER CHECK (until_settled IS NULL OR phase = 'waiting'),
   spec        TEXT NOT NULL,
   state       TEXT NOT NULL,
-  CHECK ((outcome IS NOT NULL) = (phase IN ('announcing', 'announce_deferred', 'cleanup_pending', 'completed',
-                                            'completed_giveup', 'archived'))),
-  CHECK (due_at IS NOT NULL OR phase NOT IN ('spawning', 'ending', 'awaiting_approval', 'cleanup_pending',
-                                             'completed_giveup')),
-  CHECK ((delivery IS NOT NULL) = (phase IN ('cleanup_pending', 'completed', 'completed_giveup', 'archived'))),
-  CHECK (until_settled IS NULL OR phase = 'waiting')
+  -- What is true in each phase. A reservation that is gone has no row.
+  CHECK (CASE phase
+    WHEN 'spawning'          THEN outcome IS NULL AND delivery IS NULL AND due_at IS NOT NULL
+    WHEN 'queued'            THEN outcome IS NULL AND delivery IS NULL
+    WHEN 'running'           THEN outcome IS NULL AND delivery IS NULL
+    WHEN 'waiting'           THEN outcome IS NULL AND delivery IS NULL
+    WHEN 'ending'            THEN outcome IS NULL AND delivery IS NULL AND due_at IS NOT NULL
+    WHEN 'awaiting_approval' THEN outcome IS NULL AND delivery IS NULL AND due_at IS NOT NULL
+    WHEN 'announcing'        THEN outcome IS NOT NULL AND delivery IS NULL
+    WHEN 'announce_deferred' THEN outcome IS NOT NULL AND delivery IS NULL
+    WHEN 'cleanup_pending'   THEN outcome IS NOT NULL AND delivery IS NOT NULL AND due_at IS NOT NULL
+    WHEN 'completed'         THEN outcome IS NOT NULL AND delivery IS NOT NULL
+    WHEN 'completed_giveup'  THEN outcome IS NOT NULL AND delivery = 'undelivered' AND due_at IS NOT NULL
+    WHEN 'archived'          THEN outcome IS NOT NULL AND delivery IS NOT NULL
+    ELSE 0 END)
 ) STRICT;
 CREATE INDEX runs_due ON runs (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX runs_parent ON runs (parent);
@@ -112,14 +140,15 @@ CREATE TABLE attempts (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX attempts_run ON attempts (run);
 
--- The timeline: a run is the fold of its events.
+-- The timeline: a run is the fold of its events. Appended at the end of the table, whatever run they belong to: kept
+-- together by run, each event would dirty a page of its own.
 CREATE TABLE run_events (
+  seq         INTEGER PRIMARY KEY,
   run         INTEGER NOT NULL,
   version     INTEGER NOT NULL,
-  phase       TEXT NOT NULL,
-  event       TEXT NOT NULL,
-  PRIMARY KEY (run, version)
-) STRICT, WITHOUT ROWID;
+  event       TEXT NOT NULL
+) STRICT;
+CREATE INDEX run_events_run ON run_events (run);
 
 -- Results, plans and partials, kept once; they belong to a run and go with it.
 CREATE TABLE texts (
@@ -135,7 +164,7 @@ CREATE TABLE queue (
   lane        TEXT NOT NULL,
   rank        INTEGER NOT NULL,
   seq         INTEGER NOT NULL,
-  suspect     INTEGER NOT NULL DEFAULT 0 CHECK (suspect IN (0, 1)),
+  suspect     INTEGER NOT NULL DEFAULT 0 CHECK (suspect = 0 OR suspect = 1),
   due_at      REAL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX queue_order ON queue (lane, rank, seq);

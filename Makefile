@@ -1,0 +1,40 @@
+# Everything a newcomer needs: `make demo` and `make test`. The rest is for those who change things.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check bench soak mutate docs clean
+
+demo: $(STAMP)
+	$(BIN)/fledge demo
+
+test: $(STAMP)
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage report --fail-under=100
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/python -m bench
+
+soak: $(STAMP)
+	FLEDGE_SOAK=20 $(BIN)/pytest tests/model tests/crash
+
+mutate: $(STAMP)
+	$(BIN)/python -m tests.mutate
+
+docs: $(STAMP)
+	$(BIN)/python -m docs.generate
+	$(BIN)/python -m fledge.config > docs/config.md
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

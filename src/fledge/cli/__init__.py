@@ -1,0 +1,1 @@
+"""The command line: reads arguments, prints views. It decides nothing."""

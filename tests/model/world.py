@@ -1,0 +1,257 @@
+"""A tree of runs on a real SQLite file, moved one commit at a time, with the invariants that must hold after each.
+
+No engine and no asyncio: the machine itself decides who is claimed, who ends and when the process dies, so that every
+order of commits can come up. `World.settle` then lets time run on until nothing is left to do.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from fledge.core import events as ev
+from fledge.core import policy
+from fledge.core.lifecycle import replay
+from fledge.core.run import Ended, Killed, Ok, Run, Terms, Waiting
+from fledge.errors import Refused, StaleWrite
+from fledge.orchestrator import control, due, spawn, turns
+from fledge.orchestrator.carry_out import carry_out
+from fledge.orchestrator.commit import Commit, Rules
+from fledge.orchestrator.turns import Drive
+from fledge.store.base import Spec, Tx
+from fledge.testing import InlineStore, ManualClock, SeededIds
+
+T = TypeVar("T")
+MAIN = "agent:main:main"
+CAP = 3
+WIDTHS = {"main": 1, "subagent": 2}
+LIMITS = policy.Limits(max_depth=3, max_children=CAP)
+
+
+class World:
+    """The system under test, the drivers that exist in its process, and what a person remembers of it."""
+
+    def __init__(self, **rules: Any) -> None:
+        self.folder = tempfile.mkdtemp(prefix="fledge-model-")
+        self.clock, self.ids = ManualClock(), SeededIds(7)
+        self.rules = Rules(widths=WIDTHS, **rules)
+        self.drives: dict[str, Drive] = {}
+        self.ghosts: list[Drive] = []
+        self.outcomes: dict[str, Ended] = {}
+        self.rows: dict[str, str] = {}
+        self.reservations: dict[str, Drive] = {}
+        self.generation = 0
+        self.open()
+        self.commit(lambda c: spawn.open_conversation(c, MAIN))
+
+    def open(self) -> None:
+        self.store = InlineStore(self.folder)
+        self.generation += 1
+        self.owner = f"process-{self.generation}"
+        while self.commit(lambda c: due.take_over(c, self.owner)):
+            pass
+
+    def close(self) -> None:
+        self.store.close_now()
+        shutil.rmtree(self.folder)
+
+    def crash(self) -> None:
+        """kill -9 and a new process: every driver is gone, nothing else is."""
+        self.store.close_now()
+        self.drives.clear()
+        self.ghosts.clear()
+        self.reservations.clear()
+        self.open()
+
+    def commit(self, decide: Callable[[Commit], T]) -> T:
+        return self.store.run(lambda tx: decide(Commit(tx, self.clock.now(), self.ids, self.rules, carry_out)))
+
+    def read(self, look: Callable[[Tx], T]) -> T:
+        return self.store.run(look)
+
+    def attempt(self, decide: Callable[[Commit], T]) -> T | None:
+        """A move that rules may refuse; a refusal changes nothing, which the invariants then see."""
+        try:
+            return self.commit(decide)
+        except (Refused, StaleWrite):
+            return None
+
+    # ---- what the process does
+
+    def driven(self) -> list[str]:
+        """Sessions whose driver still may write."""
+        return [key for key, drive in self.drives.items() if self._is_current(drive)]
+
+    def _is_current(self, drive: Drive) -> bool:
+        try:
+            self.read(lambda tx: tx.fence(drive.session, drive.epoch))
+        except StaleWrite:
+            return False
+        return True
+
+    def claim(self) -> bool:
+        """Claim whoever is first; False if nobody may be claimed now."""
+        places = self.read(lambda tx: tx.claimable(WIDTHS, self.clock.now(), 1))
+        if not places:
+            return False
+        drive = self.commit(lambda c: turns.claim(c, places[0], self.owner))
+        if drive is not None:
+            old = self.drives.pop(drive.session, None)
+            if old is not None:
+                self.ghosts.append(old)
+            self.drives[drive.session] = drive
+        return True
+
+    def exit(self, drive: Drive) -> None:
+        """The driver's task is gone, as the engine would report it."""
+        self.commit(lambda c: turns.left(c, drive.session, drive.epoch))
+        if self.drives.get(drive.session) is drive:
+            del self.drives[drive.session]
+
+    def request(self, drive: Drive, **terms: Any) -> spawn.Request:
+        return spawn.Request(
+            spec=Spec(task="work", label="w"),
+            terms=Terms(parent=drive.session, **terms),
+            limits=LIMITS,
+            generations=drive.generations,
+        )
+
+    def let_time_act(self) -> bool:
+        keys = self.read(lambda tx: tx.due_runs(self.clock.now(), 1000))
+        moved = [self.commit(partial(due.come_due, key=key)) for key in keys]
+        return any(moved)
+
+    # ---- looking
+
+    def runs(self) -> list[Run]:
+        return self.read(lambda tx: [tx.load_run(key) for key in walk(tx, MAIN)])
+
+    def settle(self) -> None:
+        """Only what the system does by itself, and people who answer: everything must come to rest."""
+        for _ in range(400):
+            for key in list(self.drives):
+                self._wind_up(self.drives[key])
+            for key in self.read(_awaiting):
+                self.commit(partial(control.answer_plan, key=key, approve=True, words="APPROVED: proceed"))
+            if not self.claim() and not self.let_time_act():
+                next_at = self.read(lambda tx: tx.next_due(self.clock.now()))
+                if self.at_rest() or next_at is None:
+                    break
+                self.clock.advance(max(0.0, next_at - self.clock.now()) + 0.001)
+            self.check()
+        assert self.at_rest(), [(run.key, run.phase) for run in self.runs()]
+
+    def _wind_up(self, drive: Drive) -> None:
+        if not self._is_current(drive):
+            self.exit(drive)
+            return
+        run = self.read(lambda tx: tx.find_run(drive.session))
+        if run is not None and run.phase.name == "ending" and run.ended is None:
+            self.exit(drive)  # its executor gives up: a stop is acknowledged, a grace runs out
+        elif self.attempt(lambda c: turns.finish(c, drive, "done")) == "over":
+            self.exit(drive)
+
+    def at_rest(self) -> bool:
+        def look(tx: Tx) -> bool:
+            runs = [tx.load_run(key) for key in walk(tx, MAIN)]
+            settled = all(run.phase.name in ("completed", "completed_giveup", "archived") for run in runs)
+            sessions = [MAIN, *(run.key for run in runs)]
+            read = all(not tx.unread(key, 1) for key in sessions)
+            return settled and read and tx.turn(MAIN) is None
+
+        return self.read(look)
+
+    # ---- what must always hold
+
+    def check(self) -> None:
+        self.read(self._check)
+
+    def _check(self, tx: Tx) -> None:
+        runs = [tx.load_run(key) for key in walk(tx, MAIN)]
+        for run in runs:
+            assert replay(tx.events(run.key)) == run, "the row is the fold of its events"
+            self._one_outcome(tx, run)
+        for key in [MAIN, *(run.key for run in runs)]:
+            self._counted(tx, key)
+        self._caps(tx, runs)
+        self._rows(tx, [MAIN, *(run.key for run in runs)])
+
+    def _one_outcome(self, tx: Tx, run: Run) -> None:
+        known, now = self.outcomes.get(run.key), run.ended
+        if known is None and now is not None and isinstance(now.outcome, Ok):
+            killed = any(isinstance(event, ev.KillOrdered) for event in tx.events(run.key))
+            below = tx.counts(run.key).unsettled
+            assert killed or not below, f"{run.key} came out ok with {below} unsettled below it"
+        if known is not None and now != known:
+            assert now is not None, f"{run.key} lost its outcome"
+            assert isinstance(now.outcome, Ok), "only a late complete may refresh an unread outcome"
+        if now is not None:
+            self.outcomes[run.key] = now
+
+    def _counted(self, tx: Tx, key: str) -> None:
+        children = [tx.load_run(child) for child in tx.children(key)]
+        unsettled = sum(not _is_settled(tx, child) for child in children)
+        assert tx.counts(key).unsettled == unsettled, f"{key} counts {tx.counts(key)}, but {unsettled} are unsettled"
+        run = tx.find_run(key)
+        if run is not None and isinstance(run.phase, Waiting):
+            counts = tx.counts(key)
+            assert not policy.holds(run.phase.until_settled, counts.unsettled, counts.settled), f"{key} sleeps for ever"
+
+    def _caps(self, tx: Tx, runs: list[Run]) -> None:
+        places: dict[str, int] = {}
+        for run in runs:
+            active = not _is_settled(tx, run) or run.phase.name == "awaiting_approval"
+            places[run.terms.parent] = places.get(run.terms.parent, 0) + active
+        assert all(count <= CAP for count in places.values()), places
+        now = self.clock.now()
+        live = [d for d in tx.drivers() if d.release_at is None or d.release_at > now]
+        for lane, width in WIDTHS.items():
+            assert sum(d.lane == lane for d in live) <= width, f"{lane} is over its width"
+
+    def _rows(self, tx: Tx, sessions: list[str]) -> None:
+        """Every completion that was ever written is somewhere, and in at most one transcript, once."""
+        told: dict[str, int] = {}
+        for session in sessions:
+            for entry in tx.entries(session, limit=100_000):
+                if entry.kind == "event":
+                    for item in msgspec.json.decode(entry.body)["completions"]:
+                        told[item["row"]] = told.get(item["row"], 0) + 1
+        assert all(count == 1 for count in told.values()), told
+        for key in [*self.rows, *told]:
+            row = tx.row(key)
+            assert row is not None, f"row {key} was deleted"
+            assert (key in told) <= (row.state == "consumed"), f"{key} is told but {row.state}"
+            before = self.rows.get(key, "unread")
+            assert before == row.state or before in ("unread", "undelivered"), f"{key}: {before} → {row.state}"
+            self.rows[key] = row.state
+        for run in (tx.find_run(session) for session in sessions):
+            if run is not None:
+                for row in tx.rows_of(run.key):
+                    self.rows.setdefault(row.key, row.state)
+                self._announced(tx, run)
+
+    def _announced(self, tx: Tx, run: Run) -> None:
+        if run.phase.name == "announcing":
+            assert any(row.kind == "outcome" for row in tx.rows_of(run.key)), f"{run.key} announces without a row"
+        if run.ended is not None and isinstance(run.ended.outcome, Killed):
+            open_rows = [row for row in tx.rows_of(run.key) if row.kind != "late"]
+            assert not open_rows, f"the kill of {run.key} is not silent: {open_rows}"
+
+
+def _is_settled(tx: Tx, run: Run) -> bool:
+    """Computed from scratch, for comparison with the counters."""
+    return run.concluded and all(_is_settled(tx, tx.load_run(child)) for child in tx.children(run.key))
+
+
+def _awaiting(tx: Tx) -> list[str]:
+    return [key for key in walk(tx, MAIN) if tx.load_run(key).phase.name == "awaiting_approval"]
+
+
+def walk(tx: Tx, root: str) -> Iterator[str]:
+    """All runs below a session, parents first."""
+    for key in tx.children(root):
+        yield key
+        yield from walk(tx, key)

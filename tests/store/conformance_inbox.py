@@ -1,0 +1,337 @@
+"""What every store promises of inboxes and of the outbox."""
+
+from typing import Final, get_args
+
+import pytest
+
+from fledge.core.run import Path
+from fledge.store.base import COMPLETIONS, Post, Row, RowKind, RowState, Tx
+from tests.core.samples import AT
+from tests.store.bench import MAIN, Bench
+
+RUN: Final = "agent:main:subagent:r"
+KINDS: Final[tuple[RowKind, ...]] = get_args(RowKind)
+STATES: Final[tuple[RowState, ...]] = get_args(RowState)
+PATHS: Final[tuple[Path, ...]] = get_args(Path)
+CLOSED: Final[tuple[RowState, ...]] = ("consumed", "suppressed", "void", "dismissed")
+
+
+def send(tx: Tx, *keys: str, to: str = MAIN) -> None:
+    """Put messages into an inbox."""
+    for key in keys:
+        assert tx.put_row(key, to, "send", "someone", f"says {key}", AT)
+
+
+def announce(tx: Tx, *keys: str, to: str | None = MAIN, kind: RowKind = "outcome", run: str = RUN) -> None:
+    """Put completions into an inbox."""
+    for key in keys:
+        assert tx.put_row(key, to, kind, run, "{}", AT)
+
+
+def put_in(tx: Tx, key: str, state: RowState) -> None:
+    """Put a completion that has come to this state."""
+    announce(tx, key)
+    if state != "unread":
+        assert tx.close_row(key, state, AT)
+
+
+class InboxConformance:
+    """Inboxes."""
+
+    def test_a_row_is_as_it_was_put(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[bool]:
+            return [
+                tx.put_row("plain", MAIN, "notice", None, "words é\x00", AT),
+                tx.put_row("whole", MAIN, "plan", RUN, "{}", AT + 1, text="t-1", path="steered", origin="chat"),
+                tx.put_row("nobody's", None, "late", RUN, "{}", AT + 2, path="queued"),
+            ]
+
+        assert bench.do(job) == [True, True, True]
+        plain = bench.see(lambda tx: tx.row("plain"))
+        assert plain is not None
+        first = plain.seq
+        assert plain == Row(first, "plain", MAIN, "notice", None, "", "unread", "direct", "words é\x00", None, AT)
+        whole, nobodys = bench.see(lambda tx: [tx.row("whole"), tx.row("nobody's")])
+        assert whole is not None
+        assert nobodys is not None
+        assert first < whole.seq < nobodys.seq
+        assert whole == Row(
+            whole.seq, "whole", MAIN, "plan", RUN, "chat", "unread", "steered", "{}", "t-1", arrived_at=AT + 1
+        )
+        assert nobodys == Row(
+            nobodys.seq, "nobody's", None, "late", RUN, "", "unread", "queued", "{}", None, arrived_at=AT + 2
+        )
+        assert bench.see(lambda tx: tx.row("unknown")) is None
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_row_of_every_kind_says_whether_it_announces(self, bench: Bench, kind: RowKind) -> None:
+        bench.do(lambda tx: tx.put_row("row", MAIN, kind, RUN, "{}", AT))
+        row = bench.see(lambda tx: tx.row("row"))
+        assert row is not None
+        assert row.kind == kind
+        assert row.announces == (kind if kind in COMPLETIONS else None)
+        counts = {"send": (0, 1)}.get(kind, (1, 0) if kind in COMPLETIONS else (0, 0))
+        assert bench.see(lambda tx: tx.count_unread(MAIN)) == counts
+
+    @pytest.mark.parametrize("state", STATES)
+    def test_a_row_put_twice_is_one_row_whatever_became_of_the_first(self, bench: Bench, state: RowState) -> None:
+        bench.do(lambda tx: put_in(tx, "row", state))
+        before = bench.see(lambda tx: tx.row("row"))
+        assert not bench.do(lambda tx: tx.put_row("row", "elsewhere", "send", None, "other", AT + 9))
+        assert bench.see(lambda tx: tx.row("row")) == before
+        assert bench.see(lambda tx: tx.unread("elsewhere")) == []
+        assert len(bench.see(lambda tx: tx.unread(MAIN))) == (1 if state == "unread" else 0)
+
+    def test_of_many_puts_of_one_key_at_once_exactly_one_is_told_that_it_was_the_first(self, bench: Bench) -> None:
+        answers = bench.do_at_once([lambda tx: tx.put_row("row", MAIN, "send", None, "x", AT)] * 20)
+        assert sorted(map(bool, answers)) == [False] * 19 + [True]
+        assert len(bench.see(lambda tx: tx.unread(MAIN))) == 1
+
+    def test_unread_rows_come_in_order_of_arrival_whatever_their_keys_and_times(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            for n, key in enumerate(("z", "a", "m", "b")):
+                tx.put_row(key, MAIN, "send", None, key, AT - n)
+                tx.put_row(f"{key} aside", "other", "send", None, key, AT)
+            tx.close_row("a", "consumed", AT)
+
+        bench.do(job)
+
+        def unread(session: str, limit: int) -> list[str]:
+            return [row.key for row in bench.see(lambda tx: tx.unread(session, limit))]
+
+        assert [row.key for row in bench.see(lambda tx: tx.unread(MAIN))] == ["z", "m", "b"]
+        assert unread(MAIN, 3) == ["z", "m", "b"]
+        assert unread(MAIN, 2) == ["z", "m"]
+        assert unread(MAIN, 0) == []
+        assert unread("other", 9) == ["z aside", "a aside", "m aside", "b aside"]
+        assert unread("nobody", 9) == []
+
+    def test_the_newest_unread_row_is_the_one_that_arrived_last_and_still_waits(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[list[str]]:
+            seen = [tx.newest_unread(MAIN)]
+            send(tx, "a", "b", "c")
+            send(tx, "d", to="other")
+            seen.append(tx.newest_unread(MAIN))
+            tx.close_row("c", "consumed", AT)
+            seen.append(tx.newest_unread(MAIN))
+            return [[row.key for row in rows] for rows in seen]
+
+        assert bench.do(job) == [[], ["c"], ["b"]]
+
+    def test_unread_completions_and_sends_are_counted_apart_and_nothing_else_is(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[tuple[int, int]]:
+            counts = [tx.count_unread(MAIN)]
+            for kind in KINDS:
+                tx.put_row(kind, MAIN, kind, RUN, "{}", AT)
+            send(tx, "another")
+            announce(tx, "aside", to="other")
+            counts.append(tx.count_unread(MAIN))
+            tx.close_row("late", "undelivered", AT)
+            tx.close_row("another", "consumed", AT)
+            counts.append(tx.count_unread(MAIN))
+            return counts
+
+        assert bench.do(job) == [(0, 0), (4, 2), (3, 1)]
+
+    def test_rows_of_a_run_are_its_completions_that_are_unread_or_undelivered(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            for kind in KINDS:
+                tx.put_row(kind, MAIN, kind, RUN, "{}", AT)
+            for state in STATES:
+                put_in(tx, state, state)
+            announce(tx, "nobody's", to=None)
+            announce(tx, "another's", run="other")
+
+        bench.do(job)
+        open_rows = ["outcome", "plan", "expired", "late", "unread", "undelivered", "nobody's"]
+        assert [row.key for row in bench.see(lambda tx: tx.rows_of(RUN))] == open_rows
+        assert [row.key for row in bench.see(lambda tx: tx.rows_of("other"))] == ["another's"]
+        assert bench.see(lambda tx: tx.rows_of("nobody")) == []
+
+    def test_undelivered_lists_every_row_that_was_given_up_on_oldest_first(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            announce(tx, "z")
+            announce(tx, "unread")
+            announce(tx, "a", to=None, run="other")
+            for key in ("a", "z"):
+                tx.close_row(key, "undelivered", AT)
+
+        bench.do(job)
+        assert [row.key for row in bench.see(lambda tx: tx.undelivered())] == ["z", "a"]
+
+    @pytest.mark.parametrize("start", ["unread", "undelivered"])
+    def test_an_open_row_moves_to_any_state_and_a_closed_one_to_none(self, bench: Bench, start: RowState) -> None:
+        def job(tx: Tx) -> None:
+            for state in STATES:
+                put_in(tx, state, start)
+                assert tx.close_row(state, state, AT + 1), state
+                row = tx.row(state)
+                assert row is not None
+                assert row.state == state
+            for closed in CLOSED:
+                for state in STATES:
+                    assert not tx.close_row(closed, state, AT + 2), (closed, state)
+                    row = tx.row(closed)
+                    assert row is not None
+                    assert row.state == closed
+            assert not tx.close_row("never put", "consumed", AT)
+
+        bench.do(job)
+        assert [row.key for row in bench.see(lambda tx: tx.unread(MAIN))] == ["unread"]
+        assert [row.key for row in bench.see(lambda tx: tx.undelivered())] == ["undelivered"]
+
+    def test_a_row_is_consumed_once_even_where_many_try_at_once(self, bench: Bench) -> None:
+        bench.do(lambda tx: send(tx, "row"))
+        answers = bench.do_at_once([lambda tx: tx.close_row("row", "consumed", AT)] * 20)
+        assert answers == [True] + [False] * 19
+
+    def test_a_row_that_was_given_up_is_reopened_in_its_old_place_and_can_be_consumed(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            announce(tx, "a", "b", "c")
+            before = tx.row("b")
+            assert tx.close_row("b", "undelivered", AT)
+            assert [row.key for row in tx.unread(MAIN)] == ["a", "c"]
+            assert tx.close_row("b", "unread", AT + 1)
+            assert tx.row("b") == before
+            assert [row.key for row in tx.unread(MAIN)] == ["a", "b", "c"]
+            assert tx.undelivered() == []
+            assert tx.close_row("b", "consumed", AT + 2)
+            assert not tx.close_row("b", "unread", AT + 3)
+
+        bench.do(job)
+        assert [row.key for row in bench.see(lambda tx: tx.unread(MAIN))] == ["a", "c"]
+
+    def test_a_readdressed_row_is_the_same_row_in_another_inbox(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            send(tx, "before", to="other")
+            assert tx.put_row("row", MAIN, "outcome", RUN, "{}", AT, text="t", path="steered", origin="chat")
+            send(tx, "after", to="other")
+            row = tx.row("row")
+            assert row is not None
+            tx.readdress_row("row", "other", "queued")
+            assert tx.unread(MAIN) == []
+            assert [one.key for one in tx.unread("other")] == ["before", "row", "after"]
+            assert tx.row("row") == Row(
+                row.seq, "row", "other", "outcome", RUN, "chat", "unread", "queued", "{}", "t", arrived_at=AT
+            )
+            tx.readdress_row("row", None)
+            nobodys = tx.row("row")
+            assert nobodys is not None
+            assert (nobodys.session, nobodys.path, nobodys.state) == (None, "direct", "unread")
+            assert [one.key for one in tx.unread("other")] == ["before", "after"]
+            tx.readdress_row("row", MAIN)
+            assert [one.key for one in tx.unread(MAIN)] == ["row"]
+            tx.readdress_row("never put", MAIN)
+            assert tx.row("never put") is None
+
+        bench.do(job)
+
+    def test_a_rewritten_row_says_something_else_and_is_otherwise_the_same(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            announce(tx, "row", "another")
+            row = tx.row("row")
+            assert row is not None
+            tx.rewrite_row("row", '{"new":1}', "t-2")
+            assert tx.row("row") == Row(
+                row.seq, "row", MAIN, "outcome", RUN, "", "unread", "direct", '{"new":1}', "t-2", arrived_at=AT
+            )
+            tx.rewrite_row("row", "{}", None)
+            assert tx.row("row") == row
+            another = tx.row("another")
+            assert another is not None
+            assert (another.body, another.text) == ("{}", None)
+            tx.rewrite_row("never put", "x", None)
+            assert tx.row("never put") is None
+
+        bench.do(job)
+
+    @pytest.mark.parametrize("state", [state for state in STATES if state != "unread"])
+    def test_only_an_unread_row_is_readdressed_or_rewritten(self, bench: Bench, state: RowState) -> None:
+        def job(tx: Tx) -> None:
+            put_in(tx, "row", state)
+            before = tx.row("row")
+            tx.readdress_row("row", "other", "queued")
+            assert tx.row("row") == before
+            tx.rewrite_row("row", "other words", "t-9")
+            assert tx.row("row") == before
+
+        bench.do(job)
+        assert bench.see(lambda tx: tx.unread("other")) == []
+
+    def test_a_trace_may_be_recorded_many_times_for_one_row(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            announce(tx, "row")
+            before = tx.row("row")
+            for _ in range(2):
+                tx.trace("row", RUN, AT, '{"path":"direct"}')
+            assert tx.row("row") == before
+
+        bench.do(job)
+
+
+class OutboxConformance:
+    """The outbox."""
+
+    def test_a_post_is_due_from_its_time_on_the_longest_overdue_first(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[bool]:
+            posts = (("b", 20.0), ("a", 10.0), ("d", 30.5), ("c", 20.0))
+            return [tx.post(key, "hook", RUN, f"body {key} é", due_at) for key, due_at in posts]
+
+        assert bench.do(job) == [True] * 4
+
+        def due(at: float, limit: int = 9) -> list[str]:
+            return [post.key for post in bench.see(lambda tx: tx.due_posts(at, limit))]
+
+        assert due(9.999) == []
+        assert due(10.0) == ["a"]
+        assert due(19.999) == ["a"]
+        assert due(20.0) == ["a", "b", "c"]
+        assert due(99.0) == ["a", "b", "c", "d"]
+        assert due(99.0, limit=2) == ["a", "b"]
+        assert due(99.0, limit=0) == []
+        assert bench.see(lambda tx: tx.due_posts(10.0, 9)) == [Post("a", "hook", RUN, "body a é", 0, 10.0)]
+
+    def test_a_key_is_posted_once_whatever_became_of_it(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            for key in ("due", "done", "failed"):
+                assert tx.post(key, "hook", None, "first", AT)
+            tx.post_done("done", AT)
+            tx.post_failed("failed", "no", None, AT)
+            for key in ("due", "done", "failed"):
+                assert not tx.post(key, "remove", RUN, "second", AT - 5)
+
+        bench.do(job)
+        assert bench.see(lambda tx: tx.due_posts(1e12, 9)) == [Post("due", "hook", None, "first", 0, AT)]
+
+    def test_what_was_sent_is_never_due_again(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            tx.post("a", "hook", None, "{}", AT)
+            tx.post("b", "hook", None, "{}", AT)
+            tx.post_done("a", AT + 1)
+
+        bench.do(job)
+        assert [post.key for post in bench.see(lambda tx: tx.due_posts(1e12, 9))] == ["b"]
+        assert bench.see(lambda tx: tx.next_due(0.0)) == AT
+
+    def test_what_failed_counts_its_tries_and_is_due_again_then_or_never(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[list[Post]]:
+            tx.post("a", "hook", None, "{}", 10.0)
+            tx.post_failed("a", "no route", 15.0, 11.0)
+            seen = [tx.due_posts(14.999, 9), tx.due_posts(15.0, 9)]
+            tx.post_failed("a", "no route", 20.0, 16.0)
+            seen += [tx.due_posts(19.999, 9), tx.due_posts(20.0, 9)]
+            tx.post_failed("a", "no route", None, 21.0)
+            return [*seen, tx.due_posts(1e12, 9)]
+
+        once, twice = Post("a", "hook", None, "{}", 1, 15.0), Post("a", "hook", None, "{}", 2, 20.0)
+        assert bench.do(job) == [[], [once], [], [twice], []]
+        assert bench.see(lambda tx: tx.next_due(0.0)) is None
+
+    def test_what_failed_once_and_then_arrived_is_done(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            tx.post("a", "hook", None, "{}", 10.0)
+            tx.post_failed("a", "no route", 15.0, 11.0)
+            tx.post_done("a", 15.0)
+
+        bench.do(job)
+        assert bench.see(lambda tx: tx.due_posts(1e12, 9)) == []

@@ -1,0 +1,415 @@
+"""What every store promises of runs, their timelines and names, and of the texts that belong to them."""
+
+import random
+
+import pytest
+from msgspec.structs import replace
+
+from fledge.core import events as ev
+from fledge.core.lifecycle import born, replay, transition
+from fledge.core.run import PHASES, Completed, Delivered, Ended, Gone, Ok, Queued, Run, Running, Spawning, Waiting
+from fledge.errors import FledgeError, IllegalTransition, NotFound, StaleWrite
+from fledge.store.base import Counts, Spec, Tx
+from tests.core import samples
+from tests.core.samples import AT, TERMS, YIELD_WAIT, finished, killed, yielded
+from tests.store.bench import FACTS, MAIN, Bench, admit, conversation, follow, queue
+
+CHILD = "agent:main:subagent:c"
+DONE = Completed(Ended(Ok(), 900.0, 950.0), Delivered("direct"), settled_at=970.0, due_at=4570.0)
+
+
+def _next_event(run: Run, choose: random.Random, next_run_id: str) -> ev.Event | None:
+    """Something that can happen to this run now and changes it."""
+    shuffled = choose.sample(samples.SAMPLE_EVENTS, len(samples.SAMPLE_EVENTS))
+    kinds = choose.sample(ev.EVENTS, len(ev.EVENTS))
+    if choose.random() < 0.9:
+        # These can nearly always happen, and would leave room for little else.
+        kinds.sort(key=lambda kind: kind in (ev.KillOrdered, ev.Steered))
+    for event in sorted(shuffled, key=lambda event: kinds.index(type(event))):
+        for name, value in (("next_run_id", next_run_id), ("attempt", run.attempt)):
+            if hasattr(event, name):
+                event = replace(event, **{name: value})
+        try:
+            step = transition(run, event)
+        except IllegalTransition:
+            continue
+        if step.ignored is None and not isinstance(step.run.phase, Gone):
+            return event
+    return None
+
+
+class RunConformance:
+    """Runs, timelines, names."""
+
+    def test_a_created_run_is_found_with_its_spec_its_name_and_its_first_event(self, bench: Bench) -> None:
+        event = ev.Admitted(at=AT, key=CHILD, terms=replace(TERMS, timeout_s=60.0), run_id="id-1")
+        spec = Spec(
+            task="count the birds é ✓",
+            label="birds",
+            agent_id="helper",
+            model="m",
+            thinking="low",
+            runtime="acp",
+            controller="agent:main:boss",
+            created_at=AT,
+            idempotency_key="once",
+        )
+        bench.do(lambda tx: tx.create_run(born(event), spec, event))
+        assert bench.see(lambda tx: tx.load_run(CHILD)) == born(event)
+        assert bench.see(lambda tx: tx.find_run(CHILD)) == born(event)
+        assert bench.see(lambda tx: tx.spec(CHILD)) == spec
+        assert bench.see(lambda tx: tx.events(CHILD)) == [event]
+        assert bench.see(lambda tx: tx.run_named("id-1")) == (CHILD, 1)
+
+    def test_creating_a_key_twice_is_refused_and_changes_nothing(self, bench: Bench) -> None:
+        first = bench.do(lambda tx: admit(tx, CHILD))
+        again = ev.Admitted(at=AT + 1, key=CHILD, terms=TERMS, run_id="other")
+        with pytest.raises(FledgeError):
+            bench.do(lambda tx: tx.create_run(born(again), Spec(task="other"), again))
+        assert bench.see(lambda tx: tx.load_run(CHILD)) == first
+        assert bench.see(lambda tx: tx.spec(CHILD)) == Spec(task=f"task of {CHILD}")
+        assert [event.at for event in bench.see(lambda tx: tx.events(CHILD))] == [AT]
+        assert bench.see(lambda tx: tx.run_named("other")) is None
+        assert bench.see(lambda tx: tx.children(MAIN)) == [CHILD]
+
+    def test_a_run_that_is_not_there_is_none_or_not_found(self, bench: Bench) -> None:
+        assert bench.see(lambda tx: (tx.find_run("x"), tx.run_named("x"), tx.events("x"))) == (None, None, [])
+        with pytest.raises(NotFound, match=r"^no run x$"):
+            bench.see(lambda tx: tx.load_run("x"))
+        with pytest.raises(NotFound, match=r"^no run x$"):
+            bench.see(lambda tx: tx.spec("x"))
+
+    def test_a_saved_run_is_its_new_state_with_its_event_and_no_other_run_is_touched(self, bench: Bench) -> None:
+        def job(tx: Tx) -> tuple[Run, Run]:
+            other = admit(tx, "other")
+            return follow(tx, admit(tx, CHILD), ev.Prepared(at=AT), ev.Claimed(at=AT + 1, epoch=1)), other
+
+        run, other = bench.do(job)
+        assert run.phase == Running(due_at=AT + 301)
+        assert bench.see(lambda tx: tx.load_run(CHILD)) == run
+        assert [type(event) for event in bench.see(lambda tx: tx.events(CHILD))] == [
+            ev.Admitted,
+            ev.Prepared,
+            ev.Claimed,
+        ]
+        assert bench.see(lambda tx: (tx.load_run("other"), len(tx.events("other")))) == (other, 1)
+
+    @pytest.mark.parametrize("believed", [1, 3, 0])
+    def test_a_save_on_another_version_than_the_stored_one_is_stale_and_changes_nothing(
+        self, bench: Bench, believed: int
+    ) -> None:
+        stored = bench.do(lambda tx: follow(tx, admit(tx, CHILD), ev.Prepared(at=AT)))
+        assert stored.version == 2
+        before = replace(stored, version=believed)
+        after = replace(stored, version=believed + 1, run_id="never", attempt=2, phase=Running(due_at=1.0))
+        with pytest.raises(StaleWrite, match=rf"^{CHILD} is not at version {believed} any more$"):
+            bench.do(lambda tx: tx.save_run(before, after, ev.Claimed(at=AT, epoch=1)))
+        assert bench.see(lambda tx: tx.load_run(CHILD)) == stored
+        assert len(bench.see(lambda tx: tx.events(CHILD))) == 2
+        assert bench.see(lambda tx: (tx.run_named("never"), tx.due_runs(1e12, 9))) == (None, [])
+
+    def test_a_save_of_a_run_that_is_not_there_is_stale(self, bench: Bench) -> None:
+        run = born(ev.Admitted(at=AT, key=CHILD, terms=TERMS, run_id="id-1"))
+        with pytest.raises(StaleWrite):
+            bench.do(lambda tx: tx.save_run(run, replace(run, version=2), ev.Prepared(at=AT)))
+        assert bench.see(lambda tx: (tx.find_run(CHILD), tx.run_named("id-1"))) == (None, None)
+
+    def test_of_two_saves_of_one_version_exactly_the_first_stays(self, bench: Bench) -> None:
+        run = bench.do(lambda tx: admit(tx, CHILD))
+
+        def save(tx: Tx) -> int:
+            return follow(tx, run, ev.Prepared(at=AT)).version
+
+        first, second = bench.do_at_once([save, save])
+        assert first == 2
+        assert isinstance(second, StaleWrite)
+        assert len(bench.see(lambda tx: tx.events(CHILD))) == 2
+
+    def test_every_run_id_ever_given_finds_its_run_and_attempt(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            admit(tx, "other")
+            run = follow(tx, admit(tx, CHILD), ev.Prepared(at=AT))
+            for attempt in range(2, 6):
+                run = follow(tx, run, ev.Steered(at=AT + 10 * attempt, next_run_id=f"{CHILD}/{attempt}"))
+            assert run.attempt == 5
+
+        bench.do(job)
+        bench.reopen()
+        found = bench.see(lambda tx: [tx.run_named(f"{CHILD}/{attempt}") for attempt in range(1, 6)])
+        assert found == [(CHILD, attempt) for attempt in range(1, 6)]
+        assert bench.see(lambda tx: tx.run_named("other/1")) == ("other", 1)
+        assert bench.see(lambda tx: tx.run_named(f"{CHILD}/6")) is None
+
+    def test_a_run_in_every_phase_comes_back_as_it_was(self, bench: Bench) -> None:
+        stored: list[Run] = []
+
+        def job(tx: Tx) -> None:
+            for name, sample in samples.RUNS.items():
+                if not isinstance(sample.phase, Gone):
+                    before = admit(tx, name)
+                    after = replace(sample, key=name, run_id=before.run_id, version=2)
+                    tx.save_run(before, after, ev.Prepared(at=AT))
+                    stored.append(after)
+
+        bench.do(job)
+        assert {type(run.phase) for run in stored} == set(PHASES) - {Gone}
+        bench.reopen()
+        assert bench.see(lambda tx: [tx.load_run(run.key) for run in stored]) == stored
+
+    def test_children_are_a_sessions_own_runs_oldest_first(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            for key in ("z", "a", "m"):
+                admit(tx, key, parent="one")
+            admit(tx, "b", parent="two")
+
+        bench.do(job)
+        assert bench.see(lambda tx: tx.children("one")) == ["z", "a", "m"]
+        assert bench.see(lambda tx: tx.children("two")) == ["b"]
+        assert bench.see(lambda tx: tx.children("z")) == []
+
+    def test_children_in_a_phase_and_reservations_follow_every_save(self, bench: Bench) -> None:
+        def plan(tx: Tx, run: Run) -> Run:
+            run = follow(tx, run, ev.Prepared(at=AT), ev.Claimed(at=AT, epoch=1))
+            return follow(tx, run, replace(finished(), attempt=1))
+
+        def job(tx: Tx) -> None:
+            admit(tx, "late", parent="two")
+            reserved = [admit(tx, key, parent="one") for key in ("z", "a", "m")]
+            planners = [admit(tx, key, parent="one", plan=True) for key in ("q", "p")]
+            for planner in planners:
+                plan(tx, planner)
+            follow(tx, reserved[1], ev.Prepared(at=AT))
+
+        bench.do(job)
+        assert bench.see(lambda tx: tx.children_in("one", "spawning")) == ["z", "m"]
+        assert bench.see(lambda tx: tx.children_in("one", "awaiting_approval")) == ["q", "p"]
+        assert bench.see(lambda tx: tx.children_in("two", "spawning")) == ["late"]
+        assert bench.see(lambda tx: tx.children_in("two", "awaiting_approval")) == []
+        assert bench.see(lambda tx: tx.reservations()) == ["late", "z", "m"]
+
+    def test_due_runs_are_those_whose_time_has_come_the_longest_overdue_first(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            for key, due_at in (("b", 20.0), ("a", 10.0), ("d", 30.5), ("c", 20.0), ("never", None)):
+                run = admit(tx, key)
+                after = replace(run, version=2, phase=Queued(due_at=due_at))
+                tx.save_run(run, after, ev.Prepared(at=AT))
+
+        bench.do(job)
+
+        def due(at: float, limit: int = 9) -> list[str]:
+            return bench.see(lambda tx: tx.due_runs(at, limit))
+
+        assert due(9.999) == []
+        assert due(10.0) == ["a"]
+        assert due(19.999) == ["a"]
+        assert due(20.0) == ["a", "b", "c"]
+        assert due(1e12) == ["a", "b", "c", "d"]
+        assert due(1e12, limit=2) == ["a", "b"]
+        assert due(1e12, limit=0) == []
+
+    def test_a_run_is_due_at_its_deadline_if_that_comes_first(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            run = admit(tx, CHILD)
+            after = replace(run, version=2, phase=Running(due_at=500.0), deadline_at=400.0)
+            tx.save_run(run, after, ev.Prepared(at=AT))
+
+        bench.do(job)
+        assert bench.see(lambda tx: (tx.due_runs(399.9, 9), tx.due_runs(400.0, 9))) == ([], [CHILD])
+
+    def test_a_stored_run_is_the_fold_of_its_stored_events(self, bench: Bench) -> None:
+        choose = random.Random(7)
+        happened: set[type[ev.Event]] = set()
+
+        def live(tx: Tx, key: str) -> Run:
+            """A life of chance: of all that may happen next and leads to a state that is stored, something does."""
+            run = admit(tx, key, timeout_s=choose.choice([0.0, 5000.0]), plan=choose.random() < 0.5)
+            for n in range(20):
+                event = _next_event(run, choose, f"{key}/{n + 2}")
+                if event is None:
+                    break
+                run = follow(tx, run, event)
+                happened.add(type(event))
+            return run
+
+        lives = [f"life {n}" for n in range(100)]
+        runs = bench.do(lambda tx: [live(tx, key) for key in lives])
+        bench.reopen()
+        assert bench.see(lambda tx: [tx.load_run(key) for key in lives]) == runs
+        assert bench.see(lambda tx: [replay(tx.events(key)) for key in lives]) == runs
+        assert bench.see(lambda tx: [len(tx.events(key)) for key in lives]) == [run.version for run in runs]
+        assert max(run.version for run in runs) > 10
+        assert len(happened) > 15
+
+    def test_silent_children_ended_without_anything_to_tell_oldest_first(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            for key in ("z", "a", "m"):
+                run = follow(tx, admit(tx, key, parent="one"), ev.Prepared(at=AT), ev.Claimed(at=AT, epoch=1))
+                follow(tx, run, finished("skip"))
+            follow(tx, admit(tx, "elsewhere", parent="two"), ev.Prepared(at=AT), killed())
+            run = follow(tx, admit(tx, "told", parent="one"), ev.Prepared(at=AT), ev.Claimed(at=AT, epoch=1))
+            follow(tx, run, finished(), ev.RowConsumed(at=AT, row="outcome", path="direct"))
+            follow(tx, admit(tx, "live", parent="one"), ev.Prepared(at=AT))
+
+        bench.do(job)
+        assert bench.see(lambda tx: tx.silent_children("one", 9)) == ["z", "a", "m"]
+        assert bench.see(lambda tx: tx.silent_children("one", 2)) == ["z", "a"]
+        assert bench.see(lambda tx: tx.silent_children("two", 9)) == ["elsewhere"]
+        assert bench.see(lambda tx: tx.silent_children("nobody", 9)) == []
+
+    def test_waits_until_is_the_number_a_waiting_run_wants_and_nothing_otherwise(self, bench: Bench) -> None:
+        def job(tx: Tx) -> Run:
+            run = follow(tx, admit(tx, CHILD), ev.Prepared(at=AT), ev.Claimed(at=AT, epoch=1))
+            assert tx.waits_until(CHILD) is None
+            run = follow(tx, run, yielded(2, unsettled=3))
+            assert run.phase == Waiting(until_settled=2, due_at=AT + 1800.0, asked="2")
+            assert tx.waits_until(CHILD) == 2
+            run = follow(tx, run, ev.ChildrenSettled(at=AT, unsettled=1, settled=2, next_run_id="id-2"))
+            assert tx.waits_until(CHILD) is None
+            other = admit(tx, "all")
+            tx.save_run(other, replace(other, version=2, phase=samples.FINAL_WAIT), ev.Prepared(at=AT))
+            zero = admit(tx, "zero")
+            tx.save_run(zero, replace(zero, version=2, phase=replace(YIELD_WAIT, until_settled=0)), ev.Prepared(at=AT))
+            return run
+
+        assert bench.do(job).phase == Queued()
+        assert bench.see(lambda tx: (tx.waits_until("all"), tx.waits_until("zero"), tx.waits_until("x"))) == (
+            None,
+            0,
+            None,
+        )
+
+    def test_a_forgotten_run_takes_all_that_is_its_own_along_and_no_row_of_another_inbox(self, bench: Bench) -> None:
+        def life(tx: Tx, key: str) -> str:
+            """All that can belong to a run."""
+            tx.open_session(key, "subagent", MAIN, 1, FACTS, AT)
+            text = tx.keep_text(key, "the result")
+            run = follow(tx, admit(tx, key), ev.Prepared(at=AT), ev.Steered(at=AT, next_run_id=f"{key}/2"))
+            tx.append(key, AT, [("user", "task"), ("assistant", "done")])
+            tx.open_turn(key, {key: 0}, AT)
+            tx.enqueue(key, "subagent", MAIN, False)
+            tx.child_admitted(key)
+            tx.put_row(f"task:{key}", key, "task", MAIN, "task", AT)
+            tx.put_row(f"send:{key}", key, "send", "agent:main:boss", "hello", AT)
+            tx.put_row(f"said:{key}", "agent:main:boss", "send", key, "hello back", AT)
+            tx.put_row(f"outcome:{key}", MAIN, "outcome", key, "{}", AT, text=text)
+            tx.put_row(f"lost:{key}", None, "late", key, "{}", AT, text=text)
+            tx.close_row(f"lost:{key}", "undelivered", AT)
+            tx.trace(f"outcome:{key}", key, AT, "{}")
+            tx.post(f"hook:{key}", "hook", key, "{}", AT)
+            tx.save_run(run, replace(run, version=run.version + 1, phase=DONE), ev.CleanedUp(at=AT))
+            return text
+
+        def job(tx: Tx) -> tuple[str, str]:
+            conversation(tx, MAIN, "agent:main:boss")
+            tx.child_admitted(MAIN)
+            kept = life(tx, CHILD), life(tx, "sibling")
+            tx.forget_run(CHILD)
+            return kept
+
+        own, others = bench.do(job)
+        bench.reopen()
+
+        def rest(tx: Tx, key: str) -> tuple[object, ...]:
+            run, session, place = tx.find_run(key), tx.session(key), tx.queued(key)
+            return (
+                run is not None,
+                session is not None,
+                place is not None,
+                tx.turn(key) is not None,
+                len(tx.events(key)),
+                [tx.run_named(f"{key}/{n}") is not None for n in (1, 2)],
+                len(tx.entries(key)),
+                tx.counts(key),
+                [row.kind for row in tx.unread(key)],
+                key in tx.children(MAIN),
+                key in tx.due_runs(1e12, 99),
+            )
+
+        nothing: tuple[object, ...] = (False, False, False, False, 0, [False, False], 0, Counts(0, 0), [], False, False)
+        whole: tuple[object, ...] = (
+            True,
+            True,
+            True,
+            True,
+            4,
+            [True, True],
+            2,
+            Counts(1, 1),
+            ["task", "send"],
+            True,
+            True,
+        )
+        assert bench.see(lambda tx: rest(tx, CHILD)) == nothing
+        assert bench.see(lambda tx: rest(tx, "sibling")) == whole
+        with pytest.raises(NotFound):
+            bench.see(lambda tx: tx.text(own))
+        assert bench.see(lambda tx: tx.text(others)) == "the result"
+
+        assert bench.see(lambda tx: tx.counts(MAIN)) == Counts(1, 1)
+        unread = bench.see(lambda tx: [row.key for key in (MAIN, "agent:main:boss") for row in tx.unread(key)])
+        assert unread == [f"outcome:{CHILD}", "outcome:sibling", f"said:{CHILD}", "said:sibling"]
+        assert [row.key for row in bench.see(lambda tx: tx.undelivered())] == [f"lost:{CHILD}", "lost:sibling"]
+        assert [post.key for post in bench.see(lambda tx: tx.due_posts(AT, 9))] == [f"hook:{CHILD}", "hook:sibling"]
+
+    def test_a_completion_that_waits_in_a_forgotten_runs_inbox_is_not_lost(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            tx.open_session(CHILD, "subagent", MAIN, 1, FACTS, AT)
+            admit(tx, CHILD)
+            tx.put_row("outcome:below", CHILD, "outcome", "below", "{}", AT)
+            tx.forget_run(CHILD)
+
+        bench.do(job)
+        row = bench.see(lambda tx: tx.row("outcome:below"))
+        assert row is not None
+        assert row.state == "unread"
+
+    def test_forgetting_a_run_that_is_not_there_changes_nothing(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            queue(tx, "talk")
+            tx.append("talk", AT, [("note", "x")])
+            tx.put_row("row", "talk", "send", None, "x", AT)
+            text = tx.keep_text("talk", "kept")
+            tx.forget_run("talk")
+            assert tx.session("talk") is not None
+            assert tx.queued("talk") is not None
+            assert (len(tx.entries("talk")), len(tx.unread("talk")), tx.text(text)) == (1, 1, "kept")
+
+        bench.do(job)
+
+    def test_a_forgotten_key_may_be_used_again_and_starts_from_the_beginning(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            follow(tx, admit(tx, CHILD), ev.Prepared(at=AT))
+            tx.forget_run(CHILD)
+            admit(tx, CHILD, at=AT + 5)
+
+        bench.do(job)
+        assert bench.see(lambda tx: tx.load_run(CHILD)).phase == Spawning(due_at=AT + 35)
+        assert [event.at for event in bench.see(lambda tx: tx.events(CHILD))] == [AT + 5]
+
+
+class TextConformance:
+    """Texts."""
+
+    def test_the_same_text_of_the_same_owner_has_the_same_id_and_any_other_another(self, bench: Bench) -> None:
+        def keep(tx: Tx) -> list[str]:
+            kept = (("one", "words"), ("one", "words"), ("two", "words"), ("one", "words "), ("one", ""))
+            return [tx.keep_text(owner, text) for owner, text in kept]
+
+        first = bench.do(keep)
+        assert first[0] == first[1]
+        assert len(set(first)) == 4
+        assert bench.do(keep) == first
+        assert bench.see(lambda tx: [tx.text(text_id) for text_id in first]) == ["words"] * 3 + ["words ", ""]
+
+    @pytest.mark.parametrize("text", ["é ✓ 🪶", "a\x00b", "line\r\nline\n", "'; DROP TABLE texts; --", "x" * 1_000_000])
+    def test_a_text_comes_back_as_it_was(self, bench: Bench, text: str) -> None:
+        text_id = bench.do(lambda tx: tx.keep_text(CHILD, text))
+        assert bench.see(lambda tx: tx.text(text_id)) == text
+
+    def test_half_a_character_is_kept_as_a_question_mark(self, bench: Bench) -> None:
+        text_id = bench.do(lambda tx: tx.keep_text(CHILD, "a\ud800b"))
+        assert bench.see(lambda tx: tx.text(text_id)) == "a?b"
+
+    def test_a_text_that_is_not_there_is_not_found(self, bench: Bench) -> None:
+        with pytest.raises(NotFound, match=r"^no text x$"):
+            bench.see(lambda tx: tx.text("x"))

@@ -1,0 +1,277 @@
+"""What every store promises of sessions, the counts of their children, transcripts and turns."""
+
+from typing import get_args
+
+import pytest
+
+from fledge.errors import FledgeError, NotFound, Refused
+from fledge.store.base import Counts, Entry, EntryKind, RowState, Session, SessionFacts, SessionKind, Turn, Tx
+from tests.core.samples import AT
+from tests.store.bench import FACTS, MAIN, Bench, conversation
+
+
+class SessionConformance:
+    """Sessions and their places in the tree."""
+
+    @pytest.mark.parametrize("kind", get_args(SessionKind))
+    def test_an_opened_session_is_as_it_was_opened_and_opening_it_again_changes_nothing(
+        self, bench: Bench, kind: SessionKind
+    ) -> None:
+        facts = SessionFacts(agent_id="helper", label="birds é", role="leaf", workspace="/w")
+        bench.do(lambda tx: tx.open_session("s", kind, MAIN, 3, facts, AT))
+        opened = Session("s", kind, MAIN, 3, facts, deleted=False, epoch=0, generation=0, created_at=AT)
+        assert bench.see(lambda tx: tx.session("s")) == opened
+        bench.do(lambda tx: tx.open_session("s", "main", None, 0, FACTS, AT + 1))
+        assert bench.see(lambda tx: tx.session("s")) == opened
+
+    def test_a_session_that_was_never_opened_is_none(self, bench: Bench) -> None:
+        assert bench.see(lambda tx: tx.session("s")) is None
+
+    def test_a_deleted_session_is_known_without_its_transcript_and_no_row_of_any_inbox_is_touched(
+        self, bench: Bench
+    ) -> None:
+        states: tuple[RowState, ...] = get_args(RowState)
+
+        def job(tx: Tx) -> None:
+            conversation(tx, "s", "other")
+            for session in ("s", "other"):
+                tx.append(session, AT, [("user", "x"), ("assistant", "y")])
+                tx.open_turn(session, {}, AT)
+                for state in states:
+                    key = f"{session} {state}"
+                    tx.put_row(key, session, "outcome", "run", "{}", AT)
+                    if state != "unread":
+                        assert tx.close_row(key, state, AT)
+            tx.put_row("sent", "other", "send", "s", "hello", AT)
+            tx.delete_session("s")
+
+        bench.do(job)
+        session = bench.see(lambda tx: tx.session("s"))
+        assert session == Session("s", "named", None, 0, FACTS, True, 0, 0, AT)
+        assert bench.see(lambda tx: (tx.entries("s"), tx.turn("s"))) == ([], None)
+        assert bench.see(lambda tx: len(tx.entries("other"))) == 2
+        assert bench.see(lambda tx: tx.turn("other")) is not None
+        other = bench.see(lambda tx: tx.session("other"))
+        assert other is not None
+        assert not other.deleted
+        keys = [(session, state) for session in ("s", "other") for state in states]
+        rows = bench.see(lambda tx: [tx.row(f"{session} {state}") for session, state in keys])
+        assert [row and (row.session, row.state) for row in rows] == keys
+        assert [row.key for row in bench.see(lambda tx: tx.unread("other"))] == ["other unread", "sent"]
+
+    def test_a_deleted_session_stays_deleted_when_it_is_opened_again(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            conversation(tx, "s")
+            tx.delete_session("s")
+            conversation(tx, "s")
+
+        bench.do(job)
+        session = bench.see(lambda tx: tx.session("s"))
+        assert session is not None
+        assert session.deleted
+
+    def test_deleting_a_session_that_is_not_there_makes_none(self, bench: Bench) -> None:
+        bench.do(lambda tx: tx.delete_session("s"))
+        assert bench.see(lambda tx: tx.session("s")) is None
+
+    def test_a_lineage_is_the_session_and_its_ancestors_nearest_first(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            conversation(tx, "top", "unrelated")
+            for depth, (key, parent) in enumerate((("b", "top"), ("c", "b"), ("d", "c"), ("aside", "b")), 1):
+                tx.open_session(key, "subagent", parent, depth, FACTS, AT)
+            tx.open_session("orphan", "subagent", "never opened", 1, FACTS, AT)
+            tx.delete_session("c")
+
+        bench.do(job)
+
+        def lineage(key: str) -> list[str]:
+            return [session.key for session in bench.see(lambda tx: tx.lineage(key))]
+
+        assert lineage("d") == ["d", "c", "b", "top"]
+        assert lineage("top") == ["top"]
+        assert lineage("orphan") == ["orphan"]
+        assert lineage("nobody") == []
+        assert [session.deleted for session in bench.see(lambda tx: tx.lineage("d"))] == [False, True, False, False]
+
+    def test_a_cycle_ends_a_lineage(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            for key, parent in (("a", "c"), ("b", "a"), ("c", "b"), ("own", "own"), ("outside", "a")):
+                tx.open_session(key, "subagent", parent, 1, FACTS, AT)
+
+        bench.do(job)
+
+        def lineage(key: str) -> list[str]:
+            return [session.key for session in bench.see(lambda tx: tx.lineage(key))]
+
+        assert lineage("a") == ["a", "c", "b"]
+        assert lineage("outside") == ["outside", "a", "c", "b"]
+        assert lineage("own") == ["own"]
+
+    def test_a_generation_is_raised_by_one_for_that_session_alone(self, bench: Bench) -> None:
+        bench.do(lambda tx: conversation(tx, "s", "other"))
+        assert [bench.do(lambda tx: tx.raise_generation("s")) for _ in range(3)] == [1, 2, 3]
+        sessions = bench.see(lambda tx: [tx.session(key) for key in ("s", "other")])
+        assert [session and session.generation for session in sessions] == [3, 0]
+        with pytest.raises(NotFound, match=r"^no session x$"):
+            bench.do(lambda tx: tx.raise_generation("x"))
+
+
+class CountConformance:
+    """Counting children."""
+
+    def test_counts_follow_every_child(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[Counts]:
+            return [
+                tx.counts("s"),
+                tx.child_admitted("s"),
+                tx.child_admitted("s"),
+                tx.child_settled("s"),
+                tx.child_unsettled("s"),
+                tx.child_settled("s"),
+                tx.child_settled("s"),
+                tx.child_admitted("s"),
+            ]
+
+        seen = [(0, 0), (1, 1), (2, 2), (2, 1), (2, 2), (2, 1), (2, 0), (3, 1)]
+        assert bench.do(job) == [Counts(spawned, unsettled) for spawned, unsettled in seen]
+        assert bench.see(lambda tx: (tx.counts("s"), tx.counts("other"))) == (Counts(3, 1), Counts(0, 0))
+        assert bench.see(lambda tx: tx.counts("s").settled) == 2
+
+    def test_a_count_never_falls_below_zero(self, bench: Bench) -> None:
+        bench.do(lambda tx: (tx.child_admitted("s"), tx.child_settled("s")))
+        with pytest.raises(FledgeError):
+            bench.do(lambda tx: tx.child_settled("s"))
+        assert bench.see(lambda tx: tx.counts("s")) == Counts(1, 0)
+
+    def test_no_more_children_are_unsettled_than_were_ever_admitted(self, bench: Bench) -> None:
+        bench.do(lambda tx: tx.child_admitted("s"))
+        with pytest.raises(FledgeError):
+            bench.do(lambda tx: tx.child_unsettled("s"))
+        assert bench.see(lambda tx: tx.counts("s")) == Counts(1, 1)
+
+    def test_a_session_that_never_had_a_child_has_none_to_settle_or_unsettle(self, bench: Bench) -> None:
+        with pytest.raises(NotFound, match=r"^no children of s$"):
+            bench.do(lambda tx: tx.child_settled("s"))
+        with pytest.raises(NotFound, match=r"^no children of s$"):
+            bench.do(lambda tx: tx.child_unsettled("s"))
+        assert bench.see(lambda tx: tx.counts("s")) == Counts(0, 0)
+
+    def test_queueing_a_child_does_not_count_it(self, bench: Bench) -> None:
+        bench.do(lambda tx: tx.enqueue("child", "subagent", "s", False))
+        assert bench.see(lambda tx: tx.counts("s")) == Counts(0, 0)
+        with pytest.raises(FledgeError):
+            bench.do(lambda tx: tx.child_settled("s"))
+
+
+class TranscriptConformance:
+    """Transcripts and turns."""
+
+    def test_entries_are_numbered_from_one_within_each_session(self, bench: Bench) -> None:
+        kinds: tuple[EntryKind, ...] = get_args(EntryKind)
+
+        def job(tx: Tx) -> tuple[int, int, int]:
+            conversation(tx, "s", "other")
+            return (
+                tx.append("s", AT, [(kind, f"{kind} é\x00") for kind in kinds]),
+                tx.append("other", AT + 1, [("note", "first")]),
+                tx.append("s", AT + 2, [("note", "last")]),
+            )
+
+        assert bench.do(job) == (5, 1, 6)
+        expected = [Entry(n, AT, kind, f"{kind} é\x00") for n, kind in enumerate(kinds, 1)]
+        assert bench.see(lambda tx: tx.entries("s")) == [*expected, Entry(6, AT + 2, "note", "last")]
+        assert bench.see(lambda tx: tx.entries("other")) == [Entry(1, AT + 1, "note", "first")]
+
+    def test_a_page_of_a_transcript_begins_after_an_entry_and_has_a_limit(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            conversation(tx, "s")
+            tx.append("s", AT, [("note", f"{n}") for n in range(1, 1002)])
+
+        bench.do(job)
+
+        def page(after: int = 0, limit: int = 1000) -> list[int]:
+            return [entry.seq for entry in bench.see(lambda tx: tx.entries("s", after, limit))]
+
+        assert bench.see(lambda tx: [entry.seq for entry in tx.entries("s")]) == list(range(1, 1001))
+        assert page(limit=2000) == list(range(1, 1002))
+        assert page(after=1) == list(range(2, 1002))
+        assert page(after=998, limit=2) == [999, 1000]
+        assert page(after=1000) == [1001]
+        assert page(after=1001) == []
+        assert page(limit=0) == []
+
+    def test_appending_nothing_answers_the_last_number_and_adds_nothing(self, bench: Bench) -> None:
+        def job(tx: Tx) -> tuple[int, int]:
+            conversation(tx, "s")
+            tx.append("s", AT, [("note", "x")])
+            return tx.append("s", AT, []), tx.append("s", AT, [("note", "y")])
+
+        assert bench.do(job) == (1, 2)
+
+    def test_a_session_that_is_not_there_has_no_transcript_to_append_to(self, bench: Bench) -> None:
+        with pytest.raises(NotFound, match=r"^no session s$"):
+            bench.do(lambda tx: tx.append("s", AT, [("note", "x")]))
+        assert bench.see(lambda tx: tx.entries("s")) == []
+
+    def test_a_turn_is_open_until_it_is_closed_and_the_next_has_the_next_number(self, bench: Bench) -> None:
+        bench.do(lambda tx: conversation(tx, "s", "other"))
+        generations = {"s": 2, MAIN: 5}
+        first = Turn("s", 1, generations, drained=0, failures=0, crashes=0, opened_at=AT)
+        assert bench.see(lambda tx: tx.turn("s")) is None
+        assert bench.do(lambda tx: tx.open_turn("s", generations, AT)) == first
+        assert bench.see(lambda tx: (tx.turn("s"), tx.turn("other"))) == (first, None)
+        bench.do(lambda tx: tx.close_turn("s", "replied", AT + 1))
+        assert bench.see(lambda tx: tx.turn("s")) is None
+        assert bench.do(lambda tx: tx.open_turn("s", {}, AT + 2)) == Turn("s", 2, {}, 0, 0, 0, AT + 2)
+
+    def test_a_second_turn_is_refused_while_one_is_open_and_the_first_stays(self, bench: Bench) -> None:
+        def job(tx: Tx) -> Turn:
+            conversation(tx, "s", "other")
+            return tx.open_turn("s", {"s": 1}, AT)
+
+        first = bench.do(job)
+        with pytest.raises(Refused, match=r"^a turn of s is open$"):
+            bench.do(lambda tx: tx.open_turn("s", {}, AT + 1))
+        assert bench.see(lambda tx: tx.turn("s")) == first
+        assert bench.do(lambda tx: tx.open_turn("other", {}, AT)).turn == 1
+
+    def test_a_turn_of_a_session_that_is_not_there_is_not_found(self, bench: Bench) -> None:
+        with pytest.raises(NotFound, match=r"^no session s$"):
+            bench.do(lambda tx: tx.open_turn("s", {}, AT))
+
+    def test_a_turn_remembers_what_it_drained_and_how_often_it_was_driven_in_vain(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            conversation(tx, "s", "other")
+            tx.open_turn("s", {}, AT)
+            tx.open_turn("other", {}, AT)
+            tx.drained("s", 2)
+            tx.drained("s", 3)
+            tx.turn_failed("s", 1, 1)
+            tx.turn_failed("s", 4, 2)
+
+        bench.do(job)
+        assert bench.see(lambda tx: tx.turn("s")) == Turn("s", 1, {}, 5, 4, 2, AT)
+        assert bench.see(lambda tx: tx.turn("other")) == Turn("other", 1, {}, 0, 0, 0, AT)
+        bench.do(lambda tx: tx.close_turn("s", "replied", AT))
+        bench.do(lambda tx: tx.open_turn("s", {}, AT))
+        assert bench.see(lambda tx: tx.turn("s")) == Turn("s", 2, {}, 0, 0, 0, AT)
+
+    def test_without_an_open_turn_nothing_is_drained_failed_or_closed(self, bench: Bench) -> None:
+        def job(tx: Tx) -> Turn:
+            conversation(tx, "s")
+            tx.drained("s", 1)
+            tx.turn_failed("s", 1, 1)
+            tx.close_turn("s", "replied", AT)
+            return tx.open_turn("s", {}, AT)
+
+        assert bench.do(job) == Turn("s", 1, {}, 0, 0, 0, AT)
+
+    def test_numbers_of_entries_and_turns_go_on_where_a_deleted_session_stopped(self, bench: Bench) -> None:
+        def job(tx: Tx) -> tuple[int, int]:
+            conversation(tx, "s")
+            tx.append("s", AT, [("note", "x"), ("note", "y")])
+            tx.open_turn("s", {}, AT)
+            tx.delete_session("s")
+            return tx.append("s", AT, [("note", "z")]), tx.open_turn("s", {}, AT).turn
+
+        assert bench.do(job) == (3, 2)

@@ -1,0 +1,143 @@
+"""A second process, for tests that need a real one. Run it with what it shall do and the folder of a store.
+
+It talks in lines of JSON on stdout and waits for lines on stdin, so nobody has to guess when the other is ready.
+"""
+
+import asyncio
+import json
+import resource
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from fledge.errors import FledgeError
+from fledge.store.base import SessionFacts, Tx
+from fledge.store.sqlite import DATABASE, SqliteStore
+from tests.store.bench import submitted, writer_held
+
+NOTES = "agent:main:main"
+BIG = "x" * 12_000_000
+"""More than SQLite keeps in memory: part of it goes to disk before the commit."""
+
+
+def tell(**words: object) -> None:
+    """Say something to whoever started this."""
+    print(json.dumps(words), flush=True)
+
+
+def wait_for_word() -> None:
+    """Wait until whoever started this says something, or goes."""
+    sys.stdin.readline()
+
+
+def note(text: str) -> Callable[[Tx], int]:
+    """A job that appends one entry."""
+    return lambda tx: tx.append(NOTES, 1.0, [("note", text)])
+
+
+def open_notes(tx: Tx) -> None:
+    """A job that makes the session the notes go to."""
+    tx.open_session(NOTES, "main", None, 0, SessionFacts(), 1.0)
+
+
+async def hold(folder: Path) -> None:
+    """When told to, try to own the store; keep it until told otherwise."""
+    tell(said="ready")
+    wait_for_word()
+    try:
+        store = SqliteStore.open(folder, address="127.0.0.1:7")
+    except FledgeError as error:
+        tell(said="refused", kind=type(error).__name__, why=str(error))
+        return
+    tell(said="won")
+    wait_for_word()
+    await store.close()
+    tell(said="closed")
+
+
+async def write(folder: Path) -> None:
+    """Commit one note after another, saying each once it is durable, until killed."""
+    store = SqliteStore.open(folder)
+    await store.transact(open_notes)
+    for n in range(1, 1_000_000):
+        await store.transact(note(f"{n}"))
+        tell(said="written", n=n)
+
+
+# ---- a full disk -----------------------------------------------------------------------------------------------------
+
+
+def limit_files_to(size: int) -> None:
+    """From now on no file of this process may grow beyond this: writes fail as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    _soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+
+
+def lift_limit() -> None:
+    """The disk has room again."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
+async def as_one_batch(store: SqliteStore, jobs: Sequence[Callable[[Tx], int]]) -> list[str]:
+    """What became of jobs that share one write to disk: `ok`, or the error's kind and words."""
+    async with writer_held(store):
+        tasks = await submitted(store, jobs)
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    return ["ok" if isinstance(one, int) else f"{type(one).__name__}: {one}" for one in answers]
+
+
+async def fill(folder: Path, spare: int, jobs: Sequence[Callable[[Tx], int]]) -> None:
+    """Write while the disk is full but for `spare` bytes, look at what is there, then make room and write on."""
+    store = SqliteStore.open(folder)
+    await store.transact(open_notes)
+    await store.transact(note("before"))
+    limit_files_to((folder / f"{DATABASE}-wal").stat().st_size + spare)
+    full = await as_one_batch(store, jobs)
+    alone = await as_one_batch(store, jobs[:1])
+    seen = [entry.body for entry in await store.read(lambda tx: tx.entries(NOTES))]
+    lift_limit()
+    again = await as_one_batch(store, [note(f"after {n}") for n in range(5)])
+    await store.close()
+    tell(full=full, alone=alone, seen=seen, again=again)
+
+
+async def full_at_commit(folder: Path) -> None:
+    """A batch of small jobs: nothing is written before the commit."""
+    await fill(folder, 0, [note(f"{n}") for n in range(5)])
+
+
+async def full_in_a_job(folder: Path) -> None:
+    """A batch whose third job is too big to be held in memory: writing fails while that job runs."""
+    await fill(folder, 200_000, [note("0"), note("1"), note(BIG), note("3"), note("4")])
+
+
+async def full_at_open(folder: Path) -> None:
+    """Open on a disk without any room; then again, once there is."""
+    limit_files_to(0)
+    try:
+        store = SqliteStore.open(folder)
+    except Exception as error:
+        refused = f"{type(error).__name__}: {error}"
+    else:
+        refused = "opened"
+        await store.close()
+    lift_limit()
+    try:
+        store = SqliteStore.open(folder)
+    except Exception as error:
+        tell(refused=refused, again=f"{type(error).__name__}: {error}")
+    else:
+        await store.close()
+        tell(refused=refused, again="opened")
+
+
+DEEDS: dict[str, Callable[[Path], Coroutine[Any, Any, None]]] = {
+    deed.__name__: deed for deed in (hold, write, full_at_commit, full_in_a_job, full_at_open)
+}
+
+if __name__ == "__main__":
+    asyncio.run(DEEDS[sys.argv[1]](Path(sys.argv[2])))

@@ -1,0 +1,49 @@
+"""Every store of this package, put through the same tests."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fledge.store.base import Store
+from fledge.store.sqlite import DATABASE, SqliteStore
+from fledge.testing import InlineStore
+from tests.store.bench import OpenStore
+from tests.store.conformance import StoreConformance
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store's file with nothing in it: made once, so that each test need only copy it."""
+    folder = tmp_path_factory.mktemp("empty")
+    asyncio.run(SqliteStore.open(folder).close())
+    return folder / DATABASE
+
+
+class TestSqliteStore(StoreConformance):
+    """The embedded store."""
+
+    @pytest.fixture
+    def open_store(self, empty: Path, tmp_path: Path) -> OpenStore:
+        """In a folder of this test's own."""
+        shutil.copy(empty, tmp_path)
+
+        async def open_store() -> Store:
+            return SqliteStore.open(tmp_path)
+
+        return open_store
+
+
+class TestInlineStore(StoreConformance):
+    """The store that tests use in virtual time."""
+
+    @pytest.fixture
+    def open_store(self, empty: Path, tmp_path: Path) -> OpenStore:
+        """In a folder of this test's own."""
+        shutil.copy(empty, tmp_path)
+
+        async def open_store() -> Store:
+            return InlineStore(tmp_path)
+
+        return open_store

@@ -1,0 +1,298 @@
+"""How the embedded store runs jobs: group commit, callers that go away, closing.
+
+What its jobs can do is in `test_conformance`; its files, locks and damage in `test_sqlite_files`; the checks of its
+schema in `test_sqlite_checks`.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fledge.errors import StoreError
+from fledge.store.base import Counts, Tx
+from fledge.store.sqlite import BATCH, SqliteStore
+from tests.core.samples import AT
+from tests.store.bench import GUARD_S, MAIN, conversation, submitted, writer_held
+
+
+def count(tx: Tx) -> Counts:
+    """A job that counts one child more."""
+    return tx.child_admitted(MAIN)
+
+
+def using(folder: Path, test: Callable[[SqliteStore], Coroutine[Any, Any, None]], batch: int = BATCH) -> None:
+    """Run a test on a store in this folder, and close it."""
+
+    async def run() -> None:
+        store = SqliteStore.open(folder, batch=batch)
+        try:
+            await test(store)
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+def stored(folder: Path) -> Counts:
+    """How many children were counted, according to a store that is opened anew."""
+    found: list[Counts] = []
+
+    async def look(store: SqliteStore) -> None:
+        found.append(await store.read(lambda tx: tx.counts(MAIN)))
+
+    using(folder, look)
+    return found[0]
+
+
+# ---- group commit ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batch", "jobs", "commits"),
+    [(BATCH, 1000, 2), (BATCH, BATCH, 1), (BATCH, BATCH + 1, 2), (10, 1000, 100), (1, 50, 50)],
+)
+def test_jobs_that_wait_together_share_one_write_up_to_the_size_of_a_batch(
+    tmp_path: Path, batch: int, jobs: int, commits: int
+) -> None:
+    async def test(store: SqliteStore) -> None:
+        async with writer_held(store):
+            tasks = await submitted(store, [count] * jobs)
+            before = store.commits
+        assert [counts.spawned for counts in await asyncio.gather(*tasks)] == list(range(1, jobs + 1))
+        assert store.commits - before == commits + 1  # and that of the job which held the writer
+
+    using(tmp_path, test, batch)
+    assert stored(tmp_path) == Counts(jobs, jobs)
+
+
+def test_reading_writes_nothing(tmp_path: Path) -> None:
+    async def test(store: SqliteStore) -> None:
+        await asyncio.gather(*(store.read(lambda tx: tx.counts(MAIN)) for _ in range(20)))
+        assert store.commits == 0
+
+    using(tmp_path, test)
+
+
+def test_a_job_that_raises_does_not_keep_the_others_of_its_batch_from_their_answers(tmp_path: Path) -> None:
+    def stop(tx: Tx) -> Counts:
+        tx.child_admitted(MAIN)
+        raise StopIteration
+
+    async def test(store: SqliteStore) -> None:
+        async with writer_held(store):
+            tasks = await submitted(store, [count, stop, count])
+        # Batches are answered in order, so when this one is, all before it have been.
+        await store.transact(lambda tx: None)
+        await asyncio.sleep(0)
+        assert [task.done() for task in tasks] == [True, True, True]
+        assert [tasks[0].result(), tasks[2].result()] == [Counts(1, 1), Counts(2, 2)]
+        assert tasks[1].exception() is not None
+
+    using(tmp_path, test)
+    assert stored(tmp_path) == Counts(2, 2)
+
+
+# ---- readers ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_read_goes_on_beside_an_unfinished_write_and_does_not_see_it(tmp_path: Path) -> None:
+    wrote, go_on = threading.Event(), threading.Event()
+
+    def write_slowly(tx: Tx) -> bool:
+        tx.child_admitted(MAIN)
+        wrote.set()
+        return go_on.wait(GUARD_S)
+
+    async def test(store: SqliteStore) -> None:
+        writing = asyncio.create_task(store.transact(write_slowly))
+        await asyncio.to_thread(wrote.wait, GUARD_S)
+        assert await store.read(lambda tx: tx.counts(MAIN)) == Counts(0, 0)
+        go_on.set()
+        assert await writing
+        assert await store.read(lambda tx: tx.counts(MAIN)) == Counts(1, 1)
+
+    using(tmp_path, test)
+
+
+def test_a_read_job_sees_one_moment_however_much_is_written_meanwhile(tmp_path: Path) -> None:
+    looked, written = threading.Event(), threading.Event()
+
+    def look_twice(tx: Tx) -> tuple[Counts, Counts]:
+        first = tx.counts(MAIN)
+        looked.set()
+        written.wait(GUARD_S)
+        return first, tx.counts(MAIN)
+
+    async def test(store: SqliteStore) -> None:
+        looking = asyncio.create_task(store.read(look_twice))
+        await asyncio.to_thread(looked.wait, GUARD_S)
+        assert await store.transact(count) == Counts(1, 1)
+        written.set()
+        assert await looking == (Counts(0, 0), Counts(0, 0))
+
+    using(tmp_path, test)
+
+
+# ---- callers that go away --------------------------------------------------------------------------------------------
+
+
+def test_a_caller_that_is_cancelled_while_it_waits_does_not_break_the_writer_nor_undo_its_job(tmp_path: Path) -> None:
+    async def test(store: SqliteStore) -> None:
+        async with writer_held(store):
+            tasks = await submitted(store, [count] * 3)
+            tasks[1].cancel()
+            await asyncio.sleep(0)
+            assert tasks[1].cancelled()
+        assert [await tasks[0], await tasks[2]] == [Counts(1, 1), Counts(3, 3)]
+        assert await store.transact(count) == Counts(4, 4)
+
+    using(tmp_path, test)
+    assert stored(tmp_path) == Counts(4, 4)
+
+
+def test_a_cancelled_caller_whose_job_raises_is_not_told_either(tmp_path: Path) -> None:
+    def fail(tx: Tx) -> Counts:
+        raise RuntimeError("nobody hears this")
+
+    async def test(store: SqliteStore) -> None:
+        async with writer_held(store):
+            tasks = await submitted(store, [fail, count])
+            tasks[0].cancel()
+        assert await tasks[1] == Counts(1, 1)
+        assert tasks[0].cancelled()
+
+    using(tmp_path, test)
+
+
+def test_a_loop_that_closed_before_its_job_was_done_does_not_break_the_writer(tmp_path: Path) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def count_slowly(tx: Tx) -> Counts:
+        entered.set()
+        go_on.wait(GUARD_S)
+        return tx.child_admitted(MAIN)
+
+    store = SqliteStore.open(tmp_path)
+
+    async def begin() -> None:
+        [task] = await submitted(store, [count_slowly])
+        await asyncio.to_thread(entered.wait, GUARD_S)
+        task.cancel()
+
+    asyncio.run(begin())
+    go_on.set()
+
+    async def go_on_elsewhere() -> None:
+        assert await store.transact(count) == Counts(2, 2)
+        await store.close()
+
+    asyncio.run(go_on_elsewhere())
+    assert stored(tmp_path) == Counts(2, 2)
+
+
+def test_loops_of_several_threads_share_one_store(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path)
+
+    async def count_many() -> int:
+        return len(await asyncio.gather(*(store.transact(count) for _ in range(50))))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda _: asyncio.run(count_many()), range(4))) == [50] * 4
+    asyncio.run(store.close())
+    assert stored(tmp_path) == Counts(200, 200)
+
+
+# ---- closing ---------------------------------------------------------------------------------------------------------
+
+
+def test_close_waits_for_what_was_submitted(tmp_path: Path) -> None:
+    async def test(store: SqliteStore) -> None:
+        async with writer_held(store):
+            tasks = await submitted(store, [count] * 100)
+            closing = asyncio.create_task(store.close())
+            await asyncio.sleep(0)
+            assert not closing.done()
+        await closing
+        assert [task.result().spawned for task in tasks] == list(range(1, 101))
+
+    using(tmp_path, test)
+    assert stored(tmp_path) == Counts(100, 100)
+
+
+def test_close_waits_for_a_read_that_is_under_way(tmp_path: Path) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def look_slowly(tx: Tx) -> Counts:
+        entered.set()
+        go_on.wait(GUARD_S)
+        return tx.counts(MAIN)
+
+    async def test(store: SqliteStore) -> None:
+        await store.transact(count)
+        looking = asyncio.create_task(store.read(look_slowly))
+        await asyncio.to_thread(entered.wait, GUARD_S)
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        assert not closing.done()
+        go_on.set()
+        await closing
+        assert await looking == Counts(1, 1)
+
+    using(tmp_path, test)
+
+
+def test_a_closed_store_refuses_jobs_and_closing_it_again_is_fine(tmp_path: Path) -> None:
+    async def test(store: SqliteStore) -> None:
+        await store.transact(count)
+        await store.close()
+        with pytest.raises(StoreError, match=r"^the store is closed$"):
+            await store.transact(count)
+        with pytest.raises(StoreError, match=r"^the store is closed$"):
+            await store.read(count)
+        await store.close()
+
+    using(tmp_path, test)
+    assert stored(tmp_path) == Counts(1, 1)
+
+
+def test_a_job_submitted_after_close_began_is_refused_though_the_writer_still_works(tmp_path: Path) -> None:
+    async def test(store: SqliteStore) -> None:
+        async with writer_held(store):
+            closing = asyncio.create_task(store.close())
+            await asyncio.sleep(0)
+            with pytest.raises(StoreError, match=r"^the store is closed$"):
+                await store.transact(count)
+        await closing
+
+    using(tmp_path, test)
+    assert stored(tmp_path) == Counts(0, 0)
+
+
+def test_reopening_shows_exactly_the_committed_jobs(tmp_path: Path) -> None:
+    def write(n: int) -> Callable[[Tx], int]:
+        def job(tx: Tx) -> int:
+            last = tx.append(MAIN, AT, [("note", f"{n}")])
+            if n % 4 == 0:
+                raise RuntimeError("undone")
+            return last
+
+        return job
+
+    async def test(store: SqliteStore) -> None:
+        await store.transact(lambda tx: conversation(tx, MAIN))
+        for start in range(0, 40, 10):
+            jobs = [write(n) for n in range(start, start + 10)]
+            await asyncio.gather(*(store.transact(job) for job in jobs), return_exceptions=True)
+
+    async def look(store: SqliteStore) -> None:
+        entries = await store.read(lambda tx: tx.entries(MAIN))
+        assert [entry.body for entry in entries] == [f"{n}" for n in range(40) if n % 4]
+        assert [entry.seq for entry in entries] == list(range(1, 31))
+
+    using(tmp_path, test)
+    using(tmp_path, look)

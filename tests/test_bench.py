@@ -1,0 +1,92 @@
+"""The benchmark runs and prints; whether bars hold is for `python -m bench` to say, never for a test."""
+
+import json
+from pathlib import Path
+
+import pytest
+from bench import lives, run
+from bench.measure import Bar, Line, Meter, Rate, filesystem_of, median_rate, percentile, table
+
+TINY = run.Sizes(
+    rounds=1,
+    runs=50,
+    alone=4,
+    together=100,
+    waiting=(1, 50),
+    existing=50,
+    registry=((50, 2),),
+    starts=1,
+    children=(50,),
+    widths=(8,),
+)
+
+
+def test_every_part_of_the_table_is_measured_printed_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = run.report(TINY, tmp_path)
+    printed = capsys.readouterr().out
+    (kept,) = tmp_path.glob("*.json")
+    lines = json.loads(kept.read_text("utf-8"))["lines"]
+    assert [line["what"] for line in lines if line["bar"]] == [
+        "transitions, 50 waiting / bare group commit",
+        "CPU a transition, 50 waiting, 50 older runs / none",
+        "import fledge",
+    ]
+    assert failed == sum(line["verdict"] == "FAIL" for line in lines)
+    assert all(line["what"] in printed for line in lines)
+
+
+def test_a_life_without_steps_takes_spawn_claim_end_and_its_share_of_the_readings() -> None:
+    found = lives.live(children=50, width=1000)
+    assert 3 * 50 < found.commits <= 6 * 50
+
+
+@pytest.mark.parametrize(
+    ("sense", "value", "verdict"),
+    [
+        ("at least", 0.5, "PASS"),
+        ("at least", 0.499, "FAIL"),
+        ("at most", 0.5, "PASS"),
+        ("at most", 0.501, "FAIL"),
+    ],
+)
+def test_a_bar_holds_at_its_limit_and_fails_beyond_it(sense: str, value: float, verdict: str) -> None:
+    bar = Bar("at least" if sense == "at least" else "at most", 0.5)
+    assert Line("x", "1", "2", value, bar).verdict == verdict
+
+
+def test_a_line_without_a_bar_has_no_verdict() -> None:
+    assert Line("x", "1", "2", 9.9).verdict == ""
+
+
+@pytest.mark.parametrize(("percent", "value"), [(0, 1.0), (50, 2.0), (51, 3.0), (75, 3.0), (99, 4.0), (100, 4.0)])
+def test_a_percentile_is_the_nearest_rank(percent: float, value: float) -> None:
+    assert percentile([4.0, 2.0, 1.0, 3.0], percent) == value
+
+
+def test_a_rate_is_counted_by_wall_and_by_cpu_and_its_median_is_taken_figure_by_figure() -> None:
+    rounds = [Rate(2, 100, wall, cpu, 1.0, 9.0) for wall, cpu in ((4.0, 0.1), (2.0, 0.3), (1.0, 0.2))]
+    middle = median_rate(rounds)
+    assert (middle.per_s, round(middle.cpu_us)) == (50.0, 2000)
+
+
+def test_a_meter_counts_only_what_happens_inside() -> None:
+    with Meter() as m:
+        sum(range(1000))
+    assert 0 <= m.cpu_s < 60
+    assert 0 < m.wall_s < 60
+
+
+def test_the_table_is_aligned_under_its_headings() -> None:
+    shown = table([Line("a", "1 s", "2 s", 0.5, Bar("at most", 100, "ms"), "ms"), Line("long", "3 s")])
+    assert shown.splitlines() == [
+        "what  measured  beside  value   bar",
+        "----  --------  ------  ------  --------  ----",
+        "a     1 s       2 s     0.5 ms  ≤ 100 ms  PASS",
+        "long  3 s",
+    ]
+
+
+def test_the_filesystem_of_a_path_is_that_of_its_nearest_mount() -> None:
+    assert filesystem_of("/proc/self") in ("proc", "unknown")
