@@ -15,7 +15,7 @@ from tests.core.samples import RUNS, SAMPLE_EVENTS
 
 from fledge.core import events as ev
 from fledge.core.lifecycle import transition
-from fledge.core.run import PHASES, Phase
+from fledge.core.run import PHASES, Asking, Phase
 from fledge.errors import IllegalTransition
 
 TARGET = Path(__file__).with_name("lifecycle.md")
@@ -54,8 +54,13 @@ def edges() -> Edges:
             except IllegalTransition:
                 continue
             if step.ignored is None:
-                found[run.phase.name, step.run.phase.name].add(type(event).__name__)
+                found[label(type(run.phase)), label(type(step.run.phase))].add(type(event).__name__)
     return found
+
+
+def label(phase: type[Phase]) -> str:
+    """A phase's name here: two kinds of waiting share one on the wire."""
+    return "waiting_for_a_person" if phase is Asking else phase.name
 
 
 def in_order(names: set[str]) -> str:
@@ -67,9 +72,9 @@ def diagram(found: Edges) -> str:
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {PHASES[0].name}: {ev.EVENTS[0].__name__}"]
     for origin in PHASES:
         for target in PHASES:
-            names = found.get((origin.name, target.name))
+            names = found.get((label(origin), label(target)))
             if names and origin is not target:
-                lines.append(f"    {origin.name} --> {target.name}: {in_order(names)}")
+                lines.append(f"    {label(origin)} --> {label(target)}: {in_order(names)}")
     return "\n".join([*lines, f"    {PHASES[-1].name} --> [*]", "```"])
 
 
@@ -84,9 +89,9 @@ def answers(phase: type[Phase]) -> dict[str, str]:
 
 
 def phase_section(phase: type[Phase], found: Edges) -> str:
-    rows = [f"### {phase.name}", "", "| | |", "|---|---|"]
+    rows = [f"### {label(phase)}", "", "| | |", "|---|---|"]
     rows += [f"| {TITLES[question]} | {cell(answer)} |" for question, answer in answers(phase).items()]
-    staying = found.get((phase.name, phase.name))
+    staying = found.get((label(phase), label(phase)))
     if staying:
         rows.append(f"| Changes it but not its phase | {in_order(staying)} |")
     return "\n".join(rows)

@@ -24,7 +24,7 @@ from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive, Goes
 from fledge.store.base import Post, Row, Spec, Store, Tx
 from fledge.store.migrate import migrate
-from fledge.store.sqlite import DATABASE
+from fledge.store.sqlite import DATABASE, store_error
 from fledge.store.sqlite_flow import SqliteTx
 
 T = TypeVar("T")
@@ -157,6 +157,9 @@ class InlineStore:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             result = job(SqliteTx(self._db))
+        except sqlite3.Error as error:
+            self._db.execute("ROLLBACK")
+            raise store_error(error) from error
         except BaseException:
             self._db.execute("ROLLBACK")
             raise

@@ -48,6 +48,20 @@ MISSING = "deferred, missing-requester"
 
 DELIVERY: dict[str, Row] = {
     "the row is consumed": (RUNS["announcing"], CONSUMED, cleaning(OK, Delivered("steered")), CLEAN, {}),
+    "a given-up result is read after all, while it is cleaned up": (
+        RUNS["cleanup, undelivered"],
+        CONSUMED,
+        replace(RUNS["cleanup, undelivered"].phase, delivery=Delivered("steered")),
+        (),
+        {},
+    ),
+    "a given-up result is read after all: it is undelivered no more": (
+        RUNS["completed_giveup"],
+        CONSUMED,
+        Completed(OK, Delivered("steered"), settled_at=AT, due_at=AT + 3600.0),
+        (),
+        {},
+    ),
     "a postponed row is consumed": (
         RUNS["deferred, requester-busy"],
         CONSUMED,

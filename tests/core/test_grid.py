@@ -16,6 +16,7 @@ from fledge.core.run import (
     ENDED,
     PHASES,
     AnnounceDeferred,
+    Asking,
     Ending,
     Gone,
     Grace,
@@ -29,6 +30,7 @@ from tests.core.samples import RUNS, SAMPLE_EVENTS
 ILLEGAL, IGNORED = "illegal", "ignored"
 SIGNALS = "AttemptStarted AttemptEnded AttemptFaltered DriverStopped LeaseLost"
 PLAN = "PlanApproved PlanRejected"
+ANSWERS = f"{PLAN} PersonAnswered"
 DELIVERY = "RowConsumed RowSuppressed RequesterLost AnnouncePostponed Retried Dismissed CleanedUp CleanupFailed"
 BIRTH = "Admitted Prepared Claimed"
 
@@ -36,35 +38,41 @@ GRID: dict[str, dict[str, str]] = {
     "spawning": {
         "queued": "Prepared",
         "gone": "Withdrawn KillOrdered CameDue",
-        IGNORED: f"{SIGNALS} ChildrenSettled Steered {PLAN} {DELIVERY} CameDue",
-        ILLEGAL: "Admitted Claimed Yielded SendArrived",
+        IGNORED: f"{SIGNALS} ChildrenSettled Steered {ANSWERS} {DELIVERY} CameDue",
+        ILLEGAL: "Admitted Claimed Yielded SendArrived PersonAsked",
     },
     "queued": {
         "running": "Claimed",
         "queued": "Steered",
         "announcing": "CameDue",
         "cleanup_pending": "KillOrdered",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived {PLAN} {DELIVERY} CameDue",
-        ILLEGAL: "Admitted Prepared Yielded",
+        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived {ANSWERS} {DELIVERY} CameDue",
+        ILLEGAL: "Admitted Prepared Yielded PersonAsked",
     },
     "running": {
         "running": "AttemptEnded CameDue",
         "queued": "AttemptEnded DriverStopped LeaseLost Yielded Steered",
-        "waiting": "AttemptEnded Yielded",
+        "waiting": "AttemptEnded Yielded PersonAsked",
         "ending": "AttemptFaltered KillOrdered",
         "announcing": "AttemptEnded LeaseLost CameDue",
         "announce_deferred": "AttemptEnded",
         "awaiting_approval": "AttemptEnded",
         "cleanup_pending": "AttemptEnded KillOrdered",
-        IGNORED: f"Withdrawn AttemptStarted Yielded ChildrenSettled SendArrived {PLAN} {DELIVERY} CameDue",
+        IGNORED: f"Withdrawn AttemptStarted Yielded ChildrenSettled SendArrived {ANSWERS} {DELIVERY} CameDue",
         ILLEGAL: BIRTH,
     },
     "waiting": {
         "queued": "ChildrenSettled SendArrived Steered CameDue",
         "announcing": "CameDue",
         "cleanup_pending": "KillOrdered",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled {PLAN} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded",
+        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled {ANSWERS} {DELIVERY} CameDue",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
+    },
+    "waiting for a person": {
+        "queued": "PersonAnswered Steered CameDue",
+        "cleanup_pending": "KillOrdered",
+        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived {PLAN} {DELIVERY} CameDue",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "ending, grace": {
         "running": "AttemptStarted AttemptEnded",
@@ -73,90 +81,90 @@ GRID: dict[str, dict[str, str]] = {
         "ending": "KillOrdered",
         "announcing": "AttemptEnded CameDue",
         "cleanup_pending": "AttemptEnded KillOrdered",
-        IGNORED: f"Withdrawn AttemptStarted AttemptFaltered DriverStopped LeaseLost ChildrenSettled SendArrived {PLAN} "
-        f"{DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded",
+        IGNORED: f"Withdrawn AttemptStarted AttemptFaltered DriverStopped LeaseLost ChildrenSettled SendArrived "
+        f"{ANSWERS} {DELIVERY} CameDue",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "ending, stopping": {
         "announcing": "AttemptEnded",
         # A yield in the window is one of the ends that never win; it may come from a driver that did nothing wrong.
         "cleanup_pending": "AttemptEnded DriverStopped LeaseLost Yielded CameDue",
-        IGNORED: f"Withdrawn AttemptStarted AttemptFaltered ChildrenSettled Steered KillOrdered {PLAN} {DELIVERY} "
+        IGNORED: f"Withdrawn AttemptStarted AttemptFaltered ChildrenSettled Steered KillOrdered {ANSWERS} {DELIVERY} "
         "CameDue",
-        ILLEGAL: f"{BIRTH} SendArrived",
+        ILLEGAL: f"{BIRTH} SendArrived PersonAsked",
     },
     "announcing": {
         "announcing": "AttemptEnded ChildrenSettled KillOrdered",
         "announce_deferred": "RequesterLost AnnouncePostponed",
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {PLAN} RowConsumed Retried Dismissed "
+        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed Retried Dismissed "
         "CleanedUp CleanupFailed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "deferred, its row written": {
         "announcing": "CameDue",
         # Whoever was busy may be gone now: "none: missing-requester".
         "announce_deferred": "AttemptEnded ChildrenSettled KillOrdered RequesterLost",
         "cleanup_pending": "RowConsumed RowSuppressed",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {PLAN} RowConsumed "
+        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed "
         "AnnouncePostponed Retried Dismissed CleanedUp CleanupFailed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "deferred, descendants-active": {
         "announcing": "ChildrenSettled",
         "announce_deferred": "AttemptEnded KillOrdered",
         "cleanup_pending": "RowConsumed RowSuppressed",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {PLAN} RowConsumed RequesterLost "
+        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
         "AnnouncePostponed Retried Dismissed CleanedUp CleanupFailed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "deferred, missing-requester": {
         "announcing": "CameDue",
         "announce_deferred": "AttemptEnded ChildrenSettled KillOrdered CameDue",
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {PLAN} RowConsumed RequesterLost "
+        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
         "AnnouncePostponed Retried Dismissed CleanedUp CleanupFailed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "awaiting_approval": {
         "queued": PLAN,
         "awaiting_approval": "ChildrenSettled",
         "cleanup_pending": "KillOrdered CameDue",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded",
+        IGNORED: f"Withdrawn {SIGNALS} PersonAnswered ChildrenSettled SendArrived Steered {DELIVERY} CameDue",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "cleanup_pending": {
-        "cleanup_pending": "AttemptEnded ChildrenSettled KillOrdered CleanupFailed",
+        "cleanup_pending": "RowConsumed AttemptEnded ChildrenSettled KillOrdered CleanupFailed",
         "completed": "CleanedUp",
         "completed_giveup": "CleanedUp",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {PLAN} RowConsumed RowSuppressed "
+        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
         "RequesterLost AnnouncePostponed Retried Dismissed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "completed": {
         "completed": "AttemptEnded ChildrenSettled KillOrdered CameDue",
         "archived": "CameDue",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {PLAN} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded",
+        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} {DELIVERY} CameDue",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "completed_giveup": {
         "announcing": "Retried",
-        "completed": "Dismissed CameDue",
+        "completed": "RowConsumed Dismissed CameDue",
         "completed_giveup": "ChildrenSettled KillOrdered",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {PLAN} RowConsumed RowSuppressed "
+        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
         "RequesterLost AnnouncePostponed CleanedUp CleanupFailed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "archived": {
         "archived": "ChildrenSettled",
         "gone": "CameDue",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered KillOrdered {PLAN} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded",
+        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered KillOrdered {ANSWERS} {DELIVERY} CameDue",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "gone": {
         "gone": "ChildrenSettled",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled Steered KillOrdered {PLAN} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded SendArrived",
+        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled Steered KillOrdered {ANSWERS} {DELIVERY} CameDue",
+        ILLEGAL: f"{BIRTH} Yielded SendArrived PersonAsked",
     },
 }
 
@@ -168,6 +176,8 @@ def situation(run: Run) -> str:
             return "ending, grace"
         case Ending(cause=Stopping()):
             return "ending, stopping"
+        case Asking():
+            return "waiting for a person"
         case AnnounceDeferred(reason="child-active" | "requester-busy"):
             return "deferred, its row written"
         case AnnounceDeferred(reason=reason):

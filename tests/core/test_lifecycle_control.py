@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from fledge.core import effects as fx
 from fledge.core import events as ev
 from fledge.core.lifecycle import transition
-from fledge.core.run import Ending, Queued, Running, Stopping
+from fledge.core.run import Asking, Ending, Queued, Running, Stopping
 from tests.core.samples import (
     AT,
     ATTEMPT_2,
@@ -172,6 +172,59 @@ PLANS: dict[str, Row] = {
 }
 
 
+PERSONS: dict[str, Row] = {
+    "asked: no slot, the turn stays open": (
+        RUNS["running"],
+        ev.PersonAsked(at=AT, attempt=1, due_at=1500.0),
+        Asking(due_at=1500.0),
+        (fx.FreeDriver(),),
+        {},
+    ),
+    "asked with a deadline: the clock stands still": (
+        run_in(WORKING, deadline_at=1060.0),
+        ev.PersonAsked(at=AT, attempt=1, due_at=1500.0),
+        Asking(due_at=1500.0, left_s=60.0),
+        (fx.FreeDriver(),),
+        {"deadline_at": None},
+    ),
+    "asked in a send's turn: the waiting period is kept": (
+        RUNS["running, serving"],
+        ev.PersonAsked(at=AT, attempt=1, due_at=1500.0),
+        Asking(due_at=1500.0, serving=YIELD_WAIT),
+        (fx.FreeDriver(),),
+        {},
+    ),
+    "answered: the same attempt goes on": (
+        RUNS["asking"],
+        ev.PersonAnswered(at=AT),
+        Queued(),
+        (fx.Enqueue(),),
+        {},
+    ),
+    "answered: its clock runs again": (
+        RUNS["asking, with time left"],
+        ev.PersonAnswered(at=AT),
+        Queued(),
+        (fx.Enqueue(),),
+        {"deadline_at": 1060.0},
+    ),
+    "answered in a send's turn": (
+        RUNS["asking, serving"],
+        ev.PersonAnswered(at=AT),
+        Queued(serving=YIELD_WAIT),
+        (fx.Enqueue(),),
+        {},
+    ),
+    "not answered in time: it goes on and is told so": (
+        RUNS["asking, with time left"],
+        came_due(at=1500.0),
+        Queued(),
+        (fx.Enqueue(),),
+        {"deadline_at": 1560.0},
+    ),
+}
+
+
 TIME: dict[str, Row] = {
     f"the run's deadline ends it: {name}": (
         RUNS[name],
@@ -246,7 +299,7 @@ TIME: dict[str, Row] = {
 }
 
 
-TABLES = (REDIRECTED, STEERED, KILLED, PLANS, TIME)
+TABLES = (REDIRECTED, STEERED, KILLED, PLANS, PERSONS, TIME)
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=name) for table in TABLES for name, row in table.items()])

@@ -82,7 +82,7 @@ def test_a_child_below_the_deepest_level_is_an_orchestrator(depth: int, role: st
 
 # ---- control ---------------------------------------------------------------------------------------------------------
 
-STEERABLE = {name for name in RUNS if name.startswith(("queued", "running", "waiting", "ending, grace"))}
+STEERABLE = {name for name in RUNS if name.startswith(("queued", "running", "waiting", "asking", "ending, grace"))}
 
 
 @pytest.mark.parametrize("name", list(RUNS))

@@ -12,6 +12,7 @@ from fledge.core.run import (
     AnnounceDeferred,
     Announcing,
     Archived,
+    Asking,
     AwaitingApproval,
     CleanupPending,
     Completed,
@@ -53,11 +54,12 @@ def test_a_run_is_concluded_once_its_outcome_is_fixed_its_plan_awaits_an_answer_
     assert run.ended is getattr(run.phase, "ended", None)
 
 
-def test_every_phase_has_a_name_of_its_own_that_is_its_tag() -> None:
+def test_every_phase_has_a_name_that_is_its_tag_and_only_the_two_kinds_of_waiting_share_one() -> None:
     assert [phase.name for phase in PHASES] == [
         "spawning",
         "queued",
         "running",
+        "waiting",
         "waiting",
         "ending",
         "announcing",
@@ -70,7 +72,7 @@ def test_every_phase_has_a_name_of_its_own_that_is_its_tag() -> None:
         "gone",
     ]
     for phase in PHASES:
-        assert phase.__struct_config__.tag == phase.name
+        assert phase.__struct_config__.tag == ("asking" if phase is Asking else phase.name)
 
 
 @pytest.mark.parametrize("name", list(RUNS))

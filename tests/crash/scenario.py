@@ -6,6 +6,7 @@ started again after a crash repeats nothing of their own.
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -46,7 +47,12 @@ async def play(stage: Stage) -> None:
     children = await stage.engine.store.read(lambda tx: {_label(tx, key) for key in tx.children(stage.session)})
     match label:
         case "main":
-            wanted = {"orchestrate": {}, "steer me": {}, "kill me": {}, "plan": {"plan": True}}
+            wanted: dict[str, dict[str, Any]] = {
+                "orchestrate": {},
+                "steer me": {},
+                "kill me": {},
+                "plan": {"plan": True},
+            }
             wanted |= {"delete me": {"cleanup": "delete"}, "quietly": {"expects": False}}
             await _spawn(stage, wanted, children)
             await stage.say("under way")
@@ -86,7 +92,7 @@ async def play(stage: Stage) -> None:
             await stage.say(f"answer of {label}")
 
 
-async def _spawn(stage: Stage, wanted: dict[str, dict[str, object]], there: set[str]) -> None:
+async def _spawn(stage: Stage, wanted: dict[str, dict[str, Any]], there: set[str]) -> None:
     for task, terms in wanted.items():
         if task not in there:
             await stage.spawn(task, **terms)

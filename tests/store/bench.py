@@ -36,8 +36,8 @@ OpenStore = Callable[[], Awaitable[Store]]
 MAIN: Final = "agent:main:main"
 FACTS: Final = SessionFacts()
 WIDE: Final = {"subagent": 100}
-GUARD_S: Final = 60.0
-"""How long a thread is waited for before a test that would hang fails instead."""
+GUARD_S: Final = 30.0
+"""How long an answer is waited for before a test that would hang fails instead."""
 
 
 class Bench:
@@ -56,20 +56,23 @@ class Bench:
         return self._runner.run(self._transact(job))
 
     async def _transact(self, job: Callable[[Tx], T]) -> T:
-        return await self.store.transact(job)
+        async with asyncio.timeout(GUARD_S):
+            return await self.store.transact(job)
 
     def see(self, job: Callable[[Tx], T]) -> T:
         """Run a job that only reads."""
         return self._runner.run(self._read(job))
 
     async def _read(self, job: Callable[[Tx], T]) -> T:
-        return await self.store.read(job)
+        async with asyncio.timeout(GUARD_S):
+            return await self.store.read(job)
 
     def do_at_once(self, jobs: Sequence[Callable[[Tx], T]]) -> list[T | BaseException]:
         """Submit all jobs before any is answered; what each returned or raised."""
 
         async def submit() -> list[T | BaseException]:
-            return await asyncio.gather(*(self.store.transact(job) for job in jobs), return_exceptions=True)
+            async with asyncio.timeout(GUARD_S):
+                return await asyncio.gather(*(self.store.transact(job) for job in jobs), return_exceptions=True)
 
         return self._runner.run(submit())
 

@@ -14,7 +14,7 @@ from fledge.core.lifecycle import born
 from fledge.errors import FledgeError, Refused, StaleWrite, StoreError
 from fledge.store.base import Counts, Place, Spec, Tx
 from tests.core.samples import AT, TERMS
-from tests.store.bench import FACTS, MAIN, Bench, OpenStore, admit, conversation, queue
+from tests.store.bench import FACTS, MAIN, Bench, OpenStore, admit, conversation, follow, queue
 from tests.store.conformance_inbox import InboxConformance, OutboxConformance
 from tests.store.conformance_lanes import LaneConformance
 from tests.store.conformance_leases import DueConformance, LeaseConformance
@@ -167,6 +167,45 @@ class StoreConformance(
             bench.do(job)
         assert bench.see(lambda tx: tx.counts(MAIN)) == Counts(0, 0)
         assert bench.do(lambda tx: tx.child_admitted(MAIN)) == Counts(1, 1)
+
+    def test_a_run_as_a_job_that_raised_had_saved_it_is_not_what_the_next_one_finds(self, bench: Bench) -> None:
+        run = bench.do(lambda tx: admit(tx, "run"))
+
+        def save(tx: Tx) -> int:
+            return follow(tx, tx.load_run("run"), ev.Prepared(at=AT)).version
+
+        def save_and_raise(tx: Tx) -> int:
+            raise RuntimeError(f"version {save(tx)} was not to be")
+
+        def create_and_raise(tx: Tx) -> int:
+            raise RuntimeError(f"version {admit(tx, 'other').version} was not to be")
+
+        def load(tx: Tx) -> int:
+            return tx.load_run("run").version + (tx.find_run("other") is not None) * 100
+
+        def forget_and_raise(tx: Tx) -> int:
+            tx.forget_run("run")
+            raise RuntimeError("it was not to be forgotten")
+
+        with pytest.raises(RuntimeError, match=r"^version 2 was not to be$"):
+            bench.do(save_and_raise)
+        assert bench.do(lambda tx: tx.load_run("run")) == run
+        jobs = [load, save_and_raise, load, create_and_raise, load, forget_and_raise, load, save, load]
+        answers = bench.do_at_once(jobs)
+        assert [answer if isinstance(answer, int) else str(answer) for answer in answers] == [
+            1,
+            "version 2 was not to be",
+            1,
+            "version 1 was not to be",
+            1,
+            "it was not to be forgotten",
+            1,
+            2,
+            2,
+        ]
+        assert bench.do(load) == 2
+        assert bench.see(load) == 2
+        assert len(bench.see(lambda tx: tx.events("run"))) == 2
 
     def test_what_a_rule_of_the_store_forbids_is_told_in_fledges_own_words(self, bench: Bench) -> None:
         with pytest.raises(FledgeError):

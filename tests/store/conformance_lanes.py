@@ -108,6 +108,18 @@ class LaneConformance:
 
         assert bench.do(job) == ["x5", "y1", "x6", "y2"]
 
+    def test_one_that_was_claimed_late_gives_a_newcomer_no_head_start(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[str]:
+            conversation(tx, "x0")
+            tx.enqueue("x0", "subagent", "x", False, AT + 5)
+            queue(tx, *(f"x{n}" for n in range(1, 10)), spawner="x")
+            assert [claim_next(tx) for _ in range(5)] == ["x1", "x2", "x3", "x4", "x5"]
+            assert claim_next(tx, at=AT + 5) == "x0"
+            queue(tx, "y0", "y1", "y2", "y3", spawner="y")
+            return names(tx.claimable(WIDE, AT, 4))
+
+        assert bench.do(job) == ["x6", "y0", "x7", "y1"]
+
     def test_what_a_spawner_queued_in_one_lane_does_not_set_it_back_in_another(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[str]:
             queue(tx, *(f"x{n}" for n in range(100)), lane="nested", spawner="x")

@@ -30,6 +30,28 @@ class LeaseConformance:
         assert sorted(bench.see(lambda tx: tx.drivers()), key=lambda driver: driver.session) == [a, b]
         assert bench.see(lambda tx: tx.fence("a", 1)) == a
 
+    def test_drivers_of_others_are_those_that_another_process_claimed_in_order_of_their_claims(
+        self, bench: Bench
+    ) -> None:
+        def job(tx: Tx) -> None:
+            queue(tx, "a", "b", "c", "d")
+            for at, (session, owner) in enumerate((("c", "one"), ("a", "two"), ("d", "me"), ("b", "one"))):
+                claim(tx, session, at=AT + at, owner=owner)
+            tx.supersede("b", AT)
+
+        bench.do(job)
+
+        def others(owner: str, limit: int = 9) -> list[str]:
+            return [driver.session for driver in bench.see(lambda tx: tx.drivers_of_others(owner, limit))]
+
+        assert others("me") == ["c", "a", "b"]
+        assert others("one") == ["a", "d"]
+        assert others("nobody") == ["c", "a", "d", "b"]
+        assert others("me", limit=2) == ["c", "a"]
+        assert others("me", limit=0) == []
+        [first] = bench.see(lambda tx: tx.drivers_of_others("me", 1))
+        assert first == bench.see(lambda tx: tx.driver("c"))
+
     def test_a_place_is_claimed_once_and_whoever_comes_second_is_stale(self, bench: Bench) -> None:
         def job(tx: Tx) -> Place:
             queue(tx, "a")

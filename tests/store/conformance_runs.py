@@ -87,6 +87,7 @@ class RunConformance:
         run, other = bench.do(job)
         assert run.phase == Running(due_at=AT + 301)
         assert bench.see(lambda tx: tx.load_run(CHILD)) == run
+        assert bench.do(lambda tx: tx.load_run(CHILD)) == run
         assert [type(event) for event in bench.see(lambda tx: tx.events(CHILD))] == [
             ev.Admitted,
             ev.Prepared,
@@ -185,7 +186,9 @@ class RunConformance:
         assert bench.see(lambda tx: tx.children_in("one", "awaiting_approval")) == ["q", "p"]
         assert bench.see(lambda tx: tx.children_in("two", "spawning")) == ["late"]
         assert bench.see(lambda tx: tx.children_in("two", "awaiting_approval")) == []
-        assert bench.see(lambda tx: tx.reservations()) == ["late", "z", "m"]
+        reserved = [bench.see(lambda tx: tx.reservations(9)), bench.see(lambda tx: tx.reservations(2))]
+        assert reserved == [["late", "z", "m"], ["late", "z"]]
+        assert bench.see(lambda tx: tx.reservations(0)) == []
 
     def test_due_runs_are_those_whose_time_has_come_the_longest_overdue_first(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
@@ -304,9 +307,11 @@ class RunConformance:
             tx.child_admitted(MAIN)
             kept = life(tx, CHILD), life(tx, "sibling")
             tx.forget_run(CHILD)
+            assert tx.find_run(CHILD) is None
             return kept
 
         own, others = bench.do(job)
+        assert bench.do(lambda tx: tx.find_run(CHILD)) is None
         bench.reopen()
 
         def rest(tx: Tx, key: str) -> tuple[object, ...]:

@@ -59,16 +59,18 @@ class SessionConformance:
         assert [row and (row.session, row.state) for row in rows] == keys
         assert [row.key for row in bench.see(lambda tx: tx.unread("other"))] == ["other unread", "sent"]
 
-    def test_a_deleted_session_stays_deleted_when_it_is_opened_again(self, bench: Bench) -> None:
+    def test_a_deleted_session_that_is_opened_again_is_open_and_empty(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             conversation(tx, "s")
+            tx.append("s", 1000.0, [("user", "{}")])
             tx.delete_session("s")
             conversation(tx, "s")
 
         bench.do(job)
         session = bench.see(lambda tx: tx.session("s"))
         assert session is not None
-        assert session.deleted
+        assert not session.deleted
+        assert bench.see(lambda tx: tx.entries("s")) == []
 
     def test_deleting_a_session_that_is_not_there_makes_none(self, bench: Bench) -> None:
         bench.do(lambda tx: tx.delete_session("s"))

@@ -15,9 +15,10 @@ from typing import Any
 from fledge.errors import FledgeError
 from fledge.store.base import SessionFacts, Tx
 from fledge.store.sqlite import DATABASE, SqliteStore
-from tests.store.bench import submitted, writer_held
+from tests.store.bench import admit, submitted, writer_held
 
 NOTES = "agent:main:main"
+RUN = "agent:main:subagent:r"
 BIG = "x" * 12_000_000
 """More than SQLite keeps in memory: part of it goes to disk before the commit."""
 
@@ -90,29 +91,35 @@ async def as_one_batch(store: SqliteStore, jobs: Sequence[Callable[[Tx], int]]) 
     return ["ok" if isinstance(one, int) else f"{type(one).__name__}: {one}" for one in answers]
 
 
-async def fill(folder: Path, spare: int, jobs: Sequence[Callable[[Tx], int]]) -> None:
+def make_run(tx: Tx) -> int:
+    """A job that creates a run; the writer may remember it, but not longer than it is stored."""
+    return admit(tx, RUN).version
+
+
+async def fill(folder: Path, spare: int, jobs: Sequence[Callable[[Tx], int]], alone: Callable[[Tx], int]) -> None:
     """Write while the disk is full but for `spare` bytes, look at what is there, then make room and write on."""
     store = SqliteStore.open(folder)
     await store.transact(open_notes)
     await store.transact(note("before"))
     limit_files_to((folder / f"{DATABASE}-wal").stat().st_size + spare)
     full = await as_one_batch(store, jobs)
-    alone = await as_one_batch(store, jobs[:1])
+    full_alone = await as_one_batch(store, [alone])
+    found = await store.transact(lambda tx: tx.find_run(RUN) is not None)
     seen = [entry.body for entry in await store.read(lambda tx: tx.entries(NOTES))]
     lift_limit()
-    again = await as_one_batch(store, [note(f"after {n}") for n in range(5)])
+    again = await as_one_batch(store, [make_run, *(note(f"after {n}") for n in range(4))])
     await store.close()
-    tell(full=full, alone=alone, seen=seen, again=again)
+    tell(full=full, alone=full_alone, found=found, seen=seen, again=again)
 
 
 async def full_at_commit(folder: Path) -> None:
     """A batch of small jobs: nothing is written before the commit."""
-    await fill(folder, 0, [note(f"{n}") for n in range(5)])
+    await fill(folder, 0, [make_run, *(note(f"{n}") for n in range(4))], note("alone"))
 
 
 async def full_in_a_job(folder: Path) -> None:
     """A batch whose third job is too big to be held in memory: writing fails while that job runs."""
-    await fill(folder, 200_000, [note("0"), note("1"), note(BIG), note("3"), note("4")])
+    await fill(folder, 200_000, [make_run, note("1"), note(BIG), note("3"), note("4")], note(BIG))
 
 
 async def full_at_open(folder: Path) -> None:

@@ -50,6 +50,8 @@ def refused(db: sqlite3.Connection, table: str, fields: Fields) -> bool:
 PHASE_NAMES: Final = [phase.name for phase in PHASES if phase is not Gone]
 ENDED_NAMES: Final = {phase.name for phase in ENDED}
 DECIDED_NAMES: Final = {phase.name for phase in DECIDED}
+WORDS: Final = ("delivered", "skipped", "undelivered")
+DELIVERIES: Final = {name: WORDS if name != "completed_giveup" else WORDS[2:] for name in DECIDED_NAMES}
 ALWAYS_DUE: Final = {"spawning", "ending", "awaiting_approval", "cleanup_pending", "completed_giveup"}
 
 
@@ -62,7 +64,7 @@ def run_row(phase: str, **changed: object) -> Fields:
         "version": 1,
         "due_at": AT,
         "outcome": "ok" if phase in ENDED_NAMES else None,
-        "delivery": "delivered" if phase in DECIDED_NAMES else None,
+        "delivery": DELIVERIES[phase][-1] if phase in DECIDED_NAMES else None,
         "until_settled": None,
         "spec": "{}",
         "state": "{}",
@@ -86,11 +88,12 @@ def test_an_outcome_is_there_exactly_where_the_phase_has_one(db: sqlite3.Connect
 
 
 @pytest.mark.parametrize("phase", PHASE_NAMES)
-def test_a_delivery_is_there_exactly_where_the_phase_has_one(db: sqlite3.Connection, phase: str) -> None:
-    decided = phase in DECIDED_NAMES
-    assert refused(db, "runs", run_row(phase, delivery=None)) == decided
-    for delivery in ("delivered", "skipped", "undelivered"):
-        assert refused(db, "runs", run_row(phase, delivery=delivery)) == (not decided)
+def test_a_delivery_is_there_exactly_where_the_phase_has_one_and_one_given_up_is_undelivered(
+    db: sqlite3.Connection, phase: str
+) -> None:
+    allowed = DELIVERIES.get(phase, (None,))
+    for delivery in (None, *WORDS):
+        assert refused(db, "runs", run_row(phase, delivery=delivery)) == (delivery not in allowed)
     assert refused(db, "runs", run_row(phase, delivery="lost"))
 
 
@@ -141,7 +144,7 @@ ENTRY: Final[Fields] = {"session": "s", "seq": 1, "at": AT, "kind": "note", "bod
 ROW: Final[Fields] = {"key": "r", "session": "s", "kind": "send", "body": "x", "arrived_at": AT}
 OUTCOME: Final[Fields] = {"kind": "outcome", "source": "run"}
 TURN: Final[Fields] = {"session": "s", "turn": 1, "state": "open", "generations": "{}", "opened_at": AT}
-PLACE: Final[Fields] = {"session": "s", "lane": "main", "rank": 1, "seq": 1}
+PLACE: Final[Fields] = {"session": "s", "lane": "main", "spawner": "s", "rank": 1, "seq": 1}
 POST: Final[Fields] = {"key": "p", "kind": "hook", "body": "{}", "due_at": AT}
 
 ALLOWED: Final[list[tuple[str, Fields, Fields]]] = [
@@ -154,7 +157,8 @@ ALLOWED: Final[list[tuple[str, Fields, Fields]]] = [
     ("inbox", ROW, {}),
     ("inbox", ROW, OUTCOME),
     ("inbox", ROW, {**OUTCOME, "session": None}),
-    ("inbox", ROW, {"state": "consumed", "closed_at": AT}),
+    ("inbox", ROW, {**OUTCOME, "state": "consumed", "closed_at": AT}),
+    ("inbox", ROW, {**OUTCOME, "session": None, "state": "undelivered", "closed_at": AT}),
     ("turns", TURN, {}),
     ("turns", TURN, {"state": "closed", "closed_at": AT}),
     ("queue", PLACE, {}),
@@ -174,9 +178,13 @@ FORBIDDEN: Final[list[tuple[str, Fields, Fields]]] = [
     ("inbox", ROW, {"state": "lost", "closed_at": AT}),
     ("inbox", ROW, {"path": "by hand"}),
     ("inbox", ROW, {"state": "consumed"}),
+    *(("inbox", ROW, {"state": state}) for state in ("suppressed", "void", "undelivered", "dismissed")),
+    *(("inbox", ROW, {"kind": kind}) for kind in ("plan", "expired", "late")),
+    *(("inbox", ROW, {"kind": kind, "session": None}) for kind in ("task", "steer", "wake", "approval", "notice")),
     ("inbox", ROW, {"closed_at": AT}),
     ("inbox", ROW, {"session": None}),
     ("inbox", ROW, {"kind": "outcome"}),
+    ("inbox", ROW, {**OUTCOME, "session": None, "state": "consumed", "closed_at": AT}),
     ("turns", TURN, {"state": "paused"}),
     ("turns", TURN, {"state": "closed"}),
     ("turns", TURN, {"closed_at": AT}),
@@ -222,14 +230,21 @@ def test_a_row_remembers_when_it_was_closed_and_forgets_it_when_it_is_reopened(d
     assert closed == [None, AT + 1, None, AT + 3]
 
 
-def test_a_closed_turn_remembers_how_and_when_it_ended(db: sqlite3.Connection) -> None:
+def test_a_closed_turn_remembers_how_and_when_it_ended_whatever_the_next_one_does(db: sqlite3.Connection) -> None:
     tx = SqliteTx(db)
     conversation(tx, "s")
     tx.open_turn("s", {}, AT)
+    tx.drained("s", 2)
+    tx.turn_failed("s", 3, 1)
     tx.close_turn("s", "replied", AT + 1)
     tx.open_turn("s", {}, AT + 2)
-    rows = db.execute("SELECT turn, state, ended, closed_at FROM turns ORDER BY turn").fetchall()
-    assert rows == [(1, "closed", "replied", AT + 1), (2, "open", None, None)]
+    tx.drained("s", 5)
+    tx.turn_failed("s", 4, 2)
+    found = "SELECT turn, state, drained, failures, crashes, ended, closed_at FROM turns ORDER BY turn"
+    first = (1, "closed", 2, 3, 1, "replied", AT + 1)
+    assert db.execute(found).fetchall() == [first, (2, "open", 5, 4, 2, None, None)]
+    tx.close_turn("s", "stopped", AT + 3)
+    assert db.execute(found).fetchall() == [first, (2, "closed", 5, 4, 2, "stopped", AT + 3)]
 
 
 def test_traces_are_kept_until_their_run_is_forgotten(db: sqlite3.Connection) -> None:

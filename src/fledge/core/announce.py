@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from fledge.core.events import RowKind
-from fledge.core.freeze import HEARTBEAT_OK, NO_REPLY, Stats, one_line, sound, stats_line, summary
+from fledge.core.freeze import HEARTBEAT_OK, NO_REPLY, Stats, one_line, sound, stats_line, summary, without
 from fledge.core.run import DeferReason, Delivered, Failed, Killed, Ok, Outcome, Path, PlanState, Skipped, TimedOut
 from fledge.errors import BadInput
 
@@ -292,8 +292,11 @@ def guarded(text: str) -> str:
     """The same text, except that marker words in any spelling, spacing or script are marked `(quoted)` and lose their
     angle brackets: no part of it reads as the start or end of a block. Guarding twice changes nothing more."""
     plain = text if text.isascii() else _folded(text)
+    markers = list(_MARKER_WORDS.finditer(plain))
+    if not markers:
+        return text
     letters = list(text)
-    for found in _MARKER_WORDS.finditer(plain):
+    for found in markers:
         for at in range(max(0, found.start() - _NEAR), min(len(letters), found.end() + _NEAR)):
             letters[at] = {"<": "[", ">": "]"}.get(plain[at], letters[at])
         letters[found.end("first") - 1] += " (quoted) "
@@ -321,7 +324,7 @@ def _checked(nonce: str) -> str:
 def _shown(text: str) -> str:
     """Text of many lines without control characters; empty if there is nothing to see."""
     lines = "\n".join(text.splitlines())
-    shown = "".join(c for c in lines if c in "\n\t" or unicodedata.category(c) != "Cc")
+    shown = without(lines, ("Cc",), "\n\t")
     return shown if shown.strip() else ""
 
 

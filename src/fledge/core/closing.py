@@ -125,9 +125,16 @@ def row_consumed(run: Run, event: ev.RowConsumed) -> Step:
     """The requester has read something of this run; its outcome, if that is what the row announced."""
     if event.row != "outcome":
         return ignore(run, f"a row of kind {event.row} leaves the phase alone")
-    if not isinstance(run.phase, UNREAD):
-        return ignore(run, "already decided")
-    return clean(run, run.phase.ended, Delivered(event.path), event.at)
+    delivered = Delivered(event.path)
+    match run.phase:
+        case Announcing(ended=ended) | AnnounceDeferred(ended=ended):
+            return clean(run, ended, delivered, event.at)
+        case CleanupPending(delivery=Undelivered()) as phase:
+            return move(run, replace(phase, delivery=delivered))
+        case CompletedGiveup(ended=ended):
+            return move(run, completed(run, ended, delivered, event.at))
+        case _:
+            return ignore(run, "already decided")
 
 
 def row_suppressed(run: Run, event: ev.RowSuppressed) -> Step:

@@ -27,6 +27,10 @@ class ReleaseDriver(_Effect, frozen=True, tag=True):
     """The driver that commits this is done: its lease and slot are free."""
 
 
+class FreeDriver(_Effect, frozen=True, tag=True):
+    """The driver that commits this is done for now: its lease and slot are free, the turn stays open."""
+
+
 class SupersedeDriver(_Effect, frozen=True, tag=True):
     """Raise the epoch: what the old driver still writes is refused. Its slot is held until it exits, or `until_at`."""
 
@@ -144,6 +148,7 @@ Effect = (
     Enqueue
     | Dequeue
     | ReleaseDriver
+    | FreeDriver
     | SupersedeDriver
     | StopDriver
     | CloseCalls

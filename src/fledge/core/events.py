@@ -123,6 +123,18 @@ class Yielded(_Signal, frozen=True, kw_only=True, tag=True):
     wait_s: float
 
 
+class PersonAsked(_Event, frozen=True, kw_only=True, tag=True):
+    """Nothing of the turn is left to do but calls that need a person's approval."""
+
+    attempt: int
+    due_at: Instant
+    """When the first question expires."""
+
+
+class PersonAnswered(_Event, frozen=True, kw_only=True, tag=True):
+    """Every question of the turn is answered or has expired."""
+
+
 class ChildrenSettled(_Event, frozen=True, kw_only=True, tag=True):
     """Another child has settled, and that may be what was waited for."""
 
@@ -234,6 +246,8 @@ Event = (
     | DriverStopped
     | LeaseLost
     | Yielded
+    | PersonAsked
+    | PersonAnswered
     | ChildrenSettled
     | SendArrived
     | Steered

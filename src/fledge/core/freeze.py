@@ -97,10 +97,17 @@ def summary(text: str) -> str:
     return _flat(text)[-TAIL_CHARS:].lstrip()
 
 
+def without(text: str, categories: tuple[str, ...], keep: str) -> str:
+    """The text without characters of these Unicode categories, except those to keep."""
+    # A text has few different characters, so looking at each of those once is quick however long it is.
+    gone = [ord(c) for c in set(text) if c not in keep and unicodedata.category(c) in categories]
+    return text.translate(dict.fromkeys(gone)) if gone else text
+
+
 def _flat(text: str) -> str:
     # Joiners stay: they make letters and emoji, and cannot reorder or hide a line as the other format characters can.
-    kept = (c for c in sound(text) if c.isspace() or c in _JOINERS or unicodedata.category(c) not in ("Cc", "Cf"))
-    return " ".join("".join(kept).split())
+    spaced = " ".join(sound(text).split())
+    return " ".join(without(spaced, ("Cc", "Cf"), _JOINERS).split())
 
 
 def _unwrapped(found: re.Match[str]) -> str:

@@ -21,6 +21,7 @@ from fledge.core.run import (
     AnnounceDeferred,
     Announcing,
     Archived,
+    Asking,
     AwaitingApproval,
     CleanupPending,
     Completed,
@@ -79,6 +80,10 @@ def transition(run: Run, event: ev.Event) -> Step:
             return _signalled(run, event)
         case ev.Yielded():
             return _yielded(run, event)
+        case ev.PersonAsked():
+            return _person_asked(run, event)
+        case ev.PersonAnswered():
+            return _person_answered(run, event)
         case ev.ChildrenSettled():
             return _children_settled(run, event)
         case ev.SendArrived():
@@ -253,6 +258,27 @@ def _yielded(run: Run, event: ev.Yielded) -> Step:
 # ---- waiting ---------------------------------------------------------------------------------------------------------
 
 
+def _person_asked(run: Run, event: ev.PersonAsked) -> Step:
+    phase, at = run.phase, event.at
+    if not isinstance(phase, Running) or event.attempt != run.attempt:
+        raise IllegalTransition(run, event)
+    left_s = None if run.deadline_at is None else run.deadline_at - at
+    asking = Asking(due_at=event.due_at, left_s=left_s, serving=phase.serving)
+    return move(replace(run, deadline_at=None), asking, fx.FreeDriver())
+
+
+def _person_answered(run: Run, event: ev.PersonAnswered) -> Step:
+    if not isinstance(run.phase, Asking):
+        return ignore(run, "nobody is being asked")
+    return _go_on(run, run.phase, event.at)
+
+
+def _go_on(run: Run, asking: Asking, at: Instant) -> Step:
+    """The same attempt goes on where it stood; its clock runs again."""
+    deadline = None if asking.left_s is None else at + asking.left_s
+    return move(replace(run, deadline_at=deadline), Queued(serving=asking.serving), fx.Enqueue())
+
+
 def _children_settled(run: Run, event: ev.ChildrenSettled) -> Step:
     match run.phase:
         case Waiting(until_settled=until) if policy.holds(until, event.unsettled, event.settled):
@@ -272,7 +298,7 @@ def _send_arrived(run: Run, event: ev.SendArrived) -> Step:
     match run.phase:
         case Waiting() as waiting:
             return move(run, Queued(serving=waiting), fx.Enqueue())
-        case Queued() | Running() | Ending(cause=Grace()) | AwaitingApproval():
+        case Queued() | Running() | Asking() | Ending(cause=Grace()) | AwaitingApproval():
             return ignore(run, "joins at the next step boundary")
         case phase if isinstance(phase, ENDED):
             return ignore(run, "answered by a turn of its own")
@@ -355,6 +381,8 @@ def _came_due(run: Run, event: ev.CameDue) -> Step:
             return _silent_for(run, serving, event)
         case Waiting():
             return _wake(run, event.next_run_id)
+        case Asking():
+            return _go_on(run, phase, at)
         case Ending(cause=cause):
             return _undecided_until(run, cause, event)
         case Announcing():

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from fledge.core.events import Asked
-from fledge.core.run import AwaitingApproval, Ending, Grace, Instant, Queued, Run, Running, Waiting
+from fledge.core.run import Asking, AwaitingApproval, Ending, Grace, Instant, Queued, Run, Running, Waiting
 
 RESERVATION_S = 30.0
 """How long a reservation may be prepared."""
@@ -107,7 +107,7 @@ def refuse_steer(run: Run, message: str, at: Instant) -> Refusal | None:
 def steerable(run: Run) -> bool:
     """Live work that can be redirected: waiting, queued, running, or in the grace of a provisional error."""
     match run.phase:
-        case Queued() | Running() | Waiting():
+        case Queued() | Running() | Waiting() | Asking():
             return True
         case Ending(cause=Grace()):
             return True

@@ -166,6 +166,21 @@ class Waiting(Struct, frozen=True, tag="waiting"):
     """The condition as it was asked for (`all`, `any`, a number, or `final text`), for people."""
 
 
+class Asking(Struct, frozen=True, tag="asking"):
+    """Means: a tool call of the turn waits for a person's approval; told as `waiting`. It holds no slot, and the run's
+    own clock stands still.
+    Ends by: every question answered or expired; steer; kill.
+    After a crash: stays; questions and answers are rows.
+    Kept: until the first question expires.
+    """
+
+    name: ClassVar[str] = "waiting"
+    due_at: Instant
+    left_s: float | None = None
+    """What is left of the run's own time, if it has a limit."""
+    serving: "Waiting | None" = None
+
+
 class Grace(Struct, frozen=True, tag="grace"):
     """A provisional signal: its executor may still recover, and then goes on as `resumes`."""
 
@@ -314,6 +329,7 @@ Phase = (
     | Queued
     | Running
     | Waiting
+    | Asking
     | Ending
     | Announcing
     | AnnounceDeferred
@@ -330,6 +346,7 @@ PHASES: tuple[type[Phase], ...] = (
     Queued,
     Running,
     Waiting,
+    Asking,
     Ending,
     Announcing,
     AnnounceDeferred,
@@ -410,10 +427,15 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def due_at(self) -> Instant | None:
         """The next moment at which time alone changes this run; None if only events can."""
+        phase, deadline = self.phase, self.deadline_at
+        if deadline is None or not self._is_timed:
+            return phase.due_at
+        return deadline if phase.due_at is None else min(deadline, phase.due_at)
+
+    @property
+    def _is_timed(self) -> bool:
         phase = self.phase
-        timed = isinstance(phase, TIMED) or (isinstance(phase, Ending) and isinstance(phase.cause, Grace))
-        times = [t for t in (phase.due_at, self.deadline_at if timed else None) if t is not None]
-        return min(times, default=None)
+        return isinstance(phase, TIMED) or (isinstance(phase, Ending) and isinstance(phase.cause, Grace))
 
     @property
     def ended(self) -> Ended | None:

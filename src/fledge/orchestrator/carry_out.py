@@ -26,6 +26,8 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             c.tx.dequeue(key)
         case fx.ReleaseDriver():
             _release(c, key)
+        case fx.FreeDriver():
+            _free(c, key)
         case fx.SupersedeDriver(until_at=until_at):
             c.tx.supersede(key, until_at)
             _free_slot(c, key)
@@ -91,10 +93,14 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _release(c: Commit, key: str) -> None:
+def _free(c: Commit, key: str) -> None:
     driver = c.tx.driver(key)
     if driver is not None:
         c.release(key, driver.epoch)
+
+
+def _release(c: Commit, key: str) -> None:
+    _free(c, key)
     c.tx.close_turn(key, "over", c.at)
 
 

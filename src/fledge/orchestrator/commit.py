@@ -93,6 +93,7 @@ class Commit:
         self.tx.create_run(run, spec, event)
         self.tx.child_admitted(event.terms.parent)
         self._runs[run.key] = run
+        self.hints.look = True
         return run
 
     def apply(self, key: str, event: ev.Event) -> Step:

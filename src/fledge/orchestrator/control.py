@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from fledge.core import events as ev
 from fledge.core import policy
-from fledge.core.run import Ending, Run
+from fledge.core.freeze import sound
+from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
 from fledge.orchestrator import deliver
 from fledge.orchestrator.commit import Commit
@@ -23,7 +24,7 @@ def _refuse(refusal: policy.Refusal | None) -> None:
 
 def steer(c: Commit, key: str, message: str) -> Run:
     """Redirect live work: a new attempt that starts with the message; the old one is silent from now on."""
-    run = c.run(key)
+    run, message = c.run(key), sound(message)
     _refuse(policy.refuse_steer(run, message, c.at))
     c.tx.put_row(f"steer:{key}:{c.ids.unique()}", key, "steer", run.terms.parent, message, c.at)
     return c.apply(key, ev.Steered(at=c.at, next_run_id=c.ids.unique(), text=deliver.last_words(c, key))).run
@@ -31,6 +32,7 @@ def steer(c: Commit, key: str, message: str) -> Run:
 
 def send(c: Commit, key: str, message: str, source: str | None = None, row_key: str | None = None) -> str:
     """Add a message without stopping anything; answers the row's key. The same row key twice is one message."""
+    message = sound(message)
     if not message.strip():
         raise BadInput("message", "must not be empty")
     session = c.tx.session(key)
@@ -83,6 +85,8 @@ def _kill_tree(c: Commit, root: str, named: bool) -> Killing:
             step = c.apply(key, _order(c, key, named and key == root))
             if before.ended is None:
                 (stopping if isinstance(step.run.phase, Ending) else killed).append(key)
+            elif _stop_turn(c, key):
+                stopping.append(key)
         todo.extend(below)
     return Killing(tuple(killed), tuple(stopping))
 
@@ -99,15 +103,24 @@ def stop(c: Commit, session: str) -> Killing:
     known = c.tx.session(session)
     if known is None or known.deleted:
         raise NotFound(f"no session {session}")
-    if c.find(session) is not None:
+    run = c.find(session)
+    if run is not None and run.ended is None:
         return kill(c, session)
-    c.tx.close_turn(session, "stopped", c.at)
-    c.tx.supersede(session, c.at + STOP_S)
-    c.hints.stop.append(session)
+    _stop_turn(c, session)
     done = kill_below(c, session)
     if c.tx.unread(session, 1):
         deliver.wake(c, session)
     return done
+
+
+def _stop_turn(c: Commit, session: str) -> bool:
+    """Close a turn that is no attempt: a conversation's, or one that answers a message after a run's end."""
+    if c.tx.turn(session) is None:
+        return False
+    c.tx.close_turn(session, "stopped", c.at)
+    c.tx.supersede(session, c.at + STOP_S)
+    c.hints.stop.append(session)
+    return True
 
 
 def delete_session(c: Commit, key: str) -> None:
@@ -122,9 +135,7 @@ def delete_session(c: Commit, key: str) -> None:
     if run is not None and run.ended is None:
         raise Refused("error", f"{key} is {run.phase.name}: kill it first")
     c.tx.raise_generation(key)
-    c.tx.close_turn(key, "deleted", c.at)
-    c.tx.supersede(key, c.at + STOP_S)
-    c.hints.stop.append(key)
+    _stop_turn(c, key)
     for child in c.tx.children_in(key, "spawning"):
         c.apply(child, ev.Withdrawn(at=c.at, reason="its requester was deleted"))
     c.tx.dequeue(key)
@@ -137,7 +148,7 @@ def delete_session(c: Commit, key: str) -> None:
 def answer_plan(c: Commit, key: str, approve: bool, words: str) -> Run:
     """Approve or reject the plan that awaits it; a new attempt follows."""
     _refuse(policy.refuse_answer(c.run(key)))
-    c.words = words
+    c.words = sound(words)
     next_id = c.ids.unique()
     answered = ev.PlanApproved if approve else ev.PlanRejected
     unsettled = c.tx.counts(key).unsettled
@@ -161,16 +172,17 @@ def dismiss(c: Commit, key: str) -> Run:
 
 
 def read_result(c: Commit, key: str) -> str | None:
-    """A program reads its result through a handle: the first read consumes the row, later ones are free.
+    """The frozen result of a run; None while there is no outcome yet.
 
-    None while there is no outcome yet.
+    For a program this is how it is told: the first read consumes the row, later ones are free. What is meant for a
+    conversation can be looked at, and still arrives there.
     """
     run = c.run(key)
-    if run.ended is None:
+    ended = run.ended
+    if ended is None or (isinstance(run.phase, AnnounceDeferred) and run.phase.reason == "descendants-active"):
         return None
-    for row in c.tx.rows_of(key):
-        if row.kind == "outcome" and c.tx.close_row(row.key, "consumed", c.at):
-            c.apply(key, ev.RowConsumed(at=c.at, row="outcome", path="direct"))
-            if c.run(key).phase.name == "completed_giveup":
-                c.apply(key, ev.Dismissed(at=c.at))
-    return "" if run.ended.result is None else c.tx.text(run.ended.result)
+    for row in c.tx.rows_of(key) if run.terms.program else ():
+        if row.announces and c.tx.close_row(row.key, "consumed", c.at):
+            deliver.traced(c, run.terms.parent, row, "direct")
+            c.apply(key, ev.RowConsumed(at=c.at, row=row.announces, path="direct"))
+    return "" if ended.result is None else c.tx.text(ended.result)

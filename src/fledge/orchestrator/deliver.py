@@ -4,6 +4,8 @@ A completion is one row from the commit that fixed the outcome on; it is put int
 and consumed once, in the commit that appends it to a transcript. Nothing here tells anybody outside.
 """
 
+from typing import Literal
+
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +13,7 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core import inbox
 from fledge.core.announce import Audience, Completion, DeliveryTrace, Tried, announce_key, collect
-from fledge.core.freeze import Stats, partial
+from fledge.core.freeze import Stats, partial, said
 from fledge.core.run import Killed, Ok, Path, Run, TextId
 from fledge.errors import NotFound
 from fledge.orchestrator.commit import Commit
@@ -103,8 +105,7 @@ def readdress(c: Commit, run: Run) -> None:
     target = told(c, run.terms.parent)
     for row in c.tx.rows_of(run.key):
         if row.kind == "outcome" and row.state == "unread":
-            c.tx.readdress_row(row.key, target.session, _path(c, target.session, run.terms.expects))
-            _arrived(c, row.key, row.kind, run.key, target.session)
+            _readdress_row(c, row, target, _path(c, target.session, run.terms.expects))
 
 
 def close_rows(c: Commit, run: str, kind: ev.RowKind, state: RowState) -> None:
@@ -128,24 +129,31 @@ def notice(c: Commit, session: str, key: str, words: str) -> None:
 
 def hand_over(c: Commit, key: str) -> None:
     """The session reads no more: its completions go to its own requester, its orders are void, sends stay."""
-    target: Told | None = None
-    moved = 0
-    sends = 0
-    for row in c.tx.unread(key):
-        if row.announces:
-            target = target or told(c, key)
-            c.tx.readdress_row(row.key, target.session, "queued")
-            moved += 1
-            if target.session is None:
-                _arrived(c, row.key, row.kind, row.source or "", None)
-        elif row.kind in CONTROL:
+    rows = c.tx.unread(key)
+    completions = [row for row in rows if row.announces]
+    target = told(c, key) if completions else Told(None)
+    for row in completions:
+        _readdress_row(c, row, target, "queued")
+    for row in rows:
+        if row.kind in CONTROL:
             c.tx.close_row(row.key, "void", c.at)
-        else:
-            sends += 1
-    if moved and target is not None and target.session is not None:
-        wake(c, target.session)
-    if sends:
+    if any(not row.announces and row.kind not in CONTROL for row in rows):
         wake(c, key)
+
+
+def _readdress_row(c: Commit, row: Row, target: Told, path: Path) -> None:
+    """Same row, same key, another inbox: somebody's, nobody's, or none because a kill lies on the way."""
+    if target.suppressed:
+        _suppress_row(c, row)
+        return
+    c.tx.readdress_row(row.key, target.session, path)
+    _arrived(c, row.key, row.kind, row.source or "", target.session)
+
+
+def _suppress_row(c: Commit, row: Row) -> None:
+    c.tx.close_row(row.key, "suppressed", c.at)
+    if row.kind == "outcome" and row.source is not None:
+        c.apply(row.source, ev.RowSuppressed(at=c.at))
 
 
 def read_on(c: Commit, key: str) -> None:
@@ -162,9 +170,7 @@ def suppress(c: Commit, run: Run) -> None:
     """A kill silences the run's inbox: nothing in it is read, and those who sent something are told."""
     for row in c.tx.unread(run.key):
         if row.announces:
-            c.tx.close_row(row.key, "suppressed", c.at)
-            if row.kind == "outcome" and row.source is not None:
-                c.apply(row.source, ev.RowSuppressed(at=c.at))
+            _suppress_row(c, row)
         else:
             c.tx.close_row(row.key, "void", c.at)
             if row.kind == "send" and row.source is not None:
@@ -179,6 +185,11 @@ def _is_busy(c: Commit, session: str) -> bool:
     return driver is not None and (driver.release_at is None or driver.release_at > c.at)
 
 
+def _is_collecting(c: Commit, session: str) -> bool:
+    place = c.tx.queued(session)
+    return place is not None and place.due_at is not None
+
+
 def _path(c: Commit, session: str | None, expects: bool) -> Path:
     """How a row will reach this session, from how the session stands now."""
     if session is None:
@@ -187,7 +198,7 @@ def _path(c: Commit, session: str | None, expects: bool) -> Path:
     state: inbox.RequesterState = "idle"
     if run is not None and run.phase.name == "waiting":
         state = "waiting"
-    elif _is_busy(c, session):
+    elif _is_busy(c, session) or _is_collecting(c, session):
         state = "busy"
     return inbox.arbitrate(state, c.rules.queue.mode, expects).path or "queued"
 
@@ -201,9 +212,8 @@ def wake(c: Commit, session: str) -> None:
     run = c.find(session)
     if known is None or known.deleted or known.kind == "program" or (run is not None and run.ended is None):
         return
-    place = c.tx.queued(session)
     due_at = None
-    if _is_busy(c, session) or (place is not None and place.due_at is not None):
+    if _is_busy(c, session) or _is_collecting(c, session):
         first, last = c.tx.unread(session, 1), c.tx.newest_unread(session)
         due_at = inbox.drain_at([_item(row) for row in (*first, *last)], c.rules.queue, c.at)
     lane = "main" if run is None else run.terms.lane
@@ -241,8 +251,10 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> None
         return
     completions = [row for row in rows if row.announces]
     entries: list[tuple[EntryKind, str]] = []
+    summarised: set[str] = set()
     if completions:
-        entries.append(("event", _collected(c, session, completions)))
+        text, summarised = _collected(c, session, completions, at_boundary)
+        entries.append(("event", text))
     for row in rows:
         if not row.announces:
             said = {"text": row.body, "row": row.key, "kind": row.kind, "from": row.source or ""}
@@ -254,13 +266,20 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> None
             raise NotFound(f"row {row.key} was already taken")
         kind = row.announces
         if kind is not None and row.source is not None:
-            path: Path = "steered" if at_boundary else row.path if row.path != "steered" else "queued"
-            _traced(c, session, row, path)
+            path = _path_taken(c, row, at_boundary)
+            traced(c, session, row, path, "summarised" if row.key in summarised else "whole")
             if c.find(row.source) is not None:
                 c.apply(row.source, ev.RowConsumed(at=c.at, row=kind, path=path))
 
 
-def _collected(c: Commit, session: str, rows: list[Row]) -> str:
+def _path_taken(c: Commit, row: Row, at_boundary: bool) -> Path:
+    """How a row really arrived: what was to be steered and missed its boundary was queued."""
+    if at_boundary:
+        return inbox.arbitrate("busy", c.rules.queue.mode, _expects(c, row)).path or "queued"
+    return "queued" if row.path == "steered" else row.path
+
+
+def _collected(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> tuple[str, set[str]]:
     nested = c.find(session) is not None
     completions = []
     for row in rows:
@@ -274,7 +293,10 @@ def _collected(c: Commit, session: str, rows: list[Row]) -> str:
         {"row": row.key, "run": row.source, "status": item.outcome.status}
         for row, item in zip(rows, completions, strict=True)
     ]
-    return _encode({"text": told_as.text, "completions": typed, "summarised": told_as.summarised}).decode()
+    prefix = inbox.arbitrate("busy", c.rules.queue.mode, True).prefix if at_boundary else ""
+    text = f"{prefix} {told_as.text}" if prefix else told_as.text
+    body = {"text": text, "completions": typed, "summarised": told_as.summarised}
+    return _encode(body).decode(), {rows[at].key for at in told_as.summarised}
 
 
 def _expects(c: Commit, row: Row) -> bool:
@@ -282,12 +304,15 @@ def _expects(c: Commit, row: Row) -> bool:
     return run is None or run.terms.expects
 
 
-def _traced(c: Commit, session: str, row: Row, path: Path) -> None:
+def traced(c: Commit, session: str, row: Row, path: Path, form: Literal["whole", "summarised"] = "whole") -> None:
+    """Record how a completion was delivered."""
     run = c.find(row.source or "")
     expects = run is None or run.terms.expects
     state: inbox.RequesterState = "idle" if path == "direct" else "busy"
     phases = inbox.arbitrate(state, c.rules.queue.mode, expects).phases
-    tried = (*(Tried(phase, "deferred") for phase in phases[:-1]), Tried(phases[-1], "delivered", path))
+    tried = tuple(Tried(phase, "deferred") for phase in phases[:-1])
+    if run is None or not run.terms.program:
+        tried += (Tried(phases[-1], "delivered", path),)
     trace = DeliveryTrace(
         key=row.key,
         requester=session,
@@ -295,6 +320,7 @@ def _traced(c: Commit, session: str, row: Row, path: Path) -> None:
         route="fallback",
         tried=tried,
         path=path,
+        form=form,
     )
     c.tx.trace(row.key, row.source or "", c.at, _encode(trace).decode())
 
@@ -303,9 +329,19 @@ def _traced(c: Commit, session: str, row: Row, path: Path) -> None:
 
 
 def last_words(c: Commit, key: str) -> TextId | None:
-    """The last thing the session's assistant said, kept as a text; None if it said nothing."""
+    """What the run last said of its task, kept as a text; None if it said nothing.
+
+    An answer to a message beside the task is no part of it, nor is a token that means silence; what was said before a
+    plan was approved is the plan.
+    """
+    if any(row.kind == "approval" for row in c.tx.unread(key)):
+        return None
     for entry in reversed(c.tx.entries(key, limit=1_000_000)):
-        if entry.kind == "assistant" and (text := _text(entry.body)).strip():
+        body = msgspec.json.decode(entry.body)
+        if entry.kind == "user" and body.get("kind") == "approval":
+            return None
+        text = str(body.get("text") or "")
+        if entry.kind == "assistant" and not body.get("aside") and said(text) == "text":
             return c.tx.keep_text(key, text)
     return None
 

@@ -53,15 +53,13 @@ def _held_by(c: Commit, key: str) -> str | None:
 
 def take_over(c: Commit, owner: str, limit: int = 100) -> int:
     """Take up what a process that is gone was driving or preparing; answers how many, 0 when nothing is left."""
-    found = 0
-    for driver in c.tx.drivers():
-        if driver.owner != owner and found < limit:
-            turns.lost(c, driver, crashed=True)
-            found += 1
-    for key in c.tx.reservations()[: limit - found]:
+    drivers = c.tx.drivers_of_others(owner, limit)
+    for driver in drivers:
+        turns.lost(c, driver, crashed=True)
+    reservations = c.tx.reservations(limit - len(drivers))
+    for key in reservations:
         c.apply(key, ev.Withdrawn(at=c.at, reason="its caller is gone"))
-        found += 1
-    return found
+    return len(drivers) + len(reservations)
 
 
 def post_failed(c: Commit, key: str, error: str, delay_s: float | None) -> None:

@@ -26,6 +26,8 @@ T = TypeVar("T")
 CLAIMS_A_PASS = 64
 DUE_A_PASS = 256
 POST_RETRIES = 3
+TROUBLE_S = 1.0
+"""How soon a row that could not be taken up is tried again."""
 
 log = logging.getLogger("fledge.engine")
 
@@ -66,15 +68,20 @@ class Engine:
         self.owner = self.ids.unique()
         self._poked = asyncio.Event()
         self._closing = False
-        self._drivers: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._drivers: dict[str, dict[int, asyncio.Task[None]]] = {}
+        """By session and epoch: a superseded driver may still be on its way out when the next one starts."""
         self._over: set[tuple[str, int]] = set()
         """Drivers that have committed their end and are about to return."""
-        self._errands: set[str] = set()
+        self._errands: dict[str, asyncio.Task[None]] = {}
+        self._troubled = False
+        """Some due row could not be taken up in the last pass."""
         self._group: asyncio.TaskGroup | None = None
         self._loop: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[str], None]] = []
 
     async def __aenter__(self) -> "Engine":
+        while await self.surely(lambda c: due.take_over(c, self.owner)):
+            pass
         self._group = await asyncio.TaskGroup().__aenter__()
         self._loop = self._group.create_task(self._run(), name="fledge-engine")
         return self
@@ -83,8 +90,11 @@ class Engine:
         """Stop claiming, stop every driver, and wait until all have let go. Nothing that was begun is lost."""
         self._closing = True
         self._poked.set()
-        for task in self._drivers.values():
-            task.cancel()
+        for epochs in self._drivers.values():
+            for task in epochs.values():
+                task.cancel()
+        for errand in self._errands.values():
+            errand.cancel()  # it is done again by the next engine: at least once
         assert self._group is not None
         await self._group.__aexit__(None, None, None)
 
@@ -101,25 +111,37 @@ class Engine:
             commit = Commit(tx, self.clock.now(), self.ids, self.rules, carry_out)
             return decide(commit)
 
-        result = await self.store.transact(job)
+        try:
+            result = await self.store.transact(job)
+        except asyncio.CancelledError:
+            # The caller is gone, but the job may well be done: look at what it changed once it is.
+            self._errand(f"heed {id(job)}", self._catch_up())
+            raise
         if commit is not None:
             self._heed(commit.hints)
         return result
 
+    async def _catch_up(self) -> None:
+        """Jobs are done in order: after this one, everything submitted before is on disk."""
+        await self.store.transact(lambda tx: None)
+        self._poked.set()
+
     def _heed(self, hints: Hints) -> None:
         for session in hints.stop:
-            for (driven, _epoch), task in self._drivers.items():
-                if driven == session:
-                    task.cancel()
-        self._over.update(lease for lease in hints.released if lease in self._drivers)
+            for task in self._drivers.get(session, {}).values():
+                task.cancel()
+        self._over.update((key, epoch) for key, epoch in hints.released if epoch in self._drivers.get(key, {}))
         for key in hints.ended:
             for listener in self._listeners:
                 listener(key)
         if hints.look:
             self._poked.set()
 
-    async def _surely(self, decide: Callable[[Commit], T]) -> T | None:
-        """Commit what has already happened: tried until the store takes it, or the engine closes."""
+    async def surely(self, decide: Callable[[Commit], T]) -> T | None:
+        """Commit what has already happened: tried until the store takes it, or the engine closes.
+
+        None if a newer driver has taken over, so that it does not count any more.
+        """
         delay_s = 0.1
         while True:
             try:
@@ -136,8 +158,6 @@ class Engine:
     # ---- the loop
 
     async def _run(self) -> None:
-        while await self._surely(lambda c: due.take_over(c, self.owner)):
-            pass
         while not self._closing:
             self._poked.clear()
             now = self.clock.now()
@@ -148,7 +168,9 @@ class Engine:
                     next_at = await self._next_due(now)
             except StoreError as error:
                 log.error("store: %s", error)
-                worked, next_at = False, now + 1.0
+                worked, next_at = False, now + TROUBLE_S
+            if self._troubled and not worked:
+                next_at = min(next_at or now + TROUBLE_S, now + TROUBLE_S)
             if not worked:
                 await self.clock.wait_until(next_at, self._poked)
 
@@ -163,17 +185,17 @@ class Engine:
             return places, tx.due_runs(now, DUE_A_PASS), tx.due_posts(now, DUE_A_PASS)
 
         places, keys, posts = await self.store.read(look)
+        worked = self._troubled = False
+        for post in posts:
+            worked |= self._errand(f"post:{post.key}", self._send(post))
         jobs = [self._claim(place) for place in places] + [self._come_due(key) for key in keys]
-        worked = False
         for outcome in await asyncio.gather(*jobs, return_exceptions=True):
-            if isinstance(outcome, StoreError) and not isinstance(outcome, StaleWrite):
-                raise outcome
             if isinstance(outcome, BaseException):
+                # One row that cannot be taken up must not keep the others waiting; it is tried again soon.
+                self._troubled = True
                 log.error("a due row could not be taken up: %s", outcome, exc_info=outcome)
             else:
                 worked |= outcome
-        for post in posts:
-            worked |= self._errand(f"post:{post.key}", self._send(post))
         return worked
 
     async def _claim(self, place: Place) -> bool:
@@ -196,16 +218,19 @@ class Engine:
 
     async def _drive(self, drive: Drive) -> None:
         task = self._start(self._perform(drive), f"perform {drive.session}")
-        self._drivers[drive.session, drive.epoch] = task
+        epochs = self._drivers.setdefault(drive.session, {})
+        epochs[drive.epoch] = task
         if self._closing:
             task.cancel()
         await asyncio.wait([task])
+        del epochs[drive.epoch]
+        if not epochs:
+            self._drivers.pop(drive.session, None)
         lease = (drive.session, drive.epoch)
-        del self._drivers[lease]
         if lease in self._over:
             self._over.discard(lease)
         else:
-            await self._surely(lambda c: turns.left(c, drive.session, drive.epoch))
+            await self.surely(lambda c: turns.left(c, drive.session, drive.epoch))
 
     async def _perform(self, drive: Drive) -> None:
         error = "the driver returned without an end"
@@ -218,21 +243,21 @@ class Engine:
             return
         except Exception as raised:
             log.exception("driver of %s failed", drive.session)
-            error = f"internal error: {raised or type(raised).__name__}"
+            error = f"internal error: {str(raised) or type(raised).__name__}"
         if (drive.session, drive.epoch) not in self._over:
-            await self._surely(lambda c: turns.fail(c, drive, error))
+            await self.surely(lambda c: turns.fail(c, drive, error))
 
     def _errand(self, name: str, errand: Coroutine[None, None, None]) -> bool:
         """Start something outside, unless it is under way; True if it was started."""
         if name in self._errands or self._closing:
             errand.close()
             return False
-        self._errands.add(name)
-        self._start(errand, name).add_done_callback(lambda _: self._returned(name))
+        task = self._errands[name] = self._start(errand, name)
+        task.add_done_callback(lambda _: self._returned(name))
         return True
 
     def _returned(self, name: str) -> None:
-        self._errands.discard(name)
+        self._errands.pop(name, None)
         self._poked.set()
 
     async def _clean(self, key: str, leaves: tuple[str, ...]) -> None:
@@ -241,14 +266,16 @@ class Engine:
             await self.performer.remove(leaves)
         except Exception as raised:
             error = str(raised) or type(raised).__name__
-        await self._surely(lambda c: due.cleaned(c, key, error))
+        await self.surely(lambda c: due.cleaned(c, key, error))
 
     async def _send(self, post: Post) -> None:
+        if not await self.store.read(lambda tx: tx.is_due(post.key)):
+            return  # it was sent between looking and acting
         try:
             await self.performer.call(post)
         except Exception as raised:
             error, tries = str(raised) or type(raised).__name__, post.tries + 1
             delay_s = policy.retry_s(tries) if tries < POST_RETRIES else None
-            await self._surely(lambda c: due.post_failed(c, post.key, error, delay_s))
+            await self.surely(lambda c: due.post_failed(c, post.key, error, delay_s))
         else:
-            await self._surely(lambda c: c.tx.post_done(post.key, c.at))
+            await self.surely(lambda c: c.tx.post_done(post.key, c.at))

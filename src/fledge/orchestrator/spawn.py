@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.access import refuse_stopped
-from fledge.core.keys import child_key, parse_key
+from fledge.core.freeze import sound
+from fledge.core.keys import check_agent_id, child_key, parse_key
 from fledge.core.run import Run, Terms
 from fledge.errors import BadInput, NotFound, Refused
 from fledge.orchestrator.carry_out import unsettle_above
@@ -37,7 +38,8 @@ def spawn(c: Commit, request: Request) -> Run:
 
 def reserve(c: Commit, request: Request) -> Run:
     """Check every limit and reserve the place. Raises Refused, with nothing changed, if a rule forbids it."""
-    if not request.spec.task.strip():
+    spec = replace(request.spec, task=sound(request.spec.task), label=sound(request.spec.label))
+    if not spec.task.strip():
         raise BadInput("task", "must not be empty")
     parent = request.terms.parent
     session = c.tx.session(parent)
@@ -50,22 +52,28 @@ def reserve(c: Commit, request: Request) -> Run:
     counts = c.tx.counts(parent)
     occupancy = policy.Occupancy(
         depth=session.depth,
-        children=counts.unsettled + len(c.tx.children_in(parent, "awaiting_approval")),
-        retained=len(c.tx.children(parent)) if request.limits.max_retained else 0,
+        children=counts.unsettled + _settled_plans(c, parent),
+        retained=c.tx.count_retained(parent) if request.limits.max_retained else 0,
         wakes=0 if above is None else above.wakes,
     )
     refusal = policy.admit(request.limits, occupancy)
     if refusal is not None:
         raise Refused(refusal.status, refusal.reason)
-    key = child_key(request.spec.agent_id, c.ids.unique())
+    spec = replace(spec, agent_id=check_agent_id(spec.agent_id))
+    key = child_key(spec.agent_id, c.ids.unique())
     depth = session.depth + 1
     role = policy.role_at(depth, request.limits.max_depth)
-    facts = SessionFacts(request.spec.agent_id, request.spec.label, role)
+    facts = SessionFacts(spec.agent_id, spec.label, role)
     c.tx.open_session(key, "subagent", parent, depth, facts, c.at)
     terms = _settled_terms(request.terms, depth, program=session.kind == "program")
-    run = c.admit(ev.Admitted(at=c.at, key=key, terms=terms, run_id=c.ids.unique()), request.spec)
+    run = c.admit(ev.Admitted(at=c.at, key=key, terms=terms, run_id=c.ids.unique()), spec)
     unsettle_above(c, parent)
     return run
+
+
+def _settled_plans(c: Commit, parent: str) -> int:
+    """Plans that await an answer take a place though they count as settled; over unsettled children they do not."""
+    return sum(not c.tx.counts(key).unsettled for key in c.tx.children_in(parent, "awaiting_approval"))
 
 
 def _settled_terms(terms: Terms, depth: int, program: bool) -> Terms:

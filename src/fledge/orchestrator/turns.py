@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from fledge.core import events as ev
 from fledge.core import inbox, policy
-from fledge.core.freeze import freeze, said
+from fledge.core.freeze import freeze, said, sound
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
 from fledge.errors import Refused
 from fledge.orchestrator import deliver
@@ -86,15 +86,18 @@ def _fence(c: Commit, drive: Drive) -> Driver:
     return driver
 
 
-def _body(text: str) -> str:
-    return msgspec.json.encode({"text": text}).decode()
+def _body(text: str, aside: bool = False) -> str:
+    """An entry of words; an `aside` answers a message beside the task, and is no part of its result."""
+    return msgspec.json.encode({"text": sound(text)} | ({"aside": True} if aside else {})).decode()
 
 
 def finish(c: Commit, drive: Drive, text: str, tool_output: str = "") -> Goes:
     """The final reply. `on`: completions were unread, they are in the transcript now, and the same attempt goes on."""
     c.tx.fence(drive.session, drive.epoch)
-    c.tx.append(drive.session, c.at, [("assistant", _body(text))])
-    if not live(c.find(drive.session)):
+    run = c.find(drive.session)
+    aside = run is not None and isinstance(run.phase, Running) and run.phase.serving is not None
+    c.tx.append(drive.session, c.at, [("assistant", _body(text, aside))])
+    if not live(run):
         return _replied(c, drive)
     frozen = freeze(text, tool_output)
     words = said(frozen)
@@ -132,7 +135,7 @@ def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] 
     c.tx.fence(drive.session, drive.epoch)
     if live(c.find(drive.session)):
         partial = deliver.progress_so_far(c, drive.session) if cause == "budget" else None
-        _signal(c, drive, ev.Errored(error, cause, partial))
+        _signal(c, drive, ev.Errored(sound(error), cause, partial))
         return
     turn = c.tx.turn(drive.session)
     failures = 1 if turn is None else turn.failures + 1
@@ -152,7 +155,9 @@ def falter(c: Commit, drive: Drive, error: str, aborted: bool = False) -> None:
     """A provisional error: the executor may recover within its grace, and keeps its slot."""
     c.tx.fence(drive.session, drive.epoch)
     run = c.run(drive.session)
-    event = ev.AttemptFaltered(at=c.at, attempt=run.attempt, next_run_id=c.ids.unique(), error=error, aborted=aborted)
+    event = ev.AttemptFaltered(
+        at=c.at, attempt=run.attempt, next_run_id=c.ids.unique(), error=sound(error), aborted=aborted
+    )
     c.apply(drive.session, event)
 
 

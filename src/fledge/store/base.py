@@ -202,11 +202,15 @@ class Tx(Protocol):
         """Keys of all runs spawned by this session, oldest first."""
         ...
 
+    def count_retained(self, session: str) -> int:
+        """How many runs of this session are still kept in its lists: all but archived ones."""
+        ...
+
     def children_in(self, session: str, phase: Literal["spawning", "awaiting_approval"]) -> list[str]:
         """Keys of the session's children in this phase, oldest first."""
         ...
 
-    def reservations(self) -> list[str]:
+    def reservations(self, limit: int) -> list[str]:
         """Keys of all runs that are still being prepared, oldest first."""
         ...
 
@@ -231,7 +235,7 @@ class Tx(Protocol):
     def open_session(
         self, key: str, kind: SessionKind, parent: str | None, depth: int, facts: SessionFacts, at: Instant
     ) -> None:
-        """Make a session; opening one that exists changes nothing."""
+        """Make a session; opening one that exists changes nothing, and one that was deleted is open again, empty."""
         ...
 
     def session(self, key: str) -> Session | None:
@@ -268,7 +272,7 @@ class Tx(Protocol):
         ...
 
     def silent_children(self, session: str, limit: int) -> list[str]:
-        """Children of this session that ended without anything to tell, oldest first."""
+        """Children of this session that ended without anything to tell (skipped, not failed), oldest first."""
         ...
 
     def waits_until(self, session: str) -> int | None:
@@ -390,6 +394,10 @@ class Tx(Protocol):
         """All drivers."""
         ...
 
+    def drivers_of_others(self, owner: str, limit: int) -> list[Driver]:
+        """Drivers that another process started, in order of their claims."""
+        ...
+
     def fence(self, session: str, epoch: int) -> Driver:
         """The driver with this epoch; StaleWrite if it was superseded or is gone."""
         ...
@@ -413,6 +421,10 @@ class Tx(Protocol):
     # -- outbox
     def post(self, key: str, kind: str, run: str | None, body: str, due_at: Instant) -> bool:
         """Put something into the outbox; False, and nothing changes, if this key was ever posted."""
+        ...
+
+    def is_due(self, key: str) -> bool:
+        """True if this post still waits to be sent."""
         ...
 
     def due_posts(self, at: Instant, limit: int) -> list[Post]:

@@ -42,7 +42,13 @@ class StoreLock:
         except OSError as error:
             os.close(self._fd)
             raise StoreLocked(f"{path.parent} is in use by {holder_of(path) or 'another process'}") from error
-        self.write(at, address)
+        try:
+            self.write(at, address)
+        except OSError as error:
+            os.close(self._fd)
+            raise StoreError(
+                f"{path}: cannot be written ({error.strerror}); free some space or check the disk"
+            ) from error
 
     def write(self, at: float, address: str) -> None:
         """Say who holds it, and where they can be reached."""

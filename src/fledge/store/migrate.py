@@ -10,6 +10,9 @@ from pathlib import Path
 
 from fledge.errors import StoreError
 
+APPLICATION = 0x666C6467
+"""Marks a SQLite file as ours ("fldg")."""
+
 
 def migrations() -> list[tuple[int, str]]:
     """All known migrations as (version, SQL), in order."""
@@ -26,9 +29,13 @@ def schema_version(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
-def refuse_newer(db: sqlite3.Connection, path: Path, known: list[tuple[int, str]] | None = None) -> None:
-    """Raise unless this program knows the file's schema; nothing is written either way."""
+def refuse_foreign(db: sqlite3.Connection, path: Path, known: list[tuple[int, str]] | None = None) -> None:
+    """Raise unless the file is empty or ours, and not newer than this program; nothing is written either way."""
     version, newest = schema_version(db), (known or migrations())[-1][0]
+    used = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
+    ours = db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
+    if used and not ours:
+        raise StoreError(f"{path} is a database of another program. It was not changed: name another folder.")
     if version > newest:
         raise StoreError(
             f"{path} was written by a newer fledge (schema {version}, this one knows {newest}): "
@@ -37,20 +44,22 @@ def refuse_newer(db: sqlite3.Connection, path: Path, known: list[tuple[int, str]
 
 
 def migrate(db: sqlite3.Connection, path: Path, known: list[tuple[int, str]] | None = None) -> int:
-    """Bring the file up to date; answers its version. Refused if it is newer than this program knows."""
+    """Bring the file up to date, all or nothing; answers its version. Refused if it is not ours, or newer."""
     steps = known or migrations()
-    refuse_newer(db, path, steps)
+    refuse_foreign(db, path, steps)
     before, newest = schema_version(db), steps[-1][0]
-    if before and before < newest:
+    if before == newest:
+        return newest
+    if before:
         _back_up(db, path, before)
-    for version, sql in steps:
-        if version > before:
-            try:
-                db.executescript(f"BEGIN IMMEDIATE;\n{sql}\nPRAGMA user_version = {version};\nCOMMIT;")
-            except sqlite3.Error as error:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise StoreError(f"{path}: migration {version} failed ({error}); the file was not changed") from error
+    sql = "\n".join(step for version, step in steps if version > before)
+    marks = f"PRAGMA application_id = {APPLICATION};\nPRAGMA user_version = {newest};"
+    try:
+        db.executescript(f"BEGIN IMMEDIATE;\n{sql}\n{marks}\nCOMMIT;")
+    except sqlite3.Error as error:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise StoreError(f"{path}: cannot be brought to schema {newest} ({error}); it was not changed") from error
     return newest
 
 

@@ -20,7 +20,7 @@ from fledge.core.run import Run
 from fledge.errors import StoreError
 from fledge.store.base import Tx
 from fledge.store.lock import StoreLock
-from fledge.store.migrate import migrate, refuse_newer
+from fledge.store.migrate import migrate, refuse_foreign
 from fledge.store.sqlite_flow import SqliteTx
 
 T = TypeVar("T")
@@ -49,6 +49,8 @@ class _Job:
             return
         if self.error is None:
             self.future.set_result(self.result)
+        elif isinstance(self.error, StopIteration):  # which no future can carry
+            self.future.set_exception(RuntimeError("a job raised StopIteration"))
         else:
             self.future.set_exception(self.error)
 
@@ -62,6 +64,7 @@ class SqliteStore:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._readers = ThreadPoolExecutor(READERS, "fledge-read")
         self._local = threading.local()
+        self._reading: list[sqlite3.Connection] = []
         self._closed = False
         self._known: dict[str, tuple[int, Run]] = {}
         """What the writer knows to be stored: it is the only one who writes."""
@@ -112,16 +115,19 @@ class SqliteStore:
         if self._closed:
             return
         self._closed = True
+        await asyncio.to_thread(self._readers.shutdown)
+        for db in self._reading:
+            db.close()
         self._jobs.put(None)
         await asyncio.to_thread(self._writer.join)
-        await asyncio.to_thread(self._readers.shutdown)
 
     def _read(self, job: Callable[[Tx], T]) -> T:
         db: sqlite3.Connection | None = getattr(self._local, "db", None)
         if db is None:
-            db = sqlite3.connect(self.folder / DATABASE, isolation_level=None)
+            db = sqlite3.connect(self.folder / DATABASE, isolation_level=None, check_same_thread=False)
             db.execute("PRAGMA query_only = ON")
             self._local.db = db
+            self._reading.append(db)
         try:
             db.execute("BEGIN")
             try:
@@ -163,10 +169,10 @@ class SqliteStore:
             try:
                 for job in batch:
                     job.result = job.run(SqliteTx(db, self._known))
-            except Exception as error:  # whatever a job raises is its caller's, and undoes only that job
+            except BaseException as error:  # whatever a job raises is its caller's, and undoes only that job
                 self._undo("ROLLBACK")
                 if len(batch) == 1:
-                    batch[0].error = error
+                    batch[0].error = self._told(error)
                     return
                 db.execute("BEGIN IMMEDIATE")
                 for job in batch:
@@ -186,10 +192,10 @@ class SqliteStore:
         db.execute("SAVEPOINT job")
         try:
             job.result = job.run(SqliteTx(db, self._known))
-        except Exception as error:
+        except BaseException as error:
             if not db.in_transaction:  # SQLite gave up the whole transaction: a full disk, an I/O error
                 raise
-            job.error = error
+            job.error = self._told(error)
             self._undo("ROLLBACK TO job")
         db.execute("RELEASE job")
 
@@ -197,6 +203,12 @@ class SqliteStore:
         self._known.clear()
         if self._db.in_transaction:
             self._db.execute(how)
+
+    def _told(self, error: BaseException) -> BaseException:
+        """What the caller hears: a rule of the database that the job broke, or whatever it raised."""
+        if isinstance(error, sqlite3.OperationalError):
+            return self._failed(error)
+        return store_error(error) if isinstance(error, sqlite3.Error) else error
 
     def _failed(self, error: sqlite3.Error) -> StoreError:
         path = self.folder / DATABASE
@@ -216,6 +228,13 @@ class SqliteStore:
                 continue
 
 
+def store_error(error: sqlite3.Error) -> StoreError:
+    """A database's refusal, as one of ours."""
+    told = StoreError(f"the store refused this: {error}")
+    told.__cause__ = error
+    return told
+
+
 def _settle_all(jobs: list[_Job]) -> None:
     for job in jobs:
         job.settle()
@@ -223,25 +242,41 @@ def _settle_all(jobs: list[_Job]) -> None:
 
 def _connect(path: Path) -> sqlite3.Connection:
     try:
+        if path.exists():
+            _inspect(path)
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     except sqlite3.Error as error:
-        raise StoreError(f"{path}: cannot be opened ({error})") from error
+        raise _unusable(path, error) from error
     try:
-        verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if verdict != "ok":
-            raise sqlite3.DatabaseError(verdict)
-        refuse_newer(db, path)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA temp_store = MEMORY")
         migrate(db, path)
     except sqlite3.Error as error:
         db.close()
-        raise StoreError(
-            f"{path} is damaged or not a fledge database ({error}). It was not changed: restore a copy "
-            f"(look for {path.name}.*.backup beside it), or move it away to start empty."
-        ) from error
+        raise _unusable(path, error) from error
     except StoreError:
         db.close()
         raise
     return db
+
+
+def _inspect(path: Path) -> None:
+    """Look at a file without changing it, not even to take up what a crash left in its log."""
+    db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    try:
+        verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(verdict)
+        refuse_foreign(db, path)
+    finally:
+        db.close()
+
+
+def _unusable(path: Path, error: sqlite3.Error) -> StoreError:
+    if "full" in str(error) or "disk I/O" in str(error):
+        return StoreError(f"{path}: cannot be opened ({error}); free some space or check the disk")
+    return StoreError(
+        f"{path} is damaged or not a fledge database ({error}). It was not changed: restore a copy "
+        f"(look for {path.name}.*.backup beside it), or move it away to start empty."
+    )

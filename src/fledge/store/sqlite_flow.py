@@ -21,8 +21,8 @@ WITH RECURSIVE found (lane) AS (
 """
 
 _CLAIMABLE = """
-SELECT session, lane, rank, suspect FROM queue q
-WHERE lane = ? AND (due_at IS NULL OR due_at <= ?) AND suspect <= ?
+SELECT rank, seq, session, lane FROM queue q
+WHERE lane = ? AND (due_at IS NULL OR due_at <= ?) AND suspect = ?
   AND NOT EXISTS (SELECT 1 FROM drivers d WHERE d.session = q.session AND (d.release_at IS NULL OR d.release_at > ?))
 ORDER BY rank, seq LIMIT ?
 """
@@ -132,13 +132,11 @@ class SqliteTx(SessionVerbs):
             " RETURNING rank, last_seq",
             lane,
         )
-        known = self._one("SELECT rank FROM children WHERE session = ?", spawner)
-        rank = fair_rank(lane_rank, known[0] if known else 0)
+        behind = self._one("SELECT max(rank) FROM queue WHERE lane = ? AND spawner = ?", lane, spawner)[0]
         self._db.execute(
-            "INSERT INTO children (session, rank) VALUES (?,?) ON CONFLICT DO UPDATE SET rank = excluded.rank",
-            (spawner, rank),
+            "INSERT INTO queue VALUES (?,?,?,?,?,?,?)",
+            (session, lane, spawner, fair_rank(lane_rank, behind or 0), seq, int(suspect), due_at),
         )
-        self._db.execute("INSERT INTO queue VALUES (?,?,?,?,?,?)", (session, lane, rank, seq, int(suspect), due_at))
 
     def dequeue(self, session: str) -> None:
         """Take it out of its lane's queue."""
@@ -160,12 +158,12 @@ class SqliteTx(SessionVerbs):
             free = min(width - busy, limit - len(found))
             if free <= 0:
                 continue
-            for row in self._db.execute(_CLAIMABLE, (lane, at, 0 if suspects else 1, at, free)):
-                place = Place(row[0], row[1], row[2], bool(row[3]))
-                if place.suspect and suspects:
-                    continue
-                suspects += place.suspect
-                found.append(place)
+            rows = [(*row, False) for row in self._db.execute(_CLAIMABLE, (lane, at, 0, at, free))]
+            if not suspects:
+                rows += [(*row, True) for row in self._db.execute(_CLAIMABLE, (lane, at, 1, at, 1))]
+            for rank, _, session, _, suspect in sorted(rows)[:free]:
+                found.append(Place(session, lane, rank, suspect))
+                suspects += suspect
         return found
 
     def claim(self, place: Place, owner: str, at: Instant) -> int:
@@ -191,6 +189,11 @@ class SqliteTx(SessionVerbs):
     def drivers(self) -> list[Driver]:
         """All drivers."""
         return [_driver(row) for row in self._db.execute(f"SELECT {_DRIVER} FROM drivers ORDER BY claimed_at, session")]
+
+    def drivers_of_others(self, owner: str, limit: int) -> list[Driver]:
+        """Drivers of other processes."""
+        sql = f"SELECT {_DRIVER} FROM drivers WHERE owner <> ? ORDER BY claimed_at, session LIMIT ?"
+        return [_driver(row) for row in self._db.execute(sql, (owner, limit))]
 
     def fence(self, session: str, epoch: int) -> Driver:
         """The driver whose epoch is still the session's."""
@@ -233,6 +236,10 @@ class SqliteTx(SessionVerbs):
             (key, kind, run, body, due_at),
         )
         return cursor.rowcount == 1
+
+    def is_due(self, key: str) -> bool:
+        """True if this post still waits to be sent."""
+        return self._one("SELECT 1 FROM outbox WHERE key = ? AND due_at IS NOT NULL", key) is not None
 
     def due_posts(self, at: Instant, limit: int) -> list[Post]:
         """What is due to be sent."""

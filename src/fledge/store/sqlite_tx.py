@@ -84,7 +84,7 @@ class RunVerbs:
 
     def save_run(self, before: Run, after: Run, event: Event) -> None:
         """Update the row where its version is still the one decided on, and record the event."""
-        if self.find_run(after.key) is None:
+        if after.key not in self._known and self.find_run(after.key) is None:
             raise StaleWrite(f"{after.key} is gone")
         number = self._known[after.key][0]
         phase, ended, delivery = after.phase, after.ended, after.delivery
@@ -153,6 +153,10 @@ class RunVerbs:
         """Runs spawned by this session, oldest first."""
         return self._column("SELECT key FROM runs WHERE parent = ? ORDER BY id", session)
 
+    def count_retained(self, session: str) -> int:
+        """Runs of this session that are not archived."""
+        return int(self._one("SELECT count(*) FROM runs WHERE parent = ? AND phase <> 'archived'", session)[0])
+
     def children_in(self, session: str, phase: Literal["spawning", "awaiting_approval"]) -> list[str]:
         """The session's children in this phase, oldest first."""
         # The first condition names the partial index's own, so that it is used.
@@ -163,10 +167,12 @@ class RunVerbs:
             phase,
         )
 
-    def reservations(self) -> list[str]:
-        """All runs that are still being prepared."""
+    def reservations(self, limit: int) -> list[str]:
+        """Runs that are still being prepared."""
         return self._column(
-            "SELECT key FROM runs WHERE phase IN ('spawning', 'awaiting_approval') AND phase = 'spawning' ORDER BY id"
+            "SELECT key FROM runs WHERE phase IN ('spawning', 'awaiting_approval')"
+            " AND phase = 'spawning' ORDER BY id LIMIT ?",
+            limit,
         )
 
     def due_runs(self, at: Instant, limit: int) -> list[str]:
@@ -201,9 +207,10 @@ class SessionVerbs(RunVerbs):
     def open_session(
         self, key: str, kind: SessionKind, parent: str | None, depth: int, facts: SessionFacts, at: Instant
     ) -> None:
-        """Insert the session unless it exists."""
+        """Insert the session unless it exists; one that was deleted is open again."""
         self._db.execute(
-            "INSERT OR IGNORE INTO sessions (key, kind, parent, depth, facts, created_at) VALUES (?,?,?,?,?,?)",
+            "INSERT INTO sessions (key, kind, parent, depth, facts, created_at) VALUES (?,?,?,?,?,?)"
+            " ON CONFLICT (key) DO UPDATE SET state = 'open'",
             (key, kind, parent, depth, to_json(facts), at),
         )
 
@@ -272,7 +279,9 @@ class SessionVerbs(RunVerbs):
     def silent_children(self, session: str, limit: int) -> list[str]:
         """Children that ended without anything to tell."""
         return self._column(
-            "SELECT key FROM runs WHERE parent = ? AND delivery = 'skipped' ORDER BY id LIMIT ?", session, limit
+            "SELECT key FROM runs WHERE parent = ? AND delivery = 'skipped' AND outcome <> 'error' ORDER BY id LIMIT ?",
+            session,
+            limit,
         )
 
     def waits_until(self, session: str) -> int | None:

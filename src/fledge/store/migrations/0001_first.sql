@@ -20,12 +20,11 @@ CREATE TABLE sessions (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sessions_parent ON sessions (parent) WHERE parent IS NOT NULL;
 
--- Children of a session: how many were ever admitted, how many are unsettled now, and its last rank in a lane.
+-- Children of a session: how many were ever admitted, how many are unsettled now.
 CREATE TABLE children (
   session     TEXT PRIMARY KEY,
   spawned     INTEGER NOT NULL DEFAULT 0,
-  unsettled   INTEGER NOT NULL DEFAULT 0 CHECK (unsettled >= 0 AND unsettled <= spawned),
-  rank        INTEGER NOT NULL DEFAULT 0
+  unsettled   INTEGER NOT NULL DEFAULT 0 CHECK (unsettled >= 0 AND unsettled <= spawned)
 ) STRICT, WITHOUT ROWID;
 
 -- The transcript: appended, never changed.
@@ -124,7 +123,7 @@ CREATE TABLE runs (
     WHEN 'announce_deferred' THEN outcome IS NOT NULL AND delivery IS NULL
     WHEN 'cleanup_pending'   THEN outcome IS NOT NULL AND delivery IS NOT NULL AND due_at IS NOT NULL
     WHEN 'completed'         THEN outcome IS NOT NULL AND delivery IS NOT NULL
-    WHEN 'completed_giveup'  THEN outcome IS NOT NULL AND delivery = 'undelivered' AND due_at IS NOT NULL
+    WHEN 'completed_giveup'  THEN outcome IS NOT NULL AND delivery IS 'undelivered' AND due_at IS NOT NULL
     WHEN 'archived'          THEN outcome IS NOT NULL AND delivery IS NOT NULL
     ELSE 0 END)
 ) STRICT;
@@ -162,12 +161,14 @@ CREATE INDEX texts_owner ON texts (owner);
 CREATE TABLE queue (
   session     TEXT PRIMARY KEY,
   lane        TEXT NOT NULL,
+  spawner     TEXT NOT NULL,
   rank        INTEGER NOT NULL,
   seq         INTEGER NOT NULL,
   suspect     INTEGER NOT NULL DEFAULT 0 CHECK (suspect = 0 OR suspect = 1),
   due_at      REAL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX queue_order ON queue (lane, rank, seq);
+CREATE INDEX queue_spawner ON queue (lane, spawner, rank);
 CREATE INDEX queue_due ON queue (due_at) WHERE due_at IS NOT NULL;
 
 CREATE TABLE lanes (

@@ -1,0 +1,146 @@
+"""What a transcript is made of, and what can be read out of it: the messages for a model, the calls that are open.
+
+An entry's body is one of the structs below, as JSON. Entries are appended and never changed; results of one step may
+stand in any order, so reading puts them back behind the calls they answer. This file knows no store and no model.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from fledge.errors import BadInput
+
+CallState = Literal["ready", "started", "asked"]
+"""Where a call without a result stands: it may be run; it was begun and must not be again; a person was asked."""
+
+
+class CallEntry(Struct, frozen=True, omit_defaults=True):
+    """One tool call of a reply. Its name is its place: the entry's number and its index; ids of providers repeat."""
+
+    id: str
+    name: str
+    arguments: str
+    state: CallState = "ready"
+    """As it stood in the commit that appended the reply."""
+
+
+class Spoken(Struct, frozen=True, omit_defaults=True, tag="user"):
+    """Words that came in through the inbox."""
+
+    text: str
+    row: str = ""
+    kind: str = ""
+    source: str = ""
+
+
+class Told(Struct, frozen=True, omit_defaults=True, tag="event"):
+    """Completions that were read, as text and as what they announce."""
+
+    text: str
+    completions: tuple[dict[str, str | None], ...] = ()
+    summarised: tuple[int, ...] = ()
+
+
+class Replied(Struct, frozen=True, omit_defaults=True, tag="assistant"):
+    """A committed model reply."""
+
+    text: str = ""
+    calls: tuple[CallEntry, ...] = ()
+    thinking: str = ""
+    signature: str = ""
+    model: str = ""
+    """The one that really answered."""
+    usage: dict[str, int] = msgspec.field(default_factory=dict)
+    cost_usd: float | None = None
+
+
+class Resulted(Struct, frozen=True, omit_defaults=True, tag="tool"):
+    """The result of one call: of the reply at `entry`, the `index`-th."""
+
+    entry: int
+    index: int
+    call_id: str
+    name: str
+    text: str
+    is_error: bool = False
+
+
+class Noted(Struct, frozen=True, omit_defaults=True, tag="note"):
+    """Something for the record. `covers`: it stands for all entries up to that number in what a model sees."""
+
+    text: str
+    covers: int = 0
+
+
+Body = Spoken | Told | Replied | Resulted | Noted
+_encode = msgspec.json.Encoder().encode
+_decoder: msgspec.json.Decoder[Body] = msgspec.json.Decoder(Body)
+
+
+def to_body(body: Body) -> str:
+    """An entry's body as it is stored."""
+    return _encode(body).decode()
+
+
+def from_body(text: str) -> Body:
+    """A stored body. Refused if it is not one of ours."""
+    try:
+        return _decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise BadInput("entry", f"is not a transcript entry ({error})", text) from error
+
+
+class Line(Struct, frozen=True):
+    """One entry with its number."""
+
+    seq: int
+    body: Body
+
+
+class OpenCall(Struct, frozen=True):
+    """A call that has no result yet."""
+
+    entry: int
+    index: int
+    call: CallEntry
+
+
+def open_calls(lines: Sequence[Line]) -> list[OpenCall]:
+    """Calls of the last reply that have no result yet, in order."""
+    for at in range(len(lines) - 1, -1, -1):
+        line = lines[at]
+        if isinstance(line.body, Replied):
+            results = [after.body for after in lines[at + 1 :] if isinstance(after.body, Resulted)]
+            done = {result.index for result in results if result.entry == line.seq}
+            return [OpenCall(line.seq, i, call) for i, call in enumerate(line.body.calls) if i not in done]
+    return []
+
+
+def in_order(lines: Iterable[Line]) -> list[Line]:
+    """The lines as a model must see them: what an earlier note stands for left out, each result behind its call."""
+    ordered = list(lines)
+    covered = max((line.body.covers for line in ordered if isinstance(line.body, Noted)), default=0)
+    ordered = [line for line in ordered if line.seq > covered and not _is_superseded(line, covered)]
+    results: dict[int, list[Line]] = {}
+    for line in ordered:
+        if isinstance(line.body, Resulted):
+            results.setdefault(line.body.entry, []).append(line)
+    found: list[Line] = []
+    notes = [line for line in ordered if isinstance(line.body, Noted) and line.body.covers]
+    found.extend(notes[-1:])
+    for line in ordered:
+        if isinstance(line.body, Resulted) or (isinstance(line.body, Noted) and line.body.covers):
+            continue
+        found.append(line)
+        found.extend(sorted(results.get(line.seq, ()), key=_index))
+    return found
+
+
+def _is_superseded(line: Line, covered: int) -> bool:
+    return isinstance(line.body, Noted) and 0 < line.body.covers < covered
+
+
+def _index(line: Line) -> int:
+    return line.body.index if isinstance(line.body, Resulted) else 0

@@ -1,0 +1,97 @@
+"""What can be read out of a transcript: the calls that are open, and the order a model must see."""
+
+import pytest
+
+from fledge.core.transcript import (
+    Body,
+    CallEntry,
+    Line,
+    Noted,
+    OpenCall,
+    Replied,
+    Resulted,
+    Spoken,
+    Told,
+    from_body,
+    in_order,
+    open_calls,
+    to_body,
+)
+from fledge.errors import BadInput
+
+A, B = CallEntry("a", "read", "{}"), CallEntry("b", "exec", "{}", "started")
+
+
+def lines(*bodies: Body) -> list[Line]:
+    return [Line(seq, body) for seq, body in enumerate(bodies, 1)]
+
+
+def result(entry: int, index: int, text: str = "ok") -> Resulted:
+    return Resulted(entry, index, "id", "read", text)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        Spoken("hello", "send:1", "send", "agent:main:main"),
+        Told("[2 background tasks completed]", ({"row": "r", "run": "k", "status": "ok"},), (0,)),
+        Replied("yes", (A, B), "hm", "sig", "gpt-5", {"input": 3}, 0.5),
+        Replied(),
+        result(4, 1),
+        Noted("in short", 7),
+    ],
+)
+def test_a_body_is_read_back_as_it_was_written(body: Body) -> None:
+    assert from_body(to_body(body)) == body
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"type":"user"}', '{"type":"stranger","text":"x"}', "[1"])
+def test_what_is_not_ours_is_refused_by_name(text: str) -> None:
+    with pytest.raises(BadInput, match=r"^entry: is not a transcript entry"):
+        from_body(text)
+
+
+def test_without_a_reply_nothing_is_open() -> None:
+    assert open_calls([]) == []
+    assert open_calls(lines(Spoken("hi"))) == []
+
+
+def test_calls_of_the_last_reply_without_a_result_are_open_in_order() -> None:
+    history = lines(Spoken("hi"), Replied(calls=(A, B, A)), result(2, 1))
+    assert open_calls(history) == [OpenCall(2, 0, A), OpenCall(2, 2, A)]
+
+
+def test_a_result_of_another_reply_answers_nothing() -> None:
+    history = lines(Replied(calls=(A,)), result(1, 0), Replied(calls=(B,)), result(1, 0))
+    assert open_calls(history) == [OpenCall(3, 0, B)]
+
+
+def test_an_older_reply_is_never_open_again() -> None:
+    assert open_calls(lines(Replied(calls=(A,)), Spoken("and?"), Replied("done"))) == []
+
+
+def test_each_result_stands_behind_its_call_in_the_order_of_the_calls() -> None:
+    history = lines(Spoken("hi"), Replied(calls=(A, B)), result(2, 1, "second"), result(2, 0, "first"), Spoken("ok"))
+    assert [line.seq for line in in_order(history)] == [1, 2, 4, 3, 5]
+
+
+def test_a_note_stands_for_everything_it_covers_and_comes_first() -> None:
+    history = lines(Spoken("old"), Replied("older"), Spoken("new"), Noted("in short", covers=2), Replied("now"))
+    assert [line.seq for line in in_order(history)] == [4, 3, 5]
+
+
+def test_only_the_last_covering_note_counts() -> None:
+    history = lines(
+        Spoken("a"), Replied("b"), Noted("first", covers=2), Spoken("c"), Replied("d"), Noted("second", covers=5)
+    )
+    assert [line.seq for line in in_order(history)] == [6]
+
+
+def test_a_note_that_covers_nothing_stays_in_its_place() -> None:
+    history = lines(Spoken("a"), Noted("for the record"), Replied("b"))
+    assert [line.seq for line in in_order(history)] == [1, 2, 3]
+
+
+def test_a_note_within_what_is_kept_but_older_than_the_last_is_left_out() -> None:
+    history = [Line(3, Noted("first", covers=1)), Line(4, Spoken("x")), Line(5, Noted("second", covers=2))]
+    assert [line.seq for line in in_order(history)] == [5, 4]

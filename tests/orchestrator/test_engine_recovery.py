@@ -1,0 +1,475 @@
+"""What goes wrong, and how the engine goes on: performers that fail, processes that close or crash, stores that refuse.
+An act that ends `crashed` is a kill -9: everything in memory vanishes, and the next act is another process."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fledge.core import events as ev
+from fledge.core.run import Terms
+from fledge.errors import StoreError
+from fledge.orchestrator import spawn, turns
+from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.turns import Drive
+from fledge.store.base import Spec, Tx
+from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
+from tests.orchestrator.stage import LIMITS, MAIN, Theatre, World, in_turns, lingers, rules, two_steps, works
+
+
+@pytest.fixture
+def theatre(tmp_path: Path) -> Theatre:
+    return Theatre(tmp_path)
+
+
+# ---- performers that fail --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raised", "error"),
+    [
+        (ValueError("no such model"), "internal error: no such model"),
+        (RuntimeError(), "internal error: RuntimeError"),
+        (StoreError("disk full"), "internal error: disk full"),
+    ],
+)
+def test_a_driver_that_raises_ends_its_run_with_a_readable_error(
+    theatre: Theatre, raised: Exception, error: str
+) -> None:
+    async def breaks(stage: Stage) -> None:
+        await stage.sleep(1)
+        raise raised
+
+    async def body(world: World) -> None:
+        key = await world.spawn("a")
+        await world.clock.sleep(60)
+        assert await world.outcome(key) == ("error", error, 1.0)
+        assert await world.told() == [["a"]]
+        assert error in (await world.heard(kind="event"))[0]
+
+    theatre.act(body, {"a": breaks})
+
+
+class Absent(ScriptedPerformer):
+    """Returns from a run's drive without a word."""
+
+    async def drive(self, engine: Engine, drive: Drive) -> None:
+        if drive.run is None:
+            await super().drive(engine, drive)
+
+
+def test_a_driver_that_returns_without_an_end_ends_its_run_with_an_error(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = InlineStore(tmp_path)
+        engine = Engine(store, Absent(works(0, "noted")), clock=VirtualClock(), ids=SeededIds(1))
+        async with engine:
+            await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
+            request = spawn.Request(spec=Spec(task="a"), terms=Terms(parent=MAIN))
+            run = await engine.commit(lambda c: spawn.spawn(c, request))
+            await asyncio.sleep(10)
+            ended = (await store.read(lambda tx: tx.load_run(run.key))).ended
+        assert ended is not None
+        assert (ended.outcome.status, ended.outcome.error) == ("error", "the driver returned without an end")
+        store.close_now()
+
+    run_virtual(main())
+
+
+def test_a_turn_that_raises_is_tried_again_and_its_results_are_told_once(theatre: Theatre) -> None:
+    async def breaks(stage: Stage) -> None:
+        raise ValueError("no such model")
+
+    async def body(world: World) -> None:
+        await world.spawn("a")
+        await world.clock.sleep(60)
+        assert world.driven("main") == [0.0, 2.0, 6.0]
+        assert await world.told() == [["a"]]
+        assert await world.heard(kind="assistant") == ["done"]
+
+    theatre.act(body, {"main": in_turns(breaks, breaks)})
+
+
+# ---- closing ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_graceful_close_requeues_without_counting_a_crash_and_the_next_engine_finishes(theatre: Theatre) -> None:
+    async def first(world: World) -> str:
+        key = await world.spawn("a")
+        await world.sleep_until(1.5)
+        return key
+
+    key = theatre.act(first, {"a": two_steps})
+
+    async def second(world: World) -> None:
+        run = await world.run(key)
+        assert (run.phase.name, run.crashes, run.attempt) == ("queued", 0, 1)
+        assert await world.look(lambda tx: tx.drivers()) == []
+        await world.clock.sleep(60)
+        assert await world.outcome(key) == ("ok", None, 2.5)
+        assert await world.happened(key, ev.LeaseLost) == 1
+        assert (await world.run(key)).crashes == 0
+        assert await world.told() == [["a"]]
+
+    theatre.act(second, {"a": works(1)})
+
+
+def test_any_number_of_graceful_closes_fails_no_run(theatre: Theatre) -> None:
+    async def begin(world: World) -> str:
+        return await world.spawn("a")
+
+    async def go_on(world: World) -> None:
+        await world.clock.sleep(1)
+
+    key = theatre.act(begin, {"a": works(100)})
+    for _ in range(4):
+        theatre.act(go_on, {"a": works(100)})
+
+    async def last(world: World) -> None:
+        await world.clock.sleep(1)
+        assert (await world.outcome(key))[0] == "ok"
+        assert (await world.run(key)).crashes == 0
+
+    theatre.act(last)
+
+
+def test_closing_waits_for_a_driver_that_lingers_and_keeps_what_it_still_says(theatre: Theatre) -> None:
+    async def slow_to_leave(stage: Stage) -> None:
+        await lingers(stage, 3)
+        await stage.say("just in time")
+
+    async def first(world: World) -> str:
+        key = await world.spawn("a")
+        await world.clock.sleep(1)
+        return key
+
+    key = theatre.act(first, {"a": slow_to_leave})
+    assert theatre.now == 3.0
+
+    async def second(world: World) -> None:
+        await world.clock.sleep(10)
+        assert await world.outcome(key) == ("ok", None, 3.0)
+        assert await world.told() == [["a"]]
+
+    theatre.act(second)
+
+
+def test_closing_on_a_store_that_fails_ends_and_the_next_engine_takes_over(theatre: Theatre) -> None:
+    async def first(world: World) -> str:
+        key = await spawn_a(world)
+        world.store.broken = True
+        return key
+
+    key = theatre.act(first, {"a": works(100)})
+    assert theatre.now <= 10
+
+    async def second(world: World) -> None:
+        await world.clock.sleep(10)
+        assert (await world.outcome(key))[0] == "ok"
+        assert (await world.run(key)).crashes == 1
+        assert await world.told() == [["a"]]
+
+    theatre.act(second)
+
+
+# ---- crashes ---------------------------------------------------------------------------------------------------------
+
+
+async def one_second(world: World) -> None:
+    await world.clock.sleep(1)
+
+
+async def spawn_a(world: World) -> str:
+    key = await world.spawn("a")
+    await world.clock.sleep(1)
+    return key
+
+
+def test_the_third_crash_without_progress_fails_the_run_and_that_is_announced(theatre: Theatre) -> None:
+    key = theatre.act(spawn_a, {"a": works(100)}, ends="crashed")
+
+    async def again(world: World) -> int:
+        await world.clock.sleep(1)
+        run = await world.run(key)
+        assert run.phase.name == "running"
+        assert len(world.driven("a")) == 1
+        return run.crashes
+
+    assert theatre.act(again, {"a": works(100)}, ends="crashed") == 1
+    assert theatre.act(again, {"a": works(100)}, ends="crashed") == 2
+
+    async def last(world: World) -> None:
+        await world.clock.sleep(1)
+        assert world.driven("a") == []
+        error = "it crashed 3 times in the same step and was not tried again"
+        assert await world.outcome(key) == ("error", error, 3.0)
+        assert await world.told() == [["a"]]
+        assert await world.unsettled() == 0
+        assert await world.look(lambda tx: tx.drivers()) == []
+
+    theatre.act(last)
+
+
+def test_a_committed_step_resets_the_count_of_crashes(theatre: Theatre) -> None:
+    key = theatre.act(spawn_a, {"a": works(100)}, ends="crashed")
+    theatre.act(one_second, {"a": works(100)}, ends="crashed")
+
+    async def steps(stage: Stage) -> None:
+        await stage.step("a tool's output")
+        await stage.sleep(100)
+
+    async def before(world: World) -> int:
+        await world.clock.sleep(1)
+        return (await world.run(key)).crashes
+
+    assert theatre.act(before, {"a": steps}, ends="crashed") == 2
+    assert theatre.act(before, {"a": works(100)}, ends="crashed") == 1
+
+    async def last(world: World) -> None:
+        await world.clock.sleep(1)
+        assert (await world.outcome(key))[0] == "ok"
+
+    theatre.act(last)
+
+
+def test_suspects_are_driven_one_at_a_time_and_others_beside_them(theatre: Theatre) -> None:
+    labels = ["a", "b", "c"]
+
+    async def first(world: World) -> None:
+        for label in labels:
+            await world.spawn(label)
+        await world.clock.sleep(1)
+        assert sorted(world.drives) == [(0.0, label) for label in labels]
+
+    async def second(world: World) -> None:
+        await world.clock.sleep(1)
+        assert sorted(world.drives) == [(1.0, label) for label in labels]
+
+    async def third(world: World) -> None:
+        await world.spawn("new")
+        await world.clock.sleep(60)
+        suspects = [(at, who) for at, who in world.drives if who in labels]
+        assert [at for at, _ in suspects] == [2.0, 12.0, 22.0]
+        assert sorted(who for _, who in suspects) == labels
+        assert world.driven("new") == [2.0]
+        assert await world.all_told() == [*labels, "new"]
+
+    theatre.act(first, {label: works(100) for label in labels}, ends="crashed")
+    theatre.act(second, {label: works(100) for label in labels}, ends="crashed")
+    theatre.act(third, {label: works(10) for label in labels})
+
+
+def test_a_conversation_whose_turn_crashes_three_times_is_told_and_answers_again(theatre: Theatre) -> None:
+    async def first(world: World) -> None:
+        await world.send()
+        await world.clock.sleep(1)
+
+    theatre.act(first, {"main": works(100)}, ends="crashed")
+    theatre.act(one_second, {"main": works(100)}, ends="crashed")
+    theatre.act(one_second, {"main": works(100)}, ends="crashed")
+
+    async def last(world: World) -> None:
+        await world.clock.sleep(1)
+        assert await world.heard() == ["go", "the last turn crashed 3 times and was given up"]
+        assert await world.heard(kind="assistant") == ["answer of main"]
+
+    theatre.act(last)
+
+
+def test_a_result_that_was_unread_at_the_crash_is_told_once_by_the_next_process(theatre: Theatre) -> None:
+    async def first(world: World) -> None:
+        await world.send()
+        await world.spawn("a")
+        await world.clock.sleep(2)
+        assert await world.told() == []
+
+    async def second(world: World) -> None:
+        await world.clock.sleep(10)
+        assert await world.told() == [["a"]]
+        assert await world.heard() == ["go"]
+
+    theatre.act(first, {"main": works(100), "a": works(1)}, ends="crashed")
+    theatre.act(second)
+
+
+def test_a_kill_that_was_undecided_at_the_crash_is_decided_by_the_next_process(theatre: Theatre) -> None:
+    async def stubborn(stage: Stage) -> None:
+        await lingers(stage, 100)
+
+    async def first(world: World) -> str:
+        key = await world.spawn("a")
+        await world.clock.sleep(1)
+        await world.kill(key)
+        await world.clock.sleep(1)
+        return key
+
+    key = theatre.act(first, {"a": in_turns(stubborn)}, ends="crashed")
+
+    async def second(world: World) -> None:
+        await world.clock.sleep(1)
+        assert (await world.outcome(key))[0] == "killed"
+        assert await world.told() == []
+        assert world.drives == []
+
+    theatre.act(second)
+
+
+def test_a_reservation_of_a_dead_process_is_gone_and_its_parents_count_is_right(theatre: Theatre) -> None:
+    request = spawn.Request(
+        spec=Spec(task="half made"), terms=Terms(parent=MAIN, leaves=("/made/for/it",)), limits=LIMITS
+    )
+
+    async def first(world: World) -> str:
+        await world.spawn("whole")
+        run = await world.engine.commit(lambda c: spawn.reserve(c, request))
+        assert await world.unsettled() == 2
+        return run.key
+
+    key = theatre.act(first, {"whole": works(5)}, ends="crashed")
+
+    async def second(world: World) -> None:
+        await world.clock.sleep(1)
+        assert await world.look(lambda tx: (tx.find_run(key), tx.session(key))) == (None, None)
+        assert await world.unsettled() == 1
+        assert [(post.kind, post.body) for post in world.performer.posted] == [("remove", '["/made/for/it"]')]
+        await world.clock.sleep(10)
+        assert await world.told() == [["whole"]]
+        assert await world.unsettled() == 0
+
+    theatre.act(second, {"whole": works(5)})
+
+
+def test_a_reservation_that_is_never_prepared_is_gone_after_thirty_seconds(theatre: Theatre) -> None:
+    request = spawn.Request(spec=Spec(task="half made"), terms=Terms(parent=MAIN), limits=LIMITS)
+
+    async def body(world: World) -> None:
+        key = (await world.engine.commit(lambda c: spawn.reserve(c, request))).key
+        await world.sleep_until(29.75)
+        assert (await world.run(key)).phase.name == "spawning"
+        await world.sleep_until(30.25)
+        assert await world.look(lambda tx: tx.find_run(key)) is None
+        assert await world.unsettled() == 0
+        assert await world.told() == []
+
+    theatre.act(body)
+
+
+# ---- stores that refuse ----------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_fails_for_a_while_kills_no_engine_and_loses_nothing(theatre: Theatre) -> None:
+    async def body(world: World) -> None:
+        keys = {label: await world.spawn(label) for label in ("before", "amid", "across")}
+        await world.spawn("timed", timeout_s=3)
+        await world.sleep_until(2)
+        world.store.broken = True
+        await world.sleep_until(6)
+        world.store.broken = False
+        await world.spawn("after")
+        await world.clock.sleep(60)
+        assert (await world.outcome(keys["before"]))[::2] == ("ok", 1.0)
+        assert (await world.outcome(keys["across"]))[::2] == ("ok", 8.0)
+        # Tried at 4, then after 0.1, 0.2, 0.4, 0.8 and 1.6 s.
+        assert await world.outcome(keys["amid"]) == ("error", "internal error: disk full", 7.1)
+        assert await world.all_told() == ["across", "after", "amid", "before", "timed"]
+        assert await world.unsettled() == 0
+        assert await world.look(lambda tx: tx.drivers()) == []
+
+    scripts = {"before": works(1), "amid": works(4), "across": works(8), "timed": works(100)}
+    theatre.act(body, scripts)
+
+
+def test_an_engine_that_starts_on_a_broken_store_begins_once_it_works(theatre: Theatre) -> None:
+    key = theatre.act(spawn_a, {"a": works(100)}, ends="crashed")
+
+    async def body(world: World) -> None:
+        def refuse(tx: Tx) -> None:
+            if world.at() < 10:
+                raise StoreError("disk full")
+
+        world.store.check = refuse
+        await world.clock.sleep(60)
+        assert (await world.outcome(key))[0] == "ok"
+        assert await world.told() == [["a"]]
+
+    theatre.act(body)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("bad row"), StoreError("bad page")], ids=["a bug", "a store error"])
+def test_a_claim_that_raises_for_one_session_does_not_stop_others(theatre: Theatre, error: Exception) -> None:
+    async def body(world: World) -> None:
+        bad: set[str] = set()
+
+        def refuse(tx: Tx) -> None:
+            if any(tx.driver(key) is not None for key in bad):
+                raise error
+
+        await world.spawn("blocker")
+        world.store.check = refuse
+        bad.add(await world.spawn("bad"))
+        for label in ("b", "c"):
+            await world.spawn(label)
+        await world.clock.sleep(10)
+        assert await world.all_told() == ["b", "blocker", "c"]
+        assert world.driven("bad") == []
+        bad.clear()
+        await world.spawn("d")
+        await world.clock.sleep(10)
+        assert await world.all_told() == ["b", "bad", "blocker", "c", "d"]
+
+    theatre.act(body, {"blocker": works(2)})
+
+
+@pytest.mark.parametrize("error", [RuntimeError("bad row"), StoreError("bad page")], ids=["a bug", "a store error"])
+def test_a_claim_that_raises_for_one_session_does_not_keep_hooks_from_being_called(
+    theatre: Theatre, error: Exception
+) -> None:
+    async def body(world: World) -> None:
+        bad: set[str] = set()
+
+        def refuse(tx: Tx) -> None:
+            if any(tx.driver(key) is not None for key in bad):
+                raise error
+
+        world.store.check = refuse
+        bad.add(await world.spawn("bad"))
+        await world.clock.sleep(1)
+        key = await world.spawn("b")
+        await world.clock.sleep(10)
+        assert await world.told() == [["b"]]
+        assert {post.run for post in world.performer.posted} == {key}
+
+    theatre.act(body, rules=rules(hooks=("subagent_ended",)))
+
+
+@pytest.mark.parametrize("error", [RuntimeError("bad row"), StoreError("bad page")], ids=["a bug", "a store error"])
+def test_a_claim_that_raised_is_tried_again_though_nothing_else_happens(theatre: Theatre, error: Exception) -> None:
+    async def body(world: World) -> None:
+        def refuse_at_first(tx: Tx) -> None:
+            if tx.drivers() and world.at() < 0.5:
+                raise error
+
+        world.store.check = refuse_at_first
+        await world.spawn("a")
+        await world.clock.sleep(120)
+        assert await world.told() == [["a"]]
+
+    theatre.act(body)
+
+
+def test_a_driver_of_an_older_process_changes_nothing_any_more(theatre: Theatre) -> None:
+    held: list[Drive] = []
+
+    async def holds(stage: Stage) -> None:
+        held.append(stage.drive)
+        await stage.sleep(100)
+
+    theatre.act(spawn_a, {"a": holds}, ends="crashed")
+
+    async def body(world: World) -> None:
+        await world.clock.sleep(1)
+        with pytest.raises(StoreError, match="epoch 1 of"):
+            await world.engine.commit(lambda c: turns.finish(c, held[0], "stale"))
+        await world.clock.sleep(10)
+        assert await world.result(held[0].session) == "fresh"
+
+    theatre.act(body, {"a": works(5, "fresh")})
