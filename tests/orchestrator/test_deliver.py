@@ -469,5 +469,11 @@ def test_an_entry_names_rows_runs_and_statuses_and_messages_say_who_sent_them(sc
     scene.start(MAIN)
     event, message = (msgspec.json.decode(entry.body) for entry in scene.entries(MAIN)[-2:])
     assert event["completions"] == [{"row": row.key, "run": o.session, "status": "error"}]
-    assert event["summarised"] == []
-    assert message == {"text": "and now?", "row": sent, "kind": "send", "from": "agent:main:friend"}
+    assert "summarised" not in event
+    assert message == {
+        "type": "user",
+        "text": "and now?",
+        "row": sent,
+        "kind": "send",
+        "source": "agent:main:friend",
+    }

@@ -5,57 +5,84 @@ import sys
 from collections.abc import Sequence
 
 import fledge
-from fledge.errors import FledgeError
+from fledge.errors import BadInput, FledgeError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; answers the exit code. What goes wrong is one readable line, never a traceback."""
     options = _parser().parse_args(arguments)
     try:
-        if options.command == "demo":
-            from fledge.cli import demo
-
-            return demo.show(options.state)
-        return _tree(options.state)
+        return int(options.command(options))
     except FledgeError as error:
         print(f"fledge: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        print("fledge: stopped; `fledge run --continue` goes on", file=sys.stderr)
         return 130
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fledge", description=fledge.__doc__)
     parser.add_argument("--version", action="version", version=f"fledge {fledge.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    state = argparse.ArgumentParser(add_help=False)
+    state.add_argument("--state", metavar="DIR", help="the state folder (default: $FLEDGE_STATE, else ~/.fledge)")
+
+    run = commands.add_parser(
+        "run", parents=[state], help="send a prompt, print the answers, return when all is settled"
+    )
+    run.add_argument("prompt", nargs="?", help="what to say; without it, or with -, it is read from standard input")
+    run.add_argument("--continue", dest="go_on", action="store_true", help="say nothing new: finish what is unfinished")
+    run.add_argument(
+        "--model", metavar="NAME", help="such as openai/gpt-5, anthropic/claude-sonnet-4-5, ollama/llama3.2"
+    )
+    run.add_argument(
+        "--set", dest="settings", metavar="KEY=VALUE", action="append", help="one setting (docs/config.md)"
+    )
+    run.set_defaults(command=_run)
+
+    ps = commands.add_parser("ps", parents=[state], help="show the conversation, its runs, and what waits for you")
+    ps.set_defaults(command=_ps)
+    tree = commands.add_parser("tree", parents=[state], help="show the runs")
+    tree.set_defaults(command=_tree)
     demo = commands.add_parser("demo", help="a tree of runs, killed with -9 half-way and started again, offline")
     demo.add_argument("--state", metavar="DIR", help="keep its state in this folder (default: a temporary one)")
-    tree = commands.add_parser("tree", help="show the runs in a state folder")
-    tree.add_argument("--state", metavar="DIR", required=True, help="the state folder")
+    demo.set_defaults(command=_demo)
     return parser
 
 
-def _tree(folder: str) -> int:
-    import asyncio
-    from pathlib import Path
+def _run(options: argparse.Namespace) -> int:
+    from fledge.cli import run
 
-    from fledge.cli.render import tree_lines
-    from fledge.core.keys import main_key
-    from fledge.errors import StoreError
-    from fledge.store.sqlite import DATABASE, SqliteStore
+    if options.go_on and options.prompt is not None:
+        raise BadInput("--continue", "takes no prompt: it finishes what is unfinished")
+    prompt = options.prompt
+    if not options.go_on and prompt in (None, "-"):
+        prompt = sys.stdin.read()
+    if not options.go_on and not (prompt or "").strip():
+        raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
+    state = run.state_folder(options.state)
+    return run.run(run.Request(state, prompt, options.model, tuple(options.settings or ())))
 
-    if not (Path(folder) / DATABASE).exists():
-        raise StoreError(f"{folder}: no {DATABASE} there; name the folder that holds it with --state")
 
-    async def look() -> list[str]:
-        store = SqliteStore.open(folder)
-        try:
-            return await store.read(lambda tx: tree_lines(tx, main_key()))
-        finally:
-            await store.close()
+def _ps(options: argparse.Namespace) -> int:
+    from fledge.cli import run
 
-    print("\n".join(asyncio.run(look()) or ["no runs"]))
+    print("\n".join(run.ps(run.state_folder(options.state))))
     return 0
+
+
+def _tree(options: argparse.Namespace) -> int:
+    from fledge.cli import run
+
+    print("\n".join(run.tree(run.state_folder(options.state)) or ["no runs"]))
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from fledge.cli import demo
+
+    return demo.show(options.state)
 
 
 if __name__ == "__main__":

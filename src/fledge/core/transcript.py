@@ -54,6 +54,8 @@ class Replied(Struct, frozen=True, omit_defaults=True, tag="assistant"):
     """The one that really answered."""
     usage: dict[str, int] = msgspec.field(default_factory=dict)
     cost_usd: float | None = None
+    aside: bool = False
+    """It answers a message beside the task, and is no part of its result."""
 
 
 class Resulted(Struct, frozen=True, omit_defaults=True, tag="tool"):

@@ -9,7 +9,7 @@ from fledge.core import policy
 from fledge.core.announce import announce_key
 from fledge.core.policy import is_suspect
 from fledge.core.run import CleanupPending, Run
-from fledge.orchestrator import control, deliver
+from fledge.orchestrator import control, deliver, transcripts
 from fledge.orchestrator.commit import Commit
 
 SILENT_ROWS = 20
@@ -36,6 +36,8 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             c.tx.stop_driver(key, until_at)
             c.hints.stop.append(key)
         case fx.CloseCalls(reason=reason):
+            if c.tx.turn(key) is not None:
+                transcripts.close_calls(c, key, reason)
             c.tx.close_turn(key, reason, c.at)
             for child in c.tx.children_in(key, "spawning"):
                 c.apply(child, ev.Withdrawn(at=c.at, reason=reason))

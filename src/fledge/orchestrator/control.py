@@ -11,7 +11,7 @@ from fledge.core import policy
 from fledge.core.freeze import sound
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import deliver
+from fledge.orchestrator import deliver, transcripts
 from fledge.orchestrator.commit import Commit
 
 STOP_S = 5.0
@@ -27,7 +27,7 @@ def steer(c: Commit, key: str, message: str) -> Run:
     run, message = c.run(key), sound(message)
     _refuse(policy.refuse_steer(run, message, c.at))
     c.tx.put_row(f"steer:{key}:{c.ids.unique()}", key, "steer", run.terms.parent, message, c.at)
-    return c.apply(key, ev.Steered(at=c.at, next_run_id=c.ids.unique(), text=deliver.last_words(c, key))).run
+    return c.apply(key, ev.Steered(at=c.at, next_run_id=c.ids.unique(), text=transcripts.last_words(c, key))).run
 
 
 def send(c: Commit, key: str, message: str, source: str | None = None, row_key: str | None = None) -> str:
@@ -94,7 +94,7 @@ def _kill_tree(c: Commit, root: str, named: bool) -> Killing:
 def _order(c: Commit, key: str, named: bool) -> ev.KillOrdered:
     driver = c.tx.driver(key)
     driven = driver is not None and driver.release_at is None
-    partial = None if driven else deliver.progress_so_far(c, key)
+    partial = None if driven else transcripts.progress_so_far(c, key)
     return ev.KillOrdered(at=c.at, named=named, driven=driven, unsettled=c.tx.counts(key).unsettled, partial=partial)
 
 
@@ -117,6 +117,7 @@ def _stop_turn(c: Commit, session: str) -> bool:
     """Close a turn that is no attempt: a conversation's, or one that answers a message after a run's end."""
     if c.tx.turn(session) is None:
         return False
+    transcripts.close_calls(c, session, "stopped")
     c.tx.close_turn(session, "stopped", c.at)
     c.tx.supersede(session, c.at + STOP_S)
     c.hints.stop.append(session)

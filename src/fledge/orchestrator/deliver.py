@@ -13,18 +13,20 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core import inbox
 from fledge.core.announce import Audience, Completion, DeliveryTrace, Tried, announce_key, collect
-from fledge.core.freeze import Stats, partial, said
+from fledge.core.freeze import Stats
 from fledge.core.run import Killed, Ok, Path, Run, TextId
+from fledge.core.transcript import Body, Spoken
+from fledge.core.transcript import Told as TranscriptTold
 from fledge.errors import NotFound
+from fledge.orchestrator import transcripts
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import EntryKind, Row, RowKind, RowState
+from fledge.store.base import Row, RowKind, RowState
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Completion).decode
 
 CONTROL = ("task", "steer", "wake", "approval", "notice")
 """Messages that are void once the run they belong to has ended."""
-FRAGMENT_ENTRIES = 200
 
 
 class Told(Struct, frozen=True):
@@ -250,16 +252,14 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> None
     if not rows:
         return
     completions = [row for row in rows if row.announces]
-    entries: list[tuple[EntryKind, str]] = []
+    bodies: list[Body] = []
     summarised: set[str] = set()
     if completions:
-        text, summarised = _collected(c, session, completions, at_boundary)
-        entries.append(("event", text))
-    for row in rows:
-        if not row.announces:
-            said = {"text": row.body, "row": row.key, "kind": row.kind, "from": row.source or ""}
-            entries.append(("user", _encode(said).decode()))
-    c.tx.append(session, c.at, entries)
+        told_as = _collected(c, session, completions, at_boundary)
+        summarised = {completions[at].key for at in told_as.summarised}
+        bodies.append(told_as)
+    bodies += [Spoken(row.body, row.key, row.kind, row.source or "") for row in rows if not row.announces]
+    transcripts.write(c, session, *bodies)
     c.tx.drained(session, len(rows))
     for row in rows:
         if not c.tx.close_row(row.key, "consumed", c.at):
@@ -279,7 +279,7 @@ def _path_taken(c: Commit, row: Row, at_boundary: bool) -> Path:
     return "queued" if row.path == "steered" else row.path
 
 
-def _collected(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> tuple[str, set[str]]:
+def _collected(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> TranscriptTold:
     nested = c.find(session) is not None
     completions = []
     for row in rows:
@@ -295,8 +295,7 @@ def _collected(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> t
     ]
     prefix = inbox.arbitrate("busy", c.rules.queue.mode, True).prefix if at_boundary else ""
     text = f"{prefix} {told_as.text}" if prefix else told_as.text
-    body = {"text": text, "completions": typed, "summarised": told_as.summarised}
-    return _encode(body).decode(), {rows[at].key for at in told_as.summarised}
+    return TranscriptTold(text, tuple(typed), told_as.summarised)
 
 
 def _expects(c: Commit, row: Row) -> bool:
@@ -323,38 +322,3 @@ def traced(c: Commit, session: str, row: Row, path: Path, form: Literal["whole",
         form=form,
     )
     c.tx.trace(row.key, row.source or "", c.at, _encode(trace).decode())
-
-
-# ---- what a run has said so far --------------------------------------------------------------------------------------
-
-
-def last_words(c: Commit, key: str) -> TextId | None:
-    """What the run last said of its task, kept as a text; None if it said nothing.
-
-    An answer to a message beside the task is no part of it, nor is a token that means silence; what was said before a
-    plan was approved is the plan.
-    """
-    if any(row.kind == "approval" for row in c.tx.unread(key)):
-        return None
-    for entry in reversed(c.tx.entries(key, limit=1_000_000)):
-        body = msgspec.json.decode(entry.body)
-        if entry.kind == "user" and body.get("kind") == "approval":
-            return None
-        text = str(body.get("text") or "")
-        if entry.kind == "assistant" and not body.get("aside") and said(text) == "text":
-            return c.tx.keep_text(key, text)
-    return None
-
-
-def progress_so_far(c: Commit, key: str) -> TextId | None:
-    """The partial-progress note of a run that is cut short; None if it never began."""
-    entries = c.tx.entries(key, limit=1_000_000)
-    if not entries:
-        return None
-    calls = sum(entry.kind == "tool" for entry in entries)
-    fragments = [_text(entry.body) for entry in entries[-FRAGMENT_ENTRIES:] if entry.kind == "assistant"]
-    return c.tx.keep_text(key, partial(calls, fragments))
-
-
-def _text(body: str) -> str:
-    return str(msgspec.json.decode(body).get("text") or "")

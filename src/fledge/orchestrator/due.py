@@ -6,7 +6,7 @@ from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.run import CleanupPending, Completed
 from fledge.errors import NotFound
-from fledge.orchestrator import deliver, turns
+from fledge.orchestrator import deliver, transcripts, turns
 from fledge.orchestrator.carry_out import clean_now
 from fledge.orchestrator.commit import Commit
 
@@ -34,7 +34,7 @@ def come_due(c: Commit, key: str) -> bool:
         next_run_id=c.ids.unique(),
         unsettled=counts.unsettled,
         progress_at=None if driver is None else driver.progress_at,
-        partial=deliver.progress_so_far(c, key) if run.ended is None and run.started_at is not None else None,
+        partial=transcripts.progress_so_far(c, key) if run.ended is None and run.started_at is not None else None,
         reachable=deliver.told(c, run.terms.parent).session is not None,
         paused=counts.unsettled > 0,
         held_by=_held_by(c, key) if isinstance(run.phase, Completed) else None,

@@ -6,15 +6,16 @@ A *drive* is one driver's hold on one session: of a live run, or of a conversati
 
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core import inbox, policy
 from fledge.core.freeze import freeze, said, sound
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
+from fledge.core.transcript import Replied, Resulted
 from fledge.errors import Refused
-from fledge.orchestrator import deliver
+from fledge.orchestrator import deliver, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.spawn import generations_of
 from fledge.store.base import Driver, Place
@@ -49,6 +50,7 @@ def claim(c: Commit, place: Place, owner: str) -> Drive | None:
     run = c.find(session)
     if run is not None and isinstance(run.phase, Queued):
         run = c.apply(session, ev.Claimed(at=c.at, epoch=epoch)).run
+    _expire_questions(c, session)
     turn = c.tx.turn(session)
     resumed = turn is not None
     if turn is None:
@@ -62,6 +64,12 @@ def claim(c: Commit, place: Place, owner: str) -> Drive | None:
     return Drive(session, epoch, turn.turn, run if live(run) else None, turn.generations, more)
 
 
+def _expire_questions(c: Commit, session: str) -> None:
+    for asked in c.tx.approvals(session):
+        if asked.state == "waiting" and asked.expires_at <= c.at:
+            c.tx.move_approval(session, asked.entry, asked.index, "expired")
+
+
 def read_more(c: Commit, drive: Drive) -> bool:
     """Read what did not fit into the claim's commit, before the first step; True if there may be still more."""
     c.tx.fence(drive.session, drive.epoch)
@@ -70,15 +78,17 @@ def read_more(c: Commit, drive: Drive) -> bool:
 
 def step(c: Commit, drive: Drive, entries: list[tuple[Literal["assistant", "tool"], str]]) -> int:
     """Commit a step: its entries, then what may enter at this boundary. Refused while the run is stopping."""
-    _fence(c, drive)
-    if entries:
-        c.tx.append(drive.session, c.at, [(kind, _body(text)) for kind, text in entries])
+    fence(c, drive)
+    for kind, text in entries:
+        done = Replied(sound(text)) if kind == "assistant" else Resulted(0, 0, "", "step", sound(text))
+        transcripts.write(c, drive.session, done)
     taken = deliver.take(c, drive.session, at_boundary=True)
     c.tx.progress(drive.session, c.at, step_open=True)
     return taken
 
 
-def _fence(c: Commit, drive: Drive) -> Driver:
+def fence(c: Commit, drive: Drive) -> Driver:
+    """The driver that may still write; StaleWrite if it was superseded, Refused if its run is stopping."""
     driver = c.tx.fence(drive.session, drive.epoch)
     run = c.find(drive.session)
     if run is not None and isinstance(run.phase, Ending) and isinstance(run.phase.cause, Stopping):
@@ -86,20 +96,18 @@ def _fence(c: Commit, drive: Drive) -> Driver:
     return driver
 
 
-def _body(text: str, aside: bool = False) -> str:
-    """An entry of words; an `aside` answers a message beside the task, and is no part of its result."""
-    return msgspec.json.encode({"text": sound(text)} | ({"aside": True} if aside else {})).decode()
-
-
-def finish(c: Commit, drive: Drive, text: str, tool_output: str = "") -> Goes:
+def finish(c: Commit, drive: Drive, reply: Replied | str, tool_output: str = "") -> Goes:
     """The final reply. `on`: completions were unread, they are in the transcript now, and the same attempt goes on."""
     c.tx.fence(drive.session, drive.epoch)
     run = c.find(drive.session)
-    aside = run is not None and isinstance(run.phase, Running) and run.phase.serving is not None
-    c.tx.append(drive.session, c.at, [("assistant", _body(text, aside))])
+    if isinstance(reply, str):
+        reply = Replied(sound(reply))
+    if run is not None and isinstance(run.phase, Running) and run.phase.serving is not None:
+        reply = replace(reply, aside=True)
+    transcripts.write(c, drive.session, reply)
     if not live(run):
         return _replied(c, drive)
-    frozen = freeze(text, tool_output)
+    frozen = freeze(reply.text, tool_output)
     words = said(frozen)
     text_id = c.tx.keep_text(drive.session, frozen) if words == "text" else None
     run = _signal(c, drive, ev.Finished(words, text_id))
@@ -134,17 +142,18 @@ def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] 
     """The attempt cannot go on; a conversation's turn stays open and is due again after its backoff."""
     c.tx.fence(drive.session, drive.epoch)
     if live(c.find(drive.session)):
-        partial = deliver.progress_so_far(c, drive.session) if cause == "budget" else None
+        partial = transcripts.progress_so_far(c, drive.session) if cause == "budget" else None
         _signal(c, drive, ev.Errored(sound(error), cause, partial))
         return
     turn = c.tx.turn(drive.session)
     failures = 1 if turn is None else turn.failures + 1
     c.tx.turn_failed(drive.session, failures, 0)
     c.release(drive.session, drive.epoch)
-    _due_again(c, drive.session, inbox.backoff_s(failures))
+    due_again(c, drive.session, inbox.backoff_s(failures))
 
 
-def _due_again(c: Commit, session: str, delay_s: float) -> None:
+def due_again(c: Commit, session: str, delay_s: float) -> None:
+    """Let a conversation's open turn be driven again after the delay."""
     run = c.find(session)
     lane = "main" if run is None else run.terms.lane
     c.tx.enqueue(session, lane, session, False, c.at + delay_s if delay_s else None)
@@ -170,7 +179,7 @@ def recovered(c: Commit, drive: Drive) -> None:
 
 def wait(c: Commit, drive: Drive, asked: ev.Asked, wait_s: float = policy.YIELD_S) -> None:
     """Yield: end the turn and wait for children. Refused from the tenth wake on, and where nothing can wait."""
-    _fence(c, drive)
+    fence(c, drive)
     run = c.find(drive.session)
     if run is None or not isinstance(run.phase, Running):
         raise Refused("error", f"{drive.session} is not a running subagent: nothing to yield")
@@ -247,4 +256,4 @@ def _turn_lost(c: Commit, session: str, driver: Driver, crashed: bool) -> None:
         )
         return
     c.tx.turn_failed(session, 0 if turn is None else turn.failures, crashes)
-    _due_again(c, session, 0.0)
+    due_again(c, session, 0.0)

@@ -14,6 +14,7 @@ from typing import Literal, Protocol, TypeVar
 from msgspec import Struct
 
 from fledge.core.events import Event
+from fledge.core.policy import Budget, Spent
 from fledge.core.run import Instant, Path, Run, TextId
 
 T = TypeVar("T")
@@ -154,6 +155,37 @@ class Post(Struct, frozen=True):
     body: str
     tries: int
     due_at: Instant | None
+
+
+ApprovalState = Literal["waiting", "allowed", "denied", "expired", "void", "started"]
+
+
+class Approval(Struct, frozen=True, kw_only=True):
+    """A question to a person: may this very call be run?"""
+
+    id: str
+    session: str
+    entry: int
+    index: int
+    tool: str
+    arguments: str
+    digest: str
+    """Of tool and arguments: an answer counts only for these."""
+    state: ApprovalState
+    asked_at: Instant
+    expires_at: Instant
+    answered_by: str = ""
+
+
+class Purse(Struct, frozen=True):
+    """What a session and everything below it may use, and what became of it."""
+
+    session: str
+    budget: Budget
+    used: Spent = Spent()
+    reserved: Spent = Spent()
+    """Set aside for model steps under way."""
+    warned: bool = False
 
 
 class Place(Struct, frozen=True):
@@ -306,6 +338,48 @@ class Tx(Protocol):
 
     def close_turn(self, session: str, ended: str, at: Instant) -> None:
         """Close the open turn, saying how it ended; without one, nothing happens."""
+        ...
+
+    def covered(self, session: str) -> int:
+        """The last entry that a note stands for; 0 if there is no such note."""
+        ...
+
+    def cover(self, session: str, entry: int) -> None:
+        """From now on a note stands for everything up to this entry."""
+        ...
+
+    # -- questions to a person
+    def ask_approval(self, approval: Approval) -> None:
+        """Store a question; asking about the same call again changes nothing."""
+        ...
+
+    def approval(self, approval_id: str) -> Approval | None:
+        """A question by its id."""
+        ...
+
+    def approvals(self, session: str) -> list[Approval]:
+        """All questions of a session, oldest first."""
+        ...
+
+    def open_approvals(self) -> list[Approval]:
+        """Questions of all sessions that wait for an answer, oldest first."""
+        ...
+
+    def move_approval(self, session: str, entry: int, index: int, state: ApprovalState, answered_by: str = "") -> bool:
+        """Move the question about this call on; False if there is none, or it is already decided otherwise."""
+        ...
+
+    # -- budgets
+    def purse(self, session: str) -> Purse | None:
+        """The session's own purse, if it has one."""
+        ...
+
+    def save_purse(self, purse: Purse) -> None:
+        """Store a purse."""
+        ...
+
+    def swap_reserve(self, session: str, step: Spent | None) -> Spent | None:
+        """Set aside for the session's step, or nothing; answers what was set aside before."""
         ...
 
     # -- inboxes

@@ -6,7 +6,7 @@ from fledge.core.policy import fair_rank
 from fledge.core.run import Instant, Path, TextId
 from fledge.errors import NotFound, StaleWrite
 from fledge.store.base import COMPLETIONS, Driver, Place, Post, Row, RowKind, RowState
-from fledge.store.sqlite_tx import SessionVerbs
+from fledge.store.sqlite_work import WorkVerbs
 
 _ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at"
 _DRIVER = "session, epoch, owner, lane, suspect, claimed_at, progress_at, steps, step_open, release_at"
@@ -37,7 +37,7 @@ SELECT min(due) FROM (
 """
 
 
-class SqliteTx(SessionVerbs):
+class SqliteTx(WorkVerbs):
     """One transaction on a SQLite connection."""
 
     # -- inboxes

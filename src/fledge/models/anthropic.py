@@ -1,0 +1,403 @@
+"""The messages protocol, as Anthropic speaks it.
+
+It wants roles to alternate, all results of a step in one message, no empty text, and its own thinking handed back as it
+was given. Thinking is signed: what `Thought.signature` carries is our note of the reply's order and proofs, bound to
+the model, so that the blocks can be rebuilt exactly (`_Proof`); anybody else's signature is dropped.
+"""
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from fledge.clock import Clock
+from fledge.models.base import (
+    AssistantMessage,
+    Broke,
+    Call,
+    Ended,
+    ModelEvent,
+    Request,
+    Stop,
+    Text,
+    Thinking,
+    Thought,
+    ToolMessage,
+    Usage,
+)
+from fledge.models.http import BrokenReply, Limits, Wire, without_key
+from fledge.models.keys import Key
+from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_ids
+from fledge.models.trouble import Fault, trouble_of
+
+BASE_URL = "https://api.anthropic.com"
+VERSION = "2023-06-01"
+BUDGETS: Mapping[Thinking, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
+"""Tokens to think with, by level."""
+_ANSWER_TOKENS = 8192
+"""What stays for the answer beside the thinking, unless less was asked for."""
+_EFFORTS: Mapping[Thinking, str] = {"minimal": "low", "low": "low", "medium": "medium", "high": "high"}
+_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TAKES_BUDGETS = re.compile(r"claude-(?:\d|instant|(?:opus|sonnet|haiku)-4(?:-[015])?(?:-\d{8}|-latest)?$)|(?!claude-)")
+"""Models that are given a budget; later ones decide for themselves and refuse one."""
+_STOPS: Mapping[str, Stop] = {
+    "tool_use": "tools",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refused",
+}
+Caching = Literal["off", "on"]
+Block = dict[str, object]
+
+
+class AnthropicModel:
+    """Any model behind a messages endpoint. With `caching` the beginning of a request is marked as worth keeping."""
+
+    def __init__(
+        self,
+        *,
+        key: Key | None,
+        key_name: str | None = "ANTHROPIC_API_KEY",
+        base_url: str = BASE_URL,
+        caching: Caching = "on",
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._key, self._key_name, self._caching = key, key_name, caching
+        self._wire = Wire(re.sub(r"/v1/*$", "", base_url), limits, clock)
+
+    def __repr__(self) -> str:
+        return f"AnthropicModel({self._wire!r})"
+
+    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """Answer the request; ends with one `Ended` or one `Broke`."""
+        headers = {"Content-Type": "application/json", "anthropic-version": VERSION}
+        if self._key is not None:
+            headers["x-api-key"] = self._key.reveal()
+        elif self._key_name is not None:
+            return without_key(self._key_name)
+        body = encoded(request_body(request, self._caching))
+        return self._wire.stream("/v1/messages", headers, body, _Reading(request.model), self._key)
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._wire.close()
+
+
+# ---- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def request_body(request: Request, caching: Caching = "on") -> dict[str, object]:
+    """The request in the protocol's words."""
+    budgeted = _TAKES_BUDGETS.match(request.model) is not None
+    thinking = request.thinking
+    messages = _messages(request, "with" if thinking != "off" or not budgeted else "without")
+    if budgeted and thinking != "off" and not _may_think(messages):
+        thinking = "off"
+        messages = _messages(request, "without")
+    body: dict[str, object] = {
+        "model": request.model,
+        "max_tokens": _max_tokens(request.max_tokens, thinking),
+        "messages": messages,
+        "stream": True,
+    }
+    if request.system:
+        body["system"] = [{"type": "text", "text": request.system}]
+    if request.tools:
+        body["tools"] = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in request.tools
+        ]
+    if thinking != "off" and budgeted:
+        body["thinking"] = {"type": "enabled", "budget_tokens": BUDGETS[thinking]}
+    elif thinking != "off":
+        body["thinking"] = {"type": "adaptive", "display": "summarized"}
+        body["output_config"] = {"effort": _EFFORTS[thinking]}
+    if caching == "on":
+        _mark(body, messages)
+    return body
+
+
+def _max_tokens(asked: int, thinking: Thinking) -> int:
+    """Thinking counts as output: room for it is added, but never more than needed to leave room for the answer."""
+    return max(asked, BUDGETS.get(thinking, 0) + min(asked, _ANSWER_TOKENS))
+
+
+def _mark(body: dict[str, object], messages: list[Block]) -> None:
+    """Mark two places up to which the provider may keep the request: after the unchanging head, and after all of it."""
+    for head in (body.get("system"), body.get("tools")):
+        if isinstance(head, list):
+            head[-1]["cache_control"] = {"type": "ephemeral"}
+            break
+    if messages and messages[-1]["role"] == "user":
+        content = messages[-1]["content"]
+        assert isinstance(content, list)
+        content[-1]["cache_control"] = {"type": "ephemeral"}
+
+
+def _messages(request: Request, thinking: Literal["with", "without"]) -> list[Block]:
+    """Alternating messages, the first from the user; results of one step stand together."""
+    merged: list[tuple[str, list[Block]]] = []
+    for message in with_clean_ids(request.messages, _CALL_ID):
+        if isinstance(message, AssistantMessage):
+            role = "assistant"
+            blocks = _rebuilt(message, request.model) if thinking == "with" else None
+            blocks = _spoken(message) if blocks is None else blocks
+        elif isinstance(message, ToolMessage):
+            role = "user"
+            result: Block = {"type": "tool_result", "tool_use_id": message.call_id}
+            result["content"] = message.text if message.text.strip() else NO_OUTPUT
+            if message.is_error:
+                result["is_error"] = True
+            blocks = [result]
+        else:
+            role = "user"
+            blocks = [_text(message.text if message.text.strip() else NO_TEXT)]
+        if not blocks:
+            continue
+        if merged and merged[-1][0] == role:
+            merged[-1][1].extend(blocks)
+        else:
+            merged.append((role, blocks))
+    if merged and merged[0][0] == "assistant":
+        merged.insert(0, ("user", [_text(NO_TEXT)]))
+    return [{"role": role, "content": blocks} for role, blocks in merged]
+
+
+def _text(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def _use(call: Call) -> Block:
+    arguments = msgspec.Raw(object_text(call.arguments).encode())
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
+
+
+def _spoken(message: AssistantMessage) -> list[Block]:
+    said = [_text(message.text)] if message.text.strip() else []
+    return said + [_use(call) for call in message.calls]
+
+
+def _may_think(messages: list[Block]) -> bool:
+    """Whether thinking may be asked for: a turn that is under way must have begun with it."""
+    first: Block | None = None
+    for message in reversed(messages):
+        content = message["content"]
+        assert isinstance(content, list)
+        if message["role"] == "assistant":
+            first = content[0]
+        elif all(block["type"] != "tool_result" for block in content):
+            break
+    return first is None or first["type"] in ("thinking", "redacted_thinking")
+
+
+# ---- thinking, handed back -------------------------------------------------------------------------------------------
+
+
+class _Part(Struct, array_like=True):
+    """One block of a reply: what it was, how many characters of the reply's text or thinking it holds, its proof."""
+
+    kind: Literal["thinking", "redacted", "text", "call"]
+    length: int = 0
+    proof: str = ""
+
+
+class _Proof(Struct):
+    model: str
+    parts: list[_Part]
+
+
+def _rebuilt(message: AssistantMessage, model: str) -> list[Block] | None:
+    """The reply's blocks as they came; None if they cannot be told, or came from another model."""
+    if not message.signature:
+        return None
+    try:
+        proof = msgspec.json.decode(message.signature, type=_Proof)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+    blocks: list[Block] = []
+    said = thought = called = 0
+    for part in proof.parts:
+        if part.kind == "thinking":
+            words = message.thinking[thought : thought + part.length]
+            thought += part.length
+            blocks.append({"type": "thinking", "thinking": words, "signature": part.proof})
+        elif part.kind == "redacted":
+            blocks.append({"type": "redacted_thinking", "data": part.proof})
+        elif part.kind == "text":
+            words = message.text[said : said + part.length]
+            said += part.length
+            if words.strip():
+                blocks.append(_text(words))
+        else:
+            if called < len(message.calls):
+                blocks.append(_use(message.calls[called]))
+            called += 1
+    whole = (said, thought, called) == (len(message.text), len(message.thinking), len(message.calls))
+    return blocks if whole and proof.model == model else None
+
+
+# ---- what comes back -------------------------------------------------------------------------------------------------
+
+
+class _Usage(Struct, gc=False):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+
+
+class _Start(Struct, gc=False):
+    model: str | None = None
+    usage: _Usage | None = None
+
+
+class _Begun(Struct, gc=False):
+    type: str = ""
+    id: str | None = None
+    name: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    input: dict[str, msgspec.Raw] | None = None
+
+
+class _Delta(Struct, gc=False):
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+
+
+class _Event(Struct, gc=False):
+    type: str
+    index: int = 0
+    delta: _Delta | None = None
+    content_block: _Begun | None = None
+    message: _Start | None = None
+    usage: _Usage | None = None
+    error: Fault | None = None
+
+
+class _Open:
+    """A block of which pieces still come."""
+
+    __slots__ = ("given", "id", "kind", "length", "name", "pieces", "proof")
+
+    def __init__(self, begun: _Begun) -> None:
+        self.kind = begun.type
+        self.id, self.name = begun.id or "", begun.name or ""
+        self.given = msgspec.json.encode(begun.input).decode() if begun.input else "{}"
+        self.pieces: list[str] = []
+        self.proof = begun.signature or begun.data or ""
+        self.length = 0
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class _Reading:
+    """One reply, event by event."""
+
+    def __init__(self, asked: str) -> None:
+        self.finished = False
+        self.over = False
+        self._asked = self._model = asked
+        self._reason = ""
+        self._counts: dict[str, int] = {}
+        self._blocks: dict[int, _Open] = {}
+
+    def take(self, data: bytes) -> tuple[ModelEvent, ...]:
+        """The words and thoughts of one event; calls, proofs and usage are gathered for the end."""
+        event = _decode(data)
+        delta = event.delta
+        if event.type == "content_block_delta" and delta is not None:
+            block = self._blocks.get(event.index)
+            if block is None:
+                raise BrokenReply(Broke("interrupted", f"malformed chunk: no block {event.index} was begun"))
+            return self._piece(block, delta)
+        if event.type == "content_block_start" and event.content_block is not None:
+            begun = event.content_block
+            if event.index in self._blocks:
+                raise BrokenReply(Broke("interrupted", f"malformed chunk: block {event.index} was begun twice"))
+            block = self._blocks[event.index] = _Open(begun)
+            return self._piece(block, _Delta(text=begun.text, thinking=begun.thinking))
+        if event.type == "message_start" and event.message is not None:
+            self._model = event.message.model or self._model
+            self._count(event.message.usage)
+        elif event.type == "message_delta":
+            self._count(event.usage)
+            if delta is not None and delta.stop_reason:
+                self._reason = delta.stop_reason
+                self.finished = True
+        elif event.type == "message_stop":
+            self.finished = self.over = True
+        elif event.type == "error":
+            fault = event.error or Fault(message="no reason given")
+            raise BrokenReply(Broke(trouble_of(None, fault), f"error in the stream: {fault.type}: {fault.message}"))
+        return ()
+
+    def ending(self) -> list[ModelEvent]:
+        """The proof of the thinking, the calls, the usage, and why it ended."""
+        blocks = list(self._blocks.values())
+        calls = [
+            Call(block.id or f"call_{number}", block.name, "".join(block.pieces) or block.given)
+            for number, block in enumerate(block for block in blocks if block.kind == "tool_use")
+        ]
+        if not all(call.name for call in calls):
+            raise BrokenReply(Broke("interrupted", "a tool call without a name"))
+        stop = _STOPS.get(self._reason, "end")
+        if stop in ("length", "refused"):
+            # The last call may have been cut in the middle of its arguments: no call at all.
+            calls = [call for call in calls if is_object(call.arguments)]
+        else:
+            stop = "tools" if calls else "end"
+        events: list[ModelEvent] = []
+        if any(block.proof for block in blocks):
+            events.append(Thought("", self._proof(blocks)))
+        events.extend(calls)
+        if self._counts:
+            events.append(Usage(**self._counts))
+        return [*events, Ended(stop, self._model)]
+
+    def _piece(self, block: _Open, delta: _Delta) -> tuple[ModelEvent, ...]:
+        if delta.text:
+            block.length += len(delta.text)
+            return (Text(delta.text),)
+        if delta.thinking:
+            block.length += len(delta.thinking)
+            return (Thought(delta.thinking),)
+        if delta.partial_json:
+            block.pieces.append(delta.partial_json)
+        elif delta.signature:
+            block.proof += delta.signature
+        return ()
+
+    def _count(self, usage: _Usage | None) -> None:
+        """Later counts replace earlier ones: they are totals, not steps."""
+        if usage is None:
+            return
+        for name, count in (
+            ("input_tokens", usage.input_tokens),
+            ("output_tokens", usage.output_tokens),
+            ("cache_read_tokens", usage.cache_read_input_tokens),
+            ("cache_write_tokens", usage.cache_creation_input_tokens),
+        ):
+            if count is not None:
+                self._counts[name] = count
+
+    def _proof(self, blocks: list[_Open]) -> str:
+        parts: list[_Part] = []
+        for block in blocks:
+            if block.kind == "thinking":
+                parts.append(_Part("thinking", block.length, block.proof))
+            elif block.kind == "redacted_thinking":
+                parts.append(_Part("redacted", 0, block.proof))
+            elif block.kind == "tool_use":
+                parts.append(_Part("call"))
+            else:
+                parts.append(_Part("text", block.length))
+        return msgspec.json.encode(_Proof(self._asked, parts)).decode()

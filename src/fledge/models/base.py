@@ -1,0 +1,136 @@
+"""The model protocol: a request goes in, a stream of events comes out. Nothing here knows a provider or a transport.
+
+A stream ends with exactly one `Ended` or one `Broke`. Provider trouble is an event, never an exception; an exception
+out of `stream` is a bug. A stream that is closed early (its consumer was cancelled) leaves no connection behind.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+Thinking = Literal["off", "minimal", "low", "medium", "high"]
+Stop = Literal["end", "tools", "length", "refused"]
+"""Why a reply ended: it was complete, it calls tools, it hit the token limit, the model would not answer."""
+Trouble = Literal["retryable", "auth", "quota", "overflow", "refused", "bad_request", "interrupted"]
+"""What kind of error: try again; the key is wrong; no money or quota; the context is too long; the provider's policy
+forbids it; the request itself is wrong; the stream was cut after it had begun."""
+
+
+# ---- what is asked ---------------------------------------------------------------------------------------------------
+
+
+class Call(Struct, frozen=True, tag="call"):
+    """The model wants a tool to be run. `id` is the provider's and may repeat; `arguments` is raw JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class UserMessage(Struct, frozen=True, tag="user"):
+    """Words from outside the model: a person, another agent, the system's notices."""
+
+    text: str
+
+
+class AssistantMessage(Struct, frozen=True, tag="assistant", omit_defaults=True):
+    """What the model said, and which tools it called."""
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    thinking: str = ""
+    signature: str = ""
+    """A provider's proof of its thinking, to be handed back with it."""
+
+
+class ToolMessage(Struct, frozen=True, tag="tool", omit_defaults=True):
+    """The result of one call."""
+
+    call_id: str
+    name: str
+    text: str
+    is_error: bool = False
+
+
+Message = UserMessage | AssistantMessage | ToolMessage
+
+
+class ToolSpec(Struct, frozen=True):
+    """A tool as the model sees it."""
+
+    name: str
+    description: str
+    schema: dict[str, object]
+    """JSON Schema of its arguments: an object."""
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One model step. Every tool message answers a call of the assistant message before it."""
+
+    model: str
+    """The provider's own name for it, without our provider prefix."""
+    system: str = ""
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    thinking: Thinking = "off"
+    max_tokens: int = 8192
+
+
+# ---- what comes back -------------------------------------------------------------------------------------------------
+
+
+class Text(Struct, frozen=True, tag="text"):
+    """More words of the reply."""
+
+    text: str
+
+
+class Thought(Struct, frozen=True, tag="thought", omit_defaults=True):
+    """More of the model's thinking; `signature` comes with the last piece, where the provider signs."""
+
+    text: str
+    signature: str = ""
+
+
+class Usage(Struct, frozen=True, tag="usage", omit_defaults=True):
+    """Tokens of this step, as the provider counted them. Input does not include what the cache served or stored."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+class Ended(Struct, frozen=True, tag="ended"):
+    """The reply is complete. `model` is the one that really answered, as the provider names it."""
+
+    stop: Stop
+    model: str
+
+
+class Broke(Struct, frozen=True, tag="broke", omit_defaults=True):
+    """There will be no reply. What came before this event in the stream must not be used."""
+
+    trouble: Trouble
+    message: str
+    retry_after_s: float | None = None
+    status: int | None = None
+
+
+ModelEvent = Text | Thought | Call | Usage | Ended | Broke
+
+
+class Model(Protocol):
+    """Something that answers requests."""
+
+    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """Answer the request. Must not raise for provider trouble; ends with one `Ended` or one `Broke`.
+
+        Whole calls are events: a call is never yielded in pieces.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...

@@ -1,0 +1,136 @@
+"""What is known of models: how much they take and give, and what that costs.
+
+The figures are data (`catalog.json`: list prices in US dollars per million tokens), which a user's file or dict can add
+to or correct, field by field. A model that is not listed has no price and a small window. Nothing here opens a model.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from fledge.errors import BadInput
+from fledge.models.base import Usage
+
+Dollars = Annotated[float, Meta(ge=0)]
+Tokens = Annotated[int, Meta(ge=1)]
+_DATED = re.compile(r"(?:-\d{8}|-\d{4}-\d\d-\d\d|-latest|@\d{8})$")
+_SHIPPED = Path(__file__).with_name("catalog.json")
+
+
+class LongPrice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What a request costs whose input is longer than `above` tokens, all of it."""
+
+    above: Tokens
+    input: Dollars
+    output: Dollars
+    cache_read: Dollars | None = None
+    cache_write: Dollars | None = None
+
+
+class Price(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """US dollars per million tokens. What the cache serves or stores costs as input where nothing is said."""
+
+    input: Dollars
+    output: Dollars
+    cache_read: Dollars | None = None
+    cache_write: Dollars | None = None
+    long: LongPrice | None = None
+
+
+class Card(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """One model's figures. The defaults are what is assumed of a model nobody has described."""
+
+    window: Tokens = 32_000
+    """Tokens of input and output together."""
+    max_output: Tokens = 4_096
+    thinks: bool = False
+    """Whether it may be asked to think."""
+    price: Price | None = None
+
+
+class Catalog:
+    """Cards by `provider/name`."""
+
+    def __init__(self, override: Mapping[str, Any] | Path | str | None = None) -> None:
+        """The shipped cards, with the override's fields laid over them. A wrong override is refused."""
+        merged: dict[str, Any] = msgspec.json.decode(_SHIPPED.read_bytes())
+        for name, card in _given(override).items():
+            if not isinstance(name, str) or "/" not in name:
+                raise BadInput("catalog", "names must be like provider/name", name)
+            if not isinstance(card, Mapping):
+                raise BadInput(f"catalog.{name}", "must be an object", card)
+            merged[name] = {**merged.get(name, {}), **card}
+        try:
+            self._cards = msgspec.convert(merged, dict[str, Card])
+        except msgspec.ValidationError as error:
+            raise BadInput("catalog", str(error)) from None
+        self._bare: dict[str, list[str]] = {}
+        for name in self._cards:
+            self._bare.setdefault(name.split("/", 1)[1], []).append(name)
+
+    def names(self) -> tuple[str, ...]:
+        """Every `provider/name`, sorted."""
+        return tuple(sorted(self._cards))
+
+    def full_names(self, bare: str) -> tuple[str, ...]:
+        """Every `provider/name` for a name without a provider."""
+        return tuple(self._bare.get(bare) or self._bare.get(_DATED.sub("", bare)) or ())
+
+    def find(self, name: str) -> Card | None:
+        """The card of a model, with or without provider, with or without a date; None if there is none."""
+        for candidate in (name, _DATED.sub("", name)):
+            if candidate in self._cards:
+                return self._cards[candidate]
+        # The name a provider answers with has no provider of ours before it.
+        full = self.full_names(name)
+        return self._cards[full[0]] if len(full) == 1 else None
+
+    def card(self, name: str) -> Card:
+        """The card of a model, or cautious figures for one that is not listed."""
+        return self.find(name) or Card()
+
+    def cost(self, name: str, usage: Usage) -> float | None:
+        """US dollars for one request; None if the model has no price."""
+        card = self.find(name)
+        if card is None or card.price is None:
+            return None
+        price: Price | LongPrice = card.price
+        given = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+        if card.price.long is not None and given > card.price.long.above:
+            price = card.price.long
+        read = price.input if price.cache_read is None else price.cache_read
+        write = price.input if price.cache_write is None else price.cache_write
+        return (
+            usage.input_tokens * price.input
+            + usage.output_tokens * price.output
+            + usage.cache_read_tokens * read
+            + usage.cache_write_tokens * write
+        ) / 1_000_000
+
+
+@cache
+def shipped() -> Catalog:
+    """The catalogue without anybody's override; read once."""
+    return Catalog()
+
+
+def cost(model: str, usage: Usage) -> float | None:
+    """US dollars for one request at list prices; None if the model has no price."""
+    return shipped().cost(model, usage)
+
+
+def _given(override: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any]:
+    if override is None or isinstance(override, Mapping):
+        return override or {}
+    try:
+        read = msgspec.json.decode(Path(override).read_bytes())
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadInput("catalog", f"must be a readable JSON file: {error}", str(override)) from None
+    if not isinstance(read, dict):
+        raise BadInput("catalog", "must hold a JSON object", str(override))
+    return read

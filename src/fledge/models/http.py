@@ -1,0 +1,263 @@
+"""The one way to a provider: a POST whose answer is a stream of server-sent events.
+
+`Wire` owns the connections to one service and turns everything that can go wrong on the way into one `Broke`. What the
+events mean is the business of a `Reading`; nothing here knows a protocol's fields. A stream that is closed early, by
+its consumer or by cancellation, closes its connection. aiohttp is imported when the first request is sent.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from fledge.clock import Clock, SystemClock
+from fledge.errors import BadInput
+from fledge.models.base import Broke, ModelEvent
+from fledge.models.keys import Key
+from fledge.models.trouble import broke, fault_in, shown
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession
+
+_MOST_ERROR_BYTES = 64 * 1024
+_LAST_BYTES_S = 0.5
+"""How long to wait for the end of a stream that has said everything: seeing it keeps the connection usable."""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How patient we are, and how much we take."""
+
+    connect_s: float = 15.0
+    """Until a connection stands."""
+    request_s: float = 1800.0
+    """For the whole reply."""
+    idle_s: float = 300.0
+    """Between two pieces of a reply, and before the first one."""
+    max_event_bytes: int = 8 * 1024 * 1024
+    max_reply_bytes: int = 128 * 1024 * 1024
+
+
+class BrokenReply(Exception):
+    """The reply broke. Never leaves this package: `Wire.stream` makes an event of it."""
+
+    def __init__(self, event: Broke) -> None:
+        super().__init__(event.message)
+        self.event = event
+
+
+class Reading(Protocol):
+    """Makes model events of one reply's server-sent events. May raise `BrokenReply` or a msgspec error."""
+
+    finished: bool
+    """The service has said why the reply ended: it is whole, whatever happens to the connection now."""
+    over: bool
+    """The service has said that nothing more will come."""
+
+    def take(self, data: bytes) -> Iterable[ModelEvent]:
+        """What one event's data says."""
+        ...
+
+    def ending(self) -> Iterable[ModelEvent]:
+        """What is yielded last, once the reply is whole; ends with `Ended`."""
+        ...
+
+
+class EventLines:
+    """Bytes in, however they were cut; the data of whole server-sent events out."""
+
+    def __init__(self, max_event_bytes: int) -> None:
+        self._most = max_event_bytes
+        self._line: list[bytes] = []
+        self._data: list[bytes] = []
+        self._held = 0
+
+    def feed(self, raw: bytes) -> list[bytes]:
+        """The data of every event that these bytes complete. An event over the limit is refused."""
+        first, *lines = raw.split(b"\n")
+        self._line.append(first)
+        self._held += len(first)
+        if not lines:
+            self._check()
+            return []
+        lines.insert(0, b"".join(self._line))
+        rest = lines.pop()
+        self._line = [rest]
+        found: list[bytes] = []
+        data = self._data
+        for line in lines:
+            if line.startswith(b"data:"):
+                data.append(line[5:])
+            elif data and line in (b"", b"\r"):
+                # One line of data is what everybody sends: nothing to join, and JSON does not mind blanks around it.
+                found.append(data[0] if len(data) == 1 else b"\n".join(data))
+                data.clear()
+        self._held = len(rest) + sum(map(len, data))
+        self._check()
+        return found
+
+    def _check(self) -> None:
+        if self._held > self._most:
+            raise BrokenReply(Broke("interrupted", f"one event of the reply has more than {self._most} bytes"))
+
+
+class Wire:
+    """The connections to one service. Use it from one event loop at a time."""
+
+    def __init__(self, base_url: str, limits: Limits | None = None, clock: Clock | None = None) -> None:
+        self._base = checked_url(base_url)
+        self._limits = limits or Limits()
+        self._clock = clock or SystemClock()
+        self._session: ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __repr__(self) -> str:
+        return f"Wire({self._base})"
+
+    async def stream(
+        self, path: str, headers: Mapping[str, str], body: bytes, reading: Reading, key: Key | None
+    ) -> AsyncIterator[ModelEvent]:
+        """Send the request and yield what the reading makes of the answer; ends with one `Ended` or one `Broke`."""
+        begun = False
+        try:
+            response = await self._post(path, headers, body, key)
+            begun = True
+            try:
+                lines = EventLines(self._limits.max_event_bytes)
+                left = self._limits.max_reply_bytes
+                while not reading.over:
+                    raw = await _next(response, reading)
+                    if not raw:
+                        break
+                    left -= len(raw)
+                    if left < 0:
+                        raise BrokenReply(
+                            Broke("interrupted", f"the reply has more than {self._limits.max_reply_bytes} bytes")
+                        )
+                    for data in lines.feed(raw):
+                        for event in reading.take(data):
+                            yield event
+                if reading.over:
+                    await _to_the_end(response)
+            finally:
+                response.close()
+            if not reading.finished:
+                raise BrokenReply(Broke("interrupted", "the stream ended before the reply did"))
+            for event in reading.ending():
+                yield event
+        except BrokenReply as reply:
+            yield msgspec.structs.replace(reply.event, message=shown(reply.event.message, key))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            yield Broke("interrupted", shown(f"malformed chunk: {error}", key))
+        except _network_errors() as error:
+            words = str(error) or type(error).__name__
+            if isinstance(error, TimeoutError):
+                words = f"no answer in time ({words})"
+            yield Broke("interrupted" if begun else "retryable", shown(words, key))
+
+    async def close(self) -> None:
+        """Close every connection. A later request opens new ones."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _post(self, path: str, headers: Mapping[str, str], body: bytes, key: Key | None) -> "ClientResponse":
+        # Redirects are not followed: they would carry the key to a place nobody configured.
+        response = await self._opened().post(self._base + path, data=body, headers=dict(headers), allow_redirects=False)
+        try:
+            kind = response.headers.get("content-type", "text/event-stream").lower()
+            if response.status == 200 and kind.startswith("text/event-stream"):
+                return response
+            raw = await _bounded(response)
+            event = broke(response.status, raw, response.headers, self._clock.now(), key)
+            if 300 <= response.status < 400:
+                event = Broke("bad_request", f"{event.message} (a redirect; base_url is wrong)", None, response.status)
+            elif response.status < 300:
+                fault = fault_in(raw)
+                event = broke(fault.status or 400, raw, {}, 0.0, key) if fault else event
+                words = f"expected text/event-stream, got {kind.split(';')[0]}; is base_url right? {event.message}"
+                event = Broke(event.trouble if fault else "bad_request", words, None, response.status)
+        except BaseException:
+            response.close()
+            raise
+        response.close()
+        raise BrokenReply(event)
+
+    def _opened(self) -> "ClientSession":
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._session.closed or self._loop is not loop:
+            from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+
+            limits = self._limits
+            self._loop = loop
+            self._session = ClientSession(
+                connector=TCPConnector(limit=0, ttl_dns_cache=300),
+                timeout=ClientTimeout(total=limits.request_s, connect=limits.connect_s, sock_read=limits.idle_s),
+                cookie_jar=DummyCookieJar(),
+                # A compressed stream comes in blocks: late, and costly to unpack.
+                headers={"Accept": "text/event-stream", "Accept-Encoding": "identity", "User-Agent": "fledge"},
+            )
+        return self._session
+
+
+async def without_key(name: str) -> AsyncIterator[ModelEvent]:
+    """The reply where a key is needed and there is none."""
+    yield Broke("auth", f"no key: set {name}, or {name}_FILE to a file that only you can read")
+
+
+def checked_url(base_url: str) -> str:
+    """The address without a slash at its end; refused unless it is a plain http(s) one."""
+    try:
+        parts = urlsplit(base_url)
+        sound = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        sound = False
+    if not sound or not base_url.isprintable() or " " in base_url:
+        raise BadInput("base_url", "must be an address like https://host/v1", base_url)
+    if parts.username is not None or parts.query or parts.fragment:
+        # Not shown: what does not belong here may well be a secret.
+        raise BadInput("base_url", "must have no user, password, query or fragment; a key has its own setting")
+    return base_url.rstrip("/")
+
+
+def _network_errors() -> tuple[type[Exception], ...]:
+    from aiohttp import ClientError
+
+    return (ClientError, TimeoutError, OSError)
+
+
+async def _next(response: "ClientResponse", reading: Reading) -> bytes:
+    """The next bytes; none at the end. A reply that is whole cannot be broken by the end of its connection."""
+    try:
+        return await response.content.readany()
+    except _network_errors():
+        if reading.finished:
+            return b""
+        raise
+
+
+async def _to_the_end(response: "ClientResponse") -> None:
+    """See the end of the body, if it comes soon, so that the connection can serve the next request."""
+    if response.content.at_eof():
+        return
+    try:
+        async with asyncio.timeout(_LAST_BYTES_S):
+            while await response.content.readany():
+                pass
+    except _network_errors():
+        pass
+
+
+async def _bounded(response: "ClientResponse") -> bytes:
+    """The beginning of an error's body, or as much as came before the connection failed."""
+    pieces: list[bytes] = []
+    left = _MOST_ERROR_BYTES
+    try:
+        while left > 0 and (piece := await response.content.read(left)):
+            pieces.append(piece)
+            left -= len(piece)
+    except _network_errors():
+        pass
+    return b"".join(pieces)

@@ -1,0 +1,78 @@
+"""Keys: where one comes from, how it is kept from being seen, and how texts are cleaned of it.
+
+A key is read from the environment (`NAME`) or from a file that only its owner can read (`NAME_FILE` holds the path). It
+is shown by nothing here: not by `repr`, not in an error. This file does not know which service a key opens.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from typing import NoReturn
+
+from fledge.errors import BadInput
+
+HIDDEN = "[key]"
+_MOST_BYTES = 16 * 1024
+_LOOKS_LIKE_A_KEY = re.compile(r"(?i)\b(?:sk|pk|gsk|xai)-[\w*.-]{6,}|\bbearer\s+[^\s\"',;]+|\bAIza[\w-]{20,}")
+
+
+class Key:
+    """A secret that shows itself only when asked to."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The secret, for the one header it is meant for."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Key({HIDDEN})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a key is never stored")
+
+
+def read_key(name: str, env: Mapping[str, str]) -> Key | None:
+    """The key from the variable `name`, or from the file that `name`_FILE points to; None where neither is set.
+
+    A file that others can read is refused, and so is a key that no header could carry.
+    """
+    text, source = env.get(name, "").strip(), name
+    if not text:
+        path, source = env.get(f"{name}_FILE", "").strip(), f"{name}_FILE"
+        if not path:
+            return None
+        text = _private_text(source, path)
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise BadInput(source, "must hold a key of printable ASCII without blanks")
+    return Key(text)
+
+
+def _private_text(field: str, path: str) -> str:
+    try:
+        # Opened without waiting, so that a pipe in the file's place cannot hold us.
+        descriptor = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise BadInput(field, f"must be a readable file: {error.strerror}", path) from None
+    with open(descriptor, "rb") as file:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            raise BadInput(field, "must be a plain file", path)
+        if info.st_mode & 0o077:
+            raise BadInput(field, f"others can open this file; chmod 600 {path}", f"{info.st_mode & 0o777:o}")
+        raw = file.read(_MOST_BYTES)
+    text = raw.decode("utf-8", "replace").strip()
+    if not text:
+        raise BadInput(field, "the file is empty", path)
+    return text
+
+
+def without_keys(text: str, key: Key | None = None) -> str:
+    """The text without this key, and without anything that looks like one."""
+    if key is not None and len(key.reveal()) >= 4:
+        text = text.replace(key.reveal(), HIDDEN)
+    return _LOOKS_LIKE_A_KEY.sub(HIDDEN, text)

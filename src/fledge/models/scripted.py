@@ -1,0 +1,180 @@
+"""A model that plays a script: for tests, demos and benchmarks, without a network.
+
+A script is a function from the request to an answer, or a list of rules about the last message. It can call tools,
+think, take time (through a sleep that is a parameter), come in pieces, and fail on demand. What it answers follows from
+the request alone, so a restarted program gets the same answers.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from fledge.models.base import (
+    AssistantMessage,
+    Broke,
+    Call,
+    Ended,
+    ModelEvent,
+    Request,
+    Stop,
+    Text,
+    Thought,
+    Trouble,
+    Usage,
+)
+
+Sleep = Callable[[float], Awaitable[object]]
+
+
+class Reply(Struct, frozen=True):
+    """What a model says to one request. A call without an id is given one; usage that is not said is estimated."""
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    thinking: str = ""
+    signature: str = ""
+    usage: Usage | None = None
+    stop: Stop | None = None
+    model: str = ""
+
+
+class Cut(Struct, frozen=True):
+    """The reply of the script, broken after so many of its events."""
+
+    after: int
+    trouble: Trouble = "interrupted"
+
+
+Answer = Reply | str | Call | Broke | Sequence[ModelEvent]
+Script = Callable[[Request], Answer | Awaitable[Answer]]
+Failure = Trouble | Broke | Cut
+
+
+class Rule(Struct, frozen=True):
+    """When the last message holds the words, matches the pattern, or the request fits: this is said."""
+
+    when: str | re.Pattern[str] | Callable[[Request], bool]
+    say: Answer | Script
+
+
+def use(name: str, **arguments: Any) -> Call:
+    """A call of a tool; its id is given when it is said."""
+    return Call("", name, msgspec.json.encode(arguments).decode())
+
+
+def last_text(request: Request) -> str:
+    """The words of the last message."""
+    return request.messages[-1].text if request.messages else ""
+
+
+def echo(request: Request) -> Reply:
+    """Says the last message again."""
+    return Reply(last_text(request))
+
+
+class ScriptedModel:
+    """Plays a script. `requests` holds what was asked, in order.
+
+    `failures` are by number of the request, from 1. `piece_chars` cuts texts into pieces (0: whole), `latency_s` passes
+    before a reply and `piece_s` before each of its pieces.
+    """
+
+    def __init__(
+        self,
+        script: Script | Iterable[Rule],
+        *,
+        failures: Mapping[int, Failure] | None = None,
+        piece_chars: int = 0,
+        latency_s: float = 0.0,
+        piece_s: float = 0.0,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._script: Script = script if callable(script) else _by_rules(tuple(script))
+        self._failures = dict(failures or {})
+        self._piece_chars, self._latency_s, self._piece_s, self._sleep = piece_chars, latency_s, piece_s, sleep
+        self.requests: list[Request] = []
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """Play the script for this request."""
+        self.requests.append(request)
+        failure = self._failures.get(len(self.requests))
+        if self._latency_s:
+            await self._sleep(self._latency_s)
+        if isinstance(failure, str):
+            failure = Broke(failure, f"scripted {failure}")
+        if isinstance(failure, Broke):
+            yield failure
+            return
+        answer = self._script(request)
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        for number, event in enumerate(self._events(request, answer)):
+            if isinstance(failure, Cut) and number == failure.after:
+                break
+            if self._piece_s:
+                await self._sleep(self._piece_s)
+            yield event
+        if isinstance(failure, Cut):
+            yield Broke(failure.trouble, "scripted cut")
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _events(self, request: Request, answer: Answer) -> Sequence[ModelEvent]:
+        if isinstance(answer, str):
+            answer = Reply(answer)
+        elif isinstance(answer, Call):
+            answer = Reply(calls=(answer,))
+        elif isinstance(answer, Broke):
+            return (answer,)
+        if not isinstance(answer, Reply):
+            return answer
+        events: list[ModelEvent] = [Thought(piece) for piece in self._pieces(answer.thinking)]
+        if answer.signature:
+            events.append(Thought("", answer.signature))
+        events.extend(Text(piece) for piece in self._pieces(answer.text))
+        events.extend(with_ids(request, answer.calls))
+        events.append(answer.usage or _estimate(request, answer))
+        events.append(Ended(answer.stop or ("tools" if answer.calls else "end"), answer.model or request.model))
+        return events
+
+    def _pieces(self, text: str) -> list[str]:
+        size = self._piece_chars or len(text) or 1
+        return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def with_ids(request: Request, calls: Sequence[Call]) -> list[Call]:
+    """The calls, those without an id named by their place in the conversation."""
+    if all(call.id for call in calls):
+        return list(calls)
+    before = sum(len(said.calls) for said in request.messages if isinstance(said, AssistantMessage))
+    return [Call(call.id or f"call_{before + at}", call.name, call.arguments) for at, call in enumerate(calls)]
+
+
+def _by_rules(rules: tuple[Rule, ...]) -> Script:
+    def script(request: Request) -> Answer | Awaitable[Answer]:
+        text = last_text(request)
+        for rule in rules:
+            when = rule.when
+            if isinstance(when, str):
+                fits = when in text
+            elif isinstance(when, re.Pattern):
+                fits = when.search(text) is not None
+            else:
+                fits = when(request)
+            if fits:
+                return rule.say(request) if callable(rule.say) else rule.say
+        return Broke("bad_request", f"no rule fits {text[:80]!r}")
+
+    return script
+
+
+def _estimate(request: Request, reply: Reply) -> Usage:
+    """About four characters a token, as a rule of thumb."""
+    given = len(request.system) + sum(len(message.text) for message in request.messages)
+    said = len(reply.text) + len(reply.thinking) + sum(len(call.arguments) for call in reply.calls)
+    return Usage(given // 4 + 1, said // 4 + 1)

@@ -1,0 +1,88 @@
+"""What every adapter does to a transcript before it writes it in its provider's words.
+
+Transcripts outlive models: ids that one provider gave may repeat or be refused by another, arguments may be broken
+JSON, texts may hold what UTF-8 cannot. What leaves here is acceptable to all, and the same for the same transcript, so
+that provider caches keep matching.
+"""
+
+import re
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from fledge.models.base import AssistantMessage, Call, Message, ToolMessage
+
+NO_TEXT = "(no text)"
+"""Stands for a message that says nothing, where a provider refuses emptiness."""
+NO_OUTPUT = "(no output)"
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def with_clean_ids(messages: Sequence[Message], allowed: re.Pattern[str]) -> list[Message]:
+    """The messages with call ids that match `allowed` and occur once; results follow their calls' new ids.
+
+    Where a step's ids repeat, results belong to them in the order of the calls.
+    """
+    cleaned: list[Message] = []
+    seen: set[str] = set()
+    renamed: dict[str, deque[str]] = {}
+    number = 0
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            renamed = {}
+            calls = []
+            for call in message.calls:
+                id = call.id
+                if id in seen or not allowed.fullmatch(id):
+                    id = f"call_{number}"
+                    while id in seen:
+                        id += "_"
+                seen.add(id)
+                number += 1
+                renamed.setdefault(call.id, deque()).append(id)
+                calls.append(call if id == call.id else Call(id, call.name, call.arguments))
+            if calls:
+                message = msgspec.structs.replace(message, calls=tuple(calls))
+        elif isinstance(message, ToolMessage):
+            ids = renamed.get(message.call_id)
+            if ids and ids[0] != message.call_id:
+                message = msgspec.structs.replace(message, call_id=ids[0])
+            if ids:
+                ids.popleft()
+        cleaned.append(message)
+    return cleaned
+
+
+def is_object(arguments: str) -> bool:
+    """Whether a call's arguments are a JSON object."""
+    try:
+        _object.decode(arguments)
+    except (msgspec.MsgspecError, UnicodeError):
+        return False
+    return True
+
+
+def object_text(arguments: str) -> str:
+    """The arguments as the text of a JSON object: as they are, or told as broken where they are not one."""
+    if is_object(arguments):
+        return arguments
+    return msgspec.json.encode({"invalid_json": _speakable(arguments)}).decode()
+
+
+def encoded(body: dict[str, object]) -> bytes:
+    """The body as JSON. What UTF-8 cannot hold (lone surrogates) becomes a question mark."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_speakable(body))
+
+
+def _speakable(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_speakable(key): _speakable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_speakable(item) for item in value]
+    return value

@@ -1,0 +1,70 @@
+"""Budgets: what a run and its tree may use. Reserved in the commit that opens a model step, settled with its reply.
+
+A budget belongs to a session and holds for everything below it: a step is charged to its own session and to every
+ancestor that has one. Overshoot is at most what was reserved too little for one step.
+"""
+
+from msgspec.structs import replace
+
+from fledge.core import policy
+from fledge.core.policy import Budget, Spent
+from fledge.core.transcript import Replied
+from fledge.orchestrator import deliver
+from fledge.orchestrator.commit import Commit
+from fledge.store.base import Purse
+
+
+def give(c: Commit, session: str, budget: Budget) -> None:
+    """Set what a session and everything below it may use; asked for below a parent with a budget, it is tightened."""
+    for above in c.tx.lineage(session)[1:]:
+        purse = c.tx.purse(above.key)
+        if purse is not None:
+            budget = policy.inherit(purse.budget, budget)
+    c.tx.save_purse(Purse(session, budget))
+
+
+def _purses(c: Commit, session: str) -> list[Purse]:
+    found = (c.tx.purse(above.key) for above in c.tx.lineage(session))
+    return [purse for purse in found if purse is not None]
+
+
+def reserve(c: Commit, session: str, step: Spent) -> str | None:
+    """Set aside what a step may cost; a sentence, and nothing is set aside, if a budget is already used up."""
+    release(c, session)
+    purses = _purses(c, session)
+    for purse in purses:
+        if policy.budget_state(purse.budget, purse.used.plus(purse.reserved)) == "spent":
+            return f"the budget of {purse.session} is used up: agents.defaults.subagents.budget"
+    for purse in purses:
+        c.tx.save_purse(replace(purse, reserved=purse.reserved.plus(step)))
+    if purses:
+        c.tx.swap_reserve(session, step)
+    return None
+
+
+def release(c: Commit, session: str) -> None:
+    """Give back what a step set aside that will never be settled: its driver is gone."""
+    step = c.tx.swap_reserve(session, None)
+    if step is not None:
+        for purse in _purses(c, session):
+            c.tx.save_purse(replace(purse, reserved=purse.reserved.minus(step)))
+
+
+def settle(c: Commit, session: str, reply: Replied) -> None:
+    """Charge what the step really used, and give back what was set aside for it."""
+    release(c, session)
+    cost = Spent(tokens=sum(reply.usage.values()), usd=reply.cost_usd or 0.0, turns=1)
+    for purse in _purses(c, session):
+        used = purse.used.plus(cost)
+        warns = not purse.warned and policy.budget_state(purse.budget, used) != "within"
+        if warns:
+            share = policy.budget_share(purse.budget, used)
+            words = f"{purse.session} has used {share:.0%} of its budget"
+            deliver.notice(c, _heard_by(c, purse.session), f"budget:{purse.session}", words)
+        c.tx.save_purse(replace(purse, used=used, warned=purse.warned or warns))
+
+
+def _heard_by(c: Commit, session: str) -> str:
+    run = c.find(session)
+    target = None if run is None else deliver.told(c, run.terms.parent).session
+    return target or session

@@ -1,0 +1,150 @@
+"""What a thinking driver commits: replies, results, notes, questions to a person. Each is fenced by its epoch.
+
+A step's commits are few: the reply with its calls; each group of results as they are ready; the last of them also reads
+what may enter at that boundary. A final reply is the commit that ends the turn, and for a run its attempt.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from fledge.core import events as ev
+from fledge.core.policy import Spent
+from fledge.core.run import Running
+from fledge.core.transcript import Noted, OpenCall, Replied, Resulted
+from fledge.errors import NotFound, Refused
+from fledge.orchestrator import budget, deliver, transcripts, turns
+from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.transcripts import PAGE
+from fledge.orchestrator.turns import Drive
+from fledge.store.base import Approval, Entry, Tx
+
+
+class Goes(Struct, frozen=True):
+    """What came of a final reply: the entries it added, and whether the turn is over."""
+
+    entries: list[Entry]
+    over: bool
+
+
+def _new(c: Commit, drive: Drive, last: int) -> list[Entry]:
+    return c.tx.entries(drive.session, after=last, limit=PAGE)
+
+
+def open_step(c: Commit, drive: Drive, reserve: Spent) -> bool:
+    """Reserve what the next model step may cost; False, and the turn is over, if a budget does not allow it."""
+    turns.fence(c, drive)
+    spent = budget.reserve(c, drive.session, reserve)
+    if spent is None:
+        return True
+    turns.fail(c, drive, f"budget: {spent}", "budget")
+    return False
+
+
+def replied(c: Commit, drive: Drive, reply: Replied, last: int, approval_s: float) -> list[Entry]:
+    """Append a reply that calls tools; what needs a person is asked for in the same commit."""
+    turns.fence(c, drive)
+    seq = transcripts.write(c, drive.session, reply)
+    budget.settle(c, drive.session, reply)
+    for index, call in enumerate(reply.calls):
+        if call.state == "asked":
+            approval = Approval(
+                id=c.ids.unique(),
+                session=drive.session,
+                entry=seq,
+                index=index,
+                tool=call.name,
+                arguments=call.arguments,
+                digest=digest(call.name, call.arguments),
+                state="waiting",
+                asked_at=c.at,
+                expires_at=c.at + approval_s,
+            )
+            c.tx.ask_approval(approval)
+    c.tx.progress(drive.session, c.at, step_open=True)
+    return _new(c, drive, last)
+
+
+def digest(tool: str, arguments: str) -> str:
+    """What an approval is bound to."""
+    return hashlib.sha256(f"{tool}\n{arguments}".encode("utf-8", "replace")).hexdigest()
+
+
+def started(c: Commit, drive: Drive, calls: Sequence[OpenCall]) -> None:
+    """Approved calls are about to be run: from here on, they will not be run again."""
+    turns.fence(c, drive)
+    for call in calls:
+        c.tx.move_approval(drive.session, call.entry, call.index, "started")
+    c.tx.progress(drive.session, c.at, step_open=True)
+
+
+def resulted(c: Commit, drive: Drive, results: Sequence[Resulted], last: int, complete: bool) -> list[Entry]:
+    """Append results; with the last of a step, read what may enter at this boundary."""
+    turns.fence(c, drive)
+    transcripts.write(c, drive.session, *results)
+    if complete:
+        deliver.take(c, drive.session, at_boundary=True)
+    c.tx.progress(drive.session, c.at, step_open=True)
+    return _new(c, drive, last)
+
+
+def noted(c: Commit, drive: Drive, note: Noted, last: int) -> list[Entry]:
+    """Append a note that stands for older entries; keys of children are kept verbatim, whatever the model wrote."""
+    turns.fence(c, drive)
+    keys = [key for key in c.tx.children(drive.session) if key not in note.text]
+    text = note.text if not keys else f"{note.text}\n\nChildren: {', '.join(keys)}"
+    transcripts.write(c, drive.session, Noted(text, note.covers))
+    c.tx.cover(drive.session, note.covers)
+    c.tx.progress(drive.session, c.at, step_open=True)
+    return _new(c, drive, last)
+
+
+def finish(c: Commit, drive: Drive, reply: Replied, last: int) -> Goes:
+    """A reply without calls ends the turn, unless completions have to be read first."""
+    c.tx.fence(drive.session, drive.epoch)
+    budget.settle(c, drive.session, reply)
+    over = turns.finish(c, drive, reply) == "over"
+    return Goes(_new(c, drive, last), over)
+
+
+def ask(c: Commit, drive: Drive) -> None:
+    """Nothing is left but questions to a person: wait for the answers without a slot.
+
+    A conversation is claimed again at the latest when the first question expires; so is one that was answered between
+    looking and asking, at once.
+    """
+    turns.fence(c, drive)
+    waiting = [asked.expires_at for asked in c.tx.approvals(drive.session) if asked.state == "waiting"]
+    due_at = min(waiting, default=c.at)
+    run = c.find(drive.session)
+    if run is not None and isinstance(run.phase, Running):
+        c.apply(drive.session, ev.PersonAsked(at=c.at, attempt=run.attempt, due_at=due_at))
+    else:
+        c.release(drive.session, drive.epoch)
+        turns.due_again(c, drive.session, due_at - c.at)
+
+
+def answer(c: Commit, approval_id: str, allow: bool, answered_by: str, digest_seen: str | None = None) -> None:
+    """A person's answer. Refused: an unknown or decided question, one that expired, or another call than was seen."""
+    asked = c.tx.approval(approval_id)
+    if asked is None:
+        raise NotFound(f"no question {approval_id}")
+    if digest_seen is not None and digest_seen != asked.digest:
+        raise Refused("error", f"{approval_id} is about another call than the one that was shown")
+    if asked.state != "waiting" or asked.expires_at <= c.at:
+        raise Refused("done", f"{approval_id} is {'expired' if asked.state == 'waiting' else asked.state}")
+    c.tx.move_approval(asked.session, asked.entry, asked.index, "allowed" if allow else "denied", answered_by)
+    if any(other.state == "waiting" for other in c.tx.approvals(asked.session)):
+        return
+    run = c.find(asked.session)
+    if run is not None and run.ended is None:
+        c.apply(asked.session, ev.PersonAnswered(at=c.at))
+    else:
+        turns.due_again(c, asked.session, 0.0)
+
+
+def answers(tx: Tx, session: str, calls: Sequence[OpenCall]) -> dict[tuple[int, int], str]:
+    """How the approvals of these calls stand: waiting, allowed, denied, expired, started."""
+    wanted = {(call.entry, call.index) for call in calls}
+    return {(a.entry, a.index): a.state for a in tx.approvals(session) if (a.entry, a.index) in wanted}

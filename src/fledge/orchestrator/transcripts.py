@@ -1,0 +1,78 @@
+"""Reading transcripts inside a commit: what a model may see, what a run has said so far, calls to be closed."""
+
+from fledge.core.freeze import partial, said
+from fledge.core.run import TextId
+from fledge.core.transcript import Body, Line, Replied, Resulted, Spoken, from_body, open_calls, to_body
+from fledge.orchestrator.commit import Commit
+from fledge.store.base import Entry, EntryKind, Tx
+
+PAGE = 5000
+FRAGMENTS_FROM = 200
+"""How many of the newest entries are looked at for a partial-progress note."""
+
+
+def visible(tx: Tx, session: str) -> list[Entry]:
+    """The entries a model may see: those after the last one that a note stands for, that note included."""
+    found: list[Entry] = []
+    start = tx.covered(session)
+    while page := tx.entries(session, after=found[-1].seq if found else start, limit=PAGE):
+        found.extend(page)
+    return found
+
+
+def lines(tx: Tx, session: str) -> list[Line]:
+    """The same, read."""
+    return [Line(entry.seq, from_body(entry.body)) for entry in visible(tx, session)]
+
+
+def write(c: Commit, session: str, *bodies: Body) -> int:
+    """Append entries; answers the number of the last."""
+    kinds: dict[type[Body], EntryKind] = {Spoken: "user", Replied: "assistant", Resulted: "tool"}
+    rows = [(kinds.get(type(body), _other(body)), to_body(body)) for body in bodies]
+    return c.tx.append(session, c.at, rows)
+
+
+def _other(body: Body) -> EntryKind:
+    return "note" if hasattr(body, "covers") else "event"
+
+
+def last_words(c: Commit, key: str) -> TextId | None:
+    """What the run last said of its task, kept as a text; None if it said nothing.
+
+    An answer to a message beside the task is no part of it, nor is a token that means silence; what was said before a
+    plan was approved is the plan.
+    """
+    if any(row.kind == "approval" for row in c.tx.unread(key)):
+        return None
+    for line in reversed(lines(c.tx, key)):
+        match line.body:
+            case Spoken(kind="approval"):
+                return None
+            case Replied(text=text, aside=False) if said(text) == "text":
+                return c.tx.keep_text(key, text)
+            case _:
+                continue
+    return None
+
+
+def progress_so_far(c: Commit, key: str) -> TextId | None:
+    """The partial-progress note of a run that is cut short; None if it never began."""
+    told = [line.body for line in lines(c.tx, key)]
+    if not told:
+        return None
+    calls = sum(isinstance(body, Resulted) for body in told)
+    fragments = [body.text for body in told[-FRAGMENTS_FROM:] if isinstance(body, Replied)]
+    return c.tx.keep_text(key, partial(calls, fragments))
+
+
+def close_calls(c: Commit, session: str, reason: str) -> None:
+    """Answer every open call of the session's last reply with the reason; questions about them are void."""
+    open_ones = open_calls(lines(c.tx, session))
+    results = [
+        Resulted(call.entry, call.index, call.call.id, call.call.name, f"{reason}; it was not finished", is_error=True)
+        for call in open_ones
+    ]
+    if results:
+        write(c, session, *results)
+    for call in open_ones:
+        c.tx.move_approval(session, call.entry, call.index, "void")

@@ -1,0 +1,325 @@
+"""The durable loop: read the inbox, ask the model, append the reply, run its tools, append the results, repeat.
+
+Every append is a commit fenced by the driver's epoch, so a crash costs at most the step that was under way, and a
+driver that was superseded stops by itself. Resuming is reading the transcript: a committed reply is never asked for
+again, a call with a result is kept, one that never started is run, one that was started runs again only if it is
+repeatable. Everything this starts is owned by the turn and ends with it.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from msgspec import Struct, field
+
+from fledge.core.freeze import sound
+from fledge.core.policy import Spent
+from fledge.core.transcript import CallEntry, Line, Noted, OpenCall, Replied, Resulted, from_body, open_calls
+from fledge.errors import Refused, StaleWrite, StoreError
+from fledge.models.base import Broke, Call, Ended, Message, Model, Request, Text, Thinking, Thought, Usage, UserMessage
+from fledge.orchestrator import steps, transcripts, turns
+from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.turns import Drive
+from fledge.runtime import context
+from fledge.runtime.feed import Feed, Kind, TurnEvent
+from fledge.store.base import Entry, Post
+from fledge.tools.base import ToolContext, ToolResult
+from fledge.tools.registry import ToolSet
+
+T = TypeVar("T")
+
+DISK_S = 1.0
+"""How long a step waits before it tries again to be written."""
+UNKNOWN_OUTCOME = "interrupted; outcome unknown: it may or may not have taken effect. Look before you repeat it."
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """How one session thinks: everything that is read once per turn."""
+
+    model: Model
+    model_name: str
+    """The provider's own name for it."""
+    system: str
+    tools: ToolSet
+    workspace: Path
+    thinking: Thinking = "off"
+    max_tokens: int = 8192
+    window: int = 128_000
+    asks: frozenset[str] = frozenset()
+    """Tools that need a person's approval for each call."""
+    approval_s: float = 24 * 3600.0
+    is_budgeted: bool = False
+    state: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    cost_usd: Callable[[str, Usage], float | None] = field(default_factory=lambda: _unpriced)
+    """What a step cost, if the price is known."""
+
+
+def _unpriced(model: str, usage: Usage) -> float | None:
+    return None
+
+
+class Profiles(Protocol):
+    """Knows how each session thinks."""
+
+    async def profile(self, engine: Engine, drive: Drive) -> Profile:
+        """The profile for this drive. Raises Refused if there is none, for example if the model has no key."""
+        ...
+
+    async def remove(self, leaves: tuple[str, ...]) -> None:
+        """Remove what a run left outside the database."""
+        ...
+
+    async def call(self, post: Post) -> None:
+        """Send one thing from the outbox."""
+        ...
+
+
+class Agent:
+    """The performer that thinks. Give it to an engine."""
+
+    def __init__(self, profiles: Profiles, feed: Feed | None = None) -> None:
+        self.profiles = profiles
+        self.feed = feed or Feed()
+
+    async def drive(self, engine: Engine, drive: Drive) -> None:
+        """Drive one turn to its end."""
+        try:
+            profile = await self.profiles.profile(engine, drive)
+        except Refused as refused:
+            reason = refused.reason
+            self.feed.emit(TurnEvent("error", drive.session, reason, drive.turn))
+            await engine.commit(lambda c: turns.fail(c, drive, reason))
+            return
+        await _Turn(self.feed, engine, drive, profile).run()
+
+    async def remove(self, leaves: tuple[str, ...]) -> None:
+        """Remove what a run left outside the database."""
+        await self.profiles.remove(leaves)
+
+    async def call(self, post: Post) -> None:
+        """Send one thing from the outbox."""
+        await self.profiles.call(post)
+
+
+class _Turn:
+    """One drive. Holds the transcript as it grows; the store holds the truth."""
+
+    def __init__(self, feed: Feed, engine: Engine, drive: Drive, profile: Profile) -> None:
+        self.feed, self.engine, self.drive, self.profile = feed, engine, drive, profile
+        self.lines: list[Line] = []
+        self.own: set[tuple[int, int]] = set()
+        """Calls that this very driver has committed, and so knows not to have been started before."""
+
+    def tell(self, kind: Kind, text: str = "", call: str = "") -> None:
+        self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, call))
+
+    def seen(self, entries: list[Entry]) -> None:
+        self.lines.extend(Line(entry.seq, from_body(entry.body)) for entry in entries)
+
+    async def commit(self, decide: Callable[[Commit], T]) -> T:
+        """Commit a step that has happened: a full disk must not make the model or a tool do it again."""
+        while True:
+            try:
+                return await self.engine.commit(decide)
+            except StaleWrite:
+                raise
+            except StoreError as error:
+                self.tell("retry", str(error))
+                await self.engine.clock.wait_until(self.engine.clock.now() + DISK_S, asyncio.Event())
+
+    @property
+    def last(self) -> int:
+        return self.lines[-1].seq if self.lines else 0
+
+    async def run(self) -> None:
+        self.tell("start")
+        session = self.drive.session
+        self.seen(await self.engine.store.read(lambda tx: transcripts.visible(tx, session)))
+        goes_on = True
+        while goes_on:
+            calls = open_calls(self.lines)
+            goes_on = await self._work(calls) if calls else await self._think()
+
+    # ---- thinking
+
+    async def _think(self) -> bool:
+        """One model step; False if the turn is over."""
+        request = self._request()
+        if context.length(request.system, request.messages) > context.COMPACT_AT * self.profile.window:
+            await self._compact()
+            request = self._request()
+        answer = await self._ask(request)
+        if isinstance(answer, Broke) and answer.trouble == "overflow" and await self._compact():
+            answer = await self._ask(self._request())
+        if answer is None:
+            return False
+        if isinstance(answer, Broke):
+            return await self._fail(answer)
+        if answer.calls:
+            await self._call(answer)
+            return True
+        goes = await self.commit(lambda c: steps.finish(c, self.drive, answer, self.last))
+        self.seen(goes.entries)
+        if goes.over:
+            self.tell("end", answer.text)
+        return not goes.over
+
+    def _request(self) -> Request:
+        profile = self.profile
+        return Request(
+            model=profile.model_name,
+            system=profile.system,
+            messages=context.messages(self.lines),
+            tools=profile.tools.specs(),
+            thinking=profile.thinking,
+            max_tokens=profile.max_tokens,
+        )
+
+    async def _ask(self, request: Request) -> Replied | Broke | None:
+        """The model's whole reply, or its trouble; None if the budget does not allow to ask."""
+        if self.profile.is_budgeted:
+            estimate = context.length(request.system, request.messages) + request.max_tokens
+            reserve = Spent(tokens=estimate, usd=self._price(estimate), turns=1)
+            if not await self.commit(lambda c: steps.open_step(c, self.drive, reserve)):
+                self.tell("error", "budget")
+                return None
+        return await self._listen(request)
+
+    def _price(self, tokens: int) -> float:
+        return self.profile.cost_usd(self.profile.model_name, Usage(input_tokens=tokens)) or 0.0
+
+    async def _listen(self, request: Request) -> Replied | Broke:
+        texts: list[str] = []
+        thoughts: list[Thought] = []
+        calls: list[Call] = []
+        usage = Usage()
+        async for event in self.profile.model.stream(request):
+            match event:
+                case Text(text=text):
+                    texts.append(text)
+                    self.tell("assistant:text", text)
+                case Thought():
+                    thoughts.append(event)
+                case Call():
+                    calls.append(event)
+                case Usage():
+                    usage = event
+                case Ended(model=model):
+                    self.tell("usage", f"{usage.input_tokens} in, {usage.output_tokens} out")
+                    return self._reply("".join(texts), thoughts, calls, usage, model)
+                case Broke():
+                    return event
+        return Broke("interrupted", "the model's stream ended without an end")
+
+    def _reply(self, text: str, thoughts: list[Thought], calls: list[Call], usage: Usage, model: str) -> Replied:
+        counted = {
+            "input": usage.input_tokens,
+            "output": usage.output_tokens,
+            "cacheRead": usage.cache_read_tokens,
+            "cacheWrite": usage.cache_write_tokens,
+        }
+        return Replied(
+            text=sound(text),
+            calls=tuple(self._entry(call) for call in calls),
+            thinking="".join(thought.text for thought in thoughts),
+            signature="".join(thought.signature for thought in thoughts),
+            model=model,
+            usage={name: count for name, count in counted.items() if count},
+            cost_usd=self.profile.cost_usd(model, usage),
+        )
+
+    def _entry(self, call: Call) -> CallEntry:
+        """A call as it is recorded: what must not be run twice is marked as started before it is."""
+        if call.name in self.profile.asks:
+            return CallEntry(call.id, call.name, call.arguments, "asked")
+        tool = self.profile.tools.get(call.name)
+        if tool is None or tool.repeatable:
+            return CallEntry(call.id, call.name, call.arguments)
+        return CallEntry(call.id, call.name, call.arguments, "started")
+
+    async def _call(self, reply: Replied) -> None:
+        wait_s = self.profile.approval_s
+        entries = await self.commit(lambda c: steps.replied(c, self.drive, reply, self.last, wait_s))
+        self.seen(entries)
+        entry = next(line.seq for line in reversed(self.lines) if isinstance(line.body, Replied))
+        self.own.update((entry, index) for index in range(len(reply.calls)))
+
+    async def _fail(self, broke: Broke) -> bool:
+        self.tell("error", broke.message)
+        error = f"the model could not answer ({broke.trouble}): {broke.message}"
+        await self.commit(lambda c: turns.fail(c, self.drive, error))
+        return False
+
+    async def _compact(self) -> bool:
+        """Let the model summarise what is old, as a step of its own; False if there is nothing to leave out."""
+        cut = context.cut(self.lines, self.profile.window)
+        if cut is None:
+            return False
+        asked: tuple[Message, ...] = (*cut.old, UserMessage(context.COMPACT_PROMPT))
+        request = Request(model=self.profile.model_name, system=self.profile.system, messages=asked)
+        answer = await self._ask(request)
+        if not isinstance(answer, Replied) or not answer.text.strip():
+            return False
+        note = Noted(answer.text, cut.covers)
+        self.seen(await self.commit(lambda c: steps.noted(c, self.drive, note, self.last)))
+        return True
+
+    # ---- working
+
+    async def _work(self, calls: list[OpenCall]) -> bool:
+        """Run the calls that may be run, side by side; False if the turn now waits for a person."""
+        answers = await self.engine.store.read(lambda tx: steps.answers(tx, self.drive.session, calls))
+        ready = [call for call in calls if answers.get((call.entry, call.index)) != "waiting"]
+        started = [call for call in ready if answers.get((call.entry, call.index)) == "allowed"]
+        if started:
+            await self.commit(lambda c: steps.started(c, self.drive, started))
+        running = {asyncio.ensure_future(self._run(call, answers)) for call in ready}
+        missing = len(calls)
+        try:
+            while running:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                results = sorted((task.result() for task in done), key=lambda result: result.index)
+                missing -= len(results)
+                await self._append(results, missing == 0)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        if missing:
+            await self.commit(lambda c: steps.ask(c, self.drive))
+            return False
+        return True
+
+    async def _append(self, results: list[Resulted], complete: bool) -> None:
+        self.seen(await self.commit(lambda c: steps.resulted(c, self.drive, results, self.last, complete)))
+
+    async def _run(self, call: OpenCall, answers: Mapping[tuple[int, int], str]) -> Resulted:
+        name, place = call.call.name, (call.entry, call.index)
+        self.tell("tool:start", name, call.call.id)
+        result = await self._result(call, answers.get(place))
+        self.tell("tool:end", result.text, call.call.id)
+        return Resulted(call.entry, call.index, call.call.id, name, result.text, result.is_error)
+
+    async def _result(self, call: OpenCall, answer: str | None) -> ToolResult:
+        if answer in ("denied", "expired"):
+            words = "was refused by the person who was asked" if answer == "denied" else "was not approved in time"
+            return ToolResult(f"{call.call.name} {words}; it was not run", is_error=True)
+        profile = self.profile
+        tool = profile.tools.get(call.call.name)
+        if tool is None:
+            return profile.tools.unknown(call.call.name)
+        begun = answer == "started" or (call.call.state == "started" and (call.entry, call.index) not in self.own)
+        if begun and not tool.repeatable:
+            return ToolResult(UNKNOWN_OUTCOME, is_error=True)
+        place = ToolContext(
+            session=self.drive.session,
+            entry=call.entry,
+            index=call.index,
+            workspace=profile.workspace,
+            state=profile.state,
+            env=profile.env,
+        )
+        return await tool.call(call.call.arguments, place)

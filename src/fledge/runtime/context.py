@@ -1,0 +1,100 @@
+"""From a transcript to a model's request: which messages it sees, how long that is, what may be summarised.
+
+Pure functions over transcript lines. How many tokens a text has is estimated (four characters each); providers count
+exactly, and what they counted last is what the estimate is corrected by.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from fledge.core.transcript import Line, Noted, Replied, Resulted, Spoken, Told, in_order
+from fledge.models.base import AssistantMessage, Call, Message, ToolMessage, UserMessage
+
+CHARS_A_TOKEN = 4
+COMPACT_AT = 0.8
+"""The share of the model's window at which older entries are summarised."""
+KEEP_SHARE = 0.3
+"""The share of the window that stays verbatim, newest first."""
+
+COMPACT_PROMPT = (
+    "Summarise the conversation so far for yourself, so that you can go on without it. Keep: what was asked, decisions,"
+    " facts and figures found, names of files, and every session key of a child agent, letter by letter. Leave out"
+    " pleasantries and what turned out not to matter. Write it as notes, not as a letter."
+)
+
+
+def messages(lines: Sequence[Line]) -> tuple[Message, ...]:
+    """What the model sees, in its order; every call is followed by its result."""
+    found: list[Message] = []
+    for line in in_order(lines):
+        match line.body:
+            case Spoken(text=text) | Told(text=text):
+                found.append(UserMessage(text))
+            case Noted(text=text, covers=covers) if covers:
+                found.append(UserMessage(f"[Notes on the conversation so far]\n{text}"))
+            case Noted():
+                continue
+            case Replied() as reply:
+                calls = tuple(Call(call.id, call.name, call.arguments) for call in reply.calls)
+                found.append(AssistantMessage(reply.text, calls, reply.thinking, reply.signature))
+            case Resulted() as result:
+                found.append(ToolMessage(result.call_id, result.name, result.text, result.is_error))
+    return tuple(found)
+
+
+def tokens_of(text: str) -> int:
+    """About how many tokens a text has."""
+    return len(text) // CHARS_A_TOKEN + 1
+
+
+def length(system: str, found: Sequence[Message]) -> int:
+    """About how many tokens a request has."""
+    return tokens_of(system) + sum(_message_tokens(message) for message in found)
+
+
+def _message_tokens(message: Message) -> int:
+    match message:
+        case AssistantMessage(text=text, calls=calls, thinking=thinking):
+            return tokens_of(text) + tokens_of(thinking) + sum(tokens_of(c.name + c.arguments) for c in calls)
+        case UserMessage(text=text) | ToolMessage(text=text):
+            return tokens_of(text)
+
+
+class Cut(Struct, frozen=True):
+    """What to summarise: everything up to entry `covers`."""
+
+    covers: int
+    old: tuple[Message, ...]
+
+
+def cut(lines: Sequence[Line], window: int) -> Cut | None:
+    """Where to cut a transcript that has grown too long; None if nothing can be left out.
+
+    The newest part stays verbatim, and the cut never separates a call from its result. What was read since the last
+    reply stays too: it is not answered yet.
+    """
+    ordered = in_order(lines)
+    last_reply = max((at for at, line in enumerate(ordered) if isinstance(line.body, Replied)), default=-1)
+    room = int(window * KEEP_SHARE)
+    keep_from = len(ordered)
+    for at in range(len(ordered) - 1, -1, -1):
+        room -= sum(_message_tokens(message) for message in messages([ordered[at]]))
+        if room < 0 and at <= last_reply:
+            break
+        keep_from = at
+    while keep_from < len(ordered) and isinstance(ordered[keep_from].body, Resulted):
+        keep_from += 1
+    keep_from = min(keep_from, last_reply) if _is_open(ordered, last_reply) else keep_from
+    old = ordered[:keep_from]
+    if not any(isinstance(line.body, Replied) for line in old):
+        return None
+    return Cut(max(line.seq for line in old), messages(old))
+
+
+def _is_open(ordered: Sequence[Line], at: int) -> bool:
+    if at < 0:
+        return False
+    reply = ordered[at].body
+    results = sum(isinstance(line.body, Resulted) and line.body.entry == ordered[at].seq for line in ordered)
+    return isinstance(reply, Replied) and results < len(reply.calls)

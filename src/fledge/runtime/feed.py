@@ -1,0 +1,92 @@
+"""What happens inside turns, for whoever watches. Watching never holds a turn: a slow listener loses the oldest events
+and is told how many, an absent one costs nothing.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Literal
+
+from msgspec import Struct
+
+Kind = Literal["start", "end", "error", "tool:start", "tool:end", "assistant:text", "usage", "retry", "lost"]
+
+
+class TurnEvent(Struct, frozen=True, omit_defaults=True):
+    """One thing that happened in a turn. `text` is words, an error, a tool's name or result, by kind."""
+
+    kind: Kind
+    session: str
+    text: str = ""
+    turn: int = 0
+    call: str = ""
+    count: int = 0
+    """Of `lost`: how many events were dropped because this listener was slow."""
+
+
+class Subscription:
+    """A listener's view: an async iterator over events from now on. Close it when done."""
+
+    def __init__(self, feed: "Feed", size: int) -> None:
+        self._feed, self._size = feed, size
+        self._waiting: deque[TurnEvent] = deque()
+        self._lost = 0
+        self._ready = asyncio.Event()
+        self._closed = False
+
+    def put(self, event: TurnEvent) -> None:
+        """Keep an event for the listener; the oldest is dropped when too many wait."""
+        if len(self._waiting) >= self._size:
+            self._waiting.popleft()
+            self._lost += 1
+        self._waiting.append(event)
+        self._ready.set()
+
+    def waiting(self) -> list[TurnEvent]:
+        """What has come in since the last look, without waiting for more."""
+        found = list(self._waiting)
+        self._waiting.clear()
+        return found
+
+    def close(self) -> None:
+        """No more events; an iteration under way ends once what waits has been read."""
+        self._closed = True
+        self._feed.forget(self)
+        self._ready.set()
+
+    def __aiter__(self) -> AsyncIterator[TurnEvent]:
+        return self
+
+    async def __anext__(self) -> TurnEvent:
+        while not self._waiting:
+            if self._closed:
+                raise StopAsyncIteration
+            self._ready.clear()
+            await self._ready.wait()
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            return TurnEvent("lost", "", count=lost)
+        return self._waiting.popleft()
+
+
+class Feed:
+    """Hands events to everybody who listens. Emitting never waits and never fails."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Subscription] = []
+
+    def listen(self, size: int = 1000) -> Subscription:
+        """Hear everything from now on; at most `size` events wait for a slow listener."""
+        subscription = Subscription(self, size)
+        self._listeners.append(subscription)
+        return subscription
+
+    def forget(self, subscription: Subscription) -> None:
+        """Stop handing events to it."""
+        if subscription in self._listeners:
+            self._listeners.remove(subscription)
+
+    def emit(self, event: TurnEvent) -> None:
+        """Hand an event to all listeners."""
+        for listener in self._listeners:
+            listener.put(event)

@@ -1,0 +1,199 @@
+"""How each session thinks, from configuration: its model, its prompt, its tools, its folder, what it must ask for.
+
+Everything is read anew for each turn, so a change of documents counts from the next turn on. What a provider charges
+comes from the catalogue of models.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fledge.config import Config, ModelChoice, agent, approval_for, model_for_child, subagent_limits
+from fledge.core.access import Role, ToolRules, child_tools, planning_tools
+from fledge.core.prompts import Brief, child_prompt, cut_document, document_names
+from fledge.errors import BadInput, Refused
+from fledge.models.base import Thinking, Usage
+from fledge.models.catalog import Catalog
+from fledge.models.names import Registry
+from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.turns import Drive
+from fledge.runtime.agent import Profile
+from fledge.store.base import Post, Session, Spec
+from fledge.tools.base import Tool
+from fledge.tools.files import file_tools
+from fledge.tools.registry import ToolSet, chosen
+from fledge.tools.shell import environment, exec_tool, find_sandbox
+from fledge.tools.web import fetch_tool
+
+MAIN_PROMPT = (
+    "You are a capable assistant. You work in the folder {workspace} with the tools you are given; use them rather than"
+    " guess, and say plainly what you did and what you could not do."
+)
+ASKS_BY_DEFAULT = frozenset({"exec"})
+"""Tools that need a person where nothing else is configured and there is no sandbox."""
+
+
+class ConfiguredProfiles:
+    """Profiles for every session, from one configuration. Close it when done: it holds the models' connections."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        workspace: Path,
+        state: Path | None = None,
+        model: str | None = None,
+        registry: Registry | None = None,
+        catalog: Catalog | None = None,
+        tools: Iterable[Tool] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._config, self._workspace, self._state, self._model = config, workspace, state, model
+        self._catalog = catalog or Catalog()
+        self._registry = registry or Registry(catalog=self._catalog)
+        self._env = environment(os.environ if env is None else env)
+        self._sandbox = find_sandbox(Path(self._env.get("HOME", "/root")))
+        self._tools = ToolSet([*file_tools(), exec_tool(self._sandbox), fetch_tool(), *tools])
+
+    def check(self, agent_id: str = "main") -> None:
+        """Refused if the agent's conversation could not think: no model is set, its name is wrong, its key unusable."""
+        choice, _ = self._choice(agent_id, None)
+        self._registry.choose(choice.primary, choice.fallbacks)
+
+    async def profile(self, engine: Engine, drive: Drive) -> Profile:
+        """The profile for this drive. Refused: no model is set, or its name or key is wrong."""
+        session = await engine.store.read(lambda tx: tx.session(drive.session))
+        run = drive.run
+        spec = None if run is None else await engine.store.read(lambda tx: tx.spec(drive.session))
+        budgeted = await engine.store.read(lambda tx: any(tx.purse(s.key) for s in tx.lineage(drive.session)))
+        if session is None:
+            raise Refused("error", f"no session {drive.session}")
+        agent_id = session.facts.agent_id
+        choice, thinking = self._choice(agent_id, spec)
+        try:
+            model, name = self._registry.choose(choice.primary, choice.fallbacks)
+        except BadInput as error:
+            raise Refused("error", str(error)) from error
+        card = self._catalog.card(choice.primary)
+        workspace = self._folder(agent_id, session)
+        tools = self._tools.only(self._allowed(agent_id, session, drive))
+        return Profile(
+            model=model,
+            model_name=name,
+            system=self._system(session, drive, spec, workspace),
+            tools=tools,
+            workspace=workspace,
+            thinking=thinking,
+            max_tokens=min(card.max_output, 8192),
+            window=card.window,
+            asks=frozenset(name for name in tools.names if self._asks(agent_id, name)),
+            approval_s=self._config.plan.approval_hours * 3600.0,
+            is_budgeted=budgeted,
+            state=self._state,
+            env=self._env,
+            cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
+        )
+
+    def _choice(self, agent_id: str, spec: Spec | None) -> tuple[ModelChoice, Thinking]:
+        config = self._config
+        own = agent(config, agent_id).model or config.agents.defaults.model
+        thinking: Thinking = "off"
+        if spec is not None:
+            chosen_model = model_for_child(config, spec.model or self._model, agent_id)
+            if chosen_model is not None:
+                return ModelChoice(chosen_model.name, chosen_model.fallbacks), _thinking(spec.thinking)
+        if self._model is not None:
+            return ModelChoice(self._model), thinking
+        if own is None:
+            raise Refused("error", "no model is set: give --model NAME, or set agents.defaults.model")
+        return own, thinking
+
+    def _folder(self, agent_id: str, session: Session) -> Path:
+        named = agent(self._config, agent_id).workspace or self._config.agents.defaults.workspace
+        return Path(session.facts.workspace or named or self._workspace).expanduser()
+
+    def _allowed(self, agent_id: str, session: Session, drive: Drive) -> frozenset[str]:
+        config = self._config
+        own = agent(config, agent_id).tools
+        names = chosen(self._tools.names, config.tools.allow, config.tools.deny)
+        names = chosen(names, own.allow, own.deny)
+        if session.kind in ("main", "named"):
+            return names
+        layer = config.tools.subagents.tools
+        rules = ToolRules(deny=tuple(layer.deny), allow=layer.allow, also_allow=tuple(layer.also_allow))
+        role: Role = "orchestrator" if session.facts.role == "orchestrator" else "leaf"
+        names = child_tools(names, role, rules)
+        if drive.run is not None and drive.run.plan == "planning":
+            return planning_tools(names, self._tools.read_only)
+        return names
+
+    def _asks(self, agent_id: str, tool: str) -> bool:
+        said = approval_for(self._config, agent_id, tool)
+        if said is not None:
+            return said == "ask"
+        return tool in ASKS_BY_DEFAULT and self._sandbox is None
+
+    def _system(self, session: Session, drive: Drive, spec: Spec | None, workspace: Path) -> str:
+        if spec is None or drive.run is None:
+            parts = [MAIN_PROMPT.format(workspace=workspace)]
+            names = document_names("main")
+        else:
+            run = drive.run
+            limits = subagent_limits(self._config, session.facts.agent_id)
+            brief = Brief(
+                key=session.key,
+                requester=run.terms.parent,
+                task=spec.task,
+                label=spec.label,
+                depth=session.depth,
+                max_depth=limits.max_spawn_depth,
+                role="orchestrator" if session.facts.role == "orchestrator" else "leaf",
+                mode=run.terms.mode,
+                plan=run.plan,
+            )
+            parts, names = [child_prompt(brief)], document_names("child")
+        return "\n\n".join([*parts, *_documents(workspace, names)])
+
+    def _cost(self, asked: str, answered: str, usage: Usage) -> float | None:
+        """By the name it was asked under: providers answer with dated names."""
+        cost = self._catalog.cost(asked, usage)
+        return self._catalog.cost(answered, usage) if cost is None else cost
+
+    async def remove(self, leaves: tuple[str, ...]) -> None:
+        """Remove folders that runs left; what is gone already is fine."""
+        await asyncio.to_thread(_remove, leaves)
+
+    async def call(self, post: Post) -> None:
+        """Nobody listens to hooks yet, so nothing is ever posted; what is found is refused, and kept."""
+        raise Refused("error", f"nothing can send {post.kind}")
+
+    async def close(self) -> None:
+        """Let go of the models' connections."""
+        await self._registry.close()
+
+
+def _remove(leaves: tuple[str, ...]) -> None:
+    for leaf in leaves:
+        if Path(leaf).exists():
+            shutil.rmtree(leaf)
+
+
+def _thinking(word: str) -> Thinking:
+    match word:
+        case "minimal" | "low" | "medium" | "high" as level:
+            return level
+        case _:
+            return "off"
+
+
+def _documents(workspace: Path, names: Iterable[str]) -> list[str]:
+    """The workspace's own documents for agents, where they are; each cut to a bounded size."""
+    found = []
+    for name in names:
+        path = workspace / name
+        if path.is_file() and not path.is_symlink():
+            text = path.read_bytes()[: 64 * 1024].decode("utf-8", "replace")
+            found.append(f"## {name}\n\n{cut_document(name, text)}")
+    return found

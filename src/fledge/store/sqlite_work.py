@@ -1,0 +1,107 @@
+"""The verbs on questions to a person and on budgets, in SQL."""
+
+from typing import Any
+
+import msgspec
+
+from fledge.core.policy import Budget, Spent
+from fledge.store.base import Approval, ApprovalState, Purse
+from fledge.store.sqlite_tx import SessionVerbs, to_json
+
+_APPROVAL = "id, session, entry, idx, tool, arguments, digest, state, asked_at, expires_at, answered_by"
+_MOVES: dict[ApprovalState, tuple[str, ...]] = {
+    "allowed": ("waiting",),
+    "denied": ("waiting",),
+    "expired": ("waiting",),
+    "void": ("waiting", "allowed"),
+    "started": ("allowed",),
+    "waiting": (),
+}
+"""From which states each state may be reached."""
+_budget = msgspec.json.Decoder(Budget).decode
+_spent = msgspec.json.Decoder(Spent).decode
+
+
+class WorkVerbs(SessionVerbs):
+    """Notes, approvals, purses."""
+
+    def covered(self, session: str) -> int:
+        """The last entry that a note stands for."""
+        row = self._one("SELECT covered FROM sessions WHERE key = ?", session)
+        return 0 if row is None else int(row[0])
+
+    def cover(self, session: str, entry: int) -> None:
+        """A note stands for everything up to this entry."""
+        self._db.execute("UPDATE sessions SET covered = max(covered, ?) WHERE key = ?", (entry, session))
+
+    def ask_approval(self, approval: Approval) -> None:
+        """Insert a question unless that call was asked about."""
+        a = approval
+        self._db.execute(
+            f"INSERT INTO approvals ({_APPROVAL}) VALUES (?,?,?,?,?,?,?,?,?,?,?)"
+            " ON CONFLICT (session, entry, idx) DO NOTHING",
+            (
+                a.id,
+                a.session,
+                a.entry,
+                a.index,
+                a.tool,
+                a.arguments,
+                a.digest,
+                a.state,
+                a.asked_at,
+                a.expires_at,
+                a.answered_by,
+            ),
+        )
+
+    def approval(self, approval_id: str) -> Approval | None:
+        """A question by its id."""
+        row = self._one(f"SELECT {_APPROVAL} FROM approvals WHERE id = ?", approval_id)
+        return None if row is None else _approval(row)
+
+    def approvals(self, session: str) -> list[Approval]:
+        """All questions of a session."""
+        sql = f"SELECT {_APPROVAL} FROM approvals WHERE session = ? ORDER BY entry, idx"
+        return [_approval(row) for row in self._db.execute(sql, (session,))]
+
+    def open_approvals(self) -> list[Approval]:
+        """Questions that wait for an answer."""
+        sql = f"SELECT {_APPROVAL} FROM approvals WHERE state = 'waiting' ORDER BY asked_at, id"
+        return [_approval(row) for row in self._db.execute(sql)]
+
+    def move_approval(self, session: str, entry: int, index: int, state: ApprovalState, answered_by: str = "") -> bool:
+        """Move a question to a state it may reach."""
+        moved = 0
+        for origin in _MOVES[state]:
+            moved += self._db.execute(
+                "UPDATE approvals SET state = ?, answered_by = CASE WHEN ? = '' THEN answered_by ELSE ? END"
+                " WHERE session = ? AND entry = ? AND idx = ? AND state = ?",
+                (state, answered_by, answered_by, session, entry, index, origin),
+            ).rowcount
+        return moved > 0
+
+    def purse(self, session: str) -> Purse | None:
+        """The session's own purse."""
+        row = self._one("SELECT budget, used, reserved, warned FROM purses WHERE session = ?", session)
+        return None if row is None else Purse(session, _budget(row[0]), _spent(row[1]), _spent(row[2]), bool(row[3]))
+
+    def save_purse(self, purse: Purse) -> None:
+        """Insert or replace a purse."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO purses VALUES (?,?,?,?,?)",
+            (purse.session, to_json(purse.budget), to_json(purse.used), to_json(purse.reserved), int(purse.warned)),
+        )
+
+    def swap_reserve(self, session: str, step: Spent | None) -> Spent | None:
+        """Replace what the session's step has set aside."""
+        row = self._one("DELETE FROM reserves WHERE session = ? RETURNING step", session)
+        if step is not None:
+            self._db.execute("INSERT INTO reserves VALUES (?,?)", (session, to_json(step)))
+        return None if row is None else _spent(row[0])
+
+
+def _approval(row: Any) -> Approval:
+    names = ("id", "session", "entry", "index", "tool", "arguments", "digest", "state")
+    more = ("asked_at", "expires_at", "answered_by")
+    return Approval(**dict(zip((*names, *more), row, strict=True)))

@@ -1,0 +1,353 @@
+"""What a tool is: a typed function with a schema, and flags that say how it may be run.
+
+`@tool` derives name, description and schema from the function; `Tool.call` turns whatever a model sent as arguments
+into a checked call, and whatever goes wrong into a result the model can read. Nothing here knows sessions or models'
+wire formats; what a tool may touch arrives in its `ToolContext`.
+"""
+
+import asyncio
+import contextvars
+import copy
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, get_type_hints, overload
+
+import msgspec
+from msgspec import Struct, field
+
+from fledge.errors import BadInput, FledgeError
+
+TIMEOUT_S: Final = 120.0
+MAX_CHARS: Final = 50_000
+"""How much of a result a model gets to see, unless the tool says otherwise."""
+MAX_ERROR_CHARS: Final = 2_000
+THREAD_GRACE_S: Final = 1.0
+"""How long a stopped call waits for its thread, which cannot be ended from outside."""
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_ARGS: Final = re.compile(r"(?:Args|Arguments|Parameters):\s*")
+_ARG: Final = re.compile(r"\s+(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
+_AT: Final = re.compile(r" - at `(?:key in )?\$\.?(.*)`")
+
+
+class ToolContext(Struct, frozen=True, kw_only=True):
+    """Where and for whom a tool runs. A function with a parameter of this type is given it; models never see it."""
+
+    session: str
+    """The session key."""
+    entry: int
+    """The assistant entry whose call this is: with `index` the call's name, however often it is repeated."""
+    index: int
+    workspace: Path
+    """The folder it works in; nothing outside may be touched."""
+    state: Path | None = None
+    """Where fledge keeps its own state; never visible to a tool."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The environment a child process gets: already without secrets."""
+
+    @property
+    def call_key(self) -> str:
+        """The same for every repetition of this call, and for no other."""
+        return f"{self.session}#{self.entry}.{self.index}"
+
+
+class ToolResult(Struct, frozen=True, omit_defaults=True):
+    """What a call came to, in words for the model."""
+
+    text: str
+    is_error: bool = False
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    """A function a model may call. Called like a function, it is the function it was made from."""
+
+    name: str
+    description: str
+    schema: dict[str, object]
+    """JSON Schema of its arguments: an object, without the context."""
+    repeatable: bool
+    """After a crash in the middle, it may be started again."""
+    read_only: bool
+    """It changes nothing."""
+    timeout_s: float | None
+    """None: it keeps time itself."""
+    max_chars: int
+    function: Callable[..., Any]
+    arguments: type[Struct]
+    """What the arguments are read into: a field per parameter."""
+    context_parameter: str | None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, unchecked and unbounded."""
+        return self.function(*args, **kwargs)
+
+    def read_arguments(self, raw: str) -> dict[str, Any]:
+        """The arguments as the function takes them. Refused by `BadInput`: what is not JSON or does not fit.
+
+        Nothing at all stands for no arguments: that is what some models send.
+        """
+        try:
+            read = msgspec.json.decode(raw if raw.strip() else "{}", type=self.arguments)
+        except msgspec.ValidationError as error:
+            name, wrong = self._misfit(str(error))
+            raise BadInput(name, f"{wrong}. {self.usage}") from None
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            why = error if isinstance(error, msgspec.DecodeError) else "too deep, or not Unicode"
+            raise BadInput("arguments", f"must be one JSON object ({why}). {self.usage}") from None
+        return {name: getattr(read, name) for name in read.__struct_fields__}
+
+    async def call(self, raw_arguments: str, context: ToolContext) -> ToolResult:
+        """Run the function with these arguments. Raises nothing but the caller's own cancellation.
+
+        A plain function runs in a thread; one that is stopped or out of time is left to finish there, unheard.
+        """
+        try:
+            arguments = self.read_arguments(raw_arguments)
+        except BadInput as error:
+            return self._failed(str(error))
+        if self.context_parameter is not None:
+            arguments[self.context_parameter] = context
+        clock = asyncio.timeout(self.timeout_s)
+        try:
+            async with clock:
+                value = await self._run(arguments)
+            return self._told(value)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled the call: something the tool waited for was cancelled. That is the tool's failure.
+            return self._failed("it was cancelled from inside")
+        except TimeoutError as error:
+            if clock.expired():
+                return self._failed(f"stopped after {self.timeout_s:g} s: its time was over; what it did is not known")
+            return self._failed(_words(error))
+        except (Exception, SystemExit) as error:
+            return self._failed(_words(error))
+
+    @property
+    def usage(self) -> str:
+        """Its arguments in one line, for error messages."""
+        properties = self.schema.get("properties")
+        if not isinstance(properties, dict) or not properties:
+            return "It takes no arguments."
+        required = self.schema.get("required")
+        needed = required if isinstance(required, list) else []
+        told = [f"{name} ({_shape(form)}{', required' * (name in needed)})" for name, form in properties.items()]
+        return f"It takes: {', '.join(told)}."
+
+    async def _run(self, arguments: dict[str, Any]) -> Any:
+        if inspect.iscoroutinefunction(self.function):
+            return await self.function(**arguments)
+        value = await _in_thread(partial(self.function, **arguments))
+        return await value if inspect.isawaitable(value) else value
+
+    def _told(self, value: Any) -> ToolResult:
+        if isinstance(value, ToolResult):
+            return ToolResult(capped(_clean(value.text), self.max_chars), value.is_error)
+        if isinstance(value, str):
+            return ToolResult(capped(_clean(value), self.max_chars))
+        try:
+            text = msgspec.json.encode(value).decode()
+        except (TypeError, ValueError, RecursionError) as error:
+            return self._failed(f"its result cannot be written as JSON ({_words(error)})")
+        return ToolResult(capped(text, self.max_chars))
+
+    def _failed(self, why: str) -> ToolResult:
+        return ToolResult(capped(_clean(f"{self.name}: {why}"), MAX_ERROR_CHARS), is_error=True)
+
+    def _misfit(self, told: str) -> tuple[str, str]:
+        place = _AT.search(told)
+        where = place[1] if place and place[1] else ""
+        what = _AT.sub("", told).replace("`", '"')
+        if " missing required field " in what:
+            missing = what.partition('"')[2].rstrip('"')
+            return f"{where}.{missing}" if where else missing, "is required"
+        if " unknown field " not in what:
+            return where or "arguments", f"{what[:1].lower()}{what[1:]}"
+        known = self.schema.get("properties")
+        unknown = what.partition('"')[2].rstrip('"')[:80]
+        near = difflib.get_close_matches(unknown, known if isinstance(known, dict) and not where else [], n=1)
+        return where or "arguments", f'there is no "{unknown}"' + (f', perhaps "{near[0]}"' if near else "")
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    repeatable: bool = False,
+    read_only: bool = False,
+    timeout: float | None = TIMEOUT_S,
+    max_chars: int = MAX_CHARS,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    repeatable: bool = False,
+    read_only: bool = False,
+    timeout: float | None = TIMEOUT_S,
+    max_chars: int = MAX_CHARS,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a function, async or plain, whose parameters all have types that msgspec can check.
+
+    Its name and docstring are the model's; an `Args:` section, or `msgspec.Meta(description=…)`, describes parameters.
+    On the wire parameters are in camelCase. A tool that is `read_only` is `repeatable`. Refused, by `BadInput`: a
+    parameter without a type, `*args`, `**kwargs`, positional-only ones, and names a provider would not take.
+    """
+
+    def made(function: Callable[..., Any]) -> Tool:
+        own = name if name is not None else getattr(function, "__name__", "")
+        if not _NAME.fullmatch(own):
+            raise BadInput("name", "must be 1–64 letters, digits, _ or -", own)
+        if timeout is not None and not timeout > 0:
+            raise BadInput("timeout", "must be seconds, more than 0, or None", timeout)
+        text, described = _read_docstring(inspect.getdoc(function) or "")
+        arguments, context_parameter = _arguments_of(own, function)
+        return Tool(
+            name=own,
+            description=text if description is None else description,
+            schema=_schema_of(arguments, described),
+            repeatable=repeatable or read_only,
+            read_only=read_only,
+            timeout_s=timeout,
+            max_chars=max_chars,
+            function=function,
+            arguments=arguments,
+            context_parameter=context_parameter,
+        )
+
+    return made if function is None else made(function)
+
+
+def capped(text: str, limit: int) -> str:
+    """The first `limit` characters, and a line that says how much is missing if some is."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n[cut: {len(text) - limit} of {len(text)} characters are not shown]"
+
+
+# ---- from a function to a schema -------------------------------------------------------------------------------------
+
+
+def _arguments_of(name: str, function: Callable[..., Any]) -> tuple[type[Struct], str | None]:
+    target = function if inspect.isroutine(function) else getattr(function, "func", type(function).__call__)
+    try:
+        hints = get_type_hints(target, include_extras=True)
+    except NameError as error:
+        raise BadInput(name, f"its types must be known where it is defined ({error})") from None
+    fields: list[tuple[str, Any, Any]] = []
+    context_parameter = None
+    for parameter in inspect.signature(function).parameters.values():
+        where = f"{name}({parameter.name})"
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise BadInput(where, "must be a parameter that can be given by name")
+        if parameter.name not in hints or parameter.name.startswith("_"):
+            raise BadInput(where, "must have a type, and a name that does not begin with _")
+        if hints[parameter.name] is ToolContext:
+            context_parameter = parameter.name
+            continue
+        default: Any = field()
+        if parameter.default is not parameter.empty:
+            default = field(default=parameter.default)
+            if isinstance(parameter.default, list | dict | set | bytearray):
+                default = field(default_factory=partial(copy.deepcopy, parameter.default))
+        fields.append((parameter.name, hints[parameter.name], default))
+    made = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True, rename="camel")
+    return made, context_parameter
+
+
+def _schema_of(arguments: type[Struct], described: Mapping[str, str]) -> dict[str, object]:
+    try:
+        (reference,), parts = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
+    except TypeError as error:
+        raise BadInput(arguments.__name__, f"must be types that msgspec can check ({error})") from None
+    schema: dict[str, Any] = parts.pop(reference["$ref"].removeprefix("#/$defs/"))
+    schema.pop("title", None)
+    for own, wire in zip(arguments.__struct_fields__, arguments.__struct_encode_fields__, strict=True):
+        if own in described:
+            schema["properties"][wire].setdefault("description", described[own])
+    return schema | ({"$defs": parts} if parts else {})
+
+
+def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    # Everything but the section of arguments is the description; a line without indentation ends the section.
+    kept: list[str] = []
+    described: dict[str, str] = {}
+    inside, last = False, ""
+    for line in text.splitlines():
+        if inside and (not line.strip() or line[0].isspace()):
+            begun = _ARG.fullmatch(line)
+            if begun:
+                last = begun[1]
+                described[last] = begun[2].strip()
+            elif last and line.strip():
+                described[last] += " " + line.strip()
+            continue
+        inside = _ARGS.fullmatch(line) is not None
+        if not inside:
+            kept.append(line)
+    return "\n".join(kept).strip(), described
+
+
+def _shape(form: Any) -> str:
+    if not isinstance(form, dict):
+        return "anything"
+    if "enum" in form:
+        return "one of " + ", ".join(str(choice) for choice in form["enum"])
+    if "anyOf" in form:
+        return " or ".join(_shape(choice) for choice in form["anyOf"])
+    kind = str(form.get("type", "object" if "$ref" in form else "anything"))
+    bounds = [f" from {form['minimum']}"] if "minimum" in form else []
+    bounds += [f" up to {form['maximum']}"] if "maximum" in form else []
+    return kind + "".join(bounds)
+
+
+# ---- running ---------------------------------------------------------------------------------------------------------
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    def run() -> Any:
+        try:
+            return work()
+        except StopIteration as error:
+            # A future cannot carry it; whoever waits would wait for ever.
+            raise RuntimeError("StopIteration") from error
+
+    inside = contextvars.copy_context()
+    future = asyncio.get_running_loop().run_in_executor(None, inside.run, run)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        # A thread that is nearly done (a write, an edit) is over before the call is; its late error is of no interest.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wait({future}, timeout=THREAD_GRACE_S)
+        raise
+
+
+def _words(error: BaseException) -> str:
+    try:
+        said = str(error)
+    except Exception:
+        said = "(its message cannot be shown)"
+    if isinstance(error, FledgeError) and said:
+        return said
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def _clean(text: str) -> str:
+    # A store takes neither lone surrogates nor, everywhere, NULs.
+    return text.encode("utf-8", "replace").decode().replace("\x00", "␀")

@@ -1,0 +1,401 @@
+"""The built-in file tools: `read`, `write`, `edit`, `list`, `grep`. All of them work beneath the workspace, through
+`confine`, and say what they left out. They are plain functions, so they run in threads and block nobody.
+
+Only `grep` is not: Python's `re` can take for ever on a pattern a model makes up, and holds the interpreter while it
+does. So patterns are matched by a process of their own that opens no file (it is fed), has no environment, has bounds
+on memory and processor time, and is killed when its time is over.
+"""
+
+import asyncio
+import fnmatch
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from fledge.errors import BadInput
+from fledge.tools.base import Tool, ToolContext, tool
+from fledge.tools.confine import Confined
+
+MAX_FILE_BYTES: Final = 10 * 1024 * 1024
+MAX_SHOWN_CHARS: Final = 48_000
+MAX_LINE_CHARS: Final = 2_000
+MAX_ENTRIES: Final = 1_000
+MAX_SEEN: Final = 100_000
+"""Folder entries that one call looks at."""
+MAX_MATCHES: Final = 200
+GREP_SECONDS: Final = 10.0
+_GREP_MEMORY: Final = 1 << 30
+_SKIPPED: Final = frozenset({".git"})
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+# Calls of one step run at once; two edits of one file must not lose one. Striped, so that nothing is ever cleaned up.
+_LOCKS: Final = tuple(threading.Lock() for _ in range(64))
+
+Place = Annotated[str, Meta(description="path in the workspace")]
+
+
+def _open(context: ToolContext) -> Confined:
+    return Confined(context.workspace, context.state)
+
+
+# ---- read ------------------------------------------------------------------------------------------------------------
+
+
+@tool(name="read", read_only=True)
+def read(
+    path: Place,
+    context: ToolContext,
+    offset: Annotated[int, Meta(ge=1, description="first line")] = 1,
+    limit: Annotated[int, Meta(ge=1, description="most lines")] = 2000,
+) -> str:
+    """Read a text file. Lines are numbered; the numbers and the tab after them are not part of the file."""
+    with _open(context) as workspace:
+        lines = _text_of(workspace, path).split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if not lines:
+        return "[the file is empty]"
+    if offset > len(lines):
+        raise BadInput("offset", f"must be at most {len(lines)}: the file has no more lines", offset)
+    shown: list[str] = []
+    room = MAX_SHOWN_CHARS
+    for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset):
+        numbered = f"{number:6}\t{_shortened(line.removesuffix(chr(13)))}"
+        room -= len(numbered) + 1
+        if room < 0:
+            break
+        shown.append(numbered)
+    after = offset + len(shown)
+    if after <= len(lines):
+        shown.append(f"[lines {offset}–{after - 1} of {len(lines)}; go on with offset {after}]")
+    return "\n".join(shown)
+
+
+def _text_of(workspace: Confined, path: str) -> str:
+    data, size = workspace.read(path, MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise BadInput("path", f"must be a file of at most {MAX_FILE_BYTES} bytes, this one has {size}: use grep", path)
+    if b"\x00" in data:
+        raise BadInput("path", f"must be a text file; this one is binary ({size} bytes)", path)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput("path", f"must be UTF-8; byte {error.start} of {size} is not", path) from None
+
+
+def _shortened(line: str) -> str:
+    if len(line) <= MAX_LINE_CHARS:
+        return line
+    return f"{line[:MAX_LINE_CHARS]} [cut: {len(line) - MAX_LINE_CHARS} more characters in this line]"
+
+
+# ---- write and edit --------------------------------------------------------------------------------------------------
+
+
+@tool(name="write")
+def write(path: Place, content: Annotated[str, Meta(description="all of the file")], context: ToolContext) -> str:
+    """Write a file, whole. What was there is replaced; folders on the way are made."""
+    data = _encoded("content", content)
+    with _open(context) as workspace, _lock(context):
+        is_new = workspace.replace(path, data)
+    return f"{'created' if is_new else 'replaced'} {_named(path)} ({len(data)} bytes)"
+
+
+@tool(name="edit")
+def edit(
+    path: Place,
+    old: Annotated[str, Meta(min_length=1, description="text that stands in the file, exactly")],
+    new: Annotated[str, Meta(description="text to stand there instead")],
+    context: ToolContext,
+    replace_all: Annotated[bool, Meta(description="every place, not just the only one")] = False,
+) -> str:
+    """Replace text in a file. The old text must stand there exactly once, unless every place is to be replaced."""
+    with _open(context) as workspace, _lock(context):
+        text = _text_of(workspace, path)
+        if old not in text and "\r\n" in text:
+            # `read` shows lines without their ends; the file keeps those it has.
+            old, new = (words.replace("\r\n", "\n").replace("\n", "\r\n") for words in (old, new))
+        count = text.count(old)
+        if count == 0:
+            raise BadInput("old", "must stand in the file, exactly as written, spaces and line ends included")
+        if count > 1 and not replace_all:
+            raise BadInput("old", f"must stand there once, not {count} times: give more of it, or set replaceAll")
+        if old == new:
+            raise BadInput("new", "must differ from old")
+        workspace.replace(path, _encoded("new", text.replace(old, new)))
+    return f"replaced {count} {'place' if count == 1 else 'places'} in {_named(path)}"
+
+
+def _encoded(field: str, text: str) -> bytes:
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        raise BadInput(field, "must be Unicode text, without lone surrogates") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise BadInput(field, f"must make a file of at most {MAX_FILE_BYTES} bytes, not {len(data)}")
+    return data
+
+
+def _lock(context: ToolContext) -> threading.Lock:
+    return _LOCKS[hash(os.path.realpath(context.workspace)) % len(_LOCKS)]
+
+
+# ---- list ------------------------------------------------------------------------------------------------------------
+
+
+@tool(name="list", read_only=True)
+def list_folder(
+    context: ToolContext,
+    path: Place = ".",
+    depth: Annotated[int, Meta(ge=1, le=10, description="how many levels of folders")] = 2,
+) -> str:
+    """List a folder, hidden files too: folders end in /, files have their size in bytes, links say where they point."""
+    lines: list[str] = []
+    missing = 0
+    with _open(context) as workspace, workspace.folder(path) as folder:
+        for shown, found, target in _entries(workspace, folder, depth, threading.Event()):
+            if len(lines) == MAX_ENTRIES:
+                missing += 1
+            elif stat.S_ISDIR(found.st_mode):
+                lines.append(f"{shown}/")
+            elif stat.S_ISLNK(found.st_mode):
+                lines.append(f"{shown} -> {_named(target)}")
+            else:
+                lines.append(f"{shown} ({found.st_size})" if stat.S_ISREG(found.st_mode) else f"{shown} (special)")
+    if missing:
+        seen = "at least " if missing + MAX_ENTRIES >= MAX_SEEN else ""
+        lines.append(f"[cut: {seen}{missing} more entries; list a folder further down, or with a smaller depth]")
+    return "\n".join(lines) or "[the folder is empty]"
+
+
+def _entries(
+    workspace: Confined,
+    folder: int,
+    depth: int,
+    stop: threading.Event,
+    visit: Callable[[int, str, str], None] | None = None,
+    skipped: frozenset[str] = frozenset(),
+) -> Iterator[tuple[str, os.stat_result, str]]:
+    """Entries below a held folder, each folder's sorted, folders before what is in them: shown path, status, target.
+
+    `visit` is told of regular files with the descriptor of their folder, which is open only then.
+    """
+    budget = [MAX_SEEN]
+
+    def walk(held: int, above: str, left: int) -> Iterator[tuple[str, os.stat_result, str]]:
+        names: list[str] = []
+        with os.scandir(held) as entries:
+            for entry in entries:
+                if budget[0] == 0 or stop.is_set():
+                    break
+                budget[0] -= 1
+                names.append(entry.name)
+        for name in sorted(names):
+            if stop.is_set():
+                return
+            try:
+                found = os.stat(name, dir_fd=held, follow_symlinks=False)
+                target = os.readlink(name, dir_fd=held) if stat.S_ISLNK(found.st_mode) else ""
+            except OSError:
+                continue
+            if workspace.is_hidden(found):
+                continue
+            shown = above + _named(name)
+            yield shown, found, target
+            if visit is not None and stat.S_ISREG(found.st_mode):
+                visit(held, name, shown)
+            if stat.S_ISDIR(found.st_mode) and left > 1 and name not in skipped:
+                with workspace.below(held, name) as inner:
+                    if inner is not None:
+                        yield from walk(inner, f"{shown}/", left - 1)
+
+    yield from walk(folder, "", depth)
+
+
+def _named(name: str) -> str:
+    """A name on one line, whatever is in it, so that no file can pass for two or for words of ours."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], name)
+
+
+# ---- grep ------------------------------------------------------------------------------------------------------------
+
+
+def grep_tool(seconds: float = GREP_SECONDS) -> Tool:
+    """The tool `grep`, whose searches end after so many seconds."""
+
+    @tool(name="grep", read_only=True, timeout=seconds + 30)
+    async def grep(
+        pattern: Annotated[str, Meta(min_length=1, max_length=2000, description="Python regular expression, per line")],
+        context: ToolContext,
+        path: Annotated[str, Meta(description="folder or file in the workspace")] = ".",
+        glob: Annotated[str, Meta(max_length=200, description="only such files: *.py, src/**/*.ts")] | None = None,
+        fixed: Annotated[bool, Meta(description="the pattern is plain text")] = False,
+        ignore_case: bool = False,
+        limit: Annotated[int, Meta(ge=1, le=MAX_MATCHES, description="most matches")] = MAX_MATCHES,
+    ) -> str:
+        """Find lines in files of the workspace, hidden ones too (not in .git): path, line number, line."""
+        order = {"pattern": re.escape(pattern) if fixed else pattern, "ignoreCase": ignore_case, "limit": limit}
+        wanted = None if glob is None else _globs(glob)
+        with _open(context) as workspace:
+            out, skipped = await _search(workspace, path, wanted, order, seconds)
+        return _found(out, skipped)
+
+    return grep
+
+
+async def _search(
+    workspace: Confined, path: str, wanted: re.Pattern[str] | None, order: dict[str, object], seconds: float
+) -> tuple[bytes, int]:
+    """What the worker says of the files, and how many it was not given. Afterwards worker and feeder are gone."""
+    fed, feed = os.pipe()
+    try:
+        worker = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", "-c", _WORKER),
+            stdin=fed,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={},
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(feed)
+        raise
+    finally:
+        os.close(fed)
+    stop = threading.Event()
+    header = json.dumps(order | {"seconds": int(seconds) + 1}).encode() + b"\n"
+    feeding = asyncio.ensure_future(asyncio.to_thread(_feed, workspace, path, wanted, feed, header, stop))
+    try:
+        async with asyncio.timeout(seconds):
+            out, _ = await worker.communicate()
+    except TimeoutError:
+        raise BadInput(
+            "pattern", f"took longer than {seconds:g} s: narrow path or glob, and avoid nested repeats such as (a+)+"
+        ) from None
+    finally:
+        stop.set()
+        if worker.returncode is None:
+            worker.kill()
+        # With the worker gone the feeder's pipe is broken: it is over in a moment, and closes its end.
+        feeding.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(asyncio.wait({feeding, asyncio.ensure_future(worker.wait())}))
+    return out, feeding.result()
+
+
+def _found(out: bytes, skipped: int) -> str:
+    try:
+        told = json.loads(out)
+    except ValueError:
+        raise BadInput("pattern", "took more memory or time than a search may have") from None
+    if "wrong" in told:
+        raise BadInput("pattern", f"must be a regular expression ({told['wrong']}); or set fixed")
+    lines: list[str] = []
+    room = MAX_SHOWN_CHARS
+    for line in told["lines"]:
+        room -= len(line) + 1
+        if room >= 0:
+            lines.append(line)
+    if told["more"] or len(lines) < len(told["lines"]):
+        lines.append(f"[cut after {len(lines)} matches; there are more: narrow path, glob or pattern]")
+    if not lines:
+        lines.append("[no match]")
+    if skipped:
+        lines.append(f"[not searched: {skipped} files that are too large or cannot be read]")
+    return "\n".join(lines)
+
+
+def _globs(glob: str) -> re.Pattern[str]:
+    # A glob without / is about names; `**/` also stands for no folder at all.
+    forms = [glob, glob.replace("**/", "")]
+    if "/" not in glob:
+        forms.append(f"*/{glob}")
+    return re.compile("|".join(fnmatch.translate(form.removeprefix("./")) for form in forms))
+
+
+def _feed(
+    workspace: Confined, path: str, wanted: re.Pattern[str] | None, feed: int, header: bytes, stop: threading.Event
+) -> int:
+    """Write the files to the worker: name, length, bytes. Returned: how many could not be searched."""
+    skipped = 0
+    with os.fdopen(feed, "wb") as out:
+
+        def give(shown: str, data: bytes) -> None:
+            nonlocal skipped
+            if len(data) > MAX_FILE_BYTES:
+                skipped += 1
+            elif b"\x00" not in data[:8192]:
+                out.write(b"%s\n%d\n" % (shown.encode(), len(data)))
+                out.write(data)
+
+        def visit(folder: int, name: str, shown: str) -> None:
+            nonlocal skipped
+            if wanted is None or wanted.match(shown):
+                try:
+                    give(shown, workspace.read_in(folder, name, MAX_FILE_BYTES + 1, shown)[0])
+                except BadInput:
+                    skipped += 1
+
+        try:
+            out.write(header)
+            try:
+                data, _ = workspace.read(path, MAX_FILE_BYTES + 1)
+            except BadInput:
+                with workspace.folder(path) as folder:
+                    for _ in _entries(workspace, folder, 64, stop, visit, _SKIPPED):
+                        pass
+            else:
+                give(_named(path), data)
+            out.flush()
+        except BrokenPipeError:
+            # It has found enough, or was killed.
+            _discard(out.fileno())
+    return skipped
+
+
+def _discard(descriptor: int) -> None:
+    # What is still buffered would be written at the close: into nothing, then.
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, descriptor, inheritable=False)
+    os.close(nothing)
+
+
+_WORKER: Final = f"""
+import json, re, resource, sys
+given = sys.stdin.buffer
+order = json.loads(given.readline())
+resource.setrlimit(resource.RLIMIT_CPU, (order["seconds"], order["seconds"] + 1))
+resource.setrlimit(resource.RLIMIT_AS, ({_GREP_MEMORY}, {_GREP_MEMORY}))
+def tell(**told):
+    sys.stdout.write(json.dumps(told))
+    sys.stdout.flush()
+    sys.exit()
+try:
+    found = re.compile(order["pattern"], re.IGNORECASE if order["ignoreCase"] else 0).search
+except (re.error, RecursionError, OverflowError) as error:
+    tell(wrong=str(error)[:200])
+lines = []
+while name := given.readline():
+    text = given.read(int(given.readline())).decode("utf-8", "replace")
+    for number, line in enumerate(text.split("\\n"), 1):
+        line = line.rstrip("\\r")
+        if found(line):
+            if len(lines) == order["limit"]:
+                tell(lines=lines, more=True)
+            shown = line if len(line) <= 300 else line[:300] + " [cut]"
+            lines.append(name.decode().rstrip("\\n") + ":" + str(number) + ": " + shown)
+tell(lines=lines, more=False)
+"""
+
+
+def file_tools() -> tuple[Tool, ...]:
+    """All of them."""
+    return read, write, edit, list_folder, grep_tool()

@@ -1,0 +1,360 @@
+"""The tool `exec` (alias `bash`): a shell command in the workspace, bounded in time and output, gone when it is over.
+
+The command is the leader of a session and process group of its own, which is killed whole when the command ends, runs
+out of time or is cancelled: what it started in the background ends with it. Where bubblewrap works it runs in a
+sandbox; without one it can do whatever the user of this program can do (`docs/security.md`). Who may call it, and who
+is asked first, is decided elsewhere.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct
+
+from fledge.errors import BadInput
+from fledge.tools.base import Tool, ToolContext, ToolResult, tool
+
+DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+HEAD_BYTES: Final = 16_000
+TAIL_BYTES: Final = 24_000
+MAX_OUTPUT_BYTES: Final = 100 * 1024 * 1024
+"""A command that writes more is killed: reading it costs, and nobody sees it."""
+STOPPED: Final = 124
+GRACE_S: Final = 2.0
+"""Between SIGTERM and SIGKILL."""
+DRAIN_S: Final = 0.5
+"""How long output is still read after the whole group was killed: only a process that left the group holds it open."""
+
+# ---- the environment -------------------------------------------------------------------------------------------------
+
+_KEPT: Final = re.compile(r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_\w+|TERM|TZ|TMPDIR|PWD|COLUMNS|LINES")
+_SECRET_NAME: Final = re.compile(
+    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|PASS$|PWD$|CREDENTIAL|AUTH(?!OR)|COOKIE|PRIVATE|SIGNING|WEBHOOK|DSN$|CONNECTION_?STR"
+    r"|NETRC|PGPASSFILE|KUBECONFIG|DATABASE_URL|DBUS_|GPG_AGENT|DOCKER_(HOST|CONFIG)"
+    r"|^(AWS|AZURE|ARM|GOOGLE|GCP|GCLOUD|CLOUDSDK|OPENAI|ANTHROPIC|GITHUB|GITLAB|FLEDGE|VAULT|DOPPLER|OP)_"
+)
+_SECRET_VALUE: Final = re.compile(
+    r"://[^/?#\s]*:[^/?#\s]*@"  # an address with a password in it
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY"
+    r"|\b(sk-|sk_live_|rk_live_|ghp_|gho_|ghs_|ghu_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|AIza|hf_)[\w-]{12}"
+    r"|\beyJ[\w-]{10,}\.[\w-]{10,}\."  # a signed token
+)
+
+
+def environment(base: Mapping[str, str]) -> dict[str, str]:
+    """What a child process may know of an environment: everything whose name or value does not look like a secret."""
+    return {name: value for name, value in base.items() if _is_harmless(name, value)}
+
+
+def _is_harmless(name: str, value: str) -> bool:
+    if _KEPT.fullmatch(name):
+        return True
+    return not _SECRET_NAME.search(name.upper()) and not _SECRET_VALUE.search(value)
+
+
+# ---- the sandbox -----------------------------------------------------------------------------------------------------
+
+Network = Literal["shared", "none"]
+
+_SECRETS_AT_HOME: Final = (
+    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".config/hub"),
+    *(".config/fledge", ".fledge", ".netrc", ".git-credentials", ".config/git/credentials", ".npmrc", ".yarnrc.yml"),
+    *(".pypirc", ".pgpass", ".my.cnf", ".vault-token", ".terraform.d", ".password-store", ".local/share/keyrings"),
+    *(".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".config/op", ".config/rclone"),
+    *(".bash_history", ".zsh_history", ".python_history", ".psql_history", ".node_repl_history", ".mozilla"),
+    *(".config/google-chrome", ".config/chromium", ".claude", ".claude.json", ".codex", ".openclaw", ".config/openai"),
+)
+# Sockets work on a read-only mount: what listens in these (a container daemon, a bus, an agent) must not be seen.
+_EMPTIED: Final = ("/tmp", "/run", "/var/run", "/var/tmp")
+_KEPT_OF_RUN: Final = ("/run/systemd/resolve", "/run/current-system", "/run/opengl-driver")
+
+
+class Sandbox(Struct, frozen=True, kw_only=True):
+    """How to run a command so that it can change only the workspace and cannot see secrets."""
+
+    program: str
+    """Where bubblewrap is."""
+    home: Path
+    network: Network = "shared"
+    hidden: tuple[Path, ...] = ()
+    """What must not be seen besides the secrets at home: files that hold keys."""
+
+
+class Mount(Struct, frozen=True):
+    """One thing the sandbox puts at a path: an empty folder, an empty file, or the workspace itself."""
+
+    path: str
+    kind: Literal["folder", "file", "workspace"]
+
+
+def bubblewrap(program: str, command: Sequence[str], mounts: Iterable[Mount], network: Network = "shared") -> list[str]:
+    """The arguments that run a command with everything read-only and the mounts on top, outer ones first.
+
+    Refused: mounts without exactly one workspace, or with something else at its path.
+    """
+    ordered = sorted(mounts, key=lambda mount: (mount.path.rstrip("/").count("/"), mount.path))
+    places = [mount.path for mount in ordered if mount.kind == "workspace"]
+    if len(places) != 1 or [mount.path for mount in ordered].count(places[0]) != 1:
+        raise BadInput("workspace", "must be one folder that is not hidden from tools", places)
+    arguments = [program, "--die-with-parent", "--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    arguments += ["--unshare-cgroup-try", *(["--unshare-net"] if network == "none" else []), "--cap-drop", "ALL"]
+    arguments += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    for mount in ordered:
+        match mount.kind:
+            case "folder":
+                arguments += ["--tmpfs", mount.path]
+                if mount.path == "/run":
+                    arguments += [word for path in _KEPT_OF_RUN for word in ("--ro-bind-try", path, path)]
+            case "file":
+                arguments += ["--ro-bind", "/dev/null", mount.path]
+            case "workspace":
+                arguments += ["--bind", mount.path, mount.path]
+    return [*arguments, "--chdir", places[0], "--", *command]
+
+
+def mounts_for(workspace: Path, state: Path | None, home: Path, also: Iterable[Path] = ()) -> list[Mount]:
+    """The workspace, and everything on this machine that must not be seen beside it, by real path."""
+    place = os.path.realpath(workspace)
+    hidden = [*(str(home / name) for name in _SECRETS_AT_HOME), *map(str, also), *([str(state)] if state else [])]
+    hidden += [path for path in _EMPTIED if os.path.realpath(path) != place]
+    found: dict[str, Mount] = {}
+    for path in hidden:
+        real = os.path.realpath(path)
+        if os.path.isdir(real):
+            found[real] = Mount(real, "folder")
+        elif os.path.lexists(real):
+            found[real] = Mount(real, "file")
+    return [*found.values(), Mount(place, "workspace")]
+
+
+def find_sandbox(
+    home: Path, program: str = "bwrap", network: Network = "shared", hidden: tuple[Path, ...] = ()
+) -> Sandbox | None:
+    """A sandbox that was tried and works here, or None: not installed, or namespaces are forbidden. Takes a moment."""
+    path = shutil.which(program)
+    if path is None:
+        return None
+    trial = bubblewrap(path, ["/bin/sh", "-c", ":"], [Mount("/tmp", "workspace")], network)
+    try:
+        done = subprocess.run(trial, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, env={}, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return Sandbox(program=path, home=home, network=network, hidden=hidden) if done.returncode == 0 else None
+
+
+# ---- the tool --------------------------------------------------------------------------------------------------------
+
+
+def exec_tool(sandbox: Sandbox | None = None) -> Tool:
+    """The tool `exec`, in this sandbox or in none."""
+    walls = (
+        "It can change only the workspace and /tmp, which is empty at the start of each call."
+        if sandbox
+        else "It is not sandboxed."
+    )
+
+    @tool(
+        name="exec",
+        timeout=None,
+        description=f"Run a shell command in the workspace. Output and errors come back as one text, with the exit "
+        f"code. There is no input, and background processes end with the command. {walls}",
+    )
+    async def exec_(
+        command: Annotated[str, Meta(min_length=1, max_length=100_000, description="for bash -c")],
+        context: ToolContext,
+        timeout_seconds: Annotated[float, Meta(gt=0, le=3600, description="seconds, then it is killed")] = 120,
+    ) -> ToolResult:
+        argv = [shutil.which("bash", path=DEFAULT_PATH) or "/bin/sh", "-c", command]
+        if sandbox is not None:
+            mounts = mounts_for(context.workspace, context.state, sandbox.home, sandbox.hidden)
+            argv = bubblewrap(sandbox.program, argv, mounts, sandbox.network)
+        if "\x00" in command:
+            raise BadInput("command", "must not hold NUL")
+        try:
+            ended = await run(argv, context.workspace, {"PATH": DEFAULT_PATH, **context.env}, timeout_seconds)
+        except (OSError, ValueError) as error:
+            raise BadInput("command", f"could not be started ({error})") from None
+        return ToolResult(f"{ended.output}{_break(ended.output)}[{ended.said}]", is_error=ended.code != 0)
+
+    return exec_
+
+
+def _break(output: str) -> str:
+    return "" if not output or output.endswith("\n") else "\n"
+
+
+class Ended(Struct, frozen=True):
+    """A command that is over."""
+
+    code: int
+    """As the shell counts: 128 and the signal, if it was killed by one; 124 if a limit of ours stopped it."""
+    output: str
+    said: str
+    """How it ended, in words."""
+
+
+async def run(argv: Sequence[str], cwd: Path, env: Mapping[str, str], timeout_s: float) -> Ended:
+    """Run a program to its end, or kill it and its whole group. Afterwards no process, zombie or descriptor is left.
+
+    Only a process that made itself a new session survives; in a sandbox, none does.
+    """
+    kept = HeadTail(HEAD_BYTES, TAIL_BYTES)
+    began = monotonic()
+    process, reading = _start(argv, cwd, env)
+    ended = asyncio.ensure_future(_exit_of(process))
+    flooded = asyncio.Event()
+    closed = _collect(reading, kept, flooded)
+    why = ""
+    try:
+        why = await _end_or_limit(ended, flooded, timeout_s)
+        if why:
+            await _terminate(process, ended)
+    except asyncio.CancelledError:
+        await _terminate(process, ended)
+        raise
+    finally:
+        # The leader is not reaped yet, so its number still names its group and nobody else's.
+        _signal(process, signal.SIGKILL)
+        try:
+            await asyncio.wait({ended}, timeout=GRACE_S)
+            await asyncio.wait({closed}, timeout=DRAIN_S)
+        finally:
+            ended.cancel()
+            asyncio.get_running_loop().remove_reader(reading)
+            os.close(reading)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=GRACE_S)
+    code = process.returncode if process.returncode is not None else -signal.SIGKILL
+    spent = f"{monotonic() - began:.1f} s"
+    if why:
+        return Ended(STOPPED, kept.text(), f"{why}; {spent}")
+    if code < 0:
+        return Ended(128 - code, kept.text(), f"killed by signal {-code} ({signal.strsignal(-code)}); {spent}")
+    return Ended(code, kept.text(), f"exit code {code}; {spent}")
+
+
+def _start(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> "tuple[subprocess.Popen[bytes], int]":
+    """The process, and the end of a pipe from which its output and errors can be read."""
+    reading, writing = os.pipe()
+    try:
+        process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=writing,
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    return process, reading
+
+
+async def _end_or_limit(ended: "asyncio.Future[None]", flooded: asyncio.Event, timeout_s: float) -> str:
+    """Wait for the end, and say which limit was met before it; empty if none was."""
+    flood = asyncio.ensure_future(flooded.wait())
+    either: set[asyncio.Future[Any]] = {ended, flood}
+    try:
+        await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        flood.cancel()
+    if ended.done():
+        return ""
+    if flooded.is_set():
+        return f"killed: it wrote more than {MAX_OUTPUT_BYTES} bytes"
+    return f"killed: it ran longer than {timeout_s:g} s"
+
+
+async def _terminate(process: "subprocess.Popen[bytes]", ended: "asyncio.Future[None]") -> None:
+    _signal(process, signal.SIGTERM)
+    await asyncio.wait({ended}, timeout=GRACE_S)
+
+
+def _signal(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+async def _exit_of(process: "subprocess.Popen[bytes]") -> None:
+    """Return once the process is over. It stays a zombie where the system can tell its end without reaping it."""
+    try:
+        watched = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):
+        await asyncio.to_thread(process.wait)
+        return
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    loop.add_reader(watched, over.set)
+    try:
+        await over.wait()
+    finally:
+        loop.remove_reader(watched)
+        os.close(watched)
+
+
+def _collect(reading: int, kept: "HeadTail", flooded: asyncio.Event) -> "asyncio.Future[None]":
+    """Keep what is written to the pipe; the future is done when everyone has closed it."""
+    loop = asyncio.get_running_loop()
+    closed: asyncio.Future[None] = loop.create_future()
+
+    def take() -> None:
+        try:
+            data = os.read(reading, 1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            kept.add(data)
+        if kept.total > MAX_OUTPUT_BYTES:
+            flooded.set()
+        if not data:
+            loop.remove_reader(reading)
+            if not closed.done():
+                closed.set_result(None)
+
+    os.set_blocking(reading, False)
+    loop.add_reader(reading, take)
+    return closed
+
+
+class HeadTail:
+    """The beginning and the end of a long text, and how much was between them."""
+
+    def __init__(self, head: int, tail: int) -> None:
+        self.total = 0
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._head_room, self._tail_room = head, tail
+
+    def add(self, data: bytes) -> None:
+        """Take more of it."""
+        self.total += len(data)
+        fits = self._head_room - len(self._head)
+        self._head += data[:fits]
+        self._tail += data[fits:]
+        # Not at every piece: cutting moves the rest.
+        if len(self._tail) > 8 * self._tail_room:
+            del self._tail[: -self._tail_room]
+
+    def text(self) -> str:
+        """All of it, or both ends with a line between that says how much is missing."""
+        tail = bytes(self._tail[-self._tail_room :])
+        missing = self.total - len(self._head) - len(tail)
+        if not missing:
+            return (bytes(self._head) + tail).decode("utf-8", "replace")
+        ends = [part.decode("utf-8", "replace") for part in (bytes(self._head), tail)]
+        return f"{ends[0]}\n[cut: {missing} of {self.total} bytes are not shown]\n{ends[1]}"
