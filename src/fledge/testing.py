@@ -1,8 +1,8 @@
 """Fakes that implement fledge's own protocols, for its tests and for yours: no patching, no sleeping.
 
 `ManualClock` and `run_virtual` make time a variable, `SeededIds` make names repeatable, `InlineStore` runs jobs in the
-caller's thread on a real SQLite file, `ScriptedPerformer` plays the world from a script, and `CrashPoint` ends the
-process before or after a chosen transaction.
+caller's thread on a real SQLite file, `ScriptedModel` answers from rules, `ScriptedPerformer` plays the whole world
+from a script, and `CrashPoint` ends the process before or after a chosen transaction.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.run import Instant, Run, Terms
 from fledge.errors import StoreError
+from fledge.models.scripted import Reply, Rule, ScriptedModel, use
 from fledge.orchestrator import control, spawn, turns
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive, Goes
@@ -28,6 +29,23 @@ from fledge.store.sqlite import DATABASE, store_error
 from fledge.store.sqlite_flow import SqliteTx
 
 T = TypeVar("T")
+
+__all__ = [
+    "START",
+    "CrashPoint",
+    "InlineStore",
+    "ManualClock",
+    "Reply",
+    "Rule",
+    "Script",
+    "ScriptedModel",
+    "ScriptedPerformer",
+    "SeededIds",
+    "Stage",
+    "VirtualClock",
+    "run_virtual",
+    "use",
+]
 
 START: Instant = 1_800_000_000.0
 """Where test time begins."""

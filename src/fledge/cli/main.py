@@ -52,6 +52,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
+    import asyncio
+
     from fledge.cli import run
 
     if options.go_on and options.prompt is not None:
@@ -62,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     state = run.state_folder(options.state)
-    return run.run(run.Request(state, prompt, options.model, tuple(options.settings or ())))
+    return asyncio.run(run.converse(run.Request(state, prompt, options.model, tuple(options.settings or ()))))
 
 
 def _ps(options: argparse.Namespace) -> int:

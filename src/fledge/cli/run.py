@@ -7,7 +7,7 @@ everything has settled. Killed at any moment, `run --continue` goes on where it 
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ from fledge.runtime.feed import Subscription
 from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import Approval, Tx
 from fledge.store.sqlite import DATABASE, SqliteStore
+from fledge.tools.base import Tool
 
 USER_FILE = Path("~/.config/fledge/fledge.json5").expanduser()
 LOOK_S = 0.25
@@ -49,18 +50,14 @@ def state_folder(given: str | None) -> Path:
     return Path(given or os.environ.get("FLEDGE_STATE") or "~/.fledge").expanduser()
 
 
-def run(request: Request, registry: Registry | None = None) -> int:
+async def converse(request: Request, registry: Registry | None = None, tools: Iterable[Tool] = ()) -> int:
     """Drive the conversation until everything has settled; 0, 1 after an error, 3 if a person is awaited."""
-    return asyncio.run(_run(request, registry))
-
-
-async def _run(request: Request, registry: Registry | None) -> int:
     loaded = load([path for path in (USER_FILE,) if path.exists()], request.settings)
     for warning in loaded.warnings:
         print(f"fledge: {warning}", file=sys.stderr)
     config = loaded.config
     profiles = ConfiguredProfiles(
-        config, workspace=Path.cwd(), state=request.state, model=request.model, registry=registry
+        config, workspace=Path.cwd(), state=request.state, model=request.model, registry=registry, tools=tools
     )
     profiles.check()
     store = SqliteStore.open(request.state)

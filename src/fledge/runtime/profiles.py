@@ -53,8 +53,10 @@ class ConfiguredProfiles:
         self._config, self._workspace, self._state, self._model = config, workspace, state, model
         self._catalog = catalog or Catalog()
         self._registry = registry or Registry(catalog=self._catalog)
-        self._env = environment(os.environ if env is None else env)
-        self._sandbox = find_sandbox(Path(self._env.get("HOME", "/root")))
+        given = os.environ if env is None else env
+        self._env = environment(given)
+        key_files = tuple(Path(value) for name, value in given.items() if name.endswith("_KEY_FILE"))
+        self._sandbox = find_sandbox(Path(given.get("HOME", "/root")), hidden=key_files)
         self._tools = ToolSet([*file_tools(), exec_tool(self._sandbox), fetch_tool(), *tools])
 
     def check(self, agent_id: str = "main") -> None:

@@ -1,0 +1,192 @@
+"""`fledge run` and `ps` through real processes, against a strict server that speaks the real protocol."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.models.serving import KEY
+
+ROOT = Path(__file__).parents[2]
+MODEL = ("--model", "openai/gpt-test")
+
+
+class Model:
+    """A model server in a process of its own; while `hold` exists, its replies wait."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port, self.hold = folder / "port", folder / "hold"
+        self.log = folder / "port.log"
+
+    @property
+    def requests(self) -> int:
+        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
+
+    @property
+    def env(self) -> dict[str, str]:
+        home = str(self.port.parent)
+        return os.environ | {
+            "OPENAI_BASE_URL": f"http://127.0.0.1:{self.port.read_text()}/v1",
+            "OPENAI_API_KEY": KEY,
+            "HOME": home,
+        }
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[Model]:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    model = Model(folder)
+    command = [sys.executable, "-m", "tests.models.openai_server", str(model.port), str(model.hold)]
+    with subprocess.Popen(command, cwd=ROOT) as server:
+        until(server, model.port.exists)
+        yield model
+        server.terminate()
+
+
+def until(process: "subprocess.Popen[str] | subprocess.Popen[bytes]", happened: object) -> None:
+    """Wait for something while the process lives; it must happen before the process ends."""
+    assert callable(happened)
+    for _ in range(3000):
+        if happened():
+            return
+        try:
+            process.wait(timeout=0.01)
+        except subprocess.TimeoutExpired:
+            continue
+        raise AssertionError(f"the process ended with {process.returncode} before it happened")
+    raise AssertionError("it did not happen")
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("hello")
+    return folder
+
+
+def fledge(model: Model, work: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fledge.cli.main", *arguments]
+    return subprocess.run(command, cwd=work, env=model.env | env, capture_output=True, text=True, timeout=120)
+
+
+@contextmanager
+def killed_amid(model: Model, work: Path, command: list[str]) -> Iterator[None]:
+    """Run a command until the model has been asked, and end it with -9 while the reply is on its way."""
+    model.hold.touch()
+    asked = model.requests
+    with subprocess.Popen(command, cwd=work, env=model.env) as process:
+        until(process, lambda: model.requests > asked)
+        process.send_signal(signal.SIGKILL)
+    model.hold.unlink()
+    yield
+
+
+def test_run_uses_a_tool_prints_the_answer_and_returns_when_all_is_settled(model: Model, work: Path) -> None:
+    done = fledge(model, work, "run", "--state", "../state", *MODEL, "Please use list")
+    assert (done.returncode, done.stdout) == (0, "The tool said: notes.txt (5)\n"), done.stderr
+    assert fledge(model, work, "ps", "--state", "../state").stdout == "main · idle\n"
+    assert model.requests == 2
+
+
+def test_run_killed_with_minus_nine_goes_on_with_continue(model: Model, work: Path) -> None:
+    arguments = ["run", "--state", "../state", *MODEL]
+    command = [sys.executable, "-m", "fledge.cli.main", *arguments, "Please use list"]
+    with killed_amid(model, work, command):
+        assert fledge(model, work, "ps", "--state", "../state").stdout == "main · a turn is open\n"
+        done = fledge(model, work, *arguments, "--continue")
+    assert (done.returncode, done.stdout) == (0, "The tool said: notes.txt (5)\n"), done.stderr
+    assert model.requests == 3  # the one that was under way at the kill, then two
+
+
+def test_the_conversation_remembers_what_was_said_before(model: Model, work: Path) -> None:
+    arguments = ("run", "--state", "../state", *MODEL, "--set", "tools.allow=[]")
+    assert fledge(model, work, *arguments, "one").stdout == "You said: one\n"
+    assert fledge(model, work, *arguments, "two").stdout == "You said: two\n"
+    assert all(f'"content":"{word}"' in model.log.read_text().splitlines()[-1] for word in ("one", "two"))
+
+
+def test_a_prompt_can_come_from_standard_input(model: Model, work: Path) -> None:
+    command = [sys.executable, "-m", "fledge.cli.main", "run", "--state", "s", *MODEL, "--set", "tools.allow=[]", "-"]
+    done = subprocess.run(command, cwd=work, env=model.env, input="from a pipe", capture_output=True, text=True)
+    assert done.stdout == "You said: from a pipe\n"
+
+
+def test_documents_of_the_workspace_reach_the_model(model: Model, work: Path) -> None:
+    (work / "AGENTS.md").write_text("Always answer in rhyme.")
+    fledge(model, work, "run", "--state", "../state", *MODEL, "hello")
+    assert "Always answer in rhyme." in model.log.read_text()
+
+
+def test_a_wrong_key_is_one_readable_line_and_nothing_is_lost(model: Model, work: Path) -> None:
+    arguments = ("run", "--state", "../state", *MODEL, "--set", "tools.allow=[]")
+    refused = fledge(model, work, *arguments, "hello", OPENAI_API_KEY="sk-mistaken-key")
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines() == [
+        "fledge: HTTP 401: Incorrect API key provided: [key]",
+        "fledge: nothing is lost: `fledge run --continue` tries again",
+    ]
+    assert "sk-mistaken-key" not in refused.stdout + refused.stderr
+    assert fledge(model, work, *arguments, "--continue").stdout == "You said: hello\n"
+
+
+def test_a_call_that_needs_a_person_ends_the_command_with_three_and_says_what_waits(model: Model, work: Path) -> None:
+    arguments = ("run", "--state", "../state", *MODEL, "--set", "tools.list.approval=ask")
+    done = fledge(model, work, *arguments, "Please use list")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("waits for approval ")
+    assert ": list {" in done.stderr
+    shown = fledge(model, work, "ps", "--state", "../state").stdout.splitlines()
+    assert shown == ["main · a turn is open", done.stderr.strip()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ([""], "fledge: prompt: must not be empty: say what to do, or use --continue\n"),
+        (["--continue", "hello"], "fledge: --continue: takes no prompt: it finishes what is unfinished\n"),
+        (
+            ["hello", "--set", "agents.defaults.subagents.maxConcurent=3"],
+            "fledge: agents.defaults.subagents.maxConcurent: unknown key (did you mean maxConcurrent?)",
+        ),
+        (["hello", "--model", "opnai/gpt-5"], "fledge: model: no provider 'opnai'; did you mean openai, xai?"),
+    ],
+)
+def test_bad_input_is_refused_by_name_and_nothing_is_made(
+    model: Model, work: Path, arguments: list[str], error: str
+) -> None:
+    done = fledge(model, work, "run", "--state", "../state", *MODEL, *arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith(error)
+    assert done.stderr.count("\n") == 1
+    assert not (work.parent / "state").exists()
+
+
+def test_without_a_model_the_error_says_how_to_name_one(model: Model, work: Path) -> None:
+    done = fledge(model, work, "run", "--state", "../state", "hello")
+    assert done.stderr == "fledge: no model is set: give --model NAME, or set agents.defaults.model\n"
+
+
+def test_a_second_process_is_told_who_has_the_store(model: Model, work: Path) -> None:
+    arguments = [sys.executable, "-m", "fledge.cli.main", "run", "--state", "../state", *MODEL, "Please use list"]
+    model.hold.touch()
+    with subprocess.Popen(arguments, cwd=work, env=model.env, stdout=subprocess.PIPE, text=True) as first:
+        until(first, lambda: model.requests == 1)
+        second = fledge(model, work, "ps", "--state", "../state")
+        assert second.returncode == 1
+        assert f"is in use by process {first.pid} on " in second.stderr
+        model.hold.unlink()
+        assert first.communicate()[0] == "The tool said: notes.txt (5)\n"
+
+
+def test_the_twenty_line_example_goes_on_after_kill_minus_nine(model: Model, work: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "conversation.py"), "../state"]
+    with killed_amid(model, work, command):
+        done = subprocess.run(command, cwd=work, env=model.env, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "The tool said: 1 files\n"), done.stderr

@@ -1,0 +1,130 @@
+"""Whatever a model sends, no built-in tool raises, and nothing outside the workspace is read, changed or reached."""
+
+import asyncio
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fledge.tools.base import Tool, ToolContext, ToolResult
+from fledge.tools.files import edit, file_tools, grep_tool, list_folder, read, write
+from fledge.tools.registry import ToolSet
+from fledge.tools.shell import exec_tool
+from fledge.tools.web import Fetcher, SearchHit, fetch_tool, search_tool
+from tests.tools.places import SECRET, open_descriptors, place, snapshot
+
+
+class Nowhere:
+    """Every name is at an address that is not public; every query finds itself."""
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        return ["127.0.0.1"]
+
+    async def search(self, query: str, limit: int) -> Sequence[SearchHit]:
+        return [SearchHit(query, query, query)]
+
+
+FETCH = fetch_tool(Fetcher(look_up=Nowhere()))
+EXECUTE = exec_tool()
+TOOLS = ToolSet([*file_tools(), EXECUTE, FETCH, search_tool(Nowhere())])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+FIELDS = sorted({name for tool in TOOLS for name in tool.arguments.__struct_encode_fields__} - {"command"})
+# Commands are left out: an arbitrary command may do anything, that is what it is for.
+OBJECTS = st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=6), JSON, max_size=6)
+PARTS = st.sampled_from(
+    ["..", ".", "", "/", "a", "sub", "link", "file", "loop", "outside", "secret.txt", ".fledge", "~", "\x00", "x" * 300]
+) | st.text(max_size=6)
+PATHS = st.lists(PARTS, max_size=8).map("/".join) | st.text(max_size=20)
+MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(scope="module")
+def context() -> Iterator[ToolContext]:
+    """A workspace with ways out of it; at the end, outside and state are as they were and nothing is open."""
+    with TemporaryDirectory() as folder:
+        here = place(Path(folder))
+        ws = here.workspace
+        (ws / "sub").mkdir()
+        (ws / "a").write_text("rose\n")
+        (ws / "link").symlink_to("../outside")
+        (ws / "file").symlink_to("../outside/secret.txt")
+        (ws / "loop").symlink_to("loop")
+        (ws / "sub" / "up").symlink_to("../..")
+        outside, state = snapshot(ws.parent / "outside"), snapshot(ws / ".fledge")
+        before = open_descriptors()
+        yield here
+        assert open_descriptors() == before
+        assert (snapshot(ws.parent / "outside"), snapshot(ws / ".fledge")) == (outside, state)
+        assert {entry.name for entry in ws.parent.iterdir()} == {"ws", "outside"}
+
+
+def say(tool: Tool, context: ToolContext, raw: str) -> ToolResult:
+    result = asyncio.run(tool.call(raw, context))
+    assert SECRET not in result.text
+    assert len(result.text) <= 50_100
+    result.text.encode()
+    return result
+
+
+@MANY
+@given(name=st.sampled_from(sorted(TOOLS.names)) | st.text(), raw=st.text() | JSON.map(json.dumps))
+def test_any_text_or_json_as_arguments_is_answered(context: ToolContext, name: str, raw: str) -> None:
+    result = asyncio.run(TOOLS.call(name, raw, context))
+    assert isinstance(result, ToolResult)
+    if name not in ("list", "write"):
+        assert result.is_error
+
+
+@MANY
+@given(tool=st.sampled_from([tool for tool in TOOLS if tool is not EXECUTE]), arguments=OBJECTS)
+def test_any_values_for_known_fields_are_answered(
+    context: ToolContext, tool: Tool, arguments: dict[str, object]
+) -> None:
+    say(tool, context, json.dumps(arguments))
+
+
+@MANY
+@given(path=PATHS, content=st.text(max_size=10))
+def test_any_path_stays_inside(context: ToolContext, path: str, content: str) -> None:
+    arguments: dict[str, object] = {"path": path}
+    absolute = json.dumps({"path": f"{context.workspace}/{path}"})
+    for tool, more in (
+        (read, {}),
+        (list_folder, {"depth": 10}),
+        (write, {"content": content}),
+        (edit, {"old": "secret", "new": content}),
+    ):
+        say(tool, context, json.dumps(arguments | more))
+    say(read, context, absolute)
+
+
+@settings(MANY, max_examples=15)
+@given(path=PATHS, pattern=st.text(max_size=12), glob=st.none() | st.text(max_size=8), fixed=st.booleans())
+def test_any_search_stays_inside(context: ToolContext, path: str, pattern: str, glob: str | None, fixed: bool) -> None:
+    say(grep_tool(5), context, json.dumps({"path": path, "pattern": pattern, "glob": glob, "fixed": fixed}))
+
+
+@settings(MANY, max_examples=25)
+@given(words=st.text(max_size=30).filter(lambda words: "\x00" not in words))
+def test_any_words_come_back_from_a_command(context: ToolContext, words: str) -> None:
+    raw = json.dumps({"command": f"printf %s {shlex.quote(words)}"})
+    result = say(EXECUTE, context, raw)
+    assert result.is_error or result.text.startswith(words.replace("\x00", ""))
+
+
+@MANY
+@given(
+    url=st.text(max_size=40)
+    | st.builds("{}://{}{}".format, st.sampled_from(["http", "https", "HTTP", "file"]), st.text(max_size=12), PATHS)
+)
+def test_any_address_is_refused_where_nothing_is_public(context: ToolContext, url: str) -> None:
+    assert say(FETCH, context, json.dumps({"url": url})).is_error
