@@ -3,22 +3,31 @@
 from fledge.core import events as ev
 from fledge.core.freeze import one_line
 from fledge.core.lifecycle import born, transition
-from fledge.core.run import Run
+from fledge.core.run import Instant, Queued, Run
 from fledge.store.base import Tx
 
 LABEL_CHARS = 48
+LONG_WAIT_S = 2.0
+"""A wait for a slot longer than this is shown."""
 
 
-def tree_lines(tx: Tx, session: str, indent: str = "") -> list[str]:
-    """Everything below a session, one line a run, oldest first."""
+def tree_lines(tx: Tx, session: str, now: Instant | None = None, indent: str = "") -> list[str]:
+    """Everything below a session, one line a run, oldest first; with `now`, who waits long for a slot says so."""
     lines = []
     keys = tx.children(session)
     for at, key in enumerate(keys):
         last = at == len(keys) - 1
         run, label = tx.load_run(key), one_line(tx.spec(key).label or key, LABEL_CHARS)
-        lines.append(f"{indent}{'└─' if last else '├─'} {label} · {status(run)}")
-        lines += tree_lines(tx, key, indent + ("   " if last else "│  "))
+        lines.append(f"{indent}{'└─' if last else '├─'} {label} · {status(run)}{_waited(tx, run, now)}")
+        lines += tree_lines(tx, key, now, indent + ("   " if last else "│  "))
     return lines
+
+
+def _waited(tx: Tx, run: Run, now: Instant | None) -> str:
+    if now is None or not isinstance(run.phase, Queued):
+        return ""
+    waited = now - tx.events(run.key)[-1].at
+    return f", {waited:.0f} s without a free slot" if waited > LONG_WAIT_S else ""
 
 
 def status(run: Run) -> str:

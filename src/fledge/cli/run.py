@@ -7,6 +7,7 @@ everything has settled. Killed at any moment, `run --continue` goes on where it 
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -149,7 +150,7 @@ def ps(folder: Path) -> list[str]:
 
 def tree(folder: Path) -> list[str]:
     """The runs in a state folder."""
-    return _look(folder, lambda tx: tree_lines(tx, main_key()))
+    return _look(folder, lambda tx: tree_lines(tx, main_key(), time.time()))
 
 
 def _look(folder: Path, view: Callable[[Tx], list[str]]) -> list[str]:
@@ -171,6 +172,6 @@ def _ps(tx: Tx) -> list[str]:
     state = "idle" if turn is None else "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
     unread = len(tx.unread(main_key()))
     lines = [f"main · {state}" + (f" · {unread} unread" if unread else "")]
-    lines += tree_lines(tx, main_key())
+    lines += tree_lines(tx, main_key(), time.time())
     lines += [_question(approval) for approval in tx.open_approvals()]
     return lines

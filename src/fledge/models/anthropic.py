@@ -29,15 +29,20 @@ from fledge.models.base import (
 )
 from fledge.models.http import BrokenReply, Limits, Wire, without_key
 from fledge.models.keys import Key
-from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_ids
+from fledge.models.transcript import (
+    BUDGETS,
+    NO_OUTPUT,
+    NO_TEXT,
+    encoded,
+    is_object,
+    object_text,
+    with_clean_ids,
+    with_room,
+)
 from fledge.models.trouble import Fault, trouble_of
 
 BASE_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
-BUDGETS: Mapping[Thinking, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
-"""Tokens to think with, by level."""
-_ANSWER_TOKENS = 8192
-"""What stays for the answer beside the thinking, unless less was asked for."""
 _EFFORTS: Mapping[Thinking, str] = {"minimal": "low", "low": "low", "medium": "medium", "high": "high"}
 _CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TAKES_BUDGETS = re.compile(r"claude-(?:\d|instant|(?:opus|sonnet|haiku)-4(?:-[015])?(?:-\d{8}|-latest)?$)|(?!claude-)")
@@ -99,7 +104,7 @@ def request_body(request: Request, caching: Caching = "on") -> dict[str, object]
         messages = _messages(request, "without")
     body: dict[str, object] = {
         "model": request.model,
-        "max_tokens": _max_tokens(request.max_tokens, thinking),
+        "max_tokens": with_room(request.max_tokens, thinking),
         "messages": messages,
         "stream": True,
     }
@@ -117,11 +122,6 @@ def request_body(request: Request, caching: Caching = "on") -> dict[str, object]
     if caching == "on":
         _mark(body, messages)
     return body
-
-
-def _max_tokens(asked: int, thinking: Thinking) -> int:
-    """Thinking counts as output: room for it is added, but never more than needed to leave room for the answer."""
-    return max(asked, BUDGETS.get(thinking, 0) + min(asked, _ANSWER_TOKENS))
 
 
 def _mark(body: dict[str, object], messages: list[Block]) -> None:

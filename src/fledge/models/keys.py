@@ -58,13 +58,15 @@ def _private_text(field: str, path: str) -> str:
         descriptor = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise BadInput(field, f"must be a readable file: {error.strerror}", path) from None
-    with open(descriptor, "rb") as file:
-        info = os.fstat(descriptor)
-        if not stat.S_ISREG(info.st_mode):
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
             raise BadInput(field, "must be a plain file", path)
-        if info.st_mode & 0o077:
-            raise BadInput(field, f"others can open this file; chmod 600 {path}", f"{info.st_mode & 0o777:o}")
-        raw = file.read(_MOST_BYTES)
+        if mode & 0o077:
+            raise BadInput(field, f"others can open this file; chmod 600 {path}", f"{mode & 0o777:o}")
+        raw = os.read(descriptor, _MOST_BYTES)
+    finally:
+        os.close(descriptor)
     text = raw.decode("utf-8", "replace").strip()
     if not text:
         raise BadInput(field, "the file is empty", path)

@@ -30,7 +30,7 @@ from fledge.models.base import (
 )
 from fledge.models.http import BrokenReply, Limits, Wire, without_key
 from fledge.models.keys import Key
-from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_ids
+from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_ids, with_room
 from fledge.models.trouble import Fault, fault_in, trouble_of
 
 BASE_URL = "https://api.openai.com/v1"
@@ -96,12 +96,14 @@ def request_body(request: Request, token_field: TokenField) -> dict[str, object]
     messages = [_message(message) for message in with_clean_ids(request.messages, _CALL_ID)]
     if request.system:
         messages.insert(0, {"role": "system", "content": request.system})
+    thinking = request.thinking
     body: dict[str, object] = {
         "model": request.model,
         "messages": messages,
         "stream": True,
         "stream_options": {"include_usage": True},
-        token_field: request.max_tokens,
+        # Local servers count this against a small window: there, nothing is added for thinking.
+        token_field: request.max_tokens if token_field == "max_tokens" else with_room(request.max_tokens, thinking),
     }
     if request.tools:
         body["tools"] = [
@@ -111,7 +113,7 @@ def request_body(request: Request, token_field: TokenField) -> dict[str, object]
             }
             for tool in request.tools
         ]
-    if effort := reasoning_effort(request.model, request.thinking):
+    if effort := reasoning_effort(request.model, thinking):
         body["reasoning_effort"] = effort
     return body
 

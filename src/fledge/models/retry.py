@@ -93,7 +93,7 @@ class Retrying:
                             return
                         yielded = True
                 finally:
-                    await _close(events)
+                    await close_stream(events)
                 again = broke.trouble in ("retryable", "interrupted") and tries < self._patience.tries
                 onward = following is not None and broke.trouble in ("retryable", "interrupted", "auth", "quota")
                 if not (again or onward) or (yielded and on_retry is None):
@@ -119,7 +119,7 @@ class Retrying:
         return own_s if retry_after_s is None else max(own_s, min(retry_after_s, patience.most_retry_after_s))
 
 
-async def _close(events: AsyncIterator[ModelEvent]) -> None:
+async def close_stream(events: AsyncIterator[ModelEvent]) -> None:
     """Close a stream that was not read to its end. `Model` promises an iterator, which need not be closable."""
     close = getattr(events, "aclose", None)
     if close is not None:

@@ -7,15 +7,19 @@ that provider caches keep matching.
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fledge.models.base import AssistantMessage, Call, Message, ToolMessage
+from fledge.models.base import AssistantMessage, Call, Message, Thinking, ToolMessage
 
 NO_TEXT = "(no text)"
 """Stands for a message that says nothing, where a provider refuses emptiness."""
 NO_OUTPUT = "(no output)"
+BUDGETS: Mapping[Thinking, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
+"""Tokens to think with, by level."""
+_ANSWER_TOKENS = 8192
+"""What stays for the answer beside the thinking, unless less was asked for."""
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -52,6 +56,11 @@ def with_clean_ids(messages: Sequence[Message], allowed: re.Pattern[str]) -> lis
                 ids.popleft()
         cleaned.append(message)
     return cleaned
+
+
+def with_room(max_tokens: int, thinking: Thinking) -> int:
+    """The token limit with room to think: thinking counts as output. No more is added than leaves room to answer."""
+    return max(max_tokens, BUDGETS.get(thinking, 0) + min(max_tokens, _ANSWER_TOKENS))
 
 
 def is_object(arguments: str) -> bool:

@@ -4,6 +4,8 @@ A budget belongs to a session and holds for everything below it: a step is charg
 ancestor that has one. Overshoot is at most what was reserved too little for one step.
 """
 
+from typing import Protocol
+
 from msgspec.structs import replace
 
 from fledge.core import policy
@@ -12,6 +14,25 @@ from fledge.core.transcript import Replied
 from fledge.orchestrator import deliver
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Purse
+
+
+class Ceilings(Protocol):
+    """Settings of a budget, where 0 means no ceiling."""
+
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def usd(self) -> float: ...
+    @property
+    def turns(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+def configured(settings: Ceilings) -> Budget | None:
+    """The budget that settings give (0 is no ceiling); None if they give none."""
+    found = Budget(settings.tokens or None, settings.usd or None, settings.turns or None, settings.seconds or None)
+    return None if found == Budget() else found
 
 
 def give(c: Commit, session: str, budget: Budget) -> None:

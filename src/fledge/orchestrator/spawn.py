@@ -2,8 +2,10 @@
 hold under any race; `accepted` is answered only once it is prepared, and a failure leaves nothing behind.
 """
 
+import hashlib
 from collections.abc import Mapping
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -28,12 +30,29 @@ class Request(Struct, frozen=True, kw_only=True):
     limits: policy.Limits = policy.Limits()
     generations: Mapping[str, int] | None = None
     """Of the calling turn, as it knew them; None for a program, which no turn of ours can stop."""
+    key: str = ""
+    """`idempotencyKey`, scoped to the parent: asking again with it finds the same run. Empty: every call is new."""
 
 
 def spawn(c: Commit, request: Request) -> Run:
-    """Reserve and prepare in one commit: for children that need nothing from outside the database."""
+    """Reserve and prepare in one commit: for children that need nothing from outside the database.
+
+    A repeated call (same key, same request) answers the run of the first; with another request it is refused.
+    """
+    known = c.tx.spawned_by(request.terms.parent, request.key) if request.key else None
+    if known is not None:
+        if known[1] != _digest(request):
+            raise Refused("error", f"idempotencyKey: {request.key} was used before with other parameters")
+        return c.run(known[0])
     run = reserve(c, request)
+    if request.key:
+        c.tx.remember_spawn(request.terms.parent, request.key, run.key, _digest(request))
     return prepared(c, run.key, request.generations)
+
+
+def _digest(request: Request) -> str:
+    asked = replace(request.spec, created_at=0.0)
+    return hashlib.sha256(msgspec.json.encode((asked, request.terms))).hexdigest()
 
 
 def reserve(c: Commit, request: Request) -> Run:

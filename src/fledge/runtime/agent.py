@@ -18,6 +18,7 @@ from fledge.core.policy import Spent
 from fledge.core.transcript import CallEntry, Line, Noted, OpenCall, Replied, Resulted, from_body, open_calls
 from fledge.errors import Refused, StaleWrite, StoreError
 from fledge.models.base import Broke, Call, Ended, Message, Model, Request, Text, Thinking, Thought, Usage, UserMessage
+from fledge.models.retry import Retry, Retrying, close_stream
 from fledge.orchestrator import steps, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
@@ -192,27 +193,39 @@ class _Turn:
         return self.profile.cost_usd(self.profile.model_name, Usage(input_tokens=tokens)) or 0.0
 
     async def _listen(self, request: Request) -> Replied | Broke:
+        """The whole reply. What was heard of a try that broke is forgotten, by us and by whoever watches."""
         texts: list[str] = []
         thoughts: list[Thought] = []
         calls: list[Call] = []
         usage = Usage()
-        async for event in self.profile.model.stream(request):
-            match event:
-                case Text(text=text):
-                    texts.append(text)
-                    self.tell("assistant:text", text)
-                case Thought():
-                    thoughts.append(event)
-                case Call():
-                    calls.append(event)
-                case Usage():
-                    usage = event
-                case Ended(model=model):
-                    self.tell("usage", f"{usage.input_tokens} in, {usage.output_tokens} out")
-                    return self._reply("".join(texts), thoughts, calls, usage, model)
-                case Broke():
-                    return event
-        return Broke("interrupted", "the model's stream ended without an end")
+
+        def start_over(retry: Retry) -> None:
+            for heard in (texts, thoughts, calls):
+                heard.clear()
+            self.tell("retry", f"{retry.broke.message}; {retry.model} is asked in {retry.pause_s:.1f} s")
+
+        model = self.profile.model
+        stream = model.stream(request, start_over) if isinstance(model, Retrying) else model.stream(request)
+        try:
+            async for event in stream:
+                match event:
+                    case Text(text=text):
+                        texts.append(text)
+                        self.tell("assistant:text", text)
+                    case Thought():
+                        thoughts.append(event)
+                    case Call():
+                        calls.append(event)
+                    case Usage():
+                        usage = event
+                    case Ended(model=answered):
+                        self.tell("usage", f"{usage.input_tokens} in, {usage.output_tokens} out")
+                        return self._reply("".join(texts), thoughts, calls, usage, answered)
+                    case Broke():
+                        return event
+            return Broke("interrupted", "the model's stream ended without an end")
+        finally:
+            await close_stream(stream)
 
     def _reply(self, text: str, thoughts: list[Thought], calls: list[Call], usage: Usage, model: str) -> Replied:
         counted = {

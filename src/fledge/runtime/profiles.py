@@ -12,7 +12,15 @@ from pathlib import Path
 
 from fledge.config import Config, ModelChoice, agent, approval_for, model_for_child, subagent_limits
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
-from fledge.core.prompts import Brief, child_prompt, cut_document, document_names
+from fledge.core.prompts import (
+    Brief,
+    ChildRow,
+    child_prompt,
+    child_row,
+    children_block,
+    cut_document,
+    document_names,
+)
 from fledge.errors import BadInput, Refused
 from fledge.models.base import Thinking, Usage
 from fledge.models.catalog import Catalog
@@ -20,10 +28,11 @@ from fledge.models.names import Registry
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import Profile
-from fledge.store.base import Post, Session, Spec
+from fledge.store.base import Post, Session, Spec, Tx
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
 from fledge.tools.registry import ToolSet, chosen
+from fledge.tools.sessions import spawn_tool
 from fledge.tools.shell import environment, exec_tool, find_sandbox
 from fledge.tools.web import fetch_tool
 
@@ -31,6 +40,8 @@ MAIN_PROMPT = (
     "You are a capable assistant. You work in the folder {workspace} with the tools you are given; use them rather than"
     " guess, and say plainly what you did and what you could not do."
 )
+SHOWN_CHILDREN = 200
+"""How many of a session's children are looked at for its prompt; the block itself shows 20."""
 ASKS_BY_DEFAULT = frozenset({"exec"})
 """Tools that need a person where nothing else is configured and there is no sandbox."""
 
@@ -57,7 +68,10 @@ class ConfiguredProfiles:
         self._env = environment(given)
         key_files = tuple(Path(value) for name, value in given.items() if name.endswith("_KEY_FILE"))
         self._sandbox = find_sandbox(Path(given.get("HOME", "/root")), hidden=key_files)
-        self._tools = ToolSet([*file_tools(), exec_tool(self._sandbox), fetch_tool(), *tools])
+        self._own = (*file_tools(), exec_tool(self._sandbox), fetch_tool(), *tools)
+        self._tools = ToolSet(self._own)
+        self._session_tools: Engine | None = None
+        """The engine that the session tools in `_tools` belong to."""
 
     def check(self, agent_id: str = "main") -> None:
         """Refused if the agent's conversation could not think: no model is set, its name is wrong, its key unusable."""
@@ -66,6 +80,9 @@ class ConfiguredProfiles:
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         """The profile for this drive. Refused: no model is set, or its name or key is wrong."""
+        if self._session_tools is not engine:
+            self._session_tools = engine
+            self._tools = ToolSet([*self._own, spawn_tool(engine, self._config, self._check_model)])
         session = await engine.store.read(lambda tx: tx.session(drive.session))
         run = drive.run
         spec = None if run is None else await engine.store.read(lambda tx: tx.spec(drive.session))
@@ -84,10 +101,10 @@ class ConfiguredProfiles:
         return Profile(
             model=model,
             model_name=name,
-            system=self._system(session, drive, spec, workspace),
+            system=self._system(session, drive, spec, workspace) + await self._children(engine, session.key),
             tools=tools,
             workspace=workspace,
-            thinking=thinking,
+            thinking=thinking if card.thinks or self._catalog.find(choice.primary) is None else "off",
             max_tokens=min(card.max_output, 8192),
             window=card.window,
             asks=frozenset(name for name in tools.names if self._asks(agent_id, name)),
@@ -97,6 +114,9 @@ class ConfiguredProfiles:
             env=self._env,
             cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
         )
+
+    def _check_model(self, name: str) -> None:
+        self._registry.open(name)
 
     def _choice(self, agent_id: str, spec: Spec | None) -> tuple[ModelChoice, Thinking]:
         config = self._config
@@ -158,6 +178,11 @@ class ConfiguredProfiles:
             parts, names = [child_prompt(brief)], document_names("child")
         return "\n\n".join([*parts, *_documents(workspace, names)])
 
+    async def _children(self, engine: Engine, session: str) -> str:
+        """What the session is told of its children; empty if it has none."""
+        rows = await engine.store.read(lambda tx: _child_rows(tx, session))
+        return "\n\n" + children_block(rows, engine.clock.now()) if rows else ""
+
     def _cost(self, asked: str, answered: str, usage: Usage) -> float | None:
         """By the name it was asked under: providers answer with dated names."""
         cost = self._catalog.cost(asked, usage)
@@ -174,6 +199,15 @@ class ConfiguredProfiles:
     async def close(self) -> None:
         """Let go of the models' connections."""
         await self._registry.close()
+
+
+def _child_rows(tx: Tx, session: str) -> list[ChildRow]:
+    """The newest children, in order of their spawn."""
+    rows = []
+    for key in tx.children(session)[-SHOWN_CHILDREN:]:
+        run, spec = tx.load_run(key), tx.spec(key)
+        rows.append(child_row(run, spec.label, spec.task, tx.counts(key).unsettled))
+    return rows
 
 
 def _remove(leaves: tuple[str, ...]) -> None:

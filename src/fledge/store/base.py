@@ -226,6 +226,14 @@ class Tx(Protocol):
         """The run and attempt that this run id, however old, was given to."""
         ...
 
+    def remember_spawn(self, requester: str, key: str, run: str, digest: str) -> None:
+        """From now on this key of this requester means this run; `digest` is of what was asked."""
+        ...
+
+    def spawned_by(self, requester: str, key: str) -> tuple[str, str] | None:
+        """The run that this key of this requester means, and the digest of what was asked."""
+        ...
+
     def spec(self, key: str) -> Spec:
         """What was asked of this run."""
         ...

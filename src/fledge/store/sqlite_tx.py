@@ -128,6 +128,7 @@ class RunVerbs:
             self._db.execute(f"DELETE FROM {table} WHERE run = ?", row)
         self._db.execute("DELETE FROM texts WHERE owner = ?", (key,))
         self._db.execute("DELETE FROM deliveries WHERE run = ?", (key,))
+        self._db.execute("DELETE FROM spawns WHERE run = ?", (key,))
         for table in ("entries", "turns", "queue", "children", "approvals", "purses", "reserves"):
             self._db.execute(f"DELETE FROM {table} WHERE session = ?", (key,))
         self._db.execute("DELETE FROM sessions WHERE key = ?", (key,))

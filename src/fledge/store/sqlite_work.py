@@ -81,6 +81,15 @@ class WorkVerbs(SessionVerbs):
             ).rowcount
         return moved > 0
 
+    def remember_spawn(self, requester: str, key: str, run: str, digest: str) -> None:
+        """Insert what a key means."""
+        self._db.execute("INSERT INTO spawns VALUES (?,?,?,?)", (requester, key, run, digest))
+
+    def spawned_by(self, requester: str, key: str) -> tuple[str, str] | None:
+        """The run a key means, and the digest of what was asked."""
+        row = self._one("SELECT run, digest FROM spawns WHERE requester = ? AND key = ?", requester, key)
+        return None if row is None else (row[0], row[1])
+
     def purse(self, session: str) -> Purse | None:
         """The session's own purse."""
         row = self._one("SELECT budget, used, reserved, warned FROM purses WHERE session = ?", session)

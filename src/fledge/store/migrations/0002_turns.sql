@@ -22,6 +22,16 @@ CREATE TABLE approvals (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX approvals_waiting ON approvals (asked_at) WHERE state = 'waiting';
 
+-- Spawns by the key their caller gave them: the same key finds the same run, whoever repeats the call.
+CREATE TABLE spawns (
+  requester   TEXT NOT NULL,
+  key         TEXT NOT NULL,
+  run         TEXT NOT NULL,
+  digest      TEXT NOT NULL,
+  PRIMARY KEY (requester, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX spawns_run ON spawns (run);
+
 -- What a session and everything below it may use, has used, and has set aside for steps under way.
 CREATE TABLE purses (
   session     TEXT PRIMARY KEY,

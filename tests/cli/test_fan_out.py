@@ -1,0 +1,103 @@
+"""`fledge run` with subagents: spawned by a model, killed with -9 anywhere, every answer in the conversation once."""
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fledge.core.keys import main_key
+from fledge.store.base import Tx
+from fledge.store.sqlite import SqliteStore
+from tests.cli.test_run import ROOT, Model, fledge, until
+
+CHILDREN = 32
+RUN = (
+    "run",
+    "--state",
+    "../state",
+    "--model",
+    "openai/gpt-test",
+    "--set",
+    f"agents.defaults.subagents.maxChildrenPerAgent={CHILDREN}",
+)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[Model]:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    model = Model(folder)
+    command = [sys.executable, "-m", "tests.cli.fan_out_server", str(model.port), str(model.hold)]
+    with subprocess.Popen(command, cwd=ROOT) as server:
+        until(server, model.port.exists)
+        yield model
+        server.terminate()
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("hello")
+    return folder
+
+
+async def look(folder: Path) -> tuple[list[str], list[str], str]:
+    """Rows told in the conversation, phases of its runs, and all the text it was told."""
+
+    def view(tx: Tx) -> tuple[list[str], list[str], str]:
+        told = [msgspec.json.decode(e.body) for e in tx.entries(main_key(), limit=100_000) if e.kind == "event"]
+        rows = [item["row"] for entry in told for item in entry["completions"]]
+        phases = [tx.load_run(key).phase.name for key in tx.children(main_key())]
+        return rows, phases, "\n".join(entry["text"] for entry in told)
+
+    store = SqliteStore.open(folder)
+    try:
+        return await store.read(view)
+    finally:
+        await store.close()
+
+
+def judge(state: Path) -> None:
+    rows, phases, text = asyncio.run(look(state))
+    assert phases == ["completed"] * CHILDREN
+    assert len(rows) == len(set(rows)) == CHILDREN
+    whole = re.findall(r"last-word-(\d+)", text)
+    lines = re.findall(r'"n(\d+)"', text)
+    assert len(whole) == len(set(whole)), "no result is whole twice"
+    assert {int(n) for n in [*whole, *lines]} == set(range(CHILDREN)), "every result is there, whole or as its line"
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 9, 30, 50, 66])
+def test_every_answer_arrives_once_wherever_the_process_was_killed(model: Model, work: Path, after: int) -> None:
+    command = [sys.executable, "-m", "fledge.cli.main", *RUN, f"spawn {CHILDREN}"]
+    if after:
+        with subprocess.Popen(command, cwd=work, env=model.env, stdout=subprocess.DEVNULL) as process:
+            until(process, lambda: model.requests >= after)
+            process.send_signal(signal.SIGKILL)
+        done = fledge(model, work, *RUN, "--continue")
+    else:
+        done = fledge(model, work, *RUN, f"spawn {CHILDREN}")
+    assert done.returncode == 0, done.stderr
+    judge(work.parent / "state")
+
+
+def test_a_spawn_beyond_the_cap_is_refused_by_name_and_the_others_arrive(model: Model, work: Path) -> None:
+    done = fledge(model, work, "run", "--state", "../state", "--model", "openai/gpt-test", "spawn 7")
+    assert done.returncode == 0, done.stderr
+    rows, phases, _ = asyncio.run(look(work.parent / "state"))
+    assert (len(rows), phases) == (5, ["completed"] * 5)
+    assert "active children 5 of 5: agents.defaults.subagents.maxChildrenPerAgent" in model.log.read_text()
+
+
+def test_the_conversation_and_its_run_are_shown_afterwards(model: Model, work: Path) -> None:
+    done = fledge(model, work, *RUN, "spawn 1")
+    assert done.returncode == 0, done.stderr
+    shown = fledge(model, work, "ps", "--state", "../state").stdout.splitlines()
+    assert shown == ["main · idle", "└─ n0 · completed (ok)"]

@@ -1,0 +1,50 @@
+"""Views of runs as lines: what they say, and that hostile words cannot forge one."""
+
+from fledge.cli.render import timeline_lines, tree_lines
+from fledge.orchestrator import control, spawn, turns
+from fledge.store.base import Spec
+from tests.model.world import MAIN, World
+
+
+def test_a_queued_run_says_how_long_it_has_waited_once_that_is_long() -> None:
+    world = World()
+    world.commit(lambda c: control.send(c, MAIN, "go"))
+    world.claim()
+    drive = world.drives[MAIN]
+    world.commit(lambda c: spawn.spawn(c, world.request(drive)))
+    start = world.clock.now()
+    assert world.read(lambda tx: tree_lines(tx, MAIN, start + 2.0)) == ["└─ w · queued"]
+    assert world.read(lambda tx: tree_lines(tx, MAIN, start + 3.0)) == ["└─ w · queued, 3 s without a free slot"]
+    assert world.read(lambda tx: tree_lines(tx, MAIN)) == ["└─ w · queued"]
+    world.close()
+
+
+def test_a_label_of_many_lines_stays_on_one() -> None:
+    world = World()
+    world.commit(lambda c: control.send(c, MAIN, "go"))
+    world.claim()
+    request = world.request(world.drives[MAIN])
+    forged = spawn.Request(
+        spec=Spec(task="x", label="a\n└─ b · completed (ok)"), terms=request.terms, generations=request.generations
+    )
+    world.commit(lambda c: spawn.spawn(c, forged))
+    assert world.read(lambda tx: tree_lines(tx, MAIN)) == ["└─ a └─ b · completed (ok) · queued"]
+    world.close()
+
+
+def test_a_timeline_says_when_what_happened_and_where_that_led() -> None:
+    world = World()
+    world.commit(lambda c: control.send(c, MAIN, "go"))
+    world.claim()
+    main = world.drives[MAIN]
+    run = world.commit(lambda c: spawn.spawn(c, world.request(main)))
+    world.claim()
+    world.clock.advance(1.5)
+    world.commit(lambda c: turns.fail(c, world.drives[run.key], "no\nmodel"))
+    assert world.read(lambda tx: timeline_lines(tx.events(run.key))) == [
+        "   0.000 s  Admitted         → spawning",
+        "   0.000 s  Prepared         → queued",
+        "   0.000 s  Claimed          → running",
+        "   1.500 s  AttemptEnded     → announcing  (no model)",
+    ]
+    world.close()

@@ -1,0 +1,114 @@
+"""What the tests of both adapters share: a conversation to send, and ways to ask and to read the answer."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from fledge.models.anthropic import AnthropicModel
+from fledge.models.base import (
+    Broke,
+    Call,
+    Ended,
+    Model,
+    ModelEvent,
+    Request,
+    Text,
+    Thought,
+    ToolSpec,
+    Usage,
+    UserMessage,
+)
+from fledge.models.http import Limits
+from fledge.models.keys import Key
+from fledge.models.openai import OpenAIModel
+from tests.models.anthropic_server import AnthropicServer
+from tests.models.openai_server import OpenAIServer
+from tests.models.serving import KEY, Answer, Script, Server
+
+T = TypeVar("T")
+SCHEMA: dict[str, object] = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+READ = ToolSpec("read", "Reads a file.", SCHEMA)
+HELLO = Request(model="m", messages=(UserMessage("hello"),))
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a test's coroutine; nothing of it may outlive a minute."""
+
+    async def bounded() -> T:
+        async with asyncio.timeout(60):
+            return await main
+
+    return asyncio.run(bounded())
+
+
+class Protocol(Struct, frozen=True):
+    """One of the two wire protocols: its server and its adapter."""
+
+    name: str
+    server: type[Server]
+    adapter: type[OpenAIModel] | type[AnthropicModel]
+
+    def serve(self, script: Script | Sequence[Answer], piece_chars: int = 5) -> Server:
+        """A server that is not yet started."""
+        return self.server(script, piece_chars=piece_chars)
+
+    def model(self, server: Server, limits: Limits | None = None, key: str = KEY) -> Model:
+        """An adapter that asks the server."""
+        return self.adapter(key=Key(key), base_url=server.base_url, limits=limits)
+
+    @asynccontextmanager
+    async def talk(
+        self, script: Script | Sequence[Answer], limits: Limits | None = None, key: str = KEY
+    ) -> AsyncIterator[tuple[Server, Model]]:
+        """A started server, and an adapter that asks it and is closed before it."""
+        async with self.server(script, key=key) as server:
+            model = self.model(server, limits, key)
+            try:
+                yield server, model
+            finally:
+                await model.close()
+
+
+OPENAI = Protocol("openai", OpenAIServer, OpenAIModel)
+ANTHROPIC = Protocol("anthropic", AnthropicServer, AnthropicModel)
+BOTH = (OPENAI, ANTHROPIC)
+
+
+async def ask(model: Model, request: Request = HELLO) -> list[ModelEvent]:
+    """All events of one reply."""
+    return await gathered(model.stream(request))
+
+
+async def gathered(events: AsyncIterator[ModelEvent]) -> list[ModelEvent]:
+    """All events; exactly the last of them ends the reply."""
+    found = [event async for event in events]
+    assert [isinstance(event, Ended | Broke) for event in found] == [False] * (len(found) - 1) + [True]
+    return found
+
+
+def text_of(events: Sequence[ModelEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Text))
+
+
+def thinking_of(events: Sequence[ModelEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Thought))
+
+
+def signature_of(events: Sequence[ModelEvent]) -> str:
+    return "".join(event.signature for event in events if isinstance(event, Thought))
+
+
+def calls_of(events: Sequence[ModelEvent]) -> list[Call]:
+    return [event for event in events if isinstance(event, Call)]
+
+
+def usage_of(events: Sequence[ModelEvent]) -> list[Usage]:
+    return [event for event in events if isinstance(event, Usage)]
+
+
+def broke_of(events: Sequence[ModelEvent]) -> Broke:
+    assert isinstance(events[-1], Broke), events
+    return events[-1]

@@ -1,0 +1,119 @@
+"""Figures of models: windows, prices, costs, and the user's own."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fledge.errors import BadInput
+from fledge.models.base import Usage
+from fledge.models.catalog import Card, Catalog, LongPrice, Price, cost, shipped
+
+MILLION = 1_000_000
+
+
+def test_every_shipped_card_is_complete_and_plausible() -> None:
+    names = shipped().names()
+    assert len(names) >= 20
+    for name in names:
+        card = shipped().card(name)
+        assert card.window > card.max_output > 0, name
+        assert card.price is not None, name
+        assert 0 < card.price.input < card.price.output, name
+        assert card.price.cache_read is not None, name
+        assert card.price.cache_read < card.price.input, name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "anthropic/claude-sonnet-4-5",
+        "anthropic/claude-sonnet-4-5-20250929",
+        "claude-sonnet-4-5-20250929",
+        "claude-sonnet-4-5",
+        "claude-sonnet-4-5-latest",
+    ],
+)
+def test_a_model_is_found_with_or_without_provider_and_date(name: str) -> None:
+    assert shipped().find(name) == Card(200_000, 64_000, True, Price(3, 15, 0.3, 3.75))
+
+
+@pytest.mark.parametrize(
+    ("usage", "dollars"),
+    [
+        (Usage(MILLION), 3.0),
+        (Usage(0, MILLION), 15.0),
+        (Usage(0, 0, MILLION), 0.3),
+        (Usage(0, 0, 0, MILLION), 3.75),
+        (Usage(1000, 100, 10_000, 2000), 0.003 + 0.0015 + 0.003 + 0.0075),
+        (Usage(), 0.0),
+    ],
+)
+def test_a_request_costs_what_its_tokens_cost(usage: Usage, dollars: float) -> None:
+    assert cost("claude-sonnet-4-5", usage) == pytest.approx(dollars)
+
+
+def test_long_requests_cost_more_from_the_first_token_over_the_limit() -> None:
+    price = Price(1, 10, None, None, LongPrice(100, 2, 20, 0.5))
+    catalog = Catalog(
+        {
+            "a/b": {
+                "price": json.loads(
+                    '{"input":1,"output":10,"long":{"above":100,"input":2,"output":20,"cacheRead":0.5}}'
+                )
+            }
+        }
+    )
+    assert catalog.card("a/b").price == price
+    assert catalog.cost("a/b", Usage(90, 0, 10)) == pytest.approx(100 / MILLION)
+    assert catalog.cost("a/b", Usage(90, 1, 11)) == pytest.approx((180 + 20 + 5.5) / MILLION)
+
+
+def test_an_unknown_model_has_no_price_and_a_small_window() -> None:
+    assert cost("nobody/knows", Usage(5)) is None
+    assert shipped().find("nobody/knows") is None
+    assert shipped().card("nobody/knows") == Card(32_000, 4_096, False, None)
+    assert Catalog({"a/b": {"window": 1000}}).cost("a/b", Usage(5)) is None
+
+
+def test_users_add_models_and_correct_single_fields(tmp_path: Path) -> None:
+    mine: dict[str, Any] = {"ollama/llama3.2": {"window": 8000}, "openai/gpt-5": {"window": 100}}
+    path = tmp_path / "models.json"
+    path.write_text(json.dumps(mine))
+    for override in (mine, path, str(path)):
+        catalog = Catalog(override)
+        assert catalog.card("llama3.2").window == 8000
+        assert catalog.card("openai/gpt-5").window == 100
+        assert catalog.card("openai/gpt-5").price == shipped().card("openai/gpt-5").price
+    assert shipped().card("openai/gpt-5").window == 400_000
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ({"bare": {}}, "names must be like provider/name"),
+        ({"a/b": 3}, "must be an object"),
+        ({"a/b": {"window": 0}}, ">= 1"),
+        ({"a/b": {"windows": 5}}, "unknown field"),
+        ({"a/b": {"price": {"input": -1, "output": 1}}}, ">= 0"),
+        ("/no/such/file", "readable JSON file"),
+    ],
+)
+def test_a_wrong_override_is_refused(override: Any, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        Catalog(override)
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "models.json"
+    path.write_text(text)
+    with pytest.raises(BadInput, match="catalog"):
+        Catalog(path)
+
+
+def test_a_bare_name_of_two_providers_has_no_card() -> None:
+    catalog = Catalog({"mine/gpt-5": {}})
+    assert catalog.find("gpt-5") is None
+    assert catalog.full_names("gpt-5") == ("openai/gpt-5", "mine/gpt-5")

@@ -1,0 +1,160 @@
+"""Names of models: what they open, and what is said where they open nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from fledge.errors import BadInput
+from fledge.models.anthropic import AnthropicModel
+from fledge.models.base import Ended, Request, UserMessage
+from fledge.models.catalog import Catalog
+from fledge.models.names import Provider, Registry, open_model
+from fledge.models.openai import OpenAIModel
+from fledge.models.scripted import Reply, ScriptedModel
+from tests.models.asking import HELLO, OPENAI, ask, broke_of, run, text_of
+from tests.models.openai_server import OpenAIServer
+from tests.models.serving import KEY
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "shown", "provider_name"),
+    [
+        ("openai/gpt-5", OpenAIModel, "https://api.openai.com/v1", "gpt-5"),
+        ("anthropic/claude-sonnet-4-5", AnthropicModel, "https://api.anthropic.com", "claude-sonnet-4-5"),
+        ("ollama/llama3.2", OpenAIModel, "http://127.0.0.1:11434/v1", "llama3.2"),
+        ("openrouter/meta/llama:free", OpenAIModel, "https://openrouter.ai/api/v1", "meta/llama:free"),
+        ("openai/brand-new", OpenAIModel, "https://api.openai.com/v1", "brand-new"),
+        ("gpt-5", OpenAIModel, "https://api.openai.com/v1", "gpt-5"),
+        ("gpt-5-2025-08-07", OpenAIModel, "https://api.openai.com/v1", "gpt-5-2025-08-07"),
+        ("claude-haiku-4-5", AnthropicModel, "https://api.anthropic.com", "claude-haiku-4-5"),
+    ],
+)
+def test_a_name_opens_its_provider(name: str, kind: type, shown: str, provider_name: str) -> None:
+    model, called = open_model(name, env={})
+    assert isinstance(model, kind)
+    assert called == provider_name
+    assert f"({shown})" in repr(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gpt-55", "openai/gpt-5"),
+        ("claude-sonet-4-5", "anthropic/claude-sonnet-4-5"),
+        ("opnai/gpt-5", "no provider 'opnai'; did you mean openai"),
+        ("zzz/qqq", "anthropic, deepseek"),
+        ("zzzzzzzz", "a full name is like openai/gpt-5"),
+        ("openai/", "no such model"),
+        ("scripted/ecko", "did you mean scripted/echo?"),
+        ("", "must be a name"),
+        (" gpt-5", "must be a name"),
+        ("gpt\n5", "must be a name"),
+    ],
+)
+def test_a_name_that_opens_nothing_is_refused_with_its_nearest(name: str, words: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        open_model(name, env={})
+    assert refused.value.field == "model"
+    assert words in str(refused.value)
+
+
+def test_a_bare_name_of_two_providers_is_refused_with_both() -> None:
+    registry = Registry({}, catalog=Catalog({"ollama/gpt-5": {}}))
+    with pytest.raises(BadInput, match="several providers: openai/gpt-5, ollama/gpt-5"):
+        registry.open("gpt-5")
+
+
+def test_one_adapter_serves_all_models_of_a_provider() -> None:
+    registry = Registry({})
+    assert registry.open("openai/a")[0] is registry.open("openai/b")[0]
+
+
+def test_addresses_and_keys_come_from_the_environment() -> None:
+    async def main() -> None:
+        async with OpenAIServer([Reply("hi"), Reply("again")]) as server:
+            env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": KEY, "MINE_KEY": KEY}
+            registry = Registry(env)
+            registry.add_provider(Provider(name="mine", base_url=server.base_url, key_env="MINE_KEY"))
+            for name, text in [("openai/m", "hi"), ("mine/m", "again")]:
+                model, called = registry.open(name)
+                assert text_of(await ask(model, Request(model=called, messages=(UserMessage("x"),)))) == text
+            await registry.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(("name", "key"), [("openai", "OPENAI_API_KEY"), ("anthropic", "ANTHROPIC_API_KEY")])
+def test_without_a_key_it_is_said_which_one_is_missing(name: str, key: str) -> None:
+    model, _ = open_model(f"{name}/m", env={})
+    broke = broke_of(run(ask(model)))
+    assert broke.trouble == "auth"
+    assert key in broke.message
+
+
+def test_a_server_on_this_machine_needs_no_key() -> None:
+    async def main() -> None:
+        async with OpenAIServer([Reply("hi")], key=None) as server:
+            model, _ = open_model("openai/m", env={"OPENAI_BASE_URL": server.base_url})
+            assert text_of(await ask(model)) == "hi"
+            await model.close()
+
+    run(main())
+
+
+def test_a_key_file_that_others_can_read_is_refused_on_opening(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("k")
+    path.chmod(0o644)
+    with pytest.raises(BadInput, match="chmod 600"):
+        open_model("openai/gpt-5", env={"OPENAI_API_KEY_FILE": str(path)})
+
+
+def test_users_register_models_of_their_own() -> None:
+    registry = Registry({})
+    one, all_of_them = ScriptedModel(lambda r: "one"), ScriptedModel(lambda r: "all")
+    registry.add_model("scripted/mine", one)
+    registry.add_model("acme", all_of_them)
+    assert registry.open("scripted/mine") == (one, "mine")
+    assert registry.open("acme/anything/at-all") == (all_of_them, "anything/at-all")
+    assert registry.open("acme") == (all_of_them, "acme")
+    run(registry.close())
+
+
+def test_what_cannot_be_registered_is_refused() -> None:
+    registry = Registry({})
+    with pytest.raises(BadInput):
+        registry.add_model("/", ScriptedModel([]))
+    for name in ("", "a/b", "a\n"):
+        with pytest.raises(BadInput, match=r"provider\.name"):
+            registry.add_provider(Provider(name=name, base_url="http://a"))
+    with pytest.raises(BadInput, match="base_url"):
+        registry.add_provider(Provider(name="a", base_url="nowhere"))
+    registry.open("openai/gpt-5")
+    with pytest.raises(BadInput, match="in use"):
+        registry.add_provider(Provider(name="openai", base_url="http://a"))
+
+
+def test_echo_is_always_there() -> None:
+    model, called = open_model("scripted/echo", env={})
+    events = run(ask(model, HELLO))
+    assert (called, text_of(events), events[-1]) == ("echo", "hello", Ended("end", "m"))
+
+
+def test_a_choice_falls_back_in_order() -> None:
+    async def main() -> None:
+        registry = Registry({})
+        model, called = registry.choose("openai/gpt-5", ["anthropic/claude-opus-5", "scripted/echo"])
+        events = await ask(model, Request(model=called, messages=(UserMessage("x"),)))
+        assert (called, text_of(events), events[-1]) == ("gpt-5", "x", Ended("end", "echo"))
+        with pytest.raises(BadInput):
+            registry.choose("scripted/echo", ["nobody/knows"])
+        await registry.close()
+
+    run(main())
+
+
+def test_the_adapter_keeps_to_the_protocol_of_its_provider() -> None:
+    registry = Registry({"ANTHROPIC_BASE_URL": "http://127.0.0.1:9/v1/"})
+    model, _ = registry.open("anthropic/m")
+    assert "(http://127.0.0.1:9)" in repr(model)
+    assert OPENAI.adapter is OpenAIModel

@@ -1,0 +1,205 @@
+"""The strict servers are strict: what the real services reject, they reject, and they can be run as processes."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fledge.models.base import Request, UserMessage
+from fledge.models.scripted import Reply
+from tests.models.asking import ANTHROPIC, OPENAI, READ, Protocol, ask, calls_of, run
+from tests.models.serving import KEY, sample_arguments
+
+OPENAI_HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+ANTHROPIC_HEADERS = {"x-api-key": KEY, "anthropic-version": "2023-06-01", "Content-Type": "application/json"}
+USER = {"role": "user", "content": "hi"}
+FUNCTION = {"name": "read", "description": "", "parameters": {"type": "object", "properties": {}}}
+CALLED = {
+    "role": "assistant",
+    "tool_calls": [{"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}}],
+}
+RESULT = {"role": "tool", "tool_call_id": "a", "content": "x"}
+USE = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "read", "input": {}}]}
+USED = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}
+TOOL = {"name": "read", "input_schema": {"type": "object"}}
+
+
+async def post(protocol: Protocol, body: Any, headers: dict[str, str]) -> tuple[int, str]:
+    async with protocol.serve([Reply("ok")]) as server, aiohttp.ClientSession() as session:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with session.post(f"http://127.0.0.1:{server.port}{server.path}", data=data, headers=headers) as response:
+            return response.status, await response.text()
+
+
+def openai(**more: Any) -> dict[str, Any]:
+    return {"model": "m", "stream": True, "messages": [USER], **more}
+
+
+def anthropic(**more: Any) -> dict[str, Any]:
+    return {"model": "claude-sonnet-4-5", "max_tokens": 2000, "stream": True, "messages": [USER], **more}
+
+
+def without(headers: dict[str, str], name: str) -> dict[str, str]:
+    return {key: value for key, value in headers.items() if key != name}
+
+
+def tools(*functions: Any) -> list[Any]:
+    return [{"type": "function", "function": function} for function in functions]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (openai(), 200, "[DONE]"),
+        (openai(messages=[USER, CALLED, RESULT], tools=tools(FUNCTION)), 200, "[DONE]"),
+        (openai(surprise=1), 400, "unknown field surprise"),
+        (openai(model=""), 400, "model"),
+        (openai(stream=False), 400, "stream"),
+        (openai(messages=[]), 400, "messages"),
+        (openai(messages=[{"role": "robot", "content": "x"}]), 400, "unknown role"),
+        (openai(messages=[{"role": "user", "content": ""}]), 400, "empty"),
+        (openai(messages=[{**USER, "extra": 1}]), 400, "unknown field extra"),
+        (openai(messages=[USER, {"role": "assistant", "content": None}]), 400, "neither"),
+        (openai(messages=[USER, RESULT]), 400, "must be a response"),
+        (openai(messages=[USER, CALLED]), 400, "not answered"),
+        (openai(messages=[USER, CALLED, USER]), 400, "must be followed"),
+        (openai(messages=[USER, CALLED, RESULT, RESULT]), 400, "must be a response"),
+        (openai(messages=[{"role": "system", "content": "x"}]), 400, "nobody asks"),
+        (openai(tools=tools(FUNCTION, FUNCTION)), 400, "twice"),
+        (openai(tools=tools({**FUNCTION, "name": "a b"})), 400, "does not match"),
+        (openai(tools=tools({**FUNCTION, "parameters": {"type": "string"}})), 400, "type: object"),
+        (openai(tools=[]), 400, "must not be empty"),
+        (openai(max_tokens=0), 400, "at least 1"),
+        (openai(max_tokens=5, max_completion_tokens=5), 400, "cannot both"),
+        (openai(model="gpt-5", max_tokens=5), 400, "max_completion_tokens"),
+        (openai(reasoning_effort="huge"), 400, "reasoning_effort"),
+        (openai(model="gpt-4o", reasoning_effort="low"), 400, "Unrecognized"),
+        (b"{", 400, "not JSON"),
+    ],
+)
+def test_the_openai_server_rejects_what_the_real_one_rejects(body: Any, status: int, words: str) -> None:
+    got, text = run(post(OPENAI, body, OPENAI_HEADERS))
+    assert (got, words in text) == (status, True), text
+
+
+@pytest.mark.parametrize("headers", [without(OPENAI_HEADERS, "Authorization"), {"Authorization": "Bearer no"}])
+def test_the_openai_server_wants_its_key(headers: dict[str, str]) -> None:
+    status, text = run(post(OPENAI, openai(), headers))
+    assert (status, "invalid_api_key" in text) == (401, True)
+
+
+def content(*blocks: Any, role: str = "user") -> dict[str, Any]:
+    return {"role": role, "content": list(blocks)}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (anthropic(), 200, "message_stop"),
+        (anthropic(messages=[USER, USE, USED], tools=[TOOL], system="s"), 200, "message_stop"),
+        (anthropic(thinking={"type": "enabled", "budget_tokens": 1024}), 200, "message_stop"),
+        (anthropic(surprise=1), 400, "unknown field surprise"),
+        (anthropic(max_tokens=None), 400, "max_tokens"),
+        (anthropic(messages=[]), 400, "at least one"),
+        (anthropic(messages=[USER, USER]), 400, "alternate"),
+        (anthropic(messages=[{"role": "assistant", "content": "x"}, USER]), 400, "alternate"),
+        (anthropic(messages=[{"role": "system", "content": "x"}]), 400, "role"),
+        (anthropic(messages=[USER, {"role": "assistant", "content": "x"}]), 400, "end with a user"),
+        (anthropic(messages=[{"role": "user", "content": ""}]), 400, "empty"),
+        (anthropic(messages=[content()]), 400, "must not be empty"),
+        (anthropic(messages=[content({"type": "text", "text": " \n"})]), 400, "empty"),
+        (anthropic(messages=[content({"type": "image"})]), 400, "cannot be in user"),
+        (anthropic(messages=[content({"type": "text", "text": "x", "more": 1})]), 400, "unknown field more"),
+        (anthropic(messages=[USED]), 400, "unexpected tool_use_id"),
+        (anthropic(messages=[USER, USE]), 400, "without tool_result"),
+        (anthropic(messages=[USER, USE, USER]), 400, "without tool_result"),
+        (anthropic(messages=[USER, USE, content(*USED["content"], *USED["content"])]), 400, "single result"),
+        (anthropic(messages=[USER, USE, USED, USE, USED]), 400, "unique"),
+        (
+            anthropic(messages=[USER, USE, content({"type": "text", "text": "x"}, *USED["content"])]),
+            400,
+            "must come first",
+        ),
+        (
+            anthropic(messages=[USER, content({"type": "thinking", "thinking": "x"}, role="assistant"), USER]),
+            400,
+            "Invalid `signature`",
+        ),
+        (
+            anthropic(messages=[USER, USE, USED], thinking={"type": "enabled", "budget_tokens": 1024}),
+            400,
+            "Expected `thinking`",
+        ),
+        (anthropic(thinking={"type": "enabled", "budget_tokens": 1023}), 400, "at least 1024"),
+        (anthropic(thinking={"type": "enabled", "budget_tokens": 2000}), 400, "greater than"),
+        (anthropic(thinking={"type": "adaptive"}), 400, "not supported"),
+        (anthropic(model="claude-opus-5", thinking={"type": "enabled", "budget_tokens": 1024}), 400, "not supported"),
+        (anthropic(tools=[TOOL, TOOL]), 400, "unique"),
+        (anthropic(tools=[{**TOOL, "name": "a b"}]), 400, "does not match"),
+        (anthropic(tools=[{**TOOL, "input_schema": {}}]), 400, "input_schema"),
+        (anthropic(system=""), 400, "system"),
+        (b"[]", 400, "must be an object"),
+    ],
+)
+def test_the_anthropic_server_rejects_what_the_real_one_rejects(body: Any, status: int, words: str) -> None:
+    got, text = run(post(ANTHROPIC, body, ANTHROPIC_HEADERS))
+    assert (got, words in text) == (status, True), text
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "words"),
+    [
+        (without(ANTHROPIC_HEADERS, "x-api-key"), 401, "authentication_error"),
+        ({**ANTHROPIC_HEADERS, "x-api-key": "no"}, 401, "authentication_error"),
+        (without(ANTHROPIC_HEADERS, "anthropic-version"), 400, "anthropic-version"),
+        ({**ANTHROPIC_HEADERS, "anthropic-version": "2020-01-01"}, 400, "anthropic-version"),
+        ({**ANTHROPIC_HEADERS, "Content-Type": "text/plain"}, 400, "content-type"),
+    ],
+)
+def test_the_anthropic_server_wants_its_headers(headers: dict[str, str], status: int, words: str) -> None:
+    got, text = run(post(ANTHROPIC, anthropic(), headers))
+    assert (got, words in text) == (status, True), text
+
+
+def test_sample_arguments_are_the_smallest_a_schema_allows() -> None:
+    schema = {"properties": {"a": {"type": "integer"}, "b": {}, "c": {"type": "string"}}, "required": ["a", "b"]}
+    assert sample_arguments(schema) == {"a": 1, "b": "."}
+
+
+@pytest.mark.parametrize("protocol", [OPENAI, ANTHROPIC], ids=["openai", "anthropic"])
+def test_a_server_runs_as_a_process_and_calls_a_tool(protocol: Protocol, tmp_path: Path) -> None:
+    port_file, hold_file = tmp_path / "port", tmp_path / "hold"
+    hold_file.touch()
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", f"tests.models.{protocol.name}_server", str(port_file), str(hold_file)]
+    process = subprocess.Popen(command, cwd=root, env=os.environ | {"PYTHONPATH": f"{root}:{root / 'src'}"})
+
+    async def main() -> None:
+        while not await asyncio.to_thread(port_file.exists):
+            assert process.poll() is None
+            await asyncio.to_thread(os.sched_yield)
+        port = int(await asyncio.to_thread(port_file.read_text))
+        server = protocol.serve([])
+        server.port = port
+        model = protocol.model(server)
+        reply = asyncio.ensure_future(ask(model, Request(model="m", messages=(UserMessage("hi"),), tools=(READ,))))
+        while not await asyncio.to_thread(Path(f"{port_file}.log").exists):
+            await asyncio.to_thread(os.sched_yield)
+        assert not reply.done()
+        await asyncio.to_thread(hold_file.unlink)
+        events = await reply
+        assert [(call.name, call.arguments) for call in calls_of(events)] == [("read", '{"path": "."}')]
+        await model.close()
+
+    try:
+        run(main())
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
