@@ -45,6 +45,18 @@ def _parser() -> argparse.ArgumentParser:
     ps.set_defaults(command=_ps)
     tree = commands.add_parser("tree", parents=[state], help="show the runs")
     tree.set_defaults(command=_tree)
+    info = commands.add_parser("info", parents=[state], help="show one run in full, with its timeline")
+    info.add_argument("run", help="its session key, run id or the beginning of one, or label")
+    info.set_defaults(command=_info)
+    log = commands.add_parser("log", parents=[state], help="show the newest of a transcript")
+    log.add_argument("run", nargs="?", default="main", help="a run, as for info (default: the main conversation)")
+    log.add_argument("-n", dest="last", type=int, default=20, metavar="N", help="how many entries (default: 20)")
+    log.add_argument("--tools", action="store_true", help="tool results too")
+    log.set_defaults(command=_log)
+    lost = commands.add_parser("undelivered", parents=[state], help="show results that found nobody, or take one up")
+    lost.add_argument("action", nargs="?", choices=["retry", "dismiss"], help="what to do with one")
+    lost.add_argument("run", nargs="?", help="which, as for info")
+    lost.set_defaults(command=_undelivered)
     demo = commands.add_parser("demo", help="a tree of runs, killed with -9 half-way and started again, offline")
     demo.add_argument("--state", metavar="DIR", help="keep its state in this folder (default: a temporary one)")
     demo.set_defaults(command=_demo)
@@ -68,16 +80,50 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _ps(options: argparse.Namespace) -> int:
-    from fledge.cli import run
+    from fledge.cli import inspect, run
 
-    print("\n".join(run.ps(run.state_folder(options.state))))
-    return 0
+    return _show(inspect.look(run.state_folder(options.state), run.ps))
 
 
 def _tree(options: argparse.Namespace) -> int:
-    from fledge.cli import run
+    import time
 
-    print("\n".join(run.tree(run.state_folder(options.state)) or ["no runs"]))
+    from fledge.cli import inspect, run
+    from fledge.cli.render import tree_lines
+    from fledge.core.keys import main_key
+
+    view = inspect.look(run.state_folder(options.state), lambda tx: tree_lines(tx, main_key(), time.time()))
+    return _show(view or ["no runs"])
+
+
+def _info(options: argparse.Namespace) -> int:
+    from fledge.cli import inspect, run
+
+    return _show(inspect.look(run.state_folder(options.state), lambda tx: inspect.info(tx, options.run)))
+
+
+def _log(options: argparse.Namespace) -> int:
+    from fledge.cli import inspect, run
+
+    if options.last < 1:
+        raise BadInput("-n", "must be 1 or more", options.last)
+    folder = run.state_folder(options.state)
+    return _show(inspect.look(folder, lambda tx: inspect.log(tx, options.run, options.last, options.tools)))
+
+
+def _undelivered(options: argparse.Namespace) -> int:
+    from fledge.cli import inspect, run
+
+    folder = run.state_folder(options.state)
+    if options.action is None:
+        return _show(inspect.look(folder, inspect.undelivered))
+    if options.run is None:
+        raise BadInput("run", f"must be named: fledge undelivered {options.action} RUN")
+    return _show([inspect.take_up(folder, options.action, options.run)])
+
+
+def _show(lines: Sequence[str]) -> int:
+    print("\n".join(lines))
     return 0
 
 

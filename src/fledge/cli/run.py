@@ -8,7 +8,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -18,7 +18,6 @@ from fledge.config import load
 from fledge.core.freeze import one_line, said
 from fledge.core.keys import main_key
 from fledge.core.transcript import Replied, from_body
-from fledge.errors import StoreError
 from fledge.models.names import Registry
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.commit import Commit, Rules
@@ -27,7 +26,7 @@ from fledge.runtime.agent import Agent
 from fledge.runtime.feed import Subscription
 from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import Approval, Tx
-from fledge.store.sqlite import DATABASE, SqliteStore
+from fledge.store.sqlite import SqliteStore
 from fledge.tools.base import Tool
 
 USER_FILE = Path("~/.config/fledge/fledge.json5").expanduser()
@@ -143,31 +142,8 @@ def _question(approval: Approval) -> str:
     return f"waits for approval {approval.id[:8]}: {approval.tool} {one_line(approval.arguments, 200)}"
 
 
-def ps(folder: Path) -> list[str]:
-    """The conversation and its runs in a state folder, and what waits for a person."""
-    return _look(folder, _ps)
-
-
-def tree(folder: Path) -> list[str]:
-    """The runs in a state folder."""
-    return _look(folder, lambda tx: tree_lines(tx, main_key(), time.time()))
-
-
-def _look(folder: Path, view: Callable[[Tx], list[str]]) -> list[str]:
-    if not (folder / DATABASE).exists():
-        raise StoreError(f"{folder}: no {DATABASE} there; name the folder that holds it with --state")
-
-    async def look() -> list[str]:
-        store = SqliteStore.open(folder)
-        try:
-            return await store.read(view)
-        finally:
-            await store.close()
-
-    return asyncio.run(look())
-
-
-def _ps(tx: Tx) -> list[str]:
+def ps(tx: Tx) -> list[str]:
+    """The conversation and its runs, and what waits for a person."""
     turn = tx.turn(main_key())
     state = "idle" if turn is None else "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
     unread = len(tx.unread(main_key()))

@@ -83,6 +83,8 @@ def _arrived(c: Commit, key: str, kind: RowKind, source: str, session: str | Non
 def _completion(c: Commit, run: Run, kind: ev.RowKind) -> Completion:
     spec = c.tx.spec(run.key)
     ended = run.ended
+    used = transcripts.used(c.tx, run.key)
+    runtime_s = None if ended is None else ended.elapsed_s
     return Completion(
         kind=kind,
         child_session_key=run.key,
@@ -90,7 +92,7 @@ def _completion(c: Commit, run: Run, kind: ev.RowKind) -> Completion:
         outcome=Ok() if ended is None or kind == "late" else ended.outcome,
         label=spec.label,
         task=spec.task[:2000],
-        stats=Stats(runtime_s=None if ended is None else ended.elapsed_s),
+        stats=Stats(runtime_s, used.tokens_in, used.tokens_out, used.cost_usd),
         plan=run.plan,
     )
 

@@ -1,5 +1,7 @@
 """Reading transcripts inside a commit: what a model may see, what a run has said so far, calls to be closed."""
 
+from msgspec import Struct
+
 from fledge.core.freeze import partial, said
 from fledge.core.run import TextId
 from fledge.core.transcript import Body, Line, Replied, Resulted, Spoken, from_body, open_calls, to_body
@@ -63,6 +65,30 @@ def progress_so_far(c: Commit, key: str) -> TextId | None:
     calls = sum(isinstance(body, Resulted) for body in told)
     fragments = [body.text for body in told[-FRAGMENTS_FROM:] if isinstance(body, Replied)]
     return c.tx.keep_text(key, partial(calls, fragments))
+
+
+class Used(Struct, frozen=True):
+    """What a session's model steps used, as its transcript has it; None where no provider said."""
+
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cost_usd: float | None = None
+
+
+def used(tx: Tx, session: str) -> Used:
+    """Tokens and money of every committed reply, those that a note stands for included."""
+    counted: list[dict[str, int]] = []
+    costs: list[float] = []
+    for entry in tx.entries(session, limit=1_000_000):
+        if entry.kind == "assistant":
+            reply = from_body(entry.body)
+            if isinstance(reply, Replied) and reply.usage:
+                counted.append(reply.usage)
+                costs += [] if reply.cost_usd is None else [reply.cost_usd]
+    if not counted:
+        return Used()
+    put_in = sum(sum(usage.values()) - usage.get("output", 0) for usage in counted)
+    return Used(put_in, sum(usage.get("output", 0) for usage in counted), sum(costs) if costs else None)
 
 
 def close_calls(c: Commit, session: str, reason: str) -> None:

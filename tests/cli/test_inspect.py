@@ -1,0 +1,116 @@
+"""`info`, `log` and `undelivered` through the real process, on a store that was made with the rules themselves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fledge.orchestrator import control, spawn, turns
+from fledge.store.base import Spec
+from tests.cli.test_main import fledge
+from tests.model.world import MAIN, World
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    world.commit(lambda c: control.send(c, MAIN, "go"))
+    world.claim()
+    yield world
+    world.store.close_now()
+
+
+def child(world: World, label: str, answer: str | None = "done\nSUMMARY: fine") -> str:
+    """A child of main that has answered, or waits in the queue."""
+    request = world.request(world.drives[MAIN])
+    named = spawn.Request(
+        spec=Spec(task=f"do {label}", label=label), terms=request.terms, generations=request.generations
+    )
+    key = world.commit(lambda c: spawn.spawn(c, named)).key
+    if answer is not None:
+        world.claim()
+        world.commit(lambda c: turns.finish(c, world.drives[key], answer))
+    return key
+
+
+def show(world: World, *arguments: str) -> list[str]:
+    done = fledge(*arguments, "--state", world.folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def refused(world: World, *arguments: str) -> str:
+    done = fledge(*arguments, "--state", world.folder)
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_info_tells_what_was_asked_how_it_stands_and_its_story(world: World) -> None:
+    key = child(world, "survey")
+    lines = show(world, "info", "survey")
+    assert lines[0] == f"session   {key}"
+    assert lines[2:6] == ["label     survey", "task      do survey", "status    announcing (ok)", f"parent    {MAIN}"]
+    assert [line.split()[2] for line in lines[lines.index("") + 1 :]] == [
+        "Admitted",
+        "Prepared",
+        "Claimed",
+        "AttemptEnded",
+    ]
+
+
+def test_a_run_is_found_by_key_by_run_id_by_its_beginning_and_by_label(world: World) -> None:
+    key = child(world, "survey")
+    run_id = world.runs()[0].run_id
+    for name in (key, run_id, run_id[:8], "survey", "SURVEY"):
+        assert show(world, "info", name)[0] == f"session   {key}"
+
+
+def test_unknown_and_ambiguous_names_each_say_so(world: World) -> None:
+    first, second = child(world, "twin", None), child(world, "twin", None)
+    assert refused(world, "info", "nobody") == "fledge: no run 'nobody': `fledge ps` shows the runs there are\n"
+    assert refused(world, "info", "twin") == f"fledge: 'twin' is ambiguous: {first}, {second}\n"
+
+
+def test_log_shows_the_newest_entries_one_line_each(world: World) -> None:
+    child(world, "survey")
+    assert show(world, "log") == ["    1  send: go"]
+    assert show(world, "log", "survey") == ["    1  task: do survey", "    2  assistant: done SUMMARY: fine"]
+    assert show(world, "log", "survey", "-n", "1") == ["    2  assistant: done SUMMARY: fine"]
+    assert refused(world, "log", "-n", "0") == "fledge: -n: must be 1 or more (got 0)\n"
+
+
+def test_a_result_that_found_nobody_is_listed_retried_and_dismissed(world: World) -> None:
+    key = child(world, "orphan", None)
+    world.claim()
+    world.commit(lambda c: control.delete_session(c, MAIN))
+    world.commit(lambda c: turns.finish(c, world.drives[key], "too late"))
+    for _ in range(5):
+        world.clock.advance(10)
+        world.let_time_act()
+    assert show(world, "undelivered") == [f"{key}  orphan  (ok)"]
+    assert show(world, "undelivered", "retry", "orphan") == [
+        f"{key} is announced again: `fledge run --continue` delivers it"
+    ]
+    assert show(world, "undelivered") == ["nothing is undelivered"]
+    assert refused(world, "undelivered", "dismiss", "orphan") == f"fledge: {key}: nothing of it is undelivered\n"
+    assert refused(world, "undelivered", "retry") == "fledge: run: must be named: fledge undelivered retry RUN\n"
+
+
+def test_a_given_up_result_can_be_put_away(world: World) -> None:
+    key = child(world, "orphan", None)
+    world.claim()
+    world.commit(lambda c: control.delete_session(c, MAIN))
+    world.commit(lambda c: turns.finish(c, world.drives[key], "too late"))
+    for _ in range(5):
+        world.clock.advance(10)
+        world.let_time_act()
+    assert show(world, "undelivered", "dismiss", "orphan") == [f"{key} is dismissed"]
+    assert show(world, "undelivered") == ["nothing is undelivered"]
+
+
+def test_a_folder_without_a_store_is_refused_by_every_view(tmp_path: Path) -> None:
+    for view in (["ps"], ["tree"], ["info", "x"], ["log"], ["undelivered"], ["undelivered", "retry", "x"]):
+        done = fledge(*view, "--state", str(tmp_path / "none"))
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "no fledge.db there" in done.stderr
+    assert not (tmp_path / "none").exists()
