@@ -16,6 +16,7 @@ from fledge.core.transcript import (
     in_order,
     open_calls,
     to_body,
+    yielded,
 )
 from fledge.errors import BadInput
 
@@ -95,3 +96,29 @@ def test_a_note_that_covers_nothing_stays_in_its_place() -> None:
 def test_a_note_within_what_is_kept_but_older_than_the_last_is_left_out() -> None:
     history = [Line(3, Noted("first", covers=1)), Line(4, Spoken("x")), Line(5, Noted("second", covers=2))]
     assert [line.seq for line in in_order(history)] == [5, 4]
+
+
+YIELDS = CallEntry("y", "sessions_yield", "{}")
+
+
+@pytest.mark.parametrize(
+    ("history", "found"),
+    [
+        ([Spoken("hi")], None),
+        ([], None),
+        ([Replied("done")], None),
+        ([Replied(calls=(YIELDS,))], None),
+        ([Replied(calls=(YIELDS,)), result(1, 0)], YIELDS),
+        ([Replied(calls=(A, YIELDS)), result(1, 1)], None),
+        ([Replied(calls=(A, YIELDS)), result(1, 1), result(1, 0)], YIELDS),
+        ([Replied(calls=(YIELDS,)), Resulted(1, 0, "y", "sessions_yield", "no", is_error=True)], None),
+        ([Replied(calls=(YIELDS,)), result(1, 0), Spoken("by the way")], None),
+        ([Replied(calls=(YIELDS,)), result(1, 0), Told("a child is done")], None),
+        ([Replied(calls=(YIELDS,)), result(1, 0), Replied(calls=(A,)), result(3, 0)], None),
+        ([Replied(calls=(YIELDS,)), result(1, 0), Noted("in short")], YIELDS),
+    ],
+)
+def test_a_turn_stands_at_a_yield_once_every_result_is_in_and_until_it_reads_something(
+    history: list[Body], found: CallEntry | None
+) -> None:
+    assert yielded(lines(*history)) == found

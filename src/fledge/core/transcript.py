@@ -5,7 +5,7 @@ stand in any order, so reading puts them back behind the calls they answer. This
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Literal, TypeGuard
 
 import msgspec
 from msgspec import Struct
@@ -118,6 +118,25 @@ def open_calls(lines: Sequence[Line]) -> list[OpenCall]:
             done = {result.index for result in results if result.entry == line.seq}
             return [OpenCall(line.seq, i, call) for i, call in enumerate(line.body.calls) if i not in done]
     return []
+
+
+YIELD = "sessions_yield"
+"""The tool by which a turn ends to wait for children."""
+
+
+def yielded(lines: Sequence[Line]) -> CallEntry | None:
+    """The yield the turn stands at: of the last reply, carried out, with nothing read since; None if there is none."""
+    last = next((line for line in reversed(lines) if isinstance(line.body, Replied | Spoken | Told)), None)
+    if last is None or not isinstance(last.body, Replied):
+        return None
+    bodies = [line.body for line in lines]
+    done = {body.index for body in bodies if _is_success(body, last.seq)}
+    calls = [call for index, call in enumerate(last.body.calls) if call.name == YIELD and index in done]
+    return calls[-1] if calls and not open_calls(lines) else None
+
+
+def _is_success(body: Body, entry: int) -> TypeGuard[Resulted]:
+    return isinstance(body, Resulted) and body.entry == entry and not body.is_error
 
 
 def in_order(lines: Iterable[Line]) -> list[Line]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from fledge.core import events as ev
+from fledge.core.freeze import NO_REPLY
 from fledge.core.policy import Spent
 from fledge.core.run import Running
 from fledge.core.transcript import Noted, OpenCall, Replied, Resulted
@@ -106,6 +107,14 @@ def finish(c: Commit, drive: Drive, reply: Replied, last: int) -> Goes:
     budget.settle(c, drive.session, reply)
     over = turns.finish(c, drive, reply) == "over"
     return Goes(_new(c, drive, last), over)
+
+
+def wait(c: Commit, drive: Drive, asked: ev.Asked, wait_s: float) -> None:
+    """Yield: a run waits for its children, a conversation's turn ends without words."""
+    if c.find(drive.session) is not None and drive.run is not None:
+        turns.wait(c, drive, asked, wait_s)
+    else:
+        turns.finish(c, drive, NO_REPLY)
 
 
 def ask(c: Commit, drive: Drive) -> None:

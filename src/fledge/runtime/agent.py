@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+import msgspec
 from msgspec import Struct, field
 
 from fledge.core.freeze import sound
 from fledge.core.policy import Spent
-from fledge.core.transcript import CallEntry, Line, Noted, OpenCall, Replied, Resulted, from_body, open_calls
+from fledge.core.transcript import CallEntry, Line, Noted, OpenCall, Replied, Resulted, from_body, open_calls, yielded
 from fledge.errors import Refused, StaleWrite, StoreError
 from fledge.models.base import Broke, Call, Ended, Message, Model, Request, Text, Thinking, Thought, Usage, UserMessage
 from fledge.models.retry import Retry, Retrying, close_stream
@@ -28,6 +29,7 @@ from fledge.runtime.feed import Feed, Kind, TurnEvent
 from fledge.store.base import Entry, Post
 from fledge.tools.base import ToolContext, ToolResult
 from fledge.tools.registry import ToolSet
+from fledge.tools.sessions import Yielding
 
 T = TypeVar("T")
 
@@ -113,6 +115,8 @@ class _Turn:
         self.lines: list[Line] = []
         self.own: set[tuple[int, int]] = set()
         """Calls that this very driver has committed, and so knows not to have been started before."""
+        self.cannot_wait: CallEntry | None = None
+        """A yield that was refused: the turn goes on instead."""
 
     def tell(self, kind: Kind, text: str = "", call: str = "") -> None:
         self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, call))
@@ -142,7 +146,25 @@ class _Turn:
         goes_on = True
         while goes_on:
             calls = open_calls(self.lines)
-            goes_on = await self._work(calls) if calls else await self._think()
+            waits = yielded(self.lines)
+            if calls:
+                goes_on = await self._work(calls)
+            elif waits is not None and waits is not self.cannot_wait:
+                goes_on = await self._yield(waits)
+            else:
+                goes_on = await self._think()
+
+    async def _yield(self, call: CallEntry) -> bool:
+        """End the turn to wait for children; True, and the model goes on, if there is a rule against it."""
+        asked = msgspec.json.decode(call.arguments.strip() or "{}", type=Yielding)
+        try:
+            await self.commit(lambda c: steps.wait(c, self.drive, asked.for_, asked.deadline_seconds))
+        except Refused as refused:
+            self.cannot_wait = call
+            self.tell("error", refused.reason)
+            return True
+        self.tell("end", asked.message)
+        return False
 
     # ---- thinking
 

@@ -32,7 +32,7 @@ from fledge.store.base import Post, Session, Spec, Tx
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
 from fledge.tools.registry import ToolSet, chosen
-from fledge.tools.sessions import spawn_tool
+from fledge.tools.sessions import spawn_tool, yield_tool
 from fledge.tools.shell import environment, exec_tool, find_sandbox
 from fledge.tools.web import fetch_tool
 
@@ -82,7 +82,8 @@ class ConfiguredProfiles:
         """The profile for this drive. Refused: no model is set, or its name or key is wrong."""
         if self._session_tools is not engine:
             self._session_tools = engine
-            self._tools = ToolSet([*self._own, spawn_tool(engine, self._config, self._check_model)])
+            session_tools = (spawn_tool(engine, self._config, self._check_model), yield_tool())
+            self._tools = ToolSet([*self._own, *session_tools])
         session = await engine.store.read(lambda tx: tx.session(drive.session))
         run = drive.run
         spec = None if run is None else await engine.store.read(lambda tx: tx.spec(drive.session))

@@ -13,9 +13,10 @@ from msgspec import Meta
 from fledge.config import Config, model_for_child, subagent_limits, thinking_for_child
 from fledge.core.access import refuse_target
 from fledge.core.keys import agent_of, check_agent_id
-from fledge.core.policy import Limits
+from fledge.core.policy import YIELD_S, Limits
 from fledge.core.prompts import accepted_note
 from fledge.core.run import Run, Terms
+from fledge.core.transcript import YIELD
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import budget, spawn
 from fledge.orchestrator.commit import Commit
@@ -68,6 +69,36 @@ def spawn_tool(engine: Engine, config: Config, check_model: Callable[[str], None
         return _json(answer)
 
     return sessions_spawn
+
+
+Wanted = Annotated[
+    Literal["all", "any"] | Annotated[int, Meta(ge=1)],
+    Meta(description="wait for all children, for any one, or for so many"),
+]
+Patience = Annotated[float, Meta(gt=0, le=86_400, description="go on after so many seconds in any case")]
+
+
+class Yielding(msgspec.Struct, frozen=True, rename="camel"):
+    """The arguments of `sessions_yield`, as the turn reads them once all results of its step are in."""
+
+    for_: Literal["all", "any"] | int = "all"
+    deadline_seconds: float = YIELD_S
+    message: str = ""
+
+
+def yield_tool() -> Tool:
+    """The tool `sessions_yield`. It says that the turn will end; the turn itself ends it."""
+
+    @tool(name=YIELD, repeatable=True, read_only=True)
+    async def sessions_yield(
+        for_: Wanted = "all",
+        deadline_seconds: Patience = YIELD_S,
+        message: Annotated[str, Meta(description="a line about what you wait for")] = "",
+    ) -> str:
+        """End this turn and wait for your subagents without using anything up; you go on with their results."""
+        return message.strip() or "Turn yielded."
+
+    return sessions_yield
 
 
 class _Asked(msgspec.Struct, frozen=True):
