@@ -61,13 +61,13 @@ def test_info_tells_what_was_asked_how_it_stands_and_its_story(world: World) -> 
 def test_a_run_is_found_by_key_by_run_id_by_its_beginning_and_by_label(world: World) -> None:
     key = child(world, "survey")
     run_id = world.runs()[0].run_id
-    for name in (key, run_id, run_id[:8], "survey", "SURVEY"):
+    for name in (key, run_id, run_id[:8], "survey", "SURV", "last", "1"):
         assert show(world, "info", name)[0] == f"session   {key}"
 
 
 def test_unknown_and_ambiguous_names_each_say_so(world: World) -> None:
     first, second = child(world, "twin", None), child(world, "twin", None)
-    assert refused(world, "info", "nobody") == "fledge: no run 'nobody': `fledge ps` shows the runs there are\n"
+    assert refused(world, "info", "nobody") == "fledge: no subagent 'nobody'\n"
     assert refused(world, "info", "twin") == f"fledge: 'twin' is ambiguous: {first}, {second}\n"
 
 

@@ -1,7 +1,7 @@
 """`fledge info`, `log` and `undelivered`: one run in full, its transcript, and results that found nobody.
 
-A run is named by its session key, by a run id or the beginning of one, or by its label. Unknown and ambiguous names
-each say so.
+A run is named by its number, its session key, a run id or the beginning of one, or its label. Unknown and ambiguous
+names each say so.
 """
 
 import asyncio
@@ -16,8 +16,10 @@ from fledge.cli.render import status, timeline_lines
 from fledge.core.announce import Completion
 from fledge.core.freeze import one_line
 from fledge.core.keys import main_key
+from fledge.core.prompts import ChildRow
+from fledge.core.targets import pick
 from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
-from fledge.errors import NotFound, StoreError
+from fledge.errors import StoreError
 from fledge.ids import RandomIds
 from fledge.orchestrator import control
 from fledge.orchestrator.carry_out import carry_out
@@ -25,6 +27,7 @@ from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.transcripts import used
 from fledge.store.base import Entry, Row, Tx
 from fledge.store.sqlite import DATABASE, SqliteStore
+from fledge.tools.subagents import child_rows
 
 T = TypeVar("T")
 LINE_CHARS = 200
@@ -63,28 +66,16 @@ def _open(folder: Path) -> SqliteStore:
 
 
 def find(tx: Tx, name: str) -> str:
-    """The run that a name means."""
-    runs = _below(tx, main_key())
-    if name in runs:
-        return name
+    """The run that a name means, of all below the main conversation."""
     known = tx.run_named(name)
     if known is not None:
         return known[0]
-    by_id = [key for key in runs if tx.load_run(key).run_id.startswith(name)]
-    by_label = [key for key in runs if tx.spec(key).label.casefold() == name.casefold()]
-    found = by_id or by_label
-    if not found:
-        raise NotFound(f"no run {name!r}: `fledge ps` shows the runs there are")
-    if len(found) > 1:
-        raise NotFound(f"{name!r} is ambiguous: {', '.join(found)}")
-    return found[0]
-
-
-def _below(tx: Tx, session: str) -> list[str]:
-    found = tx.children(session)
-    for key in found:
-        found.extend(tx.children(key))
-    return found
+    rows: list[ChildRow] = []
+    sessions = [main_key()]
+    for session in sessions:
+        rows += child_rows(tx, session)
+        sessions += tx.children(session)
+    return pick(name, rows).key
 
 
 def info(tx: Tx, name: str) -> list[str]:

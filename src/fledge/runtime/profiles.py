@@ -14,9 +14,7 @@ from fledge.config import Config, ModelChoice, agent, approval_for, model_for_ch
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
 from fledge.core.prompts import (
     Brief,
-    ChildRow,
     child_prompt,
-    child_row,
     children_block,
     cut_document,
     document_names,
@@ -28,20 +26,19 @@ from fledge.models.names import Registry
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import Profile
-from fledge.store.base import Post, Session, Spec, Tx
+from fledge.store.base import Post, Session, Spec
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
 from fledge.tools.registry import ToolSet, chosen
 from fledge.tools.sessions import spawn_tool, yield_tool
 from fledge.tools.shell import environment, exec_tool, find_sandbox
+from fledge.tools.subagents import child_rows, subagents_tool
 from fledge.tools.web import fetch_tool
 
 MAIN_PROMPT = (
     "You are a capable assistant. You work in the folder {workspace} with the tools you are given; use them rather than"
     " guess, and say plainly what you did and what you could not do."
 )
-SHOWN_CHILDREN = 200
-"""How many of a session's children are looked at for its prompt; the block itself shows 20."""
 ASKS_BY_DEFAULT = frozenset({"exec"})
 """Tools that need a person where nothing else is configured and there is no sandbox."""
 
@@ -82,7 +79,8 @@ class ConfiguredProfiles:
         """The profile for this drive. Refused: no model is set, or its name or key is wrong."""
         if self._session_tools is not engine:
             self._session_tools = engine
-            session_tools = (spawn_tool(engine, self._config, self._check_model), yield_tool())
+            spawning = spawn_tool(engine, self._config, self._check_model)
+            session_tools = (spawning, yield_tool(), subagents_tool(engine))
             self._tools = ToolSet([*self._own, *session_tools])
         session = await engine.store.read(lambda tx: tx.session(drive.session))
         run = drive.run
@@ -181,7 +179,7 @@ class ConfiguredProfiles:
 
     async def _children(self, engine: Engine, session: str) -> str:
         """What the session is told of its children; empty if it has none."""
-        rows = await engine.store.read(lambda tx: _child_rows(tx, session))
+        rows = await engine.store.read(lambda tx: child_rows(tx, session))
         return "\n\n" + children_block(rows, engine.clock.now()) if rows else ""
 
     def _cost(self, asked: str, answered: str, usage: Usage) -> float | None:
@@ -200,15 +198,6 @@ class ConfiguredProfiles:
     async def close(self) -> None:
         """Let go of the models' connections."""
         await self._registry.close()
-
-
-def _child_rows(tx: Tx, session: str) -> list[ChildRow]:
-    """The newest children, in order of their spawn."""
-    rows = []
-    for key in tx.children(session)[-SHOWN_CHILDREN:]:
-        run, spec = tx.load_run(key), tx.spec(key)
-        rows.append(child_row(run, spec.label, spec.task, tx.counts(key).unsettled))
-    return rows
 
 
 def _remove(leaves: tuple[str, ...]) -> None:

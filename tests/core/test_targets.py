@@ -1,0 +1,83 @@
+"""Which child a word means, in every way it can be said."""
+
+import pytest
+
+from fledge.core.prompts import ChildRow, Status
+from fledge.core.targets import pick
+from fledge.errors import NotFound
+
+
+def row(name: str, label: str, run_id: str, status: Status = "running", at: float = 0.0) -> ChildRow:
+    return ChildRow(key=f"agent:main:subagent:{name}", run_id=run_id, status=status, label=label, started_at=at)
+
+
+ROWS = [
+    row("a", "Survey", "550e8400", "done", 1.0),
+    row("b", "Survey tests", "660e8400", "running", 2.0),
+    row("c", "draft", "770e8400", "running", 3.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("last", "c"),
+        (" LAST ", "c"),
+        ("agent:main:subagent:b", "b"),
+        ("AGENT:main:subagent:B", "b"),
+        ("survey", "a"),
+        ("Survey t", "b"),
+        ("dr", "c"),
+        ("55", None),
+        ("550e", "a"),
+        ("770E8", "c"),
+    ],
+)
+def test_a_word_means_one_child(word: str, name: str | None) -> None:
+    if name is None:
+        with pytest.raises(NotFound, match="no subagent number 55: there are 3"):
+            pick(word, ROWS)
+    else:
+        assert pick(word, ROWS).key == f"agent:main:subagent:{name}"
+
+
+def test_numbers_count_as_lists_show_them_active_ones_first() -> None:
+    shown = [pick(str(number), ROWS).key[-1] for number in (1, 2, 3)]
+    assert sorted(shown) == ["a", "b", "c"]
+    assert shown[-1] == "a", "the one that is done comes last"
+    assert pick("#1", ROWS) == pick("1", ROWS)
+
+
+@pytest.mark.parametrize(
+    ("word", "rows", "words"),
+    [
+        ("", ROWS, "name a subagent: its number, label, run id or session key"),
+        ("  ", ROWS, "name a subagent: its number, label, run id or session key"),
+        ("x", [], "there are no subagents here"),
+        ("0", ROWS, "no subagent number 0: there are 3"),
+        ("4", ROWS, "no subagent number 4: there are 3"),
+        ("nobody", ROWS, "no subagent 'nobody'"),
+        ("agent:main:subagent:z", ROWS, "no session 'agent:main:subagent:z'"),
+        (
+            "sur",
+            ROWS,
+            "'sur' is ambiguous: agent:main:subagent:a, agent:main:subagent:b",
+        ),
+        (
+            "twin",
+            [row(str(n), "twin", f"{n}") for n in range(7)],
+            "'twin' is ambiguous: " + ", ".join(f"agent:main:subagent:{n}" for n in range(5)) + ", …",
+        ),
+        ("one\nline", ROWS, "no subagent 'one line'"),
+    ],
+)
+def test_unknown_and_ambiguous_words_each_say_so(word: str, rows: list[ChildRow], words: str) -> None:
+    with pytest.raises(NotFound) as refused:
+        pick(word, rows)
+    assert refused.value.reason == words
+
+
+def test_exactly_five_candidates_are_all_named() -> None:
+    with pytest.raises(NotFound) as refused:
+        pick("twin", [row(str(n), "twin", f"{n}") for n in range(5)])
+    assert not refused.value.reason.endswith("…")
