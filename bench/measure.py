@@ -156,10 +156,10 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """PASS, FAIL, or nothing where there is no bar."""
-        if self.bar is None or self.value is None:
+        """PASS, FAIL, or nothing where there is no bar. What could not be measured keeps no bar."""
+        if self.bar is None:
             return ""
-        return "PASS" if self.bar.holds(self.value) else "FAIL"
+        return "PASS" if self.value is not None and self.bar.holds(self.value) else "FAIL"
 
     @property
     def shown(self) -> str:

@@ -10,8 +10,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
+from typing import Literal
 
-from bench import imports, lives, transitions
+from bench import crowd, imports, lives, streaming, transitions, turns
 from bench.measure import ROUNDS, Bar, Line, Meter, Rate, machine, median_rate, table
 
 RESULTS = Path(__file__).parent / "results"
@@ -19,6 +21,10 @@ RESULTS = Path(__file__).parent / "results"
 HALF_THE_BARE_LOOP = Bar("at least", 0.5)
 FLAT = Bar("at most", 1.3)
 QUICK_TO_IMPORT = Bar("at most", 100, "ms")
+AN_EIGHTH_OF_THE_SDK = Bar("at least", 8)
+PROMPT = Bar("at most", 250, "ms")
+SMALL = Bar("at most", 300, "MB")
+SIX_FLOORS = Bar("at most", 6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,18 @@ class Sizes:
     starts: int
     children: tuple[int, ...]
     widths: tuple[int, ...]
+    streamed: tuple[streaming.Plan, ...]
+    paced: tuple[streaming.Plan, ...]
+    """Many at once, each chunk in its own time."""
+    sdk: Literal["make", "none"]
+    """Whether the official SDKs are installed if they are missing, or not even looked for."""
+    streams: int
+    streaming_s: float
+    crowds: int
+    """How often a crowd is watched."""
+    sessions: tuple[int, ...]
+    turns: int
+    """At least so many in a round, however few sessions there are."""
 
 
 FULL = Sizes(
@@ -52,6 +70,14 @@ FULL = Sizes(
     starts=9,
     children=(100, 1000),
     widths=(8, 1000),
+    streamed=(streaming.Plan(22, 150), streaming.Plan(202, 50)),
+    paced=(streaming.Plan(22, 300, "30hz", 100),),
+    sdk="make",
+    streams=1000,
+    streaming_s=10.0,
+    crowds=ROUNDS,
+    sessions=(100, 1000),
+    turns=1000,
 )
 QUICK = Sizes(
     rounds=ROUNDS,
@@ -64,6 +90,14 @@ QUICK = Sizes(
     starts=5,
     children=(100, 300),
     widths=(8, 1000),
+    streamed=(streaming.Plan(22, 60), streaming.Plan(202, 20)),
+    paced=(),
+    sdk="make",
+    streams=1000,
+    streaming_s=4.0,
+    crowds=1,
+    sessions=(100, 1000),
+    turns=500,
 )
 
 
@@ -151,7 +185,63 @@ def _lines_of(
     yield Line("  with the floor's two steps, CPU a child / floor", str(same), beside, a_child)
 
 
-PARTS = (compared, aged, rewritten, started, lived)
+def streamed(sizes: Sizes) -> Iterator[Line]:
+    """Streamed calls of fledge's adapters beside the official SDKs."""
+    sdk = streaming.made_sdk() if sizes.sdk == "make" else None
+    for protocol in streaming.PROTOCOLS:
+        for found in streaming.streamed(protocol, (*sizes.streamed, *sizes.paced), sizes.rounds, sdk):
+            plan, ours = found.plan, f"{found.fledge_ms:.2f} ms"
+            if plan in sizes.paced:
+                what, bar = f"  {plan.at_once} at once, {plan.events} chunks, {plan.manner}", None
+            else:
+                what = f"CPU a streamed call, {plan.events} chunks, {protocol} SDK / fledge"
+                bar = AN_EIGHTH_OF_THE_SDK
+            if found.sdk_ms is None:
+                yield Line(what, "not measured", ours, None, bar)
+            else:
+                theirs = f"{found.sdk_ms:.2f} ms ({found.sdk_name})"
+                yield Line(what, theirs, ours, found.sdk_ms / found.fledge_ms, bar)
+
+
+def crowded(sizes: Sizes) -> Iterator[Line]:
+    """Many streams into one process on one core."""
+    found = [crowd.crowd(sizes.streams, sizes.streaming_s) for _ in range(sizes.crowds)]
+    lag_ms, rss_mb = median(x.lag_p99_ms for x in found), median(x.rss_mb for x in found)
+    shown = min(found, key=lambda x: abs(x.lag_p99_ms - lag_ms))
+    late = f"served p99 {shown.served_late_ms:.0f} ms late"
+    yield Line(f"{sizes.streams} streams at once, lag of the loop, p99", str(shown), late, lag_ms, PROMPT, "ms")
+    yield Line("  the most memory it held", f"{rss_mb:.0f} MB", "", rss_mb, SMALL, "MB")
+
+
+def turned(sizes: Sizes) -> Iterator[Line]:
+    """Durable turns beside the floor's share, and many beside few."""
+    turns.turns(min(sizes.sessions))  # what is imported and compiled at the first turn is on nobody's bill
+    ours: dict[int, list[turns.Turns]] = {sessions: [] for sessions in sizes.sessions}
+    floors: dict[int, list[float]] = {sessions: [] for sessions in sizes.sessions}
+    for _ in range(sizes.rounds):
+        for sessions in sizes.sessions:
+            for _ in range(max(1, sizes.turns // sessions)):
+                ours[sessions].append(turns.turns(sessions))
+                if (share := turns.floor_ms(sessions)) is not None:
+                    floors[sessions].append(share)
+    for sessions in sizes.sessions:
+        mine, what = (
+            turns.median_turns(ours[sessions]),
+            f"durable turn, {sessions} sessions at once, CPU / floor's 4 of 6",
+        )
+        if floors[sessions]:
+            share = median(floors[sessions])
+            yield Line(what, str(mine), f"{share:.3f} ms", mine.cpu_ms_a_turn / share, SIX_FLOORS)
+        else:
+            yield Line(what, str(mine), "no floor here")
+    few, many = (turns.median_turns(ours[sessions]) for sessions in (min(sizes.sessions), max(sizes.sessions)))
+    growth = many.cpu_ms_a_turn / few.cpu_ms_a_turn
+    beside = f"{few.cpu_ms_a_turn:.2f} ms"
+    what = f"  CPU a turn, {many.sessions} sessions / {few.sessions}"
+    yield Line(what, f"{many.cpu_ms_a_turn:.2f} ms", beside, growth, FLAT)
+
+
+PARTS = (compared, aged, rewritten, started, lived, streamed, crowded, turned)
 
 
 def measured(sizes: Sizes) -> list[Line]:
@@ -189,5 +279,5 @@ def report(sizes: Sizes, folder: Path = RESULTS) -> int:
 def main(arguments: list[str]) -> int:
     """The exit code: 1 if a bar failed."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="What fledge costs, and whether bars hold.")
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, less than a minute")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, about a minute")
     return 1 if report(QUICK if parser.parse_args(arguments).quick else FULL) else 0

@@ -1,10 +1,11 @@
 """The benchmark runs and prints; whether bars hold is for `python -m bench` to say, never for a test."""
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
-from bench import lives, run
+from bench import crowd, lives, run, sse_server, streaming, turns
 from bench.measure import Bar, Line, Meter, Rate, filesystem_of, median_rate, percentile, table
 
 TINY = run.Sizes(
@@ -18,6 +19,14 @@ TINY = run.Sizes(
     starts=1,
     children=(50,),
     widths=(8,),
+    streamed=(streaming.Plan(8, 2),),
+    paced=(streaming.Plan(8, 4, "60hz", 2),),
+    sdk="none",
+    streams=5,
+    streaming_s=0.5,
+    crowds=1,
+    sessions=(2, 4),
+    turns=4,
 )
 
 
@@ -28,10 +37,17 @@ def test_every_part_of_the_table_is_measured_printed_and_kept(
     printed = capsys.readouterr().out
     (kept,) = tmp_path.glob("*.json")
     lines = json.loads(kept.read_text("utf-8"))["lines"]
+    beside_the_floor = [f"durable turn, {sessions} sessions at once, CPU / floor's 4 of 6" for sessions in (2, 4)]
     assert [line["what"] for line in lines if line["bar"]] == [
         "transitions, 50 waiting / bare group commit",
         "CPU a transition, 50 waiting, 50 older runs / none",
         "import fledge",
+        "CPU a streamed call, 8 chunks, openai SDK / fledge",
+        "CPU a streamed call, 8 chunks, anthropic SDK / fledge",
+        "5 streams at once, lag of the loop, p99",
+        "  the most memory it held",
+        *(beside_the_floor if lives.FLOOR.exists() else []),
+        "  CPU a turn, 4 sessions / 2",
     ]
     assert failed == sum(line["verdict"] == "FAIL" for line in lines)
     assert all(line["what"] in printed for line in lines)
@@ -40,6 +56,49 @@ def test_every_part_of_the_table_is_measured_printed_and_kept(
 def test_a_life_without_steps_takes_spawn_claim_end_and_its_share_of_the_readings() -> None:
     found = lives.live(children=50, width=1000)
     assert 3 * 50 < found.commits <= 6 * 50
+
+
+def test_without_an_sdk_its_lines_say_so_and_their_bars_fail() -> None:
+    lines = list(run.streamed(TINY))
+    assert [(line.measured, line.value, line.verdict) for line in lines] == [
+        ("not measured", None, "FAIL"),
+        ("not measured", None, ""),
+    ] * 2
+
+
+@pytest.mark.parametrize("protocol", streaming.PROTOCOLS)
+@pytest.mark.parametrize("events", [7, 22])
+def test_a_rendered_reply_has_so_many_events_however_many_writes_it_takes(
+    protocol: sse_server.Protocol, events: int
+) -> None:
+    whole = sse_server.rendered(protocol, events, 1)
+    in_three, each = sse_server.rendered(protocol, events, 3), sse_server.rendered(protocol, events, events)
+    assert (len(whole), len(in_three), len(each)) == (1, 3, events)
+    assert b"".join(in_three) == b"".join(each) == whole[0]
+    assert whole[0].count(b"data: {") == events
+    assert whole[0].count(sse_server.WORD.encode()) == sse_server.words_in(protocol, events)
+
+
+@pytest.mark.parametrize("protocol", streaming.PROTOCOLS)
+@pytest.mark.parametrize("manner", ["1", "3", "each", "60hz"])
+def test_the_adapters_hear_every_word_in_whatever_manner_it_is_sent(protocol: sse_server.Protocol, manner: str) -> None:
+    with sse_server.running() as (server,):
+        plan = streaming.Plan(10, 4, manner, at_once=2)
+        assert asyncio.run(streaming.cpu_ms_a_call("fledge", protocol, server, plan)) > 0
+
+
+def test_a_crowd_is_watched_while_all_of_it_streams() -> None:
+    found = crowd.crowd(streams=5, seconds=0.5)
+    assert found.streams == 5
+    assert 0 < found.measured_s < crowd.TIMEOUT_S
+    assert 0 <= found.lag_p50_ms <= found.lag_p99_ms <= found.lag_max_ms
+    assert found.chunks_per_s > 0
+    assert found.rss_mb > 0
+
+
+def test_a_durable_turn_takes_four_commits_that_write_and_at_most_two_that_only_look() -> None:
+    found = turns.turns(3)
+    assert 3 * 4 < found.commits <= 3 * 6 + 1  # the one by which the engine takes over included
 
 
 @pytest.mark.parametrize(
@@ -54,6 +113,10 @@ def test_a_life_without_steps_takes_spawn_claim_end_and_its_share_of_the_reading
 def test_a_bar_holds_at_its_limit_and_fails_beyond_it(sense: str, value: float, verdict: str) -> None:
     bar = Bar("at least" if sense == "at least" else "at most", 0.5)
     assert Line("x", "1", "2", value, bar).verdict == verdict
+
+
+def test_what_could_not_be_measured_keeps_no_bar() -> None:
+    assert Line("x", "not measured", "2", None, Bar("at least", 8)).verdict == "FAIL"
 
 
 def test_a_line_without_a_bar_has_no_verdict() -> None:

@@ -9,7 +9,7 @@ from fledge.core import policy
 from fledge.core.announce import announce_key
 from fledge.core.policy import is_suspect
 from fledge.core.run import CleanupPending, Run
-from fledge.orchestrator import control, deliver, transcripts
+from fledge.orchestrator import budget, control, deliver, transcripts
 from fledge.orchestrator.commit import Commit
 
 SILENT_ROWS = 20
@@ -29,6 +29,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
         case fx.FreeDriver():
             _free(c, key)
         case fx.SupersedeDriver(until_at=until_at):
+            budget.release(c, key)
             c.tx.supersede(key, until_at)
             _free_slot(c, key)
             c.hints.stop.append(key)
@@ -96,6 +97,7 @@ def _json(value: object) -> str:
 
 
 def _free(c: Commit, key: str) -> None:
+    budget.release(c, key)
     driver = c.tx.driver(key)
     if driver is not None:
         c.release(key, driver.epoch)

@@ -90,13 +90,17 @@ def resulted(c: Commit, drive: Drive, results: Sequence[Resulted], last: int, co
     return _new(c, drive, last)
 
 
-def noted(c: Commit, drive: Drive, note: Noted, last: int) -> list[Entry]:
-    """Append a note that stands for older entries; keys of children are kept verbatim, whatever the model wrote."""
+def noted(c: Commit, drive: Drive, answer: Replied, covers: int, last: int) -> list[Entry]:
+    """Append the model's summary as a note that stands for older entries, and charge the step that made it.
+
+    Keys of children are kept verbatim, whatever the model wrote.
+    """
     turns.fence(c, drive)
-    keys = [key for key in c.tx.children(drive.session) if key not in note.text]
-    text = note.text if not keys else f"{note.text}\n\nChildren: {', '.join(keys)}"
-    transcripts.write(c, drive.session, Noted(text, note.covers))
-    c.tx.cover(drive.session, note.covers)
+    budget.settle(c, drive.session, answer)
+    keys = [key for key in c.tx.children(drive.session) if key not in answer.text]
+    text = answer.text if not keys else f"{answer.text}\n\nChildren: {', '.join(keys)}"
+    transcripts.write(c, drive.session, Noted(text, covers))
+    c.tx.cover(drive.session, covers)
     c.tx.progress(drive.session, c.at, step_open=True)
     return _new(c, drive, last)
 

@@ -13,7 +13,7 @@ from fledge.core import events as ev
 from fledge.core import inbox, policy
 from fledge.core.freeze import freeze, said, sound
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
-from fledge.core.transcript import Replied, Resulted
+from fledge.core.transcript import Replied, Resulted, open_calls
 from fledge.errors import Refused
 from fledge.orchestrator import deliver, transcripts
 from fledge.orchestrator.commit import Commit
@@ -55,7 +55,9 @@ def claim(c: Commit, place: Place, owner: str) -> Drive | None:
     resumed = turn is not None
     if turn is None:
         turn = c.tx.open_turn(session, generations_of(c, session), c.at)
-    taken = deliver.take(c, session, at_boundary=resumed)
+    # What came in is read only after all results of a step are in.
+    midway = resumed and bool(open_calls(transcripts.lines(c.tx, session)))
+    taken = 0 if midway else deliver.take(c, session, at_boundary=resumed)
     if not taken and not resumed and not live(run):
         c.tx.close_turn(session, "nothing to read", c.at)
         c.release(session, epoch)

@@ -7,16 +7,17 @@ repeatable. Everything this starts is owned by the turn and ends with it.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
+from fledge.core.access import tool_name
 from fledge.core.freeze import sound
 from fledge.core.policy import Spent
-from fledge.core.transcript import CallEntry, Line, Noted, OpenCall, Replied, Resulted, from_body, open_calls, yielded
+from fledge.core.transcript import CallEntry, Line, OpenCall, Replied, Resulted, from_body, open_calls, yielded
 from fledge.errors import Refused, StaleWrite, StoreError
 from fledge.models.base import Broke, Call, Ended, Message, Model, Request, Text, Thinking, Thought, Usage, UserMessage
 from fledge.models.retry import Retry, Retrying, close_stream
@@ -26,7 +27,7 @@ from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.runtime import context
 from fledge.runtime.feed import Feed, Kind, TurnEvent
-from fledge.store.base import Entry, Post
+from fledge.store.base import Entry, Post, Tx
 from fledge.tools.base import ToolContext, ToolResult
 from fledge.tools.registry import ToolSet
 from fledge.tools.sessions import Yielding
@@ -126,9 +127,16 @@ class _Turn:
 
     async def commit(self, decide: Callable[[Commit], T]) -> T:
         """Commit a step that has happened: a full disk must not make the model or a tool do it again."""
+        return await self._patiently(lambda: self.engine.commit(decide))
+
+    async def read(self, view: Callable[[Tx], T]) -> T:
+        """Look at the store, as soon as it can be looked at."""
+        return await self._patiently(lambda: self.engine.store.read(view))
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
-                return await self.engine.commit(decide)
+                return await attempt()
             except StaleWrite:
                 raise
             except StoreError as error:
@@ -142,7 +150,7 @@ class _Turn:
     async def run(self) -> None:
         self.tell("start")
         session = self.drive.session
-        self.seen(await self.engine.store.read(lambda tx: transcripts.visible(tx, session)))
+        self.seen(await self.read(lambda tx: transcripts.visible(tx, session)))
         goes_on = True
         while goes_on:
             calls = open_calls(self.lines)
@@ -171,12 +179,16 @@ class _Turn:
     async def _think(self) -> bool:
         """One model step; False if the turn is over."""
         request = self._request()
-        if context.length(request.system, request.messages) > context.COMPACT_AT * self.profile.window:
-            await self._compact()
+        length = context.length(request.system, request.messages)
+        if length > context.COMPACT_AT * self.profile.window:
+            await self._compact(self.profile.window)
             request = self._request()
         answer = await self._ask(request)
-        if isinstance(answer, Broke) and answer.trouble == "overflow" and await self._compact():
-            answer = await self._ask(self._request())
+        # The provider knows better than our estimate: make room within what we thought would fit.
+        if isinstance(answer, Broke) and answer.trouble == "overflow":
+            length = context.length(request.system, request.messages)
+            if await self._compact(min(self.profile.window, length)):
+                answer = await self._ask(self._request())
         if answer is None:
             return False
         if isinstance(answer, Broke):
@@ -268,7 +280,7 @@ class _Turn:
 
     def _entry(self, call: Call) -> CallEntry:
         """A call as it is recorded: what must not be run twice is marked as started before it is."""
-        if call.name in self.profile.asks:
+        if tool_name(call.name) in self.profile.asks:
             return CallEntry(call.id, call.name, call.arguments, "asked")
         tool = self.profile.tools.get(call.name)
         if tool is None or tool.repeatable:
@@ -288,9 +300,9 @@ class _Turn:
         await self.commit(lambda c: turns.fail(c, self.drive, error))
         return False
 
-    async def _compact(self) -> bool:
+    async def _compact(self, window: int) -> bool:
         """Let the model summarise what is old, as a step of its own; False if there is nothing to leave out."""
-        cut = context.cut(self.lines, self.profile.window)
+        cut = context.cut(self.lines, window)
         if cut is None:
             return False
         asked: tuple[Message, ...] = (*cut.old, UserMessage(context.COMPACT_PROMPT))
@@ -298,15 +310,15 @@ class _Turn:
         answer = await self._ask(request)
         if not isinstance(answer, Replied) or not answer.text.strip():
             return False
-        note = Noted(answer.text, cut.covers)
-        self.seen(await self.commit(lambda c: steps.noted(c, self.drive, note, self.last)))
+        covers = cut.covers
+        self.seen(await self.commit(lambda c: steps.noted(c, self.drive, answer, covers, self.last)))
         return True
 
     # ---- working
 
     async def _work(self, calls: list[OpenCall]) -> bool:
         """Run the calls that may be run, side by side; False if the turn now waits for a person."""
-        answers = await self.engine.store.read(lambda tx: steps.answers(tx, self.drive.session, calls))
+        answers = await self.read(lambda tx: steps.answers(tx, self.drive.session, calls))
         ready = [call for call in calls if answers.get((call.entry, call.index)) != "waiting"]
         started = [call for call in ready if answers.get((call.entry, call.index)) == "allowed"]
         if started:

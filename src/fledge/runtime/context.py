@@ -72,29 +72,41 @@ def cut(lines: Sequence[Line], window: int) -> Cut | None:
     """Where to cut a transcript that has grown too long; None if nothing can be left out.
 
     The newest part stays verbatim, and the cut never separates a call from its result. What was read since the last
-    reply stays too: it is not answered yet.
+    reply stays too, and so does a reply whose calls are open: they are not answered yet.
     """
-    ordered = in_order(lines)
-    last_reply = max((at for at, line in enumerate(ordered) if isinstance(line.body, Replied)), default=-1)
-    room = int(window * KEEP_SHARE)
-    keep_from = len(ordered)
-    for at in range(len(ordered) - 1, -1, -1):
-        room -= sum(_message_tokens(message) for message in messages([ordered[at]]))
-        if room < 0 and at <= last_reply:
-            break
-        keep_from = at
-    while keep_from < len(ordered) and isinstance(ordered[keep_from].body, Resulted):
-        keep_from += 1
-    keep_from = min(keep_from, last_reply) if _is_open(ordered, last_reply) else keep_from
-    old = ordered[:keep_from]
+    groups = _groups(in_order(lines))
+    replies = [at for at, group in enumerate(groups) if isinstance(group[0].body, Replied)]
+    if not replies:
+        return None
+    last = replies[-1]
+    keep_from = last if _is_open(groups[last]) else last + 1
+    room = int(window * KEEP_SHARE) - sum(map(_group_tokens, groups[keep_from:]))
+    while keep_from > 0 and _group_tokens(groups[keep_from - 1]) <= room:
+        keep_from -= 1
+        room -= _group_tokens(groups[keep_from])
+    old = [line for group in groups[:keep_from] for line in group]
     if not any(isinstance(line.body, Replied) for line in old):
         return None
-    return Cut(max(line.seq for line in old), messages(old))
+    # An earlier note stands first but was written later: what it stands for is what counts, not its own place.
+    covers = max(line.body.covers if isinstance(line.body, Noted) and line.body.covers else line.seq for line in old)
+    return Cut(covers, messages(old))
 
 
-def _is_open(ordered: Sequence[Line], at: int) -> bool:
-    if at < 0:
-        return False
-    reply = ordered[at].body
-    results = sum(isinstance(line.body, Resulted) and line.body.entry == ordered[at].seq for line in ordered)
-    return isinstance(reply, Replied) and results < len(reply.calls)
+def _groups(ordered: Sequence[Line]) -> list[list[Line]]:
+    """Lines that belong together: a reply with the results of its calls; any other line alone."""
+    groups: list[list[Line]] = []
+    for line in ordered:
+        if isinstance(line.body, Resulted) and groups:
+            groups[-1].append(line)
+        else:
+            groups.append([line])
+    return groups
+
+
+def _group_tokens(group: Sequence[Line]) -> int:
+    return sum(_message_tokens(message) for message in messages(group))
+
+
+def _is_open(group: Sequence[Line]) -> bool:
+    reply = group[0].body
+    return isinstance(reply, Replied) and len(group) - 1 < len(reply.calls)

@@ -44,8 +44,10 @@ class Subscription:
 
     def waiting(self) -> list[TurnEvent]:
         """What has come in since the last look, without waiting for more."""
-        found = list(self._waiting)
+        found = [TurnEvent("lost", "", count=self._lost)] if self._lost else []
+        found += self._waiting
         self._waiting.clear()
+        self._lost = 0
         return found
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ class WorkVerbs(SessionVerbs):
 
     def open_approvals(self) -> list[Approval]:
         """Questions that wait for an answer."""
-        sql = f"SELECT {_APPROVAL} FROM approvals WHERE state = 'waiting' ORDER BY asked_at, id"
+        sql = f"SELECT {_APPROVAL} FROM approvals WHERE state = 'waiting' ORDER BY asked_at, session, entry, idx"
         return [_approval(row) for row in self._db.execute(sql)]
 
     def move_approval(self, session: str, entry: int, index: int, state: ApprovalState, answered_by: str = "") -> bool:

@@ -1,0 +1,197 @@
+"""Who watches turns, and what a slow or absent listener means to them: nothing."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fledge.models.scripted import Reply
+from fledge.runtime.feed import Feed, TurnEvent
+from tests.runtime.desk import Desk, Kit, Office, use, worker
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    return Office(tmp_path)
+
+
+def event(number: int) -> TurnEvent:
+    return TurnEvent("assistant:text", "s", str(number))
+
+
+def test_a_listener_hears_everything_from_now_on_in_order() -> None:
+    async def body() -> list[str]:
+        feed = Feed()
+        feed.emit(event(0))
+        listener = feed.listen()
+        for number in (1, 2, 3):
+            feed.emit(event(number))
+        listener.close()
+        return [heard.text async for heard in listener]
+
+    assert asyncio.run(body()) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("emitted", "heard"),
+    [
+        (3, [("assistant:text", "1", 0), ("assistant:text", "2", 0), ("assistant:text", "3", 0)]),
+        (4, [("lost", "", 1), ("assistant:text", "2", 0), ("assistant:text", "3", 0), ("assistant:text", "4", 0)]),
+        (9, [("lost", "", 6), ("assistant:text", "7", 0), ("assistant:text", "8", 0), ("assistant:text", "9", 0)]),
+    ],
+)
+def test_a_slow_listener_loses_the_oldest_and_is_told_how_many(emitted: int, heard: list[tuple[str, str, int]]) -> None:
+    async def body() -> list[tuple[str, str, int]]:
+        feed = Feed()
+        listener = feed.listen(size=3)
+        for number in range(1, emitted + 1):
+            feed.emit(event(number))
+        listener.close()
+        return [(told.kind, told.text, told.count) async for told in listener]
+
+    assert asyncio.run(body()) == heard
+
+
+def test_each_loss_is_told_once() -> None:
+    async def body() -> list[int]:
+        feed = Feed()
+        listener = feed.listen(size=2)
+        for number in range(5):
+            feed.emit(event(number))
+        first = await anext(listener)
+        assert (await anext(listener)).text == "3"
+        for number in range(5, 7):
+            feed.emit(event(number))
+        second = await anext(listener)
+        listener.close()
+        rest = [told.count async for told in listener]
+        return [first.count, second.count, *rest]
+
+    assert asyncio.run(body()) == [3, 1, 0, 0]
+
+
+def test_one_who_looks_without_waiting_is_told_of_losses_too() -> None:
+    async def body() -> list[tuple[str, int]]:
+        feed = Feed()
+        listener = feed.listen(size=2)
+        for number in range(5):
+            feed.emit(event(number))
+        found: list[tuple[str, int]] = [(told.kind, told.count) for told in listener.waiting()]
+        assert listener.waiting() == []
+        return found
+
+    assert asyncio.run(body()) == [("lost", 3), ("assistant:text", 0), ("assistant:text", 0)]
+
+
+def test_a_waiting_listener_is_woken_by_an_event_and_by_being_closed() -> None:
+    async def body() -> list[str]:
+        feed = Feed()
+        listener = feed.listen()
+
+        async def hear() -> list[str]:
+            return [told.text async for told in listener]
+
+        hearing = asyncio.create_task(hear())
+        await asyncio.sleep(0)
+        feed.emit(event(1))
+        await asyncio.sleep(0)
+        listener.close()
+        listener.close()
+        feed.emit(event(2))
+        return await hearing
+
+    assert asyncio.run(body()) == ["1"]
+
+
+def test_listeners_do_not_take_from_each_other() -> None:
+    async def body() -> tuple[list[str], list[str]]:
+        feed = Feed()
+        one, two = feed.listen(size=1), feed.listen()
+        for number in (1, 2):
+            feed.emit(event(number))
+        one.close()
+        feed.emit(event(3))
+        return [told.text for told in two.waiting()], [told.text async for told in one]
+
+    assert asyncio.run(body()) == (["1", "2", "3"], ["", "2"])
+
+
+def test_emitting_to_nobody_costs_nothing() -> None:
+    feed = Feed()
+    for number in range(1000):
+        feed.emit(event(number))
+    assert vars(feed) == vars(Feed())
+
+
+# ---- from a turn -----------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_is_told_in_the_order_it_happens(office: Office) -> None:
+    model = worker(Reply("let me look", (use("look"),)), "found it", piece_chars=4)
+
+    async def body(desk: Desk) -> list[TurnEvent]:
+        feed = desk.listen()
+        key = await desk.work()
+        return [told for told in feed.waiting() if told.session == key]
+
+    events = office.act(body, model, Kit().tool("look", 1, says="here"))
+    assert [(told.kind, told.text, told.call) for told in events if told.kind != "usage"] == [
+        ("start", "", ""),
+        ("assistant:text", "let ", ""),
+        ("assistant:text", "me l", ""),
+        ("assistant:text", "ook", ""),
+        ("tool:start", "look", "call_0"),
+        ("tool:end", "here", "call_0"),
+        ("assistant:text", "foun", ""),
+        ("assistant:text", "d it", ""),
+        ("end", "found it", ""),
+    ]
+    kinds = [told.kind for told in events]
+    assert kinds.count("usage") == 2
+    assert kinds[4:6] == ["usage", "tool:start"]
+    assert kinds[-2:] == ["usage", "end"]
+    assert {told.turn for told in events} == {1}
+
+
+def test_usage_is_told_in_words(office: Office) -> None:
+    async def body(desk: Desk) -> list[str]:
+        feed = desk.listen()
+        key = await desk.work()
+        return [told.text for told in feed.waiting() if told.session == key and told.kind == "usage"]
+
+    assert office.act(body, worker("four")) == ["4 in, 2 out"]
+
+
+def test_tools_that_run_side_by_side_are_told_apart_by_their_calls(office: Office) -> None:
+    model = worker(Reply(calls=(use("slow"), use("quick"))), "done")
+
+    async def body(desk: Desk) -> list[tuple[str, str]]:
+        feed = desk.listen()
+        key = await desk.work()
+        return [(told.kind, told.call) for told in feed.waiting() if told.session == key and told.call]
+
+    told = office.act(body, model, Kit().tool("slow", 2), Kit().tool("quick", 1))
+    assert told == [("tool:start", "call_0"), ("tool:start", "call_1"), ("tool:end", "call_1"), ("tool:end", "call_0")]
+
+
+def test_a_turn_that_could_not_be_answered_ends_with_an_error_and_not_with_an_end(office: Office) -> None:
+    async def body(desk: Desk) -> list[tuple[str, str]]:
+        feed = desk.listen()
+        key = await desk.work()
+        return [(told.kind, told.text) for told in feed.waiting() if told.session == key]
+
+    assert office.act(body, worker("x", failures={1: "auth"})) == [("start", ""), ("error", "scripted auth")]
+
+
+def test_a_listener_that_never_reads_holds_no_turn(office: Office) -> None:
+    model = worker(Reply("word " * 1000, (use("look"),)), "done", piece_chars=1)
+
+    async def body(desk: Desk) -> tuple[float, int]:
+        feed = desk.agent.feed.listen(size=5)
+        key = await desk.work()
+        at = (await desk.outcome(key))[2]
+        return at, (await anext(feed)).count
+
+    at, lost = office.act(body, model, Kit().tool("look"))
+    assert at == 0.0
+    assert lost > 4990
