@@ -81,13 +81,11 @@ def _anthropic_sdk(url: str) -> tuple[Ask, Callable[[], Awaitable[object]]]:
     client: Any = import_module("anthropic").AsyncAnthropic(api_key="none", base_url=url, max_retries=0)
 
     async def ask() -> AsyncIterator[str]:
-        # The raw events: the helper that also gathers the message costs more.
-        stream = await client.messages.create(
-            model=MODEL, messages=[{"role": "user", "content": PROMPT}], max_tokens=1000, stream=True
-        )
-        async for event in stream:
-            if event.type == "content_block_delta" and event.delta.type == "text_delta":
-                yield event.delta.text
+        # The helper that gathers the message, as our adapter does; the raw events alone cost about a third less.
+        asked = client.messages.stream(model=MODEL, messages=[{"role": "user", "content": PROMPT}], max_tokens=1000)
+        async with asked as stream:
+            async for text in stream.text_stream:
+                yield text
 
     return ask, client.close
 

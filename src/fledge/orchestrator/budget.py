@@ -65,6 +65,8 @@ def reserve(c: Commit, session: str, step: Spent) -> str | None:
 
 def release(c: Commit, session: str) -> None:
     """Give back what a step set aside that will never be settled: its driver is gone."""
+    if not c.tx.has_purses():
+        return
     step = c.tx.swap_reserve(session, None)
     if step is not None:
         for purse in _purses(c, session):
@@ -73,6 +75,8 @@ def release(c: Commit, session: str) -> None:
 
 def settle(c: Commit, session: str, reply: Replied) -> None:
     """Charge what the step really used, and give back what was set aside for it."""
+    if not c.tx.has_purses():
+        return
     release(c, session)
     cost = Spent(tokens=sum(reply.usage.values()), usd=reply.cost_usd or 0.0, turns=1)
     for purse in _purses(c, session):

@@ -107,10 +107,9 @@ def noted(c: Commit, drive: Drive, answer: Replied, covers: int, last: int) -> l
 
 def finish(c: Commit, drive: Drive, reply: Replied, last: int) -> Goes:
     """A reply without calls ends the turn, unless completions have to be read first."""
-    c.tx.fence(drive.session, drive.epoch)
     budget.settle(c, drive.session, reply)
     over = turns.finish(c, drive, reply) == "over"
-    return Goes(_new(c, drive, last), over)
+    return Goes([] if over else _new(c, drive, last), over)
 
 
 def wait(c: Commit, drive: Drive, asked: ev.Asked, wait_s: float) -> None:

@@ -151,6 +151,10 @@ def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] 
     failures = 1 if turn is None else turn.failures + 1
     c.tx.turn_failed(drive.session, failures, 0)
     c.release(drive.session, drive.epoch)
+    if cause == "budget":
+        # Trying again could not end otherwise: the next message finds out whether there is more to spend.
+        c.tx.close_turn(drive.session, error, c.at)
+        return
     due_again(c, drive.session, inbox.backoff_s(failures))
 
 

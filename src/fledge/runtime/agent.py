@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from fledge.core.access import tool_name
 from fledge.core.freeze import sound
@@ -306,7 +307,7 @@ class _Turn:
         if cut is None:
             return False
         asked: tuple[Message, ...] = (*cut.old, UserMessage(context.COMPACT_PROMPT))
-        request = Request(model=self.profile.model_name, system=self.profile.system, messages=asked)
+        request = replace(self._request(), messages=asked)
         answer = await self._ask(request)
         if not isinstance(answer, Replied) or not answer.text.strip():
             return False
@@ -318,7 +319,9 @@ class _Turn:
 
     async def _work(self, calls: list[OpenCall]) -> bool:
         """Run the calls that may be run, side by side; False if the turn now waits for a person."""
-        answers = await self.read(lambda tx: steps.answers(tx, self.drive.session, calls))
+        answers: Mapping[tuple[int, int], str] = {}
+        if any(call.call.state == "asked" for call in calls):
+            answers = await self.read(lambda tx: steps.answers(tx, self.drive.session, calls))
         ready = [call for call in calls if answers.get((call.entry, call.index)) != "waiting"]
         started = [call for call in ready if answers.get((call.entry, call.index)) == "allowed"]
         if started:

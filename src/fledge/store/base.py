@@ -378,6 +378,10 @@ class Tx(Protocol):
         ...
 
     # -- budgets
+    def has_purses(self) -> bool:
+        """True if any session has a budget."""
+        ...
+
     def purse(self, session: str) -> Purse | None:
         """The session's own purse, if it has one."""
         ...

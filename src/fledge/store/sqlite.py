@@ -12,7 +12,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,16 +61,16 @@ class SqliteStore:
         self.folder = folder
         self._lock, self._db, self._batch = lock, db, batch
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._readers = ThreadPoolExecutor(READERS, "fledge-read")
-        self._local = threading.local()
-        self._reading: list[sqlite3.Connection] = []
+        self._views: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._closed = False
-        self._known: dict[str, tuple[int, Run]] = {}
+        self._known: dict[str, tuple[int, Run] | None] = {}
         """What the writer knows to be stored: it is the only one who writes."""
         self.commits = 0
         """How many times something was written to disk; many jobs may share one."""
         self._writer = threading.Thread(target=self._write, name="fledge-write", daemon=True)
-        self._writer.start()
+        self._readers = [threading.Thread(target=self._read, name="fledge-read", daemon=True) for _ in range(READERS)]
+        for thread in (self._writer, *self._readers):
+            thread.start()
 
     @classmethod
     def open(cls, folder: str | Path, *, batch: int = BATCH, address: str = "") -> "SqliteStore":
@@ -108,53 +107,56 @@ class SqliteStore:
         """Run a job on a reader connection, beside the writer."""
         if self._closed:
             raise StoreError("the store is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, job)
+        entry = _Job(job, asyncio.get_running_loop())
+        self._views.put(entry)
+        result: T = await entry.future
+        return result
 
     async def close(self) -> None:
         """Finish what was submitted, then close the file and release the lock. Closing twice is fine."""
         if self._closed:
             return
         self._closed = True
-        await asyncio.to_thread(self._readers.shutdown)
-        for db in self._reading:
-            db.close()
+        for _ in self._readers:
+            self._views.put(None)
+        for reader in self._readers:
+            await asyncio.to_thread(reader.join)
         self._jobs.put(None)
         await asyncio.to_thread(self._writer.join)
 
-    def _read(self, job: Callable[[Tx], T]) -> T:
-        db: sqlite3.Connection | None = getattr(self._local, "db", None)
-        if db is None:
-            db = sqlite3.connect(self.folder / DATABASE, isolation_level=None, check_same_thread=False)
-            db.execute("PRAGMA query_only = ON")
-            self._local.db = db
-            self._reading.append(db)
+    # ---- the reader threads
+
+    def _read(self) -> None:
+        """Run views as they come, on a connection of this thread's own; those that wait are answered together."""
+        db = sqlite3.connect(self.folder / DATABASE, isolation_level=None)
+        db.execute("PRAGMA query_only = ON")
+        open_for_more = True
+        while open_for_more:
+            batch, open_for_more = _waiting(self._views, self._batch // READERS or 1)
+            for job in batch:
+                self._show(db, job)
+            self._settle(batch)
+        db.close()
+
+    def _show(self, db: sqlite3.Connection, job: _Job) -> None:
         try:
             db.execute("BEGIN")
             try:
-                return job(SqliteTx(db))
+                job.result = job.run(SqliteTx(db))
             finally:
                 db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            raise StoreError(f"{self.folder / DATABASE}: {error}") from error
+            job.error = StoreError(f"{self.folder / DATABASE}: {error}")
+            job.error.__cause__ = error
+        except BaseException as error:  # whatever a view raises is its caller's
+            job.error = error
 
     # ---- the writer thread
 
     def _write(self) -> None:
         open_for_more = True
         while open_for_more:
-            batch: list[_Job] = []
-            entry = self._jobs.get()
-            while True:
-                if entry is None:
-                    open_for_more = False
-                    break
-                batch.append(entry)
-                if len(batch) >= self._batch:
-                    break
-                try:
-                    entry = self._jobs.get_nowait()
-                except queue.Empty:
-                    break
+            batch, open_for_more = _waiting(self._jobs, self._batch)
             if batch:
                 self._commit(batch)
                 self._settle(batch)
@@ -226,6 +228,21 @@ class SqliteStore:
             except RuntimeError:
                 # That loop has closed: its jobs are durable, and nobody is left to be told.
                 continue
+
+
+def _waiting(jobs: "queue.SimpleQueue[_Job | None]", most: int) -> tuple[list[_Job], bool]:
+    """Wait for a job, then take what else waits; and whether more may come after it."""
+    batch: list[_Job] = []
+    entry = jobs.get()
+    while entry is not None:
+        batch.append(entry)
+        if len(batch) >= most:
+            return batch, True
+        try:
+            entry = jobs.get_nowait()
+        except queue.Empty:
+            return batch, True
+    return batch, False
 
 
 def store_error(error: sqlite3.Error) -> StoreError:

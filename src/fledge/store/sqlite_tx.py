@@ -34,11 +34,11 @@ def to_json(value: object) -> str:
 class RunVerbs:
     """Runs, their timeline, and the texts that belong to them."""
 
-    def __init__(self, db: sqlite3.Connection, known: dict[str, tuple[int, Run]] | None = None) -> None:
+    def __init__(self, db: sqlite3.Connection, known: dict[str, tuple[int, Run] | None] | None = None) -> None:
         self._db = db
         self._known = {} if known is None else known
-        """Runs as they are stored, with their row numbers. The only writer may keep this from one transaction to the
-        next, as long as it forgets everything whenever one is undone."""
+        """Runs as they are stored, with their row numbers; None where there is none. The only writer may keep this from
+        one transaction to the next, as long as it forgets everything whenever one is undone."""
 
     def _one(self, sql: str, *args: Any) -> Any:
         return self._db.execute(sql, args).fetchone()
@@ -72,21 +72,19 @@ class RunVerbs:
 
     def find_run(self, key: str) -> Run | None:
         """The run of this session, or None."""
-        known = self._known.get(key)
-        if known is not None:
-            return known[1]
-        row = self._one("SELECT id, state FROM runs WHERE key = ?", key)
-        if row is None:
-            return None
-        run = _decode_run(row[1])
-        self._known[key] = (row[0], run)
-        return run
+        if key not in self._known:
+            row = self._one("SELECT id, state FROM runs WHERE key = ?", key)
+            self._known[key] = None if row is None else (row[0], _decode_run(row[1]))
+        known = self._known[key]
+        return None if known is None else known[1]
 
     def save_run(self, before: Run, after: Run, event: Event) -> None:
         """Update the row where its version is still the one decided on, and record the event."""
-        if after.key not in self._known and self.find_run(after.key) is None:
+        self.find_run(after.key)
+        known = self._known[after.key]
+        if known is None:
             raise StaleWrite(f"{after.key} is gone")
-        number = self._known[after.key][0]
+        number = known[0]
         phase, ended, delivery = after.phase, after.ended, after.delivery
         saved = self._db.execute(
             "UPDATE runs SET phase = ?, version = ?, due_at = ?, outcome = ?, delivery = ?, until_settled = ?,"

@@ -90,6 +90,10 @@ class WorkVerbs(SessionVerbs):
         row = self._one("SELECT run, digest FROM spawns WHERE requester = ? AND key = ?", requester, key)
         return None if row is None else (row[0], row[1])
 
+    def has_purses(self) -> bool:
+        """True if any session has a budget."""
+        return self._one("SELECT 1 FROM purses LIMIT 1") is not None
+
     def purse(self, session: str) -> Purse | None:
         """The session's own purse."""
         row = self._one("SELECT budget, used, reserved, warned FROM purses WHERE session = ?", session)
