@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fledge.config import Config, ModelChoice, agent, approval_for, model_for_child, subagent_limits
+from fledge.config import Config, ModelChoice, agent, approval_for, model_for_child, sandbox_for, subagent_limits
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
 from fledge.core.prompts import (
     Brief,
@@ -65,9 +65,10 @@ class ConfiguredProfiles:
         self._env = environment(given)
         key_files = tuple(Path(value) for name, value in given.items() if name.endswith("_KEY_FILE"))
         self._sandbox = find_sandbox(Path(given.get("HOME", "/root")), hidden=key_files)
-        self._own = (*file_tools(), exec_tool(self._sandbox), fetch_tool(), *tools)
-        self._tools = ToolSet(self._own)
-        self._session_tools: Engine | None = None
+        own = (*file_tools(), fetch_tool(), *tools)
+        self._kinds = {"boxed": (*own, exec_tool(self._sandbox)), "plain": (*own, exec_tool())}
+        self._tools: dict[str, ToolSet] = {}
+        self._tools_of: Engine | None = None
         """The engine that the session tools in `_tools` belong to."""
 
     def check(self, agent_id: str = "main") -> None:
@@ -77,11 +78,11 @@ class ConfiguredProfiles:
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         """The profile for this drive. Refused: no model is set, or its name or key is wrong."""
-        if self._session_tools is not engine:
-            self._session_tools = engine
+        if self._tools_of is not engine:
+            self._tools_of = engine
             spawning = spawn_tool(engine, self._config, self._check_model)
-            session_tools = (spawning, yield_tool(), subagents_tool(engine))
-            self._tools = ToolSet([*self._own, *session_tools])
+            ours = (spawning, yield_tool(), subagents_tool(engine))
+            self._tools = {kind: ToolSet([*tools, *ours]) for kind, tools in self._kinds.items()}
         session = await engine.store.read(lambda tx: tx.session(drive.session))
         run = drive.run
         spec = None if run is None else await engine.store.read(lambda tx: tx.spec(drive.session))
@@ -96,7 +97,9 @@ class ConfiguredProfiles:
             raise Refused("error", str(error)) from error
         card = self._catalog.card(choice.primary)
         workspace = self._folder(agent_id, session)
-        tools = self._tools.only(self._allowed(agent_id, session, drive))
+        boxed = self._is_boxed(agent_id, session)
+        every = self._tools["boxed" if boxed else "plain"]
+        tools = every.only(self._allowed(agent_id, session, drive, every))
         return Profile(
             model=model,
             model_name=name,
@@ -106,7 +109,7 @@ class ConfiguredProfiles:
             thinking=thinking if card.thinks or self._catalog.find(choice.primary) is None else "off",
             max_tokens=min(card.max_output, 8192),
             window=card.window,
-            asks=frozenset(name for name in tools.names if self._asks(agent_id, name)),
+            asks=frozenset(name for name in tools.names if self._asks(agent_id, name, boxed)),
             approval_s=self._config.plan.approval_hours * 3600.0,
             is_budgeted=budgeted,
             state=self._state,
@@ -135,10 +138,18 @@ class ConfiguredProfiles:
         named = agent(self._config, agent_id).workspace or self._config.agents.defaults.workspace
         return Path(session.facts.workspace or named or self._workspace).expanduser()
 
-    def _allowed(self, agent_id: str, session: Session, drive: Drive) -> frozenset[str]:
+    def _is_boxed(self, agent_id: str, session: Session) -> bool:
+        """Whether the session's commands run in the sandbox. Refused: it is demanded, and there is none here."""
+        mode = sandbox_for(self._config, agent_id).mode
+        wanted = mode in ("auto", "all") or (mode == "non-main" and session.kind not in ("main", "named"))
+        if wanted and mode != "auto" and self._sandbox is None:
+            raise Refused("forbidden", f"sandbox.mode is {mode}, but bubblewrap does not work here: install it")
+        return wanted and self._sandbox is not None
+
+    def _allowed(self, agent_id: str, session: Session, drive: Drive, every: ToolSet) -> frozenset[str]:
         config = self._config
         own = agent(config, agent_id).tools
-        names = chosen(self._tools.names, config.tools.allow, config.tools.deny)
+        names = chosen(every.names, config.tools.allow, config.tools.deny)
         names = chosen(names, own.allow, own.deny)
         if session.kind in ("main", "named"):
             return names
@@ -147,14 +158,14 @@ class ConfiguredProfiles:
         role: Role = "orchestrator" if session.facts.role == "orchestrator" else "leaf"
         names = child_tools(names, role, rules)
         if drive.run is not None and drive.run.plan == "planning":
-            return planning_tools(names, self._tools.read_only)
+            return planning_tools(names, every.read_only)
         return names
 
-    def _asks(self, agent_id: str, tool: str) -> bool:
+    def _asks(self, agent_id: str, tool: str, boxed: bool) -> bool:
         said = approval_for(self._config, agent_id, tool)
         if said is not None:
             return said == "ask"
-        return tool in ASKS_BY_DEFAULT and self._sandbox is None
+        return tool in ASKS_BY_DEFAULT and not boxed
 
     def _system(self, session: Session, drive: Drive, spec: Spec | None, workspace: Path) -> str:
         if spec is None or drive.run is None:

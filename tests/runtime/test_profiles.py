@@ -1,0 +1,138 @@
+"""How each session thinks, from configuration: model, prompt, tools, folder, questions."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fledge.config import with_settings
+from fledge.core.policy import Limits
+from fledge.core.run import Terms
+from fledge.errors import BadInput, Refused
+from fledge.models.names import Registry
+from fledge.models.scripted import ScriptedModel, echo
+from fledge.orchestrator import control, spawn
+from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.turns import Drive
+from fledge.runtime.agent import Profile
+from fledge.runtime.profiles import ConfiguredProfiles
+from fledge.store.base import Spec
+from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
+
+MAIN = "agent:main:main"
+
+
+def look(
+    tmp_path: Path, *settings: str, child: dict[str, Any] | None = None, model: str | None = "scripted/one"
+) -> Profile:
+    """The profile of the main conversation, or of a child of it, under these settings."""
+    found: list[Profile | BaseException] = []
+    registry = Registry({})
+    registry.add_model("scripted/one", ScriptedModel(echo))
+    work = tmp_path / "work"
+    work.mkdir(exist_ok=True)
+    state = tmp_path / f"state-{len(list(tmp_path.iterdir()))}"
+    profiles = ConfiguredProfiles(
+        with_settings({}, settings).config, workspace=work, registry=registry, model=model, env={"HOME": str(tmp_path)}
+    )
+
+    async def script(stage: Stage) -> None:
+        drive: Drive = stage.drive
+        if child is None or stage.run is not None:
+            try:
+                found.append(await profiles.profile(stage.engine, drive))
+            except (Refused, BadInput) as error:
+                found.append(error)
+        elif not await stage.engine.store.read(lambda tx: tx.children(MAIN)):
+            request = spawn.Request(
+                spec=Spec(task="look around", label="eyes", **child.get("spec", {})),
+                terms=Terms(parent=MAIN, **child.get("terms", {})),
+                limits=Limits(max_depth=child.get("depth", 1)),
+                generations=drive.generations,
+            )
+            await stage.engine.commit(lambda c: spawn.spawn(c, request))
+
+    async def main() -> None:
+        async with Engine(
+            InlineStore(state), ScriptedPerformer(script), clock=VirtualClock(), ids=SeededIds(1)
+        ) as engine:
+            await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
+            await engine.commit(lambda c: control.send(c, MAIN, "go"))
+            for _ in range(100):
+                if found:
+                    break
+                await engine.clock.wait_until(engine.clock.now() + 1.0, asyncio.Event())
+
+    run_virtual(main())
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
+
+
+def test_a_conversation_has_the_built_in_tools_and_those_for_subagents(tmp_path: Path) -> None:
+    names = look(tmp_path).tools.names
+    assert names == {
+        *("read", "write", "edit", "list", "grep", "exec", "web_fetch"),
+        *("sessions_spawn", "sessions_yield", "subagents"),
+    }
+
+
+def test_a_leaf_cannot_spawn_or_direct_anybody(tmp_path: Path) -> None:
+    names = look(tmp_path, child={}).tools.names
+    assert not names & {"sessions_spawn", "subagents"}
+    assert "read" in names
+
+
+def test_an_orchestrator_can(tmp_path: Path) -> None:
+    assert {"sessions_spawn", "subagents"} <= look(tmp_path, child={"depth": 2}).tools.names
+
+
+def test_a_planner_has_only_what_changes_nothing(tmp_path: Path) -> None:
+    names = look(tmp_path, child={"terms": {"plan": True}}).tools.names
+    assert {"read", "list", "grep"} <= names
+    assert not names & {"write", "edit", "exec"}
+
+
+def test_allow_and_deny_hold_for_all_and_for_children(tmp_path: Path) -> None:
+    assert look(tmp_path, "tools.allow=['read','list']").tools.names == {"read", "list"}
+    assert "exec" not in look(tmp_path, "tools.deny=['e*']").tools.names
+    assert "write" not in look(tmp_path, "tools.subagents.tools.deny=['write']", child={}).tools.names
+
+
+@pytest.mark.parametrize(
+    ("child", "seen"), [(None, {"AGENTS.md", "TOOLS.md", "SOUL.md"}), ({}, {"AGENTS.md", "TOOLS.md"})]
+)
+def test_documents_of_the_folder_are_in_the_prompt_and_a_child_sees_only_two(
+    tmp_path: Path, child: dict[str, Any] | None, seen: set[str]
+) -> None:
+    (tmp_path / "work").mkdir()
+    for name in ("AGENTS.md", "TOOLS.md", "SOUL.md"):
+        (tmp_path / "work" / name).write_text(f"words of {name}")
+    system = look(tmp_path, child=child).system
+    assert {name for name in ("AGENTS.md", "TOOLS.md", "SOUL.md") if f"words of {name}" in system} == seen
+
+
+def test_a_childs_prompt_holds_its_task_and_its_rules(tmp_path: Path) -> None:
+    system = look(tmp_path, child={}).system
+    assert system.startswith("# Subagent Context")
+    assert "look around" in system
+
+
+def test_without_a_model_the_refusal_says_how_to_name_one(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"give --model NAME, or set agents.defaults.model"):
+        look(tmp_path, model=None)
+
+
+def test_a_name_that_means_no_model_is_refused_with_its_nearest(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="no provider 'opnai'"):
+        look(tmp_path, model="opnai/x")
+
+
+def test_a_tool_asks_if_the_settings_say_so(tmp_path: Path) -> None:
+    assert look(tmp_path, "tools.read.approval=ask").asks >= {"read"}
+    assert "exec" not in look(tmp_path, "tools.exec.approval=never", "agents.defaults.sandbox.mode=off").asks
+
+
+def test_commands_outside_a_sandbox_ask_by_default(tmp_path: Path) -> None:
+    assert "exec" in look(tmp_path, "agents.defaults.sandbox.mode=off").asks
