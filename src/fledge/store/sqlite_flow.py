@@ -86,7 +86,7 @@ class SqliteTx(WorkVerbs):
     def rows_of(self, run: str) -> list[Row]:
         """Open completions of a run."""
         sql = (
-            f"SELECT {_ROW} FROM inbox WHERE source = ? AND state IN ('unread', 'undelivered')"
+            f"SELECT {_ROW} FROM inbox WHERE source = ? AND (state = 'unread' OR state = 'undelivered')"
             " AND kind IN ('outcome', 'plan', 'expired', 'late') ORDER BY seq"
         )
         return [Row(*row) for row in self._db.execute(sql, (run,))]

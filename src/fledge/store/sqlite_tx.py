@@ -160,7 +160,7 @@ class RunVerbs:
         """The session's children in this phase, oldest first."""
         # The first condition names the partial index's own, so that it is used.
         return self._column(
-            "SELECT key FROM runs WHERE phase IN ('spawning', 'awaiting_approval')"
+            "SELECT key FROM runs WHERE (phase = 'spawning' OR phase = 'awaiting_approval')"
             " AND parent = ? AND phase = ? ORDER BY id",
             session,
             phase,
@@ -169,7 +169,7 @@ class RunVerbs:
     def reservations(self, limit: int) -> list[str]:
         """Runs that are still being prepared."""
         return self._column(
-            "SELECT key FROM runs WHERE phase IN ('spawning', 'awaiting_approval')"
+            "SELECT key FROM runs WHERE (phase = 'spawning' OR phase = 'awaiting_approval')"
             " AND phase = 'spawning' ORDER BY id LIMIT ?",
             limit,
         )

@@ -1,7 +1,7 @@
 -- fledge schema 1. One file per version; applied in order, in one transaction, after a backup.
 -- Times are seconds since the epoch (REAL). JSON texts are written and read by msgspec only.
--- Checks compare with `=` and CASE, never IN: SQLite builds a temporary table for each list each time, which made
--- the update of a run three times as slow.
+-- Checks and partial indexes compare with `=` and CASE, never IN: SQLite builds a temporary table for each list each
+-- time, which made the update of a run three times as slow.
 
 -- A durable conversation. `epoch` fences its driver's writes; `generation` is raised by every kill or stop.
 CREATE TABLE sessions (
@@ -77,7 +77,7 @@ CREATE TABLE inbox (
     ELSE 0 END)
 ) STRICT;
 CREATE INDEX inbox_unread ON inbox (session, seq) WHERE state = 'unread';
-CREATE INDEX inbox_open ON inbox (source) WHERE state IN ('unread', 'undelivered');
+CREATE INDEX inbox_open ON inbox (source) WHERE state = 'unread' OR state = 'undelivered';
 CREATE INDEX inbox_undelivered ON inbox (seq) WHERE state = 'undelivered';
 
 -- One drive of the loop over a session; at most one is open. `generations` is what stops were known when it opened.
@@ -129,7 +129,7 @@ CREATE TABLE runs (
 ) STRICT;
 CREATE INDEX runs_due ON runs (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX runs_parent ON runs (parent);
-CREATE INDEX runs_places ON runs (parent) WHERE phase IN ('spawning', 'awaiting_approval');
+CREATE INDEX runs_places ON runs (parent) WHERE phase = 'spawning' OR phase = 'awaiting_approval';
 
 -- Every name an attempt ever had still finds its run.
 CREATE TABLE attempts (
