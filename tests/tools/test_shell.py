@@ -448,8 +448,8 @@ def test_the_tool_runs_through_the_sandbox_it_was_given(context: ToolContext, tm
 
 @pytest.fixture
 def visible() -> Iterator[Path]:
-    """A folder that a sandbox does not cover as a whole, as it does /tmp."""
-    with TemporaryDirectory(dir=Path(__file__).parent, prefix=".sandbox-") as folder:
+    """A folder that a sandbox does not cover as a whole, as it does /tmp (where this checkout may be)."""
+    with TemporaryDirectory(dir="/var/tmp", prefix="fledge-sandbox-") as folder:
         yield Path(folder)
 
 
