@@ -1,0 +1,186 @@
+"""What a store holds, as values: sessions, rows, entries, turns, drivers, questions, purses. No verbs, no rules."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from fledge.core.policy import Budget, Spent
+from fledge.core.run import Instant, Path, TextId
+
+SessionKind = Literal["main", "named", "subagent", "acp", "program"]
+EntryKind = Literal["user", "assistant", "tool", "event", "note"]
+CompletionKind = Literal["outcome", "plan", "expired", "late"]
+RowKind = Literal["outcome", "plan", "expired", "late", "task", "steer", "wake", "approval", "send", "notice"]
+RowState = Literal["unread", "consumed", "suppressed", "void", "undelivered", "dismissed"]
+
+COMPLETIONS: frozenset[RowKind] = frozenset(("outcome", "plan", "expired", "late"))
+
+
+class SessionFacts(Struct, frozen=True, omit_defaults=True):
+    """What is known of a session besides its place in the tree; never changed after it was opened."""
+
+    agent_id: str = "main"
+    label: str = ""
+    role: Literal["main", "orchestrator", "leaf"] = "main"
+    workspace: str = ""
+
+
+class Session(Struct, frozen=True):
+    """A durable conversation."""
+
+    key: str
+    kind: SessionKind
+    parent: str | None
+    depth: int
+    facts: SessionFacts
+    deleted: bool
+    epoch: int
+    generation: int
+    """Raised by every kill or stop that names this session."""
+    created_at: Instant
+
+
+class Spec(Struct, frozen=True, omit_defaults=True):
+    """What was asked of a run: read by people and prompts, never by decisions."""
+
+    task: str
+    label: str = ""
+    agent_id: str = "main"
+    model: str = ""
+    thinking: str = ""
+    runtime: str = "subagent"
+    controller: str = ""
+    """Who may list, steer and kill; empty: the parent."""
+    created_at: Instant = 0.0
+    idempotency_key: str = ""
+
+
+class Counts(Struct, frozen=True):
+    """A session's children."""
+
+    spawned: int
+    unsettled: int
+
+    @property
+    def settled(self) -> int:
+        """How many of those ever admitted are settled now."""
+        return self.spawned - self.unsettled
+
+
+class Row(Struct, frozen=True):
+    """One thing in an inbox."""
+
+    seq: int
+    key: str
+    session: str | None
+    kind: RowKind
+    source: str | None
+    """The run a completion announces; who sent a message."""
+    origin: str
+    state: RowState
+    path: Path
+    """How it was to be delivered when it arrived."""
+    body: str
+    text: TextId | None
+    """A completion's words."""
+    arrived_at: Instant
+
+    @property
+    def announces(self) -> CompletionKind | None:
+        """What it announces of the run `source`; None if it is a message."""
+        match self.kind:
+            case "outcome" | "plan" | "expired" | "late" as kind:
+                return kind
+            case _:
+                return None
+
+
+class Entry(Struct, frozen=True):
+    """One line of a transcript."""
+
+    seq: int
+    at: Instant
+    kind: EntryKind
+    body: str
+
+
+class Turn(Struct, frozen=True):
+    """The open drive of a session's loop."""
+
+    session: str
+    turn: int
+    generations: dict[str, int]
+    """Generations of the session and its ancestors when it opened."""
+    drained: int
+    failures: int
+    """Drives in a row that ended without a reply."""
+    crashes: int
+    opened_at: Instant
+
+
+class Driver(Struct, frozen=True):
+    """Who drives a session: the lease and the slot."""
+
+    session: str
+    epoch: int
+    owner: str
+    lane: str
+    suspect: bool
+    claimed_at: Instant
+    progress_at: Instant
+    steps: int
+    step_open: bool
+    release_at: Instant | None
+    """Set once it was superseded or told to stop: then the slot is free even if it never exits."""
+
+
+class Post(Struct, frozen=True):
+    """One thing in the outbox."""
+
+    key: str
+    kind: str
+    run: str | None
+    body: str
+    tries: int
+    due_at: Instant | None
+
+
+ApprovalState = Literal["waiting", "allowed", "denied", "expired", "void", "started"]
+
+
+class Approval(Struct, frozen=True, kw_only=True):
+    """A question to a person: may this very call be run?"""
+
+    id: str
+    session: str
+    entry: int
+    index: int
+    tool: str
+    arguments: str
+    digest: str
+    """Of tool and arguments: an answer counts only for these."""
+    state: ApprovalState
+    asked_at: Instant
+    expires_at: Instant
+    answered_by: str = ""
+
+
+class Purse(Struct, frozen=True):
+    """What a session and everything below it may use, and what became of it."""
+
+    session: str
+    budget: Budget
+    used: Spent = Spent()
+    reserved: Spent = Spent()
+    """Set aside for model steps under way."""
+    warned: bool = False
+
+
+class Place(Struct, frozen=True):
+    """A queued session that may be claimed."""
+
+    session: str
+    lane: str
+    rank: int
+    suspect: bool
+    due_at: Instant | None = None
