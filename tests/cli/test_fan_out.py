@@ -14,7 +14,7 @@ import pytest
 from fledge.core.keys import main_key
 from fledge.store.base import Tx
 from fledge.store.sqlite import SqliteStore
-from tests.cli.test_run import ROOT, Model, fledge, until
+from tests.cli.test_run import Model, fledge, serving, until, workspace
 
 CHILDREN = 32
 RUN = (
@@ -30,22 +30,13 @@ RUN = (
 
 @pytest.fixture
 def model(tmp_path: Path) -> Iterator[Model]:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    model = Model(folder)
-    command = [sys.executable, "-m", "tests.cli.fan_out_server", str(model.port), str(model.hold)]
-    with subprocess.Popen(command, cwd=ROOT) as server:
-        until(server, model.port.exists)
+    with serving(tmp_path, "tests.cli.fan_out_server") as model:
         yield model
-        server.terminate()
 
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    (folder / "notes.txt").write_text("hello")
-    return folder
+    return workspace(tmp_path)
 
 
 async def look(folder: Path) -> tuple[list[str], list[str], str]:

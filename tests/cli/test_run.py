@@ -37,16 +37,36 @@ class Model:
         }
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Iterator[Model]:
+@contextmanager
+def serving(tmp_path: Path, module: str) -> Iterator[Model]:
+    """A model server of this kind, as long as the block lasts."""
     folder = tmp_path / "model"
     folder.mkdir()
     model = Model(folder)
-    command = [sys.executable, "-m", "tests.models.openai_server", str(model.port), str(model.hold)]
+    command = [sys.executable, "-m", module, str(model.port), str(model.hold)]
     with subprocess.Popen(command, cwd=ROOT) as server:
         until(server, model.port.exists)
         yield model
         server.terminate()
+
+
+def workspace(tmp_path: Path) -> Path:
+    """A folder with one file in it."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("hello")
+    return folder
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[Model]:
+    with serving(tmp_path, "tests.models.openai_server") as model:
+        yield model
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    return workspace(tmp_path)
 
 
 def until(process: "subprocess.Popen[str] | subprocess.Popen[bytes]", happened: object) -> None:
@@ -61,14 +81,6 @@ def until(process: "subprocess.Popen[str] | subprocess.Popen[bytes]", happened: 
             continue
         raise AssertionError(f"the process ended with {process.returncode} before it happened")
     raise AssertionError("it did not happen")
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    (folder / "notes.txt").write_text("hello")
-    return folder
 
 
 def fledge(model: Model, work: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -7,14 +7,12 @@ do it is checked by whoever calls (`core.access`).
 from msgspec import Struct
 
 from fledge.core import events as ev
-from fledge.core import policy
+from fledge.core import policy, reconcile
 from fledge.core.freeze import sound
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
 from fledge.orchestrator import deliver, transcripts
 from fledge.orchestrator.commit import Commit
-
-STOP_S = 5.0
 
 
 def _refuse(refusal: policy.Refusal | None) -> None:
@@ -119,7 +117,7 @@ def _stop_turn(c: Commit, session: str) -> bool:
         return False
     transcripts.close_calls(c, session, "stopped")
     c.tx.close_turn(session, "stopped", c.at)
-    c.tx.supersede(session, c.at + STOP_S)
+    c.tx.supersede(session, c.at + reconcile.STOP_S)
     c.hints.stop.append(session)
     return True
 
