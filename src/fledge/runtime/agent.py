@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from fledge.core.access import tool_name
 from fledge.core.freeze import sound
 from fledge.core.policy import Spent
+from fledge.core.run import Ending
 from fledge.core.transcript import CallEntry, Line, OpenCall, Replied, Resulted, from_body, open_calls, yielded
 from fledge.errors import Refused, StaleWrite, StoreError
 from fledge.models.base import Broke, Call, Ended, Message, Model, Request, Text, Thinking, Thought, Usage, UserMessage
@@ -169,6 +170,9 @@ class _Turn:
         try:
             await self.commit(lambda c: steps.wait(c, self.drive, asked.for_, asked.deadline_seconds))
         except Refused as refused:
+            run = await self.read(lambda tx: tx.find_run(self.drive.session))
+            if run is not None and isinstance(run.phase, Ending):
+                raise  # it was killed: nothing more is asked of the model
             self.cannot_wait = call
             self.tell("error", refused.reason)
             return True
