@@ -16,7 +16,7 @@ from fledge.orchestrator import control, spawn
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import Profile
-from fledge.runtime.profiles import ConfiguredProfiles
+from fledge.runtime.profiles import ConfiguredProfiles, rules_of
 from fledge.store.base import Spec
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 
@@ -136,3 +136,19 @@ def test_a_tool_asks_if_the_settings_say_so(tmp_path: Path) -> None:
 
 def test_commands_outside_a_sandbox_ask_by_default(tmp_path: Path) -> None:
     assert "exec" in look(tmp_path, "agents.defaults.sandbox.mode=off").asks
+
+
+def test_settings_of_queue_announce_and_lanes_reach_the_commits() -> None:
+    settings = (
+        "messages.queue.mode=steer",
+        "messages.queue.debounceMs=250",
+        "announce.style=compact",
+        "announce.inlineChars=77",
+        "archive.deleteKept=true",
+        "agents.defaults.maxConcurrent=2",
+        "agents.defaults.subagents.maxConcurrent=3",
+    )
+    rules = rules_of(with_settings({}, settings).config)
+    assert (rules.queue.mode, rules.queue.debounce_s) == ("steer", 0.25)
+    assert (rules.style, rules.inline_chars, rules.delete_kept) == ("compact", 77, True)
+    assert rules.widths == {"main": 2, "subagent": 3, "nested": 1}

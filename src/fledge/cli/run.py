@@ -20,11 +20,11 @@ from fledge.core.keys import main_key
 from fledge.core.transcript import Replied, from_body
 from fledge.models.names import Registry
 from fledge.orchestrator import control, spawn
-from fledge.orchestrator.commit import Commit, Rules
+from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.runtime.agent import Agent
 from fledge.runtime.feed import Subscription
-from fledge.runtime.profiles import ConfiguredProfiles
+from fledge.runtime.profiles import ConfiguredProfiles, rules_of
 from fledge.store.base import Approval, Tx
 from fledge.store.sqlite import SqliteStore
 from fledge.tools.base import Tool
@@ -63,12 +63,8 @@ async def converse(request: Request, registry: Registry | None = None, tools: It
     store = SqliteStore.open(request.state)
     agent = Agent(profiles)
     watching = agent.feed.listen()
-    widths = {
-        "main": config.agents.defaults.max_concurrent,
-        "subagent": config.agents.defaults.subagents.max_concurrent,
-    }
     try:
-        async with Engine(store, agent, rules=Rules(widths={**widths, "nested": 1})) as engine:
+        async with Engine(store, agent, rules=rules_of(config)) as engine:
             told = await engine.store.read(_last_entry)
             await engine.commit(lambda c: _begin(c, request.prompt))
             return await _until_settled(engine, watching, told)

@@ -7,7 +7,6 @@ from fledge.core import effects as fx
 from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.announce import announce_key
-from fledge.core.policy import is_suspect
 from fledge.core.run import CleanupPending, Run
 from fledge.orchestrator import budget, control, deliver, transcripts
 from fledge.orchestrator.commit import Commit
@@ -20,7 +19,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
     run = c.run(key)
     match effect:
         case fx.Enqueue():
-            c.tx.enqueue(key, run.terms.lane, run.terms.parent, is_suspect(run.crashes))
+            c.tx.enqueue(key, run.terms.lane, run.terms.parent, policy.is_suspect(run.crashes))
             c.hints.look = True
         case fx.Dequeue():
             c.tx.dequeue(key)

@@ -308,9 +308,8 @@ def _expects(c: Commit, row: Row) -> bool:
 def traced(c: Commit, session: str, row: Row, path: Path, form: Literal["whole", "summarised"] = "whole") -> None:
     """Record how a completion was delivered."""
     run = c.find(row.source or "")
-    expects = run is None or run.terms.expects
     state: inbox.RequesterState = "idle" if path == "direct" else "busy"
-    phases = inbox.arbitrate(state, c.rules.queue.mode, expects).phases
+    phases = inbox.arbitrate(state, c.rules.queue.mode, _expects(c, row)).phases
     tried = tuple(Tried(phase, "deferred") for phase in phases[:-1])
     if run is None or not run.terms.program:
         tried += (Tried(phases[-1], "delivered", path),)

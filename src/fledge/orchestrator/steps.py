@@ -114,7 +114,7 @@ def finish(c: Commit, drive: Drive, reply: Replied, last: int) -> Goes:
 
 def wait(c: Commit, drive: Drive, asked: ev.Asked, wait_s: float) -> None:
     """Yield: a run waits for its children, a conversation's turn ends without words."""
-    if c.find(drive.session) is not None and drive.run is not None:
+    if drive.run is not None:
         turns.wait(c, drive, asked, wait_s)
     else:
         turns.finish(c, drive, NO_REPLY)

@@ -10,7 +10,16 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fledge.config import Config, ModelChoice, agent, approval_for, model_for_child, sandbox_for, subagent_limits
+from fledge.config import (
+    Config,
+    ModelChoice,
+    agent,
+    approval_for,
+    model_for_child,
+    queue_settings,
+    sandbox_for,
+    subagent_limits,
+)
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
 from fledge.core.prompts import (
     Brief,
@@ -23,6 +32,7 @@ from fledge.errors import BadInput, Refused
 from fledge.models.base import Thinking, Usage
 from fledge.models.catalog import Catalog
 from fledge.models.names import Registry
+from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import Profile
@@ -41,6 +51,18 @@ MAIN_PROMPT = (
 )
 ASKS_BY_DEFAULT = frozenset({"exec"})
 """Tools that need a person where nothing else is configured and there is no sandbox."""
+
+
+def rules_of(config: Config) -> Rules:
+    """The settings that commits need, as the configuration has them."""
+    defaults = config.agents.defaults
+    return Rules(
+        queue=queue_settings(config),
+        style=config.announce.style,
+        inline_chars=config.announce.inline_chars,
+        delete_kept=config.archive.delete_kept,
+        widths={"main": defaults.max_concurrent, "subagent": defaults.subagents.max_concurrent, "nested": 1},
+    )
 
 
 class ConfiguredProfiles:
