@@ -5,16 +5,15 @@ is shown by nothing here: not by `repr`, not in an error. This file does not kno
 """
 
 import os
-import re
 import stat
 from collections.abc import Mapping
 from typing import NoReturn
 
+from fledge.core.redact import redacted
 from fledge.errors import BadInput
 
 HIDDEN = "[key]"
 _MOST_BYTES = 16 * 1024
-_LOOKS_LIKE_A_KEY = re.compile(r"(?i)\b(?:sk|pk|gsk|xai)-[\w*.-]{6,}|\bbearer\s+[^\s\"',;]+|\bAIza[\w-]{20,}")
 
 
 class Key:
@@ -77,4 +76,4 @@ def without_keys(text: str, key: Key | None = None) -> str:
     """The text without this key, and without anything that looks like one."""
     if key is not None and len(key.reveal()) >= 4:
         text = text.replace(key.reveal(), HIDDEN)
-    return _LOOKS_LIKE_A_KEY.sub(HIDDEN, text)
+    return redacted(text, HIDDEN)
