@@ -57,6 +57,21 @@ def _parser() -> argparse.ArgumentParser:
     lost.add_argument("action", nargs="?", choices=["retry", "dismiss"], help="what to do with one")
     lost.add_argument("run", nargs="?", help="which, as for info")
     lost.set_defaults(command=_undelivered)
+    init = commands.add_parser("init", help="write a commented settings file into this folder")
+    init.add_argument("folder", nargs="?", default=".", help="another folder")
+    init.set_defaults(command=_init)
+    config = commands.add_parser("config", help="show the settings that apply in this folder, and where they come from")
+    config.add_argument("key", nargs="?", help="one setting, such as agents.defaults.subagents.maxConcurrent")
+    config.add_argument("--set", dest="settings", metavar="KEY=VALUE", action="append", help="as it would be with this")
+    config.set_defaults(command=_config)
+    trust = commands.add_parser("trust", help="let this folder's settings count in full, as they are now")
+    trust.add_argument("folder", nargs="?", default=".", help="another folder")
+    trust.add_argument("--revoke", action="store_true", help="trust it no more")
+    trust.add_argument("--list", dest="listed", action="store_true", help="show what is trusted")
+    trust.set_defaults(command=_trust)
+    doctor = commands.add_parser("doctor", parents=[state], help="check what could keep fledge from working here")
+    doctor.add_argument("--model", metavar="NAME", help="check this model rather than the one that is set")
+    doctor.set_defaults(command=_doctor)
     demo = commands.add_parser("demo", help="a tree of runs, killed with -9 half-way and started again, offline")
     demo.add_argument("--state", metavar="DIR", help="keep its state in this folder (default: a temporary one)")
     demo.set_defaults(command=_demo)
@@ -120,6 +135,46 @@ def _undelivered(options: argparse.Namespace) -> int:
     if options.run is None:
         raise BadInput("run", f"must be named: fledge undelivered {options.action} RUN")
     return _show([inspect.take_up(folder, options.action, options.run)])
+
+
+def _init(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from fledge.cli import settings
+
+    return _show(settings.init(Path(options.folder)))
+
+
+def _config(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from fledge.cli import settings
+
+    return _show(settings.show(Path.cwd(), tuple(options.settings or ()), options.key))
+
+
+def _trust(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from fledge.cli import settings
+
+    folder = Path(options.folder).resolve()
+    if options.listed:
+        return _show(settings.trusted())
+    return _show(settings.distrust(folder) if options.revoke else settings.trust_folder(folder))
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    import asyncio
+    import os
+    from pathlib import Path
+
+    from fledge.cli import doctor, run
+
+    state = run.state_folder(options.state)
+    findings = asyncio.run(doctor.examine(Path.cwd(), state, os.environ, options.model))
+    _show(doctor.lines(findings))
+    return int(any(one.state == "fail" for one in findings))
 
 
 def _show(lines: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from fledge.cli.render import tree_lines
-from fledge.config import load
+from fledge.config.places import discover
 from fledge.core.freeze import one_line, said
 from fledge.core.keys import main_key
 from fledge.core.transcript import Replied, from_body
@@ -29,7 +29,6 @@ from fledge.store.base import Approval, Tx
 from fledge.store.sqlite import SqliteStore
 from fledge.tools.base import Tool
 
-USER_FILE = Path("~/.config/fledge/fledge.json5").expanduser()
 LOOK_S = 0.25
 AWAITS_A_PERSON = 3
 """Exit code: something waits for a person's answer."""
@@ -52,7 +51,7 @@ def state_folder(given: str | None) -> Path:
 
 async def converse(request: Request, registry: Registry | None = None, tools: Iterable[Tool] = ()) -> int:
     """Drive the conversation until everything has settled; 0, 1 after an error, 3 if a person is awaited."""
-    loaded = load([path for path in (USER_FILE,) if path.exists()], request.settings)
+    loaded = discover(Path.cwd(), request.settings).loaded
     for warning in loaded.warnings:
         print(f"fledge: {warning}", file=sys.stderr)
     config = loaded.config

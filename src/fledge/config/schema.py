@@ -194,6 +194,8 @@ class Agent(Struct, frozen=True, rename="camel", omit_defaults=True):
     """One configured profile."""
 
     id: Annotated[str, _means("the agent's name in session keys; unique", "agentId")]
+    description: Annotated[str, _means("what it is good for, in a line; shown where agents are listed")] | None = None
+    prompt: Annotated[str, _means("what it is told about itself, before everything else")] | None = None
     model: OwnModel | None = None
     identity: Identity = Identity()
     workspace: Workspace | None = None

@@ -208,7 +208,8 @@ class ConfiguredProfiles:
                 plan=run.plan,
             )
             parts, names = [child_prompt(brief)], document_names("child")
-        return "\n\n".join([*parts, *_documents(workspace, names)])
+        own = agent(self._config, session.facts.agent_id).prompt
+        return "\n\n".join([*([own] if own else []), *parts, *_documents(workspace, names)])
 
     async def _children(self, engine: Engine, session: str) -> str:
         """What the session is told of its children; empty if it has none."""

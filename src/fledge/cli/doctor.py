@@ -1,0 +1,173 @@
+"""`fledge doctor`: what could keep fledge from working here, checked one by one, each with what to do about it.
+
+Every check is tried, whatever the others find. Nothing is changed, and no key is shown.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from fledge.config import Config
+from fledge.config.places import discover
+from fledge.errors import FledgeError, StoreLocked
+from fledge.models.keys import read_key
+from fledge.models.names import BUILT_IN, Provider
+from fledge.store.sqlite import DATABASE, SqliteStore
+from fledge.tools.shell import find_sandbox
+
+PATIENCE_S = 5.0
+SKEW_S = 300.0
+"""A clock further off than this breaks signatures and certificates."""
+LOW_SPACE = 200 * 1024 * 1024
+
+
+class Finding(Struct, frozen=True):
+    """What one check found, in a line, and what to do if it is not well."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    words: str
+    remedy: str = ""
+
+
+async def examine(folder: Path, state: Path, env: Mapping[str, str], model: str | None = None) -> list[Finding]:
+    """Everything that can be checked from here."""
+    findings: list[Finding] = []
+    config: Config | None = None
+    try:
+        found = discover(folder)
+        config = found.loaded.config
+        warned = [Finding("settings", "warn", words) for words in found.loaded.warnings]
+        source = ", ".join(found.sources) or "no file: everything at its default"
+        findings += warned or [Finding("settings", "ok", source)]
+    except FledgeError as error:
+        findings.append(Finding("settings", "fail", str(error), "correct that line; docs/config.md has every setting"))
+    findings += await _models(config, env, model)
+    findings += await _store(state)
+    findings += _places(state)
+    findings.append(await asyncio.to_thread(_sandbox, env))
+    return findings
+
+
+async def _models(config: Config | None, env: Mapping[str, str], model: str | None) -> list[Finding]:
+    choice = None if config is None else config.agents.defaults.model
+    name = model or (choice.primary if choice is not None else None)
+    if name is None:
+        words = "no model is set"
+        return [Finding("model", "fail", words, "set agents.defaults.model (fledge init), or give --model NAME")]
+    prefix = name.partition("/")[0]
+    provider = next((one for one in BUILT_IN if one.name == prefix), None)
+    if provider is None:
+        known = ", ".join(one.name for one in BUILT_IN)
+        own = "a provider of your own code" if "/" in name else f"write it as provider/name; built in are {known}"
+        return [Finding("model", "warn", f"{name} cannot be checked: {own}")]
+    return [Finding("model", "ok", name), *await _provider(provider, env)]
+
+
+async def _provider(provider: Provider, env: Mapping[str, str]) -> list[Finding]:
+    base_url = (provider.base_url_env and env.get(provider.base_url_env)) or provider.base_url
+    key = None
+    findings: list[Finding] = []
+    if provider.key_env:
+        try:
+            key = read_key(provider.key_env, env)
+        except FledgeError as error:
+            findings.append(Finding("key", "fail", str(error), "see docs/security.md on keys"))
+        else:
+            missing = key is None and provider.key == "needed"
+            words = f"{provider.key_env} is {'not set' if key is None else 'set'}"
+            remedy = f"export {provider.key_env}=…, or {provider.key_env}_FILE=path of a 0600 file" if missing else ""
+            findings.append(Finding("key", "warn" if missing else "ok", words, remedy))
+    secret = "" if key is None else key.reveal()
+    headers = {"Authorization": f"Bearer {secret}"} if provider.protocol == "openai" else {"x-api-key": secret}
+    if provider.protocol != "openai":
+        headers["anthropic-version"] = "2023-06-01"
+    return findings + await _reach(provider, base_url, headers if secret else {})
+
+
+async def _reach(provider: Provider, base_url: str, headers: Mapping[str, str]) -> list[Finding]:
+    import aiohttp
+
+    url = base_url.rstrip("/") + "/models"
+    where = provider.base_url_env or "the network"
+    try:
+        timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as client,
+            client.get(url, headers=headers, allow_redirects=False) as response,
+        ):
+            status, date = response.status, response.headers.get("Date", "")
+    except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
+        words = f"{base_url} cannot be reached ({type(error).__name__})"
+        return [Finding("provider", "fail", words, f"check {where}, a proxy, or start the server")]
+    if status in (401, 403):
+        words = f"{base_url} answers, and refuses the key ({status})"
+        return [Finding("provider", "fail", words, f"check {provider.key_env or 'the key'}"), *_clock(date)]
+    return [Finding("provider", "ok", f"{base_url} answers ({status})"), *_clock(date)]
+
+
+def _clock(date: str) -> list[Finding]:
+    try:
+        theirs = parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError):
+        return []
+    off = time.time() - theirs
+    if abs(off) <= SKEW_S:
+        return [Finding("clock", "ok", f"within {abs(off):.0f} s of the provider's")]
+    words = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the provider's"
+    return [Finding("clock", "fail", words, "set this machine's clock (NTP)")]
+
+
+async def _store(state: Path) -> list[Finding]:
+    if not (state / DATABASE).exists():
+        return [Finding("store", "ok", f"{state}: none yet; the first run makes it")]
+    try:
+        store = SqliteStore.open(state)
+    except StoreLocked as error:
+        return [Finding("store", "ok", str(error))]
+    except FledgeError as error:
+        return [Finding("store", "fail", str(error), "nothing was changed; restore a copy, or use another --state")]
+    try:
+        newest = await store.read(lambda tx: tx.next_due(0.0))
+    finally:
+        await store.close()
+    words = f"{state / DATABASE} opens" + ("" if newest is None else ", with work that is due")
+    return [Finding("store", "ok", words)]
+
+
+def _places(state: Path) -> Iterable[Finding]:
+    existing = next(path for path in (state, *state.parents) if path.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        yield Finding("permissions", "fail", f"{existing} cannot be written", f"chown or chmod {existing}, or --state")
+    elif state.exists() and state.stat().st_mode & 0o077:
+        mode = f"{state.stat().st_mode & 0o777:o}"
+        yield Finding("permissions", "warn", f"{state} can be entered by others ({mode})", f"chmod 700 {state}")
+    else:
+        yield Finding("permissions", "ok", f"{existing} is yours")
+    room = os.statvfs(existing)
+    free = room.f_bavail * room.f_frsize
+    low = free < LOW_SPACE
+    yield Finding("space", "warn" if low else "ok", f"{free // 2**20} MB free", "free some space" if low else "")
+
+
+def _sandbox(env: Mapping[str, str]) -> Finding:
+    if find_sandbox(Path(env.get("HOME", "/root"))) is not None:
+        return Finding("sandbox", "ok", "bubblewrap works: exec runs inside it")
+    words = "bubblewrap does not work here: exec asks a person before each call"
+    return Finding("sandbox", "warn", words, "install bubblewrap and allow user namespaces")
+
+
+def lines(findings: Iterable[Finding], mark: Callable[[str], str] = lambda word: word) -> list[str]:
+    """The findings as people read them."""
+    shown = []
+    for one in findings:
+        shown.append(f"{mark(one.state):<4}  {one.name:<11}  {one.words}")
+        if one.remedy:
+            shown.append(f"{'':<4}  {'':<11}  → {one.remedy}")
+    return shown

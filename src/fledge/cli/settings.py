@@ -1,0 +1,124 @@
+"""`fledge init`, `fledge config` and `fledge trust`: the settings of this folder, written, shown and trusted."""
+
+import json
+from pathlib import Path
+
+from fledge.config import as_document, describe
+from fledge.config.places import AGENTS, FILE, digest, discover, is_trusted, revoke, trust, trusted_projects
+from fledge.config.profiles_md import profile_files
+from fledge.errors import BadInput
+
+_HEAD = """// Settings of fledge for this folder. JSON5: comments and trailing commas are fine.
+// Every line that is commented out shows its default; docs/config.md has them all with their bounds.
+// Others who clone this folder run `fledge trust` before settings that loosen anything count for them.
+"""
+_AGENTS = """    // More agents, each with settings of its own (or one file each in agents/<id>.md):
+    // list: [{ id: "reviewer", model: "anthropic/claude-sonnet-4-5", tools: { deny: ["exec"] } }],
+"""
+_TOOLS = """    // Ask a person before each call of a tool:
+    // exec: { approval: "ask" },
+"""
+WIDTH = 46
+REQUIRED = "<required>"
+
+
+def init(folder: Path) -> list[str]:
+    """Write a commented settings file. Refused if there is one already: nothing is overwritten."""
+    path = folder / FILE
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(template())
+    except FileExistsError:
+        raise BadInput(str(path), "exists already; edit it, or move it away first") from None
+    except OSError as error:
+        raise BadInput(str(path), f"cannot be written: {error.strerror}") from None
+    return [
+        f"wrote {path}",
+        "next: set agents.defaults.model in it, then `fledge trust`, `fledge doctor`, and `fledge`",
+    ]
+
+
+def template() -> str:
+    """The text of a settings file in which everything is at its default and says what it means."""
+    tree: dict[str, object] = {}
+    for one in describe():
+        if "[]" in one.key or "<" in one.key:
+            continue
+        at = tree
+        *blocks, key = one.key.split(".")
+        for block in blocks:
+            below = at.setdefault(block, {})
+            assert isinstance(below, dict)
+            at = below
+        at[key] = f"{_value(one.default)}|{one.meaning} ({one.allowed})"
+    return _HEAD + "{\n" + "".join(_lines(tree, 1)) + "}\n"
+
+
+def _value(default: str) -> str:
+    if default == "not set":
+        return "…"
+    if default == "required":
+        return REQUIRED
+    try:
+        json.loads(default)
+    except ValueError:
+        return json.dumps(default)
+    return default
+
+
+def _lines(tree: dict[str, object], depth: int) -> list[str]:
+    pad = "  " * depth
+    lines: list[str] = []
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            extra = {"agents": _AGENTS, "tools": _TOOLS}.get(key, "") if depth == 1 else ""
+            # A block with a key that must be given stays out as a whole.
+            off = "// " if any(str(one).startswith(f"{REQUIRED}|") for one in value.values()) else ""
+            lines += [f"{pad}{off}{key}: {{\n", *_lines(value, depth + 1), extra, f"{pad}{off}}},\n"]
+        else:
+            shown, _, meaning = str(value).partition("|")
+            lines.append(f"{pad}// {key}: {shown},".ljust(WIDTH) + f" // {meaning}\n")
+    return lines
+
+
+def show(folder: Path, settings: tuple[str, ...], key: str | None) -> list[str]:
+    """The settings that apply in this folder, or one of them, and where they come from."""
+    found = discover(folder, settings)
+    value: object = as_document(found.loaded.config)
+    if key is not None:
+        known = {one.key: one for one in describe()}
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is None and key not in known:
+            raise BadInput(key, "no such setting; `fledge config` shows all that are set, docs/config.md all there are")
+        return [known[key].default if value is None else json.dumps(value, indent=2, ensure_ascii=False)]
+    sources = [f"// from {source}" for source in found.sources] or ["// no settings file: everything is at its default"]
+    warnings = [f"// {warning}" for warning in found.loaded.warnings]
+    return [*sources, *warnings, json.dumps(value, indent=2, ensure_ascii=False)]
+
+
+def trust_folder(folder: Path) -> list[str]:
+    """Trust the settings of a folder as they are now, and say what that lets in."""
+    if is_trusted(folder):
+        return [f"{folder} is trusted already, as its files are now"]
+    waiting = discover(folder).left_out if digest(folder) is not None else ()
+    trust(folder)
+    names = [FILE] if (folder / FILE).is_file() else []
+    names += [f"{AGENTS}/{path.name}" for path, _ in profile_files(folder / AGENTS)]
+    lets_in = [f"  now counts: {setting}" for setting in waiting]
+    return [f"trusted {folder}: {', '.join(names)}", *lets_in, "a change of any of these files takes the trust back"]
+
+
+def distrust(folder: Path) -> list[str]:
+    """Take trust back."""
+    was = revoke(folder)
+    return [f"{folder} is {'no longer' if was else 'not'} trusted"]
+
+
+def trusted() -> list[str]:
+    """The folders that were trusted."""
+    listed = trusted_projects()
+    return [
+        path + ("" if is_trusted(Path(path)) else "  (changed since: not trusted until you trust it again)")
+        for path in listed
+    ] or ["no folder is trusted"]

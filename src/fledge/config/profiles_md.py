@@ -1,0 +1,121 @@
+"""Agent profiles written as Markdown: `agents/<id>.md`, settings in front matter, the body the agent's own prompt.
+
+    ---
+    description: reads code and explains it
+    model: openai/gpt-5
+    tools: read, grep, list
+    subagents.maxSpawnDepth: 2
+    ---
+    You explain code to people who did not write it.
+
+A key is one of the agent's settings (`docs/config.md`, `agents.list[]`), dotted where it stands deeper; `tools` is the
+list of tools it may use and `disallowedTools` of those it may not. A value is JSON5, else plain text; a list may also
+stand below its key, one `- element` a line. This file does not know whether a folder is trusted.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from fledge.config.check import Document
+from fledge.config.text import value_of
+from fledge.core.keys import AGENT_ID
+from fledge.errors import BadInput
+
+MAX_BYTES = 64 * 1024
+MAX_FILES = 100
+_KEY = re.compile(r"([A-Za-z][\w.-]*)\s*:\s*(.*)")
+_LISTS = {"tools": ("tools", "allow"), "disallowedTools": ("tools", "deny")}
+
+
+def read_profiles(folder: Path) -> Document:
+    """One layer of settings with every profile of the folder; empty if there is none.
+
+    Links are passed over: a profile is a file of the folder itself. Refused, naming file and line: what is no profile.
+    """
+    agents = [profile(path.stem, text, str(path)) for path, text in profile_files(folder)]
+    return {"agents": {"list": agents}} if agents else {}
+
+
+def profile_files(folder: Path) -> Iterable[tuple[Path, str]]:
+    """The profiles of the folder and their texts, by name. Refused: a folder of too many, one too long, no UTF-8."""
+    if not folder.is_dir() or folder.is_symlink():
+        return []
+    paths = sorted(path for path in folder.glob("*.md") if path.is_file() and not path.is_symlink())
+    if len(paths) > MAX_FILES:
+        raise BadInput(str(folder), f"must hold at most {MAX_FILES} profiles", len(paths))
+    return [(path, _text(path)) for path in paths]
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as file:
+        raw = file.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise BadInput(str(path), f"must be at most {MAX_BYTES} bytes")
+    try:
+        return raw.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise BadInput(str(path), f"must be UTF-8 text, byte {error.start} is not") from None
+
+
+def profile(name: str, text: str, source: str) -> dict[str, object]:
+    """One agent's block of settings from the text of its profile."""
+    if not AGENT_ID.fullmatch(name.lower()):
+        raise BadInput(source, "must be named like an agent: letters, digits, - and _", name)
+    agent: dict[str, object] = {"id": name.lower()}
+    front, body = _parts(text, source)
+    for number, key, value in _settings(front, source):
+        path = _LISTS.get(key, tuple(key.split(".")))
+        if key in _LISTS and isinstance(value, str):
+            value = [word for word in re.split(r"[,\s]+", value) if word]
+        if path in (("id",), ("name",)):
+            if str(value).strip().lower() != agent["id"]:
+                raise BadInput(f"{source} line {number}", f"{key} must be the file's own name", value)
+        elif path == ("prompt",):
+            raise BadInput(f"{source} line {number}", "the prompt is the text below the front matter")
+        else:
+            _put(agent, path, value, f"{source} line {number}")
+    if body.strip():
+        agent["prompt"] = body.strip()
+    return agent
+
+
+def _parts(text: str, source: str) -> tuple[list[str], str]:
+    lines = text.split("\n")
+    if lines[0].strip() != "---":
+        return [], text
+    for number, line in enumerate(lines[1:], start=1):
+        if line.strip() == "---":
+            return lines[1:number], "\n".join(lines[number + 1 :])
+    raise BadInput(source, "front matter must be closed by a line ---")
+
+
+def _settings(lines: list[str], source: str) -> Iterable[tuple[int, str, object]]:
+    """Line number, key and value of each setting."""
+    found: list[tuple[int, str, object]] = []
+    for number, line in enumerate(lines, start=2):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        element = stripped.removeprefix("- ") if stripped.startswith("- ") else None
+        if element is not None and found and isinstance(found[-1][2], list):
+            found[-1][2].append(value_of(element))
+            continue
+        pair = _KEY.fullmatch(stripped)
+        if pair is None or line[0] in " \t":
+            raise BadInput(f"{source} line {number}", "must look like key: value", stripped)
+        key, value = pair.groups()
+        found.append((number, key, value_of(value) if value else []))
+    return found
+
+
+def _put(agent: dict[str, object], path: tuple[str, ...], value: object, where: str) -> None:
+    at = agent
+    for key in path[:-1]:
+        below = at.setdefault(key, {})
+        if not isinstance(below, dict):
+            raise BadInput(where, f"{key} was already given one value")
+        at = below
+    if path[-1] in at:
+        raise BadInput(where, "must give each key once", ".".join(path))
+    at[path[-1]] = value

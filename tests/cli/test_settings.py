@@ -1,0 +1,140 @@
+"""`init`, `config`, `trust` and `doctor` through the real process."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from fledge.cli import doctor
+from fledge.cli.settings import template
+from fledge.config import Config, parse
+
+Fledge = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def fledge(tmp_path: Path) -> Fledge:
+    """The command in a project folder, with a user's folder of its own."""
+    project = tmp_path / "project"
+    project.mkdir()
+    kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_BASE_URL"))}
+    env = kept | {"FLEDGE_CONFIG": str(tmp_path / "user"), "FLEDGE_STATE": str(tmp_path / "state")}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "fledge.cli.main", *arguments]
+        return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+def test_the_file_that_init_writes_holds_every_default_and_changes_nothing() -> None:
+    assert parse(template()).config == Config()
+
+
+def test_init_writes_once_and_never_overwrites(fledge: Fledge, tmp_path: Path) -> None:
+    assert fledge("init").stdout.startswith("wrote fledge.json5\n")
+    path = tmp_path / "project" / "fledge.json5"
+    path.write_text("{}")
+    done = fledge("init")
+    assert done.returncode == 1
+    assert "exists already" in done.stderr
+    assert path.read_text() == "{}"
+
+
+def test_config_shows_what_applies_and_where_it_comes_from(fledge: Fledge, tmp_path: Path) -> None:
+    (tmp_path / "user").mkdir()
+    (tmp_path / "user" / "fledge.json5").write_text("{agents: {defaults: {subagents: {maxConcurrent: 3}}}}")
+    assert f"// from {tmp_path}/user/fledge.json5" in fledge("config").stdout
+    assert fledge("config", "agents.defaults.subagents.maxConcurrent").stdout == "3\n"
+    assert fledge("config", "agents.defaults.subagents.maxSpawnDepth").stdout == "1\n"
+    shown = fledge("config", "announce.style", "--set", "announce.style=full")
+    assert shown.stdout == '"full"\n'
+    assert "no such setting" in fledge("config", "announce.stile").stderr
+
+
+def test_trust_says_what_it_lets_in_and_a_change_takes_it_back(fledge: Fledge, tmp_path: Path) -> None:
+    path = tmp_path / "project" / "fledge.json5"
+    path.write_text("{agents: {defaults: {model: 'openai/gpt-5'}}}")
+    assert "not trusted" in fledge("config").stdout
+    done = fledge("trust")
+    assert "now counts: agents.defaults.model" in done.stdout
+    assert "is trusted already" in fledge("trust").stdout
+    assert '"openai/gpt-5"' in fledge("config", "agents.defaults.model").stdout
+    path.write_text("{agents: {defaults: {model: 'openai/gpt-6'}}}")
+    assert fledge("config", "agents.defaults.model").stdout == "not set\n"
+    assert "changed since" in fledge("trust", "--list").stdout
+    assert "no longer trusted" in fledge("trust", "--revoke").stdout
+    assert fledge("trust", "--list").stdout == "no folder is trusted\n"
+
+
+def test_trusting_a_folder_without_settings_is_refused(fledge: Fledge) -> None:
+    done = fledge("trust")
+    assert done.returncode == 1
+    assert "nothing to trust" in done.stderr
+
+
+def test_doctor_names_what_is_missing_and_what_to_do(fledge: Fledge) -> None:
+    done = fledge("doctor")
+    assert done.returncode == 1
+    assert "no model is set" in done.stdout
+    assert "→ set agents.defaults.model" in done.stdout
+    done = fledge("doctor", "--model", "openai/gpt-5")
+    assert "OPENAI_API_KEY is not set" in done.stdout
+
+
+def test_doctor_says_which_setting_is_wrong_and_goes_on_checking(fledge: Fledge, tmp_path: Path) -> None:
+    (tmp_path / "user").mkdir()
+    (tmp_path / "user" / "fledge.json5").write_text("{agent: {}}")
+    done = fledge("doctor")
+    assert "did you mean agents?" in done.stdout
+    assert "space" in done.stdout
+
+
+async def _examined(tmp_path: Path, status: int, off_s: float) -> dict[str, doctor.Finding]:
+    async def answer(request: web.Request) -> web.Response:
+        assert request.headers["Authorization"] == "Bearer sk-test-0123456789"
+        return web.Response(status=status, headers={"Date": formatdate(time.time() + off_s)})
+
+    app = web.Application()
+    app.router.add_get("/v1/models", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        port = runner.addresses[0][1]
+        env = {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "sk-test-0123456789"}
+        findings = await doctor.examine(tmp_path, tmp_path / "state", env, "openai/gpt-5")
+    finally:
+        await runner.cleanup()
+    assert "sk-test" not in "\n".join(doctor.lines(findings))
+    return {one.name: one for one in findings}
+
+
+@pytest.mark.parametrize(
+    ("status", "off_s", "provider", "clock"),
+    [(200, 0.0, "ok", "ok"), (401, 0.0, "fail", "ok"), (200, -4000.0, "ok", "fail"), (404, 4000.0, "ok", "fail")],
+)
+def test_doctor_asks_the_provider_whether_it_can_be_reached_and_what_time_it_is(
+    tmp_path: Path, status: int, off_s: float, provider: str, clock: str
+) -> None:
+    found = asyncio.run(_examined(tmp_path, status, off_s))
+    assert (found["provider"].state, found["clock"].state) == (provider, clock)
+    assert found["key"].state == "ok"
+
+
+def test_doctor_finds_a_store_it_cannot_open_and_a_folder_others_can_enter(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o755)
+    (state / "fledge.db").write_bytes(b"garbage" * 1000)
+    findings = {one.name: one for one in asyncio.run(doctor.examine(tmp_path, state, {}, "own/model"))}
+    assert findings["store"].state == "fail"
+    assert findings["permissions"].state == "warn"
+    assert findings["model"].state == "warn"
