@@ -31,7 +31,7 @@ _BLOCKS = {
     "agents.defaults.heartbeat": "model session target directPolicy to accountId prompt timeoutSeconds lightContext "
     "isolatedSession includeReasoning includeSystemPromptSection suppressToolErrorWarnings",
     "agents.defaults.sandbox": _SANDBOX,
-    "agents.list[]": f"{_AGENT} default name description agentDir heartbeat groupChat memory plugins runtime",
+    "agents.list[]": f"{_AGENT} default name agentDir heartbeat groupChat memory plugins runtime",
     "agents.list[].subagents": _SUBAGENTS,
     "agents.list[].sandbox": _SANDBOX,
     "agents.list[].identity": "avatar",
