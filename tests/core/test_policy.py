@@ -52,6 +52,11 @@ FULL = Occupancy(depth=1, children=5, retained=15, wakes=10, budget_spent=True)
     [
         (Limits(), replace(FREE, depth=1), DEPTH),
         (Limits(max_depth=2), replace(FREE, depth=3), f"depth 3 of 2: {SETTING}.maxSpawnDepth"),
+        (
+            Limits(max_depth=3),
+            replace(FREE, depth=1, is_leaf=True),
+            "depth 1: it is a leaf and may not spawn: role stored at its own spawn",
+        ),
         (Limits(), replace(FREE, children=5), CHILDREN),
         (Limits(max_children=1), replace(FREE, children=2), f"active children 2 of 1: {SETTING}.maxChildrenPerAgent"),
         (CAPPED, replace(FREE, retained=15), RETAINED),

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from fledge.core import policy
 from fledge.core.run import Run, Terms
+from fledge.core.transcript import Replied
 from fledge.errors import BadInput, IllegalTransition, NotFound, Refused
-from fledge.orchestrator import spawn
+from fledge.orchestrator import budget, spawn
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.turns import Drive
@@ -373,3 +374,40 @@ def test_failing_twice_or_after_being_accepted_changes_nothing(scene: Scene) -> 
         scene.commit(partial(spawn.failed, key=key, reason="no space"))
     assert scene.dump() == before
     assert scene.phase(accepted.key) == "queued"
+
+
+# ---- what is refused besides the limits ------------------------------------------------------------------------------
+
+
+def test_limits_are_told_before_any_other_objection(scene: Scene) -> None:
+    objected = replace(request(MAIN), objection=Refused("forbidden", "no such agent"))
+    assert refusal(scene, objected) == ("forbidden", "no such agent")
+    for _ in range(5):
+        spawned(scene, MAIN)
+    assert refusal(scene, objected) == ("forbidden", CAP_REACHED)
+
+
+def test_a_leaf_stays_one_when_the_settings_would_allow_more(scene: Scene) -> None:
+    leaf = spawned(scene, MAIN, policy.Limits(max_depth=1)).key
+    scene.start(leaf)
+    reason = "depth 1: it is a leaf and may not spawn: role stored at its own spawn"
+    assert refusal(scene, request(leaf, policy.Limits(max_depth=3))) == ("forbidden", reason)
+
+
+def test_a_tree_whose_budget_is_used_up_takes_no_more_children(scene: Scene) -> None:
+    asked = replace(request(MAIN, policy.Limits(max_depth=3)), budget=policy.Budget(turns=1))
+    above = scene.commit(lambda c: spawn.spawn(c, asked)).key
+    scene.start(above)
+    below = scene.start(spawned(scene, above, policy.Limits(max_depth=3)).key).session
+    assert spawned(scene, below, policy.Limits(max_depth=3)).phase.name == "queued"
+    scene.commit(lambda c: budget.settle(c, below, Replied("thought")))
+    reason = f"the tree's budget is spent: {SETTING}.budget"
+    assert refusal(scene, request(below, policy.Limits(max_depth=3))) == ("forbidden", reason)
+    assert refusal(scene, request(above, policy.Limits(max_depth=3))) == ("forbidden", reason)
+    assert spawned(scene, MAIN).phase.name == "queued"
+
+
+def test_a_call_that_is_being_prepared_is_not_answered_twice(scene: Scene) -> None:
+    asked = replace(request(MAIN), key="k")
+    scene.commit(lambda c: spawn.reserve(c, asked))
+    assert refusal(scene, asked) == ("error", "idempotencyKey: k is being prepared: ask again in a moment")

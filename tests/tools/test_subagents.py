@@ -1,6 +1,6 @@
 """The `subagents` and `sessions_spawn` tools as a model uses them: what they answer, and what they refuse."""
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,13 @@ import pytest
 from fledge.config import with_settings
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawner import Spawner
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 from fledge.tools.base import ToolContext
 from fledge.tools.sessions import spawn_tool, yield_tool
 from fledge.tools.subagents import subagents_tool
 from tests.model.world import MAIN
+from tests.orchestrator.host import FakeHost
 
 SETTINGS = ("agents.defaults.subagents.maxChildrenPerAgent=3", "agents.defaults.subagents.allowAgents=['helper']")
 
@@ -22,22 +24,16 @@ SETTINGS = ("agents.defaults.subagents.maxChildrenPerAgent=3", "agents.defaults.
 class Desk:
     """A conversation in the middle of a turn, with the session tools at hand."""
 
-    def __init__(self, engine: Engine, workspace: Path) -> None:
+    def __init__(self, engine: Engine, workspace: Path, generations: Mapping[str, int]) -> None:
         config = with_settings({}, SETTINGS).config
-        self.engine, self.workspace, self.calls = engine, workspace, 0
-        self.tools = [spawn_tool(engine, config, self._check), subagents_tool(engine), yield_tool()]
-
-    def _check(self, name: str) -> None:
-        from fledge.errors import BadInput
-
-        if name != "openai/gpt-5":
-            raise BadInput("model", "no such model", name)
+        self.engine, self.workspace, self.calls, self.generations = engine, workspace, 0, generations
+        self.tools = [spawn_tool(Spawner(engine, config, FakeHost())), subagents_tool(engine), yield_tool()]
 
     async def __call__(self, name: str, index: int | None = None, **arguments: Any) -> dict[str, Any]:
         self.calls += 1
         tool = next(tool for tool in self.tools if tool.name == name)
         at = self.calls if index is None else index
-        context = ToolContext(session=MAIN, entry=1, index=at, workspace=self.workspace)
+        context = ToolContext(session=MAIN, entry=1, index=at, workspace=self.workspace, generations=self.generations)
         result = await tool.call(msgspec.json.encode(arguments).decode(), context)
         assert not result.is_error, result.text
         answer: dict[str, Any] = msgspec.json.decode(result.text)
@@ -47,7 +43,7 @@ class Desk:
 def play(tmp_path: Path, body: Any) -> None:
     async def script(stage: Stage) -> None:
         if stage.session == MAIN:
-            await body(Desk(stage.engine, tmp_path))
+            await body(Desk(stage.engine, tmp_path, stage.drive.generations))
             await stage.say("done")
         elif stage.run is not None and stage.run.terms.plan and stage.run.attempt == 1:
             await stage.say("1. look 2. tell")

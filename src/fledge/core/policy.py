@@ -57,6 +57,8 @@ class Occupancy(Struct, frozen=True):
     """Settled, active and reserved; archived ones not counted."""
     wakes: int = 0
     budget_spent: bool = False
+    is_leaf: bool = False
+    """By its role, stored at its own spawn; whatever the settings say now."""
 
 
 def admit(limits: Limits, now: Occupancy) -> Refusal | None:
@@ -64,6 +66,8 @@ def admit(limits: Limits, now: Occupancy) -> Refusal | None:
     setting = "agents.defaults.subagents"
     if now.depth >= limits.max_depth:
         return Refusal("forbidden", f"depth {now.depth} of {limits.max_depth}: {setting}.maxSpawnDepth")
+    if now.is_leaf:
+        return Refusal("forbidden", f"depth {now.depth}: it is a leaf and may not spawn: role stored at its own spawn")
     if now.children >= limits.max_children:
         return Refusal(
             "forbidden", f"active children {now.children} of {limits.max_children}: {setting}.maxChildrenPerAgent"

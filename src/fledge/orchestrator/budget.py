@@ -49,6 +49,13 @@ def _purses(c: Commit, session: str) -> list[Purse]:
     return [purse for purse in found if purse is not None]
 
 
+def is_spent(c: Commit, session: str) -> bool:
+    """True if a budget that holds for this session is used up: nothing more may be started below it."""
+    if not c.tx.has_purses():
+        return False
+    return any(policy.budget_state(purse.budget, purse.used) == "spent" for purse in _purses(c, session))
+
+
 def reserve(c: Commit, session: str, step: Spent) -> str | None:
     """Set aside what a step may cost; a sentence, and nothing is set aside, if a budget is already used up."""
     release(c, session)

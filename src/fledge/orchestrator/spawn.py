@@ -14,24 +14,40 @@ from fledge.core import policy
 from fledge.core.access import refuse_stopped
 from fledge.core.freeze import sound
 from fledge.core.keys import check_agent_id, child_key, parse_key
-from fledge.core.run import Run, Terms
-from fledge.errors import BadInput, NotFound, Refused
+from fledge.core.run import Run, Spawning, Terms
+from fledge.errors import BadInput, FledgeError, NotFound, Refused
+from fledge.orchestrator import budget
 from fledge.orchestrator.carry_out import unsettle_above
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import SessionFacts, Spec
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """A spawn that has been read and validated at its edge."""
+    """A spawn that has been read and validated at its edge (`asked`)."""
 
     spec: Spec
     terms: Terms
     """`depth` is filled in here, from the parent's stored session."""
+    facts: SessionFacts = SessionFacts()
+    """Of the child's session; agent, label and role are filled in here."""
     limits: policy.Limits = policy.Limits()
+    budget: policy.Budget | None = None
+    """What the run and everything below it may use; None: whatever those above have."""
+    objection: FledgeError | None = None
+    """What else forbids it; told only if no limit does, so that refusals come in a fixed order."""
     generations: Mapping[str, int] | None = None
     """Of the calling turn, as it knew them; None for a program, which no turn of ours can stop."""
     key: str = ""
     """`idempotencyKey`, scoped to the parent: asking again with it finds the same run. Empty: every call is new."""
+    digest: str = ""
+    """Of what was asked, to tell a repeated call from another one; empty: of what was read from it."""
+    binds_thread: bool = False
+    """Its channel's thread is bound while it is being prepared."""
+
+    @property
+    def needs_preparing(self) -> bool:
+        """True if something outside the database has to be made before it can be accepted."""
+        return self.binds_thread or bool(self.terms.leaves)
 
 
 def spawn(c: Commit, request: Request) -> Run:
@@ -39,18 +55,30 @@ def spawn(c: Commit, request: Request) -> Run:
 
     A repeated call (same key, same request) answers the run of the first; with another request it is refused.
     """
-    known = c.tx.spawned_by(request.terms.parent, request.key) if request.key else None
+    known = spawned_before(c, request)
     if known is not None:
-        if known[1] != _digest(request):
-            raise Refused("error", f"idempotencyKey: {request.key} was used before with other parameters")
-        return c.run(known[0])
+        return known
     run = reserve(c, request)
-    if request.key:
-        c.tx.remember_spawn(request.terms.parent, request.key, run.key, _digest(request))
     return prepared(c, run.key, request.generations)
 
 
+def spawned_before(c: Commit, request: Request) -> Run | None:
+    """The run that this very call made before, if it did. Refused: its key came with another request, or that run is
+    still being prepared by whoever asked for it."""
+    known = c.tx.spawned_by(request.terms.parent, request.key) if request.key else None
+    if known is None:
+        return None
+    if known[1] != _digest(request):
+        raise Refused("error", f"idempotencyKey: {request.key} was used before with other parameters")
+    run = c.run(known[0])
+    if isinstance(run.phase, Spawning):
+        raise Refused("error", f"idempotencyKey: {request.key} is being prepared: ask again in a moment")
+    return run
+
+
 def _digest(request: Request) -> str:
+    if request.digest:
+        return request.digest
     asked = replace(request.spec, created_at=0.0)
     return hashlib.sha256(msgspec.json.encode((asked, request.terms))).hexdigest()
 
@@ -74,19 +102,27 @@ def reserve(c: Commit, request: Request) -> Run:
         children=counts.unsettled + _settled_plans(c, parent),
         retained=c.tx.count_retained(parent) if request.limits.max_retained else 0,
         wakes=0 if above is None else above.wakes,
+        budget_spent=budget.is_spent(c, parent),
+        is_leaf=session.facts.role == "leaf",
     )
     refusal = policy.admit(request.limits, occupancy)
     if refusal is not None:
         raise Refused(refusal.status, refusal.reason)
+    if request.objection is not None:
+        raise request.objection
     spec = replace(spec, agent_id=check_agent_id(spec.agent_id))
     key = child_key(spec.agent_id, c.ids.unique())
     depth = session.depth + 1
     role = policy.role_at(depth, request.limits.max_depth)
-    facts = SessionFacts(spec.agent_id, spec.label, role)
+    facts = replace(request.facts, agent_id=spec.agent_id, label=spec.label, role=role)
     c.tx.open_session(key, "subagent", parent, depth, facts, c.at)
     terms = _settled_terms(request.terms, depth, program=session.kind == "program")
     run = c.admit(ev.Admitted(at=c.at, key=key, terms=terms, run_id=c.ids.unique()), spec)
     unsettle_above(c, parent)
+    if request.budget is not None:
+        budget.give(c, key, request.budget)
+    if request.key:
+        c.tx.remember_spawn(parent, request.key, key, _digest(request))
     return run
 
 

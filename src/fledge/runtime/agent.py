@@ -56,6 +56,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     asks: frozenset[str] = frozenset()
     """Tools that need a person's approval for each call."""
     approval_s: float = 24 * 3600.0
+    boxed: bool = False
+    """Its commands run in a sandbox."""
     is_budgeted: bool = False
     state: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -375,5 +377,8 @@ class _Turn:
             workspace=profile.workspace,
             state=profile.state,
             env=profile.env,
+            tools=profile.tools.names,
+            boxed=profile.boxed,
+            generations=self.drive.generations,
         )
         return await tool.call(call.call.arguments, place)

@@ -28,12 +28,14 @@ from fledge.core.prompts import (
     cut_document,
     document_names,
 )
+from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.models.base import Thinking, Usage
 from fledge.models.catalog import Catalog
 from fledge.models.names import Registry
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import Profile
 from fledge.store.base import Post, Session, Spec
@@ -102,8 +104,7 @@ class ConfiguredProfiles:
         """The profile for this drive. Refused: no model is set, or its name or key is wrong."""
         if self._tools_of is not engine:
             self._tools_of = engine
-            spawning = spawn_tool(engine, self._config, self._check_model)
-            ours = (spawning, yield_tool(), subagents_tool(engine))
+            ours = (spawn_tool(self.spawner(engine)), yield_tool(), subagents_tool(engine))
             self._tools = {kind: ToolSet([*tools, *ours]) for kind, tools in self._kinds.items()}
         session = await engine.store.read(lambda tx: tx.session(drive.session))
         run = drive.run
@@ -133,14 +134,44 @@ class ConfiguredProfiles:
             window=card.window,
             asks=frozenset(name for name in tools.names if self._asks(agent_id, name, boxed)),
             approval_s=self._config.plan.approval_hours * 3600.0,
+            boxed=boxed,
             is_budgeted=budgeted,
             state=self._state,
             env=self._env,
             cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
         )
 
-    def _check_model(self, name: str) -> None:
+    # ---- what children may be given
+
+    def spawner(self, engine: Engine) -> Spawner:
+        """What spawns children of this engine's sessions, and of programs, under this configuration."""
+        return Spawner(engine, self._config, self)
+
+    @property
+    def model(self) -> str | None:
+        """The model that was named for everything, if one was."""
+        return self._model
+
+    @property
+    def has_sandbox(self) -> bool:
+        """True if bubblewrap works here."""
+        return self._sandbox is not None
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        """Runtimes besides our own: none are configured yet."""
+        return ()
+
+    def check_model(self, name: str, thinking: str | None) -> None:
+        """Refused: a name that means no model, a key that is missing, a thinking level the model does not have."""
         self._registry.open(name)
+        card = self._catalog.find(name)
+        if card is not None and not card.thinks and thinking not in (None, "off"):
+            raise BadInput("thinking", f"must be off: {name} has no other level", thinking)
+
+    async def bind_thread(self, run: Run) -> None:
+        """Refused: there are no channels here yet."""
+        raise Refused("error", "thread: no channel here can bind a thread")
 
     def _choice(self, agent_id: str, spec: Spec | None) -> tuple[ModelChoice, Thinking]:
         config = self._config
@@ -163,6 +194,10 @@ class ConfiguredProfiles:
     def _is_boxed(self, agent_id: str, session: Session) -> bool:
         """Whether the session's commands run in the sandbox. Refused: it is demanded, and there is none here."""
         mode = sandbox_for(self._config, agent_id).mode
+        if session.facts.boxed and self._sandbox is None:
+            raise Refused("forbidden", "it was spawned to run in a sandbox, but bubblewrap does not work here")
+        if session.facts.boxed:
+            return True
         wanted = mode in ("auto", "all") or (mode == "non-main" and session.kind not in ("main", "named"))
         if wanted and mode != "auto" and self._sandbox is None:
             raise Refused("forbidden", f"sandbox.mode is {mode}, but bubblewrap does not work here: install it")
@@ -173,6 +208,8 @@ class ConfiguredProfiles:
         own = agent(config, agent_id).tools
         names = chosen(every.names, config.tools.allow, config.tools.deny)
         names = chosen(names, own.allow, own.deny)
+        if session.facts.tools is not None:
+            names &= frozenset(session.facts.tools)
         if session.kind in ("main", "named"):
             return names
         layer = config.tools.subagents.tools

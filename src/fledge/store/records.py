@@ -23,6 +23,11 @@ class SessionFacts(Struct, frozen=True, omit_defaults=True):
     label: str = ""
     role: Literal["main", "orchestrator", "leaf"] = "main"
     workspace: str = ""
+    """The folder it works in; empty: its agent's."""
+    tools: tuple[str, ...] | None = None
+    """The ceiling: tools its parent had when it spawned it. None: nothing but the settings limits it."""
+    boxed: bool = False
+    """Its commands run in the sandbox, whatever the settings say."""
 
 
 class Session(Struct, frozen=True):

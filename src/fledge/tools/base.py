@@ -48,6 +48,12 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     """Where fledge keeps its own state; never visible to a tool."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The environment a child process gets: already without secrets."""
+    tools: frozenset[str] | None = None
+    """Names of all tools the session has in this turn; None where nobody counted."""
+    boxed: bool = False
+    """Commands of the session run in a sandbox."""
+    generations: Mapping[str, int] | None = None
+    """Stops that the turn knew of when it opened; None outside a turn."""
 
     @property
     def call_key(self) -> str:
@@ -231,6 +237,24 @@ def tool(
         )
 
     return made if function is None else made(function)
+
+
+def tool_taking(
+    arguments: type[Struct], function: Callable[..., Any], *, name: str, description: str, repeatable: bool = False
+) -> Tool:
+    """A tool whose arguments are the fields of a struct; the function gets them by name, beside a `context`."""
+    return Tool(
+        name=name,
+        description=description,
+        schema=_schema_of(arguments, {}),
+        repeatable=repeatable,
+        read_only=False,
+        timeout_s=TIMEOUT_S,
+        max_chars=MAX_CHARS,
+        function=function,
+        arguments=arguments,
+        context_parameter="context",
+    )
 
 
 def capped(text: str, limit: int) -> str:

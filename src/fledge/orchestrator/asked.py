@@ -1,0 +1,218 @@
+"""What is asked of a spawn, and what the configuration makes of it: the one reading of `sessions_spawn`'s parameters.
+
+The tool, the Python API, the command line and the gateway all fill in `SpawnParams` and say who calls; `read_spawn`
+answers the `Request` that `spawn` admits. A wrong shape is refused here; what depends on rules is noted on the request
+and told only after the limits, so that refusals come in a fixed order. Nothing here touches a store or the world.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Annotated, Literal, Protocol
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from fledge.config import Config, agent, model_for_child, subagent_limits, thinking_for_child
+from fledge.core import policy
+from fledge.core.access import refuse_target
+from fledge.core.keys import agent_of, check_agent_id
+from fledge.core.policy import Budget, Limits, Refusal
+from fledge.core.run import Mode, Terms
+from fledge.errors import BadInput, FledgeError, Refused
+from fledge.orchestrator.budget import configured
+from fledge.orchestrator.spawn import Request
+from fledge.store.base import SessionFacts, Spec
+
+NATIVE = "subagent"
+"""The runtime that is always there: our own loop over a model."""
+
+Task = Annotated[str, Meta(description="what the subagent is to do; it knows nothing else, so say all it needs")]
+Label = Annotated[str, Meta(max_length=200, description="a few words to tell it from others")]
+Seconds = Annotated[float, Meta(ge=0, le=86_400 * 365, description="end it after so many seconds; 0: no limit")]
+Level = Literal["off", "minimal", "low", "medium", "high"]
+
+
+class SpawnBudget(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """What a child and everything below it may use; what is not said is not limited here."""
+
+    tokens: Annotated[int, Meta(ge=1)] | None = None
+    usd: Annotated[float, Meta(gt=0)] | None = None
+    turns: Annotated[int, Meta(ge=1, description="model steps")] | None = None
+    seconds: Annotated[float, Meta(gt=0, description="seconds of work, waiting not counted")] | None = None
+
+
+class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """The parameters of `sessions_spawn`, as they stand on the wire."""
+
+    task: Task
+    label: Label = ""
+    agent_id: Annotated[str, Meta(description="another agent's id, if yours may spawn it")] = ""
+    model: Annotated[str, Meta(description="another model than the usual one")] = ""
+    thinking: Level | None = None
+    run_timeout_seconds: Seconds | None = None
+    cleanup: Annotated[Literal["keep", "delete"], Meta(description="delete: forget its session afterwards")] = "keep"
+    mode: (
+        Annotated[Mode, Meta(description="run: one task; session: stays open in a thread, with thread true")] | None
+    ) = None
+    thread: Annotated[bool, Meta(description="bind it to a thread of the channel you are in")] = False
+    plan_mode: Annotated[bool, Meta(description="first only plan, and wait for approval")] = False
+    runtime: Annotated[str, Meta(description="subagent, or the name of a configured runtime")] = NATIVE
+    sandbox: Annotated[Literal["inherit", "require"], Meta(description="require: only in a sandbox")] = "inherit"
+    expects_completion_message: Annotated[bool, Meta(description="false: nobody waits for the answer")] = True
+    budget: Annotated[SpawnBudget, Meta(description="what it and all below it may use")] | None = None
+    idempotency_key: Annotated[str, Meta(max_length=256, description="asking again with it finds the same run")] = ""
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """Who asks: a conversation, a run, or a program; and what it has that a child may not exceed."""
+
+    session: str
+    key: str = ""
+    """Names this very call where it may be repeated; used where no `idempotencyKey` is given."""
+    generations: Mapping[str, int] | None = None
+    """Of the calling turn; None for a program or a person, whom no stop of ours has ended."""
+    tools: frozenset[str] | None = None
+    """Names of the tools it really has: the child's ceiling. None: only the configuration limits the child."""
+    boxed: bool = False
+    """Its commands run in the sandbox, so its children's do."""
+    workspace: str = ""
+    """The folder it works in, which a child inherits; empty: the agent's own."""
+
+
+class Host(Protocol):
+    """What this installation offers to children."""
+
+    @property
+    def model(self) -> str | None:
+        """The model that is used where a spawn names none, whatever the configuration says; None: as configured."""
+        ...
+
+    @property
+    def has_sandbox(self) -> bool:
+        """True if commands can be run in a sandbox here."""
+        ...
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        """Names of the runtimes that are configured besides `subagent`."""
+        ...
+
+    def check_model(self, name: str, thinking: str | None) -> None:
+        """Raise BadInput for a model that cannot be used here, or a thinking level that it does not have."""
+        ...
+
+
+class Read(Struct, frozen=True):
+    """A spawn that was read: what to admit, and the model it will use, empty if none is configured."""
+
+    request: Request
+    model: str
+
+
+def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) -> Read:
+    """The request as the configuration completes it.
+
+    Raises BadInput or Refused where the parameters do not fit together. What else forbids the spawn is on the request
+    as its objection.
+    """
+    if not params.task.strip():
+        raise BadInput("task", "must not be empty")
+    own = agent_of(caller.session)
+    target = check_agent_id(params.agent_id) if params.agent_id else own
+    mode = _mode(params)
+    _check_runtime(params.runtime, host)
+    limits = subagent_limits(config, own)
+    chosen = model_for_child(config, params.model or host.model, target)
+    level = thinking_for_child(config, params.thinking, target)
+    timeout_s = limits.run_timeout_seconds if params.run_timeout_seconds is None else params.run_timeout_seconds
+    request = Request(
+        spec=Spec(
+            task=params.task,
+            label=params.label.strip(),
+            agent_id=target,
+            model=params.model.strip(),
+            thinking=level.name if level else "",
+            runtime=params.runtime,
+        ),
+        terms=Terms(
+            parent=caller.session,
+            mode=mode,
+            cleanup=params.cleanup,
+            expects=params.expects_completion_message,
+            plan=params.plan_mode,
+            timeout_s=float(int(timeout_s)),
+            queue_timeout_s=float(limits.queue_timeout_seconds),
+            stuck_after_s=float(limits.stuck_after_seconds),
+            approval_s=config.plan.approval_hours * 3600.0,
+            archive_after_s=limits.archive_after_minutes * 60.0,
+            max_retries=config.announce.max_retries,
+            undelivered_s=config.undelivered.retention_days * 86400.0,
+            timeline_s=config.retention.timeline_days * 86400.0,
+        ),
+        facts=SessionFacts(
+            agent_id=target,
+            label=params.label.strip(),
+            workspace=_workspace(config, caller, own, target),
+            tools=None if caller.tools is None else tuple(sorted(caller.tools)),
+            boxed=caller.boxed or params.sandbox == "require",
+        ),
+        limits=Limits(limits.max_spawn_depth, limits.max_children_per_agent, limits.max_retained),
+        budget=_budget(params.budget, configured(subagent_limits(config, target).budget)),
+        generations=caller.generations,
+        key=params.idempotency_key or caller.key,
+        digest=hashlib.sha256(msgspec.json.encode(params)).hexdigest(),
+        binds_thread=params.thread,
+    )
+    name = chosen.name if chosen else ""
+    objection = _objection(config, params, caller, host, name)
+    return Read(replace(request, objection=objection), name)
+
+
+def _mode(params: SpawnParams) -> Mode:
+    mode: Mode = params.mode or ("session" if params.thread else "run")
+    if mode == "session" and not params.thread:
+        raise BadInput("mode", 'session needs "thread": true; for one task use run, for a follow-up sessions_send')
+    if mode == "session" and params.plan_mode:
+        raise BadInput("planMode", "is for one task: it does not go with mode session")
+    return mode
+
+
+def _check_runtime(name: str, host: Host) -> None:
+    if name != NATIVE and name not in host.runtimes:
+        there_are = ", ".join((NATIVE, *host.runtimes))
+        raise BadInput("runtime", f"must be one that is configured: {there_are}", name)
+
+
+def _workspace(config: Config, caller: Caller, own: str, target: str) -> str:
+    """The caller's folder, unless another agent is spawned that has one of its own."""
+    elsewhere = target != own and agent(config, target).workspace is not None
+    return "" if elsewhere else caller.workspace
+
+
+def _budget(asked: SpawnBudget | None, configured_one: Budget | None) -> Budget | None:
+    """What was asked for, never more than what is configured."""
+    if asked is None:
+        return configured_one
+    wanted = Budget(asked.tokens, asked.usd, asked.turns, asked.seconds)
+    return policy.inherit(configured_one or Budget(), wanted)
+
+
+def _objection(config: Config, params: SpawnParams, caller: Caller, host: Host, model: str) -> FledgeError | None:
+    """The first rule besides the limits that forbids the spawn: whom, sandbox, thinking and model, in this order."""
+    own = agent_of(caller.session)
+    refusal: Refusal | None = None
+    if params.agent_id:
+        refusal = refuse_target(own, check_agent_id(params.agent_id), subagent_limits(config, own).allow_agents)
+    if refusal is None and not host.has_sandbox and (params.sandbox == "require" or caller.boxed):
+        why = "sandbox: require" if params.sandbox == "require" else "its parent is sandboxed"
+        refusal = Refusal("forbidden", f"{why}, but bubblewrap does not work here: install it")
+    if refusal is not None:
+        return Refused(refusal.status, refusal.reason)
+    if not model:
+        return None
+    try:
+        host.check_model(model, params.thinking)
+    except BadInput as error:
+        return error
+    return None

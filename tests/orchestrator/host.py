@@ -1,0 +1,41 @@
+"""A host for tests of spawning: it knows one model, and offers what the test says it does."""
+
+from fledge.core.run import Run
+from fledge.errors import BadInput, Refused
+
+MODEL = "openai/gpt-5"
+PLAIN = "openai/plain"
+"""A model that does not think."""
+
+
+class FakeHost:
+    """One machine, as a spawn sees it."""
+
+    def __init__(
+        self, model: str | None = None, has_sandbox: bool = False, runtimes: tuple[str, ...] = (), channel: bool = False
+    ) -> None:
+        self._model, self._has_sandbox, self._runtimes, self._channel = model, has_sandbox, runtimes, channel
+        self.bound: list[str] = []
+
+    @property
+    def model(self) -> str | None:
+        return self._model
+
+    @property
+    def has_sandbox(self) -> bool:
+        return self._has_sandbox
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        return self._runtimes
+
+    def check_model(self, name: str, thinking: str | None) -> None:
+        if name not in (MODEL, PLAIN):
+            raise BadInput("model", "no such model", name)
+        if name == PLAIN and thinking not in (None, "off"):
+            raise BadInput("thinking", f"must be off: {name} has no other level", thinking)
+
+    async def bind_thread(self, run: Run) -> None:
+        if not self._channel:
+            raise Refused("error", "thread: no channel here can bind a thread")
+        self.bound.append(run.key)

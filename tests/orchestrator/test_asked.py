@@ -1,0 +1,165 @@
+"""One reading of a spawn's parameters: what the configuration adds, what is refused, and in which order."""
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from fledge.config import Config, with_settings
+from fledge.core.policy import Budget
+from fledge.errors import BadInput, Refused
+from fledge.orchestrator.asked import Caller, Read, SpawnParams, read_spawn
+from tests.model.world import MAIN
+from tests.orchestrator.host import MODEL, PLAIN, FakeHost
+
+SUBAGENTS = "agents.defaults.subagents"
+
+
+def config(*settings: str) -> Config:
+    return with_settings({}, settings).config
+
+
+def read(
+    *settings: str, caller: Caller | None = None, host: FakeHost | None = None, file: Any = None, **params: Any
+) -> Read:
+    wire = msgspec.convert({"task": "look", **params}, SpawnParams)
+    made = with_settings(file or {}, settings).config
+    return read_spawn(made, wire, caller or Caller(session=MAIN), host or FakeHost())
+
+
+def test_what_is_not_said_comes_from_the_configuration() -> None:
+    found = read(
+        f"{SUBAGENTS}.runTimeoutSeconds=90",
+        f"{SUBAGENTS}.maxChildrenPerAgent=2",
+        f"{SUBAGENTS}.archiveAfterMinutes=5",
+        "plan.approvalHours=1",
+        "announce.maxRetries=7",
+    ).request
+    terms = found.terms
+    assert (terms.timeout_s, terms.archive_after_s, terms.approval_s, terms.max_retries) == (90.0, 300.0, 3600.0, 7)
+    assert (terms.mode, terms.cleanup, terms.expects, terms.plan) == ("run", "keep", True, False)
+    assert (found.limits.max_depth, found.limits.max_children) == (1, 2)
+    assert (found.spec.agent_id, found.spec.runtime, found.budget, found.objection) == ("main", "subagent", None, None)
+
+
+def test_a_parameter_wins_over_the_configuration() -> None:
+    found = read(f"{SUBAGENTS}.runTimeoutSeconds=90", runTimeoutSeconds=5.9, cleanup="delete", label=" eyes ").request
+    assert (found.terms.timeout_s, found.terms.cleanup, found.spec.label) == (5.0, "delete", "eyes")
+    assert read(f"{SUBAGENTS}.runTimeoutSeconds=90", runTimeoutSeconds=0).request.terms.timeout_s == 0.0
+
+
+MODELS = (
+    {"agents": {"list": [{"id": "helper", "subagents": {"model": "a/own-children"}, "model": "a/own"}]}},
+    f"{SUBAGENTS}.model=a/children",
+    "agents.defaults.model=a/all",
+)
+
+
+@pytest.mark.parametrize(
+    ("params", "override", "file", "settings", "model"),
+    [
+        ({"model": "a/asked"}, "a/given", MODELS[0], MODELS[1:], "a/asked"),
+        ({}, "a/given", MODELS[0], MODELS[1:], "a/given"),
+        ({}, None, MODELS[0], MODELS[1:], "a/own-children"),
+        ({}, None, {"agents": {"list": [{"id": "helper", "model": "a/own"}]}}, MODELS[1:], "a/children"),
+        ({}, None, {"agents": {"list": [{"id": "helper", "model": "a/own"}]}}, MODELS[2:], "a/own"),
+        ({}, None, {}, MODELS[2:], "a/all"),
+        ({}, None, {}, (), ""),
+    ],
+)
+def test_the_model_is_the_asked_one_then_the_agents_then_the_defaults(
+    params: dict[str, Any], override: str | None, file: Any, settings: tuple[str, ...], model: str
+) -> None:
+    found = read(*settings, file=file, host=FakeHost(override), agentId="helper", **params)
+    assert found.model == model
+    assert found.request.spec.model == params.get("model", "")
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"task": " \n"}, "task: must not be empty"),
+        ({"agentId": "../etc"}, "agentId: must be 1 to 64"),
+        ({"mode": "session"}, 'mode: session needs "thread": true'),
+        ({"thread": True, "planMode": True}, "planMode: is for one task"),
+        ({"runtime": "codex"}, "runtime: must be one that is configured: subagent, claude (got 'codex')"),
+    ],
+)
+def test_a_wrong_shape_is_refused_by_name_before_anything_else(params: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(words)):
+        read(host=FakeHost(runtimes=("claude",)), **params)
+
+
+@pytest.mark.parametrize(
+    ("params", "mode"), [({}, "run"), ({"thread": True}, "session"), ({"thread": True, "mode": "run"}, "run")]
+)
+def test_a_thread_means_a_session_unless_said_otherwise(params: dict[str, Any], mode: str) -> None:
+    found = read(**params).request
+    assert found.terms.mode == mode
+    assert found.binds_thread == found.needs_preparing == bool(params)
+
+
+def test_a_configured_runtime_is_taken() -> None:
+    assert read(host=FakeHost(runtimes=("claude",)), runtime="claude").request.spec.runtime == "claude"
+
+
+def test_rules_object_in_order_whom_then_sandbox_then_thinking_and_model() -> None:
+    wrong: dict[str, Any] = {"agentId": "stranger", "sandbox": "require", "model": "nope"}
+    first = read(**wrong).request.objection
+    assert isinstance(first, Refused)
+    assert str(first) == (
+        'agent "stranger" may not be spawned by "main" (permitted: none): agents.list[].subagents.allowAgents'
+    )
+    allowed = f"{SUBAGENTS}.allowAgents=['*']"
+    second = read(allowed, **wrong).request.objection
+    assert str(second) == "sandbox: require, but bubblewrap does not work here: install it"
+    third = read(allowed, host=FakeHost(has_sandbox=True), **wrong).request.objection
+    assert isinstance(third, BadInput)
+    assert str(third) == "model: no such model (got 'nope')"
+    assert read(allowed, host=FakeHost(has_sandbox=True), **{**wrong, "model": MODEL}).request.objection is None
+
+
+def test_a_level_the_model_does_not_have_objects_only_if_it_was_asked_for() -> None:
+    asked = read(model=PLAIN, thinking="high").request.objection
+    assert str(asked) == f"thinking: must be off: {PLAIN} has no other level (got 'high')"
+    assert read(model=PLAIN, thinking="off").request.objection is None
+    assert read(f"{SUBAGENTS}.thinking=high", model=PLAIN).request.objection is None
+
+
+def test_a_child_of_a_sandboxed_caller_is_sandboxed_or_refused() -> None:
+    boxed = Caller(session=MAIN, boxed=True)
+    assert read(caller=boxed, host=FakeHost(has_sandbox=True)).request.facts.boxed
+    refused = read(caller=boxed).request.objection
+    assert str(refused) == "its parent is sandboxed, but bubblewrap does not work here: install it"
+    assert read(host=FakeHost(has_sandbox=True), sandbox="require").request.facts.boxed
+    assert not read(host=FakeHost(has_sandbox=True)).request.facts.boxed
+
+
+def test_the_callers_tools_are_the_ceiling_and_its_folder_is_inherited() -> None:
+    caller = Caller(session=MAIN, tools=frozenset({"write", "read"}), workspace="/w")
+    facts = read(caller=caller).request.facts
+    assert (facts.tools, facts.workspace) == (("read", "write"), "/w")
+    assert read().request.facts.tools is None
+
+
+def test_another_agent_keeps_its_own_folder_if_it_has_one() -> None:
+    caller = Caller(session=MAIN, workspace="/w")
+    file = {"agents": {"list": [{"id": "helper", "workspace": "/helpers"}]}}
+    assert read(caller=caller, file=file, agentId="helper").request.facts.workspace == ""
+    assert read(caller=caller, file=file, agentId="other").request.facts.workspace == "/w"
+
+
+def test_a_budget_is_what_was_asked_for_but_never_more_than_configured() -> None:
+    assert read(budget={"tokens": 10, "seconds": 5}).request.budget == Budget(tokens=10, seconds=5)
+    settings = (f"{SUBAGENTS}.budget.tokens=7", f"{SUBAGENTS}.budget.usd=1")
+    assert read(*settings, budget={"tokens": 10, "turns": 3}).request.budget == Budget(tokens=7, usd=1.0, turns=3)
+    assert read(*settings).request.budget == Budget(tokens=7, usd=1.0)
+
+
+def test_one_call_is_told_from_another_by_what_was_asked_not_by_what_the_configuration_made_of_it() -> None:
+    caller = Caller(session=MAIN, key="call")
+    first, second = read(caller=caller).request, read(f"{SUBAGENTS}.runTimeoutSeconds=90", caller=caller).request
+    assert first.digest == second.digest
+    assert read(caller=caller, label="x").request.digest != first.digest
+    assert (first.key, read(caller=caller, idempotencyKey="mine").request.key) == ("call", "mine")
