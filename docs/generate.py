@@ -1,7 +1,8 @@
-"""Write `docs/lifecycle.md` from the code: `python -m docs.generate`, or `--check` to fail when it is stale.
+"""Write the generated pages: `python -m docs.generate`, or `--check` to fail when one is stale.
 
-What a phase means is read from its docstring, what an event means from its own, and the arrows are found by giving
-every sample event to every sample run. Nothing about the life of a run is written down here a second time.
+`contract-tests.md` comes from `contract_page.py`, `lifecycle.md` from here: what a phase means is read from its
+docstring, what an event means from its own, and the arrows are found by giving every sample event to every sample run.
+Nothing about the life of a run is written down here a second time.
 """
 
 import argparse
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from tests.core.samples import RUNS, SAMPLE_EVENTS
 
+from docs import contract_page
 from fledge.core import events as ev
 from fledge.core.lifecycle import transition
 from fledge.core.run import PHASES, Asking, Phase
@@ -124,17 +126,22 @@ def page() -> str:
     return "\n\n".join(section.strip("\n") for section in sections) + "\n"
 
 
+PAGES = {TARGET: page, contract_page.TARGET: contract_page.page}
+"""Every generated page, and what it should say."""
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Write the page; with `--check` write nothing and return 1 if it is stale."""
-    parser = argparse.ArgumentParser(prog="docs.generate", description="Generate docs/lifecycle.md from the code.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is stale")
-    stale = (TARGET.read_text("utf-8") if TARGET.exists() else "") != page()
-    if parser.parse_args(arguments).check:
-        if stale:
-            print(f"{TARGET.name} is stale: run python -m docs.generate", file=sys.stderr)
-        return int(stale)
-    TARGET.write_text(page(), "utf-8")
-    return 0
+    """Write the pages; with `--check` write nothing and return 1 if one is stale."""
+    parser = argparse.ArgumentParser(prog="docs.generate", description="Generate pages of docs/ from the code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is stale")
+    check = parser.parse_args(arguments).check
+    stale = [path for path, says in PAGES.items() if not path.exists() or path.read_text("utf-8") != says()]
+    for path in stale:
+        if check:
+            print(f"{path.name} is stale: run python -m docs.generate", file=sys.stderr)
+        else:
+            path.write_text(PAGES[path](), "utf-8")
+    return int(check and bool(stale))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,121 @@
+"""The page of the contract: it is fresh, every test it names exists, and every statement is proved or says what it
+waits for. Tests are found in the syntax trees of their files, so nothing is collected or run here."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+from docs.contract_page import AREAS, Statement
+
+from docs import contract_page, generate
+
+ROOT = Path(__file__).parents[2]
+SECTIONS = contract_page.sections()
+STATEMENTS = contract_page.statements()
+
+
+@cache
+def tree(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text("utf-8"))
+
+
+@cache
+def run_classes() -> frozenset[str]:
+    """Names of classes whose tests are run: those that pytest collects, and what they inherit from."""
+    bases: dict[str, set[str]] = {}
+    for file in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(tree(str(file.relative_to(ROOT)))):
+            if isinstance(node, ast.ClassDef):
+                bases.setdefault(node.name, set()).update(b.id for b in node.bases if isinstance(b, ast.Name))
+    found: set[str] = set()
+    todo = [name for name in bases if name.startswith("Test")]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += bases.get(name, ())
+    return frozenset(found)
+
+
+@cache
+def runs(path: str) -> frozenset[str]:
+    """What a file defines that is run as a test: `test_name`, `Class::test_name`, or a name like `TestMachine`."""
+    found: set[str] = set()
+    collected = Path(path).name.startswith("test_")
+    for node in tree(path).body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if collected and name.startswith("test"):
+                found.add(name)
+            case ast.ClassDef(name=owner) if owner in run_classes():
+                methods = (ast.FunctionDef, ast.AsyncFunctionDef)
+                named = (each.name for each in node.body if isinstance(each, methods))
+                found.update(f"{owner}::{name}" for name in named if name.startswith("test"))
+            case ast.Assign(targets=[ast.Name(id=name)]) if collected and name.startswith("Test"):
+                found.add(name)
+            case _:
+                pass
+    return frozenset(found)
+
+
+def exists(test: str) -> bool:
+    """True if the test is run by the suite; a row of a table must stand in its file, word for word."""
+    path, _, named = test.partition("::")
+    name, _, row = named.partition("[")
+    if not (ROOT / path).is_file() or name not in runs(path):
+        return False
+    words = {node.value for node in ast.walk(tree(path)) if isinstance(node, ast.Constant)}
+    return not row or row.removesuffix("]") in words
+
+
+def test_the_page_is_what_the_statements_say_now() -> None:
+    assert contract_page.TARGET.read_text("utf-8") == contract_page.page(), "stale: run python -m docs.generate"
+    assert generate.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda statement: statement.id)
+def test_a_statement_is_proved_by_tests_that_exist_or_says_what_it_waits_for(statement: Statement) -> None:
+    assert [test for test in statement.tests if not exists(test)] == []
+    assert statement.tests or statement.waits_for
+    assert statement.waits_for in (None, *AREAS)
+    assert statement.text.strip() == statement.text != ""
+
+
+def test_every_section_of_the_contract_is_there_and_every_id_is_unique_and_in_its_place() -> None:
+    assert list(SECTIONS) == [str(number) for number in range(9)]
+    for number, section in SECTIONS.items():
+        for part in section.part:
+            places = [statement.id.rpartition(".") for statement in part.statement]
+            assert {place[0] for place in places} == {f"{number}.{part.name}"}
+            numbers = [int(place[2]) for place in places]
+            assert numbers == sorted(set(numbers))
+    ids = [statement.id for statement in STATEMENTS]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "tests/docs/test_nothing.py::test_it",
+        "tests/docs/test_contract_page.py::test_it",
+        "tests/docs/test_contract_page.py::exists",
+        "tests/orchestrator/scene.py::Scene::spawn",
+        "tests/model/test_tree.py::TreeOfRuns::crash",
+        "tests/core/test_closing.py::test_the_event_moves_the_run_exactly_so[no such row]",
+    ],
+)
+def test_what_is_no_test_is_not_taken_for_one(test: str) -> None:
+    assert not exists(test)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "tests/docs/test_contract_page.py::test_what_is_a_test_is_found",
+        "tests/store/conformance_inbox.py::InboxConformance::test_a_row_is_as_it_was_put",
+        "tests/model/test_tree.py::TestTreeOfRuns",
+        "tests/core/test_closing.py::test_the_event_moves_the_run_exactly_so[words win over a fallback]",
+    ],
+)
+def test_what_is_a_test_is_found(test: str) -> None:
+    assert exists(test)
