@@ -3,16 +3,67 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fledge.tools.base import tool
+    from fledge.api.conversation import Conversation
+    from fledge.api.handle import Handle
+    from fledge.api.opening import open, run_sync
+    from fledge.api.program import Fledge
+    from fledge.api.values import GivenUp, Message, Plan, Question, Reply, Result, RunInfo, TimelineEvent
+    from fledge.core.policy import Budget
+    from fledge.errors import BadInput, FledgeError, NotFound, Refused, StoreError, StoreLocked
+    from fledge.runtime.feed import TurnEvent
+    from fledge.tools.base import ToolContext, tool
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "tool"]
+__all__ = [
+    "BadInput",
+    "Budget",
+    "Conversation",
+    "Fledge",
+    "FledgeError",
+    "GivenUp",
+    "Handle",
+    "Message",
+    "NotFound",
+    "Plan",
+    "Question",
+    "Refused",
+    "Reply",
+    "Result",
+    "RunInfo",
+    "StoreError",
+    "StoreLocked",
+    "TimelineEvent",
+    "ToolContext",
+    "TurnEvent",
+    "__version__",
+    "open",
+    "run_sync",
+    "tool",
+]
+
+_HOMES = {
+    "fledge.api.conversation": ("Conversation",),
+    "fledge.api.handle": ("Handle",),
+    "fledge.api.opening": ("open", "run_sync"),
+    "fledge.api.program": ("Fledge",),
+    "fledge.api.values": ("GivenUp", "Message", "Plan", "Question", "Reply", "Result", "RunInfo", "TimelineEvent"),
+    "fledge.core.policy": ("Budget",),
+    "fledge.errors": ("BadInput", "FledgeError", "NotFound", "Refused", "StoreError", "StoreLocked"),
+    "fledge.runtime.feed": ("TurnEvent",),
+    "fledge.tools.base": ("ToolContext", "tool"),
+}
 
 
 def __getattr__(name: str) -> Any:
     """Public names are imported when they are first used, so that `import fledge` costs nothing."""
-    if name == "tool":
-        from fledge.tools.base import tool
+    from importlib import import_module
 
-        return tool
+    for home, names in _HOMES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(home), name)
+            return found
     raise AttributeError(f"module 'fledge' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,6 +9,7 @@ import pytest
 from fledge.core.events import Asked
 from fledge.core.run import Delivered
 from fledge.errors import StaleWrite
+from fledge.orchestrator import control
 from fledge.testing import Script, Stage
 from tests.orchestrator.stage import MAIN, NARROW, Theatre, World, at, in_turns, rules, two_steps, works
 
@@ -87,6 +88,37 @@ def test_listeners_hear_of_a_run_once_its_outcome_is_committed(theatre: Theatre)
         assert heard == []
         await world.sleep_until(3)
         assert set(heard) == {(2.0, key)}
+
+    theatre.act(body, {"a": two_steps})
+
+
+def test_watchers_hear_of_every_move_of_a_run_and_of_every_turn_that_is_over(theatre: Theatre) -> None:
+    async def body(world: World) -> None:
+        moved: list[tuple[float, str]] = []
+        world.engine.on_move(lambda key: moved.append((world.at(), key)))
+        key = await world.spawn("a")
+        await world.sleep_until(1.5)
+        assert {(0.0, key)} == set(moved)
+        await world.sleep_until(60)
+        assert (2.0, key) in moved
+        assert MAIN in {session for _, session in moved}, "the conversation's turn is over too"
+
+    theatre.act(body, {"a": two_steps})
+
+
+def test_watchers_hear_of_a_commit_whose_caller_was_cancelled_while_it_was_written(theatre: Theatre) -> None:
+    async def body(world: World) -> None:
+        key = await world.spawn("a")
+        await world.sleep_until(0.5)
+        moved: list[str] = []
+        world.engine.on_move(moved.append)
+        caller = asyncio.create_task(world.engine.commit(lambda c: control.kill(c, key)))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.wait([caller])
+        assert caller.cancelled()
+        await world.clock.sleep(0.001)
+        assert key in moved
 
     theatre.act(body, {"a": two_steps})
 

@@ -183,6 +183,7 @@ class TranscriptConformance:
         expected = [Entry(n, AT, kind, f"{kind} é\x00") for n, kind in enumerate(kinds, 1)]
         assert bench.see(lambda tx: tx.entries("s")) == [*expected, Entry(6, AT + 2, "note", "last")]
         assert bench.see(lambda tx: tx.entries("other")) == [Entry(1, AT + 1, "note", "first")]
+        assert bench.see(lambda tx: [tx.last_entry(key) for key in ("s", "other", "nobody")]) == [6, 1, 0]
 
     def test_a_page_of_a_transcript_begins_after_an_entry_and_has_a_limit(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:

@@ -228,7 +228,12 @@ def held_by(remains: Remains) -> str | None:
 
 
 class Budget(Struct, frozen=True, omit_defaults=True):
-    """Ceilings of a run or a tree; None is no ceiling."""
+    """Ceilings of a run or a tree; None is no ceiling.
+
+    >>> run = await fl.spawn("Say hello", budget=fledge.Budget(tokens=50_000, usd=0.50))
+    >>> (await run).status
+    'ok'
+    """
 
     tokens: int | None = None
     usd: float | None = None

@@ -54,6 +54,8 @@ class Hints(Struct):
     """Sessions and epochs whose driver is done."""
     ended: list[str] = field(default_factory=list)
     """Runs whose outcome was fixed, or whose delivery was decided."""
+    moved: list[str] = field(default_factory=list)
+    """Sessions of which anything changed that somebody may wait for: their run, or that a turn of theirs is over."""
 
 
 class Commit:
@@ -105,6 +107,7 @@ class Commit:
         if not isinstance(step.run.phase, Gone):
             self.tx.save_run(before, step.run, event)
         self._runs[key] = step.run
+        self.hints.moved.append(key)
         if step.run.due_at is not None:
             self.hints.look = True
         if step.run.ended is not None:
@@ -117,6 +120,7 @@ class Commit:
         """The driver with this epoch is done: its slot is free."""
         self.tx.release(session, epoch)
         self.hints.released.append((session, epoch))
+        self.hints.moved.append(session)
         self.hints.look = True
 
     def forget(self, key: str) -> None:

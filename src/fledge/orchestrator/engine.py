@@ -78,6 +78,7 @@ class Engine:
         self._group: asyncio.TaskGroup | None = None
         self._loop: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[str], None]] = []
+        self._watchers: list[Callable[[str], None]] = []
 
     async def __aenter__(self) -> "Engine":
         while await self.surely(lambda c: due.take_over(c, self.owner)):
@@ -102,6 +103,13 @@ class Engine:
         """Be told, after the commit, of each run whose outcome or delivery was decided. Must not raise or block."""
         self._listeners.append(listener)
 
+    def on_move(self, watcher: Callable[[str], None]) -> None:
+        """Be told, after the commit, of each session that moved (its run changed, or a turn of it is over).
+
+        It may be told more than once, or of a move that came to nothing; it is never left out. Must not raise or block.
+        """
+        self._watchers.append(watcher)
+
     async def commit(self, decide: Callable[[Commit], T]) -> T:
         """Run one decision in one transaction; afterwards the engine looks at what it changed."""
         commit: Commit | None = None
@@ -115,25 +123,34 @@ class Engine:
             result = await self.store.transact(job)
         except asyncio.CancelledError:
             # The caller is gone, but the job may well be done: look at what it changed once it is.
-            self._errand(f"heed {id(job)}", self._catch_up())
+            self._errand(f"heed {id(job)}", self._catch_up(lambda: commit))
             raise
         if commit is not None:
             self._heed(commit.hints)
         return result
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self, done: Callable[[], Commit | None]) -> None:
         """Jobs are done in order: after this one, everything submitted before is on disk."""
         await self.store.transact(lambda tx: None)
+        commit = done()
+        if commit is not None:
+            self._tell(commit.hints)
         self._poked.set()
+
+    def _tell(self, hints: Hints) -> None:
+        for key in hints.ended:
+            for listener in self._listeners:
+                listener(key)
+        for key in {*hints.moved, *hints.stop} if self._watchers else ():
+            for watcher in self._watchers:
+                watcher(key)
 
     def _heed(self, hints: Hints) -> None:
         for session in hints.stop:
             for task in self._drivers.get(session, {}).values():
                 task.cancel()
         self._over.update((key, epoch) for key, epoch in hints.released if epoch in self._drivers.get(key, {}))
-        for key in hints.ended:
-            for listener in self._listeners:
-                listener(key)
+        self._tell(hints)
         if hints.look:
             self._poked.set()
 

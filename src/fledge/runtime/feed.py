@@ -13,7 +13,13 @@ Kind = Literal["start", "end", "error", "tool:start", "tool:end", "assistant:tex
 
 
 class TurnEvent(Struct, frozen=True, omit_defaults=True):
-    """One thing that happened in a turn. `text` is words, an error, a tool's name or result, by kind."""
+    """One thing that happened in a turn. `text` is words, an error, a tool's name or result, by kind.
+
+    >>> async for event in fl.session("main").stream("Hello"):
+    ...     if event.kind == "assistant:text":
+    ...         print(event.text)
+    echo: Hello
+    """
 
     kind: Kind
     session: str

@@ -95,9 +95,10 @@ class ConfiguredProfiles:
         self._tools_of: Engine | None = None
         """The engine that the session tools in `_tools` belong to."""
 
-    def check(self, agent_id: str = "main") -> None:
-        """Refused if the agent's conversation could not think: no model is set, its name is wrong, its key unusable."""
-        choice, _ = self._choice(agent_id, None)
+    def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
+        """Refused if the agent's conversation (with `spec`: such a child of it) could not think: no model is set, its
+        name is wrong, its key unusable."""
+        choice, _ = self._choice(agent_id, spec)
         self._registry.choose(choice.primary, choice.fallbacks)
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:

@@ -193,6 +193,10 @@ class Tx(Protocol):
         """A page of the transcript, oldest first."""
         ...
 
+    def last_entry(self, session: str) -> int:
+        """The number of the entry appended last, deleted or not; 0 if there was none."""
+        ...
+
     def open_turn(self, session: str, generations: dict[str, int], at: Instant) -> Turn:
         """Open a turn; refused while one is open."""
         ...

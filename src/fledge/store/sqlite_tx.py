@@ -311,6 +311,11 @@ class SessionVerbs(RunVerbs):
         )
         return [Entry(*row) for row in rows]
 
+    def last_entry(self, session: str) -> int:
+        """The session's counter of entries."""
+        row = self._one("SELECT last_entry FROM sessions WHERE key = ?", session)
+        return 0 if row is None else int(row[0])
+
     def open_turn(self, session: str, generations: dict[str, int], at: Instant) -> Turn:
         """Open the session's next turn."""
         if self.turn(session) is not None:

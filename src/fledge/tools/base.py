@@ -35,7 +35,13 @@ _AT: Final = re.compile(r" - at `(?:key in )?\$\.?(.*)`")
 
 
 class ToolContext(Struct, frozen=True, kw_only=True):
-    """Where and for whom a tool runs. A function with a parameter of this type is given it; models never see it."""
+    """Where and for whom a tool runs. A function with a parameter of this type is given it; models never see it.
+
+    >>> @fledge.tool(read_only=True)
+    ... async def count_files(context: fledge.ToolContext) -> int:
+    ...     "How many files are in the workspace."
+    ...     return len(list(context.workspace.iterdir()))
+    """
 
     session: str
     """The session key."""
@@ -213,6 +219,13 @@ def tool(
     Its name and docstring are the model's; an `Args:` section, or `msgspec.Meta(description=…)`, describes parameters.
     On the wire parameters are in camelCase. A tool that is `read_only` is `repeatable`. Refused, by `BadInput`: a
     parameter without a type, `*args`, `**kwargs`, positional-only ones, and names a provider would not take.
+
+    >>> @fledge.tool
+    ... def add(a: int, b: int) -> int:
+    ...     "Add two numbers."
+    ...     return a + b
+    >>> add(2, 3), add.name, add.description
+    (5, 'add', 'Add two numbers.')
     """
 
     def made(function: Callable[..., Any]) -> Tool:

@@ -1,0 +1,167 @@
+"""A program's hold on one run: wait for it, read it, direct it. Made by `fl.spawn` and, after a restart, `fl.run`.
+
+A handle holds no state of its own: any number of handles on one run say the same, and dropping one changes nothing.
+"""
+
+from collections.abc import AsyncIterator, Generator
+from typing import Any, Generic, TypeVar
+
+from fledge.api import views
+from fledge.api.changes import Changes
+from fledge.api.values import Plan, Result, RunInfo, TimelineEvent
+from fledge.core.run import Instant
+from fledge.errors import BadInput
+from fledge.orchestrator import control
+from fledge.orchestrator.control import Killing
+from fledge.orchestrator.engine import Engine
+from fledge.store.base import Tx
+
+T = TypeVar("T")
+
+
+class Handle(Generic[T]):
+    """One run, as a program holds it. `await handle` is its `Result`.
+
+    >>> run = await fl.spawn("Say hello", label="greeting")
+    >>> (await run).text
+    'echo: Say hello'
+    """
+
+    def __init__(
+        self, engine: Engine, changes: Changes, session_key: str, run_id: str, result_type: type[T] | None = None
+    ) -> None:
+        self._engine, self._changes, self._type = engine, changes, result_type
+        self.session_key = session_key
+        """Its name for life."""
+        self.run_id = run_id
+        """The id it was attached by; it finds the run for ever, however often that is steered."""
+
+    def __repr__(self) -> str:
+        return f"<fledge run {self.run_id}>"
+
+    def __await__(self) -> Generator[Any, None, Result[T]]:
+        return self.result().__await__()
+
+    async def result(self, timeout: float | None = None) -> Result[T]:
+        """What came of it, as soon as there is an outcome; after `timeout` seconds a result whose status is `pending`.
+
+        Reading a run that this program spawned is how it is told: the result then counts as delivered. Reading again is
+        free. Giving up on the wait, or cancelling it, does nothing to the run.
+
+        >>> run = await fl.spawn("Say hello")
+        >>> (await run.result(timeout=60)).status
+        'ok'
+        """
+        key = self.session_key
+
+        def over(tx: Tx) -> bool | None:
+            return views.is_readable(tx.load_run(key)) or None
+
+        if await self._changes.until(over, [key], deadline(self._engine, timeout)):
+            await consume(self._engine, key)
+        return await self.peek()
+
+    async def peek(self) -> Result[T]:
+        """What came of it so far, without waiting and without being told.
+
+        >>> run = await fl.spawn("Say hello")
+        >>> (await run.peek()).status in ("pending", "ok")
+        True
+        """
+        return await self._engine.store.read(lambda tx: views.result(tx, self.session_key, self._type))
+
+    async def info(self) -> RunInfo:
+        """Where it is in its life.
+
+        >>> run = await fl.spawn("Say hello", label="greeting")
+        >>> (await run.info()).label
+        'greeting'
+        """
+        return await self._engine.store.read(lambda tx: views.run_info(tx, self.session_key))
+
+    async def events(self) -> AsyncIterator[TimelineEvent]:
+        """Everything that happened to it and will, from its beginning until its outcome is fixed.
+
+        >>> run = await fl.spawn("Say hello")
+        >>> [event.phase async for event in run.events()][-1]
+        'announcing'
+        """
+        told = 0
+        while True:
+
+            def more(tx: Tx, told: int = told) -> tuple[list[TimelineEvent], bool] | None:
+                events = views.timeline(tx.events(self.session_key))
+                over = tx.load_run(self.session_key).ended is not None
+                return (events[told:], over) if over or len(events) > told else None
+
+            found = await self._changes.until(more, [self.session_key])
+            assert found is not None
+            for event in found[0]:
+                yield event
+            told += len(found[0])
+            if found[1]:
+                return
+
+    async def plan(self, timeout: float | None = None) -> Plan | None:
+        """The plan that awaits its answer, as soon as there is one; None if the run ends or time runs out first.
+
+        >>> run = await fl.spawn("Say hello", plan_mode=True)
+        >>> (await run.plan()).text
+        'echo: Say hello'
+        """
+        key = self.session_key
+
+        def planned(tx: Tx) -> tuple[Plan | None] | None:
+            found = views.plan(tx, key)
+            return (found,) if found is not None or tx.load_run(key).ended is not None else None
+
+        found = await self._changes.until(planned, [key], deadline(self._engine, timeout))
+        return None if found is None else found[0]
+
+    async def steer(self, message: str) -> str:
+        """Stop what it is doing and redirect it; answers the new attempt's run id. `Refused` if there is nothing to.
+
+        >>> run = await fl.spawn("Wait for me")
+        >>> new_id = await run.steer("Say hello instead")
+        >>> (await run).run_id == new_id
+        True
+        """
+        return (await self._engine.commit(lambda c: control.steer(c, self.session_key, message))).run_id
+
+    async def send(self, message: str) -> str:
+        """Add a message without stopping anything; answers its id. It is read at the run's next step.
+
+        >>> run = await fl.spawn("Say hello")
+        >>> message_id = await run.send("And goodbye")
+        """
+        return await self._engine.commit(lambda c: control.send(c, self.session_key, message))
+
+    async def kill(self) -> Killing:
+        """End it and everything below it, silently; answers what is over and what is still stopping.
+
+        >>> run = await fl.spawn("Wait for me")
+        >>> await run.kill() is not None
+        True
+        >>> (await run).status
+        'killed'
+        """
+        return await self._engine.commit(lambda c: control.kill(c, self.session_key))
+
+
+async def consume(engine: Engine, key: str) -> None:
+    """Let a run's result count as read; nothing happens if it does already, or if it is meant for a conversation."""
+
+    def is_unread(tx: Tx) -> bool:
+        return tx.load_run(key).terms.program and any(row.announces for row in tx.rows_of(key))
+
+    if await engine.store.read(is_unread):
+        await engine.commit(lambda c: control.read_result(c, key))
+
+
+def deadline(engine: Engine, timeout: float | None) -> Instant | None:
+    """When a wait of so many seconds ends; None waits for ever. Refused: what is no number of seconds."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise BadInput("timeout", "must be seconds, 0 or more, or None to wait for ever", timeout)
+    return engine.clock.now() + min(timeout, 1e9)

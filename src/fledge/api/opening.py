@@ -1,0 +1,161 @@
+"""`fledge.open` and `fledge.run_sync`: from a folder and what the user brings to a `Fledge`.
+
+The one place that puts registry, profiles, agent and engine together. Nothing is opened, read or started before the
+`async with`, except the settings.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fledge.api.program import Fledge, Parts
+from fledge.clock import Clock
+from fledge.config import Config, check, load
+from fledge.config.places import discover
+from fledge.core.keys import AGENT_ID, SessionKey
+from fledge.errors import BadInput, Refused
+from fledge.ids import Ids
+from fledge.models.base import Model
+from fledge.models.names import Registry
+from fledge.runtime.agent import Agent
+from fledge.runtime.profiles import ConfiguredProfiles, rules_of
+from fledge.store.base import Store
+from fledge.store.sqlite import SqliteStore
+from fledge.tools.base import Tool
+
+T = TypeVar("T")
+
+GIVEN = "given/model"
+"""The name of a model that was given as an object."""
+
+log = logging.getLogger("fledge.config")
+
+
+def open(
+    state: str | Path,
+    *,
+    model: str | Model | None = None,
+    models: Mapping[str, Model] | None = None,
+    tools: Iterable[Tool] = (),
+    config: Config | Mapping[str, object] | str | Path | None = None,
+    workspace: str | Path | None = None,
+    program: str = "program",
+    env: Mapping[str, str] | None = None,
+    store: Store | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> Fledge:
+    """A state folder, made if it is not there, to be used in `async with`. One process owns it at a time.
+
+    `model` is a name such as `openai/gpt-5`, or an object that answers; `models` are more of those by name. `tools` are
+    what agents may use besides their own (`@fledge.tool`). `config` is a file, a mapping, or a `Config`; without it the
+    user's settings count, and the workspace's as far as they are trusted. `workspace` is the folder agents work in (the
+    current one). `program` names this program: under the same name it finds its results after a restart. `store`,
+    `clock` and `ids` are for tests.
+
+    >>> async with fledge.open("state", model=ScriptedModel(echo)) as fl:
+    ...     run = await fl.spawn("Say hello")
+    ...     print((await run).text)
+    Say hello
+    """
+    folder = _folder(state, "state")
+    work = Path.cwd() if workspace is None else _folder(workspace, "workspace")
+    settings = _config(config, work)
+    registry = Registry(env)
+    for name, own in (models or {}).items():
+        registry.add_model(name, _model(own, f"models.{name}"))
+    chosen = model if isinstance(model, str) or model is None else GIVEN
+    if chosen is GIVEN:
+        registry.add_model(GIVEN, _model(model, "model"))
+    if not AGENT_ID.fullmatch(program):
+        raise BadInput("program", "must be a word of letters, digits, '-' or '_'", program)
+    profiles = ConfiguredProfiles(
+        settings,
+        workspace=work,
+        state=folder,
+        model=chosen,
+        registry=registry,
+        tools=_tools(tools),
+        env=env,
+    )
+    return Fledge(
+        Parts(
+            state=folder,
+            config=settings,
+            profiles=profiles,
+            agent=Agent(profiles),
+            rules=rules_of(settings),
+            program=str(SessionKey("main", "named", program)),
+            open_store=lambda: SqliteStore.open(folder) if store is None else store,
+            clock=clock,
+            ids=ids,
+        )
+    )
+
+
+def run_sync(main: Callable[[Fledge], Awaitable[T]], state: str | Path, **options: Any) -> T:
+    """Run `main(fl)` on an opened state folder, for scripts; answers what it returns. Options are those of `open`.
+
+    `Refused` inside a running event loop: there, use `async with fledge.open(…)`.
+
+    >>> async def main(fl):
+    ...     return (await (await fl.spawn("Say hello"))).text
+    >>> await asyncio.to_thread(fledge.run_sync, main, "state", model=ScriptedModel(echo))
+    'Say hello'
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise Refused("error", "run_sync cannot be used inside a running event loop: use `async with fledge.open(…)`")
+    if not callable(main):
+        raise BadInput("main", "must be an async function that takes the opened fledge", main)
+
+    async def opened() -> T:
+        async with open(state, **options) as fl:
+            return await main(fl)
+
+    return asyncio.run(opened())
+
+
+def _folder(value: str | Path, field: str) -> Path:
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise BadInput(field, "must be a folder", value)
+    return Path(value).expanduser()
+
+
+def _config(config: Config | Mapping[str, object] | str | Path | None, workspace: Path) -> Config:
+    if isinstance(config, Config):
+        return config
+    if config is None:
+        loaded = discover(workspace).loaded
+    elif isinstance(config, Mapping):
+        loaded = check(dict(config), "config")
+    elif isinstance(config, str | os.PathLike):
+        path = Path(config).expanduser()
+        if not path.is_file():
+            raise BadInput("config", "must be a file that exists", str(path))
+        loaded = load([path])
+    else:
+        raise BadInput("config", "must be a file, a mapping or a Config", config)
+    for warning in loaded.warnings:
+        log.warning("%s", warning)
+    return loaded.config
+
+
+def _model(value: object, field: str) -> Model:
+    if not callable(getattr(value, "stream", None)) or not callable(getattr(value, "close", None)):
+        raise BadInput(field, "must have the methods stream(request) and close(), or be a model's name", value)
+    return value  # type: ignore[return-value]
+
+
+def _tools(tools: Iterable[Tool]) -> list[Tool]:
+    found = list(tools)
+    for tool in found:
+        if not isinstance(tool, Tool):
+            raise BadInput("tools", "must be made with @fledge.tool", tool)
+    return found

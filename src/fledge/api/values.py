@@ -1,0 +1,187 @@
+"""What a program gets to see, as values: results, replies, runs in lists. They are copies; nothing in them is live."""
+
+from typing import Generic, Literal, TypeVar
+
+from msgspec import Struct
+
+from fledge.core.freeze import Stats
+from fledge.core.run import Instant, Outcome
+
+T = TypeVar("T")
+
+Status = Literal["ok", "error", "timeout", "killed", "unknown", "pending"]
+"""How a run came out; `pending`: it has not, as far as anyone waited."""
+
+
+class Result(Struct, Generic[T], frozen=True, kw_only=True):
+    """What came of a run, or that nothing has yet: failing is a value, not an exception.
+
+    >>> result = await (await fl.spawn("Say hello"))
+    >>> result.ok, result.status, result.text
+    (True, 'ok', 'echo: Say hello')
+    """
+
+    status: Status
+    text: str = ""
+    """Its frozen words; of a timeout or kill, what it had done so far."""
+    error: str | None = None
+    outcome: Outcome | None = None
+    """The same as `status` and `error`, typed; None while pending."""
+    value: T | None = None
+    """The text read as `result_type`, where one was asked for and the text fits it."""
+    value_error: str | None = None
+    """Why the text does not fit `result_type`."""
+    stats: Stats = Stats()
+    run_id: str
+    """Of the attempt that stands now; older ids find the same run."""
+    session_key: str
+    label: str = ""
+    artifacts: tuple[str, ...] = ()
+    phase: str
+    """Where the run is in its life."""
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True if it finished what it was asked, in the form that was asked for."""
+        return self.status == "ok" and self.value_error is None
+
+    @property
+    def done(self) -> bool:
+        """True once there is an outcome."""
+        return self.status != "pending"
+
+
+class RunInfo(Struct, frozen=True, kw_only=True):
+    """A run as lists and trees show it.
+
+    >>> run = await fl.spawn("Say hello", label="greeting")
+    >>> (await run.info()).label
+    'greeting'
+    """
+
+    session_key: str
+    run_id: str
+    label: str
+    task: str
+    status: str
+    """The outcome's word once there is one, else the phase."""
+    phase: str
+    error: str | None
+    requester: str
+    depth: int
+    attempt: int
+    plan: str
+    """`none`, `planning` or `approved`."""
+    delivery: str | None
+    created_at: Instant
+    started_at: Instant | None
+    ended_at: Instant | None
+    unsettled: int
+    """How many of its own children have not settled."""
+    children: tuple["RunInfo", ...] = ()
+    """Filled in by `fl.tree()`."""
+
+
+class TimelineEvent(Struct, frozen=True, kw_only=True):
+    """One thing that happened to a run, and the phase that left it in.
+
+    >>> run = await fl.spawn("Say hello")
+    >>> [event.name async for event in run.events()]
+    ['Admitted', 'Prepared', 'Claimed', 'AttemptEnded']
+    """
+
+    at: Instant
+    name: str
+    phase: str
+    attempt: int
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """One entry of a transcript.
+
+    >>> reply = await fl.session("main").send("Hello")
+    >>> [(message.role, message.text) for message in await fl.session("main").history()]
+    [('user', 'Hello'), ('assistant', 'echo: Hello')]
+    """
+
+    seq: int
+    at: Instant
+    role: Literal["user", "assistant", "tool", "event", "note"]
+    text: str
+    kind: str = ""
+    """Of a user's entry: task, send, steer, wake, approval or notice; of a tool's, its name."""
+    calls: tuple[str, ...] = ()
+    """The tools an assistant's entry calls, as `name arguments`."""
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """A tool call that waits for a person: answer it with `fl.approve(id)` or `fl.deny(id)`.
+
+    >>> await fl.approvals()
+    []
+    """
+
+    id: str
+    session_key: str
+    tool: str
+    arguments: str
+    digest: str
+    """What an answer is bound to: a hash of tool and arguments."""
+    asked_at: Instant
+    expires_at: Instant
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """A plan that awaits its answer: `fl.approve_plan(plan.session_key)` or `fl.reject_plan(…, why)`.
+
+    >>> await fl.plans()
+    []
+    """
+
+    session_key: str
+    run_id: str
+    label: str
+    text: str
+    expires_at: Instant
+
+
+class GivenUp(Struct, frozen=True, kw_only=True):
+    """A result that found nobody and was given up: `fl.retry(…)` or `fl.dismiss(…)` it by its session key.
+
+    >>> await fl.undelivered()
+    []
+    """
+
+    session_key: str
+    run_id: str
+    kind: str
+    label: str
+    status: str
+    text: str
+    arrived_at: Instant
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """What a conversation answered, or why it has not.
+
+    >>> reply = await fl.session("main").send("Hello")
+    >>> reply.status, reply.text
+    ('ok', 'echo: Hello')
+    """
+
+    status: Literal["ok", "error", "stopped", "pending"]
+    """`error`: the turn failed; it is tried again by itself. `pending`: time ran out, or a person is asked first."""
+    text: str = ""
+    """Empty too if the model chose to say nothing."""
+    error: str | None = None
+    message_id: str
+    """Names the message; `session.reply(message_id)` waits for its answer again."""
+    questions: tuple[Question, ...] = ()
+    """What a person must answer before the turn goes on."""
+
+    @property
+    def ok(self) -> bool:
+        """True if there is an answer."""
+        return self.status == "ok"

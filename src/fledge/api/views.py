@@ -1,0 +1,191 @@
+"""From rows to values: how a run, a plan, an entry look to a program. Reads only; nothing here waits or changes."""
+
+from collections.abc import Sequence
+from typing import TypeVar, get_args
+
+import msgspec
+
+from fledge.api.values import GivenUp, Message, Plan, Question, Result, RunInfo, Status, TimelineEvent
+from fledge.core.announce import Completion, announce_key
+from fledge.core.events import Admitted, Event
+from fledge.core.freeze import Stats
+from fledge.core.lifecycle import born, transition
+from fledge.core.run import AnnounceDeferred, AwaitingApproval, Run
+from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
+from fledge.errors import NotFound
+from fledge.orchestrator.transcripts import used
+from fledge.store.base import Approval, Entry, Row, Tx
+
+T = TypeVar("T")
+
+
+def named(tx: Tx, name: str) -> str:
+    """The session key of the run that a run id, however old, or a session key means; NotFound if none."""
+    known = tx.run_named(name)
+    if known is not None:
+        return known[0]
+    if tx.find_run(name) is None:
+        raise NotFound(f"no run {name!r}: give a run id or a session key as spawn answered it")
+    return name
+
+
+def is_readable(run: Run) -> bool:
+    """True once the outcome may be read: it is fixed, and not held back for what is below."""
+    held = isinstance(run.phase, AnnounceDeferred) and run.phase.reason == "descendants-active"
+    return run.ended is not None and not held
+
+
+def is_settled(tx: Tx, key: str) -> bool:
+    """True once the run is settled for its parent: nothing more will come of it or of what is below it."""
+    return tx.load_run(key).concluded and tx.counts(key).unsettled == 0
+
+
+def result(tx: Tx, key: str, result_type: type[T] | None = None) -> Result[T]:
+    """What came of the run so far."""
+    run = tx.load_run(key)
+    ended = run.ended
+    if ended is None or not is_readable(run):
+        label = tx.spec(key).label
+        return Result(status="pending", run_id=run.run_id, session_key=key, label=label, phase=run.phase.name)
+    told = _completion(tx, run)
+    text = "" if ended.result is None else tx.text(ended.result)
+    value, value_error = (
+        _read(text, result_type) if result_type is not None and ended.outcome.status == "ok" else (None, None)
+    )
+    return Result(
+        status=_status(ended.outcome.status),
+        text=text,
+        error=ended.outcome.error,
+        outcome=ended.outcome,
+        value=value,
+        value_error=value_error,
+        stats=told.stats,
+        run_id=run.run_id,
+        session_key=key,
+        label=told.label,
+        artifacts=told.artifacts,
+        phase=run.phase.name,
+        started_at=ended.started_at,
+        ended_at=ended.ended_at,
+    )
+
+
+def _status(word: str) -> Status:
+    return next(status for status in get_args(Status) if status == word)
+
+
+def _read(text: str, result_type: type[T]) -> tuple[T | None, str | None]:
+    try:
+        return msgspec.json.decode(text, type=result_type), None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return None, str(error)
+
+
+def _completion(tx: Tx, run: Run) -> Completion:
+    """What was announced of the run: it outlives the session. A run that was not announced is counted now."""
+    row = tx.row(announce_key(run.key, run.run_id, "outcome"))
+    if row is not None:
+        return msgspec.json.decode(row.body, type=Completion)
+    assert run.ended is not None
+    spent = used(tx, run.key)
+    return Completion(
+        kind="outcome",
+        child_session_key=run.key,
+        run_id=run.run_id,
+        outcome=run.ended.outcome,
+        label=tx.spec(run.key).label,
+        stats=Stats(run.ended.elapsed_s, spent.tokens_in, spent.tokens_out, spent.cost_usd),
+    )
+
+
+def run_info(tx: Tx, key: str, deep: bool = False) -> RunInfo:
+    """The run as lists show it; with what is below it if `deep`."""
+    run, spec = tx.load_run(key), tx.spec(key)
+    ended = run.ended
+    return RunInfo(
+        session_key=key,
+        run_id=run.run_id,
+        label=spec.label,
+        task=spec.task,
+        status=run.phase.name if ended is None else ended.outcome.status,
+        phase=run.phase.name,
+        error=None if ended is None else ended.outcome.error,
+        requester=run.terms.parent,
+        depth=run.terms.depth,
+        attempt=run.attempt,
+        plan=run.plan,
+        delivery=None if run.delivery is None else run.delivery.word,
+        created_at=tx.events(key)[0].at,
+        started_at=run.started_at,
+        ended_at=None if ended is None else ended.ended_at,
+        unsettled=tx.counts(key).unsettled,
+        children=tuple(run_info(tx, child, deep) for child in tx.children(key)) if deep else (),
+    )
+
+
+def timeline(events: Sequence[Event]) -> list[TimelineEvent]:
+    """The story of a run, each event with the phase it led to."""
+    first = events[0]
+    assert isinstance(first, Admitted)
+    run = born(first)
+    told = [_happened(first, run)]
+    for event in events[1:]:
+        run = transition(run, event).run
+        told.append(_happened(event, run))
+    return told
+
+
+def _happened(event: Event, run: Run) -> TimelineEvent:
+    return TimelineEvent(at=event.at, name=type(event).__name__, phase=run.phase.name, attempt=run.attempt)
+
+
+def message(entry: Entry) -> Message:
+    """An entry of a transcript."""
+    match from_body(entry.body):
+        case Spoken(text=text, kind=kind):
+            return Message(seq=entry.seq, at=entry.at, role="user", text=text, kind=kind)
+        case Told(text=text):
+            return Message(seq=entry.seq, at=entry.at, role="event", text=text)
+        case Replied(text=text, calls=calls):
+            called = tuple(f"{call.name} {call.arguments}" for call in calls)
+            return Message(seq=entry.seq, at=entry.at, role="assistant", text=text, calls=called)
+        case Resulted(text=text, name=name):
+            return Message(seq=entry.seq, at=entry.at, role="tool", text=text, kind=name)
+        case Noted(text=text):
+            return Message(seq=entry.seq, at=entry.at, role="note", text=text)
+
+
+def question(approval: Approval) -> Question:
+    """A call that waits for a person."""
+    return Question(
+        id=approval.id,
+        session_key=approval.session,
+        tool=approval.tool,
+        arguments=approval.arguments,
+        digest=approval.digest,
+        asked_at=approval.asked_at,
+        expires_at=approval.expires_at,
+    )
+
+
+def plan(tx: Tx, key: str) -> Plan | None:
+    """The plan of this run, if one awaits its answer."""
+    run = tx.load_run(key)
+    if not isinstance(run.phase, AwaitingApproval):
+        return None
+    text = "" if run.phase.plan is None else tx.text(run.phase.plan)
+    return Plan(session_key=key, run_id=run.run_id, label=tx.spec(key).label, text=text, expires_at=run.phase.due_at)
+
+
+def given_up(tx: Tx, row: Row) -> GivenUp:
+    """A row that was given up on."""
+    told = msgspec.json.decode(row.body, type=Completion)
+    return GivenUp(
+        session_key=told.child_session_key,
+        run_id=told.run_id,
+        kind=row.kind,
+        label=told.label,
+        status=told.outcome.status,
+        text="" if row.text is None else tx.text(row.text),
+        arrived_at=row.arrived_at,
+    )

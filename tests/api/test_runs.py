@@ -1,0 +1,414 @@
+"""Runs from code: handles, what reading means, waiting for several, and finding a run again."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+import fledge
+from fledge.core.policy import UNREAD_PROGRAM_S
+from fledge.models.base import Broke
+from fledge.testing import ScriptedModel
+from tests.api.scene import Place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+async def row_states(fl: fledge.Fledge, key: str) -> list[str]:
+    rows = await fl.engine.store.read(lambda tx: tx.rows_of(key))
+    return [row.state for row in rows]
+
+
+def test_spawning_returns_at_once_and_awaiting_the_handle_gives_the_result(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("wait 100", label=" survey ")
+        assert (await run.peek()).status == "pending"
+        assert not (await run.peek()).done
+        result = await run
+        assert (result.status, result.text, result.label) == ("ok", "echo: wait 100", "survey")
+        assert result.ok
+        assert result.error is None
+        assert (result.run_id, result.session_key) == (run.run_id, run.session_key)
+        assert result.stats.runtime_s == 100
+        assert result.stats.tokens_out == 4
+
+    place.act(body)
+
+
+def test_no_model_turn_is_taken_for_a_programs_result(place: Place) -> None:
+    model = ScriptedModel([])
+
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("Say hello")
+        await run
+        assert await fl.session("main").settled(timeout=60)
+        assert len(model.requests) == 1
+
+    place.act(body, model)
+
+
+def test_reading_consumes_the_row_and_reading_again_is_free(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("wait 1")
+        async with asyncio.timeout(5):
+            async for _ in run.events():
+                pass
+        assert await row_states(fl, run.session_key) == ["unread"]
+        assert (await run.peek()).text == "echo: wait 1"
+        assert await row_states(fl, run.session_key) == ["unread"]
+        first = await run
+        assert await row_states(fl, run.session_key) == []
+        assert (await run.info()).delivery == "delivered"
+        version = (await fl.engine.store.read(lambda tx: tx.load_run(run.session_key))).version
+        again = await (await fl.run(run.run_id))
+        assert again.text == first.text
+        assert (await fl.engine.store.read(lambda tx: tx.load_run(run.session_key))).version == version
+
+    place.act(body)
+
+
+def test_a_result_nobody_reads_is_given_up_after_half_an_hour_and_still_readable(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> str:
+        run = await fl.spawn("wait 1", label="forgotten")
+        await asyncio.sleep(UNREAD_PROGRAM_S)
+        assert await fl.undelivered() == []
+        await asyncio.sleep(10)
+        (given_up,) = await fl.undelivered()
+        assert (given_up.session_key, given_up.label, given_up.status) == (run.session_key, "forgotten", "ok")
+        assert given_up.text == "echo: wait 1"
+        assert (await run.info()).phase == "completed_giveup"
+        assert (await (await fl.run(run.run_id))).text == "echo: wait 1"
+        assert await fl.undelivered() == [], "reading it is being told"
+        return run.run_id
+
+    place.act(body)
+
+
+def test_a_given_up_result_can_be_retried_and_dismissed(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("wait 1")
+        await asyncio.sleep(UNREAD_PROGRAM_S + 10)
+        await fl.retry(run)
+        assert await fl.undelivered() == []
+        with pytest.raises(fledge.Refused):
+            await fl.retry(run.session_key)
+        await asyncio.sleep(UNREAD_PROGRAM_S + 10)
+        await fl.dismiss(run.run_id)
+        assert await fl.undelivered() == []
+        assert (await run).text == "echo: wait 1"
+
+    place.act(body)
+
+
+def test_a_timeout_of_the_wait_is_a_value_and_changes_nothing(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("wait 10", label="slow")
+        result = await run.result(timeout=4)
+        assert (result.status, result.phase, result.label, result.text) == ("pending", "running", "slow", "")
+        assert (await run.result(timeout=0)).status == "pending"
+        assert (await run.result(timeout=20)).status == "ok"
+        assert (await run.result(timeout=0)).status == "ok"
+
+    place.act(body)
+
+
+def test_cancelling_the_wait_cancels_nothing_of_the_run(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("wait 10")
+        waiting = asyncio.ensure_future(run.result())
+        await asyncio.sleep(1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert (await run).text == "echo: wait 10"
+
+    place.act(body)
+
+
+@pytest.mark.parametrize("field", [-1, float("nan"), True, "soon"])
+def test_a_wait_of_nonsense_is_refused_by_name(place: Place, field: float) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("Say hello")
+        with pytest.raises(fledge.BadInput, match=r"^timeout: "):
+            await run.result(timeout=field)
+
+    place.act(body)
+
+
+# ---- directing -------------------------------------------------------------------------------------------------------
+
+
+def test_steering_makes_a_new_attempt_and_every_id_still_finds_the_run(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("Wait for me")
+        await asyncio.sleep(1)
+        new = await run.steer("Say hello")
+        result = await run
+        assert (result.text, result.run_id) == ("echo: Say hello", new)
+        for name in (run.run_id, new, run.session_key):
+            assert (await (await fl.run(name))).text == "echo: Say hello"
+        with pytest.raises(fledge.Refused):
+            await run.steer("again")
+
+    place.act(body)
+
+
+def test_a_killed_run_reads_as_killed_and_is_never_undelivered(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("Wait for me")
+        await asyncio.sleep(1)
+        done = await run.kill()
+        assert (done.killed, done.stopping) == ((), (run.session_key,))
+        result = await run
+        assert (result.status, result.error, result.ok) == ("killed", "killed", False)
+        await asyncio.sleep(UNREAD_PROGRAM_S * 2)
+        assert await fl.undelivered() == []
+
+    place.act(body)
+
+
+def test_a_failed_run_is_a_value_with_its_error(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        result = await (await fl.spawn("Say hello"))
+        assert (result.status, result.ok, result.text) == ("error", False, "")
+        assert result.error is not None
+        assert "the key is wrong" in result.error
+
+    place.act(body, ScriptedModel(lambda _: Broke("auth", "the key is wrong")))
+
+
+def test_a_run_that_takes_too_long_ends_with_what_it_has(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        result = await (await fl.spawn("Wait for me", timeout=30))
+        assert (result.status, result.stats.runtime_s) == ("timeout", 30)
+
+    place.act(body)
+
+
+def test_a_message_to_a_running_run_is_read_at_its_next_step(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("wait 5")
+        await asyncio.sleep(1)
+        await run.send("And goodbye")
+        assert (await run).text == "echo: wait 5"
+        assert await fl.session(run.session_key).settled(timeout=60)
+        said = await fl.session(run.session_key).history()
+        assert [m.text for m in said if m.role == "user"] == ["wait 5", "And goodbye"]
+
+    place.act(body)
+
+
+# ---- several ---------------------------------------------------------------------------------------------------------
+
+
+def test_gather_waits_for_all_and_answers_in_order(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        slow, quick = await fl.spawn("wait 9"), await fl.spawn("wait 1")
+        done = await fl.gather([slow, quick.run_id, fl.spawn("wait 5")])
+        assert [result.text for result in done] == ["echo: wait 9", "echo: wait 1", "echo: wait 5"]
+
+    place.act(body)
+
+
+@pytest.mark.parametrize(
+    ("at_least", "timeout", "statuses", "took"),
+    [
+        ("any", None, "ok pending pending", 1),
+        (1, None, "ok pending pending", 1),
+        (2, None, "ok ok pending", 5),
+        (2, 3, "ok pending pending", 3),
+        (99, None, "ok ok ok", 9),
+        (0, None, "pending pending pending", 0),
+        ("all", 0, "pending pending pending", 0),
+    ],
+)
+def test_gather_returns_partial_results_as_values(
+    place: Place, at_least: int, timeout: float | None, statuses: str, took: float
+) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        runs = [await fl.spawn(f"wait {n}") for n in (1, 5, 9)]
+        began = fl.engine.clock.now()
+        done = await fl.gather(runs, at_least=at_least, timeout=timeout)
+        assert fl.engine.clock.now() - began == pytest.approx(took, abs=0.01)
+        assert " ".join(result.status for result in done) == statuses
+        assert [result.text for result in await fl.gather(runs)] == ["echo: wait 1", "echo: wait 5", "echo: wait 9"]
+
+    place.act(body)
+
+
+def test_gathering_what_has_already_ended_or_nothing_returns_at_once(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("wait 1")
+        await asyncio.sleep(5)
+        assert [result.status for result in await fl.gather([run, run])] == ["ok", "ok"]
+        assert await fl.gather([]) == []
+
+    place.act(body)
+
+
+def test_a_settling_that_falls_between_looking_and_waiting_is_not_missed(place: Place) -> None:
+    """The run ends inside the very read that finds it unfinished: the wait that follows must not last for ever."""
+
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("Wait for me")
+        await asyncio.sleep(1)
+        store, looked = fl.engine.store, 0
+        read = store.read
+
+        async def late(job):  # type: ignore[no-untyped-def]
+            nonlocal looked
+            found = await read(job)
+            looked += 1
+            if looked == 1:
+                await run.kill()
+                await asyncio.sleep(60)
+            return found
+
+        store.read = late  # type: ignore[method-assign]
+        assert [result.status for result in await fl.gather([run])] == ["killed"]
+
+    place.act(body)
+
+
+@pytest.mark.parametrize("at_least", [-1, True, "some", 1.5, None])
+def test_a_condition_of_nonsense_is_refused_by_name(place: Place, at_least: int) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        with pytest.raises(fledge.BadInput, match=r"^at_least: "):
+            await fl.gather([], at_least=at_least)
+
+    place.act(body)
+
+
+def test_gathering_what_is_no_run_is_refused(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        with pytest.raises(fledge.BadInput, match=r"^runs: "):
+            await fl.gather([3])  # type: ignore[list-item]
+        with pytest.raises(fledge.NotFound, match="no run 'nobody'"):
+            await fl.gather(["nobody"])
+
+    place.act(body)
+
+
+# ---- looking ---------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_listed_by_requester_and_status(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        await (await fl.spawn("Say hello", label="quick"))
+        slow = await fl.spawn("Wait for me", label="slow")
+        await asyncio.sleep(1)
+
+        async def labels(**which: str) -> list[str]:
+            return [run.label for run in await fl.runs(**which)]
+
+        assert await labels() == ["quick", "slow"]
+        assert await labels(status="active") == ["slow"]
+        assert await labels(status="running") == ["slow"]
+        assert await labels(status="done") == ["quick"]
+        assert await labels(status="ok") == ["quick"]
+        assert await labels(requester="main") == []
+        assert await labels(requester=fl.program) == ["quick", "slow"]
+        assert [(run.label, run.children) for run in await fl.tree()] == [("quick", ()), ("slow", ())]
+        await slow.kill()
+
+    place.act(body)
+
+
+def test_on_end_is_told_once_of_each_run_and_may_read_it(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        told: list[str] = []
+
+        async def read(run: fledge.Handle[str]) -> None:
+            told.append((await run).text)
+
+        def fails(run: fledge.Handle[str]) -> None:
+            raise RuntimeError("a listener's own trouble")
+
+        fl.on_end(fails)
+        fl.on_end(read)
+        for n in (2, 1):
+            await fl.spawn(f"wait {n}")
+        await asyncio.sleep(10)
+        assert told == ["echo: wait 1", "echo: wait 2"]
+        assert [run.delivery for run in await fl.runs()] == ["delivered", "delivered"]
+
+    place.act(body)
+
+
+class Point(Struct):
+    x: int
+    y: int = 0
+
+
+@pytest.mark.parametrize(
+    ("said", "value", "ok"), [('{"x": 3}', Point(3), True), ('{"x": "three"}', None, False), ("three", None, False)]
+)
+def test_a_typed_result_is_read_from_the_text_or_says_why_not(
+    place: Place, said: str, value: Point | None, ok: bool
+) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("Where?", result_type=Point)
+        result = await run
+        assert (result.value, result.ok, result.text) == (value, ok, said)
+        assert (result.value_error is None) == ok
+        assert (await (await fl.run(run.run_id, result_type=Point))).value == value
+
+    place.act(body, ScriptedModel(lambda _: said))
+
+
+# ---- after a restart -------------------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_after_a_restart_and_is_found_by_its_id(place: Place) -> None:
+    async def before(fl: fledge.Fledge) -> tuple[str, str]:
+        done, running = await fl.spawn("wait 1"), await fl.spawn("wait 50")
+        await asyncio.sleep(10)
+        return done.run_id, running.run_id
+
+    done_id, running_id = place.act(before)
+
+    async def after(fl: fledge.Fledge) -> None:
+        assert [run.delivery for run in await fl.runs()] == [None, None]
+        assert (await (await fl.run(done_id))).text == "echo: wait 1"
+        assert (await (await fl.run(running_id))).text == "echo: wait 50"
+        assert [run.delivery for run in await fl.runs()] == ["delivered", "delivered"]
+
+    place.act(after)
+
+
+def test_an_idempotency_key_finds_the_same_run_again_even_after_a_restart(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> str:
+        first = await fl.spawn("Say hello", idempotency_key="today")
+        again = await fl.spawn("Say hello", idempotency_key="today")
+        assert first.session_key == again.session_key
+        with pytest.raises(fledge.Refused, match="other parameters"):
+            await fl.spawn("Say goodbye", idempotency_key="today")
+        return first.session_key
+
+    assert place.act(body) == place.act(body)
+
+
+def test_handles_of_a_closed_fledge_say_so(place: Place) -> None:
+    handles: list[fledge.Handle[str]] = []
+
+    async def body(fl: fledge.Fledge) -> "asyncio.Task[object]":
+        run = await fl.spawn("Wait for me")
+        handles.append(run)
+        waiting = asyncio.create_task(_wait(run))
+        await asyncio.sleep(1)
+        return waiting
+
+    async def _wait(run: fledge.Handle[str]) -> str:
+        with pytest.raises(fledge.Refused, match="closed"):
+            await run
+        return "told"
+
+    async def both(fl: fledge.Fledge) -> None:
+        waiting = await body(fl)
+        await fl.__aexit__()
+        assert await waiting == "told"
+
+    place.act(both)
