@@ -3,10 +3,12 @@
 FledgeError
 ├── BadInput            a field is wrong; nothing was changed
 ├── Refused             a rule forbids it now; nothing was changed
-│   └── NotFound        no such run, session or row (or none that the caller may see)
+│   ├── NotFound        no such run, session or row (or none that the caller may see)
+│   └── Stopped         its run was killed: the driver has nothing more to do
 ├── StoreError          the database cannot be used as asked
 │   ├── StoreLocked     another process owns it
 │   └── StaleWrite      a newer owner has taken over; nothing was written
+│       └── Interrupted the step was called off; its driver reads what came in, and goes on
 └── IllegalTransition   a bug of ours: this event cannot happen in this phase
 """
 
@@ -41,6 +43,13 @@ class NotFound(Refused):
         super().__init__("error", reason)
 
 
+class Stopped(Refused):
+    """The run was killed: its driver has nothing more to do."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("forbidden", reason)
+
+
 class StoreError(FledgeError):
     """The store cannot be used as asked."""
 
@@ -51,6 +60,10 @@ class StoreLocked(StoreError):
 
 class StaleWrite(StoreError):
     """A newer owner has taken over; nothing was written."""
+
+
+class Interrupted(StaleWrite):
+    """The step was called off; its driver reads what came in, and goes on."""
 
 
 class IllegalTransition(FledgeError):

@@ -148,6 +148,41 @@ def test_nothing_but_a_complete_end_wins_over_a_kill(theatre: Theatre, act: Scri
     theatre.act(body, {"a": stubborn})
 
 
+def test_a_driver_that_learns_of_the_kill_from_its_next_step_leaves_quietly(
+    theatre: Theatre, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The order to stop has not reached it; its step is refused, it is gone at once, and nothing of it is a fault."""
+
+    async def late_to_hear(stage: Stage) -> None:
+        await lingers(stage, 2)
+        await stage.step("one more thing")
+
+    async def body(world: World) -> tuple[str, str | None, float]:
+        key = await world.spawn("W")
+        await world.sleep_until(1)
+        await world.kill(key)
+        await world.sleep_until(3)
+        assert await world.look(lambda tx: tx.driver(key)) is None
+        return await world.outcome(key)
+
+    assert theatre.act(body, {"W": late_to_hear}) == ("killed", "killed", 2.0)
+    assert caplog.records == []
+
+
+def test_a_driver_that_cannot_leave_a_step_is_stopped_by_an_interrupt_and_driven_again(theatre: Theatre) -> None:
+    """Runtimes that know nothing of steps: the same attempt, from what was committed."""
+
+    async def body(world: World) -> tuple[list[float], int, list[str]]:
+        key = await world.spawn("W")
+        await world.sleep_until(1)
+        await world.send("look here", key)
+        await world.sleep_until(20)
+        return world.driven("W"), (await world.run(key)).attempt, await world.heard(key)
+
+    found = theatre.act(body, {"W": works(10, "the answer")}, rules("interrupt"))
+    assert found == ([0.0, 1.0], 1, ["W", "look here"])
+
+
 @pytest.mark.parametrize(("seconds", "starts_at"), [(0.0, 1.0), (2.0, 3.0), (20.0, 6.0)])
 def test_a_driver_that_ignores_its_cancellation_keeps_its_slot_for_at_most_five_seconds(
     theatre: Theatre, seconds: float, starts_at: float

@@ -52,6 +52,27 @@ class LeaseConformance:
         [first] = bench.see(lambda tx: tx.drivers_of_others("me", 1))
         assert first == bench.see(lambda tx: tx.driver("c"))
 
+    def test_an_interrupt_is_counted_for_the_driver_at_work_and_leaves_its_epoch_alone(self, bench: Bench) -> None:
+        def job(tx: Tx) -> int:
+            queue(tx, "a", "b")
+            claim(tx, "b")
+            epoch = claim(tx, "a")
+            tx.interrupt("a")
+            tx.interrupt("a")
+            tx.interrupt("nobody")
+            return epoch
+
+        epoch = bench.do(job)
+        assert bench.see(lambda tx: tx.fence("a", epoch).interrupts) == 2
+        assert bench.see(lambda tx: tx.fence("b", 1).interrupts) == 0
+
+        def again(tx: Tx) -> int:
+            tx.release("a", epoch)
+            queue(tx, "a")
+            return tx.fence("a", claim(tx, "a")).interrupts
+
+        assert bench.do(again) == 0
+
     def test_a_place_is_claimed_once_and_whoever_comes_second_is_stale(self, bench: Bench) -> None:
         def job(tx: Tx) -> Place:
             queue(tx, "a")

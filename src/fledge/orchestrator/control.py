@@ -43,7 +43,7 @@ def send(c: Commit, key: str, message: str, source: str | None = None, row_key: 
     if c.tx.put_row(row_key, key, "send", source, message, c.at):
         if run is not None:
             c.apply(key, ev.SendArrived(at=c.at))
-        deliver.wake(c, key)
+        deliver.arrived(c, key)
         c.hints.look = True
     return row_key
 

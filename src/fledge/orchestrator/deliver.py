@@ -14,7 +14,7 @@ from fledge.core import events as ev
 from fledge.core import inbox
 from fledge.core.announce import Audience, Completion, DeliveryTrace, Tried, announce_key, collect
 from fledge.core.freeze import Stats
-from fledge.core.run import Killed, Ok, Path, Run, TextId
+from fledge.core.run import Killed, Ok, Path, Run, Running, TextId
 from fledge.core.transcript import Body, Spoken
 from fledge.core.transcript import Told as TranscriptTold
 from fledge.errors import NotFound
@@ -73,7 +73,7 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
 
 def _arrived(c: Commit, key: str, kind: RowKind, source: str, session: str | None) -> None:
     if session is not None:
-        wake(c, session)
+        arrived(c, session)
     elif kind == "outcome":
         c.apply(source, ev.RequesterLost(at=c.at))
     else:
@@ -205,6 +205,32 @@ def _path(c: Commit, session: str | None, expects: bool) -> Path:
     elif _is_busy(c, session) or _is_collecting(c, session):
         state = "busy"
     return inbox.arbitrate(state, c.rules.queue.mode, expects).path or "queued"
+
+
+def arrived(c: Commit, session: str) -> None:
+    """A completion or a message has arrived: it calls off the step of a busy session, if its queue mode says so, and is
+    read at once; else it waits, and the session is woken."""
+    if c.rules.queue.mode != "interrupt" or not interrupt(c, session):
+        wake(c, session)
+
+
+def interrupt(c: Commit, session: str) -> bool:
+    """Call off the step under way: its open calls are closed, what waits enters, the same turn and attempt go on.
+
+    False, and nothing changes, if no driver is at work: a turn that waits for a person or for its next try has no step.
+    """
+    driver, run = c.tx.driver(session), c.find(session)
+    if driver is None or driver.release_at is not None or c.tx.turn(session) is None:
+        return False
+    if run is not None and run.ended is None and not isinstance(run.phase, Running):
+        return False
+    transcripts.close_calls(c, session, "interrupted")
+    for child in c.tx.children_in(session, "spawning"):
+        c.apply(child, ev.Withdrawn(at=c.at, reason="interrupted"))
+    c.tx.interrupt(session)
+    take(c, session, at_boundary=True)
+    c.hints.interrupted.append((session, driver.epoch))
+    return True
 
 
 def wake(c: Commit, session: str) -> None:

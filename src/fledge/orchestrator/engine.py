@@ -7,13 +7,14 @@ engine may not do itself (think, call hooks, remove files) is the performer's.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from fledge.clock import Clock, SystemClock
 from fledge.core import policy
 from fledge.core.run import Instant
-from fledge.errors import StaleWrite, StoreError
+from fledge.errors import StaleWrite, Stopped, StoreError
 from fledge.ids import Ids, RandomIds
 from fledge.orchestrator import due, turns
 from fledge.orchestrator.carry_out import carry_out
@@ -72,6 +73,8 @@ class Engine:
         """By session and epoch: a superseded driver may still be on its way out when the next one starts."""
         self._over: set[tuple[str, int]] = set()
         """Drivers that have committed their end and are about to return."""
+        self._interrupts: dict[tuple[str, int], Callable[[], None]] = {}
+        """How drivers that can leave a step and go on are told to."""
         self._errands: dict[str, asyncio.Task[None]] = {}
         self._troubled = False
         """Some due row could not be taken up in the last pass."""
@@ -149,10 +152,32 @@ class Engine:
         for session in hints.stop:
             for task in self._drivers.get(session, {}).values():
                 task.cancel()
+        for lease in hints.interrupted:
+            self._interrupt(*lease)
         self._over.update((key, epoch) for key, epoch in hints.released if epoch in self._drivers.get(key, {}))
         self._tell(hints)
         if hints.look:
             self._poked.set()
+
+    @contextmanager
+    def interruptible(self, drive: Drive, leave_step: Callable[[], None]) -> Iterator[None]:
+        """While this is open, the driver is told by `leave_step` that its step was called off, after that commit.
+
+        A driver that never says so is stopped instead, and its turn is driven again from what was committed.
+        """
+        lease = (drive.session, drive.epoch)
+        self._interrupts[lease] = leave_step
+        try:
+            yield
+        finally:
+            del self._interrupts[lease]
+
+    def _interrupt(self, session: str, epoch: int) -> None:
+        leave_step = self._interrupts.get((session, epoch))
+        if leave_step is not None:
+            leave_step()
+        elif (task := self._drivers.get(session, {}).get(epoch)) is not None:
+            task.cancel()
 
     async def surely(self, decide: Callable[[Commit], T]) -> T | None:
         """Commit what has already happened: tried until the store takes it, or the engine closes.
@@ -256,8 +281,8 @@ class Engine:
             while more:
                 more = await self.commit(lambda c: turns.read_more(c, drive))
             await self.performer.drive(self, drive)
-        except StaleWrite:
-            return
+        except (StaleWrite, Stopped):
+            return  # whoever took over, or the kill, has the last word
         except Exception as raised:
             log.exception("driver of %s failed", drive.session)
             error = f"internal error: {str(raised) or type(raised).__name__}"

@@ -13,10 +13,11 @@ FRAGMENTS_FROM = 200
 """How many of the newest entries are looked at for a partial-progress note."""
 
 
-def visible(tx: Tx, session: str) -> list[Entry]:
-    """The entries a model may see: those after the last one that a note stands for, that note included."""
+def visible(tx: Tx, session: str, after: int = 0) -> list[Entry]:
+    """The entries a model may see: those after the last one that a note stands for, that note included; of those, the
+    ones after entry `after`."""
     found: list[Entry] = []
-    start = tx.covered(session)
+    start = max(after, tx.covered(session))
     while page := tx.entries(session, after=found[-1].seq if found else start, limit=PAGE):
         found.extend(page)
     return found

@@ -14,7 +14,7 @@ from fledge.core import inbox, policy
 from fledge.core.freeze import freeze, said, sound
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
 from fledge.core.transcript import Replied, Resulted, open_calls
-from fledge.errors import Refused
+from fledge.errors import Interrupted, Refused, Stopped
 from fledge.orchestrator import deliver, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.spawn import generations_of
@@ -32,6 +32,8 @@ class Drive(Struct, frozen=True):
     generations: dict[str, int]
     more: bool = False
     """Not all that may enter fitted into the claim's commit."""
+    interrupts: int = 0
+    """How many of its steps were called off, as far as it knows: what it writes for an older one is refused."""
 
 
 Goes = Literal["on", "over"]
@@ -89,18 +91,22 @@ def step(c: Commit, drive: Drive, entries: list[tuple[Literal["assistant", "tool
     return taken
 
 
-def fence(c: Commit, drive: Drive) -> Driver:
-    """The driver that may still write; StaleWrite if it was superseded, Refused if its run is stopping."""
-    driver = c.tx.fence(drive.session, drive.epoch)
+def fence(c: Commit, drive: Drive) -> None:
+    """The driver may open and write a step. StaleWrite: superseded, or interrupted; Stopped: its run was killed."""
+    _lease(c, drive)
     run = c.find(drive.session)
     if run is not None and isinstance(run.phase, Ending) and isinstance(run.phase.cause, Stopping):
-        raise Refused("forbidden", f"{drive.session} was killed: no further step")
-    return driver
+        raise Stopped(f"{drive.session} was killed: no further step")
+
+
+def _lease(c: Commit, drive: Drive) -> None:
+    if c.tx.fence(drive.session, drive.epoch).interrupts != drive.interrupts:
+        raise Interrupted(f"a step of {drive.session} was called off")
 
 
 def finish(c: Commit, drive: Drive, reply: Replied | str, tool_output: str = "") -> Goes:
     """The final reply. `on`: completions were unread, they are in the transcript now, and the same attempt goes on."""
-    c.tx.fence(drive.session, drive.epoch)
+    _lease(c, drive)
     run = c.find(drive.session)
     if isinstance(reply, str):
         reply = Replied(sound(reply))
@@ -142,7 +148,7 @@ def _signal(c: Commit, drive: Drive, end: ev.End) -> Run:
 
 def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] = "error") -> None:
     """The attempt cannot go on; a conversation's turn stays open and is due again after its backoff."""
-    c.tx.fence(drive.session, drive.epoch)
+    _lease(c, drive)
     if live(c.find(drive.session)):
         partial = transcripts.progress_so_far(c, drive.session) if cause == "budget" else None
         _signal(c, drive, ev.Errored(sound(error), cause, partial))
@@ -168,7 +174,7 @@ def due_again(c: Commit, session: str, delay_s: float) -> None:
 
 def falter(c: Commit, drive: Drive, error: str, aborted: bool = False) -> None:
     """A provisional error: the executor may recover within its grace, and keeps its slot."""
-    c.tx.fence(drive.session, drive.epoch)
+    _lease(c, drive)
     run = c.run(drive.session)
     event = ev.AttemptFaltered(
         at=c.at, attempt=run.attempt, next_run_id=c.ids.unique(), error=sound(error), aborted=aborted
@@ -178,7 +184,7 @@ def falter(c: Commit, drive: Drive, error: str, aborted: bool = False) -> None:
 
 def recovered(c: Commit, drive: Drive) -> None:
     """The executor goes on after a provisional error."""
-    c.tx.fence(drive.session, drive.epoch)
+    _lease(c, drive)
     run = c.run(drive.session)
     c.apply(drive.session, ev.AttemptStarted(at=c.at, attempt=run.attempt, next_run_id=c.ids.unique()))
 

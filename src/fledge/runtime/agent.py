@@ -3,7 +3,8 @@
 Every append is a commit fenced by the driver's epoch, so a crash costs at most the step that was under way, and a
 driver that was superseded stops by itself. Resuming is reading the transcript: a committed reply is never asked for
 again, a call with a result is kept, one that never started is run, one that was started runs again only if it is
-repeatable. Everything this starts is owned by the turn and ends with it.
+repeatable. A step that is called off (queue mode `interrupt`) is left where it stands: its calls are already closed,
+and the turn goes on with what came in. Everything this starts is owned by the turn and ends with it.
 """
 
 import asyncio
@@ -18,9 +19,8 @@ from msgspec.structs import replace
 from fledge.core.access import tool_name
 from fledge.core.freeze import sound
 from fledge.core.policy import Spent
-from fledge.core.run import Ending
 from fledge.core.transcript import CallEntry, Line, OpenCall, Replied, Resulted, from_body, open_calls, yielded
-from fledge.errors import Refused, StaleWrite, StoreError
+from fledge.errors import Interrupted, Refused, StaleWrite, Stopped, StoreError
 from fledge.models.base import Broke, Call, Ended, Message, Model, Request, Text, Thinking, Thought, Usage, UserMessage
 from fledge.models.retry import Retry, Retrying, close_stream
 from fledge.orchestrator import steps, transcripts, turns
@@ -122,6 +122,10 @@ class _Turn:
         """Calls that this very driver has committed, and so knows not to have been started before."""
         self.cannot_wait: CallEntry | None = None
         """A yield that was refused: the turn goes on instead."""
+        self.step: asyncio.Timeout | None = None
+        """The step under way; it is left by letting its time run out."""
+        self.called_off = False
+        """Something was read into the transcript that this driver has not seen."""
 
     def tell(self, kind: Kind, text: str = "", call: str = "") -> None:
         self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, call))
@@ -153,28 +157,65 @@ class _Turn:
 
     async def run(self) -> None:
         self.tell("start")
-        session = self.drive.session
-        self.seen(await self.read(lambda tx: transcripts.visible(tx, session)))
-        goes_on = True
-        while goes_on:
-            calls = open_calls(self.lines)
-            waits = yielded(self.lines)
-            if calls:
-                goes_on = await self._work(calls)
-            elif waits is not None and waits is not self.cannot_wait:
-                goes_on = await self._yield(waits)
-            else:
-                goes_on = await self._think()
+        with self.engine.interruptible(self.drive, self._leave_step):
+            await self._look()
+            while await self._go_on():
+                pass
+
+    async def _look(self) -> None:
+        """Read the transcript, as far as it is not known, and how many steps were called off by then."""
+        self.called_off = False
+        session, last = self.drive.session, self.last
+
+        def look(tx: Tx) -> tuple[list[Entry], int]:
+            driver = tx.driver(session)
+            return transcripts.visible(tx, session, last), 0 if driver is None else driver.interrupts
+
+        entries, interrupts = await self.read(look)
+        self.seen(entries)
+        self.drive = replace(self.drive, interrupts=interrupts)
+
+    async def _go_on(self) -> bool:
+        """One step; False if the turn is over. Of one that is called off nothing is left but what was committed."""
+        if self.called_off:
+            self.tell("interrupt")
+            await self._look()
+        step = self.step = asyncio.timeout(None)
+        try:
+            async with step:
+                return await self._step()
+        except Interrupted:
+            self.called_off = True
+        except TimeoutError:
+            if not step.expired():
+                raise
+        finally:
+            self.step = None
+        return True
+
+    def _leave_step(self) -> None:
+        self.called_off = True
+        step, self.step = self.step, None
+        if step is not None:
+            step.reschedule(0)
+
+    async def _step(self) -> bool:
+        calls = open_calls(self.lines)
+        waits = yielded(self.lines)
+        if calls:
+            return await self._work(calls)
+        if waits is not None and waits is not self.cannot_wait:
+            return await self._yield(waits)
+        return await self._think()
 
     async def _yield(self, call: CallEntry) -> bool:
         """End the turn to wait for children; True, and the model goes on, if there is a rule against it."""
         asked = msgspec.json.decode(call.arguments.strip() or "{}", type=Yielding)
         try:
             await self.commit(lambda c: steps.wait(c, self.drive, asked.for_, asked.deadline_seconds))
+        except Stopped:
+            raise  # it was killed: nothing more is asked of the model
         except Refused as refused:
-            run = await self.read(lambda tx: tx.find_run(self.drive.session))
-            if run is not None and isinstance(run.phase, Ending):
-                raise  # it was killed: nothing more is asked of the model
             self.cannot_wait = call
             self.tell("error", refused.reason)
             return True

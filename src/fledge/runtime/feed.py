@@ -9,7 +9,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-Kind = Literal["start", "end", "error", "tool:start", "tool:end", "assistant:text", "usage", "retry", "lost"]
+Kind = Literal[
+    "start", "end", "error", "tool:start", "tool:end", "assistant:text", "usage", "retry", "interrupt", "lost"
+]
 
 
 class TurnEvent(Struct, frozen=True, omit_defaults=True):

@@ -373,6 +373,10 @@ class Tx(Protocol):
         """Mark the driver as told to stop; its epoch stands."""
         ...
 
+    def interrupt(self, session: str) -> None:
+        """The driver's step is called off: its `interrupts` goes up by one, its epoch stands."""
+        ...
+
     # -- outbox
     def post(self, key: str, kind: str, run: str | None, body: str, due_at: Instant) -> bool:
         """Put something into the outbox; False, and nothing changes, if this key was ever posted."""

@@ -137,6 +137,8 @@ class Driver(Struct, frozen=True):
     step_open: bool
     release_at: Instant | None
     """Set once it was superseded or told to stop: then the slot is free even if it never exits."""
+    interrupts: int = 0
+    """How many of its steps were called off."""
 
 
 class Post(Struct, frozen=True):

@@ -9,7 +9,7 @@ from fledge.store.base import COMPLETIONS, Driver, Place, Post, Row, RowKind, Ro
 from fledge.store.sqlite_work import WorkVerbs
 
 _ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at"
-_DRIVER = "session, epoch, owner, lane, suspect, claimed_at, progress_at, steps, step_open, release_at"
+_DRIVER = "session, epoch, owner, lane, suspect, claimed_at, progress_at, steps, step_open, release_at, interrupts"
 
 # Every lane that has somebody in it: a walk over the first column of the index, not over its rows.
 _LANES = """
@@ -227,6 +227,10 @@ class SqliteTx(WorkVerbs):
         """Mark the driver as told to stop."""
         self._db.execute("UPDATE drivers SET release_at = coalesce(release_at, ?) WHERE session = ?", (until, session))
 
+    def interrupt(self, session: str) -> None:
+        """One more of the driver's steps was called off."""
+        self._db.execute("UPDATE drivers SET interrupts = interrupts + 1 WHERE session = ?", (session,))
+
     # -- outbox
 
     def post(self, key: str, kind: str, run: str | None, body: str, due_at: Instant) -> bool:
@@ -264,7 +268,5 @@ class SqliteTx(WorkVerbs):
 
 
 def _driver(row: Any) -> Driver:
-    session, epoch, owner, lane, suspect, claimed_at, progress_at, steps, step_open, release_at = row
-    return Driver(
-        session, epoch, owner, lane, bool(suspect), claimed_at, progress_at, steps, bool(step_open), release_at
-    )
+    session, epoch, owner, lane, suspect, claimed_at, progress_at, steps, step_open, *rest = row
+    return Driver(session, epoch, owner, lane, bool(suspect), claimed_at, progress_at, steps, bool(step_open), *rest)
