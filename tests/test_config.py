@@ -105,6 +105,7 @@ DEFAULTS: dict[str, object] = {
     A + "maxFileBytes": 1_048_576,
     A + "maxTotalBytes": 5_242_880,
     A + "retainOnSessionKeep": False,
+    "runtimes": {},
     "undelivered.retentionDays": 7,
 }
 LEAST = {

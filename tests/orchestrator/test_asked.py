@@ -9,7 +9,7 @@ import pytest
 from fledge.config import Config, with_settings
 from fledge.core.policy import Budget
 from fledge.errors import BadInput, Refused
-from fledge.orchestrator.asked import Caller, Read, SpawnParams, read_spawn
+from fledge.orchestrator.asked import Caller, Read, SpawnParams, names_a_runtime, read_spawn
 from tests.model.world import MAIN
 from tests.orchestrator.host import MODEL, PLAIN, FakeHost
 
@@ -163,3 +163,35 @@ def test_one_call_is_told_from_another_by_what_was_asked_not_by_what_the_configu
     assert first.digest == second.digest
     assert read(caller=caller, label="x").request.digest != first.digest
     assert (first.key, read(caller=caller, idempotencyKey="mine").request.key) == ("call", "mine")
+
+
+CLAUDE = FakeHost(runtimes=("claude",))
+
+
+def test_a_foreign_child_cannot_be_woken_and_names_no_model() -> None:
+    found = read("agents.defaults.model=openai/gpt-5", host=CLAUDE, runtime="claude")
+    assert not found.request.terms.wakeable
+    assert found.model == ""
+
+
+@pytest.mark.parametrize("params", [{"model": MODEL}, {"thinking": "high"}, {"planMode": True}])
+def test_what_cannot_be_applied_to_a_foreign_runtime_fails_the_spawn(params: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="cannot be applied to runtime claude"):
+        read(host=CLAUDE, runtime="claude", **params)
+
+
+@pytest.mark.parametrize(("tools", "refused"), [(frozenset({"read"}), True), (frozenset({"exec"}), False)])
+def test_a_runtime_needs_the_exec_right_of_its_parent(tools: frozenset[str], refused: bool) -> None:
+    caller = Caller(session=MAIN, tools=tools)
+    objection = read(host=CLAUDE, caller=caller, runtime="claude").request.objection
+    assert isinstance(objection, Refused) == refused
+    if refused:
+        assert "has no exec" in str(objection)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names_one"),
+    [('{"runtime": "claude"}', True), ('{"runtime": "subagent"}', False), ("", False), ("{}", False), ("[", False)],
+)
+def test_a_spawn_that_names_a_runtime_is_told_from_one_that_does_not(arguments: str, names_one: bool) -> None:
+    assert names_a_runtime(arguments) == names_one

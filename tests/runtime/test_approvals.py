@@ -444,3 +444,17 @@ def test_a_tool_that_is_not_there_is_told_at_once_and_no_person_is_asked(office:
         return (await desk.outcome(await desk.work()))[2]
 
     assert office.act(body, worker(use("push"), "I see"), approval_s=60.0, asks=frozenset()) == 0.0
+
+
+def test_a_spawn_that_starts_a_program_is_asked_for_where_exec_is(office: Office) -> None:
+    native, foreign = use("sessions_spawn", task="x"), use("sessions_spawn", task="x", runtime="claude")
+    model = worker(Reply("two children", (native, foreign)), "done")
+
+    async def body(desk: Desk) -> Approval:
+        await desk.spawn("worker")
+        return await question(desk)
+
+    kit = Kit()
+    spawning = kit.tool("sessions_spawn")
+    found = office.act(body, model, spawning, asks=frozenset({"exec"}))
+    assert (found.index, found.tool) == (1, "sessions_spawn")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fledge.config import with_settings
+from fledge.config import check, with_settings
 from fledge.core.policy import Limits
 from fledge.core.run import Terms
 from fledge.errors import BadInput, Refused
@@ -16,8 +16,9 @@ from fledge.orchestrator import control, spawn
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import Profile
+from fledge.runtime.command import CommandRuntime
 from fledge.runtime.profiles import ConfiguredProfiles, rules_of
-from fledge.store.base import Spec
+from fledge.store.base import Session, SessionFacts, Spec
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 
 MAIN = "agent:main:main"
@@ -152,3 +153,21 @@ def test_settings_of_queue_announce_and_lanes_reach_the_commits() -> None:
     assert (rules.queue.mode, rules.queue.debounce_s) == ("steer", 0.25)
     assert (rules.style, rules.inline_chars, rules.delete_kept) == ("compact", 77, True)
     assert rules.widths == {"main": 2, "subagent": 3, "nested": 1}
+
+
+def test_a_configured_runtime_sees_only_the_secrets_it_was_given(tmp_path: Path) -> None:
+    file = {"runtimes": {"other": {"command": ["env"], "passEnv": ["OTHER_API_KEY"], "timeoutSeconds": 5}}}
+    env = {"HOME": str(tmp_path), "OTHER_API_KEY": "mine", "OPENAI_API_KEY": "not yours"}
+    profiles = ConfiguredProfiles(check(file).config, workspace=tmp_path, env=env)
+    found = profiles.runtime("other")
+    assert isinstance(found, CommandRuntime)
+    assert (found.command, found.timeout_s, found.env) == (("env",), 5.0, {"OTHER_API_KEY": "mine"})
+    assert profiles.runtimes == ("other",)
+    _, known = profiles.work_place(Session(MAIN, "main", None, 0, SessionFacts(), False, 0, 0, 0.0))
+    assert "OPENAI_API_KEY" not in known
+
+
+@pytest.mark.parametrize("name", ["subagent", "a b", ""])
+def test_a_runtime_needs_a_name_that_a_model_can_give(name: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="runtimes"):
+        ConfiguredProfiles(check({}).config, workspace=tmp_path, env={}, runtimes={name: CommandRuntime(command=["x"])})

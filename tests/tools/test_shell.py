@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fledge.errors import BadInput
-from fledge.tools import shell
+from fledge.tools import process
 from fledge.tools.base import Tool, ToolContext
+from fledge.tools.process import HeadTail
 from fledge.tools.shell import (
     DEFAULT_PATH,
-    HeadTail,
     Mount,
     Network,
     Sandbox,
@@ -263,7 +263,7 @@ def test_long_output_keeps_both_ends_and_says_what_is_missing(context: ToolConte
 
 def test_a_command_that_writes_without_end_is_killed(context: ToolContext) -> None:
     told = error(PLAIN, context, command="yes", timeoutSeconds=60)
-    assert f"[killed: it wrote more than {shell.MAX_OUTPUT_BYTES} bytes" in told
+    assert f"[killed: it wrote more than {process.MAX_OUTPUT_BYTES} bytes" in told
     assert children() == []
 
 

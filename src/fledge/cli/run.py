@@ -60,7 +60,7 @@ async def converse(request: Request, registry: Registry | None = None, tools: It
     )
     profiles.check()
     store = SqliteStore.open(request.state)
-    agent = Agent(profiles)
+    agent = Agent(profiles, places=profiles)
     watching = agent.feed.listen()
     try:
         async with Engine(store, agent, rules=rules_of(config)) as engine:

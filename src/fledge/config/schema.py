@@ -377,6 +377,19 @@ class Archive(Struct, frozen=True, rename="camel", omit_defaults=True):
     delete_kept: Annotated[bool, _means("archiving a run removes its kept session at once")] = False
 
 
+class CommandRuntime(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A program that carries out tasks: another agent's command line, a script."""
+
+    command: Annotated[
+        tuple[str, ...],
+        _means("the program and its arguments; `{task}` in one is replaced by the task, else it is the standard input"),
+    ]
+    timeout_seconds: Annotated[float, _from(0, "seconds one execution may take; 0: as long as the run itself")] = 0.0
+    pass_env: Annotated[tuple[str, ...], _means("secret variables it may see, by name; others are withheld")] = ()
+    repeatable: Annotated[bool, _means("a task that a crash interrupted may simply be done again")] = False
+    retries: Annotated[int, _from(0, "how often a failure is followed by another try", 5)] = 0
+
+
 class Config(Struct, frozen=True, rename="camel", omit_defaults=True):
     """All settings."""
 
@@ -386,6 +399,8 @@ class Config(Struct, frozen=True, rename="camel", omit_defaults=True):
     messages: Messages = Messages()
     plan: Plan = Plan()
     retention: Retention = Retention()
+    runtimes: Mapping[str, CommandRuntime] = field(default_factory=dict)
+    """By name: what a spawn may give as `runtime`, besides `subagent`."""
     session: Session = Session()
     tools: Tools = Tools()
     undelivered: UndeliveredList = UndeliveredList()

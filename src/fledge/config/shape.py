@@ -118,6 +118,8 @@ def _rows(block: StructType, prefix: str) -> Iterator[Row]:
         match of.kind:
             case StructType(cls=cls) as inner if cls is not ModelChoice:
                 yield from _rows(inner, f"{prefix}{key}.")
+            case DictType(value_type=StructType() as inner):
+                yield from _rows(inner, f"{prefix}{key}.<name>.")
             case VarTupleType(item_type=StructType() as inner):
                 yield from _rows(inner, f"{prefix}{key}[].")
             case _:

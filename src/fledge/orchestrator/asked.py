@@ -121,7 +121,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
     own = agent_of(caller.session)
     target = check_agent_id(params.agent_id) if params.agent_id else own
     mode = _mode(params)
-    _check_runtime(params.runtime, host)
+    _check_runtime(params, host)
     limits = subagent_limits(config, own)
     chosen = model_for_child(config, params.model or host.model, target)
     level = thinking_for_child(config, params.thinking, target)
@@ -141,6 +141,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
             cleanup=params.cleanup,
             expects=params.expects_completion_message,
             plan=params.plan_mode,
+            wakeable=params.runtime == NATIVE,
             timeout_s=float(int(timeout_s)),
             queue_timeout_s=float(limits.queue_timeout_seconds),
             stuck_after_s=float(limits.stuck_after_seconds),
@@ -164,7 +165,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
         digest=hashlib.sha256(msgspec.json.encode(params)).hexdigest(),
         binds_thread=params.thread,
     )
-    name = chosen.name if chosen else ""
+    name = chosen.name if chosen and params.runtime == NATIVE else ""
     objection = _objection(config, params, caller, host, name)
     return Read(replace(request, objection=objection), name)
 
@@ -178,10 +179,30 @@ def _mode(params: SpawnParams) -> Mode:
     return mode
 
 
-def _check_runtime(name: str, host: Host) -> None:
-    if name != NATIVE and name not in host.runtimes:
+def _check_runtime(params: SpawnParams, host: Host) -> None:
+    name = params.runtime
+    if name == NATIVE:
+        return
+    if name not in host.runtimes:
         there_are = ", ".join((NATIVE, *host.runtimes))
         raise BadInput("runtime", f"must be one that is configured: {there_are}", name)
+    unfit = {"model": params.model, "thinking": params.thinking, "planMode": params.plan_mode}
+    for field, value in unfit.items():
+        if value:
+            raise BadInput(field, f"cannot be applied to runtime {name}: it is for {NATIVE} only", value)
+
+
+def names_a_runtime(arguments: str) -> bool:
+    """True if these arguments of a spawn ask for another runtime than our own."""
+    try:
+        asked = msgspec.json.decode(arguments.strip() or "{}", type=_NamedRuntime)
+    except msgspec.DecodeError:
+        return False  # such a call is refused as a whole
+    return asked.runtime != NATIVE
+
+
+class _NamedRuntime(Struct):
+    runtime: str = NATIVE
 
 
 def _workspace(config: Config, caller: Caller, own: str, target: str) -> str:
@@ -207,6 +228,8 @@ def _objection(config: Config, params: SpawnParams, caller: Caller, host: Host, 
     if refusal is None and not host.has_sandbox and (params.sandbox == "require" or caller.boxed):
         why = "sandbox: require" if params.sandbox == "require" else "its parent is sandboxed"
         refusal = Refusal("forbidden", f"{why}, but bubblewrap does not work here: install it")
+    if refusal is None and params.runtime != NATIVE and caller.tools is not None and "exec" not in caller.tools:
+        refusal = Refusal("forbidden", f"runtime {params.runtime} starts a program, and {caller.session} has no exec")
     if refusal is not None:
         return Refused(refusal.status, refusal.reason)
     if not model:

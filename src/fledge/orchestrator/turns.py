@@ -172,6 +172,31 @@ def due_again(c: Commit, session: str, delay_s: float) -> None:
     c.hints.look = True
 
 
+def completed_late(c: Commit, session: str, attempt: int, text: str) -> None:
+    """A foreign runtime finished after its outcome was fixed: told once, as late, unless it was archived meanwhile.
+
+    Not fenced: its driver is long superseded. What belongs to an older attempt counts for nothing.
+    """
+    run = c.find(session)
+    if run is None or run.ended is None:
+        return
+    frozen = freeze(sound(text), "")
+    words = said(frozen)
+    text_id = c.tx.keep_text(session, frozen) if words == "text" else None
+    facts = c.facts(session)
+    event = ev.AttemptEnded(
+        at=c.at,
+        attempt=attempt,
+        end=ev.Finished(words, text_id),
+        next_run_id=c.ids.unique(),
+        unsettled=facts.unsettled,
+        settled=facts.settled,
+        unread=facts.unread,
+        messages=facts.messages,
+    )
+    c.apply(session, event)
+
+
 def falter(c: Commit, drive: Drive, error: str, aborted: bool = False) -> None:
     """A provisional error: the executor may recover within its grace, and keeps its slot."""
     _lease(c, drive)

@@ -24,15 +24,17 @@ from fledge.errors import Interrupted, Refused, StaleWrite, Stopped, StoreError
 from fledge.models.base import Broke, Call, Ended, Message, Model, Request, Text, Thinking, Thought, Usage, UserMessage
 from fledge.models.retry import Retry, Retrying, close_stream
 from fledge.orchestrator import steps, transcripts, turns
+from fledge.orchestrator.asked import NATIVE, names_a_runtime
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.runtime import context
 from fledge.runtime.feed import Feed, Kind, TurnEvent
+from fledge.runtime.foreign import Foreign, Places, may_be_foreign
 from fledge.store.base import Entry, Post, Tx
 from fledge.tools.base import ToolContext, ToolResult
 from fledge.tools.registry import ToolSet
-from fledge.tools.sessions import Yielding
+from fledge.tools.sessions import SPAWN, Yielding
 
 T = TypeVar("T")
 
@@ -86,14 +88,20 @@ class Profiles(Protocol):
 
 
 class Agent:
-    """The performer that thinks. Give it to an engine."""
+    """The performer that thinks. Give it to an engine. `places`: where children of other runtimes do their work."""
 
-    def __init__(self, profiles: Profiles, feed: Feed | None = None) -> None:
+    def __init__(self, profiles: Profiles, feed: Feed | None = None, places: Places | None = None) -> None:
         self.profiles = profiles
         self.feed = feed or Feed()
+        self.foreign = Foreign(places, self.feed)
 
     async def drive(self, engine: Engine, drive: Drive) -> None:
-        """Drive one turn to its end."""
+        """Drive one turn to its end: by the model, or by the runtime that the child was spawned for."""
+        if may_be_foreign(drive):
+            spec = await engine.store.read(lambda tx: tx.spec(drive.session))
+            if spec.runtime != NATIVE:
+                await self.foreign.drive(engine, drive, spec)
+                return
         try:
             profile = await self.profiles.profile(engine, drive)
         except Refused as refused:
@@ -328,7 +336,9 @@ class _Turn:
 
     def _entry(self, call: Call) -> CallEntry:
         """A call as it is recorded: what must not be run twice is marked as started before it is."""
-        if tool_name(call.name) in self.profile.asks:
+        asks, name = self.profile.asks, tool_name(call.name)
+        # Whoever must be asked before a command must be asked before a program is started in a child's place.
+        if name in asks or ("exec" in asks and name == SPAWN and names_a_runtime(call.arguments)):
             return CallEntry(call.id, call.name, call.arguments, "asked")
         tool = self.profile.tools.get(call.name)
         if tool is None or tool.repeatable:

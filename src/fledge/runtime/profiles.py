@@ -21,6 +21,7 @@ from fledge.config import (
     subagent_limits,
 )
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
+from fledge.core.keys import AGENT_ID
 from fledge.core.prompts import (
     Brief,
     child_prompt,
@@ -33,11 +34,14 @@ from fledge.errors import BadInput, Refused
 from fledge.models.base import Thinking, Usage
 from fledge.models.catalog import Catalog
 from fledge.models.names import Registry
+from fledge.orchestrator.asked import NATIVE
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import Profile
+from fledge.runtime.base import Runtime
+from fledge.runtime.command import CommandRuntime
 from fledge.store.base import Post, Session, Spec
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
@@ -80,6 +84,7 @@ class ConfiguredProfiles:
         registry: Registry | None = None,
         catalog: Catalog | None = None,
         tools: Iterable[Tool] = (),
+        runtimes: Mapping[str, Runtime] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._config, self._workspace, self._state, self._model = config, workspace, state, model
@@ -87,6 +92,9 @@ class ConfiguredProfiles:
         self._registry = registry or Registry(catalog=self._catalog)
         given = os.environ if env is None else env
         self._env = environment(given)
+        self._runtimes = {**configured_runtimes(config, given), **(runtimes or {})}
+        for name in self._runtimes:
+            check_runtime_name(name)
         key_files = tuple(Path(value) for name, value in given.items() if name.endswith("_KEY_FILE"))
         self._sandbox = find_sandbox(Path(given.get("HOME", "/root")), hidden=key_files)
         own = (*file_tools(), fetch_tool(), *tools)
@@ -160,8 +168,16 @@ class ConfiguredProfiles:
 
     @property
     def runtimes(self) -> tuple[str, ...]:
-        """Runtimes besides our own: none are configured yet."""
-        return ()
+        """Runtimes besides our own, by name."""
+        return tuple(sorted(self._runtimes))
+
+    def runtime(self, name: str) -> Runtime | None:
+        """The runtime of this name, if there is one."""
+        return self._runtimes.get(name)
+
+    def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
+        """Where a foreign runtime works for this session, and what it may know of the environment."""
+        return self._folder(session.facts.agent_id, session), self._env
 
     def check_model(self, name: str, thinking: str | None) -> None:
         """Refused: a name that means no model, a key that is missing, a thinking level the model does not have."""
@@ -270,6 +286,26 @@ class ConfiguredProfiles:
     async def close(self) -> None:
         """Let go of the models' connections."""
         await self._registry.close()
+
+
+def configured_runtimes(config: Config, env: Mapping[str, str]) -> dict[str, Runtime]:
+    """The runtimes that the configuration names, each with the secrets it was given."""
+    return {
+        name: CommandRuntime(
+            command=entry.command,
+            timeout_s=entry.timeout_seconds or None,
+            env={secret: env[secret] for secret in entry.pass_env if secret in env},
+            repeatable=entry.repeatable,
+            retries=entry.retries,
+        )
+        for name, entry in config.runtimes.items()
+    }
+
+
+def check_runtime_name(name: str) -> None:
+    """Refused: a name that a model could not give, or that means our own loop."""
+    if not AGENT_ID.fullmatch(name) or name == NATIVE:
+        raise BadInput(f"runtimes.{name}", f"must be named by letters, digits, - and _, and not {NATIVE}", name)
 
 
 def _remove(leaves: tuple[str, ...]) -> None:

@@ -15,6 +15,8 @@ from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.spawner import Spawner
 from fledge.tools.base import Tool, ToolContext, tool, tool_taking
 
+SPAWN = "sessions_spawn"
+
 
 def spawn_tool(spawner: Spawner) -> Tool:
     """The tool `sessions_spawn`: what it takes is `SpawnParams`, who calls is the session whose turn it is."""
@@ -26,7 +28,7 @@ def spawn_tool(spawner: Spawner) -> Tool:
     return tool_taking(
         SpawnParams,
         sessions_spawn,
-        name="sessions_spawn",
+        name=SPAWN,
         description="Start a subagent that works in the background. Returns at once; its answer is pushed to you when"
         " done.",
         repeatable=True,

@@ -1,38 +1,25 @@
 """The tool `exec` (alias `bash`): a shell command in the workspace, bounded in time and output, gone when it is over.
 
-The command is the leader of a session and process group of its own, which is killed whole when the command ends, runs
-out of time or is cancelled: what it started in the background ends with it. Where bubblewrap works it runs in a
+How it is run and killed is `process`. Where bubblewrap works it runs in a
 sandbox; without one it can do whatever the user of this program can do (`docs/security.md`). Who may call it, and who
 is asked first, is decided elsewhere.
 """
 
-import asyncio
 import os
 import re
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from time import monotonic
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
 from fledge.errors import BadInput
 from fledge.tools.base import Tool, ToolContext, ToolResult, tool
+from fledge.tools.process import run
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-HEAD_BYTES: Final = 16_000
-TAIL_BYTES: Final = 24_000
-MAX_OUTPUT_BYTES: Final = 100 * 1024 * 1024
-"""A command that writes more is killed: reading it costs, and nobody sees it."""
-STOPPED: Final = 124
-GRACE_S: Final = 2.0
-"""Between SIGTERM and SIGKILL."""
-DRAIN_S: Final = 0.5
-"""How long output is still read after the whole group was killed: only a process that left the group holds it open."""
 
 # ---- the environment -------------------------------------------------------------------------------------------------
 
@@ -190,171 +177,3 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
 
 def _break(output: str) -> str:
     return "" if not output or output.endswith("\n") else "\n"
-
-
-class Ended(Struct, frozen=True):
-    """A command that is over."""
-
-    code: int
-    """As the shell counts: 128 and the signal, if it was killed by one; 124 if a limit of ours stopped it."""
-    output: str
-    said: str
-    """How it ended, in words."""
-
-
-async def run(argv: Sequence[str], cwd: Path, env: Mapping[str, str], timeout_s: float) -> Ended:
-    """Run a program to its end, or kill it and its whole group. Afterwards no process, zombie or descriptor is left.
-
-    Only a process that made itself a new session survives; in a sandbox, none does.
-    """
-    kept = HeadTail(HEAD_BYTES, TAIL_BYTES)
-    began = monotonic()
-    process, reading = _start(argv, cwd, env)
-    ended = asyncio.ensure_future(_exit_of(process))
-    flooded = asyncio.Event()
-    closed = _collect(reading, kept, flooded)
-    why = ""
-    try:
-        why = await _end_or_limit(ended, flooded, timeout_s)
-        if why:
-            await _terminate(process, ended)
-    except asyncio.CancelledError:
-        await _terminate(process, ended)
-        raise
-    finally:
-        # The leader is not reaped yet, so its number still names its group and nobody else's.
-        _signal(process, signal.SIGKILL)
-        try:
-            await asyncio.wait({ended}, timeout=GRACE_S)
-            await asyncio.wait({closed}, timeout=DRAIN_S)
-        finally:
-            ended.cancel()
-            asyncio.get_running_loop().remove_reader(reading)
-            os.close(reading)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=GRACE_S)
-    code = process.returncode if process.returncode is not None else -signal.SIGKILL
-    spent = f"{monotonic() - began:.1f} s"
-    if why:
-        return Ended(STOPPED, kept.text(), f"{why}; {spent}")
-    if code < 0:
-        return Ended(128 - code, kept.text(), f"killed by signal {-code} ({signal.strsignal(-code)}); {spent}")
-    return Ended(code, kept.text(), f"exit code {code}; {spent}")
-
-
-def _start(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> "tuple[subprocess.Popen[bytes], int]":
-    """The process, and the end of a pipe from which its output and errors can be read."""
-    reading, writing = os.pipe()
-    try:
-        process = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=writing,
-            stderr=writing,
-            start_new_session=True,
-        )
-    except BaseException:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    return process, reading
-
-
-async def _end_or_limit(ended: "asyncio.Future[None]", flooded: asyncio.Event, timeout_s: float) -> str:
-    """Wait for the end, and say which limit was met before it; empty if none was."""
-    flood = asyncio.ensure_future(flooded.wait())
-    either: set[asyncio.Future[Any]] = {ended, flood}
-    try:
-        await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        flood.cancel()
-    if ended.done():
-        return ""
-    if flooded.is_set():
-        return f"killed: it wrote more than {MAX_OUTPUT_BYTES} bytes"
-    return f"killed: it ran longer than {timeout_s:g} s"
-
-
-async def _terminate(process: "subprocess.Popen[bytes]", ended: "asyncio.Future[None]") -> None:
-    _signal(process, signal.SIGTERM)
-    await asyncio.wait({ended}, timeout=GRACE_S)
-
-
-def _signal(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
-
-
-async def _exit_of(process: "subprocess.Popen[bytes]") -> None:
-    """Return once the process is over. It stays a zombie where the system can tell its end without reaping it."""
-    try:
-        watched = os.pidfd_open(process.pid)
-    except (AttributeError, OSError):
-        await asyncio.to_thread(process.wait)
-        return
-    loop = asyncio.get_running_loop()
-    over = asyncio.Event()
-    loop.add_reader(watched, over.set)
-    try:
-        await over.wait()
-    finally:
-        loop.remove_reader(watched)
-        os.close(watched)
-
-
-def _collect(reading: int, kept: "HeadTail", flooded: asyncio.Event) -> "asyncio.Future[None]":
-    """Keep what is written to the pipe; the future is done when everyone has closed it."""
-    loop = asyncio.get_running_loop()
-    closed: asyncio.Future[None] = loop.create_future()
-
-    def take() -> None:
-        try:
-            data = os.read(reading, 1 << 16)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if data:
-            kept.add(data)
-        if kept.total > MAX_OUTPUT_BYTES:
-            flooded.set()
-        if not data:
-            loop.remove_reader(reading)
-            if not closed.done():
-                closed.set_result(None)
-
-    os.set_blocking(reading, False)
-    loop.add_reader(reading, take)
-    return closed
-
-
-class HeadTail:
-    """The beginning and the end of a long text, and how much was between them."""
-
-    def __init__(self, head: int, tail: int) -> None:
-        self.total = 0
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._head_room, self._tail_room = head, tail
-
-    def add(self, data: bytes) -> None:
-        """Take more of it."""
-        self.total += len(data)
-        fits = self._head_room - len(self._head)
-        self._head += data[:fits]
-        self._tail += data[fits:]
-        # Not at every piece: cutting moves the rest.
-        if len(self._tail) > 8 * self._tail_room:
-            del self._tail[: -self._tail_room]
-
-    def text(self) -> str:
-        """All of it, or both ends with a line between that says how much is missing."""
-        tail = bytes(self._tail[-self._tail_room :])
-        missing = self.total - len(self._head) - len(tail)
-        if not missing:
-            return (bytes(self._head) + tail).decode("utf-8", "replace")
-        ends = [part.decode("utf-8", "replace") for part in (bytes(self._head), tail)]
-        return f"{ends[0]}\n[cut: {missing} of {self.total} bytes are not shown]\n{ends[1]}"

@@ -1,0 +1,225 @@
+"""Drives children of foreign runtimes: from a piece of work to the same commits our own loop makes.
+
+The work is entered into the transcript as a call that has begun, so that after a crash it is known to have been: work
+that may be repeated is done again, other work ends with an error that says so. What a runtime says of its end is
+provisional where it is bad: an error waits out its grace, and a complete that comes after the outcome was fixed is told
+as late. This file does not know how any runtime works.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from fledge.core.freeze import one_line, sound
+from fledge.core.reconcile import GRACE_S
+from fledge.core.transcript import CallEntry, Line, Replied, Resulted, Spoken, from_body, open_calls
+from fledge.errors import StaleWrite
+from fledge.orchestrator import transcripts, turns
+from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.turns import Drive
+from fledge.runtime.base import Faltered, Runtime, Work
+from fledge.runtime.feed import Feed, Kind, TurnEvent
+from fledge.store.base import Session, Spec
+
+RETRY_S = 1.0
+PROGRESS_S = 10.0
+"""How often, at most, progress of a runtime is written down."""
+LINE_CHARS = 2000
+RESULT_CHARS = 200
+INTERRUPTED = "interrupted by a restart; outcome unknown: it may or may not have taken effect"
+
+log = logging.getLogger("fledge.runtime")
+
+
+class Places(Protocol):
+    """Knows which runtimes there are, and where their work is done."""
+
+    def runtime(self, name: str) -> Runtime | None:
+        """The runtime of this name, if it is configured."""
+        ...
+
+    def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
+        """The folder in which work of this session is done, and the environment without secrets."""
+        ...
+
+
+def may_be_foreign(drive: Drive) -> bool:
+    """False of drives that are surely our own: conversations, and runs that can be woken."""
+    return not drive.run.terms.wakeable if drive.run is not None else ":subagent:" in drive.session
+
+
+class Foreign:
+    """Drives sessions of runtimes by name."""
+
+    def __init__(self, places: Places | None, feed: Feed) -> None:
+        self._places, self._feed = places, feed
+
+    async def drive(self, engine: Engine, drive: Drive, spec: Spec) -> None:
+        """Drive one turn to its end."""
+        runtime = None if self._places is None else self._places.runtime(spec.runtime)
+        if self._places is None or runtime is None:
+            reason = f'runtime "{spec.runtime}" is not configured any more: runtimes'
+            await engine.commit(lambda c: turns.fail(c, drive, reason))
+            return
+        session = await engine.store.read(lambda tx: tx.session(drive.session))
+        assert session is not None
+        folder, env = self._places.work_place(session)
+        await _Turn(self._feed, engine, drive, spec, runtime, folder, env).run()
+
+
+class _Turn:
+    """One drive."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        engine: Engine,
+        drive: Drive,
+        spec: Spec,
+        runtime: Runtime,
+        folder: Path,
+        env: Mapping[str, str],
+    ) -> None:
+        self.feed, self.engine, self.drive, self.spec, self.runtime = feed, engine, drive, spec, runtime
+        self.folder, self.env = folder, env
+        self.said_at = 0.0
+        self.writing: asyncio.Task[None] | None = None
+
+    def tell(self, kind: Kind, text: str = "") -> None:
+        self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn))
+
+    async def run(self) -> None:
+        self.tell("start")
+        session = self.drive.session
+        entries = await self.engine.store.read(lambda tx: transcripts.visible(tx, session))
+        lines = [Line(entry.seq, from_body(entry.body)) for entry in entries]
+        begun = open_calls(lines)
+        if begun and not self.runtime.repeatable:
+            await self._fail(INTERRUPTED, provisional=False)
+            return
+        prompt = begun[0].call.arguments if begun else prompt_of(self.spec.task, lines)
+        if not begun:
+            await self.engine.commit(lambda c: _begin(c, self.drive, self.spec.runtime, prompt))
+        try:
+            await self._work(prompt)
+        finally:
+            if self.writing is not None:
+                self.writing.cancel()
+                await asyncio.wait([self.writing])
+
+    async def _work(self, prompt: str) -> None:
+        for left in range(self.runtime.retries, -1, -1):
+            try:
+                text = await self.runtime.run(self._describe(prompt))
+            except Faltered as faltered:
+                error, aborted = faltered.error, faltered.aborted
+            except Exception as raised:
+                log.exception("runtime %s of %s failed", self.spec.runtime, self.drive.session)
+                error, aborted = f"{type(raised).__name__}: {raised}", False
+            else:
+                await self._finish(str(text))
+                return
+            if not left or self.drive.run is None:
+                await self._fail(error, aborted=aborted)
+                return
+            self.tell("retry", error)
+            await self.engine.commit(lambda c: turns.falter(c, self.drive, error))  # noqa: B023 (awaited here)
+            await self._pass(RETRY_S)
+            await self.engine.commit(lambda c: turns.recovered(c, self.drive))
+
+    def _describe(self, prompt: str) -> Work:
+        run = self.drive.run
+        return Work(
+            session=self.drive.session,
+            run_id="" if run is None else run.run_id,
+            attempt=0 if run is None else run.attempt,
+            task=self.spec.task,
+            label=self.spec.label,
+            prompt=prompt,
+            workspace=self.folder,
+            env=self.env,
+            say=self._say,
+        )
+
+    def _say(self, line: str) -> None:
+        """A sign of life: told at once, written down now and then so that it is not taken for stuck."""
+        self.tell("assistant:text", one_line(sound(line), LINE_CHARS))
+        now = self.engine.clock.now()
+        if now - self.said_at >= PROGRESS_S and (self.writing is None or self.writing.done()):
+            self.said_at = now
+            self.writing = asyncio.ensure_future(self._progress())
+
+    async def _progress(self) -> None:
+        try:
+            await self.engine.commit(lambda c: _progressed(c, self.drive))
+        except Exception as error:
+            # The next line, or the end, is written all the same.
+            log.info("progress of %s was not written: %s", self.drive.session, error)
+
+    async def _pass(self, seconds: float) -> None:
+        await self.engine.clock.wait_until(self.engine.clock.now() + seconds, asyncio.Event())
+
+    async def _finish(self, text: str) -> None:
+        run = self.drive.run
+        try:
+            await self.engine.commit(lambda c: _finish(c, self.drive, text))
+        except StaleWrite:
+            if run is None:
+                raise
+            # Somebody has decided meanwhile: what it says is still worth telling.
+            attempt = run.attempt
+            await self.engine.surely(lambda c: turns.completed_late(c, self.drive.session, attempt, text))
+        self.tell("end", text)
+
+    async def _fail(self, error: str, *, aborted: bool = False, provisional: bool = True) -> None:
+        self.tell("error", error)
+        if self.drive.run is None:
+            # Nobody waits for an outcome, only for an answer: this is one.
+            await self.engine.commit(lambda c: _finish(c, self.drive, f"[{self.spec.runtime} failed: {error}]"))
+            return
+        if not provisional:
+            await self.engine.commit(lambda c: turns.fail(c, self.drive, error))
+            return
+        await self.engine.commit(lambda c: turns.falter(c, self.drive, error, aborted))
+        await self._pass(2 * GRACE_S)  # its driver is stopped when the grace has run out
+
+
+def prompt_of(task: str, lines: list[Line]) -> str:
+    """What to do now: the task at first, later with what it last said and what came in since."""
+    replies = [line for line in lines if isinstance(line.body, Replied) and not line.body.calls]
+    after = replies[-1].seq if replies else 0
+    heard = [line.body for line in lines if line.seq > after and isinstance(line.body, Spoken)]
+    new = "\n\n".join(spoken.text for spoken in heard if spoken.kind != "task")
+    if not new:
+        return task
+    said = replies[-1].body.text if replies and isinstance(replies[-1].body, Replied) else ""
+    so_far = f"\n\nSo far you said:\n{said}" if said else ""
+    return f"{task}{so_far}\n\nNow:\n{new}"
+
+
+# ---- commits ---------------------------------------------------------------------------------------------------------
+
+
+def _begin(c: Commit, drive: Drive, runtime: str, prompt: str) -> None:
+    """From here on the work counts as begun."""
+    turns.fence(c, drive)
+    transcripts.write(c, drive.session, Replied(calls=(CallEntry("work", runtime, sound(prompt), "started"),)))
+    c.tx.progress(drive.session, c.at, step_open=True)
+
+
+def _progressed(c: Commit, drive: Drive) -> None:
+    turns.fence(c, drive)
+    c.tx.progress(drive.session, c.at, step_open=True)
+
+
+def _finish(c: Commit, drive: Drive, text: str) -> None:
+    c.tx.fence(drive.session, drive.epoch)
+    for call in open_calls(transcripts.lines(c.tx, drive.session)):
+        done = Resulted(call.entry, call.index, call.call.id, call.call.name, one_line(sound(text), RESULT_CHARS))
+        transcripts.write(c, drive.session, done)
+    turns.finish(c, drive, replace(Replied(sound(text)), model=""))
