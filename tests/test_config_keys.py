@@ -33,6 +33,9 @@ def refusal(act: Callable[..., object], *given: object) -> str:
 # ---- unknown, ignored, tools -----------------------------------------------------------------------------------------
 
 
+BLOCKS = "agents, announce, archive, messages, plan, retention, runtimes, session, tools, undelivered"
+
+
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
@@ -49,7 +52,10 @@ def refusal(act: Callable[..., object], *given: object) -> str:
         ("tools.subagents.deny", "did you mean tools.subagents.tools.deny?"),
         ("plan.zzz", "valid here: approvalHours"),
         ("archive.zzz", "valid here: deleteKept"),
-        ("zzz", "valid here: agents, announce, archive, messages, plan, retention, runtimes, session, tools, undelivered"),
+        (
+            "zzz",
+            "valid here: agents, announce, archive, messages, plan, retention, runtimes, session, tools, undelivered",
+        ),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_one(key: str, hint: str) -> None:

@@ -356,10 +356,12 @@ def documents(draw: st.DrawFn) -> dict[str, object]:
     """Documents with some settings in them, all of them right."""
     document: dict[str, object] = {}
     for row in draw(st.lists(st.sampled_from(rows()), max_size=8, unique_by=lambda row: row.key)):
-        key = row.key.replace("<tool>", draw(st.sampled_from(["exec", "mine"])))
+        key = row.key.replace("<tool>", draw(st.sampled_from(["exec", "mine"]))).replace("<name>", "codex")
         if "activeHours" in key:
             document = merge(document, nested(H, {"start": "08:00", "end": "20:00", "timezone": "UTC"}))
         elif not key.endswith("[].id"):
+            if key.startswith("runtimes."):
+                document = merge(document, nested("runtimes.codex.command", ["codex"]))
             document = merge(document, nested(key, draw(fitting(row.shape))))
     return document
 
