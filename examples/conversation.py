@@ -21,5 +21,5 @@ async def count_files(context: ToolContext) -> str:
 
 if __name__ == "__main__":
     state = Path(sys.argv[1])
-    prompt = None if (state / "fledge.db").exists() else "How many files are here?"
+    prompt = None if (state / "fledge.db").exists() else "How many files are here? Use count_files."
     sys.exit(asyncio.run(converse(Request(state, prompt, "openai/test-model"), tools=[count_files])))

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fledge.core.keys import SessionKey, agent_of, check_agent_id, child_key, is_child_key, main_key, parse_key
+from fledge.core.keys import (
+    SessionKey,
+    agent_of,
+    check_agent_id,
+    child_key,
+    is_child_key,
+    list_kind,
+    main_key,
+    parse_key,
+)
 from fledge.errors import BadInput
 
 AGENT_RULE = "must be 1 to 64 letters, digits, '-' or '_', starting with a letter or digit"
@@ -144,3 +153,24 @@ def test_a_key_taken_apart_is_put_together_again(key: SessionKey, text: str) -> 
 def test_every_key_that_is_read_reads_the_same_again(agent: str, name: str) -> None:
     key = parse_key(f"agent:{agent}:{name}")
     assert parse_key(str(key)) == key
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        ("main", "main"),
+        ("agent:a:main", "main"),
+        ("agent:a:notes", "named"),
+        ("agent:a:subagent:u1", "subagent"),
+        ("agent:a:acp:u1", "acp"),
+        ("agent:a:chat:group:42", "group"),
+        ("agent:a:chat:channel:42", "group"),
+        ("agent:a:cron:daily:run:1", "cron"),
+        ("agent:a:hook:mail", "hook"),
+        ("agent:a:node:phone", "node"),
+        ("agent:a:cron", "named"),
+        ("agent:a:group", "named"),
+    ],
+)
+def test_a_key_says_what_kind_of_session_it_names(key: str, kind: str) -> None:
+    assert list_kind(key) == kind

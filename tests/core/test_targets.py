@@ -81,3 +81,28 @@ def test_exactly_five_candidates_are_all_named() -> None:
     with pytest.raises(NotFound) as refused:
         pick("twin", [row(str(n), "twin", f"{n}") for n in range(5)])
     assert not refused.value.reason.endswith("…")
+
+
+def test_digits_that_number_nothing_may_begin_a_run_id() -> None:
+    rows = [row("a", "one", "55084001-aa"), row("b", "two", "55084002-bb")]
+    assert pick("55084001", rows).key[-1] == "a"
+    with pytest.raises(NotFound, match="ambiguous"):
+        pick("550840", rows)
+    with pytest.raises(NotFound, match="no subagent number 55084: there are 2"):
+        pick("55084", rows)
+
+
+BELOW = [row("d", "deeper", "880e8400"), row("e", "Survey", "990e8400")]
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [("deeper", "d"), ("990e", "e"), ("agent:main:subagent:e", "e"), ("survey", "a"), ("last", "c"), ("Survey t", "b")],
+)
+def test_what_lies_below_is_found_by_its_names_after_the_children_themselves(word: str, name: str) -> None:
+    assert pick(word, ROWS, BELOW).key[-1] == name
+
+
+def test_numbers_are_of_the_children_alone() -> None:
+    with pytest.raises(NotFound, match="no subagent number 4: there are 3"):
+        pick("4", ROWS, BELOW)

@@ -76,13 +76,14 @@ def test_a_conversation_has_the_built_in_tools_and_those_for_subagents(tmp_path:
     assert names == {
         *("read", "write", "edit", "list", "grep", "exec", "web_fetch"),
         *("sessions_spawn", "sessions_yield", "subagents"),
+        *("sessions_list", "sessions_history", "session_status", "agents_list"),
     }
 
 
 def test_a_leaf_cannot_spawn_or_direct_anybody(tmp_path: Path) -> None:
     names = look(tmp_path, child={}).tools.names
-    assert not names & {"sessions_spawn", "subagents"}
-    assert "read" in names
+    assert not names & {"sessions_spawn", "subagents", "sessions_list", "sessions_history", "agents_list"}
+    assert {"read", "session_status"} <= names
 
 
 def test_an_orchestrator_can(tmp_path: Path) -> None:

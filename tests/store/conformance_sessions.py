@@ -72,6 +72,41 @@ class SessionConformance:
         assert not session.deleted
         assert bench.see(lambda tx: tx.entries("s")) == []
 
+    def test_sessions_of_one_agent_or_of_all_are_listed_by_their_last_entry(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            keys = ("agent:a:main", "agent:a:x", "agent:a-b:main", "agent:b:main", "agent:b:gone")
+            for n, key in enumerate(keys):
+                tx.open_session(key, "named", None, 0, FACTS, AT + n)
+            tx.append("agent:a:main", AT + 90, [("user", "x")])
+            tx.append("agent:a:main", AT + 100, [("user", "y")])
+            tx.append("agent:a:x", AT + 2, [("user", "x")])
+            tx.delete_session("agent:b:gone")
+
+        bench.do(job)
+
+        def listed(agent_id: str | None, limit: int = 10) -> list[tuple[str, float]]:
+            return [(session.key, at - AT) for session, at in bench.see(lambda tx: tx.sessions(agent_id, limit))]
+
+        everyone = [("agent:a:main", 100.0), ("agent:b:main", 3.0), ("agent:a-b:main", 2.0), ("agent:a:x", 2.0)]
+        assert listed(None) == everyone
+        assert listed("a") == [("agent:a:main", 100.0), ("agent:a:x", 2.0)]
+        assert listed("nobody") == []
+        assert listed(None, 2) == everyone[:2]
+
+    def test_the_tail_of_a_transcript_is_its_newest_entries_oldest_first(self, bench: Bench) -> None:
+        kinds: list[tuple[EntryKind, str]] = [("user", "1"), ("assistant", "2"), ("tool", "3"), ("note", "4")]
+
+        def job(tx: Tx) -> None:
+            conversation(tx, "s", "other")
+            tx.append("s", AT, kinds)
+            tx.append("other", AT, [("user", "x")])
+
+        bench.do(job)
+        assert [entry.seq for entry in bench.see(lambda tx: tx.tail("s", 2))] == [3, 4]
+        assert [entry.body for entry in bench.see(lambda tx: tx.tail("s", 2, ("tool", "note")))] == ["1", "2"]
+        assert bench.see(lambda tx: tx.tail("s", 10)) == bench.see(lambda tx: tx.entries("s"))
+        assert bench.see(lambda tx: tx.tail("nobody", 10)) == []
+
     def test_deleting_a_session_that_is_not_there_makes_none(self, bench: Bench) -> None:
         bench.do(lambda tx: tx.delete_session("s"))
         assert bench.see(lambda tx: tx.session("s")) is None

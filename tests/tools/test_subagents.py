@@ -1,88 +1,12 @@
 """The `subagents` and `sessions_spawn` tools as a model uses them: what they answer, and what they refuse."""
 
-from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from fledge.config import with_settings
-from fledge.orchestrator import control, spawn
-from fledge.orchestrator.engine import Engine
-from fledge.orchestrator.spawner import Spawner
-from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
-from fledge.tools.base import ToolContext
-from fledge.tools.sessions import spawn_tool, yield_tool
-from fledge.tools.subagents import subagents_tool
 from tests.model.world import MAIN
-from tests.orchestrator.host import FakeHost
-
-SETTINGS = ("agents.defaults.subagents.maxChildrenPerAgent=3", "agents.defaults.subagents.allowAgents=['helper']")
-
-
-class Desk:
-    """A conversation in the middle of a turn, with the session tools at hand."""
-
-    def __init__(self, engine: Engine, workspace: Path, generations: Mapping[str, int]) -> None:
-        config = with_settings({}, SETTINGS).config
-        self.engine, self.workspace, self.calls, self.generations = engine, workspace, 0, generations
-        self.tools = [spawn_tool(Spawner(engine, config, FakeHost())), subagents_tool(engine), yield_tool()]
-
-    async def __call__(self, name: str, index: int | None = None, **arguments: Any) -> dict[str, Any]:
-        self.calls += 1
-        tool = next(tool for tool in self.tools if tool.name == name)
-        at = self.calls if index is None else index
-        context = ToolContext(session=MAIN, entry=1, index=at, workspace=self.workspace, generations=self.generations)
-        result = await tool.call(msgspec.json.encode(arguments).decode(), context)
-        assert not result.is_error, result.text
-        answer: dict[str, Any] = msgspec.json.decode(result.text)
-        return answer
-
-
-def play(tmp_path: Path, body: Any) -> None:
-    async def script(stage: Stage) -> None:
-        if stage.session == MAIN:
-            await body(Desk(stage.engine, tmp_path, stage.drive.generations))
-            await stage.say("done")
-        elif stage.run is not None and stage.run.terms.plan and stage.run.attempt == 1:
-            await stage.say("1. look 2. tell")
-        else:
-            await stage.sleep(1000)
-
-    async def main() -> None:
-        ended: list[BaseException | None] = []
-        store = InlineStore(tmp_path / "state")
-
-        async def guarded(stage: Stage) -> None:
-            try:
-                await script(stage)
-            except BaseException as error:
-                ended.append(error)
-                raise
-            if stage.session == MAIN:
-                ended.append(None)
-
-        async with Engine(store, ScriptedPerformer(guarded), clock=VirtualClock(), ids=SeededIds(3)) as engine:
-            await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
-            await engine.commit(lambda c: control.send(c, MAIN, "go"))
-            while not ended:
-                await engine.clock.wait_until(engine.clock.now() + 1.0, _never())
-        await store.close()
-        first = ended[0]
-        if first is not None:
-            raise first
-
-    run_virtual(main())
-
-
-def _never() -> Any:
-    import asyncio
-
-    return asyncio.Event()
-
-
-Body = Coroutine[Any, Any, None]
+from tests.tools.desk import Desk, play
 
 
 def test_an_accepted_spawn_names_child_run_model_and_says_not_to_poll(tmp_path: Path) -> None:
@@ -196,7 +120,7 @@ def test_kill_all_takes_every_active_one_and_none_is_fine(tmp_path: Path) -> Non
 def test_a_plan_is_approved_or_rejected_by_the_one_who_asked_for_it(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         planned = await desk("sessions_spawn", task="plan it", label="p", planMode=True)
-        await desk.engine.clock.wait_until(desk.engine.clock.now() + 5.0, _never())
+        await desk.pass_time(5.0)
         refused = await desk("subagents", action="reject", target="p")
         assert refused == {"status": "error", "error": "message: must say why the plan is rejected"}
         approved = await desk("subagents", action="approve", target="p")

@@ -128,10 +128,11 @@ def _log(options: argparse.Namespace) -> int:
 
 def _undelivered(options: argparse.Namespace) -> int:
     from fledge.cli import inspect, run
+    from fledge.cli.render import undelivered_lines
 
     folder = run.state_folder(options.state)
     if options.action is None:
-        return _show(inspect.look(folder, inspect.undelivered))
+        return _show(inspect.look(folder, undelivered_lines))
     if options.run is None:
         raise BadInput("run", f"must be named: fledge undelivered {options.action} RUN")
     return _show([inspect.take_up(folder, options.action, options.run)])

@@ -1,12 +1,18 @@
 """Views of runs as plain lines of text. Labels and texts of children are shown flattened: they cannot forge a line."""
 
+import msgspec
+
 from fledge.core import events as ev
+from fledge.core.announce import Completion
 from fledge.core.freeze import one_line
 from fledge.core.lifecycle import born, transition
 from fledge.core.run import Instant, Queued, Run
-from fledge.store.base import Tx
+from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
+from fledge.orchestrator.transcripts import used
+from fledge.store.base import Entry, Row, Tx
 
 LABEL_CHARS = 48
+LINE_CHARS = 200
 LONG_WAIT_S = 2.0
 """A wait for a slot longer than this is shown."""
 
@@ -71,3 +77,63 @@ def _reason(event: ev.Event) -> str:
             return f"  (for {asked})"
         case _:
             return ""
+
+
+# ---- one run ---------------------------------------------------------------------------------------------------------
+
+
+def info_lines(tx: Tx, key: str) -> list[str]:
+    """A run in full: what was asked, how it stands, what it used, and its story."""
+    run, spec, counts, spent = tx.load_run(key), tx.spec(key), tx.counts(key), used(tx, key)
+    lines = [
+        f"session   {key}",
+        f"run       {run.run_id} (attempt {run.attempt})",
+        f"label     {one_line(spec.label, LINE_CHARS)}",
+        f"task      {one_line(spec.task, LINE_CHARS)}",
+        f"status    {status(run)}",
+        f"parent    {run.terms.parent}",
+    ]
+    if run.ended is not None and run.ended.outcome.error:
+        lines.append(f"error     {one_line(run.ended.outcome.error, LINE_CHARS)}")
+    if run.delivery is not None:
+        lines.append(f"delivery  {msgspec.json.encode(run.delivery).decode()}")
+    if counts.spawned:
+        lines.append(f"children  {counts.spawned}, {counts.unsettled} unsettled")
+    if spent.tokens_in is not None:
+        cost = "" if spent.cost_usd is None else f", est ${spent.cost_usd:.4f}"
+        lines.append(f"tokens    {spent.tokens_in} in, {spent.tokens_out} out{cost}")
+    return [*lines, "", *timeline_lines(tx.events(key))]
+
+
+def log_lines(tx: Tx, key: str, last: int = 20, tools: bool = False) -> list[str]:
+    """The newest entries of a session's transcript, oldest first."""
+    entries = tx.tail(key, last, () if tools else ("tool",))
+    return [_entry_line(entry) for entry in entries] or ["(empty)"]
+
+
+def _entry_line(entry: Entry) -> str:
+    match from_body(entry.body):
+        case Spoken(text=text, kind=kind):
+            said = f"{kind or 'user'}: {text}"
+        case Told(text=text):
+            said = f"told: {text}"
+        case Replied(text=text, calls=calls):
+            said = f"assistant: {text}" + "".join(f" [{call.name} {call.arguments}]" for call in calls)
+        case Resulted(name=tool, text=text):
+            said = f"{tool}: {text}"
+        case Noted(text=text):
+            said = f"note: {text}"
+    return f"{entry.seq:>5}  {one_line(said, LINE_CHARS)}"
+
+
+# ---- results that found nobody ---------------------------------------------------------------------------------------
+
+
+def undelivered_lines(tx: Tx) -> list[str]:
+    """Results that found nobody, oldest first."""
+    return [_given_up(row) for row in tx.undelivered()] or ["nothing is undelivered"]
+
+
+def _given_up(row: Row) -> str:
+    told = msgspec.json.decode(row.body, type=Completion)
+    return f"{row.source}  {one_line(told.label or told.task, 60)}  ({told.outcome.status})"

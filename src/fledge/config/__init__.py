@@ -9,12 +9,14 @@ from fledge.config.choose import (
     Chosen,
     QueueOverride,
     agent,
+    agent_to_agent,
     approval_for,
     model_for_child,
     queue_settings,
     sandbox_for,
     subagent_limits,
     thinking_for_child,
+    visibility_for,
 )
 from fledge.config.forms import duration_s
 from fledge.config.layers import as_document, merge, with_settings
@@ -46,6 +48,7 @@ __all__ = [
     "Subagents",
     "Tools",
     "agent",
+    "agent_to_agent",
     "approval_for",
     "as_document",
     "check",
@@ -62,5 +65,6 @@ __all__ = [
     "sandbox_for",
     "subagent_limits",
     "thinking_for_child",
+    "visibility_for",
     "with_settings",
 ]

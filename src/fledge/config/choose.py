@@ -19,6 +19,7 @@ from fledge.config.schema import (
     Subagents,
     Thinking,
 )
+from fledge.core.access import AgentToAgent, Visibility, sandboxed_visibility
 from fledge.core.inbox import QueueSettings
 from fledge.core.keys import check_agent_id
 from fledge.errors import BadInput
@@ -60,6 +61,25 @@ def subagent_limits(config: Config, agent_id: str) -> Subagents:
 def sandbox_for(config: Config, agent_id: str) -> Sandbox:
     """Where this agent's tools run: as it says itself, else as said for all."""
     return _overlaid(config.agents.defaults.sandbox, agent(config, agent_id).sandbox)
+
+
+def visibility_for(config: Config, agent_id: str, is_conversation: bool) -> Visibility:
+    """Which sessions the session tools of a session reach.
+
+    One that a setting puts into a sandbox reaches no further than its tree. `auto` is no such setting: what a session
+    may see must not depend on what is installed.
+    """
+    sandbox, asked = sandbox_for(config, agent_id), config.tools.sessions.visibility
+    if sandbox.mode == "all" or (sandbox.mode == "non-main" and not is_conversation):
+        return sandboxed_visibility(asked, sandbox.session_tools_visibility)
+    return asked
+
+
+def agent_to_agent(config: Config) -> AgentToAgent:
+    """Which agents may talk to each other, and for how long."""
+    rules = config.tools.agent_to_agent
+    turns = config.session.agent_to_agent.max_ping_pong_turns
+    return AgentToAgent(enabled=rules.enabled, allow=rules.allow, max_turns=turns)
 
 
 def model_for_child(config: Config, requested: str | None, target_agent: str) -> Chosen | None:

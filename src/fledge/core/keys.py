@@ -12,6 +12,8 @@ from fledge.errors import BadInput
 
 Kind = Literal["main", "named", "subagent", "acp"]
 
+ListKind = Literal["main", "named", "subagent", "acp", "group", "cron", "hook", "node"]
+
 AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 
@@ -75,3 +77,18 @@ def agent_of(key: str) -> str:
 def is_child_key(key: str) -> bool:
     """True of keys that name a spawned session."""
     return parse_key(key).kind in ("subagent", "acp")
+
+
+def list_kind(key: str) -> ListKind:
+    """What kind of session lists call it: by its key alone, in which a channel's groups and jobs say what they are."""
+    parsed = parse_key(key)
+    if parsed.kind != "named":
+        return parsed.kind
+    parts = parsed.name.lower().split(":")[:-1]
+    if "group" in parts or "channel" in parts:
+        return "group"
+    match parts[:1]:
+        case ["cron" | "hook" | "node" as kind]:
+            return kind
+        case _:
+            return "named"

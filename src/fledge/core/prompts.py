@@ -193,6 +193,15 @@ class ChildRow(Struct, frozen=True, kw_only=True):
         """True while it, or something below it, still has work to do or waits for an answer."""
         return self.status not in _FINISHED or self.unsettled > 0
 
+    @property
+    def status_text(self) -> str:
+        """The status for people: what it waits for, and where its plan stands."""
+        word: str = self.status
+        if self.unsettled and (self.status == "waiting" or self.status in _FINISHED):
+            word = f"active (waiting on {self.unsettled} {'child' if self.unsettled == 1 else 'children'})"
+        tag = _plan_tag(self)
+        return f"{word} {tag}" if tag else word
+
 
 def child_row(run: Run, label: str, task: str, unsettled: int = 0) -> ChildRow:
     """The row of a run; its status is read from phase and outcome alone."""
@@ -224,7 +233,7 @@ def in_list_order(rows: Sequence[ChildRow]) -> tuple[ChildRow, ...]:
 def list_text(rows: Sequence[ChildRow], now: Instant) -> str:
     """The list of a session's children for people, numbered in list order."""
     lines = [
-        f"{number}) {_status(row)} · {_name(row)} · {_elapsed(row, now)} · run {row.run_id[:RUN_ID_CHARS]}"
+        f"{number}) {row.status_text} · {_name(row)} · {_elapsed(row, now)} · run {row.run_id[:RUN_ID_CHARS]}"
         for number, row in enumerate(in_list_order(rows), 1)
     ]
     return "\n".join(["Subagents (current session)", _counts(rows), *lines])
@@ -248,20 +257,12 @@ def _block_row(number: int, row: ChildRow, now: Instant) -> str:
     named = [quoted(row.label, LABEL_CHARS)] if row.label else []
     task = [f"task {quoted(row.task, TASK_CHARS)}"] if row.task else []
     ids = [f"session {row.key}", f"run {row.run_id[:RUN_ID_CHARS]}"]
-    return f"{number}) " + " · ".join([_status(row), *named, *task, _elapsed(row, now), *ids])
+    return f"{number}) " + " · ".join([row.status_text, *named, *task, _elapsed(row, now), *ids])
 
 
 def _counts(rows: Sequence[ChildRow]) -> str:
     active = sum(row.is_active for row in rows)
     return f"Active: {active} · Done: {len(rows) - active}"
-
-
-def _status(row: ChildRow) -> str:
-    word: str = row.status
-    if row.unsettled and (row.status == "waiting" or row.status in _FINISHED):
-        word = f"active (waiting on {row.unsettled} {'child' if row.unsettled == 1 else 'children'})"
-    tag = _plan_tag(row)
-    return f"{word} {tag}" if tag else word
 
 
 def _plan_tag(row: ChildRow) -> str:

@@ -11,10 +11,12 @@ from fledge.errors import NotFound
 
 SHOWN = 5
 """How many candidates an ambiguous word names."""
+SHORTEST_ID = 6
+"""From this length on, digits that are no number in the list may be the beginning of a run id."""
 
 
-def pick(word: str, rows: Sequence[ChildRow]) -> ChildRow:
-    """The child a word means.
+def pick(word: str, rows: Sequence[ChildRow], below: Sequence[ChildRow] = ()) -> ChildRow:
+    """The child a word means; what lies further `below` is found by its names, after the children themselves.
 
     In this order: `last`; a number, with or without `#`; a session key; a whole label; the beginning of a label; the
     beginning of a run id. Letter case does not matter.
@@ -27,14 +29,15 @@ def pick(word: str, rows: Sequence[ChildRow]) -> ChildRow:
     if token == "last":
         return rows[-1]
     number = token.removeprefix("#")
-    if number.isdecimal():
+    if number.isdecimal() and (len(token) < SHORTEST_ID or int(number) <= len(rows)):
         return _numbered(int(number), rows)
     if ":" in token:
-        return _only([row for row in rows if row.key.casefold() == token], word, "session")
-    for fits in _READINGS:
-        found = [row for row in rows if fits(row, token)]
-        if found:
-            return _only(found, word, "subagent")
+        return _only([row for row in (*rows, *below) if row.key.casefold() == token], word, "session")
+    for near in (rows, below):
+        for fits in _READINGS:
+            found = [row for row in near if fits(row, token)]
+            if found:
+                return _only(found, word, "subagent")
     raise NotFound(f"no subagent {flattened(word, 80)!r}")
 
 

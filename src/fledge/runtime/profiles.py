@@ -39,16 +39,18 @@ from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
+from fledge.orchestrator.views import child_rows
 from fledge.runtime.agent import Profile
 from fledge.runtime.base import Runtime
 from fledge.runtime.command import CommandRuntime
 from fledge.store.base import Post, Session, Spec
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
+from fledge.tools.observe import observing_tools
 from fledge.tools.registry import ToolSet, chosen
 from fledge.tools.sessions import spawn_tool, yield_tool
 from fledge.tools.shell import environment, exec_tool, find_sandbox
-from fledge.tools.subagents import child_rows, subagents_tool
+from fledge.tools.subagents import subagents_tool
 from fledge.tools.web import fetch_tool
 
 MAIN_PROMPT = (
@@ -113,7 +115,12 @@ class ConfiguredProfiles:
         """The profile for this drive. Refused: no model is set, or its name or key is wrong."""
         if self._tools_of is not engine:
             self._tools_of = engine
-            ours = (spawn_tool(self.spawner(engine)), yield_tool(), subagents_tool(engine))
+            ours = (
+                spawn_tool(self.spawner(engine)),
+                yield_tool(),
+                subagents_tool(engine),
+                *observing_tools(engine, self._config, self._window),
+            )
             self._tools = {kind: ToolSet([*tools, *ours]) for kind, tools in self._kinds.items()}
         session = await engine.store.read(lambda tx: tx.session(drive.session))
         run = drive.run
@@ -149,6 +156,10 @@ class ConfiguredProfiles:
             env=self._env,
             cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
         )
+
+    def _window(self, model: str) -> int | None:
+        known = self._catalog.find(model)
+        return None if known is None else known.window
 
     # ---- what children may be given
 

@@ -147,6 +147,13 @@ class Tx(Protocol):
         """The session, or None if it was never opened. A deleted one is still known, with `deleted` set."""
         ...
 
+    def sessions(self, agent_id: str | None = None, limit: int = 1000) -> list[tuple[Session, Instant]]:
+        """Sessions that are not deleted (of one agent, or of all) with the time of their last entry, newest first.
+
+        One that has no entry counts from when it was opened.
+        """
+        ...
+
     def delete_session(self, key: str) -> None:
         """Remove a session's transcript and mark it deleted. No row of any inbox is touched."""
         ...
@@ -195,6 +202,10 @@ class Tx(Protocol):
 
     def last_entry(self, session: str) -> int:
         """The number of the entry appended last, deleted or not; 0 if there was none."""
+        ...
+
+    def tail(self, session: str, limit: int, without: Sequence[EntryKind] = ()) -> list[Entry]:
+        """The newest entries of the transcript, those kinds left out, oldest first."""
         ...
 
     def open_turn(self, session: str, generations: dict[str, int], at: Instant) -> Turn:

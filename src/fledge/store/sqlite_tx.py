@@ -24,6 +24,11 @@ _decode_facts = msgspec.json.Decoder(SessionFacts).decode
 _decode_generations = msgspec.json.Decoder(dict[str, int]).decode
 
 _SESSION = "key, kind, parent, depth, facts, state, epoch, generation, created_at"
+_SESSIONS = f"""
+SELECT {_SESSION},
+  coalesce((SELECT at FROM entries e WHERE e.session = s.key ORDER BY seq DESC LIMIT 1), created_at) AS last
+FROM sessions s WHERE key >= ? AND key < ? AND state = 'open' ORDER BY last DESC, key LIMIT ?
+"""
 
 
 def to_json(value: object) -> str:
@@ -218,6 +223,13 @@ class SessionVerbs(RunVerbs):
         row = self._one(f"SELECT {_SESSION} FROM sessions WHERE key = ?", key)
         return None if row is None else _session(row)
 
+    def sessions(self, agent_id: str | None = None, limit: int = 1000) -> list[tuple[Session, Instant]]:
+        """Open sessions by the time of their last entry."""
+        # Keys of one agent lie together: from `agent:<id>:` up to the character behind the colon.
+        first, end = ("agent:", "agent;") if agent_id is None else (f"agent:{agent_id}:", f"agent:{agent_id};")
+        rows = self._db.execute(_SESSIONS, (first, end, limit))
+        return [(_session(row[:-1]), row[-1]) for row in rows]
+
     def delete_session(self, key: str) -> None:
         """Drop transcript and turns; keep the row as a mark."""
         self._db.execute("UPDATE sessions SET state = 'deleted' WHERE key = ?", (key,))
@@ -315,6 +327,15 @@ class SessionVerbs(RunVerbs):
         """The session's counter of entries."""
         row = self._one("SELECT last_entry FROM sessions WHERE key = ?", session)
         return 0 if row is None else int(row[0])
+
+    def tail(self, session: str, limit: int, without: Sequence[EntryKind] = ()) -> list[Entry]:
+        """The newest entries, oldest first."""
+        left_out = "".join(f" AND kind <> '{kind}'" for kind in without)
+        rows = self._db.execute(
+            f"SELECT seq, at, kind, body FROM entries WHERE session = ?{left_out} ORDER BY seq DESC LIMIT ?",
+            (session, limit),
+        )
+        return [Entry(*row) for row in rows][::-1]
 
     def open_turn(self, session: str, generations: dict[str, int], at: Instant) -> Turn:
         """Open the session's next turn."""

@@ -9,26 +9,16 @@ import msgspec
 from msgspec import Meta
 
 from fledge.core.access import Action, Role, refuse_control
-from fledge.core.prompts import ChildRow, child_row, list_text
+from fledge.core.prompts import list_text
 from fledge.core.targets import pick
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import control
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
-from fledge.store.base import Tx
+from fledge.orchestrator.views import child_rows
 from fledge.tools.base import Tool, ToolContext, tool
 
 EVERYBODY = ("all", "*")
-
-
-def child_rows(tx: Tx, session: str) -> list[ChildRow]:
-    """A session's children as lists show them, in the order of their spawn."""
-    rows = []
-    for key in tx.children(session):
-        run, spec = tx.load_run(key), tx.spec(key)
-        if run.phase.name != "archived":
-            rows.append(child_row(run, spec.label, spec.task, tx.counts(key).unsettled))
-    return rows
 
 
 def subagents_tool(engine: Engine) -> Tool:

@@ -1,0 +1,299 @@
+"""What there is to see: a session's children, sessions, how one stands, what was said in it. Reads only.
+
+One place for tools, slash commands, command line and pages, so that all of them show the same. Who may look is decided
+by `core.access`; the facts for that are gathered here.
+"""
+
+from collections.abc import Collection
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from fledge.core.access import AgentToAgent, Sight, Visibility, refuse_agents, refuse_sight
+from fledge.core.history import History, Shown, history
+from fledge.core.keys import ListKind, list_kind, parse_key
+from fledge.core.policy import Refusal
+from fledge.core.prompts import ChildRow, child_row
+from fledge.core.run import Instant
+from fledge.core.targets import pick
+from fledge.core.transcript import Replied, from_body
+from fledge.errors import NotFound, Refused
+from fledge.orchestrator.transcripts import used
+from fledge.store.base import Entry, Session, Tx
+
+MOST_ENTRIES: Final = 2000
+"""How much of a transcript is looked at for a history: far more than fits into one."""
+MODEL_FROM: Final = 20
+"""How many of the newest entries are looked at for the model that ran."""
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------------
+
+
+def child_rows(tx: Tx, session: str) -> list[ChildRow]:
+    """A session's children as lists show them, in the order of their spawn."""
+    rows = []
+    for key in tx.children(session):
+        run, spec = tx.load_run(key), tx.spec(key)
+        if run.phase.name != "archived":
+            rows.append(child_row(run, spec.label, spec.task, tx.counts(key).unsettled))
+    return rows
+
+
+def rows_below(tx: Tx, session: str) -> list[ChildRow]:
+    """Everything below a session's children, level by level; reached through archived ones too."""
+    rows: list[ChildRow] = []
+    sessions = tx.children(session)
+    for key in sessions:
+        rows += child_rows(tx, key)
+        sessions += tx.children(key)
+    return rows
+
+
+def find_run(tx: Tx, session: str, word: str) -> str:
+    """The run below this session that a word means. NotFound says whether it is unknown or ambiguous.
+
+    A whole run id, however old, finds its run too.
+    """
+    known = tx.run_named(word.strip())
+    if known is not None and any(above.key == session for above in tx.lineage(known[0])):
+        return known[0]
+    return pick(word, child_rows(tx, session), rows_below(tx, session)).key
+
+
+# ---- looking at others -----------------------------------------------------------------------------------------------
+
+
+class Looker(Struct, frozen=True, kw_only=True):
+    """A session that looks at others, and how far it may see."""
+
+    session: str
+    seen: Visibility = "tree"
+    agents: AgentToAgent = AgentToAgent()
+
+
+def find_session(tx: Tx, looker: Looker, word: str) -> Session:
+    """The session that a key, or a word for something below the looker, means. Refused if it may not be seen."""
+    own = tx.session(looker.session)
+    if ":" in word or word.strip().lower() == "main":
+        key = str(parse_key(word, "main" if own is None else own.facts.agent_id))
+    else:
+        key = find_run(tx, looker.session, word)
+    found = tx.session(key)
+    if found is None:
+        raise NotFound(f"no session {key}")
+    refusal = refuse_look(tx, looker, found)
+    if refusal is not None:
+        raise Refused(refusal.status, refusal.reason)
+    return found
+
+
+def refuse_look(tx: Tx, looker: Looker, target: Session) -> Refusal | None:
+    """None if the looker may see the target."""
+    caller = tx.session(looker.session)
+    own = "" if caller is None else caller.facts.agent_id
+    theirs = target.facts.agent_id
+    sight = Sight(
+        caller=looker.session,
+        target=target.key,
+        is_self=target.key == looker.session,
+        in_tree=is_below(tx, looker.session, target.key),
+        same_agent=own == theirs,
+        agent_to_agent_allowed=refuse_agents(looker.agents, own, theirs) is None,
+    )
+    return refuse_sight(sight, looker.seen)
+
+
+def is_below(tx: Tx, session: str, target: str) -> bool:
+    """True if the session spawned the target, directly or through others."""
+    return any(above.key == session for above in tx.lineage(target)[1:])
+
+
+class SessionView(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One session in a list. Times are milliseconds since the epoch."""
+
+    key: str
+    kind: ListKind
+    agent_id: str
+    created_at: int
+    updated_at: int
+    label: str = ""
+    parent: str = ""
+    status: str = ""
+    run_id: str = ""
+    model: str = ""
+    """The one that answered last."""
+    messages: tuple[Shown, ...] = ()
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """Which sessions to list, and how much of each."""
+
+    kinds: Collection[str] = ()
+    """Kinds of sessions; `other` is every kind that is none of main, group, cron, hook and node. Empty: all."""
+    active_since: Instant | None = None
+    limit: int = 50
+    messages: int = 0
+    """How many of the newest words of each are shown."""
+
+
+_OTHERS: Final = ("main", "group", "cron", "hook", "node")
+
+
+def list_sessions(tx: Tx, looker: Looker, wanted: Wanted) -> list[SessionView]:
+    """What the looker may see, the latest active first. What it may not see is left out without a word."""
+    found: list[SessionView] = []
+    for session, last_at in _within_reach(tx, looker):
+        if wanted.active_since is not None and last_at < wanted.active_since:
+            continue
+        kind = list_kind(session.key)
+        if wanted.kinds and kind not in wanted.kinds and not ("other" in wanted.kinds and kind not in _OTHERS):
+            continue
+        if refuse_look(tx, looker, session) is None:
+            found.append(_session_view(tx, session, last_at, wanted.messages))
+            if len(found) == wanted.limit:
+                break
+    return found
+
+
+def _within_reach(tx: Tx, looker: Looker) -> list[tuple[Session, Instant]]:
+    """Every session that might be visible, the latest active first."""
+    match looker.seen:
+        case "all":
+            return tx.sessions(None, 1_000_000)
+        case "agent":
+            own = tx.session(looker.session)
+            found = tx.sessions("" if own is None else own.facts.agent_id, 1_000_000)
+            known = {session.key for session, _ in found}
+        case _:
+            found, known = [], set()
+    keys = [looker.session]
+    for key in keys:
+        session = tx.session(key)
+        if session is not None and not session.deleted and key not in known:
+            found.append((session, _last_at(tx, session)))
+        keys += tx.children(key) if looker.seen != "self" else []
+    return sorted(found, key=lambda one: -one[1])
+
+
+def _last_at(tx: Tx, session: Session) -> Instant:
+    last = tx.tail(session.key, 1)
+    return last[0].at if last else session.created_at
+
+
+def _session_view(tx: Tx, session: Session, last_at: Instant, messages: int) -> SessionView:
+    run = tx.find_run(session.key)
+    row = None if run is None else child_row(run, session.facts.label, "", tx.counts(session.key).unsettled)
+    return SessionView(
+        key=session.key,
+        kind=list_kind(session.key),
+        agent_id=session.facts.agent_id,
+        created_at=_ms(session.created_at),
+        updated_at=_ms(last_at),
+        label=session.facts.label,
+        parent=session.parent or "",
+        status="" if row is None else row.status,
+        run_id="" if row is None else row.run_id,
+        model=model_that_ran(tx, session.key),
+        messages=session_history(tx, session.key, messages).messages if messages else (),
+    )
+
+
+def _ms(at: Instant) -> int:
+    return int(at * 1000)
+
+
+# ---- one session -----------------------------------------------------------------------------------------------------
+
+
+def session_history(tx: Tx, key: str, limit: int, include_tools: bool = False) -> History:
+    """What was said in a session; of a child whose session is gone, its frozen result. NotFound if nothing is left."""
+    session = tx.session(key)
+    if session is not None and not session.deleted:
+        entries = tx.tail(key, MOST_ENTRIES, () if include_tools else ("tool",))
+        return history([(entry.at, from_body(entry.body)) for entry in entries], limit, include_tools)
+    run = tx.find_run(key)
+    if run is None or run.ended is None:
+        raise NotFound(f"no session {key}")
+    ended = run.ended
+    text = ended.outcome.error or "" if ended.result is None else tx.text(ended.result)
+    return history([(ended.ended_at, Replied(text or "(no output)"))], limit)
+
+
+def model_that_ran(tx: Tx, key: str) -> str:
+    """The model that answered last, as it named itself; empty if none has."""
+    last = _last_reply(tx.tail(key, MODEL_FROM, ("user", "tool", "event", "note")))
+    return "" if last is None else last.model
+
+
+def _last_reply(entries: list[Entry]) -> Replied | None:
+    bodies = (from_body(entry.body) for entry in reversed(entries))
+    return next((body for body in bodies if isinstance(body, Replied) and body.model), None)
+
+
+State = Literal["idle", "working", "queued", "waiting", "deleted"]
+
+
+class StatusView(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How one session stands, read back from what was executed."""
+
+    session_key: str
+    agent_id: str
+    kind: ListKind
+    state: State
+    label: str = ""
+    run_id: str = ""
+    run_status: str = ""
+    model: str = ""
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cost_usd: float | None = None
+    context_tokens: int | None = None
+    """What the last request took of the model's window."""
+    queue_mode: str = ""
+    unread: int = 0
+    children_active: int = 0
+    children_done: int = 0
+    questions: int = 0
+    """Calls that wait for a person's approval."""
+
+
+def session_status(tx: Tx, key: str, queue_mode: str) -> StatusView:
+    """How a session stands. NotFound if there is none."""
+    session = tx.session(key)
+    if session is None:
+        raise NotFound(f"no session {key}")
+    run, spent, rows = tx.find_run(key), used(tx, key), child_rows(tx, key)
+    row = None if run is None else child_row(run, session.facts.label, "", tx.counts(key).unsettled)
+    last = _last_reply(tx.tail(key, MODEL_FROM, ("user", "tool", "event", "note")))
+    active = sum(child.is_active for child in rows)
+    return StatusView(
+        session_key=key,
+        agent_id=session.facts.agent_id,
+        kind=list_kind(key),
+        state=_state(tx, session),
+        label=session.facts.label,
+        run_id="" if row is None else row.run_id,
+        run_status="" if row is None else row.status_text,
+        model="" if last is None else last.model,
+        tokens_in=spent.tokens_in,
+        tokens_out=spent.tokens_out,
+        cost_usd=spent.cost_usd,
+        context_tokens=None if last is None or not last.usage else sum(last.usage.values()),
+        queue_mode=queue_mode,
+        unread=len(tx.unread(key)),
+        children_active=active,
+        children_done=len(rows) - active,
+        questions=sum(asked.state == "waiting" for asked in tx.approvals(key)),
+    )
+
+
+def _state(tx: Tx, session: Session) -> State:
+    if session.deleted:
+        return "deleted"
+    driver = tx.driver(session.key)
+    if driver is not None and driver.release_at is None:
+        return "working"
+    if tx.turn(session.key) is not None:
+        return "waiting"
+    return "idle" if tx.queued(session.key) is None else "queued"

@@ -1,0 +1,91 @@
+"""A transcript as others may see it: what is shown, in which order, and what gives way."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fledge.core.history import CUT, HISTORY_BYTES, TEXT_CHARS, Shown, history
+from fledge.core.transcript import Body, CallEntry, Noted, Replied, Resulted, Spoken, Told
+
+SECRET = "sk-proj-abcdef123456"
+TALK: list[tuple[float, Body]] = [
+    (1.0, Spoken("look around", source="agent:main:main")),
+    (2.0, Replied("", (CallEntry("c1", "read", '{"path": "a"}'),), thinking="secretly")),
+    (3.0, Resulted(2, 0, "c1", "read", "the file")),
+    (4.0, Told("a child is done")),
+    (5.0, Noted("notes")),
+    (6.5, Replied("found it", thinking="aha", signature="sig")),
+]
+
+
+def test_words_are_shown_in_order_without_tools_and_thoughts() -> None:
+    shown = history(TALK, 50)
+    assert shown.messages == (
+        Shown("user", "look around", 1000, "agent:main:main"),
+        Shown("event", "a child is done", 4000),
+        Shown("note", "notes", 5000),
+        Shown("assistant", "found it", 6500),
+    )
+    assert (shown.truncated, shown.dropped_messages, shown.content_redacted) == (False, 0, False)
+    assert b"aha" not in msgspec.json.encode(shown)
+
+
+def test_tools_are_shown_if_asked_for() -> None:
+    shown = history(TALK, 50, include_tools=True)
+    assert shown.messages[1:3] == (
+        Shown("assistant", "", 2000, calls=('read {"path": "a"}',)),
+        Shown("tool", "the file", 3000, tool="read"),
+    )
+
+
+def test_the_limit_leaves_the_newest_and_counts_the_rest() -> None:
+    shown = history(TALK, 1)
+    assert [message.text for message in shown.messages] == ["found it"]
+    assert (shown.truncated, shown.dropped_messages, shown.content_truncated) == (True, 3, False)
+
+
+def test_secrets_are_redacted_in_words_results_and_arguments() -> None:
+    talk: list[tuple[float, Body]] = [
+        (1.0, Replied(f"use {SECRET}", (CallEntry("c", "exec", f'{{"command": "echo {SECRET}"}}'),))),
+        (2.0, Resulted(1, 0, "c", "exec", SECRET)),
+    ]
+    shown = history(talk, 50, include_tools=True)
+    assert shown.content_redacted
+    assert SECRET not in msgspec.json.encode(shown).decode()
+
+
+def test_a_long_text_is_cut_after_it_was_redacted() -> None:
+    # Cut first, the secret's beginning would stay: too short to be recognised.
+    shown = history([(1.0, Spoken("x" * (TEXT_CHARS - 8) + " " + SECRET))], 50)
+    assert shown.messages[0].text == ("x" * (TEXT_CHARS - 8) + " [redacted]")[:TEXT_CHARS] + CUT
+    assert (shown.truncated, shown.content_truncated, shown.dropped_messages) == (True, True, 0)
+
+
+@pytest.mark.parametrize("character", ["x", "\x01", "é", "😀"])
+def test_all_together_stay_within_their_bytes_and_the_newest_stays(character: str) -> None:
+    talk: list[tuple[float, Body]] = [(float(n), Spoken(f"{n} " + character * TEXT_CHARS)) for n in range(100)]
+    shown = history(talk, 100)
+    assert shown.bytes <= HISTORY_BYTES
+    assert shown.bytes == len(msgspec.json.encode(shown.messages))
+    assert shown.messages[-1].text.startswith("99 ")
+    assert shown.dropped_messages == 100 - len(shown.messages) > 0
+
+
+def test_even_the_largest_message_fits() -> None:
+    calls = tuple(CallEntry("c", "\x01" * 64, "\x01😀" * 5000) for _ in range(200))
+    shown = history([(1.0, Replied("\x01" * 10_000, calls))], 1, include_tools=True)
+    assert len(shown.messages) == 1
+    assert shown.bytes <= HISTORY_BYTES
+
+
+@given(st.lists(st.text(max_size=300)), st.integers(1, 10))
+def test_what_is_shown_and_what_was_dropped_make_up_all(texts: list[str], limit: int) -> None:
+    shown = history([(1.0, Spoken(text)) for text in texts], limit)
+    assert len(shown.messages) + shown.dropped_messages == len(texts)
+    assert len(shown.messages) <= limit
+
+
+def test_an_empty_transcript_is_an_empty_history() -> None:
+    shown = history([], 10)
+    assert (shown.messages, shown.bytes, shown.truncated) == ((), 2, False)

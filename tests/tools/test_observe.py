@@ -1,0 +1,309 @@
+"""What a session may see of others: lists, histories, how one stands, whom it may start."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fledge.core.transcript import CallEntry, Replied, Resulted, Spoken, to_body
+from fledge.orchestrator import spawn
+from fledge.store.base import EntryKind, Tx
+from tests.model.world import MAIN
+from tests.tools.desk import SAY, Desk, play
+
+SECRET = "sk-proj-abcdef123456"
+OTHER, STRANGER = "agent:main:notes", "agent:bob:main"
+KINDS: dict[str, EntryKind] = {"user": "user", "assistant": "assistant", "tool": "tool"}
+OPEN = ("tools.sessions.visibility=all", "tools.agentToAgent.enabled=true")
+
+
+def write(*bodies: tuple[str, Any], session: str = MAIN, at: float = 0.0) -> Any:
+    """A job that adds entries to a transcript."""
+
+    def job(tx: Tx) -> None:
+        tx.append(session, at, [(KINDS[kind], to_body(body)) for kind, body in bodies])
+
+    return job
+
+
+async def converse(desk: Desk, key: str) -> None:
+    """One more conversation."""
+    await desk.engine.commit(lambda c: spawn.open_conversation(c, key))
+
+
+async def others(desk: Desk) -> None:
+    """Two more conversations: one of the same agent, one of another."""
+    for key in (OTHER, STRANGER):
+        await converse(desk, key)
+
+
+def keys(answer: dict[str, Any]) -> set[str]:
+    return {session["key"] for session in answer["sessions"]}
+
+
+# ---- sessions_list ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "seen"),
+    [
+        ((), {MAIN, "child"}),
+        (("tools.sessions.visibility=self",), {MAIN}),
+        (("tools.sessions.visibility=agent",), {MAIN, "child", OTHER}),
+        (("tools.sessions.visibility=all",), {MAIN, "child", OTHER}),
+        (OPEN, {MAIN, "child", OTHER, STRANGER}),
+        ((*OPEN, "tools.agentToAgent.allow=['main']"), {MAIN, "child", OTHER}),
+        ((*OPEN, "agents.defaults.sandbox.mode=all"), {MAIN, "child"}),
+        ((*OPEN, "agents.defaults.sandbox.mode=non-main"), {MAIN, "child", OTHER, STRANGER}),
+        (
+            (*OPEN, "agents.defaults.sandbox.mode=all", "agents.defaults.sandbox.sessionToolsVisibility=all"),
+            {MAIN, "child", OTHER, STRANGER},
+        ),
+    ],
+)
+def test_a_list_has_what_the_visibility_shows_and_nothing_else(
+    tmp_path: Path, settings: tuple[str, ...], seen: set[str]
+) -> None:
+    async def body(desk: Desk) -> None:
+        await others(desk)
+        child = (await desk("sessions_spawn", task="work"))["childSessionKey"]
+        answer = await desk("sessions_list")
+        assert keys(answer) == {child if name == "child" else name for name in seen}
+        assert answer["count"] == len(seen)
+
+    play(tmp_path, body, *settings)
+
+
+def test_a_listed_session_says_what_it_is_and_how_it_stands(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        child = await desk("sessions_spawn", task="work", label="eyes")
+        await desk.pass_time(1.0)
+        first = (await desk("sessions_list", kinds=["subagent"]))["sessions"]
+        created = first[0].pop("createdAt")
+        assert created == int((desk.engine.clock.now() - 1.0) * 1000)
+        assert first == [
+            {
+                "key": child["childSessionKey"],
+                "kind": "subagent",
+                "agentId": "main",
+                "updatedAt": created,
+                "label": "eyes",
+                "parent": MAIN,
+                "status": "running",
+                "runId": child["runId"],
+            }
+        ]
+
+    play(tmp_path, body)
+
+
+def test_a_list_can_be_of_some_kinds_of_the_active_or_short(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        await others(desk)
+        await desk("sessions_spawn", task="work")
+        assert {session["kind"] for session in (await desk("sessions_list", kinds=["other"]))["sessions"]} == {
+            "subagent",
+            "named",
+        }
+        assert keys(await desk("sessions_list", kinds=["main"])) == {MAIN, STRANGER}
+        await desk.pass_time(600)
+        await desk.engine.store.transact(write(("user", Spoken("hello")), session=OTHER, at=desk.engine.clock.now()))
+        assert keys(await desk("sessions_list", activeMinutes=5)) == {OTHER}
+        assert [session["key"] for session in (await desk("sessions_list", limit=1))["sessions"]] == [OTHER]
+
+    play(tmp_path, body, *OPEN)
+
+
+def test_the_last_words_of_each_are_shown_if_asked_for_without_secrets(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        await others(desk)
+        said = [("user", Spoken(f"{n} {SECRET}")) for n in range(5)]
+        await desk.engine.store.transact(write(*said, session=OTHER))
+        answer = await desk("sessions_list", kinds=["named"], messageLimit=2)
+        assert [message["text"] for message in answer["sessions"][0]["messages"]] == ["3 [redacted]", "4 [redacted]"]
+
+    play(tmp_path, body, *OPEN)
+
+
+def test_a_list_of_much_is_bounded_and_says_how_many_are_left_out(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        for n in range(12):
+            key = f"agent:main:n{n}"
+            await converse(desk, key)
+            await desk.engine.store.transact(write(*[("user", Spoken("x" * 4000))] * 5, session=key))
+        answer = await desk("sessions_list", messageLimit=20, kinds=["named"])
+        assert len(msgspec.json.encode(answer)) <= 80 * 1024
+        assert answer["count"] + answer["leftOut"] == 12
+
+    play(tmp_path, body, *OPEN)
+
+
+# ---- sessions_history ------------------------------------------------------------------------------------------------
+
+
+def test_a_childs_history_is_its_words_and_its_tools_only_if_asked_for(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        child = (await desk("sessions_spawn", task=f"{SAY}found it", label="eyes"))["childSessionKey"]
+        await desk.pass_time(1.0)
+        await desk.engine.store.transact(
+            write(
+                ("assistant", Replied("", (CallEntry("c", "exec", f'{{"command": "{SECRET}"}}'),))),
+                ("tool", Resulted(3, 0, "c", "exec", "output")),
+                session=child,
+            )
+        )
+        answer = await desk("sessions_history", sessionKey="eyes")
+        assert (answer["status"], answer["sessionKey"]) == ("ok", child)
+        assert [(said["role"], said["text"]) for said in answer["messages"]] == [
+            ("user", f"{SAY}found it"),
+            ("assistant", "found it"),
+        ]
+        everything = await desk("sessions_history", sessionKey=child, includeTools=True)
+        assert [said["role"] for said in everything["messages"]] == ["user", "assistant", "assistant", "tool"]
+        assert everything["messages"][2]["calls"] == ['exec {"command": "[redacted]"}']
+        assert (await desk("sessions_history", sessionKey="1", limit=1))["droppedMessages"] == 1
+
+    play(tmp_path, body)
+
+
+def test_what_a_deleted_child_said_last_is_still_served(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        child = (await desk("sessions_spawn", task=f"{SAY}it is {SECRET}", cleanup="delete"))["childSessionKey"]
+        await desk.pass_time(1.0)
+        await desk.engine.store.transact(lambda tx: tx.delete_session(child))
+        answer = await desk("sessions_history", sessionKey=child)
+        assert [said["text"] for said in answer["messages"]] == ["it is [redacted]"]
+
+    play(tmp_path, body)
+
+
+def test_of_a_session_that_is_gone_without_a_result_nothing_is_found(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        child = (await desk("sessions_spawn", task="work"))["childSessionKey"]
+        await desk.engine.store.transact(lambda tx: tx.delete_session(child))
+        assert await desk("sessions_history", sessionKey=child) == {"status": "error", "error": f"no session {child}"}
+
+    play(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "reason"),
+    [
+        (STRANGER, "forbidden", f"{MAIN} may not see {STRANGER}: another agent's session, visibility is tree, needs"),
+        (OTHER, "forbidden", f"{MAIN} may not see {OTHER}: visibility is tree, needs agent: tools.sessions.visibility"),
+        ("agent:main:nobody", "error", "no session agent:main:nobody"),
+        ("nobody", "error", "there are no subagents here"),
+        ("agent:../etc", "error", "sessionKey: must look like"),
+    ],
+)
+def test_a_history_that_may_not_be_seen_or_is_not_there_is_refused_with_the_reason(
+    tmp_path: Path, word: str, status: str, reason: str
+) -> None:
+    async def body(desk: Desk) -> None:
+        await others(desk)
+        answer = await desk("sessions_history", sessionKey=word)
+        assert answer["status"] == status
+        assert reason in answer["error"]
+
+    play(tmp_path, body)
+
+
+def test_a_history_stays_within_eighty_kilobytes(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        said = [("user", Spoken("é" * 4000))] * 100
+        await desk.engine.store.transact(write(*said))
+        answer = await desk("sessions_history", sessionKey="main", limit=500)
+        assert len(msgspec.json.encode(answer)) <= 80 * 1024
+        assert answer["truncated"]
+        assert answer["droppedMessages"] > 50
+
+    play(tmp_path, body)
+
+
+# ---- session_status and agents_list ----------------------------------------------------------------------------------
+
+
+def test_a_status_is_read_back_from_what_ran(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        usage = {"input": 100, "cacheRead": 20, "output": 7}
+        await desk.engine.store.transact(
+            write(
+                ("assistant", Replied("a", model="other-1", usage={"input": 1}, cost_usd=0.25)),
+                ("assistant", Replied("b", model="scripted-1", usage=usage, cost_usd=0.5)),
+            )
+        )
+        await desk("sessions_spawn", task="work")
+        await desk("sessions_spawn", task=f"{SAY}done")
+        await desk.pass_time(1.0)
+        assert await desk("session_status") == {
+            "status": "ok",
+            "sessionKey": MAIN,
+            "agentId": "main",
+            "kind": "main",
+            "state": "working",
+            "model": "scripted-1",
+            "tokensIn": 121,
+            "tokensOut": 7,
+            "costUsd": 0.75,
+            "contextTokens": 127,
+            "contextWindow": 1000,
+            "queueMode": "collect",
+            "unread": 1,
+            "childrenActive": 1,
+            "childrenDone": 1,
+        }
+
+    play(tmp_path, body)
+
+
+def test_the_status_of_a_child_tells_its_run_and_its_plan(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        child = await desk("sessions_spawn", task="plan it", label="p", planMode=True)
+        await desk.pass_time(5.0)
+        status = await desk("session_status", sessionKey="p")
+        assert (status["sessionKey"], status["runId"]) == (child["childSessionKey"], child["runId"])
+        assert status["runStatus"] == "awaiting approval [PLAN:AWAITING APPROVAL]"
+        assert status["state"] == "idle"
+        assert (await desk("session_status", sessionKey=STRANGER))["error"] == f"no session {STRANGER}"
+
+    play(tmp_path, body)
+
+
+def test_the_states_of_a_session_are_told_apart(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        async def state(key: str) -> str:
+            found: str = (await desk("session_status", sessionKey=key))["state"]
+            return found
+
+        await desk.engine.commit(lambda c: spawn.open_conversation(c, OTHER))
+        assert await state(OTHER) == "idle"
+        await desk.engine.store.transact(lambda tx: tx.open_turn(OTHER, {}, 0.0))
+        assert await state(OTHER) == "waiting"
+        await desk.engine.store.transact(lambda tx: tx.close_turn(OTHER, "", 0.0))
+        later = desk.engine.clock.now() + 1000
+        await desk.engine.store.transact(lambda tx: tx.enqueue(OTHER, "main", OTHER, False, later))
+        assert await state(OTHER) == "queued"
+        await desk.engine.store.transact(lambda tx: tx.delete_session(OTHER))
+        assert await state(OTHER) == "deleted"
+
+    play(tmp_path, body, *OPEN)
+
+
+def test_the_agents_list_has_those_that_may_be_started(tmp_path: Path) -> None:
+    settings = (
+        "agents.list=[{id:'helper',description:'looks things up',model:'openai/gpt-5'},{id:'secret'}]",
+        "agents.defaults.subagents.model='openai/small'",
+    )
+
+    async def body(desk: Desk) -> None:
+        assert await desk("agents_list") == {
+            "status": "ok",
+            "requester": "main",
+            "agents": [
+                {"id": "main", "model": "openai/small"},
+                {"id": "helper", "description": "looks things up", "model": "openai/small"},
+            ],
+        }
+
+    play(tmp_path, body, *settings)
