@@ -21,12 +21,16 @@ from fledge.ids import Ids
 from fledge.models.base import Model
 from fledge.models.names import Registry
 from fledge.runtime.agent import Agent
+from fledge.runtime.base import Runtime, Work
+from fledge.runtime.callable import CallableRuntime
 from fledge.runtime.profiles import ConfiguredProfiles, rules_of
 from fledge.store.base import Store
 from fledge.store.sqlite import SqliteStore
 from fledge.tools.base import Tool
 
 T = TypeVar("T")
+Carries = Callable[[Work], Awaitable[str]]
+"""An async function that carries out a piece of work."""
 
 GIVEN = "given/model"
 """The name of a model that was given as an object."""
@@ -40,6 +44,7 @@ def open(
     model: str | Model | None = None,
     models: Mapping[str, Model] | None = None,
     tools: Iterable[Tool] = (),
+    runtimes: Mapping[str, Runtime | Carries] | None = None,
     config: Config | Mapping[str, object] | str | Path | None = None,
     workspace: str | Path | None = None,
     program: str = "program",
@@ -51,9 +56,10 @@ def open(
     """A state folder, made if it is not there, to be used in `async with`. One process owns it at a time.
 
     `model` is a name such as `openai/gpt-5`, or an object that answers; `models` are more of those by name. `tools` are
-    what agents may use besides their own (`@fledge.tool`). `config` is a file, a mapping, or a `Config`; without it the
-    user's settings count, and the workspace's as far as they are trusted. `workspace` is the folder agents work in (the
-    current one). `program` names this program: under the same name it finds its results after a restart. `store`,
+    what agents may use besides their own (`@fledge.tool`). `runtimes` carry out tasks in a child's place, by name: an
+    async function from `Work` to text, or a `CommandRuntime`. `config` is a file, a mapping, or a `Config`; without it
+    the user's settings count, and the workspace's as far as they are trusted. `workspace` is the folder agents work in
+    (the current one). `program` names this program: under the same name it finds its results after a restart. `store`,
     `clock` and `ids` are for tests.
 
     >>> async with fledge.open("state", model=ScriptedModel(echo)) as fl:
@@ -79,6 +85,7 @@ def open(
         model=chosen,
         registry=registry,
         tools=_tools(tools),
+        runtimes={name: _runtime(one, f"runtimes.{name}") for name, one in (runtimes or {}).items()},
         env=env,
     )
     return Fledge(
@@ -86,7 +93,7 @@ def open(
             state=folder,
             config=settings,
             profiles=profiles,
-            agent=Agent(profiles),
+            agent=Agent(profiles, places=profiles),
             rules=rules_of(settings),
             program=str(SessionKey("main", "named", program)),
             open_store=lambda: SqliteStore.open(folder) if store is None else store,
@@ -151,6 +158,14 @@ def _model(value: object, field: str) -> Model:
     if not callable(getattr(value, "stream", None)) or not callable(getattr(value, "close", None)):
         raise BadInput(field, "must have the methods stream(request) and close(), or be a model's name", value)
     return value  # type: ignore[return-value]
+
+
+def _runtime(value: Runtime | Carries, field: str) -> Runtime:
+    if callable(getattr(value, "run", None)):
+        return value  # type: ignore[return-value]
+    if not callable(value):
+        raise BadInput(field, "must be an async function that takes a Work, or a CommandRuntime", value)
+    return CallableRuntime(function=value)
 
 
 def _tools(tools: Iterable[Tool]) -> list[Tool]:
