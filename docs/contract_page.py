@@ -31,7 +31,6 @@ AREAS = {
     "chat": "chat, slash commands and the page",
     "cli": "the command line",
     "trust": "project trust",
-    "audit": "it exists; the test that would fail is being written",
 }
 """What a statement may wait for, and what that means."""
 

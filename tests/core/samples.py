@@ -157,6 +157,7 @@ RUNS: Final[dict[str, Run]] = {
     "completed, session mode": run_in(Completed(OK, DELIVERED, 970.0, None), terms=SESSION),
     "completed_giveup": run_in(CompletedGiveup(OK, LOST, settled_at=970.0, due_at=605770.0)),
     "archived": run_in(Archived(OK, DELIVERED, due_at=2600000.0)),
+    "archived, its session kept for less": run_in(Archived(OK, DELIVERED, due_at=1600000.0, forget_at=2600000.0)),
     "archived, failed": run_in(Archived(ended(Failed("no model"), None), DELIVERED, due_at=2600000.0)),
     "gone": run_in(Gone("killed")),
 }

@@ -171,7 +171,7 @@ DELIVERY: dict[str, Row] = {
         RUNS[MISSING],
         came_due(2750.0),
         cleaning(OK, LOST, 2750.0),
-        (fx.GiveUpRow(LOST.error), *CLEAN),
+        (fx.GiveUpRow(), *CLEAN),
         {},
     ),
     "expired but for a clock that stood still: tried again": (
@@ -185,7 +185,7 @@ DELIVERY: dict[str, Row] = {
         RUNS["deferred, missing-requester for long"],
         came_due(1500.0),
         cleaning(OK, LOST, 1500.0),
-        (fx.GiveUpRow(LOST.error), *CLEAN),
+        (fx.GiveUpRow(), *CLEAN),
         {},
     ),
     "tried three times of four: tried again": (
@@ -199,7 +199,7 @@ DELIVERY: dict[str, Row] = {
         RUNS["announcing to a program"],
         came_due(2750.0),
         cleaning(OK, Undelivered("the program did not read it for 30 min"), 2750.0),
-        (fx.GiveUpRow("the program did not read it for 30 min"), *CLEAN),
+        (fx.GiveUpRow(), *CLEAN),
         {},
     ),
     "all below have settled: announced, and settled": (
@@ -315,6 +315,27 @@ CLEANUP: dict[str, Row] = {
         came_due(4570.0),
         Archived(OK, DELIVERED, 2596570.0),
         (fx.Archive(),),
+        {},
+    ),
+    "due and free, its session kept for less: looked at when that goes": (
+        replace(RUNS["completed"], terms=terms(kept_s=86400.0)),
+        came_due(4570.0),
+        Archived(OK, DELIVERED, 90970.0, 2596570.0),
+        (fx.Archive(),),
+        {},
+    ),
+    "due and free, its session kept for longer: the tombstone waits for it": (
+        replace(RUNS["completed"], terms=terms(timeline_s=86400.0)),
+        came_due(4570.0),
+        Archived(OK, DELIVERED, 2596570.0),
+        (fx.Archive(),),
+        {},
+    ),
+    "the session was kept long enough: it goes, the tombstone stays": (
+        RUNS["archived, its session kept for less"],
+        came_due(1600000.0),
+        Archived(OK, DELIVERED, 2600000.0),
+        (fx.DeleteSession(),),
         {},
     ),
     "the timeline was kept long enough: forgotten": (

@@ -156,7 +156,7 @@ GRID: dict[str, dict[str, str]] = {
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "archived": {
-        "archived": "ChildrenSettled",
+        "archived": "ChildrenSettled CameDue",
         "gone": "CameDue",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered KillOrdered {ANSWERS} {DELIVERY} CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",

@@ -132,5 +132,6 @@ def test_what_is_agreed_unless_said_otherwise_is_what_the_contract_says() -> Non
         archive_after_s=3600.0,
         max_retries=3,
         undelivered_s=604800.0,
+        kept_s=2592000.0,
         timeline_s=2592000.0,
     )

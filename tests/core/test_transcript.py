@@ -14,6 +14,7 @@ from fledge.core.transcript import (
     Told,
     from_body,
     in_order,
+    last_output,
     open_calls,
     to_body,
     yielded,
@@ -122,3 +123,28 @@ def test_a_turn_stands_at_a_yield_once_every_result_is_in_and_until_it_reads_som
     history: list[Body], found: CallEntry | None
 ) -> None:
     assert yielded(lines(*history)) == found
+
+
+def came_of(name: str, text: str, is_error: bool = False) -> Resulted:
+    return Resulted(1, 0, "id", name, text, is_error)
+
+
+@pytest.mark.parametrize(
+    ("bodies", "output"),
+    [
+        ((), ""),
+        ((Spoken("go", kind="task"), Replied("", (A,))), ""),
+        ((Spoken("go", kind="task"), came_of("read", "one"), came_of("read", "two"), Replied()), "two"),
+        ((came_of("read", "one"), came_of("exec", "broke", is_error=True)), "one"),
+        ((came_of("read", "one"), Spoken("by the way", kind="send"), Told("[1 background task completed]")), "one"),
+        *(((came_of("read", "one"), Spoken("", kind=kind)), "") for kind in ("task", "steer", "wake", "approval")),
+        *(
+            ((came_of("read", "one"), came_of(name, '{"status":"accepted"}')), "one")
+            for name in ("sessions_spawn", "sessions_yield", "session_status", "subagents", "agents_list")
+        ),
+    ],
+)
+def test_the_last_output_is_that_of_the_last_tool_of_this_attempt_that_did_some_work(
+    bodies: tuple[Body, ...], output: str
+) -> None:
+    assert last_output(lines(*bodies)) == output

@@ -18,15 +18,22 @@ LONG_WAIT_S = 2.0
 
 
 def tree_lines(tx: Tx, session: str, now: Instant | None = None, indent: str = "") -> list[str]:
-    """Everything below a session, one line a run, oldest first; with `now`, who waits long for a slot says so."""
+    """Everything below a session, one line a run, oldest first; with `now`, who waits long for a slot says so.
+
+    What is archived is shown only while something below it is not.
+    """
     lines = []
-    keys = tx.children(session)
-    for at, key in enumerate(keys):
-        last = at == len(keys) - 1
-        run, label = tx.load_run(key), one_line(tx.spec(key).label or key, LABEL_CHARS)
+    runs = [run for run in map(tx.load_run, tx.children(session)) if _is_listed(tx, run)]
+    for at, run in enumerate(runs):
+        last = at == len(runs) - 1
+        label = one_line(tx.spec(run.key).label or run.key, LABEL_CHARS)
         lines.append(f"{indent}{'└─' if last else '├─'} {label} · {status(run)}{_waited(tx, run, now)}")
-        lines += tree_lines(tx, key, now, indent + ("   " if last else "│  "))
+        lines += tree_lines(tx, run.key, now, indent + ("   " if last else "│  "))
     return lines
+
+
+def _is_listed(tx: Tx, run: Run) -> bool:
+    return run.phase.name != "archived" or any(_is_listed(tx, tx.load_run(key)) for key in tx.children(run.key))
 
 
 def _waited(tx: Tx, run: Run, now: Instant | None) -> str:

@@ -16,6 +16,7 @@ from fledge.core.run import (
     UNREAD,
     AnnounceDeferred,
     Announcing,
+    Archived,
     AwaitingApproval,
     CleanupPending,
     Completed,
@@ -194,7 +195,7 @@ def _why_not(run: Run) -> str:
 
 def give_up(run: Run, ended: Ended, at: Instant, error: str) -> Step:
     """The result goes to the undelivered list; giving up is itself told."""
-    return clean(run, ended, Undelivered(error), at, fx.GiveUpRow(error))
+    return clean(run, ended, Undelivered(error), at, fx.GiveUpRow())
 
 
 def try_again(run: Run, phase: AnnounceDeferred, event: ev.CameDue) -> Step:
@@ -239,6 +240,12 @@ def completed(run: Run, ended: Ended, delivery: Delivery, at: Instant) -> Comple
     """Settled, with the time at which the sweeper looks at it."""
     swept = run.terms.mode == "run" and run.terms.archive_after_s > 0
     return Completed(ended, delivery, at, at + run.terms.archive_after_s if swept else None)
+
+
+def archived(run: Run, phase: Completed, at: Instant) -> Archived:
+    """Off the lists; the session and the timeline each go in their time, the tombstone with the last of them."""
+    kept_until, told_until = at + run.terms.kept_s, at + run.terms.timeline_s
+    return Archived(phase.ended, phase.delivery, kept_until, told_until if kept_until < told_until else None)
 
 
 def cleanup_failed(run: Run, event: ev.CleanupFailed) -> Step:

@@ -84,8 +84,6 @@ class Readdress(_Effect, frozen=True, tag=True):
 class GiveUpRow(_Effect, frozen=True, tag=True):
     """Move the unread row to the undelivered list, and tell whoever can be told."""
 
-    error: str
-
 
 class ReviveRow(_Effect, frozen=True, tag=True):
     """Take the row off the undelivered list: it is unread again."""
@@ -140,6 +138,10 @@ class Archive(_Effect, frozen=True, tag=True):
     """Leave the lists; keep a tombstone."""
 
 
+class DeleteSession(_Effect, frozen=True, tag=True):
+    """Delete the run's session and transcript; the tombstone stays."""
+
+
 class Forget(_Effect, frozen=True, tag=True):
     """Delete the run with everything that was prepared for it."""
 
@@ -171,5 +173,6 @@ Effect = (
     | CleanUp
     | Tell
     | Archive
+    | DeleteSession
     | Forget
 )

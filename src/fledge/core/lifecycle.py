@@ -396,9 +396,11 @@ def _came_due(run: Run, event: ev.CameDue) -> Step:
         case Completed() if event.held_by:
             return move(run, replace(phase, due_at=at + policy.SWEEP_S))
         case Completed():
-            return move(run, Archived(phase.ended, phase.delivery, at + run.terms.timeline_s), fx.Archive())
+            return move(run, closing.archived(run, phase, at), fx.Archive())
         case CompletedGiveup():
             return move(run, closing.completed(run, phase.ended, phase.delivery, at), fx.DismissRow())
+        case Archived(forget_at=forget_at) if forget_at is not None:
+            return move(run, replace(phase, due_at=forget_at, forget_at=None), fx.DeleteSession())
         case Archived():
             return move(run, Gone("its timeline was kept long enough"), fx.Forget())
         case _:

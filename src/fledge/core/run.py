@@ -300,16 +300,20 @@ class CompletedGiveup(Struct, frozen=True, tag="completed_giveup"):
 
 
 class Archived(Struct, frozen=True, tag="archived"):
-    """Means: left the lists; a tombstone with the timeline stays.
-    Ends by: the timeline's retention; then the row is gone.
+    """Means: left the lists; a tombstone with the timeline stays, and for a while the kept session.
+    Ends by: the retention of both; then the row is gone.
     After a crash: stays.
-    Kept: `retention.timelineDays`; a kept session stays readable for `retention.keptDays`.
+    Kept: a kept session stays readable for `retention.keptDays`; the timeline stays `retention.timelineDays`, or
+    as long as the session if that is longer.
     """
 
     name: ClassVar[str] = "archived"
     ended: Ended
     delivery: Delivery
     due_at: Instant | None
+    """When the session goes; once it has, or if the timeline goes no later, when everything does."""
+    forget_at: Instant | None = None
+    """When the timeline goes, where the session goes first."""
 
 
 class Gone(Struct, frozen=True, tag="gone"):
@@ -398,6 +402,7 @@ class Terms(Struct, frozen=True, omit_defaults=True, kw_only=True):
     archive_after_s: float = 3600.0
     max_retries: int = 3
     undelivered_s: float = 7 * 86400.0
+    kept_s: float = 30 * 86400.0
     timeline_s: float = 30 * 86400.0
 
 

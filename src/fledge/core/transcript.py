@@ -139,6 +139,25 @@ def _is_success(body: Body, entry: int) -> TypeGuard[Resulted]:
     return isinstance(body, Resulted) and body.entry == entry and not body.is_error
 
 
+BEGINS = ("task", "steer", "wake", "approval")
+"""Kinds of words that begin an attempt."""
+DIRECTING = ("sessions_", "session_", "subagents", "agents_list")
+"""How the names of tools begin that direct sessions; what they answer is no work."""
+
+
+def last_output(lines: Sequence[Line]) -> str:
+    """What the last tool of the present attempt brought; empty if none brought anything."""
+    for line in reversed(lines):
+        match line.body:
+            case Spoken(kind=kind) if kind in BEGINS:
+                return ""
+            case Resulted(name=name, text=text, is_error=False) if not name.startswith(DIRECTING):
+                return text
+            case _:
+                continue
+    return ""
+
+
 def in_order(lines: Iterable[Line]) -> list[Line]:
     """The lines as a model must see them: what an earlier note stands for left out, each result behind its call."""
     ordered = list(lines)

@@ -149,6 +149,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
             archive_after_s=limits.archive_after_minutes * 60.0,
             max_retries=config.announce.max_retries,
             undelivered_s=config.undelivered.retention_days * 86400.0,
+            kept_s=config.retention.kept_days * 86400.0,
             timeline_s=config.retention.timeline_days * 86400.0,
         ),
         facts=SessionFacts(

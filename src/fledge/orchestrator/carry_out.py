@@ -53,8 +53,8 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             deliver.close_rows(c, key, "plan", "suppressed")
         case fx.Readdress():
             deliver.readdress(c, run)
-        case fx.GiveUpRow(error=error):
-            _give_up(c, run, error)
+        case fx.GiveUpRow():
+            _give_up(c, run)
         case fx.ReviveRow():
             deliver.close_rows(c, key, "outcome", "unread")
             deliver.readdress(c, run)
@@ -85,6 +85,8 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
         case fx.Archive():
             if c.rules.delete_kept:
                 c.tx.delete_session(key)
+        case fx.DeleteSession():
+            c.tx.delete_session(key)
         case fx.Forget():
             if run.terms.leaves:
                 c.tx.post(f"remove:{key}", "remove", None, _json(run.terms.leaves), c.at)
@@ -129,12 +131,12 @@ def _post(c: Commit, run: Run, kind: str) -> None:
             c.tx.put_row(f"approval:{run.key}:{run.run_id}", run.key, "approval", None, words, c.at)
 
 
-def _give_up(c: Commit, run: Run, error: str) -> None:
+def _give_up(c: Commit, run: Run) -> None:
     deliver.close_rows(c, run.key, "outcome", "undelivered")
     target = deliver.told(c, run.terms.parent).session
     session = None if target is None else c.tx.session(target)
     if session is not None and session.kind != "program":
-        deliver.notice(c, session.key, f"giveup:{run.key}:{run.run_id}", f"{run.key} could not be delivered: {error}")
+        deliver.tell_given_up(c, session.key)
 
 
 def _count_down(c: Commit, parent: str) -> None:

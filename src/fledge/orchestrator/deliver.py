@@ -14,7 +14,7 @@ from fledge.core import events as ev
 from fledge.core import inbox
 from fledge.core.announce import Audience, Completion, DeliveryTrace, Tried, announce_key, collect
 from fledge.core.freeze import Stats
-from fledge.core.run import Killed, Ok, Path, Run, Running, TextId
+from fledge.core.run import Killed, Ok, Path, Run, Running, TextId, Undelivered
 from fledge.core.transcript import Body, Spoken
 from fledge.core.transcript import Told as TranscriptTold
 from fledge.errors import NotFound
@@ -126,6 +126,15 @@ def notice(c: Commit, session: str, key: str, words: str) -> None:
         return
     if c.tx.put_row(key, session, "notice", None, words, c.at):
         wake(c, session)
+
+
+def tell_given_up(c: Commit, session: str) -> None:
+    """Tell a conversation of the results of its tree that were given up, each once, also those of when it was away."""
+    for row in c.tx.undelivered():
+        run = c.find(row.source or "")
+        if run is not None and isinstance(run.delivery, Undelivered) and told(c, run.terms.parent).session == session:
+            words = f"{run.key} could not be delivered: {run.delivery.error}. It is in the undelivered list."
+            notice(c, session, f"giveup:{run.key}:{run.run_id}", words)
 
 
 # ---- inboxes of sessions that end ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from fledge.core import events as ev
 from fledge.core import inbox, policy
 from fledge.core.freeze import freeze, said, sound
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
-from fledge.core.transcript import Replied, Resulted, open_calls
+from fledge.core.transcript import Replied, Resulted, last_output, open_calls
 from fledge.errors import Interrupted, Refused, Stopped
 from fledge.orchestrator import deliver, transcripts
 from fledge.orchestrator.commit import Commit
@@ -104,7 +104,7 @@ def _lease(c: Commit, drive: Drive) -> None:
         raise Interrupted(f"a step of {drive.session} was called off")
 
 
-def finish(c: Commit, drive: Drive, reply: Replied | str, tool_output: str = "") -> Goes:
+def finish(c: Commit, drive: Drive, reply: Replied | str) -> Goes:
     """The final reply. `on`: completions were unread, they are in the transcript now, and the same attempt goes on."""
     _lease(c, drive)
     run = c.find(drive.session)
@@ -115,7 +115,8 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, tool_output: str = "")
     transcripts.write(c, drive.session, reply)
     if not live(run):
         return _replied(c, drive)
-    frozen = freeze(reply.text, tool_output)
+    output = "" if reply.text.strip() else last_output(transcripts.lines(c.tx, drive.session))
+    frozen = freeze(reply.text, output)
     words = said(frozen)
     text_id = c.tx.keep_text(drive.session, frozen) if words == "text" else None
     run = _signal(c, drive, ev.Finished(words, text_id))

@@ -1,0 +1,169 @@
+"""§3 and §4 of the contract, where no other test would fail: clocks that start anew, what a child sees, who may direct
+whom, sends and yields, what is not stuck."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fledge.core.run import Terms
+from fledge.models.base import UserMessage
+from fledge.models.scripted import Reply, ScriptedModel, use
+from fledge.orchestrator import spawn
+from fledge.store.base import Spec
+from fledge.tools.base import ToolContext
+from fledge.tools.sessions import yield_tool
+from fledge.tools.subagents import subagents_tool
+from tests.model.world import LIMITS, MAIN
+from tests.orchestrator.scene import Scene, scene_fixture
+from tests.orchestrator.stage import Theatre, World, works
+from tests.runtime.desk import Desk, Kit, Office, asked, cast, results, worker
+
+scene = pytest.fixture(scene_fixture)
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    return Office(tmp_path)
+
+
+# ---- spawned ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_run_timeout_starts_anew_when_a_plan_is_approved(scene: Scene) -> None:
+    o = scene.orchestrator(plan=True, timeout_s=60.0)
+    scene.clock.advance(50.0)
+    scene.finish(o, "1. look")
+    scene.pass_time(3600.0)
+    assert scene.phase(o.session) == "awaiting_approval"
+    scene.answer(o.session, True)
+    scene.start(o.session)
+    began_at = scene.clock.now()
+    assert scene.run(o.session).deadline_at == began_at + 60.0
+    scene.pass_time(59.0)
+    assert scene.phase(o.session) == "running"
+    scene.pass_time(1.0)
+    assert scene.ended(o.session).outcome.status == "timeout"
+
+
+def test_a_child_sees_its_task_and_nothing_of_its_parents_conversation(office: Office) -> None:
+    model = ScriptedModel(cast(main=lambda request: "I will remember", worker=lambda request: "done"))
+
+    async def body(desk: Desk) -> None:
+        await desk.send("the word is swordfish")
+        await desk.until(lambda tx: tx.turn(MAIN) is None and not tx.unread(MAIN))
+        await desk.work()
+
+    office.act(body, model)
+    assert asked(model, "main")[0] == (UserMessage("the word is swordfish"),)
+    assert asked(model) == [(UserMessage("worker"),)]
+
+
+# ---- who directs whom ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ["steer", "kill", "approve", "reject"])
+def test_a_requester_that_is_not_the_controller_directs_nothing(tmp_path: Path, action: str) -> None:
+    """The controller is stored at the spawn, and that record wins over who the parent is."""
+
+    async def body(world: World) -> None:
+        spec = Spec(task="look", label="eyes", controller="agent:main:boss")
+        request = spawn.Request(spec=spec, terms=Terms(parent=MAIN, plan=True), limits=LIMITS)
+        key = (await world.engine.commit(lambda c: spawn.spawn(c, request))).key
+        await world.clock.sleep(5)
+        before = await world.run(key)
+        answers = {}
+        for session in (MAIN, "agent:main:boss"):
+            context = ToolContext(session=session, entry=1, index=0, workspace=tmp_path)
+            arguments = {"action": action, "target": "eyes", "message": "because"}
+            told = await subagents_tool(world.engine).call(msgspec.json.encode(arguments).decode(), context)
+            answers[session] = msgspec.json.decode(told.text)
+        assert answers[MAIN] == {
+            "status": "forbidden",
+            "error": f"{action}: {key} is controlled by another session, not by {MAIN}",
+        }
+        assert await world.run(key) == before
+
+    Theatre(tmp_path).act(body, {"eyes": works(1, "1. look")})
+
+
+# ---- send ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sends_turn_in_a_waiting_period_may_read_what_has_come_and_the_period_goes_on(scene: Scene) -> None:
+    o = scene.orchestrator(lane="nested")
+    first, second = scene.begin(o), scene.begin(o)
+    scene.wait(o)
+    waiting = scene.run(o.session).phase
+    scene.finish(first, "one")
+    scene.send(o.session, "how far are you?")
+    serving = scene.start(o.session)
+    assert scene.told(o.session) == [first.session]
+    scene.finish(serving, "half way")
+    assert scene.run(o.session).phase == waiting
+    scene.finish(second, "two")
+    scene.start(o.session)
+    assert scene.told(o.session) == [first.session, second.session]
+
+
+# ---- yield -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_yield_ends_the_turn_only_after_all_results_of_its_step_are_in(office: Office) -> None:
+    kit = Kit()
+    model = worker(Reply("", (use("sessions_yield"), use("slow"), use("quick"))), "done")
+
+    async def body(desk: Desk) -> float:
+        return (await desk.outcome(await desk.work()))[2]
+
+    assert office.act(body, model, kit.tool("slow", 5), kit.tool("quick", 1), yield_tool()) == pytest.approx(5, abs=0.1)
+    assert kit.done == ["quick", "slow"]
+    _, second = asked(model)
+    assert [name for name, _, _ in results(second)] == ["sessions_yield", "slow", "quick"]
+
+
+def test_a_yields_deadline_brings_what_has_come_so_far_and_says_nothing_of_the_rest(scene: Scene) -> None:
+    o = scene.orchestrator(lane="nested")
+    first, second = scene.begin(o, stuck_after_s=1e6), scene.begin(o, stuck_after_s=1e6)
+    scene.wait(o)
+    scene.finish(first, "one")
+    scene.pass_time(1800.0)
+    scene.start(o.session)
+    assert scene.told(o.session) == [first.session]
+    assert scene.phase(second.session) == "running"
+
+
+# ---- stuck -----------------------------------------------------------------------------------------------------------
+
+
+def waits_for_a_child(scene: Scene) -> str:
+    o = scene.orchestrator(stuck_after_s=30.0)
+    scene.begin(o, stuck_after_s=1e6)
+    scene.wait(o)
+    return o.session
+
+
+def waits_for_an_answer(scene: Scene) -> str:
+    o = scene.orchestrator(stuck_after_s=30.0, plan=True)
+    scene.finish(o, "1. look")
+    scene.read_main()
+    return o.session
+
+
+def waits_for_a_slot(scene: Scene) -> str:
+    main = scene.main()
+    for _ in range(2):
+        scene.begin(main, stuck_after_s=1e6)
+    key = scene.spawn(main, stuck_after_s=30.0)
+    scene.finish(main, "under way")
+    return key
+
+
+@pytest.mark.parametrize("waits", [waits_for_a_child, waits_for_an_answer, waits_for_a_slot])
+def test_a_run_that_waits_is_not_stuck(scene: Scene, waits: Any) -> None:
+    key = waits(scene)
+    phase = scene.phase(key)
+    scene.pass_time(1000.0)
+    assert scene.phase(key) == phase
+    assert scene.unread(MAIN) == []
