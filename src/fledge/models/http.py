@@ -2,12 +2,13 @@
 
 `Wire` owns the connections to one service and turns everything that can go wrong on the way into one `Broke`. What the
 events mean is the business of a `Reading`; nothing here knows a protocol's fields. A stream that is closed early, by
-its consumer or by cancellation, closes its connection. aiohttp is imported when the first request is sent.
+its consumer or by cancellation, closes its connection. The connections are `pool.Pool`'s.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from contextlib import suppress
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,15 +17,15 @@ from msgspec import Struct
 from fledge.clock import Clock, SystemClock
 from fledge.errors import BadInput
 from fledge.models.base import Broke, ModelEvent
+from fledge.models.http1 import BadAnswer
 from fledge.models.keys import Key
+from fledge.models.pool import Answer, Pool
 from fledge.models.trouble import broke, fault_in, shown
 
-if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
-
 _MOST_ERROR_BYTES = 64 * 1024
-_LAST_BYTES_S = 0.5
-"""How long to wait for the end of a stream that has said everything: seeing it keeps the connection usable."""
+# A compressed stream comes in blocks: late, and costly to unpack.
+_FIELDS = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "User-Agent": "fledge"}
+_NETWORK = (BadAnswer, OSError)
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -110,8 +111,7 @@ class Wire:
         self._base = checked_url(base_url)
         self._limits = limits or Limits()
         self._clock = clock or SystemClock()
-        self._session: ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool: Pool | None = None
 
     def __repr__(self) -> str:
         return f"Wire({self._base})"
@@ -122,13 +122,13 @@ class Wire:
         """Send the request and yield what the reading makes of the answer; ends with one `Ended` or one `Broke`."""
         begun = False
         try:
-            response = await self._post(path, headers, body, key)
+            answer = await self._post(path, headers, body, key)
             begun = True
             try:
                 lines = EventLines(self._limits.max_event_bytes)
                 left = self._limits.max_reply_bytes
                 while not reading.over:
-                    raw = await _next(response, reading)
+                    raw = await _next(answer, reading)
                     if not raw:
                         break
                     left -= len(raw)
@@ -140,9 +140,9 @@ class Wire:
                         for event in reading.take(data):
                             yield event
                 if reading.over:
-                    await _to_the_end(response)
+                    await _to_the_end(answer)
             finally:
-                response.close()
+                answer.close()
             if not reading.finished:
                 raise BrokenReply(Broke("interrupted", "the stream ended before the reply did"))
             for event in reading.ending():
@@ -151,7 +151,9 @@ class Wire:
             yield msgspec.structs.replace(reply.event, message=shown(reply.event.message, key))
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             yield Broke("interrupted", shown(f"malformed chunk: {error}", key))
-        except _network_errors() as error:
+        except BadInput as error:
+            yield Broke("bad_request", shown(str(error), key))
+        except _NETWORK as error:
             words = str(error) or type(error).__name__
             if isinstance(error, TimeoutError):
                 words = f"no answer in time ({words})"
@@ -159,47 +161,42 @@ class Wire:
 
     async def close(self) -> None:
         """Close every connection. A later request opens new ones."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        pool, self._pool = self._pool, None
+        if pool is not None and pool.loop is asyncio.get_running_loop():
+            await pool.close()
 
-    async def _post(self, path: str, headers: Mapping[str, str], body: bytes, key: Key | None) -> "ClientResponse":
+    async def _post(self, path: str, headers: Mapping[str, str], body: bytes, key: Key | None) -> Answer:
         # Redirects are not followed: they would carry the key to a place nobody configured.
-        response = await self._opened().post(self._base + path, data=body, headers=dict(headers), allow_redirects=False)
+        answer = await self._opened().post(path, {**_FIELDS, **headers}, body)
         try:
-            kind = response.headers.get("content-type", "text/event-stream").lower()
-            if response.status == 200 and kind.startswith("text/event-stream"):
-                return response
-            raw = await _bounded(response)
-            event = broke(response.status, raw, response.headers, self._clock.now(), key)
-            if 300 <= response.status < 400:
-                event = Broke("bad_request", f"{event.message} (a redirect; base_url is wrong)", None, response.status)
-            elif response.status < 300:
+            status, fields = answer.head.status, answer.head.fields
+            kind = fields.get("content-type", "text/event-stream").lower()
+            packed = fields.get("content-encoding", "identity").lower()
+            if status == 200 and kind.startswith("text/event-stream") and packed == "identity":
+                return answer
+            raw = await _bounded(answer) if packed == "identity" else b""
+            event = broke(status, raw, fields, self._clock.now(), key)
+            if 300 <= status < 400:
+                event = Broke("bad_request", f"{event.message} (a redirect; base_url is wrong)", None, status)
+            elif status < 300:
                 fault = fault_in(raw)
                 event = broke(fault.status or 400, raw, {}, 0.0, key) if fault else event
                 words = f"expected text/event-stream, got {kind.split(';')[0]}; is base_url right? {event.message}"
-                event = Broke(event.trouble if fault else "bad_request", words, None, response.status)
+                if packed != "identity":
+                    words = f"the answer came compressed ({packed}), which was not asked for"
+                event = Broke(event.trouble if fault else "bad_request", words, None, status)
         except BaseException:
-            response.close()
+            answer.close()
             raise
-        response.close()
+        answer.close()
         raise BrokenReply(event)
 
-    def _opened(self) -> "ClientSession":
-        loop = asyncio.get_running_loop()
-        if self._session is None or self._session.closed or self._loop is not loop:
-            from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
-
+    def _opened(self) -> Pool:
+        # Connections belong to their loop; those of another one, which may be closed, are of no use here.
+        if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
             limits = self._limits
-            self._loop = loop
-            self._session = ClientSession(
-                connector=TCPConnector(limit=0, ttl_dns_cache=300),
-                timeout=ClientTimeout(total=limits.request_s, connect=limits.connect_s, sock_read=limits.idle_s),
-                cookie_jar=DummyCookieJar(),
-                # A compressed stream comes in blocks: late, and costly to unpack.
-                headers={"Accept": "text/event-stream", "Accept-Encoding": "identity", "User-Agent": "fledge"},
-            )
-        return self._session
+            self._pool = Pool(self._base, connect_s=limits.connect_s, request_s=limits.request_s, idle_s=limits.idle_s)
+        return self._pool
 
 
 async def without_key(name: str) -> AsyncIterator[ModelEvent]:
@@ -212,6 +209,7 @@ def checked_url(base_url: str) -> str:
     try:
         parts = urlsplit(base_url)
         sound = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        (parts.hostname or "").encode("idna")
     except ValueError:
         sound = False
     if not sound or not base_url.isprintable() or " " in base_url:
@@ -222,42 +220,27 @@ def checked_url(base_url: str) -> str:
     return base_url.rstrip("/")
 
 
-def _network_errors() -> tuple[type[Exception], ...]:
-    from aiohttp import ClientError
-
-    return (ClientError, TimeoutError, OSError)
-
-
-async def _next(response: "ClientResponse", reading: Reading) -> bytes:
+async def _next(answer: Answer, reading: Reading) -> bytes:
     """The next bytes; none at the end. A reply that is whole cannot be broken by the end of its connection."""
     try:
-        return await response.content.readany()
-    except _network_errors():
+        return await answer.read()
+    except _NETWORK:
         if reading.finished:
             return b""
         raise
 
 
-async def _to_the_end(response: "ClientResponse") -> None:
-    """See the end of the body, if it comes soon, so that the connection can serve the next request."""
-    if response.content.at_eof():
-        return
-    try:
-        async with asyncio.timeout(_LAST_BYTES_S):
-            while await response.content.readany():
-                pass
-    except _network_errors():
-        pass
+async def _to_the_end(answer: Answer) -> None:
+    with suppress(*_NETWORK):
+        await answer.to_the_end()
 
 
-async def _bounded(response: "ClientResponse") -> bytes:
+async def _bounded(answer: Answer) -> bytes:
     """The beginning of an error's body, or as much as came before the connection failed."""
-    pieces: list[bytes] = []
-    left = _MOST_ERROR_BYTES
+    raw = b""
     try:
-        while left > 0 and (piece := await response.content.read(left)):
-            pieces.append(piece)
-            left -= len(piece)
-    except _network_errors():
+        while len(raw) < _MOST_ERROR_BYTES and (piece := await answer.read()):
+            raw += piece
+    except _NETWORK:
         pass
-    return b"".join(pieces)
+    return raw[:_MOST_ERROR_BYTES]

@@ -1,0 +1,127 @@
+"""Whatever a service answers, a reply ends with one event: nothing hangs, nothing is raised, nothing leaks."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fledge.models.base import Broke, Ended
+from fledge.models.http import Limits
+from fledge.models.keys import Key
+from fledge.models.openai import OpenAIModel
+from tests.models.asking import ask, broke_of, run, text_of
+from tests.models.raw_server import RawServer, Request, chunked, saying
+
+GOOD = chunked(
+    b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n',
+    b'data: {"choices":[{"finish_reason":"stop"}]}\n\n',
+    b"data: [DONE]\n\n",
+).replace(b"\r\n", b"\r\nContent-Type: text/event-stream\r\n", 1)
+IMPATIENT = Limits(connect_s=5.0, request_s=5.0, idle_s=5.0)
+
+
+async def answered(raw: bytes, cut: int) -> list[object]:
+    """The events of a reply that came as these bytes, in two writes, before the service closed."""
+
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(raw[:cut])
+        await asyncio.sleep(0)
+        writer.write(raw[cut:])
+        writer.close()
+
+    async with RawServer(script) as server:
+        model = OpenAIModel(key=Key("none"), base_url=server.url, limits=IMPATIENT)
+        events = await ask(model)
+        await model.close()
+        await server.no_connections()
+        return list(events)
+
+
+def test_the_answer_that_is_damaged_below_is_good() -> None:
+    assert run(answered(GOOD, 0))[-1] == Ended("end", "m")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_damaged_answer_ends_the_reply(data: st.DataObject) -> None:
+    raw = bytearray(GOOD)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(raw) - 1))
+        raw[at : at + data.draw(st.integers(0, 3))] = data.draw(
+            st.one_of(
+                st.binary(max_size=4), st.sampled_from([b"\r\n", b"\r\n\r\n", b"0\r\n\r\n", b"ffffff\r\n", b"data:"])
+            )
+        )
+        raw = raw or bytearray(b"\r\n")
+    last = run(answered(bytes(raw), data.draw(st.integers(0, len(raw)))))[-1]
+    assert isinstance(last, Ended) or (isinstance(last, Broke) and last.trouble != "auth")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.binary(max_size=2000))
+def test_noise_ends_the_reply(noise: bytes) -> None:
+    last = run(answered(noise, len(noise) // 2))[-1]
+    assert isinstance(last, Broke)
+    assert last.trouble == "retryable"
+
+
+@pytest.mark.parametrize(
+    ("answer", "broke"),
+    [
+        (b"SSH-2.0-x\r\n", Broke("retryable", "the answer is not HTTP/1.1")),
+        (
+            b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 20_000,
+            Broke("retryable", "the head of the answer has more than 65536 bytes"),
+        ),
+        (GOOD.replace(b"\r\n\r\n", b"\r\n\r\nx", 1), Broke("interrupted", "the answer has a chunk of no known size")),
+        (
+            GOOD.replace(b"\r\n", b"\r\nContent-Encoding: gzip\r\n", 1),
+            Broke("bad_request", "the answer came compressed (gzip), which was not asked for", None, 200),
+        ),
+        (
+            b"HTTP/1.1 503 Busy\r\nContent-Encoding: br\r\nContent-Length: 3\r\n\r\n\x01\x02\x03",
+            Broke("retryable", "HTTP 503", None, 503),
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_told_while_the_service_still_waits(answer: bytes, broke: Broke) -> None:
+    async def main() -> None:
+        async with RawServer(saying(answer)) as server:
+            model = OpenAIModel(key=Key("none"), base_url=server.url, limits=IMPATIENT)
+            assert (await ask(model))[-1] == broke
+            await server.no_connections()
+            await model.close()
+
+    run(main())
+
+
+def test_a_key_that_no_header_can_carry_is_refused_before_anything_is_sent() -> None:
+    async def main() -> None:
+        async with RawServer(saying(GOOD)) as server:
+            model = OpenAIModel(key=Key("secret\r\nX-Evil: 1"), base_url=server.url, limits=IMPATIENT)
+            broke = broke_of(await ask(model))
+            assert broke.trouble == "bad_request"
+            assert "Authorization" in broke.message
+            assert "secret" not in broke.message
+            assert server.requests == []
+            await model.close()
+
+    run(main())
+
+
+def test_a_service_that_closed_meanwhile_is_asked_again_without_anybody_noticing() -> None:
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        if request.number:
+            writer.close()
+        else:
+            writer.write(GOOD)
+
+    async def main() -> None:
+        async with RawServer(script) as server:
+            model = OpenAIModel(key=Key("none"), base_url=server.url, limits=IMPATIENT)
+            assert [text_of(await ask(model)) for _ in range(3)] == ["hi"] * 3
+            assert [request.connection for request in server.requests] == [0, 0, 1, 1, 2]
+            await model.close()
+
+    run(main())
