@@ -224,6 +224,7 @@ SAMPLE_EVENTS: Final[tuple[ev.Event, ...]] = (
     ev.Admitted(at=AT, key=KEY, terms=TERMS, run_id="run-1"),
     ev.Admitted(at=AT, key=KEY, terms=terms(plan=True), run_id="run-1"),
     ev.Prepared(at=AT),
+    ev.Imported(at=AT, ended=Ended(Ok(), AT - 60.0, AT - 30.0, "text-1")),
     ev.Withdrawn(at=AT, reason="no disk"),
     ev.Claimed(at=AT, epoch=4),
     started(),

@@ -32,11 +32,12 @@ SIGNALS = "AttemptStarted AttemptEnded AttemptFaltered DriverStopped LeaseLost"
 PLAN = "PlanApproved PlanRejected"
 ANSWERS = f"{PLAN} PersonAnswered"
 DELIVERY = "RowConsumed RowSuppressed RequesterLost AnnouncePostponed Retried Dismissed CleanedUp CleanupFailed"
-BIRTH = "Admitted Prepared Claimed"
+BIRTH = "Admitted Prepared Imported Claimed"
 
 GRID: dict[str, dict[str, str]] = {
     "spawning": {
         "queued": "Prepared",
+        "completed": "Imported",
         "gone": "Withdrawn KillOrdered CameDue",
         IGNORED: f"{SIGNALS} ChildrenSettled Steered {ANSWERS} {DELIVERY} CameDue",
         ILLEGAL: "Admitted Claimed Yielded SendArrived PersonAsked",
@@ -47,7 +48,7 @@ GRID: dict[str, dict[str, str]] = {
         "announcing": "CameDue",
         "cleanup_pending": "KillOrdered",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived {ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: "Admitted Prepared Yielded PersonAsked",
+        ILLEGAL: "Admitted Prepared Imported Yielded PersonAsked",
     },
     "running": {
         "running": "AttemptEnded CameDue",

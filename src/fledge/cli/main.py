@@ -72,6 +72,10 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", parents=[state], help="check what could keep fledge from working here")
     doctor.add_argument("--model", metavar="NAME", help="check this model rather than the one that is set")
     doctor.set_defaults(command=_doctor)
+    importing = commands.add_parser("import", parents=[state], help="read the history of another system")
+    importing.add_argument("system", choices=["openclaw"])
+    importing.add_argument("folder", help="its state folder, often ~/.openclaw")
+    importing.set_defaults(command=_import)
     demo = commands.add_parser("demo", help="a tree of runs, killed with -9 half-way and started again, offline")
     demo.add_argument("--state", metavar="DIR", help="keep its state in this folder (default: a temporary one)")
     demo.set_defaults(command=_demo)
@@ -176,6 +180,14 @@ def _doctor(options: argparse.Namespace) -> int:
     findings = asyncio.run(doctor.examine(Path.cwd(), state, os.environ, options.model))
     _show(doctor.lines(findings))
     return int(any(one.state == "fail" for one in findings))
+
+
+def _import(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from fledge.cli import importing, run
+
+    return _show(importing.import_openclaw(Path(options.folder).expanduser(), run.state_folder(options.state)))
 
 
 def _show(lines: Sequence[str]) -> int:

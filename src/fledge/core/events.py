@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from fledge.core.run import DeferReason, Instant, Path, Terms, TextId
+from fledge.core.run import DeferReason, Ended, Instant, Path, Terms, TextId
 
 Said = Literal["text", "empty", "silent", "skip"]
 """What a whole reply amounts to: words, nothing, `NO_REPLY`, `ANNOUNCE_SKIP`."""
@@ -63,6 +63,12 @@ class Admitted(_Event, frozen=True, kw_only=True, tag=True):
 
 class Prepared(_Event, frozen=True, kw_only=True, tag=True):
     """Session, attachments and binding are in place; only now is `accepted` answered."""
+
+
+class Imported(_Event, frozen=True, kw_only=True, tag=True):
+    """It was lived in another system and is over: history, of which nothing goes on here."""
+
+    ended: Ended
 
 
 class Withdrawn(_Event, frozen=True, kw_only=True, tag=True):
@@ -238,6 +244,7 @@ class CameDue(_Event, frozen=True, kw_only=True, tag=True):
 Event = (
     Admitted
     | Prepared
+    | Imported
     | Withdrawn
     | Claimed
     | AttemptStarted

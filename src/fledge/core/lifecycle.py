@@ -33,6 +33,7 @@ from fledge.core.run import (
     Queued,
     Run,
     Running,
+    Skipped,
     Spawning,
     Stopping,
     TextId,
@@ -72,6 +73,8 @@ def transition(run: Run, event: ev.Event) -> Step:
             raise IllegalTransition(run, event)
         case ev.Prepared():
             return _prepared(run, event)
+        case ev.Imported():
+            return _imported(run, event)
         case ev.Withdrawn():
             return _withdrawn(run, event)
         case ev.Claimed():
@@ -123,6 +126,14 @@ def _prepared(run: Run, event: ev.Prepared) -> Step:
     if not isinstance(run.phase, Spawning):
         raise IllegalTransition(run, event)
     return move(run, _queued(run, event.at), fx.Post("task"), fx.Enqueue(), fx.CallHook("subagent_spawned"))
+
+
+def _imported(run: Run, event: ev.Imported) -> Step:
+    """Nobody here is told of it: whoever asked was told, or not, where it was lived."""
+    if not isinstance(run.phase, Spawning):
+        raise IllegalTransition(run, event)
+    run = replace(run, started_at=event.ended.started_at, plan="none")
+    return move(run, closing.completed(run, event.ended, Skipped("suppressed"), event.at), fx.CountDown())
 
 
 def _queued(run: Run, at: Instant) -> Queued:

@@ -1,0 +1,97 @@
+"""Runs that were lived in another system, as settled history. Nothing of it is resumed, announced or told to anybody.
+
+Each run is one commit; one that is there already is left as it is, so importing twice is importing once.
+"""
+
+from collections.abc import Iterable
+
+from fledge.core import events as ev
+from fledge.core.freeze import freeze
+from fledge.core.keys import parse_key
+from fledge.core.run import Ended, Failed, Terms
+from fledge.core.transcript import Body, CallEntry, OpenCall, Replied, Resulted, Spoken
+from fledge.openclaw import Line, PastRun, conversation_key
+from fledge.orchestrator import transcripts
+from fledge.orchestrator.carry_out import unsettle_above
+from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.spawn import open_conversation
+from fledge.store.base import SessionFacts, Spec
+
+NOT_FINISHED = "it was not finished"
+
+
+def import_run(c: Commit, past: PastRun, lines: Iterable[Line], terms: Terms | None = None) -> bool:
+    """Write a run with its transcript; False if it is there already. `terms` say how long it is kept."""
+    if c.find(past.key) is not None or c.tx.session(past.key) is not None:
+        return False
+    parent = conversation_key(past.requester)
+    if c.tx.session(parent) is None:
+        # Its requester was itself a child that is not there any more, or never was.
+        parent = parent if parse_key(parent).kind in ("main", "named") else conversation_key("")
+        open_conversation(c, parent)
+    above = c.tx.session(parent)
+    assert above is not None
+    agent_id, depth = parse_key(past.key).agent_id, above.depth + 1
+    c.tx.open_session(past.key, "subagent", parent, depth, SessionFacts(agent_id, past.label, "leaf"), past.created_at)
+    kept = terms or Terms(parent=parent)
+    settled = Terms(
+        parent=parent,
+        depth=depth,
+        cleanup=past.cleanup,
+        archive_after_s=kept.archive_after_s,
+        timeline_s=kept.timeline_s,
+    )
+    spec = Spec(past.task, past.label, agent_id, past.model, created_at=past.created_at)
+    c.admit(ev.Admitted(at=past.created_at, key=past.key, terms=settled, run_id=past.run_id), spec)
+    unsettle_above(c, parent)
+    last = write_transcript(c, past.key, lines)
+    result = "" if isinstance(past.outcome, Failed) else past.result or last
+    text = c.tx.keep_text(past.key, freeze(result, "")) if result else None
+    ended = Ended(past.outcome, past.started_at, past.ended_at, text)
+    c.apply(past.key, ev.Imported(at=c.at, ended=ended))
+    return True
+
+
+def import_conversation(c: Commit, requester: str, lines: Iterable[Line]) -> bool:
+    """Write a conversation's transcript under a name of its own; False if something stands there already."""
+    key = conversation_key(requester)
+    open_conversation(c, key)
+    if c.tx.entries(key, limit=1):
+        return False
+    write_transcript(c, key, lines)
+    return True
+
+
+def write_transcript(c: Commit, session: str, lines: Iterable[Line]) -> str:
+    """Append the messages; every call gets a result, so that nothing of it can ever be run. Answers the last words."""
+    open_ones: dict[str, OpenCall] = {}
+    last = ""
+    for line in lines:
+        if line.role != "tool":
+            _close(c, session, open_ones)
+        match line.role:
+            case "user":
+                transcripts.write(c, session, Spoken(line.text, kind="history"))
+            case "assistant":
+                calls = tuple(CallEntry(call.id, call.name, call.arguments) for call in line.calls)
+                reply = Replied(line.text, calls, model=line.model, usage=line.usage)
+                seq = transcripts.write(c, session, reply)
+                open_ones = {call.id or str(at): OpenCall(seq, at, call) for at, call in enumerate(calls)}
+                last = line.text or last
+            case _:
+                call = open_ones.pop(line.answers, None)
+                if call is not None:
+                    transcripts.write(c, session, _result(call, line.text, line.is_error))
+    _close(c, session, open_ones)
+    return last
+
+
+def _close(c: Commit, session: str, open_ones: dict[str, OpenCall]) -> None:
+    results: list[Body] = [_result(call, NOT_FINISHED, True) for call in open_ones.values()]
+    if results:
+        transcripts.write(c, session, *results)
+    open_ones.clear()
+
+
+def _result(call: OpenCall, text: str, is_error: bool) -> Resulted:
+    return Resulted(call.entry, call.index, call.call.id, call.call.name, text, is_error)

@@ -1,0 +1,227 @@
+"""`fledge import openclaw`: another system's runs become settled history, and nothing of them goes on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fledge.core.lifecycle import replay
+from fledge.core.run import Completed, Failed, Killed, Ok, Outcome, TimedOut, Unknown
+from fledge.core.transcript import Line, Resulted, from_body, open_calls
+from fledge.openclaw import PastRun, conversation_key, read_past, read_transcript
+from fledge.orchestrator import history
+from fledge.orchestrator.carry_out import carry_out
+from fledge.orchestrator.commit import Commit, Rules
+from fledge.store.base import Tx
+from fledge.testing import InlineStore, SeededIds
+
+MAIN = "agent:main:main"
+A, B, C = (f"agent:main:subagent:{letter * 8}" for letter in "abc")
+MS = 1_760_000_000_000
+
+
+def row(key: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "runId": f"run-{key[-1]}",
+        "childSessionKey": key,
+        "requesterSessionKey": MAIN,
+        "task": "look around",
+        "cleanup": "keep",
+        "createdAt": MS,
+        "startedAt": MS + 10,
+        "endedAt": MS + 5000,
+        "outcome": {"status": "ok"},
+        **fields,
+    }
+
+
+def text(role: str, words: str, **fields: Any) -> dict[str, Any]:
+    return message(role, [{"type": "text", "text": words}], **fields)
+
+
+def message(role: str, content: Any, **fields: Any) -> dict[str, Any]:
+    return {
+        "type": "message",
+        "timestamp": "2025-10-09T08:53:20Z",
+        "message": {"role": role, "content": content, **fields},
+    }
+
+
+@pytest.fixture
+def claw(tmp_path: Path) -> Path:
+    """A state folder with an orchestrator, its worker, and a run that was never finished."""
+    folder = tmp_path / "claw"
+    sessions = folder / "agents" / "main" / "sessions"
+    sessions.mkdir(parents=True)
+    (folder / "subagents").mkdir()
+    runs = {
+        "run-b": row(B, requesterSessionKey=A, label="worker"),
+        "run-a": row(A, label="orchestrator", frozenResultText="all is well"),
+        "run-c": row(C, endedAt=None, outcome=None),
+        "nonsense": {"task": "no key"},
+        "more": "nothing",
+    }
+    (folder / "subagents" / "runs.json").write_text(json.dumps({"version": 2, "runs": runs}))
+    (sessions / "sessions.json").write_text(
+        json.dumps({MAIN: {"sessionId": "s-main"}, B: {"sessionId": "s-b"}, "x": {"sessionId": "../../etc/passwd"}})
+    )
+    call = {"type": "toolCall", "id": "c1", "name": "exec", "arguments": {"command": "ls"}}
+    lost = {"type": "toolCall", "id": "c2", "name": "exec", "arguments": {"command": "rm -rf /"}}
+    lines: list[Any] = [
+        {"type": "session", "id": "s-b"},
+        text("user", "look around"),
+        message("assistant", [call, lost], model="gpt-5", usage={"input": 10, "output": 5, "cost": {"total": 1}}),
+        text("toolResult", "a.txt", toolCallId="c1", toolName="exec"),
+        text("assistant", "one file"),
+        {"type": "custom"},
+    ]
+    (sessions / "s-b.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n{broken\n")
+    (sessions / "s-main.jsonl").write_text(
+        json.dumps(text("user", "hello")) + "\n" + json.dumps(text("assistant", "hi"))
+    )
+    return folder
+
+
+def fledge(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fledge.cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_runs_and_transcripts_become_history_and_importing_twice_is_importing_once(claw: Path, tmp_path: Path) -> None:
+    state = str(tmp_path / "state")
+    done = fledge("import", "openclaw", str(claw), "--state", state)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("imported 3 runs and 1 conversations")
+    assert "2 rows made no sense" in done.stdout
+    again = fledge("import", "openclaw", str(claw), "--state", state)
+    assert "imported 0 runs and 0 conversations" in again.stdout
+    assert "3 runs were there already" in again.stdout
+
+    store = InlineStore(state)
+    try:
+        store.run(_checked)
+    finally:
+        store.close_now()
+
+
+def _checked(tx: Tx) -> None:
+    parent = conversation_key(MAIN)
+    assert parent == "agent:main:openclaw-main"
+    assert tx.children(parent) == [A, C]
+    assert tx.children(A) == [B]
+    for key in (A, B, C):
+        run = tx.load_run(key)
+        assert isinstance(run.phase, Completed)
+        assert replay(tx.events(key)) == run
+        assert (tx.queued(key), tx.turn(key), tx.driver(key), tx.unread(key)) == (None, None, None, [])
+        assert tx.counts(key).unsettled == 0
+    assert tx.unread(parent) == []
+    assert tx.undelivered() == []
+    assert tx.counts(parent).unsettled == 0
+    first, last = tx.load_run(A).ended, tx.load_run(C).ended
+    assert first is not None
+    assert last is not None
+    assert first.result is not None
+    assert tx.text(first.result) == "all is well"
+    assert isinstance(last.outcome, Failed)
+    lines = [Line(entry.seq, from_body(entry.body)) for entry in tx.entries(B)]
+    assert open_calls(lines) == []
+    results = [line.body for line in lines if isinstance(line.body, Resulted)]
+    assert [(result.text, result.is_error) for result in results] == [("a.txt", False), ("it was not finished", True)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "outcome"),
+    [
+        ({"outcome": {"status": "ok"}}, Ok()),
+        ({"outcome": {"status": "error", "error": "no"}}, Failed("no")),
+        ({"outcome": {"status": "error"}}, Failed("it failed")),
+        ({"outcome": {"status": "timeout"}}, TimedOut()),
+        ({"outcome": {"status": "error"}, "endedReason": "subagent-killed"}, Killed(named=True)),
+        ({"outcome": "?"}, Unknown()),
+        ({"endedAt": None}, Failed("it was not finished when it was imported")),
+        ({"endedAt": 5, "startedAt": MS + 9}, Ok()),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_end_has_its_outcome_in_either_version(
+    tmp_path: Path, version: int, fields: dict[str, Any], outcome: Outcome
+) -> None:
+    (tmp_path / "subagents").mkdir()
+    runs = {"r": row(A, announceHandled=True, requesterChannel="irc", **fields)}
+    (tmp_path / "subagents" / "runs.json").write_text(json.dumps({"version": version, "runs": runs}))
+    (run,) = read_past(tmp_path).runs
+    assert run.outcome == outcome
+    assert run.created_at <= (run.started_at or run.created_at) <= run.ended_at
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(None, "must be there"), ("{", "must be JSON"), ("[]", "JSON object"), ('{"version": 3}', "version 1 or 2")],
+)
+def test_what_is_no_registry_is_refused_and_nothing_is_made(tmp_path: Path, content: str | None, says: str) -> None:
+    if content is not None:
+        (tmp_path / "subagents").mkdir()
+        (tmp_path / "subagents" / "runs.json").write_text(content)
+    done = fledge("import", "openclaw", str(tmp_path), "--state", str(tmp_path / "state"))
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert not (tmp_path / "state").exists()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = st.dictionaries(st.sampled_from(list(row(A))), JSON)
+
+
+@given(st.lists(FIELDS, max_size=4))
+def test_hostile_rows_are_read_or_left_out(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]
+) -> None:
+    folder = tmp_path_factory.mktemp("claw")
+    (folder / "subagents").mkdir()
+    runs = {str(at): {**row(f"{A}{at}"), **fields} for at, fields in enumerate(rows)}
+    (folder / "subagents" / "runs.json").write_text(json.dumps({"version": 2, "runs": runs}))
+    past = read_past(folder)
+    assert len(past.runs) + past.left_out == len(rows)
+    store = InlineStore(folder / "state")
+    try:
+        for run in past.runs:
+            store.run(lambda tx, run=run: _imported(tx, run))
+    finally:
+        store.close_now()
+
+
+def _imported(tx: Tx, run: PastRun) -> None:
+    commit = Commit(tx, 1_900_000_000.0, SeededIds(1), Rules(), carry_out)
+    history.import_run(commit, run, [])
+    assert replay(tx.events(run.key)) == tx.load_run(run.key)
+
+
+def test_a_ring_of_requesters_ends(tmp_path: Path) -> None:
+    (tmp_path / "subagents").mkdir()
+    runs = {"a": row(A, requesterSessionKey=B), "b": row(B, requesterSessionKey=A)}
+    (tmp_path / "subagents" / "runs.json").write_text(json.dumps({"version": 2, "runs": runs}))
+    assert {run.key for run in read_past(tmp_path).runs} == {A, B}
+
+
+def test_a_registry_cannot_name_a_transcript_outside_its_folder(claw: Path) -> None:
+    assert set(read_past(claw).transcripts) == {MAIN, B}
+
+
+@given(st.lists(JSON | st.builds(message, st.sampled_from(["user", "assistant", "toolResult", "x"]), JSON), max_size=6))
+def test_hostile_transcripts_are_read_as_far_as_they_make_sense(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[Any]
+) -> None:
+    path = tmp_path_factory.mktemp("claw") / "s.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    for line in read_transcript(path):
+        assert line.role in ("user", "assistant", "tool")
