@@ -194,16 +194,16 @@ def test_hostile_rows_are_read_or_left_out(
     assert len(past.runs) + past.left_out == len(rows)
     store = InlineStore(folder / "state")
     try:
-        for run in past.runs:
-            store.run(lambda tx, run=run: _imported(tx, run))
+        store.run(lambda tx: [_imported(tx, run) for run in past.runs])
     finally:
         store.close_now()
 
 
-def _imported(tx: Tx, run: PastRun) -> None:
+def _imported(tx: Tx, run: PastRun) -> bool:
     commit = Commit(tx, 1_900_000_000.0, SeededIds(1), Rules(), carry_out)
     history.import_run(commit, run, [])
     assert replay(tx.events(run.key)) == tx.load_run(run.key)
+    return True
 
 
 def test_a_ring_of_requesters_ends(tmp_path: Path) -> None:
