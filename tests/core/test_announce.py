@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fledge.core.announce import (
+    LEAST_BYTES,
     AnnounceOutcome,
     Audience,
     Collected,
@@ -25,6 +26,7 @@ from fledge.core.announce import (
     collect,
     guarded,
     render,
+    room_beside,
     status_label,
 )
 from fledge.core.events import RowKind
@@ -404,6 +406,7 @@ def test_several_are_told_in_order_with_one_instruction() -> None:
         f'--- Task 3: "C" (failed) ---\n[Subagent] "C" failed: boom\nsession: {KEY}\nrun: r3\n\n'
         f"{block('(no output)')}\n\n{STATS}\n\n{INSTRUCTION}",
         (),
+        833,
     )
 
 
@@ -437,7 +440,8 @@ def test_inline_chars_count_for_collected_ones_too() -> None:
 
 
 def test_one_alone_reads_as_if_it_were_not_collected() -> None:
-    assert collect([completion()], "auto", NONCE) == Collected(render(completion(), "auto", NONCE), ())
+    alone = render(completion(), "auto", NONCE)
+    assert collect([completion()], "auto", NONCE) == Collected(alone, (), len(alone.encode()))
 
 
 def test_nothing_to_collect_is_refused() -> None:
@@ -464,6 +468,34 @@ def test_the_one_instruction_is_that_of_who_waits(audiences: list[Audience], tol
 def test_a_plan_among_others_is_pointed_at_once() -> None:
     plan = completion(kind="plan")
     assert collect([plan, completion(), plan], "auto", NONCE).text.endswith(f"\n\n{TRUST} {PLAN_WAITS} {TELL['main']}")
+
+
+def test_what_is_told_whole_is_counted_and_lines_are_not() -> None:
+    one = completion(result="é" * 300)
+    both = collect([one, one], "auto", NONCE)
+    cut = collect([one, one], "auto", NONCE, len(both.text.encode()) - 1)
+    assert (both.summarised, cut.summarised) == ((), (0,))
+    assert cut.whole_bytes * 2 == both.whole_bytes
+    assert collect([one, one], "auto", NONCE, 0).whole_bytes == 0
+
+
+def test_newer_ones_of_the_same_turn_take_their_room_first() -> None:
+    one = completion(result="é" * 300)
+    size = collect([one, one], "auto", "0" * 16).whole_bytes // 2
+    assert room_beside([], "auto", 5000) == 5000
+    assert room_beside([one], "auto", 5000) == 5000 - size
+    assert room_beside([one, one], "auto", 5000) == 5000 - 2 * size
+    assert room_beside([one] * 3, "auto", 2 * size) == 0
+    assert room_beside([completion(result="x" * 300), one], "auto", 5000, inline_chars=299) > 5000 - 2 * size
+
+
+def test_one_that_fits_into_no_turn_takes_no_room_from_older_ones() -> None:
+    assert room_beside([completion(result="x" * 6000)], "full", 5000) == 5000
+
+
+def test_so_many_newer_ones_that_they_fill_the_turn_leave_nothing() -> None:
+    assert room_beside([completion()] * 20, "auto", 20 * LEAST_BYTES) == 0
+    assert len(render(completion(label="", task="", result="", run_id="1"), "compact", "0" * 16)) > LEAST_BYTES
 
 
 def test_one_alone_beyond_the_limit_becomes_a_line() -> None:

@@ -27,6 +27,7 @@ from fledge.core.inbox import (
     arbitrate,
     backoff_s,
     drain_at,
+    left_out,
     overflow,
     queue_mode,
     take,
@@ -313,38 +314,38 @@ def test_nothing_gives_way_up_to_the_cap(drop: Drop, cap: int) -> None:
     assert overflow(SENDS, cap, drop) == Kept(tuple(SENDS))
 
 
-def test_old_drops_the_oldest_without_a_word() -> None:
-    kept = overflow(SENDS, 2, "old")
-    assert (keys(kept.kept), keys(kept.dropped), kept.refused, kept.summary) == ("b c", "a", (), "")
+@pytest.mark.parametrize("drop", ["summarize", "old"])
+def test_the_oldest_give_way(drop: Drop) -> None:
+    kept = overflow([*SENDS, row("d", "send")], 2, drop)
+    assert (keys(kept.kept), keys(kept.dropped), kept.refused) == ("c d", "a b", ())
 
 
 def test_new_refuses_the_newcomers() -> None:
     kept = overflow(SENDS, 1, "new")
-    assert (keys(kept.kept), keys(kept.refused), kept.dropped, kept.summary) == ("a", "b c", (), "")
+    assert (keys(kept.kept), keys(kept.refused), kept.dropped) == ("a", "b c", ())
 
 
-def test_summarize_leaves_a_line_for_each_and_the_count() -> None:
-    kept = overflow([*SENDS, row("d", "send", text="fourth")], 2, "summarize")
-    assert (keys(kept.kept), keys(kept.dropped), kept.refused) == ("c d", "a b", ())
-    assert kept.summary_lines == ("first", "second")
-    assert kept.summary == "[2 older messages left out: messages.queue.cap]\n- first\n- second"
+def test_a_notice_has_no_sender_to_refuse_so_the_oldest_gives_way_to_it() -> None:
+    kept = overflow([*SENDS, row("d", "notice")], 3, "new")
+    assert (keys(kept.kept), keys(kept.dropped), kept.refused) == ("b c d", "a", ())
 
 
-def test_one_dropped_message_is_told_in_the_singular() -> None:
-    assert overflow(SENDS, 2, "summarize").summary == "[1 older message left out: messages.queue.cap]\n- first"
+def test_those_that_gave_way_are_counted_and_have_a_line_each() -> None:
+    assert left_out([], 2) == ""
+    assert left_out(SENDS[:1], 2) == "[1 older message left out: messages.queue.cap]\n- first"
+    assert left_out(SENDS[:2], 2) == "[2 older messages left out: messages.queue.cap]\n- first\n- second"
 
 
-def test_at_most_cap_lines_are_kept_the_latest_and_all_are_counted() -> None:
-    kept = overflow(SENDS, 1, "summarize")
-    assert kept.summary == "[2 older messages left out: messages.queue.cap]\n- second"
+def test_at_most_cap_lines_are_told_the_latest_and_all_are_counted() -> None:
+    assert left_out(SENDS, 1) == "[3 older messages left out: messages.queue.cap]\n- third"
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [("x" * 160, "x" * 160), ("x" * 161, "x" * 159 + "…"), ("a\n- b\t c", "a - b c")],
 )
-def test_a_summary_line_is_one_line_of_at_most_160_characters(text: str, line: str) -> None:
-    assert overflow([row("a", "send", text=text), row("b", "send")], 1, "summarize").summary_lines == (line,)
+def test_a_line_is_one_line_of_at_most_160_characters(text: str, line: str) -> None:
+    assert left_out([row("a", "send", text=text)], 1).splitlines()[1:] == [f"- {line}"]
 
 
 @pytest.mark.parametrize("drop", ["summarize", "old", "new"])

@@ -12,7 +12,7 @@ from fledge.core.announce import Tried
 from fledge.core.inbox import QueueMode, QueueSettings
 from fledge.core.run import Delivered, Path, Skipped
 from fledge.errors import NotFound
-from fledge.orchestrator import control, deliver, turns
+from fledge.orchestrator import control, deliver, drain, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.deliver import Told
 from fledge.store.base import RowKind
@@ -25,6 +25,13 @@ scene = pytest.fixture(scene_fixture)
 @pytest.fixture
 def steering() -> Iterator[Scene]:
     yield from queueing("steer")
+
+
+@pytest.fixture
+def roomy() -> Iterator[Scene]:
+    with closing(Scene(queue=QueueSettings(cap=1000))) as scene:
+        yield scene
+        scene.check()
 
 
 def queueing(mode: QueueMode) -> Iterator[Scene]:
@@ -186,8 +193,8 @@ def test_a_row_is_taken_once_or_not_at_all(scene: Scene) -> None:
 
     def twice(c: Commit) -> None:
         rows = c.tx.unread(MAIN)
-        deliver.consume(c, MAIN, rows, at_boundary=False)
-        deliver.consume(c, MAIN, rows, at_boundary=False)
+        drain.consume(c, MAIN, rows, at_boundary=False)
+        drain.consume(c, MAIN, rows, at_boundary=False)
 
     with pytest.raises(NotFound, match="was already taken"):
         scene.commit(twice)
@@ -428,7 +435,8 @@ def test_a_waiting_requester_is_not_started_by_completions_before_its_condition_
     assert scene.told(o.session) == [first.session, second]
 
 
-def test_a_claim_reads_64_rows_a_commit_and_says_if_there_are_more(scene: Scene) -> None:
+def test_a_claim_reads_64_rows_a_commit_and_says_if_there_are_more(roomy: Scene) -> None:
+    scene = roomy
     for number in range(65):
         scene.send(MAIN, f"message {number}")
     main = scene.start(MAIN)

@@ -5,13 +5,15 @@ from typing import Final, get_args
 import pytest
 
 from fledge.core.run import Path
+from fledge.errors import StoreError
 from fledge.store.base import COMPLETIONS, Post, Row, RowKind, RowState, Tx
 from tests.core.samples import AT
 from tests.store.bench import MAIN, Bench
 
 RUN: Final = "agent:main:subagent:r"
 KINDS: Final[tuple[RowKind, ...]] = get_args(RowKind)
-STATES: Final[tuple[RowState, ...]] = get_args(RowState)
+STATES: Final[tuple[RowState, ...]] = tuple(state for state in get_args(RowState) if state != "dropped")
+"""Of completions: they are never dropped."""
 PATHS: Final[tuple[Path, ...]] = get_args(Path)
 CLOSED: Final[tuple[RowState, ...]] = ("consumed", "suppressed", "void", "dismissed")
 
@@ -257,6 +259,66 @@ class InboxConformance:
 
         bench.do(job)
         assert bench.see(lambda tx: tx.unread("other")) == []
+
+    def test_waiting_rows_are_counted_by_kind_and_origin(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[int]:
+            send(tx, "a", "b", "read")
+            send(tx, "another's", to="other")
+            tx.put_row("mail", MAIN, "send", None, "x", AT, origin="mail")
+            tx.put_row("notice", MAIN, "notice", None, "x", AT)
+            tx.close_row("read", "consumed", AT)
+            cases: list[tuple[str, RowKind, str]] = [
+                (MAIN, "send", ""),
+                (MAIN, "send", "mail"),
+                (MAIN, "notice", ""),
+                (MAIN, "notice", "mail"),
+                ("nobody", "send", ""),
+            ]
+            return [tx.count_waiting(*case) for case in cases]
+
+        assert bench.do(job) == [2, 1, 1, 0, 0]
+
+    def test_a_dropped_message_waits_no_more_and_its_line_is_told_once(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            send(tx, "a", "b", "c", "read")
+            tx.put_row("mail", MAIN, "send", None, "x", AT, origin="mail")
+            tx.close_row("read", "consumed", AT)
+            tx.drop_row("a", None)
+            tx.drop_row("b", AT + 1)
+            tx.drop_row("mail", None)
+            tx.drop_row("read", None)
+            tx.drop_row("never put", None)
+            assert [row.key for row in tx.unread(MAIN)] == ["c"]
+            assert tx.count_unread(MAIN) == (0, 1)
+
+        bench.do(job)
+        rows = bench.see(lambda tx: [tx.row(key) for key in ("a", "b", "read")])
+        assert [row and (row.state, row.closed_at) for row in rows] == [
+            ("dropped", None),
+            ("dropped", AT + 1),
+            ("consumed", AT),
+        ]
+
+        def lines(tx: Tx) -> list[list[str]]:
+            return [[row.key for row in tx.dropped(MAIN, origin)] for origin in ("", "mail", "chat")]
+
+        assert bench.see(lines) == [["a"], ["mail"], []]
+
+        def tell(tx: Tx) -> None:
+            tx.line_told("a", AT + 2)
+            tx.line_told("c", AT + 2)
+
+        bench.do(tell)
+        assert bench.see(lines) == [[], ["mail"], []]
+        assert bench.see(lambda tx: [row.closed_at for row in tx.unread(MAIN)]) == [None]
+        assert not bench.do(lambda tx: tx.close_row("a", "unread", AT + 3))
+        assert not bench.do(lambda tx: tx.put_row("a", MAIN, "send", None, "again", AT + 3))
+
+    def test_a_completion_is_never_dropped(self, bench: Bench) -> None:
+        bench.do(lambda tx: announce(tx, "row"))
+        with pytest.raises(StoreError):
+            bench.do(lambda tx: tx.drop_row("row", None))
+        assert [row.key for row in bench.see(lambda tx: tx.unread(MAIN))] == ["row"]
 
     def test_a_trace_may_be_recorded_many_times_for_one_row(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:

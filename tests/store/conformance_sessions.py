@@ -30,7 +30,7 @@ class SessionConformance:
     def test_a_deleted_session_is_known_without_its_transcript_and_no_row_of_any_inbox_is_touched(
         self, bench: Bench
     ) -> None:
-        states: tuple[RowState, ...] = get_args(RowState)
+        states: tuple[RowState, ...] = tuple(state for state in get_args(RowState) if state != "dropped")
 
         def job(tx: Tx) -> None:
             conversation(tx, "s", "other")

@@ -27,6 +27,8 @@ Style = Literal["auto", "full", "compact"]
 
 INLINE_CHARS = 4000
 TURN_BYTES = 64 * 1024
+LEAST_BYTES = 256
+"""No completion that is told whole beside others is shorter."""
 LABEL_CHARS = 120
 KEY_CHARS = 256
 LINE_CHARS = 400
@@ -107,6 +109,8 @@ class Collected(Struct, frozen=True):
 
     text: str
     summarised: tuple[int, ...]
+    whole_bytes: int = 0
+    """How much of the text tells completions whole."""
 
 
 def render(completion: Completion, style: Style, nonce: str, inline_chars: int = INLINE_CHARS) -> str:
@@ -133,16 +137,27 @@ def collect(
     if not completions:
         raise BadInput("completions", "must hold at least one")
     if len(completions) == 1 and _size(alone := render(completions[0], style, nonce, inline_chars)) <= byte_limit:
-        return Collected(alone, ())
+        return Collected(alone, (), _size(alone))
     lines = [_pointer(number, completion) for number, completion in enumerate(completions, 1)]
     sections = [
-        f"{_heading(number, completion)}\n{_body(completion, style, _checked(nonce), inline_chars)}"
+        _section(completion, number, style, _checked(nonce), inline_chars)
         for number, completion in enumerate(completions, 1)
     ]
     whole = _newest_that_fit(lines, sections, byte_limit - _size(_joined(lines, completions, nonce)))
     parts = [sections[at] if at in whole else line for at, line in enumerate(lines)]
     text = _joined(parts, completions, nonce)
-    return Collected(text, tuple(at for at in range(len(completions)) if at not in whole))
+    summarised = tuple(at for at in range(len(completions)) if at not in whole)
+    return Collected(text, summarised, sum(_size(sections[at]) for at in whole))
+
+
+def room_beside(later: Sequence[Completion], style: Style, room: int, inline_chars: int = INLINE_CHARS) -> int:
+    """What newer completions of the same turn leave of `room` bytes to older ones, which are read before them."""
+    if len(later) * LEAST_BYTES >= room:
+        return 0
+    sizes = [
+        _size(_section(completion, number, style, "0" * 16, inline_chars)) for number, completion in enumerate(later)
+    ]
+    return max(0, room - sum(size for size in sizes if size <= room))
 
 
 def _newest_that_fit(lines: list[str], sections: list[str], room: int) -> set[int]:
@@ -164,6 +179,10 @@ def _joined(parts: list[str], completions: Sequence[Completion], nonce: str) -> 
     count = len(completions)
     title = f"[{count} background task{'' if count == 1 else 's'} completed]"
     return "\n\n".join([title, *parts, _instruction(completions, nonce)])
+
+
+def _section(completion: Completion, number: int, style: Style, nonce: str, inline_chars: int) -> str:
+    return f"{_heading(number, completion)}\n{_body(completion, style, nonce, inline_chars)}"
 
 
 def _heading(number: int, completion: Completion) -> str:

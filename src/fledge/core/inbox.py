@@ -222,43 +222,34 @@ class Kept(Struct, frozen=True):
 
     kept: tuple[Item, ...]
     dropped: tuple[Item, ...] = ()
-    summary_lines: tuple[str, ...] = ()
     refused: tuple[Item, ...] = ()
-
-    @property
-    def summary(self) -> str:
-        """What the next turn is told of dropped messages; empty if there is nothing to tell."""
-        if not self.summary_lines:
-            return ""
-        count = len(self.dropped)
-        head = f"[{count} older {'message' if count == 1 else 'messages'} left out: messages.queue.cap]"
-        return "\n".join([head, *(f"- {line}" for line in self.summary_lines)])
 
 
 def overflow(messages: Sequence[Item], cap: int, drop: Drop) -> Kept:
     """At most `cap` sends and notices stay; every other row stays whatever their number.
 
-    `summarize` drops the oldest and leaves a line for each, at most `cap` lines, the latest; `old` drops the oldest
-    without a word; `new` refuses the latest.
+    `summarize` and `old` drop the oldest, the one with a line for each (`left_out`), the other without a word; `new`
+    refuses the latest, except that a notice has no sender to refuse: the oldest gives way to it.
     """
     capped = [item for item in messages if item.kind in _CAPPED]
     excess = len(capped) - cap
     if excess <= 0:
         return Kept(tuple(messages))
-    leaving = tuple(capped[cap:] if drop == "new" else capped[:excess])
+    refuses = drop == "new" and capped[-1].kind != "notice"
+    leaving = tuple(capped[cap:] if refuses else capped[:excess])
     keys = {item.key for item in leaving}
     kept = tuple(item for item in messages if item.key not in keys)
-    match drop:
-        case "new":
-            return Kept(kept, refused=leaving)
-        case "old":
-            return Kept(kept, dropped=leaving)
-        case _:
-            return Kept(
-                kept,
-                dropped=leaving,
-                summary_lines=tuple(one_line(item.text_head, LINE_CHARS) for item in leaving[-cap:]),
-            )
+    return Kept(kept, refused=leaving) if refuses else Kept(kept, dropped=leaving)
+
+
+def left_out(dropped: Sequence[Item], cap: int) -> str:
+    """What the next turn is told of messages that gave way: how many, and a line for each of the latest `cap`; empty if
+    there were none."""
+    if not dropped:
+        return ""
+    count = len(dropped)
+    head = f"[{count} older {'message' if count == 1 else 'messages'} left out: messages.queue.cap]"
+    return "\n".join([head, *(f"- {one_line(item.text_head, LINE_CHARS)}" for item in dropped[-cap:])])
 
 
 # ---- failed turns ----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.announce import announce_key
 from fledge.core.run import CleanupPending, Run
-from fledge.orchestrator import budget, control, deliver, transcripts
+from fledge.orchestrator import budget, control, deliver, drain, transcripts
 from fledge.orchestrator.commit import Commit
 
 SILENT_ROWS = 20
@@ -44,7 +44,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
         case fx.Post(kind=kind):
             _post(c, run, kind)
         case fx.Drain():
-            deliver.take_completions(c, key)
+            drain.take_completions(c, key)
         case fx.Announce(row=row, text=text):
             deliver.announce(c, run, row, text)
         case fx.RefreshRow(text=text):

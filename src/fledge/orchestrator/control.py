@@ -11,7 +11,7 @@ from fledge.core import policy, reconcile
 from fledge.core.freeze import sound
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import deliver, transcripts
+from fledge.orchestrator import deliver, drain, transcripts
 from fledge.orchestrator.commit import Commit
 
 
@@ -29,7 +29,10 @@ def steer(c: Commit, key: str, message: str) -> Run:
 
 
 def send(c: Commit, key: str, message: str, source: str | None = None, row_key: str | None = None) -> str:
-    """Add a message without stopping anything; answers the row's key. The same row key twice is one message."""
+    """Add a message without stopping anything; answers the row's key. The same row key twice is one message.
+
+    Refused, besides where the run takes none, while too many wait (`messages.queue.cap`, if `drop` is `new`).
+    """
     message = sound(message)
     if not message.strip():
         raise BadInput("message", "must not be empty")
@@ -40,7 +43,7 @@ def send(c: Commit, key: str, message: str, source: str | None = None, row_key: 
     if run is not None:
         _refuse(policy.refuse_send(run))
     row_key = row_key or f"send:{key}:{c.ids.unique()}"
-    if c.tx.put_row(row_key, key, "send", source, message, c.at):
+    if deliver.put_message(c, key, row_key, "send", source, message):
         if run is not None:
             c.apply(key, ev.SendArrived(at=c.at))
         deliver.arrived(c, key)
@@ -182,6 +185,6 @@ def read_result(c: Commit, key: str) -> str | None:
         return None
     for row in c.tx.rows_of(key) if run.terms.program else ():
         if row.announces and c.tx.close_row(row.key, "consumed", c.at):
-            deliver.traced(c, run.terms.parent, row, "direct")
+            drain.traced(c, run.terms.parent, row, "direct")
             c.apply(key, ev.RowConsumed(at=c.at, row=row.announces, path="direct"))
     return "" if ended.result is None else c.tx.text(ended.result)

@@ -1,29 +1,26 @@
-"""Hop 1: from a child's end into its requester's transcript.
+"""Hop 1, into the inbox: whom a child's end is told to, what else is put there, and what becomes of an inbox whose
+session ends.
 
 A completion is one row from the commit that fixed the outcome on; it is put into an inbox, perhaps moved to another,
-and consumed once, in the commit that appends it to a transcript. Nothing here tells anybody outside.
+and consumed once (`drain`). Nothing here tells anybody outside.
 """
 
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core import inbox
-from fledge.core.announce import Audience, Completion, DeliveryTrace, Tried, announce_key, collect
+from fledge.core.announce import Completion, announce_key
 from fledge.core.freeze import Stats
 from fledge.core.run import Killed, Ok, Path, Run, Running, TextId, Undelivered
-from fledge.core.transcript import Body, Spoken
-from fledge.core.transcript import Told as TranscriptTold
-from fledge.errors import NotFound
-from fledge.orchestrator import transcripts
+from fledge.errors import Refused
+from fledge.orchestrator import drain, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Row, RowKind, RowState
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Completion).decode
 
 CONTROL = ("task", "steer", "wake", "approval", "notice")
 """Messages that are void once the run they belong to has ended."""
@@ -124,7 +121,7 @@ def notice(c: Commit, session: str, key: str, words: str) -> None:
     known = c.tx.session(session)
     if known is None or known.deleted:
         return
-    if c.tx.put_row(key, session, "notice", None, words, c.at):
+    if put_message(c, session, key, "notice", None, words):
         wake(c, session)
 
 
@@ -135,6 +132,26 @@ def tell_given_up(c: Commit, session: str) -> None:
         if run is not None and isinstance(run.delivery, Undelivered) and told(c, run.terms.parent).session == session:
             words = f"{run.key} could not be delivered: {run.delivery.error}. It is in the undelivered list."
             notice(c, session, f"giveup:{run.key}:{run.run_id}", words)
+
+
+def put_message(
+    c: Commit, session: str, key: str, kind: Literal["send", "notice"], source: str | None, words: str, origin: str = ""
+) -> bool:
+    """Put a message into an inbox; what is too much gives way as `messages.queue.drop` says. False if it was there.
+
+    Refused, under `new`, while `messages.queue.cap` of them wait.
+    """
+    if not c.tx.put_row(key, session, kind, source, words, c.at, origin=origin):
+        return False
+    queue = c.rules.queue
+    if c.tx.count_waiting(session, kind, origin) > queue.cap:
+        waiting = [drain.item(row) for row in c.tx.unread(session) if row.kind == kind and row.origin == origin]
+        kept = inbox.overflow(waiting, queue.cap, queue.drop)
+        if kept.refused:
+            raise Refused("rate_limited", f"{queue.cap} messages wait for {session} already: messages.queue.cap")
+        for item in kept.dropped:
+            c.tx.drop_row(item.key, None if queue.drop == "summarize" else c.at)
+    return True
 
 
 # ---- inboxes of sessions that end ------------------------------------------------------------------------------------
@@ -237,7 +254,7 @@ def interrupt(c: Commit, session: str) -> bool:
     for child in c.tx.children_in(session, "spawning"):
         c.apply(child, ev.Withdrawn(at=c.at, reason="interrupted"))
     c.tx.interrupt(session)
-    take(c, session, at_boundary=True)
+    drain.take(c, session, at_boundary=True)
     c.hints.interrupted.append((session, driver.epoch))
     return True
 
@@ -254,107 +271,7 @@ def wake(c: Commit, session: str) -> None:
     due_at = None
     if _is_busy(c, session) or _is_collecting(c, session):
         first, last = c.tx.unread(session, 1), c.tx.newest_unread(session)
-        due_at = inbox.drain_at([_item(row) for row in (*first, *last)], c.rules.queue, c.at)
+        due_at = inbox.drain_at([drain.item(row) for row in (*first, *last)], c.rules.queue, c.at)
     lane = "main" if run is None else run.terms.lane
     c.tx.enqueue(session, lane, session, False, due_at)
     c.hints.look = True
-
-
-def _item(row: Row) -> inbox.Item:
-    match row.kind:
-        case "outcome" | "plan" | "expired" | "late":
-            return inbox.Item(row.key, "completion", row.arrived_at, row.origin)
-        case kind:
-            return inbox.Item(row.key, kind, row.arrived_at, row.origin)
-
-
-def take(c: Commit, session: str, at_boundary: bool) -> int:
-    """Consume what may enter the session now, at the start of a turn or at a step boundary; answers how many rows."""
-    rows = {row.key: row for row in c.tx.unread(session, 4 * inbox.ROWS_A_COMMIT)}
-    items = [_item(row) for row in rows.values()]
-    taken = [rows[item.key] for item in inbox.take(items, c.rules.queue.mode, at_boundary)]
-    consume(c, session, taken, at_boundary)
-    return len(taken)
-
-
-def take_completions(c: Commit, session: str) -> int:
-    """Consume the completions that are unread, whatever the queue mode says: a final text has to wait for them."""
-    rows = [row for row in c.tx.unread(session) if row.announces][: inbox.ROWS_A_COMMIT]
-    consume(c, session, rows, at_boundary=True)
-    return len(rows)
-
-
-def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> None:
-    """Rows to transcript, each once, with what that means for the runs they announce."""
-    if not rows:
-        return
-    completions = [row for row in rows if row.announces]
-    bodies: list[Body] = []
-    summarised: set[str] = set()
-    if completions:
-        told_as = _collected(c, session, completions, at_boundary)
-        summarised = {completions[at].key for at in told_as.summarised}
-        bodies.append(told_as)
-    bodies += [Spoken(row.body, row.key, row.kind, row.source or "") for row in rows if not row.announces]
-    transcripts.write(c, session, *bodies)
-    c.tx.drained(session, len(rows))
-    for row in rows:
-        if not c.tx.close_row(row.key, "consumed", c.at):
-            raise NotFound(f"row {row.key} was already taken")
-        kind = row.announces
-        if kind is not None and row.source is not None:
-            path = _path_taken(c, row, at_boundary)
-            traced(c, session, row, path, "summarised" if row.key in summarised else "whole")
-            if c.find(row.source) is not None:
-                c.apply(row.source, ev.RowConsumed(at=c.at, row=kind, path=path))
-
-
-def _path_taken(c: Commit, row: Row, at_boundary: bool) -> Path:
-    """How a row really arrived: what was to be steered and missed its boundary was queued."""
-    if at_boundary:
-        return inbox.arbitrate("busy", c.rules.queue.mode, _expects(c, row)).path or "queued"
-    return "queued" if row.path == "steered" else row.path
-
-
-def _collected(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> TranscriptTold:
-    nested = c.find(session) is not None
-    completions = []
-    for row in rows:
-        completion = _decode(row.body)
-        expects = _expects(c, row)
-        audience: Audience = "nested" if nested else "main" if expects else "quiet"
-        text = "" if row.text is None else c.tx.text(row.text)
-        completions.append(replace(completion, result=text, audience=audience))
-    told_as = collect(completions, c.rules.style, c.ids.nonce(), inline_chars=c.rules.inline_chars)
-    typed = [
-        {"row": row.key, "run": row.source, "status": item.outcome.status}
-        for row, item in zip(rows, completions, strict=True)
-    ]
-    prefix = inbox.arbitrate("busy", c.rules.queue.mode, True).prefix if at_boundary else ""
-    text = f"{prefix} {told_as.text}" if prefix else told_as.text
-    return TranscriptTold(text, tuple(typed), told_as.summarised)
-
-
-def _expects(c: Commit, row: Row) -> bool:
-    run = c.find(row.source or "")
-    return run is None or run.terms.expects
-
-
-def traced(c: Commit, session: str, row: Row, path: Path, form: Literal["whole", "summarised"] = "whole") -> None:
-    """Record how a completion was delivered."""
-    run = c.find(row.source or "")
-    state: inbox.RequesterState = "idle" if path == "direct" else "busy"
-    phases = inbox.arbitrate(state, c.rules.queue.mode, _expects(c, row)).phases
-    tried = tuple(Tried(phase, "deferred") for phase in phases[:-1])
-    if run is None or not run.terms.program:
-        tried += (Tried(phases[-1], "delivered", path),)
-    trace = DeliveryTrace(
-        key=row.key,
-        requester=session,
-        depth="main" if c.find(session) is None else "nested",
-        route="fallback",
-        tried=tried,
-        path=path,
-        form=form,
-    )
-    c.tx.trace(row.key, row.source or "", c.at, _encode(trace).decode())

@@ -15,7 +15,7 @@ from fledge.core.policy import Spent
 from fledge.core.run import Running
 from fledge.core.transcript import Noted, OpenCall, Replied, Resulted
 from fledge.errors import NotFound, Refused
-from fledge.orchestrator import budget, deliver, transcripts, turns
+from fledge.orchestrator import budget, drain, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.transcripts import PAGE
 from fledge.orchestrator.turns import Drive
@@ -85,7 +85,7 @@ def resulted(c: Commit, drive: Drive, results: Sequence[Resulted], last: int, co
     turns.fence(c, drive)
     transcripts.write(c, drive.session, *results)
     if complete:
-        deliver.take(c, drive.session, at_boundary=True)
+        drain.take(c, drive.session, at_boundary=True)
     c.tx.progress(drive.session, c.at, step_open=True)
     return _new(c, drive, last)
 

@@ -15,7 +15,7 @@ from fledge.core.freeze import freeze, said, sound
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
 from fledge.core.transcript import Replied, Resulted, last_output, open_calls
 from fledge.errors import Interrupted, Refused, Stopped
-from fledge.orchestrator import deliver, transcripts
+from fledge.orchestrator import deliver, drain, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.spawn import generations_of
 from fledge.store.base import Driver, Place
@@ -59,7 +59,7 @@ def claim(c: Commit, place: Place, owner: str) -> Drive | None:
         turn = c.tx.open_turn(session, generations_of(c, session), c.at)
     # What came in is read only after all results of a step are in.
     midway = resumed and bool(open_calls(transcripts.lines(c.tx, session)))
-    taken = 0 if midway else deliver.take(c, session, at_boundary=resumed)
+    taken = 0 if midway else drain.take(c, session, at_boundary=resumed)
     if not taken and not resumed and not live(run):
         c.tx.close_turn(session, "nothing to read", c.at)
         c.release(session, epoch)
@@ -77,7 +77,7 @@ def _expire_questions(c: Commit, session: str) -> None:
 def read_more(c: Commit, drive: Drive) -> bool:
     """Read what did not fit into the claim's commit, before the first step; True if there may be still more."""
     c.tx.fence(drive.session, drive.epoch)
-    return deliver.take(c, drive.session, at_boundary=False) >= inbox.ROWS_A_COMMIT
+    return drain.take(c, drive.session, at_boundary=False) >= inbox.ROWS_A_COMMIT
 
 
 def step(c: Commit, drive: Drive, entries: list[tuple[Literal["assistant", "tool"], str]]) -> int:
@@ -86,7 +86,7 @@ def step(c: Commit, drive: Drive, entries: list[tuple[Literal["assistant", "tool
     for kind, text in entries:
         done = Replied(sound(text)) if kind == "assistant" else Resulted(0, 0, "", "step", sound(text))
         transcripts.write(c, drive.session, done)
-    taken = deliver.take(c, drive.session, at_boundary=True)
+    taken = drain.take(c, drive.session, at_boundary=True)
     c.tx.progress(drive.session, c.at, step_open=True)
     return taken
 

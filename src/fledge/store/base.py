@@ -216,8 +216,8 @@ class Tx(Protocol):
         """The open turn, if any."""
         ...
 
-    def drained(self, session: str, count: int) -> None:
-        """The open turn has taken this many more rows."""
+    def drained(self, session: str, count: int, told_bytes: int = 0) -> None:
+        """The open turn has taken this many more rows, and was told so much of completions whole."""
         ...
 
     def turn_failed(self, session: str, failures: int, crashes: int) -> None:
@@ -301,6 +301,22 @@ class Tx(Protocol):
 
     def newest_unread(self, session: str) -> list[Row]:
         """The row that arrived last and still waits; empty if none does."""
+        ...
+
+    def count_waiting(self, session: str, kind: RowKind, origin: str) -> int:
+        """How many rows of this kind and origin are unread in this inbox."""
+        ...
+
+    def drop_row(self, key: str, at: Instant | None) -> None:
+        """An unread message gives way to newer ones, without a word; if `at` is None, with a line still to be told."""
+        ...
+
+    def dropped(self, session: str, origin: str) -> list[Row]:
+        """Rows that gave way and whose line is still to be told, in order of arrival."""
+        ...
+
+    def line_told(self, key: str, at: Instant) -> None:
+        """The line of a dropped row was told."""
         ...
 
     def count_unread(self, session: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ SessionKind = Literal["main", "named", "subagent", "acp", "program"]
 EntryKind = Literal["user", "assistant", "tool", "event", "note"]
 CompletionKind = Literal["outcome", "plan", "expired", "late"]
 RowKind = Literal["outcome", "plan", "expired", "late", "task", "steer", "wake", "approval", "send", "notice"]
-RowState = Literal["unread", "consumed", "suppressed", "void", "undelivered", "dismissed"]
+RowState = Literal["unread", "consumed", "suppressed", "void", "undelivered", "dismissed", "dropped"]
 
 COMPLETIONS: frozenset[RowKind] = frozenset(("outcome", "plan", "expired", "late"))
 
@@ -89,6 +89,8 @@ class Row(Struct, frozen=True):
     text: TextId | None
     """A completion's words."""
     arrived_at: Instant
+    closed_at: Instant | None = None
+    """When it left the inbox; of a dropped row: when its line was told, if one was to be."""
 
     @property
     def announces(self) -> CompletionKind | None:
@@ -121,6 +123,8 @@ class Turn(Struct, frozen=True):
     """Drives in a row that ended without a reply."""
     crashes: int
     opened_at: Instant
+    told_bytes: int = 0
+    """How much of completions it was told whole."""
 
 
 class Driver(Struct, frozen=True):

@@ -8,7 +8,7 @@ from fledge.errors import NotFound, StaleWrite
 from fledge.store.base import COMPLETIONS, Driver, Place, Post, Row, RowKind, RowState
 from fledge.store.sqlite_work import WorkVerbs
 
-_ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at"
+_ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at"
 _DRIVER = "session, epoch, owner, lane, suspect, claimed_at, progress_at, steps, step_open, release_at, interrupts"
 
 # Every lane that has somebody in it: a walk over the first column of the index, not over its rows.
@@ -77,6 +77,29 @@ class SqliteTx(WorkVerbs):
         """The last unread row of an inbox."""
         sql = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread' ORDER BY seq DESC LIMIT 1"
         return [Row(*row) for row in self._db.execute(sql, (session,))]
+
+    def count_waiting(self, session: str, kind: RowKind, origin: str) -> int:
+        """Unread rows of this kind and origin."""
+        sql = "SELECT count(*) FROM inbox WHERE session = ? AND state = 'unread' AND kind = ? AND origin = ?"
+        return int(self._one(sql, session, kind, origin)[0])
+
+    def drop_row(self, key: str, at: Instant | None) -> None:
+        """An unread row gives way."""
+        self._db.execute(
+            "UPDATE inbox SET state = 'dropped', closed_at = ? WHERE key = ? AND state = 'unread'", (at, key)
+        )
+
+    def dropped(self, session: str, origin: str) -> list[Row]:
+        """Dropped rows whose line is still to be told."""
+        sql = (
+            f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'dropped' AND closed_at IS NULL AND origin = ?"
+            " ORDER BY seq"
+        )
+        return [Row(*row) for row in self._db.execute(sql, (session, origin))]
+
+    def line_told(self, key: str, at: Instant) -> None:
+        """Close a dropped row."""
+        self._db.execute("UPDATE inbox SET closed_at = ? WHERE key = ? AND state = 'dropped'", (at, key))
 
     def count_unread(self, session: str) -> tuple[int, int]:
         """Unread completions and sends."""

@@ -353,18 +353,17 @@ class SessionVerbs(RunVerbs):
     def turn(self, session: str) -> Turn | None:
         """The open turn, if any."""
         row = self._one(
-            "SELECT turn, generations, drained, failures, crashes, opened_at FROM turns"
+            "SELECT turn, generations, drained, failures, crashes, opened_at, told_bytes FROM turns"
             " WHERE session = ? AND state = 'open'",
             session,
         )
-        return (
-            None if row is None else Turn(session, row[0], _decode_generations(row[1]), row[2], row[3], row[4], row[5])
-        )
+        return None if row is None else Turn(session, row[0], _decode_generations(row[1]), *row[2:])
 
-    def drained(self, session: str, count: int) -> None:
+    def drained(self, session: str, count: int, told_bytes: int = 0) -> None:
         """The open turn has taken this many more rows."""
         self._db.execute(
-            "UPDATE turns SET drained = drained + ? WHERE session = ? AND state = 'open'", (count, session)
+            "UPDATE turns SET drained = drained + ?, told_bytes = told_bytes + ? WHERE session = ? AND state = 'open'",
+            (count, told_bytes, session),
         )
 
     def turn_failed(self, session: str, failures: int, crashes: int) -> None:

@@ -1,0 +1,161 @@
+"""Hop 1, out of the inbox: rows into a transcript, each once, in the commit that appends them.
+
+Which rows enter now is decided in `core.inbox`, how they are worded in `core.announce`. This file knows neither who
+wrote a row nor when a session is woken (`deliver`).
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from fledge.core import events as ev
+from fledge.core import inbox
+from fledge.core.announce import TURN_BYTES, Audience, Collected, Completion, DeliveryTrace, Tried, collect, room_beside
+from fledge.core.run import Path
+from fledge.core.transcript import Body, Spoken, Told
+from fledge.errors import NotFound
+from fledge.orchestrator import transcripts
+from fledge.orchestrator.commit import Commit
+from fledge.store.base import Row
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Completion).decode
+
+WINDOW = 5 * inbox.ROWS_A_COMMIT
+"""How many waiting rows a drain looks at: those it may take, and as many behind them as could be told whole."""
+
+
+def item(row: Row) -> inbox.Item:
+    """What scheduling needs to know of a row."""
+    match row.kind:
+        case "outcome" | "plan" | "expired" | "late":
+            return inbox.Item(row.key, "completion", row.arrived_at, row.origin)
+        case kind:
+            return inbox.Item(row.key, kind, row.arrived_at, row.origin, text_head=row.body[: 2 * inbox.LINE_CHARS])
+
+
+def take(c: Commit, session: str, at_boundary: bool) -> int:
+    """Consume what may enter the session now, at the start of a turn or at a step boundary; answers how many rows."""
+    rows = {row.key: row for row in c.tx.unread(session, WINDOW)}
+    items = [item(row) for row in rows.values()]
+    taken = [rows[item.key] for item in inbox.take(items, c.rules.queue.mode, at_boundary)]
+    consume(c, session, taken, at_boundary, _behind(taken, list(rows.values())))
+    return len(taken)
+
+
+def take_completions(c: Commit, session: str) -> int:
+    """Consume the completions that are unread, whatever the queue mode says: a final text has to wait for them."""
+    rows = [row for row in c.tx.unread(session, WINDOW) if row.announces]
+    taken = rows[: inbox.ROWS_A_COMMIT]
+    consume(c, session, taken, at_boundary=True, behind=_behind(taken, rows))
+    return len(taken)
+
+
+def _behind(taken: list[Row], rows: list[Row]) -> list[Row]:
+    """Completions that the same turn will read after a full commit's worth."""
+    if len(taken) < inbox.ROWS_A_COMMIT:
+        return []
+    last = taken[-1]
+    return [row for row in rows if row.announces and row.seq > last.seq and row.origin == last.origin]
+
+
+def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind: Sequence[Row] = ()) -> None:
+    """Rows to transcript, each once, with what that means for the runs they announce.
+
+    The newest completions of a turn are told whole, up to 64 KiB; `behind` are newer ones that it will read next.
+    """
+    if not rows:
+        return
+    completions = [row for row in rows if row.announces]
+    messages = [row for row in rows if not row.announces]
+    bodies: list[Body] = []
+    summarised: set[str] = set()
+    told_bytes = 0
+    if completions:
+        collected = _collected(c, session, completions, behind)
+        summarised = {completions[at].key for at in collected.summarised}
+        told_bytes = collected.whole_bytes
+        bodies.append(_entry(c, completions, collected, at_boundary))
+    bodies += _left_out(c, session, messages)
+    bodies += [Spoken(row.body, row.key, row.kind, row.source or "") for row in messages]
+    transcripts.write(c, session, *bodies)
+    c.tx.drained(session, len(rows), told_bytes)
+    for row in rows:
+        if not c.tx.close_row(row.key, "consumed", c.at):
+            raise NotFound(f"row {row.key} was already taken")
+        kind = row.announces
+        if kind is not None and row.source is not None:
+            path = _path_taken(c, row, at_boundary)
+            traced(c, session, row, path, "summarised" if row.key in summarised else "whole")
+            if c.find(row.source) is not None:
+                c.apply(row.source, ev.RowConsumed(at=c.at, row=kind, path=path))
+
+
+def _left_out(c: Commit, session: str, messages: list[Row]) -> list[Body]:
+    """What is told of messages that gave way to those that are read now."""
+    told: list[Body] = []
+    for origin in dict.fromkeys(row.origin for row in messages if row.kind in ("send", "notice")):
+        dropped = c.tx.dropped(session, origin)
+        if dropped:
+            told.append(Spoken(inbox.left_out([item(row) for row in dropped], c.rules.queue.cap), kind="dropped"))
+        for row in dropped:
+            c.tx.line_told(row.key, c.at)
+    return told
+
+
+def _path_taken(c: Commit, row: Row, at_boundary: bool) -> Path:
+    """How a row really arrived: what was to be steered and missed its boundary was queued."""
+    if at_boundary:
+        return inbox.arbitrate("busy", c.rules.queue.mode, _expects(c, row)).path or "queued"
+    return "queued" if row.path == "steered" else row.path
+
+
+def _collected(c: Commit, session: str, rows: list[Row], behind: Sequence[Row]) -> Collected:
+    turn = c.tx.turn(session)
+    room = TURN_BYTES - (0 if turn is None else turn.told_bytes)
+    style, inline_chars = c.rules.style, c.rules.inline_chars
+    if behind:
+        room = room_beside([_whole(c, session, row) for row in behind], style, room, inline_chars)
+    completions = [_whole(c, session, row) for row in rows]
+    return collect(completions, style, c.ids.nonce(), max(0, room), inline_chars)
+
+
+def _whole(c: Commit, session: str, row: Row) -> Completion:
+    """A completion with its words, for whoever reads it here."""
+    audience: Audience = "nested" if c.find(session) is not None else "main" if _expects(c, row) else "quiet"
+    text = "" if row.text is None else c.tx.text(row.text)
+    return replace(_decode(row.body), result=text, audience=audience)
+
+
+def _entry(c: Commit, rows: list[Row], collected: Collected, at_boundary: bool) -> Told:
+    typed = [{"row": row.key, "run": row.source, "status": _decode(row.body).outcome.status} for row in rows]
+    prefix = inbox.arbitrate("busy", c.rules.queue.mode, True).prefix if at_boundary else ""
+    text = f"{prefix} {collected.text}" if prefix else collected.text
+    return Told(text, tuple(typed), collected.summarised)
+
+
+def _expects(c: Commit, row: Row) -> bool:
+    run = c.find(row.source or "")
+    return run is None or run.terms.expects
+
+
+def traced(c: Commit, session: str, row: Row, path: Path, form: Literal["whole", "summarised"] = "whole") -> None:
+    """Record how a completion was delivered."""
+    run = c.find(row.source or "")
+    state: inbox.RequesterState = "idle" if path == "direct" else "busy"
+    phases = inbox.arbitrate(state, c.rules.queue.mode, _expects(c, row)).phases
+    tried = tuple(Tried(phase, "deferred") for phase in phases[:-1])
+    if run is None or not run.terms.program:
+        tried += (Tried(phases[-1], "delivered", path),)
+    trace = DeliveryTrace(
+        key=row.key,
+        requester=session,
+        depth="main" if c.find(session) is None else "nested",
+        route="fallback",
+        tried=tried,
+        path=path,
+        form=form,
+    )
+    c.tx.trace(row.key, row.source or "", c.at, _encode(trace).decode())
