@@ -315,6 +315,12 @@ def test_nothing_is_interrupted_where_no_step_is_under_way(scene: Scene) -> None
     assert w.interrupts == 0
 
 
+def test_the_work_of_a_foreign_runtime_is_one_whole_and_is_not_called_off(scene: Scene) -> None:
+    o = scene.orchestrator(wakeable=False)
+    assert not scene.commit(lambda c: deliver.interrupt(c, o.session))
+    scene.finish(o)
+
+
 def test_a_reservation_goes_with_the_call_that_an_interrupt_closes(scene: Scene) -> None:
     main = scene.main()
     key = scene.reserve(main)

@@ -243,12 +243,13 @@ def arrived(c: Commit, session: str) -> None:
 def interrupt(c: Commit, session: str) -> bool:
     """Call off the step under way: its open calls are closed, what waits enters, the same turn and attempt go on.
 
-    False, and nothing changes, if no driver is at work: a turn that waits for a person or for its next try has no step.
+    False, and nothing changes, if no driver is at work (a turn that waits for a person or for its next try has no step),
+    and for a foreign runtime, whose work is one whole.
     """
     driver, run = c.tx.driver(session), c.find(session)
     if driver is None or driver.release_at is not None or c.tx.turn(session) is None:
         return False
-    if run is not None and run.ended is None and not isinstance(run.phase, Running):
+    if run is not None and (not run.terms.wakeable or (run.ended is None and not isinstance(run.phase, Running))):
         return False
     transcripts.close_calls(c, session, "interrupted")
     for child in c.tx.children_in(session, "spawning"):
