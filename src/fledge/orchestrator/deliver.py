@@ -243,8 +243,8 @@ def arrived(c: Commit, session: str) -> None:
 def interrupt(c: Commit, session: str) -> bool:
     """Call off the step under way: its open calls are closed, what waits enters, the same turn and attempt go on.
 
-    False, and nothing changes, if no driver is at work (a turn that waits for a person or for its next try has no step),
-    and for a foreign runtime, whose work is one whole.
+    False, and nothing changes, if no driver is at work (a turn that waits for a person, or for its next try, has no
+    step), and for a foreign runtime, whose work is one whole.
     """
     driver, run = c.tx.driver(session), c.find(session)
     if driver is None or driver.release_at is not None or c.tx.turn(session) is None:
