@@ -1,7 +1,8 @@
-"""The demo: a tree of runs on a real store, killed with -9 half-way and started again before the reader's eyes.
+"""The demo: a main agent and three subagents at work in this folder, killed with -9 half-way and started again.
 
-At this stage of the project a script plays the agents' part; store, lifecycle, engine, crash and recovery are real. The
-play runs in a process of its own (`python -m fledge.cli.demo DIR`), so that it can really be killed.
+A scripted model plays the model's part (`demo_script`); everything else is real: store, tools, steer, plan approval,
+processes, kill and recovery. The play runs in a process of its own (`python -m fledge.cli.demo …`), so that it can
+really be killed. This file is also an example of the Python API.
 """
 
 import asyncio
@@ -10,91 +11,81 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
-import msgspec
-
+import fledge
+from fledge.cli.demo_script import PROMPT, QUESTIONS, TIDY, script
+from fledge.cli.live import LiveLines
 from fledge.cli.render import timeline_lines, tree_lines
 from fledge.core.keys import main_key
-from fledge.core.policy import Limits
-from fledge.orchestrator import control, spawn
-from fledge.orchestrator.commit import Commit
-from fledge.orchestrator.engine import Engine
+from fledge.core.transcript import Replied, Told, from_body
+from fledge.models.scripted import ScriptedModel
 from fledge.store.base import Tx
 from fledge.store.sqlite import SqliteStore
-from fledge.testing import ScriptedPerformer, Stage
 
 MAIN = main_key()
-WORKERS = ("count the files", "read the tests", "check the links")
-CURTAIN = "half-way"
-"""What the play prints at the moment to kill it."""
-LIMITS = Limits(max_depth=3, max_children=5)
+LOOK_S = 0.1
+STEER_AFTER_S = 1.0
+STEER = "Only the documents, please: *.md"
 
 
-# ---- the play: what the agents do ------------------------------------------------------------------------------------
+# ---- the play: in a process that can be killed -----------------------------------------------------------------------
 
 
-async def _play(stage: Stage) -> None:
-    """A script in place of a model. It looks at what is there before it acts, so being driven again repeats nothing."""
-    task = await stage.task()
-    children = await stage.engine.store.read(lambda tx: tx.children(stage.session))
-    if stage.session == MAIN:
-        if not children:
-            await stage.spawn("survey the project", limits=LIMITS)
-            await stage.spawn("draft a summary", limits=LIMITS)
-            _tell("main       spawned two agents and keeps talking")
-            await stage.say("I have started two agents; ask me anything meanwhile.")
-        else:
-            _tell("main       read what has arrived")
-            await stage.say("Noted.")
-    elif stage.run is not None and "survey" in task and not children:
-        for worker in WORKERS:
-            await stage.spawn(worker, limits=LIMITS)
-        _tell("survey     spawned three workers and waits, holding no slot")
-        await stage.wait("all")
-    elif children:
-        await stage.say("SUMMARY: all three workers have reported to me.")
-    else:
-        await _work(stage, task)
+async def play(state: str, half_way: int) -> None:
+    """Go on wherever the state stands, and return when everything has settled; says on a descriptor when to kill it."""
+    live = LiveLines(sys.stdout)
+    async with fledge.open(state, model=ScriptedModel(script), config={}, program="demo") as fl:
+        chat = fl.session("main")
+        told = [message.seq for message in await chat.history() if message.role == "assistant"]
+        if not await chat.history():
+            live.say(f"you    {PROMPT}")
+            await chat.post(PROMPT)
+        waiting = asyncio.Event()
+        while not await chat.settled(timeout=0):
+            live.show(["", *await fl.engine.store.read(lambda tx: _tree(tx, fl.engine.clock.now()))])
+            for message in await chat.history():
+                if message.role == "assistant" and message.seq not in told and message.text:
+                    told.append(message.seq)
+                    live.say(f"main   {message.text}")
+            await _direct(fl, live)
+            if half_way and await fl.engine.store.read(_is_half_way):
+                os.write(half_way, b"now")
+                half_way = 0
+            await fl.engine.clock.wait_until(fl.engine.clock.now() + LOOK_S, waiting)
+        live.show(["", *await fl.engine.store.read(lambda tx: _tree(tx, fl.engine.clock.now()))])
+        for message in await chat.history():
+            if message.role == "assistant" and message.seq not in told and message.text:
+                live.say(f"main   {message.text}")
 
 
-async def _work(stage: Stage, task: str) -> None:
-    words = msgspec.json.decode(task)["text"]
-    _tell(f"worker     works on: {words}")
-    await stage.sleep(0.3 if words == WORKERS[0] else 0.7)
-    if words == WORKERS[1]:
-        _tell(CURTAIN)
-    await stage.sleep(0.3)
-    await stage.say(f"SUMMARY: {words}: done.")
+def _tree(tx: Tx, now: float) -> list[str]:
+    return [f"  {line}" for line in ["main", *tree_lines(tx, MAIN, now)]]
 
 
-def _tell(line: str) -> None:
-    print(f"   {line}", flush=True)
+async def _direct(fl: fledge.Fledge, live: LiveLines) -> None:
+    """The person's part: steer one subagent, approve another's plan. What was done before a crash is not done again."""
+    now = fl.engine.clock.now()
+    for run in await fl.runs(requester=MAIN):
+        at_work = run.phase == "running" and run.started_at is not None and now - run.started_at > STEER_AFTER_S
+        if run.label == QUESTIONS and run.attempt == 1 and at_work:
+            live.say(f'you    steer "{run.label}": {STEER}')
+            await (await fl.run(run.run_id)).steer(STEER)
+        if run.label == TIDY and run.phase == "awaiting_approval" and await fl.engine.store.read(_knows_of_the_plan):
+            live.say(f'you    approve the plan of "{run.label}"')
+            await fl.approve_plan(run.session_key)
 
 
-async def play(folder: str) -> None:
-    """Open the store, go on wherever it stands, and return when everything has settled."""
-    store = SqliteStore.open(folder)
-    try:
-        async with Engine(store, ScriptedPerformer(_play)) as engine:
-            settled = asyncio.Event()
-            engine.on_change(lambda _: settled.set())
-            await engine.commit(_begin)
-            while not await store.read(_at_rest):
-                settled.clear()
-                await engine.clock.wait_until(engine.clock.now() + 0.2, settled)
-    finally:
-        await store.close()
+def _knows_of_the_plan(tx: Tx) -> bool:
+    return any("waits for your approval" in text for text in answers(tx))
 
 
-def _begin(c: Commit) -> None:
-    spawn.open_conversation(c, MAIN)
-    control.send(c, MAIN, "Please survey this project and draft a summary.", row_key="demo")
-
-
-def _at_rest(tx: Tx) -> bool:
-    keys = tx.children(MAIN)
-    return bool(keys) and tx.turn(MAIN) is None and all(tx.load_run(key).phase.name == "completed" for key in keys)
+def _is_half_way(tx: Tx) -> bool:
+    """One answer is in the conversation, and the steered one is at work again."""
+    runs = [tx.load_run(key) for key in tx.children(MAIN)]
+    at_work = any(run.attempt == 2 and run.phase.name == "running" for run in runs)
+    return at_work and bool(_told(tx))
 
 
 # ---- the show: what the reader sees ----------------------------------------------------------------------------------
@@ -103,71 +94,73 @@ def _at_rest(tx: Tx) -> bool:
 def show(state: str | None = None) -> int:
     """Run the play, kill it, run it again, and tell what came of it. 0 if every answer arrived exactly once."""
     if state is not None:
-        return _show(Path(state))
+        return _show(Path(state), kept=True)
     with tempfile.TemporaryDirectory(prefix="fledge-demo-") as folder:
-        return _show(Path(folder))
+        return _show(Path(folder), kept=False)
 
 
-def _show(folder: Path) -> int:
-    print(
-        "A main agent spawns two agents; one of them spawns three workers. A script plays the agents; all else is real."
-    )
-    print(f"\n1. Start (state in {folder})")
-    pid = _run(folder, kill=True)
-    print(f"   *** kill -9 {pid} ***")
-    print("\n2. What is on disk")
-    asyncio.run(_print(folder, timelines=False))
-    print("\n3. Start again: nothing to repair, the same loop finds what is due")
-    _run(folder, kill=False)
-    print("\n4. What came of it")
-    return asyncio.run(_print(folder, timelines=True))
+def _show(state: Path, kept: bool) -> int:
+    print("A scripted model plays the model's part. Everything else is real: the store, the tools, which work on this")
+    print("folder and only read, the steering, the approval, the processes, and the kill -9.\n")
+    pid = _run(state, kill=True)
+    print(f"\n*** kill -9 {pid} ***   nothing was saved, closed or told")
+    print("*** started again ***     the same program, the same folder: it goes on where it stood\n")
+    _run(state, kill=False)
+    return asyncio.run(_report(state, kept))
 
 
-def _run(folder: Path, kill: bool) -> int:
-    command = [sys.executable, "-m", "fledge.cli.demo", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.strip() == CURTAIN:
-                if kill:
-                    os.kill(process.pid, signal.SIGKILL)
-                    break
-                continue
-            print(line, end="", flush=True)
-        return process.pid
+def _run(state: Path, kill: bool) -> int:
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "fledge.cli.demo", str(state), str(writing)]
+    with subprocess.Popen(command, pass_fds=[writing]) as process:
+        os.close(writing)
+        if os.read(reading, 8) and kill:
+            os.kill(process.pid, signal.SIGKILL)
+        os.close(reading)
+    if not kill and process.returncode:
+        raise SystemExit(f"the play ended with {process.returncode}")
+    return process.pid
 
 
-async def _print(folder: Path, timelines: bool) -> int:
-    store = SqliteStore.open(folder)
+async def _report(state: Path, kept: bool) -> int:
+    store = SqliteStore.open(state)
     try:
-        return await store.read(lambda tx: _report(tx, timelines))
+        lines, once = await store.read(_story)
     finally:
         await store.close()
-
-
-def _report(tx: Tx, timelines: bool) -> int:
-    print("\n".join(f"   {line}" for line in ["main", *tree_lines(tx, MAIN)]))
-    if not timelines:
-        return 0
-    survey = tx.children(MAIN)[0]
-    print("\n   Timeline of the worker that was killed half-way:")
-    for key in tx.children(survey):
-        events = tx.events(key)
-        if any(type(event).__name__ == "LeaseLost" for event in events):
-            print("\n".join(f"   {line}" for line in timeline_lines(events)))
-            break
-    told = _told(tx, MAIN) + _told(tx, survey)
-    runs = [*tx.children(MAIN), *tx.children(survey)]
-    once = sorted(told) == sorted(runs)
-    verdict = "each exactly once" if once else f"not each once: {told}"
-    print(f"\n   {len(runs)} runs, {len(told)} answers in their requesters' transcripts: {verdict}.")
+    print("\n".join(lines))
+    where = f" --state {state}" if kept else ""
+    print(
+        "\nNext, with a model of your own (OPENAI_API_KEY, ANTHROPIC_API_KEY, or OPENAI_BASE_URL for a local server):"
+    )
+    print('  fledge run --model openai/gpt-5 "What is in this folder? Use subagents."')
+    print(f"  fledge tree{where}    fledge info LABEL{where}    fledge log LABEL{where}    fledge doctor")
     return 0 if once else 1
 
 
-def _told(tx: Tx, session: str) -> list[str]:
-    entries = [entry for entry in tx.entries(session) if entry.kind == "event"]
-    return [item["run"] for entry in entries for item in msgspec.json.decode(entry.body)["completions"]]
+def _story(tx: Tx) -> tuple[list[str], bool]:
+    runs = {tx.spec(key).label: key for key in tx.children(MAIN)}
+    lines = ["", f'What happened to "{QUESTIONS}", which was steered and then killed half-way:']
+    lines += [f"  {line}" for line in timeline_lines(tx.events(runs[QUESTIONS]))]
+    told = Counter(_told(tx))
+    once = set(told) == set(runs.values()) and all(count == 1 for count in told.values())
+    verdict = "each exactly once" if once else f"not each once: {dict(told)}"
+    lines += ["", f"{len(runs)} subagents, {sum(told.values())} answers in the conversation: {verdict}."]
+    return lines, once
+
+
+def _told(tx: Tx) -> list[str]:
+    """The runs whose outcome is in the conversation, as often as it is."""
+    bodies = [from_body(entry.body) for entry in tx.entries(MAIN)]
+    rows = [item for body in bodies if isinstance(body, Told) for item in body.completions]
+    return [str(item["run"]) for item in rows if not str(item["row"]).endswith((":plan", ":expired", ":late"))]
+
+
+def answers(tx: Tx) -> list[str]:
+    """What the main agent said."""
+    bodies = [from_body(entry.body) for entry in tx.entries(MAIN)]
+    return [body.text for body in bodies if isinstance(body, Replied) and body.text]
 
 
 if __name__ == "__main__":
-    asyncio.run(play(sys.argv[1]))
+    asyncio.run(play(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,66 @@
+"""Lines that change, on whatever is being written to: redrawn in place on a terminal, only the changed ones elsewhere.
+
+What is said once stands above them and stays. This file knows nothing of runs.
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
+from typing import TextIO
+
+UP_AND_CLEAR = "\x1b[{}F\x1b[0J"
+
+
+def can_redraw(out: TextIO) -> bool:
+    """True of a terminal that understands being redrawn."""
+    return out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+class LiveLines:
+    """Shows a block of lines and keeps it up to date."""
+
+    def __init__(self, out: TextIO, redraw: bool | None = None) -> None:
+        self._out = out
+        self._redraws = can_redraw(out) if redraw is None else redraw
+        self._shown: list[str] = []
+        self._drawn = 0
+
+    def show(self, lines: Sequence[str]) -> None:
+        """From now on these are the lines."""
+        if list(lines) == self._shown:
+            return
+        if self._redraws:
+            self._erase()
+            self._shown = list(lines)
+            self._draw()
+        else:
+            known = set(self._shown)
+            for line in lines:
+                if line not in known:
+                    print(line, file=self._out, flush=True)
+            self._shown = list(lines)
+
+    def say(self, text: str) -> None:
+        """Say something that stays, above the block."""
+        self._erase()
+        print(text, file=self._out, flush=True)
+        self._draw()
+
+    def leave(self) -> None:
+        """The block stays as it is; what follows comes below it."""
+        self._shown, self._drawn = [], 0
+
+    def _erase(self) -> None:
+        if self._redraws and self._drawn:
+            self._out.write(UP_AND_CLEAR.format(self._drawn))
+        self._drawn = 0
+
+    def _draw(self) -> None:
+        if not self._redraws:
+            return
+        width = shutil.get_terminal_size().columns
+        for line in self._shown:
+            # A line that wrapped would be counted as one and leave a trace behind.
+            print(line if len(line) < width else line[: width - 2] + "…", file=self._out)
+        self._out.flush()
+        self._drawn = len(self._shown)
