@@ -130,9 +130,7 @@ async def _report(state: Path, kept: bool) -> int:
         await store.close()
     print("\n".join(lines))
     where = f" --state {state}" if kept else ""
-    print(
-        "\nNext, with a model of your own (OPENAI_API_KEY, ANTHROPIC_API_KEY, or OPENAI_BASE_URL for a local server):"
-    )
+    print("\nNext, with a model of your own (set OPENAI_API_KEY or ANTHROPIC_API_KEY, or OPENAI_BASE_URL):")
     print('  fledge run --model openai/gpt-5 "What is in this folder? Use subagents."')
     print(f"  fledge tree{where}    fledge info LABEL{where}    fledge log LABEL{where}    fledge doctor")
     return 0 if once else 1
