@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from fledge.orchestrator import control, spawn, turns
-from fledge.store.base import Spec
+from fledge.core.policy import Budget
+from fledge.core.transcript import Replied
+from fledge.orchestrator import budget, control, spawn, steps, turns
+from fledge.orchestrator.commit import Commit
+from fledge.store.base import Ran, Spec
 from tests.cli.test_main import fledge
 from tests.model.world import MAIN, World
 
@@ -43,6 +46,24 @@ def refused(world: World, *arguments: str) -> str:
     done = fledge(*arguments, "--state", world.folder)
     assert done.returncode == 1
     return done.stderr
+
+
+def test_info_tells_what_really_ran_and_under_which_limits(world: World) -> None:
+    key = child(world, "survey", answer=None)
+    world.claim()
+    drive = world.drives[key]
+    ran = Ran("gpt-5", "high", ("read", "write"), True, "/work")
+
+    def work(c: Commit) -> None:
+        budget.give(c, key, Budget(tokens=100, seconds=60.0))
+        steps.finish(c, drive, Replied("done", model="gpt-5-2026", usage={"input": 20, "output": 5}), 0, ran)
+
+    world.commit(work)
+    lines = show(world, "info", "survey")
+    assert "model     gpt-5, thinking high; answered by gpt-5-2026" in lines
+    assert "tools     read, write (sandboxed)" in lines
+    assert "folder    /work" in lines
+    assert any(line.startswith("budget    25 of 100 tokens, ") for line in lines)
 
 
 def test_info_tells_what_was_asked_how_it_stands_and_its_story(world: World) -> None:

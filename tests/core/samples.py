@@ -274,6 +274,8 @@ SAMPLE_EVENTS: Final[tuple[ev.Event, ...]] = (
     ev.AnnouncePostponed(at=AT, reason="requester-busy", due_at=1001.0),
     ev.Retried(at=AT),
     ev.Dismissed(at=AT),
+    ev.Removed(at=AT),
+    ev.Removed(at=AT, held_by="1 unread or undelivered"),
     ev.CleanedUp(at=AT),
     ev.CleanupFailed(at=AT, error="the folder is busy"),
     came_due(at=0.0),

@@ -33,7 +33,9 @@ from fledge.core.access import (
 from fledge.core.policy import Refusal
 from fledge.errors import BadInput
 
-SESSION_TOOLS = frozenset({"sessions_spawn", "subagents", "sessions_list", "sessions_history"})
+SESSION_TOOLS = frozenset(
+    {"sessions_spawn", "subagents", "sessions_subagent_remove", "sessions_list", "sessions_history"}
+)
 CEILING = frozenset({"gateway", "agents_list", "cron", "sessions_send", "read", "exec", *SESSION_TOOLS})
 
 
@@ -234,7 +236,7 @@ def test_the_default_visibility_is_the_tree() -> None:
 
 # ---- controlling -----------------------------------------------------------------------------------------------------
 
-ACTIONS: list[Action] = ["list", "steer", "kill", "approve", "reject"]
+ACTIONS: list[Action] = ["list", "steer", "kill", "approve", "reject", "remove"]
 
 
 @pytest.mark.parametrize("action", ACTIONS)

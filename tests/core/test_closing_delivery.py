@@ -30,6 +30,7 @@ from tests.core.samples import (
     RUNS,
     SESSION,
     SUPPRESSED,
+    TERMS,
     Row,
     came_due,
     cleaning,
@@ -244,6 +245,13 @@ DELIVERY: dict[str, Row] = {
         (fx.DismissRow(),),
         {},
     ),
+    "a settled run is removed from the lists": (
+        RUNS["completed"],
+        ev.Removed(at=AT),
+        Archived(OK, DELIVERED, AT + TERMS.timeline_s),
+        (fx.Archive(),),
+        {},
+    ),
     "a given-up result is kept 7 days, then as if dismissed": (
         RUNS["completed_giveup"],
         came_due(605770.0),
@@ -371,10 +379,19 @@ IGNORED: list[tuple[str, ev.Event, str]] = [
     ),
     ("completed", ev.Retried(at=AT), "nothing of it is undelivered"),
     ("announcing", ev.Dismissed(at=AT), "nothing of it is undelivered"),
+    ("completed", ev.Removed(at=AT, held_by="1 unread or undelivered"), "1 unread or undelivered"),
+    ("completed_giveup", ev.Removed(at=AT), "its result is undelivered: retry or dismiss it first"),
+    ("archived", ev.Removed(at=AT), "it is not in the lists any more"),
+    ("running", ev.Removed(at=AT), "it is running: wait for it, or kill it first"),
     ("completed", ev.CleanedUp(at=AT), "already cleaned up"),
     ("announcing", ev.CleanedUp(at=AT), "already cleaned up"),
     ("completed", ev.CleanupFailed(at=AT, error="busy"), "already cleaned up"),
 ]
+
+
+def test_a_session_that_stays_open_in_its_thread_is_not_removed() -> None:
+    bound = replace(RUNS["completed"], terms=replace(TERMS, mode="session"))
+    assert transition(bound, ev.Removed(at=AT)) == ignored(bound, "its session stays open in its thread")
 
 
 @pytest.mark.parametrize(("name", "event", "reason"), IGNORED)

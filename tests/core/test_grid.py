@@ -31,7 +31,7 @@ ILLEGAL, IGNORED = "illegal", "ignored"
 SIGNALS = "AttemptStarted AttemptEnded AttemptFaltered DriverStopped LeaseLost"
 PLAN = "PlanApproved PlanRejected"
 ANSWERS = f"{PLAN} PersonAnswered"
-DELIVERY = "RowConsumed RowSuppressed RequesterLost AnnouncePostponed Retried Dismissed CleanedUp CleanupFailed"
+DELIVERY = "RowConsumed RowSuppressed RequesterLost AnnouncePostponed Retried Dismissed Removed CleanedUp CleanupFailed"
 BIRTH = "Admitted Prepared Imported Claimed"
 
 GRID: dict[str, dict[str, str]] = {
@@ -99,7 +99,7 @@ GRID: dict[str, dict[str, str]] = {
         "announce_deferred": "RequesterLost AnnouncePostponed",
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed Retried Dismissed "
-        "CleanedUp CleanupFailed CameDue",
+        "Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "deferred, its row written": {
@@ -108,7 +108,7 @@ GRID: dict[str, dict[str, str]] = {
         "announce_deferred": "AttemptEnded ChildrenSettled KillOrdered RequesterLost",
         "cleanup_pending": "RowConsumed RowSuppressed",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed "
-        "AnnouncePostponed Retried Dismissed CleanedUp CleanupFailed CameDue",
+        "AnnouncePostponed Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "deferred, descendants-active": {
@@ -116,7 +116,7 @@ GRID: dict[str, dict[str, str]] = {
         "announce_deferred": "AttemptEnded KillOrdered",
         "cleanup_pending": "RowConsumed RowSuppressed",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
-        "AnnouncePostponed Retried Dismissed CleanedUp CleanupFailed CameDue",
+        "AnnouncePostponed Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "deferred, missing-requester": {
@@ -124,7 +124,7 @@ GRID: dict[str, dict[str, str]] = {
         "announce_deferred": "AttemptEnded ChildrenSettled KillOrdered CameDue",
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
-        "AnnouncePostponed Retried Dismissed CleanedUp CleanupFailed CameDue",
+        "AnnouncePostponed Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "awaiting_approval": {
@@ -139,12 +139,12 @@ GRID: dict[str, dict[str, str]] = {
         "completed": "CleanedUp",
         "completed_giveup": "CleanedUp",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
-        "RequesterLost AnnouncePostponed Retried Dismissed CameDue",
+        "RequesterLost AnnouncePostponed Retried Dismissed Removed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "completed": {
         "completed": "AttemptEnded ChildrenSettled KillOrdered CameDue",
-        "archived": "CameDue",
+        "archived": "CameDue Removed",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} {DELIVERY} CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
@@ -153,7 +153,7 @@ GRID: dict[str, dict[str, str]] = {
         "completed": "RowConsumed Dismissed CameDue",
         "completed_giveup": "ChildrenSettled KillOrdered",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
-        "RequesterLost AnnouncePostponed CleanedUp CleanupFailed CameDue",
+        "RequesterLost AnnouncePostponed Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "archived": {

@@ -23,6 +23,7 @@ from fledge.core.prompts import (
     flattened,
     in_list_order,
     list_text,
+    nudge,
     quoted,
 )
 from fledge.core.run import (
@@ -120,6 +121,19 @@ CONTEXT = "## Session context\n"
 
 
 # ---- the child -------------------------------------------------------------------------------------------------------
+
+
+def test_a_child_that_is_to_answer_in_json_is_given_the_schema_and_asked_for_nothing_else() -> None:
+    asked = replace(BRIEF, output_schema='{"description":"```"}')
+    prompt = child_prompt(asked)
+    assert '````json\n{"description":"```"}\n````' in prompt
+    assert "SUMMARY:" not in prompt
+    assert "SUMMARY:" in child_prompt(replace(asked, plan="planning"))
+
+
+def test_a_nudge_says_what_is_wrong_on_one_short_line() -> None:
+    assert "does not meet the output schema: it is empty." in nudge("it is\nempty")
+    assert len(nudge("x" * 10_000)) < 600
 
 
 def test_a_leaf_of_the_main_agent_is_told_its_task_and_its_rules() -> None:

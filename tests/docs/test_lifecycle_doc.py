@@ -38,7 +38,7 @@ def test_every_phase_answers_the_four_questions(phase: type[Phase]) -> None:
         "queued --> running: Claimed",
         "announce_deferred --> announcing: ChildrenSettled, CameDue",
         "awaiting_approval --> queued: PlanApproved, PlanRejected",
-        "completed --> archived: CameDue",
+        "completed --> archived: Removed, CameDue",
         "gone --> [*]",
     ],
 )

@@ -44,9 +44,24 @@ def test_what_is_not_said_comes_from_the_configuration() -> None:
 
 
 def test_a_parameter_wins_over_the_configuration() -> None:
-    found = read(f"{SUBAGENTS}.runTimeoutSeconds=90", runTimeoutSeconds=5.9, cleanup="delete", label=" eyes ").request
+    asked: dict[str, Any] = {
+        "runTimeoutSeconds": 5.9,
+        "cleanup": "delete",
+        "label": " eyes ",
+        "expectsCompletionMessage": False,
+    }
+    found = read(f"{SUBAGENTS}.runTimeoutSeconds=90", **asked).request
+    assert not found.terms.expects
     assert (found.terms.timeout_s, found.terms.cleanup, found.spec.label) == (5.0, "delete", "eyes")
     assert read(f"{SUBAGENTS}.runTimeoutSeconds=90", runTimeoutSeconds=0).request.terms.timeout_s == 0.0
+
+
+def test_thinking_is_one_of_five_levels() -> None:
+    levels = ["off", "minimal", "low", "medium", "high"]
+    assert [read(thinking=level).request.spec.thinking for level in levels] == levels
+    assert read(f"{SUBAGENTS}.thinking=low").request.spec.thinking == "low"
+    with pytest.raises(msgspec.ValidationError, match=r"Invalid enum value 'huge' - at `\$.thinking`"):
+        read(thinking="huge")
 
 
 MODELS = (

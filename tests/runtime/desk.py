@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from msgspec.structs import replace
+
 from fledge.core.policy import Budget, Spent
 from fledge.core.transcript import Body, Replied, Resulted, from_body
 from fledge.errors import Refused
@@ -192,10 +194,16 @@ class Desk(World):
         await self.engine.commit(lambda c: budget.give(c, key, Budget(**ceilings)))
 
     async def purse(self, key: str) -> tuple[Spent, Spent]:
-        """What a budget's owner has used, and what is set aside."""
+        """What a budget's owner has used, time apart, and what is set aside."""
         found = await self.look(lambda tx: tx.purse(key))
         assert found is not None
-        return found.used, found.reserved
+        return replace(found.used, seconds=0.0), found.reserved
+
+    async def worked_s(self, key: str) -> float:
+        """How long a budget's owner, and those below it, have worked."""
+        found = await self.look(lambda tx: tx.purse(key))
+        assert found is not None
+        return round(found.used.seconds, 3)
 
     async def questions(self) -> list[Approval]:
         """What waits for a person, anywhere."""

@@ -20,7 +20,7 @@ from fledge.models.base import (
 )
 from fledge.models.scripted import Reply, ScriptedModel
 from fledge.orchestrator import control
-from fledge.store.base import Tx
+from fledge.store.base import Ran, Tx
 from fledge.testing import START
 from tests.orchestrator.stage import rules
 from tests.runtime.desk import MAIN, PROGRAM, Desk, Kit, Office, asked, cast, in_turn, results, use, worker
@@ -139,6 +139,19 @@ def test_a_run_of_two_model_calls_and_one_tool_call_takes_six_commits(office: Of
     assert commits <= 6 * children
     if children == 1:
         assert commits == 6  # spawn; claim, read and open the turn; reply; result; answer and end; the requester's read
+
+
+def test_what_a_turn_ran_with_is_recorded_with_its_first_reply_and_no_commit_more(office: Office) -> None:
+    model = worker(use("look"), "done")
+
+    async def body(desk: Desk) -> Ran | None:
+        key = await desk.spawn("worker")
+        assert await desk.look(lambda tx: tx.last_ran(key)) is None
+        await desk.ended(key)
+        return await desk.look(lambda tx: tx.last_ran(key))
+
+    ran = office.act(body, model, Kit().tool("look"), Kit().tool("act"), thinking="low", boxed=True)
+    assert ran == Ran("scripted-1", "low", ("act", "look"), True, "/nowhere")
 
 
 def test_the_model_that_really_answered_and_what_it_used_are_recorded(office: Office) -> None:

@@ -12,6 +12,7 @@ from fledge.models.scripted import Failure, Reply, ScriptedModel
 from fledge.orchestrator import budget, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Spec
+from fledge.tools.sessions import yield_tool
 from tests.orchestrator.stage import LIMITS
 from tests.runtime.desk import MAIN, PROGRAM, Desk, Kit, Office, asked, cast, in_turn, use, worker
 
@@ -292,3 +293,37 @@ def test_a_turn_without_any_budget_takes_no_commit_more(office: Office) -> None:
     without = office.act(commits, worker(use("look"), "done"), Kit().tool("look"))
     within = office.act(commits, worker(use("look"), "done"), Kit().tool("look"), is_budgeted=True)
     assert (without, within) == (5, 7)
+
+
+# ---- seconds ---------------------------------------------------------------------------------------------------------
+
+
+def test_seconds_are_those_of_model_steps_and_tools_but_not_of_waiting(office: Office) -> None:
+    model = ScriptedModel(
+        cast(top=in_turn(use("sessions_yield"), "all in"), low=in_turn(use("look"), "seen")), latency_s=10
+    )
+
+    async def body(desk: Desk) -> tuple[float, float]:
+        top = await spawn_with(desk, "top", seconds=1000)
+        low = await spawn_with(desk, "low", parent=top, seconds=1000)
+        await desk.ended(top)
+        return await desk.worked_s(top), await desk.worked_s(low)
+
+    both, below = office.act(body, model, Kit().tool("look", 5), yield_tool(), is_budgeted=True)
+    assert below == 25.0
+    assert both == 20.0 + 25.0
+
+
+def test_a_run_whose_seconds_are_over_ends_before_its_next_step(office: Office) -> None:
+    model = worker(use("look"), use("look"), "never said", latency_s=10)
+
+    async def body(desk: Desk) -> tuple[str, str | None]:
+        key = await spawn_with(desk, seconds=30)
+        await desk.ended(key)
+        status, error, _ = await desk.outcome(key)
+        return status, error
+
+    status, error = office.act(body, model, Kit().tool("look", 5), is_budgeted=True)
+    assert status == "error"
+    assert str(error).startswith("budget: ")
+    assert len(asked(model)) == 2

@@ -20,6 +20,7 @@ from fledge.runtime.command import CommandRuntime
 from fledge.runtime.profiles import ConfiguredProfiles, rules_of
 from fledge.store.base import Session, SessionFacts, Spec
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
+from fledge.tools.shell import find_sandbox
 
 MAIN = "agent:main:main"
 
@@ -40,7 +41,10 @@ def look(
 
     async def script(stage: Stage) -> None:
         drive: Drive = stage.drive
-        if child is None or stage.run is not None:
+        if child is not None and child.get("approved") and stage.run is not None and stage.run.plan == "planning":
+            await stage.say("1. do it")
+            await stage.engine.commit(lambda c: control.answer_plan(c, stage.session, True, "APPROVED: proceed"))
+        elif child is None or stage.run is not None:
             try:
                 found.append(await profiles.profile(stage.engine, drive))
             except (Refused, BadInput) as error:
@@ -49,6 +53,7 @@ def look(
             request = spawn.Request(
                 spec=Spec(task="look around", label="eyes", **child.get("spec", {})),
                 terms=Terms(parent=MAIN, **child.get("terms", {})),
+                facts=child.get("facts", SessionFacts()),
                 limits=Limits(max_depth=child.get("depth", 1)),
                 generations=drive.generations,
             )
@@ -75,7 +80,7 @@ def test_a_conversation_has_the_built_in_tools_and_those_for_subagents(tmp_path:
     names = look(tmp_path).tools.names
     assert names == {
         *("read", "write", "edit", "list", "grep", "exec", "web_fetch"),
-        *("sessions_spawn", "sessions_yield", "subagents"),
+        *("sessions_spawn", "sessions_yield", "sessions_subagent_remove", "subagents"),
         *("sessions_list", "sessions_history", "session_status", "agents_list"),
     }
 
@@ -172,3 +177,41 @@ def test_a_configured_runtime_sees_only_the_secrets_it_was_given(tmp_path: Path)
 def test_a_runtime_needs_a_name_that_a_model_can_give(name: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="runtimes"):
         ConfiguredProfiles(check({}).config, workspace=tmp_path, env={}, runtimes={name: CommandRuntime(command=["x"])})
+
+
+# ---- ceilings --------------------------------------------------------------------------------------------------------
+
+
+def test_a_child_never_has_a_tool_its_parent_lacked_whatever_the_settings_say_now(tmp_path: Path) -> None:
+    facts = SessionFacts(tools=("read", "web_fetch", "gone"))
+    assert look(tmp_path, child={"facts": facts}).tools.names == {"read", "web_fetch"}
+    also = "tools.subagents.tools.alsoAllow=['exec']"
+    assert look(tmp_path, also, child={"facts": facts}).tools.names == {"read", "web_fetch"}
+
+
+def test_an_approved_plan_has_full_tools_but_none_beyond_its_ceiling(tmp_path: Path) -> None:
+    facts = SessionFacts(tools=("read", "write"))
+    child = {"facts": facts, "terms": {"plan": True}}
+    assert look(tmp_path, child=child).tools.names == {"read"}
+    assert look(tmp_path, child={**child, "approved": True}).tools.names == {"read", "write"}
+
+
+def test_a_child_that_was_spawned_for_a_sandbox_runs_in_one_or_not_at_all(tmp_path: Path) -> None:
+    off = "agents.defaults.sandbox.mode=off"
+    assert not look(tmp_path, off, child={}).boxed
+    if find_sandbox(tmp_path) is not None:
+        assert look(tmp_path, off, child={"facts": SessionFacts(boxed=True)}).boxed
+    else:
+        with pytest.raises(Refused, match="spawned to run in a sandbox"):
+            look(tmp_path, off, child={"facts": SessionFacts(boxed=True)})
+
+
+def test_a_child_works_in_the_folder_it_was_given(tmp_path: Path) -> None:
+    assert look(tmp_path, child={"facts": SessionFacts(workspace="/elsewhere")}).workspace == Path("/elsewhere")
+    assert look(tmp_path, child={}).workspace == tmp_path / "work"
+
+
+def test_the_schema_of_an_answer_is_in_its_prompt(tmp_path: Path) -> None:
+    system = look(tmp_path, child={"spec": {"output_schema": {"type": "array"}}}).system
+    assert '{"type":"array"}' in system
+    assert "SUMMARY:" not in system

@@ -12,7 +12,7 @@ import pytest
 from fledge.core import events as ev
 from fledge.core.lifecycle import born
 from fledge.errors import FledgeError, Refused, StaleWrite, StoreError
-from fledge.store.base import Counts, Place, Spec, Tx
+from fledge.store.base import Counts, Place, Ran, Spec, Tx
 from tests.core.samples import AT, TERMS
 from tests.store.bench import FACTS, MAIN, Bench, OpenStore, admit, conversation, follow, queue
 from tests.store.conformance_inbox import InboxConformance, OutboxConformance
@@ -55,6 +55,7 @@ WRITES: dict[str, Callable[[Tx], object]] = {
     "child_settled": lambda tx: tx.child_settled(MAIN),
     "append": lambda tx: tx.append("talk", AT, [("note", "x")]),
     "open_turn": lambda tx: tx.open_turn("other", {}, AT),
+    "turn_ran": lambda tx: tx.turn_ran("talk", Ran("m")),
     "drained": lambda tx: tx.drained("talk", 1),
     "turn_failed": lambda tx: tx.turn_failed("talk", 1, 1),
     "close_turn": lambda tx: tx.close_turn("talk", "replied", AT),

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from fledge.errors import FledgeError, NotFound, Refused
-from fledge.store.base import Counts, Entry, EntryKind, RowState, Session, SessionFacts, SessionKind, Turn, Tx
+from fledge.store.base import Counts, Entry, EntryKind, Ran, RowState, Session, SessionFacts, SessionKind, Turn, Tx
 from tests.core.samples import AT
 from tests.store.bench import FACTS, MAIN, Bench, conversation
 
@@ -293,6 +293,25 @@ class TranscriptConformance:
         bench.do(lambda tx: tx.close_turn("s", "replied", AT))
         bench.do(lambda tx: tx.open_turn("s", {}, AT))
         assert bench.see(lambda tx: tx.turn("s")) == Turn("s", 2, {}, 0, 0, 0, AT)
+
+    def test_what_the_newest_turn_ran_with_is_known_after_it_is_closed(self, bench: Bench) -> None:
+        first, second = Ran("m-1", "high", ("read", "write"), True, "/w"), Ran("m-2")
+
+        def job(tx: Tx) -> None:
+            conversation(tx, "s", "other")
+            tx.turn_ran("s", first)
+            tx.open_turn("s", {}, AT)
+            tx.turn_ran("s", second)
+            tx.turn_ran("s", first)
+            tx.close_turn("s", "replied", AT)
+            tx.turn_ran("s", second)
+            tx.open_turn("s", {}, AT)
+
+        assert bench.see(lambda tx: tx.last_ran("s")) is None
+        bench.do(job)
+        assert bench.see(lambda tx: (tx.last_ran("s"), tx.last_ran("other"))) == (first, None)
+        bench.do(lambda tx: tx.turn_ran("s", second))
+        assert bench.see(lambda tx: tx.last_ran("s")) == second
 
     def test_without_an_open_turn_nothing_is_drained_failed_or_closed(self, bench: Bench) -> None:
         def job(tx: Tx) -> Turn:

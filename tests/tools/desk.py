@@ -19,7 +19,7 @@ from fledge.orchestrator.spawner import Spawner
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 from fledge.tools.base import ToolContext
 from fledge.tools.observe import observing_tools
-from fledge.tools.sessions import spawn_tool, yield_tool
+from fledge.tools.sessions import remove_tool, spawn_tool, yield_tool
 from fledge.tools.subagents import subagents_tool
 from tests.model.world import MAIN
 from tests.orchestrator.host import FakeHost
@@ -40,6 +40,7 @@ class Desk:
             spawn_tool(Spawner(engine, config, FakeHost())),
             subagents_tool(engine),
             yield_tool(),
+            remove_tool(engine),
             *observing_tools(engine, config, {"scripted-1": 1000}.get),
         ]
 

@@ -117,6 +117,24 @@ def test_kill_all_takes_every_active_one_and_none_is_fine(tmp_path: Path) -> Non
     play(tmp_path, body)
 
 
+def test_a_finished_subagent_is_removed_and_its_place_is_free(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        keys = [(await desk("sessions_spawn", task=f"{n}", label=f"n{n}"))["childSessionKey"] for n in range(3)]
+        refused = await desk("sessions_subagent_remove", target="n0")
+        assert refused["status"] == "error"
+        assert refused["error"].endswith(": wait for it, or kill it first")
+        await desk("subagents", action="kill", target="n0")
+        await desk.pass_time(10.0)
+        full = await desk("sessions_spawn", task="more")
+        assert full["error"].startswith("retained 3 of 3: agents.defaults.subagents.maxRetained; free one with")
+        assert await desk("sessions_subagent_remove", target="n0") == {"status": "ok", "removed": keys[0]}
+        assert (await desk("subagents"))["total"] == 2
+        assert (await desk("sessions_spawn", task="more"))["status"] == "accepted"
+        assert (await desk("sessions_subagent_remove", target="n0"))["error"] == "no subagent 'n0'"
+
+    play(tmp_path, body, "agents.defaults.subagents.maxRetained=3")
+
+
 def test_a_plan_is_approved_or_rejected_by_the_one_who_asked_for_it(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         planned = await desk("sessions_spawn", task="plan it", label="p", planMode=True)

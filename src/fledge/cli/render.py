@@ -8,7 +8,7 @@ from fledge.core.freeze import one_line
 from fledge.core.lifecycle import born, transition
 from fledge.core.run import Instant, Queued, Run
 from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
-from fledge.orchestrator.transcripts import used
+from fledge.orchestrator.transcripts import models_of, used
 from fledge.store.base import Entry, Row, Tx
 
 LABEL_CHARS = 48
@@ -104,12 +104,32 @@ def info_lines(tx: Tx, key: str) -> list[str]:
         lines.append(f"error     {one_line(run.ended.outcome.error, LINE_CHARS)}")
     if run.delivery is not None:
         lines.append(f"delivery  {msgspec.json.encode(run.delivery).decode()}")
+    lines += _ran_lines(tx, key, run)
     if counts.spawned:
         lines.append(f"children  {counts.spawned}, {counts.unsettled} unsettled")
     if spent.tokens_in is not None:
         cost = "" if spent.cost_usd is None else f", est ${spent.cost_usd:.4f}"
         lines.append(f"tokens    {spent.tokens_in} in, {spent.tokens_out} out{cost}")
     return [*lines, "", *timeline_lines(tx.events(key))]
+
+
+def _ran_lines(tx: Tx, key: str, run: Run) -> list[str]:
+    """What it really ran with, and under which limits, as recorded while it ran."""
+    lines = []
+    ran, purse, answered = tx.last_ran(key), tx.purse(key), models_of(tx, key)
+    if ran is not None:
+        by = ", ".join(one_line(name, 60) for name in answered) or "nobody yet"
+        lines.append(f"model     {one_line(ran.model, 60)}, thinking {ran.thinking}; answered by {by}")
+        lines.append(f"tools     {', '.join(ran.tools) or 'none'}{' (sandboxed)' if ran.boxed else ''}")
+        lines.append(f"folder    {one_line(ran.workspace, LINE_CHARS)}")
+    if run.terms.timeout_s:
+        lines.append(f"timeout   {run.terms.timeout_s:.0f} s")
+    if purse is not None:
+        used_up, budget = msgspec.to_builtins(purse.used), msgspec.to_builtins(purse.budget)
+        lines.append(
+            "budget    " + ", ".join(f"{used_up.get(name, 0):g} of {budget[name]:g} {name}" for name in budget)
+        )
+    return lines
 
 
 def log_lines(tx: Tx, key: str, last: int = 20, tools: bool = False) -> list[str]:

@@ -17,11 +17,13 @@ from fledge.errors import BadInput
 
 Role = Literal["orchestrator", "leaf"]
 Visibility = Literal["self", "tree", "agent", "all"]
-Action = Literal["list", "steer", "kill", "approve", "reject"]
+Action = Literal["list", "steer", "kill", "approve", "reject", "remove"]
 
 NEVER_A_CHILDS: Final = frozenset({"gateway", "agents_list", "cron", "sessions_send"})
 """Denied to every child unless a setting lifts it."""
-NEVER_A_LEAFS: Final = frozenset({"sessions_spawn", "subagents", "sessions_list", "sessions_history"})
+NEVER_A_LEAFS: Final = frozenset(
+    {"sessions_spawn", "subagents", "sessions_subagent_remove", "sessions_list", "sessions_history"}
+)
 """Denied besides to a child that may not spawn."""
 MAX_PING_PONG: Final = 5
 MAX_HOPS: Final = 20

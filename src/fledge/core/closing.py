@@ -25,6 +25,7 @@ from fledge.core.run import (
     Delivery,
     Ended,
     Failed,
+    Gone,
     Instant,
     Killed,
     Ok,
@@ -246,6 +247,23 @@ def archived(run: Run, phase: Completed, at: Instant) -> Archived:
     """Off the lists; the session and the timeline each go in their time, the tombstone with the last of them."""
     kept_until, told_until = at + run.terms.kept_s, at + run.terms.timeline_s
     return Archived(phase.ended, phase.delivery, kept_until, told_until if kept_until < told_until else None)
+
+
+def removed(run: Run, event: ev.Removed) -> Step:
+    """Archive a settled run at once. What has something left to do or to tell stays, and so does an open thread's."""
+    match run.phase:
+        case Completed() if run.terms.mode == "session":
+            return ignore(run, "its session stays open in its thread")
+        case Completed() if event.held_by is not None:
+            return ignore(run, event.held_by)
+        case Completed() as phase:
+            return move(run, archived(run, phase, event.at), fx.Archive())
+        case CompletedGiveup():
+            return ignore(run, "its result is undelivered: retry or dismiss it first")
+        case Archived() | Gone():
+            return ignore(run, "it is not in the lists any more")
+        case phase:
+            return ignore(run, f"it is {phase.name}: wait for it, or kill it first")
 
 
 def cleanup_failed(run: Run, event: ev.CleanupFailed) -> Step:

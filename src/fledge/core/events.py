@@ -214,6 +214,13 @@ class Dismissed(_Event, frozen=True, kw_only=True, tag=True):
     """Somebody took a given-up result off the undelivered list."""
 
 
+class Removed(_Event, frozen=True, kw_only=True, tag=True):
+    """Somebody took a settled run off the lists before its time."""
+
+    held_by: str | None = None
+    """Why it may not be archived yet."""
+
+
 class CleanedUp(_Event, frozen=True, kw_only=True, tag=True):
     """Hooks, attachments and session deletion are done."""
 
@@ -267,6 +274,7 @@ Event = (
     | AnnouncePostponed
     | Retried
     | Dismissed
+    | Removed
     | CleanedUp
     | CleanupFailed
     | CameDue

@@ -109,6 +109,8 @@ def transition(run: Run, event: ev.Event) -> Step:
             return closing.retried(run, event)
         case ev.Dismissed():
             return closing.dismissed(run, event)
+        case ev.Removed():
+            return closing.removed(run, event)
         case ev.CleanedUp():
             return closing.cleaned_up(run, event)
         case ev.CleanupFailed():

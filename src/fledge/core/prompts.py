@@ -28,6 +28,7 @@ BLOCK_ROWS: Final = 20
 LABEL_CHARS: Final = 48
 TASK_CHARS: Final = 72
 RUN_ID_CHARS: Final = 8
+NUDGE_CHARS: Final = 400
 
 _FINISHED: Final = get_args(Finished)
 _BY_PHASE: Final[dict[str, Status]] = {
@@ -61,6 +62,8 @@ class Brief(Struct, frozen=True, kw_only=True):
     """As stored at its spawn."""
     mode: Mode = "run"
     plan: PlanState = "none"
+    output_schema: str = ""
+    """The JSON Schema that the answer is to meet, as JSON; empty if any words will do."""
 
 
 def child_prompt(brief: Brief) -> str:
@@ -79,9 +82,7 @@ def child_prompt(brief: Brief) -> str:
         f"4. Be ephemeral: you may be gone once you have answered.\n"
         f"5. Results come to you: never poll for them, never sleep to wait for them.\n"
         f"6. If a tool's output was cut or compacted, read again only the parts you need, in small pieces.",
-        "## Your final message\n"
-        "Say what you did or found, with the details that matter, and be brief. "
-        "Add one line that begins with `SUMMARY:` and says the essence in one sentence.",
+        _final_message(brief),
         f"## Not yours to do\n"
         f"- Conversations with the user; those belong to the {parent}.\n"
         f"- Messages to anyone outside, unless the task names the recipient.\n"
@@ -92,6 +93,29 @@ def child_prompt(brief: Brief) -> str:
         _session_context(brief),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _final_message(brief: Brief) -> str:
+    if not brief.output_schema or brief.plan == "planning":
+        return (
+            "## Your final message\n"
+            "Say what you did or found, with the details that matter, and be brief. "
+            "Add one line that begins with `SUMMARY:` and says the essence in one sentence."
+        )
+    fence = _fence(brief.output_schema)
+    return (
+        "## Your final message\n"
+        "It must be one JSON value that meets this JSON Schema, and nothing else: no words around it.\n"
+        f"{fence}json\n{brief.output_schema}\n{fence}"
+    )
+
+
+def nudge(wrong: str) -> str:
+    """What a child is told, once, whose answer does not meet its output schema."""
+    return (
+        f"[Subagent] Your final message does not meet the output schema: {one_line(wrong, NUDGE_CHARS)}. "
+        "Answer again: one JSON value that meets it, and nothing else."
+    )
 
 
 def _parent_word(depth: int) -> str:

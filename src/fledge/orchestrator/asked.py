@@ -6,8 +6,9 @@ and told only after the limits, so that refusals come in a fixed order. Nothing 
 """
 
 import hashlib
+import sys
 from collections.abc import Mapping
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
@@ -19,6 +20,7 @@ from fledge.core.access import refuse_target
 from fledge.core.keys import agent_of, check_agent_id
 from fledge.core.policy import Budget, Limits, Refusal
 from fledge.core.run import Mode, Terms
+from fledge.core.schema import check_schema
 from fledge.errors import BadInput, FledgeError, Refused
 from fledge.orchestrator.budget import configured
 from fledge.orchestrator.spawn import Request
@@ -60,6 +62,9 @@ class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     runtime: Annotated[str, Meta(description="subagent, or the name of a configured runtime")] = NATIVE
     sandbox: Annotated[Literal["inherit", "require"], Meta(description="require: only in a sandbox")] = "inherit"
     expects_completion_message: Annotated[bool, Meta(description="false: nobody waits for the answer")] = True
+    output_schema: (
+        Annotated[dict[str, Any], Meta(description="JSON Schema that the answer must meet; it is JSON then")] | None
+    ) = None
     budget: Annotated[SpawnBudget, Meta(description="what it and all below it may use")] | None = None
     idempotency_key: Annotated[str, Meta(max_length=256, description="asking again with it finds the same run")] = ""
 
@@ -78,6 +83,8 @@ class Caller(Struct, frozen=True, kw_only=True):
     """Its commands run in the sandbox, so its children's do."""
     workspace: str = ""
     """The folder it works in, which a child inherits; empty: the agent's own."""
+    is_program: bool = False
+    """It decides itself how many it starts: the number of its active children is not limited."""
 
 
 class Host(Protocol):
@@ -121,6 +128,8 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
     own = agent_of(caller.session)
     target = check_agent_id(params.agent_id) if params.agent_id else own
     mode = _mode(params)
+    if params.output_schema is not None:
+        check_schema(params.output_schema)
     _check_runtime(params, host)
     limits = subagent_limits(config, own)
     chosen = model_for_child(config, params.model or host.model, target)
@@ -134,6 +143,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
             model=params.model.strip(),
             thinking=level.name if level else "",
             runtime=params.runtime,
+            output_schema=params.output_schema,
         ),
         terms=Terms(
             parent=caller.session,
@@ -159,7 +169,11 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
             tools=None if caller.tools is None else tuple(sorted(caller.tools)),
             boxed=caller.boxed or params.sandbox == "require",
         ),
-        limits=Limits(limits.max_spawn_depth, limits.max_children_per_agent, limits.max_retained),
+        limits=Limits(
+            limits.max_spawn_depth,
+            sys.maxsize if caller.is_program else limits.max_children_per_agent,
+            limits.max_retained,
+        ),
         budget=_budget(params.budget, configured(subagent_limits(config, target).budget)),
         generations=caller.generations,
         key=params.idempotency_key or caller.key,

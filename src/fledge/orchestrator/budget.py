@@ -1,7 +1,8 @@
 """Budgets: what a run and its tree may use. Reserved in the commit that opens a model step, settled with its reply.
 
 A budget belongs to a session and holds for everything below it: a step is charged to its own session and to every
-ancestor that has one. Overshoot is at most what was reserved too little for one step.
+ancestor that has one. Overshoot is at most what was reserved too little for one step. Seconds are those in which a
+driver works: model steps and tools, each charged when it is committed; waiting costs none.
 """
 
 from typing import Protocol
@@ -85,7 +86,22 @@ def settle(c: Commit, session: str, reply: Replied) -> None:
     if not c.tx.has_purses():
         return
     release(c, session)
-    cost = Spent(tokens=sum(reply.usage.values()), usd=reply.cost_usd or 0.0, turns=1)
+    used_s = _since_progress(c, session)
+    _charge(c, session, Spent(sum(reply.usage.values()), reply.cost_usd or 0.0, 1, used_s))
+
+
+def worked(c: Commit, session: str) -> None:
+    """Charge the time that tools took since the last commit of the session's driver."""
+    if c.tx.has_purses():
+        _charge(c, session, Spent(seconds=_since_progress(c, session)))
+
+
+def _since_progress(c: Commit, session: str) -> float:
+    driver = c.tx.driver(session)
+    return 0.0 if driver is None else max(0.0, c.at - driver.progress_at)
+
+
+def _charge(c: Commit, session: str, cost: Spent) -> None:
     for purse in _purses(c, session):
         used = purse.used.plus(cost)
         warns = not purse.warned and policy.budget_state(purse.budget, used) != "within"

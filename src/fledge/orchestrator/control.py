@@ -173,6 +173,24 @@ def dismiss(c: Commit, key: str) -> Run:
     return step.run
 
 
+def remove(c: Commit, key: str) -> Run:
+    """Take a settled run off the lists at once. Refused while it has anything to do or to tell, with what that is."""
+    step = c.apply(key, ev.Removed(at=c.at, held_by=held_by(c, key)))
+    if step.ignored:
+        raise Refused("error", f"{key}: {step.ignored}")
+    return step.run
+
+
+def held_by(c: Commit, key: str) -> str | None:
+    """Why this run may not be archived yet; None if it may."""
+    remains = policy.Remains(
+        rows=len(c.tx.rows_of(key)) + len(c.tx.unread(key, 1)),
+        turns=int(c.tx.turn(key) is not None or c.tx.queued(key) is not None),
+        unsettled=c.tx.counts(key).unsettled,
+    )
+    return policy.held_by(remains)
+
+
 def read_result(c: Commit, key: str) -> str | None:
     """The frozen result of a run; None while there is no outcome yet.
 

@@ -15,6 +15,7 @@ from fledge.core import inbox
 from fledge.core.announce import Completion, announce_key
 from fledge.core.freeze import Stats
 from fledge.core.run import Killed, Ok, Path, Run, Running, TextId, Undelivered
+from fledge.core.schema import fit
 from fledge.errors import Refused
 from fledge.orchestrator import drain, transcripts
 from fledge.orchestrator.commit import Commit
@@ -56,7 +57,7 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
     key = announce_key(run.key, run.run_id, kind)
     target = told(c, run.terms.parent)
     path = _path(c, target.session, run.terms.expects)
-    body = _encode(_completion(c, run, kind)).decode()
+    body = _encode(_completion(c, run, kind, text)).decode()
     if not c.tx.put_row(key, target.session, kind, run.key, body, c.at, text=text, path=path):
         c.tx.rewrite_row(key, body, text)
         return
@@ -77,20 +78,23 @@ def _arrived(c: Commit, key: str, kind: RowKind, source: str, session: str | Non
         c.tx.close_row(key, "undelivered", c.at)
 
 
-def _completion(c: Commit, run: Run, kind: ev.RowKind) -> Completion:
+def _completion(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> Completion:
     spec = c.tx.spec(run.key)
     ended = run.ended
     used = transcripts.used(c.tx, run.key)
     runtime_s = None if ended is None else ended.elapsed_s
+    outcome = Ok() if ended is None or kind == "late" else ended.outcome
+    answers = kind in ("outcome", "late") and isinstance(outcome, Ok) and spec.output_schema is not None
     return Completion(
         kind=kind,
         child_session_key=run.key,
         run_id=run.run_id,
-        outcome=Ok() if ended is None or kind == "late" else ended.outcome,
+        outcome=outcome,
         label=spec.label,
         task=spec.task[:2000],
         stats=Stats(runtime_s, used.tokens_in, used.tokens_out, used.cost_usd),
         plan=run.plan,
+        schema_error=fit(spec.output_schema or {}, "" if text is None else c.tx.text(text)).error if answers else None,
     )
 
 
@@ -98,7 +102,7 @@ def refresh(c: Commit, run: Run, text: TextId | None) -> None:
     """Let the unread outcome row say something else."""
     for row in c.tx.rows_of(run.key):
         if row.kind == "outcome" and row.state == "unread":
-            c.tx.rewrite_row(row.key, _encode(_completion(c, run, "outcome")).decode(), text)
+            c.tx.rewrite_row(row.key, _encode(_completion(c, run, "outcome", text)).decode(), text)
 
 
 def readdress(c: Commit, run: Run) -> None:

@@ -3,10 +3,9 @@
 """
 
 from fledge.core import events as ev
-from fledge.core import policy
 from fledge.core.run import CleanupPending, Completed
 from fledge.errors import NotFound
-from fledge.orchestrator import deliver, transcripts, turns
+from fledge.orchestrator import control, deliver, transcripts, turns
 from fledge.orchestrator.carry_out import clean_now
 from fledge.orchestrator.commit import Commit
 
@@ -37,18 +36,9 @@ def come_due(c: Commit, key: str) -> bool:
         partial=transcripts.progress_so_far(c, key) if run.ended is None and run.started_at is not None else None,
         reachable=deliver.told(c, run.terms.parent).session is not None,
         paused=counts.unsettled > 0,
-        held_by=_held_by(c, key) if isinstance(run.phase, Completed) else None,
+        held_by=control.held_by(c, key) if isinstance(run.phase, Completed) else None,
     )
     return c.apply(key, event).ignored is None
-
-
-def _held_by(c: Commit, key: str) -> str | None:
-    remains = policy.Remains(
-        rows=len(c.tx.rows_of(key)) + len(c.tx.unread(key, 1)),
-        turns=int(c.tx.turn(key) is not None or c.tx.queued(key) is not None),
-        unsettled=c.tx.counts(key).unsettled,
-    )
-    return policy.held_by(remains)
 
 
 def take_over(c: Commit, owner: str, limit: int = 100) -> int:

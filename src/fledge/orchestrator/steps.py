@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from fledge.core import events as ev
-from fledge.core.freeze import NO_REPLY
+from fledge.core.freeze import NO_REPLY, said
 from fledge.core.policy import Spent
+from fledge.core.prompts import nudge
 from fledge.core.run import Running
-from fledge.core.transcript import Noted, OpenCall, Replied, Resulted
+from fledge.core.schema import Fit, fit
+from fledge.core.transcript import Noted, OpenCall, Replied, Resulted, Spoken
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import budget, drain, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.transcripts import PAGE
 from fledge.orchestrator.turns import Drive
-from fledge.store.base import Approval, Entry, Tx
+from fledge.store.base import Approval, Entry, Ran, Tx
 
 
 class Goes(Struct, frozen=True):
@@ -43,9 +45,12 @@ def open_step(c: Commit, drive: Drive, reserve: Spent) -> bool:
     return False
 
 
-def replied(c: Commit, drive: Drive, reply: Replied, last: int, approval_s: float) -> list[Entry]:
+def replied(
+    c: Commit, drive: Drive, reply: Replied, last: int, approval_s: float, ran: Ran | None = None
+) -> list[Entry]:
     """Append a reply that calls tools; what needs a person is asked for in the same commit."""
     turns.fence(c, drive)
+    _record(c, drive, ran)
     seq = transcripts.write(c, drive.session, reply)
     budget.settle(c, drive.session, reply)
     for index, call in enumerate(reply.calls):
@@ -67,6 +72,11 @@ def replied(c: Commit, drive: Drive, reply: Replied, last: int, approval_s: floa
     return _new(c, drive, last)
 
 
+def _record(c: Commit, drive: Drive, ran: Ran | None) -> None:
+    if ran is not None:
+        c.tx.turn_ran(drive.session, ran)
+
+
 def digest(tool: str, arguments: str) -> str:
     """What an approval is bound to."""
     return hashlib.sha256(f"{tool}\n{arguments}".encode("utf-8", "replace")).hexdigest()
@@ -83,6 +93,7 @@ def started(c: Commit, drive: Drive, calls: Sequence[OpenCall]) -> None:
 def resulted(c: Commit, drive: Drive, results: Sequence[Resulted], last: int, complete: bool) -> list[Entry]:
     """Append results; with the last of a step, read what may enter at this boundary."""
     turns.fence(c, drive)
+    budget.worked(c, drive.session)
     transcripts.write(c, drive.session, *results)
     if complete:
         drain.take(c, drive.session, at_boundary=True)
@@ -105,11 +116,41 @@ def noted(c: Commit, drive: Drive, answer: Replied, covers: int, last: int) -> l
     return _new(c, drive, last)
 
 
-def finish(c: Commit, drive: Drive, reply: Replied, last: int) -> Goes:
-    """A reply without calls ends the turn, unless completions have to be read first."""
+def finish(c: Commit, drive: Drive, reply: Replied, last: int, ran: Ran | None = None) -> Goes:
+    """A reply without calls ends the turn, unless completions have to be read first, or it is to be JSON and is not."""
     budget.settle(c, drive.session, reply)
-    over = turns.finish(c, drive, reply) == "over"
+    _record(c, drive, ran)
+    fitted = _fitted(c, drive, reply)
+    if fitted is not None and fitted.error is not None and _nudged(c, drive, reply, fitted.error):
+        return Goes(_new(c, drive, last), over=False)
+    over = turns.finish(c, drive, reply, result=None if fitted is None else fitted.text) == "over"
     return Goes([] if over else _new(c, drive, last), over)
+
+
+def _fitted(c: Commit, drive: Drive, reply: Replied) -> Fit | None:
+    """The reply held against the output schema of its run; None if there is none, or this is not the run's answer."""
+    run = c.find(drive.session)
+    if run is None or run.ended is not None or run.plan == "planning" or said(reply.text) in ("silent", "skip"):
+        return None
+    schema = c.tx.spec(drive.session).output_schema
+    if schema is None or (isinstance(run.phase, Running) and run.phase.serving is not None):
+        return None
+    return fit(schema, reply.text)
+
+
+def _nudged(c: Commit, drive: Drive, reply: Replied, wrong: str) -> bool:
+    """Tell the model what is wrong with its answer and let the same attempt go on; False if it was told before, or if
+    this is not the end of the run anyway."""
+    run, facts = c.run(drive.session), c.facts(drive.session)
+    row = f"nudge:{run.run_id}"
+    if not isinstance(run.phase, Running) or facts.unsettled or facts.unread:
+        return False
+    if any(isinstance(line.body, Spoken) and line.body.row == row for line in transcripts.lines(c.tx, drive.session)):
+        return False
+    turns.fence(c, drive)
+    transcripts.write(c, drive.session, reply, Spoken(nudge(wrong), row, "nudge"))
+    c.tx.progress(drive.session, c.at, step_open=True)
+    return True
 
 
 def wait(c: Commit, drive: Drive, asked: ev.Asked, wait_s: float) -> None:

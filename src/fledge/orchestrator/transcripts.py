@@ -92,6 +92,12 @@ def used(tx: Tx, session: str) -> Used:
     return Used(put_in, sum(usage.get("output", 0) for usage in counted), sum(costs) if costs else None)
 
 
+def models_of(tx: Tx, session: str) -> list[str]:
+    """Which models really answered in this session, in the order in which they first did."""
+    replies = [from_body(entry.body) for entry in tx.entries(session, limit=1_000_000) if entry.kind == "assistant"]
+    return list(dict.fromkeys(reply.model for reply in replies if isinstance(reply, Replied) and reply.model))
+
+
 def close_calls(c: Commit, session: str, reason: str) -> None:
     """Answer every open call of the session's last reply with the reason; questions about them are void."""
     open_ones = open_calls(lines(c.tx, session))

@@ -104,8 +104,11 @@ def _lease(c: Commit, drive: Drive) -> None:
         raise Interrupted(f"a step of {drive.session} was called off")
 
 
-def finish(c: Commit, drive: Drive, reply: Replied | str) -> Goes:
-    """The final reply. `on`: completions were unread, they are in the transcript now, and the same attempt goes on."""
+def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = None) -> Goes:
+    """The final reply. `on`: completions were unread, they are in the transcript now, and the same attempt goes on.
+
+    `result` is what is frozen where that is not the reply's own words.
+    """
     _lease(c, drive)
     run = c.find(drive.session)
     if isinstance(reply, str):
@@ -115,8 +118,9 @@ def finish(c: Commit, drive: Drive, reply: Replied | str) -> Goes:
     transcripts.write(c, drive.session, reply)
     if not live(run):
         return _replied(c, drive)
-    output = "" if reply.text.strip() else last_output(transcripts.lines(c.tx, drive.session))
-    frozen = freeze(reply.text, output)
+    text = reply.text if result is None else result
+    output = "" if text.strip() else last_output(transcripts.lines(c.tx, drive.session))
+    frozen = freeze(text, output)
     words = said(frozen)
     text_id = c.tx.keep_text(drive.session, frozen) if words == "text" else None
     run = _signal(c, drive, ev.Finished(words, text_id))

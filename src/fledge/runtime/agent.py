@@ -31,7 +31,7 @@ from fledge.orchestrator.turns import Drive
 from fledge.runtime import context
 from fledge.runtime.feed import Feed, Kind, TurnEvent
 from fledge.runtime.foreign import Foreign, Places, may_be_foreign
-from fledge.store.base import Entry, Post, Tx
+from fledge.store.base import Entry, Post, Ran, Tx
 from fledge.tools.base import ToolContext, ToolResult
 from fledge.tools.registry import ToolSet
 from fledge.tools.sessions import SPAWN, Yielding
@@ -134,6 +134,14 @@ class _Turn:
         """The step under way; it is left by letting its time run out."""
         self.called_off = False
         """Something was read into the transcript that this driver has not seen."""
+        self.ran: Ran | None = Ran(
+            profile.model_name,
+            profile.thinking,
+            tuple(sorted(profile.tools.names)),
+            profile.boxed,
+            str(profile.workspace),
+        )
+        """What this drive runs with, until that is recorded with its first reply."""
 
     def tell(self, kind: Kind, text: str = "", call: str = "") -> None:
         self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, call))
@@ -252,7 +260,8 @@ class _Turn:
         if answer.calls:
             await self._call(answer)
             return True
-        goes = await self.commit(lambda c: steps.finish(c, self.drive, answer, self.last))
+        goes = await self.commit(lambda c: steps.finish(c, self.drive, answer, self.last, self.ran))
+        self.ran = None
         self.seen(goes.entries)
         if goes.over:
             self.tell("end", answer.text)
@@ -347,7 +356,8 @@ class _Turn:
 
     async def _call(self, reply: Replied) -> None:
         wait_s = self.profile.approval_s
-        entries = await self.commit(lambda c: steps.replied(c, self.drive, reply, self.last, wait_s))
+        entries = await self.commit(lambda c: steps.replied(c, self.drive, reply, self.last, wait_s, self.ran))
+        self.ran = None
         self.seen(entries)
         entry = next(line.seq for line in reversed(self.lines) if isinstance(line.body, Replied))
         self.own.update((entry, index) for index in range(len(reply.calls)))

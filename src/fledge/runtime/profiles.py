@@ -10,6 +10,8 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import msgspec
+
 from fledge.config import (
     Config,
     ModelChoice,
@@ -48,7 +50,7 @@ from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
 from fledge.tools.registry import ToolSet, chosen
-from fledge.tools.sessions import spawn_tool, yield_tool
+from fledge.tools.sessions import remove_tool, spawn_tool, yield_tool
 from fledge.tools.shell import environment, exec_tool, find_sandbox
 from fledge.tools.subagents import subagents_tool
 from fledge.tools.web import fetch_tool
@@ -118,6 +120,7 @@ class ConfiguredProfiles:
             ours = (
                 spawn_tool(self.spawner(engine)),
                 yield_tool(),
+                remove_tool(engine),
                 subagents_tool(engine),
                 *observing_tools(engine, self._config, self._window),
             )
@@ -271,6 +274,9 @@ class ConfiguredProfiles:
                 role="orchestrator" if session.facts.role == "orchestrator" else "leaf",
                 mode=run.terms.mode,
                 plan=run.plan,
+                output_schema=msgspec.json.encode(spec.output_schema).decode()
+                if spec.output_schema is not None
+                else "",
             )
             parts, names = [child_prompt(brief)], document_names("child")
         own = agent(self._config, session.facts.agent_id).prompt

@@ -26,6 +26,7 @@ from fledge.store.records import (
     Place,
     Post,
     Purse,
+    Ran,
     Row,
     RowKind,
     RowState,
@@ -50,6 +51,7 @@ __all__ = [
     "Place",
     "Post",
     "Purse",
+    "Ran",
     "Row",
     "RowKind",
     "RowState",
@@ -226,6 +228,14 @@ class Tx(Protocol):
 
     def close_turn(self, session: str, ended: str, at: Instant) -> None:
         """Close the open turn, saying how it ended; without one, nothing happens."""
+        ...
+
+    def turn_ran(self, session: str, ran: Ran) -> None:
+        """The open turn runs with this; without one, nothing happens."""
+        ...
+
+    def last_ran(self, session: str) -> Ran | None:
+        """What the session's newest turn that ran with anything ran with."""
         ...
 
     def covered(self, session: str) -> int:

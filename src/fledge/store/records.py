@@ -1,6 +1,6 @@
 """What a store holds, as values: sessions, rows, entries, turns, drivers, questions, purses. No verbs, no rules."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -58,6 +58,8 @@ class Spec(Struct, frozen=True, omit_defaults=True):
     """Who may list, steer and kill; empty: the parent."""
     created_at: Instant = 0.0
     idempotency_key: str = ""
+    output_schema: dict[str, Any] | None = None
+    """The JSON Schema its answer is to meet, if one was asked for."""
 
 
 class Counts(Struct, frozen=True):
@@ -125,6 +127,17 @@ class Turn(Struct, frozen=True):
     opened_at: Instant
     told_bytes: int = 0
     """How much of completions it was told whole."""
+
+
+class Ran(Struct, frozen=True, omit_defaults=True):
+    """What a turn really ran with, as its driver had it when the model first answered."""
+
+    model: str
+    """As it was asked for by its provider's name; which one answered stands in each reply."""
+    thinking: str = "off"
+    tools: tuple[str, ...] = ()
+    boxed: bool = False
+    workspace: str = ""
 
 
 class Driver(Struct, frozen=True):

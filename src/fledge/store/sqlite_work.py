@@ -1,11 +1,11 @@
-"""The verbs on questions to a person and on budgets, in SQL."""
+"""The verbs on questions to a person, on budgets, and on what turns ran with, in SQL."""
 
 from typing import Any
 
 import msgspec
 
 from fledge.core.policy import Budget, Spent
-from fledge.store.base import Approval, ApprovalState, Purse
+from fledge.store.base import Approval, ApprovalState, Purse, Ran
 from fledge.store.sqlite_tx import SessionVerbs, to_json
 
 _APPROVAL = "id, session, entry, idx, tool, arguments, digest, state, asked_at, expires_at, answered_by"
@@ -20,10 +20,21 @@ _MOVES: dict[ApprovalState, tuple[str, ...]] = {
 """From which states each state may be reached."""
 _budget = msgspec.json.Decoder(Budget).decode
 _spent = msgspec.json.Decoder(Spent).decode
+_decode_ran = msgspec.json.Decoder(Ran).decode
 
 
 class WorkVerbs(SessionVerbs):
-    """Notes, approvals, purses."""
+    """Notes, approvals, purses, what ran."""
+
+    def turn_ran(self, session: str, ran: Ran) -> None:
+        """The open turn runs with this."""
+        self._db.execute("UPDATE turns SET ran = ? WHERE session = ? AND state = 'open'", (to_json(ran), session))
+
+    def last_ran(self, session: str) -> Ran | None:
+        """What the newest turn ran with."""
+        sql = "SELECT ran FROM turns WHERE session = ? AND ran IS NOT NULL ORDER BY turn DESC LIMIT 1"
+        row = self._one(sql, session)
+        return None if row is None else _decode_ran(row[0])
 
     def covered(self, session: str) -> int:
         """The last entry that a note stands for."""

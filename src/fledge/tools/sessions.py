@@ -10,10 +10,16 @@ import msgspec
 from msgspec import Meta
 
 from fledge.core.policy import YIELD_S
+from fledge.core.targets import pick
 from fledge.core.transcript import YIELD
+from fledge.orchestrator import control
 from fledge.orchestrator.asked import Caller, SpawnParams
+from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawner import Spawner
+from fledge.orchestrator.views import child_rows
 from fledge.tools.base import Tool, ToolContext, tool, tool_taking
+from fledge.tools.subagents import answered, controlled
 
 SPAWN = "sessions_spawn"
 
@@ -45,6 +51,25 @@ def caller_of(context: ToolContext) -> Caller:
         boxed=context.boxed,
         workspace=str(context.workspace),
     )
+
+
+def remove_tool(engine: Engine) -> Tool:
+    """The tool `sessions_subagent_remove`: how a session that may retain only so many makes room."""
+
+    @tool(name="sessions_subagent_remove")
+    async def sessions_subagent_remove(
+        context: ToolContext,
+        target: Annotated[str, Meta(description="which: number, label, run id or session key")],
+    ) -> str:
+        """Take a finished subagent off your list. One that still works, or has something to tell, stays."""
+        return await answered(engine, lambda c: _remove(c, context.session, target))
+
+    return sessions_subagent_remove
+
+
+def _remove(c: Commit, session: str, target: str) -> dict[str, object]:
+    key = controlled(c, session, "remove", pick(target, child_rows(c.tx, session)).key)
+    return {"status": "ok", "removed": control.remove(c, key).key}
 
 
 Wanted = Annotated[

@@ -3,6 +3,7 @@
 A session sees and directs only what it controls. Each action is one commit; a refusal is an answer with its status.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import msgspec
@@ -34,13 +35,18 @@ def subagents_tool(engine: Engine) -> Tool:
         message: Annotated[str, Meta(description="for steer: the new direction; for reject: why")] = "",
     ) -> str:
         """List your subagents, or direct one: steer it elsewhere, kill it, approve or reject its plan."""
-        try:
-            return _json(await engine.commit(lambda c: _act(c, context.session, action, target, message)))
-        except (Refused, BadInput) as error:
-            status = error.status if isinstance(error, Refused) else "error"
-            return _json({"status": status, "error": str(error)})
+        return await answered(engine, lambda c: _act(c, context.session, action, target, message))
 
     return subagents
+
+
+async def answered(engine: Engine, act: Callable[[Commit], dict[str, object]]) -> str:
+    """One commit and its answer as JSON; a refusal is an answer with its status."""
+    try:
+        return _json(await engine.commit(act))
+    except (Refused, BadInput) as error:
+        status = error.status if isinstance(error, Refused) else "error"
+        return _json({"status": status, "error": str(error)})
 
 
 def _act(c: Commit, session: str, action: str, target: str, message: str) -> dict[str, object]:
@@ -51,10 +57,10 @@ def _act(c: Commit, session: str, action: str, target: str, message: str) -> dic
         case "kill":
             return _kill(c, session, [pick(target, rows).key])
         case "steer":
-            run = control.steer(c, _controlled(c, session, "steer", pick(target, rows).key), message)
+            run = control.steer(c, controlled(c, session, "steer", pick(target, rows).key), message)
             return {"status": "accepted", "sessionKey": run.key, "runId": run.run_id}
         case "approve" | "reject":
-            key = _controlled(c, session, action, pick(target, rows).key)
+            key = controlled(c, session, action, pick(target, rows).key)
             words = message or ("APPROVED: proceed" if action == "approve" else "")
             if not words.strip():
                 raise BadInput("message", "must say why the plan is rejected")
@@ -68,13 +74,13 @@ def _kill(c: Commit, session: str, keys: list[str]) -> dict[str, object]:
     killed: list[str] = []
     stopping: list[str] = []
     for key in keys:
-        done = control.kill(c, _controlled(c, session, "kill", key))
+        done = control.kill(c, controlled(c, session, "kill", key))
         killed += done.killed
         stopping += done.stopping
     return {"status": "ok", "killed": killed, "stopping": stopping}
 
 
-def _controlled(c: Commit, session: str, action: Action, key: str) -> str:
+def controlled(c: Commit, session: str, action: Action, key: str) -> str:
     """The key, if the session may do this to it."""
     known = c.tx.session(session)
     role: Role = "leaf" if known is not None and known.facts.role == "leaf" else "orchestrator"
