@@ -6,7 +6,6 @@ import contextlib
 import doctest
 import inspect
 import io
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,8 @@ def documented() -> Iterator[tuple[str, object]]:
             continue
         yield name, thing
         if inspect.isclass(thing) and thing.__module__.startswith("fledge.api"):
-            for method, value in vars(thing).items():
-                if not method.startswith("_") and isinstance(value, types.FunctionType):
+            for method, value in inspect.getmembers(thing, inspect.isfunction):
+                if not method.startswith("_") and value.__module__.startswith("fledge.api"):
                     yield f"{name}.{method}", value
 
 

@@ -15,6 +15,7 @@ from fledge.errors import FledgeError, Refused, StaleWrite, StoreError
 from fledge.store.base import Counts, Place, Ran, Spec, Tx
 from tests.core.samples import AT, TERMS
 from tests.store.bench import FACTS, MAIN, Bench, OpenStore, admit, conversation, follow, queue
+from tests.store.conformance_commissions import CommissionConformance
 from tests.store.conformance_inbox import InboxConformance, OutboxConformance
 from tests.store.conformance_lanes import LaneConformance
 from tests.store.conformance_leases import DueConformance, LeaseConformance
@@ -83,6 +84,7 @@ class StoreConformance(
     SessionConformance,
     CountConformance,
     TranscriptConformance,
+    CommissionConformance,
     InboxConformance,
     OutboxConformance,
     LaneConformance,

@@ -1,37 +1,29 @@
-"""A conversation as a program holds it: say something and wait for the answer, watch it come, look back, stop."""
+"""A conversation as a program holds it: say something and wait for the answer, watch it come, look back, stop.
+
+What is said becomes a commission: it has a run id, and whoever has that can wait for its answer, also after a restart.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
-
-from msgspec import Struct
 
 from fledge.api import views
 from fledge.api.changes import Changes
 from fledge.api.handle import deadline
 from fledge.api.values import Message, Question, Reply
 from fledge.core.freeze import said
-from fledge.core.keys import SessionKey, is_child_key
-from fledge.core.transcript import Replied, Spoken, from_body
+from fledge.core.keys import SessionKey
+from fledge.core.run import Instant
+from fledge.core.transcript import Replied, from_body
 from fledge.errors import BadInput, NotFound
-from fledge.orchestrator import control, spawn
+from fledge.orchestrator import commission, control
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.engine import Engine
 from fledge.runtime.feed import Feed, TurnEvent
 from fledge.runtime.profiles import ConfiguredProfiles
-from fledge.store.base import Tx
+from fledge.store.base import Commission, Tx
 
 LOOK_BACK = 100_000
-
-
-class _Said(Struct, frozen=True):
-    """What was known when a message was accepted."""
-
-    row: str
-    last: int
-    """The newest entry then: its answer comes after."""
-    failures: int
-    """How often the open turn had failed by then."""
 
 
 class Conversation:
@@ -43,9 +35,17 @@ class Conversation:
     """
 
     def __init__(
-        self, engine: Engine, changes: Changes, feed: Feed, key: SessionKey, profiles: ConfiguredProfiles
+        self,
+        engine: Engine,
+        changes: Changes,
+        feed: Feed,
+        key: SessionKey,
+        profiles: ConfiguredProfiles,
+        is_asked: bool = False,
     ) -> None:
         self._engine, self._changes, self._feed, self._profiles = engine, changes, feed, profiles
+        self._is_asked = is_asked
+        """Somebody answers questions to a person, so they are worth waiting for."""
         self._agent_id = key.agent_id
         self.key = str(key)
 
@@ -62,41 +62,31 @@ class Conversation:
         True
         """
         at = deadline(self._engine, timeout)
-        heard = self._feed.listen()
-        try:
-            said_ = await self._say(message)
-            answer = await self._changes.until(lambda tx: _answer(tx, self.key, said_), [self.key], at)
-            if answer is not None and answer.status == "error":
-                words = [event.text for event in heard.waiting() if event.kind == "error" and event.session == self.key]
-                answer = Reply(status="error", error=words[-1] if words else answer.error, message_id=said_.row)
-        finally:
-            heard.close()
-        return answer or Reply(status="pending", message_id=said_.row)
+        run_id, failures = await self._say(message)
+        return await self._answer(run_id, failures, at)
 
     async def post(self, message: str) -> str:
-        """Say something without waiting; answers the message's id.
+        """Say something without waiting; answers the run id under which its answer can be waited for.
 
-        >>> message_id = await fl.session("main").post("Hello")
-        >>> (await fl.session("main").reply(message_id)).text
+        >>> run_id = await fl.session("main").post("Hello")
+        >>> (await fl.session("main").reply(run_id)).text
         'echo: Hello'
         """
-        return (await self._say(message)).row
+        return (await self._say(message))[0]
 
-    async def reply(self, message_id: str, *, timeout: float | None = None) -> Reply:
-        """Wait for the answer to a message that was sent before, by this process or an earlier one.
+    async def reply(self, run_id: str, *, timeout: float | None = None) -> Reply:
+        """Wait for the answer to what was said before, by this process or an earlier one.
 
         >>> chat = fl.session("main")
         >>> first = await chat.send("Hello", timeout=0)
-        >>> (await chat.reply(first.message_id)).text
+        >>> (await chat.reply(first.run_id)).text
         'echo: Hello'
         """
-        row = await self._engine.store.read(lambda tx: tx.row(message_id))
-        if row is None or row.session != self.key:
-            raise NotFound(f"no message {message_id!r} to {self.key}")
-        said_ = _Said(message_id, 0, 0)
         at = deadline(self._engine, timeout)
-        answer = await self._changes.until(lambda tx: _answer(tx, self.key, said_), [self.key], at)
-        return answer or Reply(status="pending", message_id=message_id)
+        known = await self._engine.store.read(lambda tx: tx.commission(run_id))
+        if known is None or known.session != self.key:
+            raise NotFound(f"{self.key} was not asked anything under the run id {run_id!r}")
+        return await self._answer(run_id, 0, at)
 
     async def stream(self, message: str) -> AsyncIterator[TurnEvent]:
         """Say something and watch the answer come: words, tools, retries, until it is there.
@@ -106,8 +96,12 @@ class Conversation:
         'echo: Hello'
         """
         heard = self._feed.listen()
-        said_ = await self._say(message)
-        answer = asyncio.ensure_future(self._changes.until(lambda tx: _answer(tx, self.key, said_), [self.key], None))
+        try:
+            run_id, failures = await self._say(message)
+            answer = asyncio.ensure_future(self._answer(run_id, failures, None))
+        except BaseException:
+            heard.close()
+            raise
         answer.add_done_callback(lambda _: heard.close())
         try:
             async for event in heard:
@@ -119,11 +113,28 @@ class Conversation:
             answer.cancel()
             await asyncio.wait([answer])
 
-    async def _say(self, message: str) -> _Said:
+    async def _say(self, message: str) -> tuple[str, int]:
+        """The run id, and how often the open turn had failed by then."""
         if not isinstance(message, str):
             raise BadInput("message", "must be text", message)
         self._profiles.check(self._agent_id)
-        return await self._engine.commit(lambda c: _say(c, self.key, message))
+
+        def say(c: Commit) -> tuple[str, int]:
+            turn = c.tx.turn(self.key)
+            return commission.accept(c, self.key, message).run_id, 0 if turn is None else turn.failures
+
+        return await self._engine.commit(say)
+
+    async def _answer(self, run_id: str, failures: int, at: Instant | None) -> Reply:
+        heard = self._feed.listen()
+        try:
+            reply = await self._changes.until(lambda tx: _reply(tx, run_id, failures, self._is_asked), [self.key], at)
+            if reply is not None and reply.status == "error":
+                words = [event.text for event in heard.waiting() if event.kind == "error" and event.session == self.key]
+                reply = Reply(status="error", error=words[-1] if words else reply.error, run_id=run_id)
+        finally:
+            heard.close()
+        return reply or Reply(status="pending", run_id=run_id)
 
     # ---- looking and stopping
 
@@ -133,7 +144,7 @@ class Conversation:
         >>> await fl.session("main").history()
         []
         """
-        if limit < 1:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise BadInput("limit", "must be 1 or more", limit)
         entries = await self._engine.store.read(lambda tx: tx.entries(self.key, after, LOOK_BACK))
         return [views.message(entry) for entry in entries if tools or entry.kind != "tool"][-limit:]
@@ -145,14 +156,14 @@ class Conversation:
         True
         """
         at = deadline(self._engine, timeout)
-        found = await self._changes.until(lambda tx: is_at_rest(tx, self.key) or None, None, at)
+        found = await self._changes.until(lambda tx: views.is_at_rest(tx, self.key) or None, None, at)
         return found is not None
 
     async def stop(self) -> Killing:
         """Stop its turn and everything below it. What it was asked counts as answered by that.
 
         >>> chat = fl.session("main")
-        >>> message_id = await chat.post("Wait for me")
+        >>> run_id = await chat.post("Wait for me")
         >>> stopped = await chat.stop()
         """
         return await self._engine.commit(lambda c: control.stop(c, self.key))
@@ -167,45 +178,30 @@ class Conversation:
         await self._engine.commit(lambda c: control.delete_session(c, self.key))
 
 
-def _say(c: Commit, key: str, message: str) -> _Said:
-    if c.tx.session(key) is None and not is_child_key(key):
-        spawn.open_conversation(c, key)
-    turn = c.tx.turn(key)
-    last = c.tx.last_entry(key)
-    return _Said(control.send(c, key, message), last, 0 if turn is None else turn.failures)
+def _reply(tx: Tx, run_id: str, failures: int, is_asked: bool) -> Reply | None:
+    """The answer, or why there will be none for now; None while it is on its way."""
+    asked = tx.commission(run_id)
+    if asked is None:
+        raise NotFound(f"no run {run_id!r}")
+    stands = commission.standing(tx, run_id)
+    if stands.status == "ok":
+        return Reply(status="ok", text=_words(tx, asked), run_id=run_id)
+    if stands.status != "pending":
+        return Reply(status="stopped", error=stands.error or stands.status, run_id=run_id)
+    turn = tx.turn(asked.session)
+    if turn is not None and turn.failures > failures:
+        return Reply(status="error", error="its turn failed and is tried again", run_id=run_id)
+    questions = () if is_asked else _questions(tx, asked.session)
+    return Reply(status="pending", run_id=run_id, questions=questions) if questions else None
 
 
-def _answer(tx: Tx, key: str, said_: _Said) -> Reply | None:
-    """The answer to a message, or why there will be none for now; None while it is on its way."""
-    row, turn = tx.row(said_.row), tx.turn(key)
-    if row is None or row.state == "void":
-        return Reply(status="stopped", error="it was stopped before it read this", message_id=said_.row)
-    if row.state != "unread":
-        text = _text_after(tx, key, said_)
-        if text is not None:
-            return Reply(status="ok", text=text if said(text) == "text" else "", message_id=said_.row)
-        if turn is None:
-            return Reply(status="stopped", error="its turn ended without an answer", message_id=said_.row)
-    if turn is not None and turn.failures > said_.failures:
-        return Reply(status="error", error="its turn failed and is tried again", message_id=said_.row)
-    questions = _questions(tx, key)
-    if questions:
-        return Reply(status="pending", message_id=said_.row, questions=questions)
-    return None
-
-
-def _text_after(tx: Tx, key: str, said_: _Said) -> str | None:
-    """The final words that followed the message, once there are any."""
-    seen = False
-    for entry in tx.entries(key, said_.last, LOOK_BACK):
-        match from_body(entry.body):
-            case Spoken(row=row) if row == said_.row:
-                seen = True
-            case Replied(text=text, calls=()) if seen:
-                return text
-            case _:
-                continue
-    return None
+def _words(tx: Tx, asked: Commission) -> str:
+    """What was answered; empty if the model chose silence, or the transcript is gone."""
+    for entry in tx.entries(asked.session, asked.entry - 1, 1):
+        body = from_body(entry.body)
+        if isinstance(body, Replied) and said(body.text) == "text":
+            return body.text
+    return ""
 
 
 def _questions(tx: Tx, key: str) -> tuple[Question, ...]:
@@ -214,9 +210,3 @@ def _questions(tx: Tx, key: str) -> tuple[Question, ...]:
     if driver is not None and driver.release_at is None:
         return ()
     return tuple(views.question(asked) for asked in tx.approvals(key) if asked.state == "waiting")
-
-
-def is_at_rest(tx: Tx, key: str) -> bool:
-    """Nothing is left to do: no turn is open, nothing is unread or queued, and everything below has settled."""
-    idle = tx.turn(key) is None and tx.queued(key) is None and not tx.unread(key, 1)
-    return idle and tx.counts(key).unsettled == 0

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fledge.api.program import Fledge, Parts
+from fledge.api.opened import Parts
+from fledge.api.program import Fledge
 from fledge.clock import Clock
 from fledge.config import Config, check, load
 from fledge.config.places import discover

@@ -1,42 +1,23 @@
-"""A spawn asked for by a program, read and completed by the configuration into what the orchestrator admits.
+"""A spawn asked for by a program, as the one reading of spawns takes it.
 
 A program is not a model that may run wild: it decides itself how many it starts, and the lane decides how many run.
 So the depth and the retention limits hold for it, the number of active children does not.
 """
 
 import math
+import re
 import sys
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
-from msgspec import Struct
+import msgspec
+from msgspec.structs import replace
 
-from fledge.config import Config, subagent_limits, thinking_for_child
-from fledge.core.keys import check_agent_id
-from fledge.core.policy import Budget, Limits
-from fledge.core.run import Terms
+from fledge.core.policy import Budget
 from fledge.errors import BadInput
-from fledge.orchestrator import spawn
-from fledge.store.base import Spec
+from fledge.orchestrator.asked import SpawnParams
+from fledge.orchestrator.spawn import Request
 
-
-class _Wanted(Struct, frozen=True):
-    types: tuple[type, ...]
-    words: str
-
-
-_TEXT = _Wanted((str,), "text")
-_WANTED = {
-    "task": _TEXT,
-    "label": _TEXT,
-    "agent_id": _TEXT,
-    "model": _TEXT,
-    "thinking": _TEXT,
-    "timeout": _Wanted((int, float), "seconds of work, 0 for no limit"),
-    "cleanup": _TEXT,
-    "plan_mode": _Wanted((bool,), "True or False"),
-    "budget": _Wanted((Budget,), "a fledge.Budget"),
-    "idempotency_key": _TEXT,
-}
+_PLACE = re.compile(r" - at `\$\.?(\w*)(.*)`")
 
 
 class SpawnOptions(TypedDict, total=False):
@@ -54,50 +35,43 @@ class SpawnOptions(TypedDict, total=False):
     plan_mode: bool
     """First only plan, and wait until the plan is approved."""
     budget: Budget
+    runtime: str
+    """A configured runtime, or one given to `open`; without one, our own loop over a model."""
     idempotency_key: str
     """Spawning again with the same key finds the same run."""
 
 
-def request(config: Config, program: str, task: str, options: SpawnOptions) -> spawn.Request:
-    """The spawn as the configuration completes it. Refused: a field that makes no sense, by its name."""
-    _check(task, options)
-    target = check_agent_id(options.get("agent_id", "main"), "agent_id")
-    limits = subagent_limits(config, target)
-    level = thinking_for_child(config, options.get("thinking") or None, target)
-    spec = Spec(
-        task=task,
-        label=options.get("label", "").strip(),
-        agent_id=target,
-        model=options.get("model", "").strip(),
-        thinking=level.name if level else "",
-    )
-    terms = Terms(
-        parent=program,
-        cleanup=options.get("cleanup", "keep"),
-        plan=options.get("plan_mode", False),
-        timeout_s=float(options.get("timeout", limits.run_timeout_seconds)),
-        queue_timeout_s=float(limits.queue_timeout_seconds),
-        stuck_after_s=float(limits.stuck_after_seconds),
-        approval_s=config.plan.approval_hours * 3600.0,
-        archive_after_s=limits.archive_after_minutes * 60.0,
-        max_retries=config.announce.max_retries,
-        undelivered_s=config.undelivered.retention_days * 86400.0,
-        timeline_s=config.retention.timeline_days * 86400.0,
-    )
-    caps = Limits(limits.max_spawn_depth, sys.maxsize, limits.max_retained)
-    return spawn.Request(spec=spec, terms=terms, limits=caps, key=options.get("idempotency_key", ""))
+def params(task: str, options: SpawnOptions) -> SpawnParams:
+    """The parameters of a spawn. Refused: what there is none of, and a value that does not fit, by its name."""
+    wire = dict(zip(SpawnParams.__struct_fields__, SpawnParams.__struct_encode_fields__, strict=True))
+    given: dict[str, Any] = {"task": task}
+    for name, value in options.items():
+        if name not in SpawnOptions.__annotations__:
+            raise BadInput(name, f"is no parameter of spawn; there are: {', '.join(SpawnOptions.__annotations__)}")
+        field = "run_timeout_seconds" if name == "timeout" else name
+        given[wire[field]] = _plain(name, value)
+    try:
+        return msgspec.convert(given, SpawnParams)
+    except msgspec.ValidationError as error:
+        raise _misfit(str(error), {camel: own for own, camel in wire.items()}) from None
 
 
-def _check(task: str, options: SpawnOptions) -> None:
-    for name, value in (("task", task), *options.items()):
-        wanted = _WANTED.get(name)
-        if wanted is None:
-            raise BadInput(name, f"is no parameter of spawn; there are: {', '.join(_WANTED)}, result_type")
-        if not isinstance(value, wanted.types) or isinstance(value, bool) != (wanted.types == (bool,)):
-            raise BadInput(name, f"must be {wanted.words}", value)
-    if not task.strip():
-        raise BadInput("task", "must not be empty: say what the subagent is to do")
-    if options.get("cleanup", "keep") not in ("keep", "delete"):
-        raise BadInput("cleanup", "must be 'keep' or 'delete'", options["cleanup"])
-    if not 0 <= options.get("timeout", 0) < math.inf:
-        raise BadInput("timeout", "must be seconds of work, 0 for no limit", options["timeout"])
+def _plain(name: str, value: object) -> object:
+    if isinstance(value, Budget):
+        return {key: ceiling for key, ceiling in msgspec.structs.asdict(value).items() if ceiling is not None}
+    if name == "timeout" and isinstance(value, float) and math.isfinite(value):
+        return math.ceil(value)  # whole seconds are kept; a fraction must not become "no limit"
+    return value
+
+
+def _misfit(words: str, own: dict[str, str]) -> BadInput:
+    place = _PLACE.search(words)
+    field = own.get(place[1], place[1]) if place else ""
+    field = "timeout" if field == "run_timeout_seconds" else field or "spawn"
+    what = _PLACE.sub("", words).replace("`", "")
+    return BadInput(f"{field}{place[2] if place else ''}", f"{what[:1].lower()}{what[1:]}")
+
+
+def for_program(request: Request) -> Request:
+    """The same, without a limit on the number of children: a program decides that itself."""
+    return replace(request, limits=replace(request.limits, max_children=sys.maxsize))

@@ -172,12 +172,13 @@ class Reply(Struct, frozen=True, kw_only=True):
     """
 
     status: Literal["ok", "error", "stopped", "pending"]
-    """`error`: the turn failed; it is tried again by itself. `pending`: time ran out, or a person is asked first."""
+    """`error`: the turn failed; it is tried again by itself. `stopped`: it ended without an answer. `pending`: time ran
+    out, or a person is asked first."""
     text: str = ""
     """Empty too if the model chose to say nothing."""
     error: str | None = None
-    message_id: str
-    """Names the message; `session.reply(message_id)` waits for its answer again."""
+    run_id: str
+    """`session.reply(run_id)` waits for the answer again."""
     questions: tuple[Question, ...] = ()
     """What a person must answer before the turn goes on."""
 
@@ -185,3 +186,21 @@ class Reply(Struct, frozen=True, kw_only=True):
     def ok(self) -> bool:
         """True if there is an answer."""
         return self.status == "ok"
+
+
+class Accepted(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `fl.agent` answers."""
+
+    run_id: str
+    status: Literal["accepted"] = "accepted"
+
+
+class Waited(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What `fl.agent_wait` answers; `pending` is never terminal."""
+
+    status: Literal["ok", "error", "timeout", "pending"]
+    run_id: str
+    """Of the attempt that stands now."""
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    error: str | None = None

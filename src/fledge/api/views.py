@@ -9,14 +9,23 @@ from fledge.api.values import GivenUp, Message, Plan, Question, Result, RunInfo,
 from fledge.core.announce import Completion, announce_key
 from fledge.core.events import Admitted, Event
 from fledge.core.freeze import Stats
+from fledge.core.keys import parse_key
 from fledge.core.lifecycle import born, transition
 from fledge.core.run import AnnounceDeferred, AwaitingApproval, Run
 from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
-from fledge.errors import NotFound
+from fledge.errors import BadInput, NotFound
 from fledge.orchestrator.transcripts import used
 from fledge.store.base import Approval, Entry, Row, Tx
 
 T = TypeVar("T")
+
+
+def session_key(name: str, field: str) -> str:
+    """A whole session key for `main`, a plain name of the main agent, or a key."""
+    if not isinstance(name, str) or not name.strip():
+        raise BadInput(field, "must be a session's name or key", name)
+    word = name.strip()
+    return str(parse_key(word if word.lower() == "main" or word.lower().startswith("agent:") else f"agent:main:{word}"))
 
 
 def named(tx: Tx, name: str) -> str:
@@ -33,6 +42,12 @@ def is_readable(run: Run) -> bool:
     """True once the outcome may be read: it is fixed, and not held back for what is below."""
     held = isinstance(run.phase, AnnounceDeferred) and run.phase.reason == "descendants-active"
     return run.ended is not None and not held
+
+
+def is_at_rest(tx: Tx, session: str) -> bool:
+    """Nothing is left to do: no turn is open, nothing is unread or queued, and everything below has settled."""
+    idle = tx.turn(session) is None and tx.queued(session) is None and not tx.unread(session, 1)
+    return idle and tx.counts(session).unsettled == 0
 
 
 def is_settled(tx: Tx, key: str) -> bool:

@@ -86,7 +86,7 @@ def _kill_tree(c: Commit, root: str, named: bool) -> Killing:
             step = c.apply(key, _order(c, key, named and key == root))
             if before.ended is None:
                 (stopping if isinstance(step.run.phase, Ending) else killed).append(key)
-            elif _stop_turn(c, key):
+            elif stop_turn(c, key):
                 stopping.append(key)
         todo.extend(below)
     return Killing(tuple(killed), tuple(stopping))
@@ -107,19 +107,19 @@ def stop(c: Commit, session: str) -> Killing:
     run = c.find(session)
     if run is not None and run.ended is None:
         return kill(c, session)
-    _stop_turn(c, session)
+    stop_turn(c, session)
     done = kill_below(c, session)
     if c.tx.unread(session, 1):
         deliver.wake(c, session)
     return done
 
 
-def _stop_turn(c: Commit, session: str) -> bool:
+def stop_turn(c: Commit, session: str, reason: str = "stopped") -> bool:
     """Close a turn that is no attempt: a conversation's, or one that answers a message after a run's end."""
     if c.tx.turn(session) is None:
         return False
-    transcripts.close_calls(c, session, "stopped")
-    c.tx.close_turn(session, "stopped", c.at)
+    transcripts.close_calls(c, session, reason)
+    c.tx.close_turn(session, reason, c.at)
     c.tx.supersede(session, c.at + reconcile.STOP_S)
     c.hints.stop.append(session)
     return True
@@ -137,7 +137,7 @@ def delete_session(c: Commit, key: str) -> None:
     if run is not None and run.ended is None:
         raise Refused("error", f"{key} is {run.phase.name}: kill it first")
     c.tx.raise_generation(key)
-    _stop_turn(c, key)
+    stop_turn(c, key)
     for child in c.tx.children_in(key, "spawning"):
         c.apply(child, ev.Withdrawn(at=c.at, reason="its requester was deleted"))
     c.tx.dequeue(key)

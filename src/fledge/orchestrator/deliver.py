@@ -155,6 +155,8 @@ def put_message(
             raise Refused("rate_limited", f"{queue.cap} messages wait for {session} already: messages.queue.cap")
         for item in kept.dropped:
             c.tx.drop_row(item.key, None if queue.drop == "summarize" else c.at)
+            c.tx.end_commission(item.key, "dropped", c.at)
+            c.hints.moved.append(session)
     return True
 
 

@@ -85,6 +85,8 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind:
     for row in rows:
         if not c.tx.close_row(row.key, "consumed", c.at):
             raise NotFound(f"row {row.key} was already taken")
+        if row.kind == "send":
+            c.tx.take_up(row.key, c.at)
         kind = row.announces
         if kind is not None and row.source is not None:
             path = _path_taken(c, row, at_boundary)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol, TypeVar
 
 from fledge.clock import Clock, SystemClock
@@ -16,7 +17,7 @@ from fledge.core import policy
 from fledge.core.run import Instant
 from fledge.errors import StaleWrite, Stopped, StoreError
 from fledge.ids import Ids, RandomIds
-from fledge.orchestrator import due, turns
+from fledge.orchestrator import commission, due, turns
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Hints, Rules
 from fledge.orchestrator.turns import Drive
@@ -222,15 +223,17 @@ class Engine:
     async def _pass(self, now: Instant) -> bool:
         """Do what is due now; True if there was anything, so there may be more."""
 
-        def look(tx: Tx) -> tuple[list[Place], list[str], list[Post]]:
+        def look(tx: Tx) -> tuple[list[Place], list[str], list[Post], list[str]]:
             places = tx.claimable(self.rules.widths, now, CLAIMS_A_PASS)
-            return places, tx.due_runs(now, DUE_A_PASS), tx.due_posts(now, DUE_A_PASS)
+            due_runs, due_posts = tx.due_runs(now, DUE_A_PASS), tx.due_posts(now, DUE_A_PASS)
+            return places, due_runs, due_posts, tx.overdue_commissions(now, DUE_A_PASS)
 
-        places, keys, posts = await self.store.read(look)
+        places, keys, posts, overdue = await self.store.read(look)
         worked = self._troubled = False
         for post in posts:
             worked |= self._errand(f"post:{post.key}", self._send(post))
         jobs = [self._claim(place) for place in places] + [self._come_due(key) for key in keys]
+        jobs += [self.commit(partial(commission.time_out, run_id=run_id)) for run_id in overdue]
         for outcome in await asyncio.gather(*jobs, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 # One row that cannot be taken up must not keep the others waiting; it is tried again soon.

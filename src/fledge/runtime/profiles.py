@@ -7,7 +7,7 @@ comes from the catalogue of models.
 import asyncio
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -45,7 +45,7 @@ from fledge.orchestrator.views import child_rows
 from fledge.runtime.agent import Profile
 from fledge.runtime.base import Runtime
 from fledge.runtime.command import CommandRuntime
-from fledge.store.base import Post, Session, Spec
+from fledge.store.base import Post, Session, Spec, Wishes
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
@@ -129,10 +129,11 @@ class ConfiguredProfiles:
         run = drive.run
         spec = None if run is None else await engine.store.read(lambda tx: tx.spec(drive.session))
         budgeted = await engine.store.read(lambda tx: any(tx.purse(s.key) for s in tx.lineage(drive.session)))
+        wishes = await engine.store.read(lambda tx: [asked.wishes for asked in tx.commissions(drive.session)])
         if session is None:
             raise Refused("error", f"no session {drive.session}")
         agent_id = session.facts.agent_id
-        choice, thinking = self._choice(agent_id, spec)
+        choice, thinking = _as_wished(*self._choice(agent_id, spec), wishes)
         try:
             model, name = self._registry.choose(choice.primary, choice.fallbacks)
         except BadInput as error:
@@ -145,7 +146,12 @@ class ConfiguredProfiles:
         return Profile(
             model=model,
             model_name=name,
-            system=self._system(session, drive, spec, workspace) + await self._children(engine, session.key),
+            system="\n\n".join(
+                [
+                    self._system(session, drive, spec, workspace) + await self._children(engine, session.key),
+                    *(wish.extra_system_prompt for wish in wishes if wish.extra_system_prompt),
+                ]
+            ),
             tools=tools,
             workspace=workspace,
             thinking=thinking if card.thinks or self._catalog.find(choice.primary) is None else "off",
@@ -329,6 +335,14 @@ def _remove(leaves: tuple[str, ...]) -> None:
     for leaf in leaves:
         if Path(leaf).exists():
             shutil.rmtree(leaf)
+
+
+def _as_wished(choice: ModelChoice, thinking: Thinking, wishes: Sequence[Wishes]) -> tuple[ModelChoice, Thinking]:
+    """What those who asked for this turn wished for it; of several, the last who wished anything."""
+    for wish in wishes:
+        choice = ModelChoice(wish.model) if wish.model else choice
+        thinking = _thinking(wish.thinking) if wish.thinking else thinking
+    return choice, thinking
 
 
 def _thinking(word: str) -> Thinking:

@@ -18,6 +18,7 @@ from fledge.store.records import (
     COMPLETIONS,
     Approval,
     ApprovalState,
+    Commission,
     CompletionKind,
     Counts,
     Driver,
@@ -35,6 +36,7 @@ from fledge.store.records import (
     SessionKind,
     Spec,
     Turn,
+    Wishes,
 )
 
 T = TypeVar("T")
@@ -43,6 +45,7 @@ __all__ = [
     "COMPLETIONS",
     "Approval",
     "ApprovalState",
+    "Commission",
     "CompletionKind",
     "Counts",
     "Driver",
@@ -62,6 +65,7 @@ __all__ = [
     "Store",
     "Turn",
     "Tx",
+    "Wishes",
 ]
 
 
@@ -227,7 +231,7 @@ class Tx(Protocol):
         ...
 
     def close_turn(self, session: str, ended: str, at: Instant) -> None:
-        """Close the open turn, saying how it ended; without one, nothing happens."""
+        """Close the open turn, saying how it ended; without one, nothing happens. What it took up ends with it."""
         ...
 
     def turn_ran(self, session: str, ran: Ran) -> None:
@@ -265,6 +269,35 @@ class Tx(Protocol):
 
     def move_approval(self, session: str, entry: int, index: int, state: ApprovalState, answered_by: str = "") -> bool:
         """Move the question about this call on; False if there is none, or it is already decided otherwise."""
+        ...
+
+    # -- commissions
+    def put_commission(self, commission: Commission) -> None:
+        """Store a commission that was accepted. Refused if its run id, row or key was ever used."""
+        ...
+
+    def commission(self, run_id: str) -> Commission | None:
+        """A commission by its run id."""
+        ...
+
+    def commission_keyed(self, key: str) -> Commission | None:
+        """The commission that this key means."""
+        ...
+
+    def take_up(self, row: str, at: Instant) -> None:
+        """The open turn of its session has read this row: it serves the row's commission, if there is one."""
+        ...
+
+    def end_commission(self, row: str, ended: str, at: Instant) -> None:
+        """The row will not be read: its commission, if there is one that has not ended, has ended so."""
+        ...
+
+    def commissions(self, session: str) -> list[Commission]:
+        """The commissions that the session's open turn serves, in order of acceptance."""
+        ...
+
+    def overdue_commissions(self, at: Instant, limit: int) -> list[str]:
+        """Run ids of commissions whose turn has taken longer than was wished, the longest overdue first."""
         ...
 
     # -- budgets
@@ -342,7 +375,10 @@ class Tx(Protocol):
         ...
 
     def close_row(self, key: str, state: RowState, at: Instant) -> bool:
-        """Move an unread or undelivered row to `state`; False if it is not there any more. `unread` reopens it."""
+        """Move an unread or undelivered row to `state`; False if it is not there any more. `unread` reopens it.
+
+        The commission of a row that is void has ended so.
+        """
         ...
 
     def readdress_row(self, key: str, session: str | None, path: Path = "direct") -> None:

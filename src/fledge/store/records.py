@@ -189,6 +189,42 @@ class Approval(Struct, frozen=True, kw_only=True):
     answered_by: str = ""
 
 
+class Wishes(Struct, frozen=True, omit_defaults=True):
+    """What is wished for the turn that reads a commission's words; empty: as usual."""
+
+    model: str = ""
+    thinking: str = ""
+    extra_system_prompt: str = ""
+    lane: str = ""
+    timeout_s: float = 0.0
+    """How long that turn may take; 0: no limit."""
+    deliver: bool = True
+    """False: its reply goes to no channel."""
+
+
+class Commission(Struct, frozen=True, kw_only=True):
+    """What somebody asked of a session and waits for under a run id."""
+
+    run_id: str
+    session: str
+    row: str
+    """The key of the inbox row that carries the words."""
+    wishes: Wishes = Wishes()
+    key: str = ""
+    """Asking again with it finds the same commission; empty: every one is new."""
+    digest: str = ""
+    """Of what was asked with the key."""
+    accepted_at: Instant
+    turn: int | None = None
+    """The turn that read the words."""
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    ended: str = ""
+    """How that turn ended, as it was closed."""
+    entry: int = 0
+    """The newest entry of the transcript when it ended: its reply, if it replied."""
+
+
 class Purse(Struct, frozen=True):
     """What a session and everything below it may use, and what became of it."""
 

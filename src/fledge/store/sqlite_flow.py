@@ -33,6 +33,8 @@ SELECT min(due) FROM (
   UNION ALL SELECT (SELECT due_at FROM queue WHERE due_at > :after ORDER BY due_at LIMIT 1)
   UNION ALL SELECT (SELECT release_at FROM drivers WHERE release_at > :after ORDER BY release_at LIMIT 1)
   UNION ALL SELECT (SELECT due_at FROM outbox WHERE due_at > :after ORDER BY due_at LIMIT 1)
+  UNION ALL SELECT (SELECT deadline_at FROM commissions
+                    WHERE deadline_at > :after AND ended_at IS NULL ORDER BY deadline_at LIMIT 1)
 )
 """
 
@@ -125,6 +127,8 @@ class SqliteTx(WorkVerbs):
             "UPDATE inbox SET state = ?, closed_at = ? WHERE key = ? AND state IN ('unread', 'undelivered')",
             (state, None if state == "unread" else at, key),
         )
+        if state == "void":
+            self.end_commission(key, "void", at)
         return cursor.rowcount == 1
 
     def readdress_row(self, key: str, session: str | None, path: Path = "direct") -> None:

@@ -379,6 +379,11 @@ class SessionVerbs(RunVerbs):
             "UPDATE turns SET state = 'closed', ended = ?, closed_at = ? WHERE session = ? AND state = 'open'",
             (ended, at, session),
         )
+        self._db.execute(
+            "UPDATE commissions SET ended = ?, ended_at = ?, entry = (SELECT last_entry FROM sessions WHERE key = ?)"
+            " WHERE session = ? AND ended_at IS NULL AND turn IS NOT NULL",
+            (ended, at, session, session),
+        )
 
 
 def _session(row: Sequence[Any]) -> Session:

@@ -1,11 +1,12 @@
-"""The verbs on questions to a person, on budgets, and on what turns ran with, in SQL."""
+"""The verbs on questions to a person, on commissions, on budgets, and on what turns ran with, in SQL."""
 
 from typing import Any
 
 import msgspec
 
 from fledge.core.policy import Budget, Spent
-from fledge.store.base import Approval, ApprovalState, Purse, Ran
+from fledge.core.run import Instant
+from fledge.store.base import Approval, ApprovalState, Commission, Purse, Ran, Wishes
 from fledge.store.sqlite_tx import SessionVerbs, to_json
 
 _APPROVAL = "id, session, entry, idx, tool, arguments, digest, state, asked_at, expires_at, answered_by"
@@ -18,13 +19,15 @@ _MOVES: dict[ApprovalState, tuple[str, ...]] = {
     "waiting": (),
 }
 """From which states each state may be reached."""
+_COMMISSION = "run_id, session, row, wishes, key, digest, accepted_at, turn, started_at, ended_at, ended, entry"
+_wishes = msgspec.json.Decoder(Wishes).decode
 _budget = msgspec.json.Decoder(Budget).decode
 _spent = msgspec.json.Decoder(Spent).decode
 _decode_ran = msgspec.json.Decoder(Ran).decode
 
 
 class WorkVerbs(SessionVerbs):
-    """Notes, approvals, purses, what ran."""
+    """Notes, approvals, commissions, purses, what ran."""
 
     def turn_ran(self, session: str, ran: Ran) -> None:
         """The open turn runs with this."""
@@ -101,6 +104,58 @@ class WorkVerbs(SessionVerbs):
         row = self._one("SELECT run, digest FROM spawns WHERE requester = ? AND key = ?", requester, key)
         return None if row is None else (row[0], row[1])
 
+    def put_commission(self, commission: Commission) -> None:
+        """Insert a commission."""
+        a = commission
+        self._db.execute(
+            "INSERT INTO commissions (run_id, session, row, wishes, key, digest, accepted_at) VALUES (?,?,?,?,?,?,?)",
+            (a.run_id, a.session, a.row, to_json(a.wishes), a.key or None, a.digest, a.accepted_at),
+        )
+
+    def commission(self, run_id: str) -> Commission | None:
+        """A commission by its run id."""
+        row = self._one(f"SELECT {_COMMISSION} FROM commissions WHERE run_id = ?", run_id)
+        return None if row is None else _commission(row)
+
+    def commission_keyed(self, key: str) -> Commission | None:
+        """A commission by its key."""
+        row = self._one(f"SELECT {_COMMISSION} FROM commissions WHERE key = ?", key)
+        return None if row is None else _commission(row)
+
+    def take_up(self, row: str, at: Instant) -> None:
+        """Give the row's commission to the open turn of its session."""
+        found = self._one("SELECT session, wishes FROM commissions WHERE row = ? AND ended_at IS NULL", row)
+        if found is None:
+            return
+        limit_s = _wishes(found[1]).timeout_s
+        self._db.execute(
+            "UPDATE commissions SET started_at = ?, deadline_at = ?,"
+            " turn = (SELECT turn FROM turns WHERE session = ? AND state = 'open') WHERE row = ?",
+            (at, at + limit_s if limit_s else None, found[0], row),
+        )
+
+    def end_commission(self, row: str, ended: str, at: Instant) -> None:
+        """It will not be read."""
+        self._db.execute(
+            "UPDATE commissions SET ended = ?, ended_at = ? WHERE row = ? AND ended_at IS NULL", (ended, at, row)
+        )
+
+    def commissions(self, session: str) -> list[Commission]:
+        """Those that the open turn serves."""
+        sql = (
+            f"SELECT {_COMMISSION} FROM commissions WHERE session = ? AND ended_at IS NULL AND turn IS NOT NULL"
+            " ORDER BY accepted_at, run_id"
+        )
+        return [_commission(row) for row in self._db.execute(sql, (session,))]
+
+    def overdue_commissions(self, at: Instant, limit: int) -> list[str]:
+        """Those whose turn takes too long."""
+        return self._column(
+            "SELECT run_id FROM commissions WHERE deadline_at <= ? AND ended_at IS NULL ORDER BY deadline_at LIMIT ?",
+            at,
+            limit,
+        )
+
     def has_purses(self) -> bool:
         """True if any session has a budget."""
         return self._one("SELECT 1 FROM purses LIMIT 1") is not None
@@ -123,6 +178,24 @@ class WorkVerbs(SessionVerbs):
         if step is not None:
             self._db.execute("INSERT INTO reserves VALUES (?,?)", (session, to_json(step)))
         return None if row is None else _spent(row[0])
+
+
+def _commission(row: Any) -> Commission:
+    run_id, session, inbox_row, wishes, key, digest, accepted_at, turn, started_at, ended_at, ended, entry = row
+    return Commission(
+        run_id=run_id,
+        session=session,
+        row=inbox_row,
+        wishes=_wishes(wishes),
+        key=key or "",
+        digest=digest,
+        accepted_at=accepted_at,
+        turn=turn,
+        started_at=started_at,
+        ended_at=ended_at,
+        ended=ended or "",
+        entry=entry or 0,
+    )
 
 
 def _approval(row: Any) -> Approval:

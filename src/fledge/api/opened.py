@@ -1,0 +1,126 @@
+"""An open state folder: its parts, and how it is opened and closed. What a program does with it is built upon this.
+
+Closing waits until every driver has let go; whoever still waits for something is told that it is closed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Self
+
+from msgspec import Struct
+
+from fledge.api.changes import Changes
+from fledge.clock import Clock
+from fledge.config import Config
+from fledge.errors import BadInput, Refused
+from fledge.ids import Ids
+from fledge.orchestrator import spawn
+from fledge.orchestrator.commit import Commit, Rules
+from fledge.orchestrator.engine import Engine
+from fledge.runtime.agent import Agent
+from fledge.runtime.profiles import ConfiguredProfiles
+from fledge.store.base import Store
+
+log = logging.getLogger("fledge.api")
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """What a `Fledge` is made of; `fledge.open` puts it together."""
+
+    state: Path
+    config: Config
+    profiles: ConfiguredProfiles
+    agent: Agent
+    rules: Rules
+    program: str
+    """The program's own session key."""
+    open_store: Callable[[], Store]
+    clock: Clock | None = None
+    ids: Ids | None = None
+
+
+class Opened:
+    """Owns the folder between `async with` and its end."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.state = parts.state
+        self.config = parts.config
+        self.program = parts.program
+        """The session key under which this program is told of what it spawned."""
+        self._store: Store | None = None
+        self._engine: Engine | None = None
+        self._changes: Changes | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_asked = False
+        """Somebody here answers questions to a person."""
+
+    async def __aenter__(self) -> Self:
+        """Own the folder, and take up what is unfinished in it."""
+        parts = self._parts
+        if self._store is not None:
+            raise Refused("error", "this fledge is open already: call fledge.open again for another")
+        self._store = parts.open_store()
+        try:
+            engine = Engine(self._store, parts.agent, clock=parts.clock, ids=parts.ids, rules=parts.rules)
+            self._changes = Changes(engine)
+            self._engine = await engine.__aenter__()
+            await engine.commit(self._open_program)
+        except BaseException:
+            await self._let_go()
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Stop driving, wait until every driver has let go, close the folder. What is unfinished goes on later."""
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        engine, self._engine = self._engine, None
+        if self._changes is not None:
+            self._changes.close()
+        try:
+            if engine is not None:
+                await engine.__aexit__(None, None, None)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:
+            if self._store is not None:
+                await self._store.close()
+            await self._parts.profiles.close()
+
+    def _open_program(self, c: Commit) -> None:
+        known = c.tx.session(self.program)
+        if known is not None and known.kind != "program":
+            raise BadInput("program", f"{self.program} is a conversation; choose another name for the program")
+        spawn.open_program(c, self.program)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine underneath, for what has no method here. `Refused` unless open."""
+        if self._engine is None:
+            raise Refused("error", "this fledge is not open: use `async with fledge.open(…) as fl:`")
+        return self._engine
+
+    @property
+    def _watch(self) -> Changes:
+        self.engine  # noqa: B018  (refuses if closed)
+        assert self._changes is not None
+        return self._changes
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        """Do something beside, for as long as this is open; its own trouble is logged."""
+
+        async def doing() -> None:
+            try:
+                await work
+            except Exception:
+                if self._engine is not None:  # what waits is told so when this closes; that is no trouble
+                    log.exception("what was done beside failed")
+
+        task = asyncio.ensure_future(doing())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,172 @@
+"""Runs from code: start them, wait for one or several, list them, hear of their ends."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Literal, TypeVar, Unpack, overload
+
+from fledge.api import spawning, views
+from fledge.api.handle import Handle, consume, deadline
+from fledge.api.opened import Opened
+from fledge.api.spawning import SpawnOptions
+from fledge.api.values import Result, RunInfo
+from fledge.errors import BadInput
+from fledge.orchestrator.asked import NATIVE, Caller, read_spawn
+from fledge.store.base import Tx
+
+T = TypeVar("T")
+Told = Callable[[Handle[Any]], Awaitable[None] | None]
+Which = Handle[Any] | str
+
+
+class Runs(Opened):
+    """The part of `Fledge` that is about runs."""
+
+    @overload
+    async def spawn(self, task: str, *, result_type: type[T], **options: Unpack[SpawnOptions]) -> Handle[T]: ...
+
+    @overload
+    async def spawn(self, task: str, **options: Unpack[SpawnOptions]) -> Handle[Any]: ...
+
+    async def spawn(
+        self, task: str, *, result_type: type[Any] | None = None, **options: Unpack[SpawnOptions]
+    ) -> Handle[Any]:
+        """Start a run whose answer this program gets; returns at once, with a handle.
+
+        The run is durable from here on: it goes on after a crash, and `fl.run(id)` finds it. `Refused` if a limit
+        forbids it, `BadInput` for a field that makes no sense; then nothing was started.
+
+        >>> run = await fl.spawn("Say hello", label="greeting", timeout=60)
+        >>> (await run).label
+        'greeting'
+        """
+        profiles = self._parts.profiles
+        asked = read_spawn(self.config, spawning.params(task, options), Caller(session=self.program), profiles)
+        if asked.request.spec.runtime == NATIVE:
+            profiles.check(asked.request.spec.agent_id, asked.request.spec)
+        run = await profiles.spawner(self.engine).admit(spawning.for_program(asked.request))
+        return Handle(self.engine, self._watch, run.key, run.run_id, result_type)
+
+    async def run(self, run_id: str, *, result_type: type[Any] | None = None) -> Handle[Any]:
+        """A handle on a run that exists: by any run id it ever had, or its session key. `NotFound` if there is none.
+
+        >>> first = await fl.spawn("Say hello")
+        >>> (await (await fl.run(first.run_id))).text
+        'echo: Say hello'
+        """
+        if not isinstance(run_id, str):
+            raise BadInput("run_id", "must be a run id or a session key", run_id)
+        key = await self.engine.store.read(lambda tx: views.named(tx, run_id))
+        return Handle(self.engine, self._watch, key, run_id, result_type)
+
+    async def gather(
+        self,
+        runs: Iterable[Which | Awaitable[Handle[Any]]],
+        *,
+        at_least: int | Literal["all", "any"] = "all",
+        timeout: float | None = None,
+    ) -> list[Result[Any]]:
+        """Wait for several: for all, any, or at least so many; answers a result for each, in order.
+
+        Those that are not done by then are `pending`, not exceptions; they go on, and can be waited for again.
+
+        >>> done = await fl.gather([fl.spawn("one"), fl.spawn("two"), fl.spawn("three")], at_least=2, timeout=60)
+        >>> sum(result.done for result in done) >= 2
+        True
+        """
+        at = deadline(self.engine, timeout)
+        wanted = _wanted(at_least)
+        handles = await self._handles(runs)
+        keys = [handle.session_key for handle in handles]
+        enough = len(keys) if wanted is None else min(wanted, len(keys))
+
+        def met(tx: Tx) -> bool | None:
+            return sum(views.is_settled(tx, key) for key in keys) >= enough or None
+
+        await self._watch.until(met, keys, at)
+        ended = await self.engine.store.read(lambda tx: [views.is_readable(tx.load_run(key)) for key in keys])
+        await asyncio.gather(*(consume(self.engine, key) for key, over in zip(keys, ended, strict=True) if over))
+        return list(await asyncio.gather(*(handle.peek() for handle in handles)))
+
+    async def _handles(self, runs: Iterable[Which | Awaitable[Handle[Any]]]) -> list[Handle[Any]]:
+        async def held(one: Which | Awaitable[Handle[Any]]) -> Handle[Any]:
+            if isinstance(one, Handle):
+                return one
+            if isinstance(one, str):
+                return await self.run(one)
+            found = await one if inspect.isawaitable(one) else one
+            if not isinstance(found, Handle):
+                raise BadInput("runs", "must be handles, run ids, or spawns", found)
+            return found
+
+        return list(await asyncio.gather(*(held(one) for one in runs)))
+
+    async def runs(self, *, requester: str | None = None, status: str | None = None) -> list[RunInfo]:
+        """The runs of a requester (this program, if none is named), oldest first; those of one status if one is named.
+
+        A status is `active`, `done`, a phase, or an outcome's word.
+
+        >>> run = await fl.spawn("Say hello", label="greeting")
+        >>> [run.label for run in await fl.runs()]
+        ['greeting']
+        """
+        parent = self.program if requester is None else views.session_key(requester, "requester")
+        found = await self.engine.store.read(lambda tx: [views.run_info(tx, key) for key in tx.children(parent)])
+        return [run for run in found if status is None or status in _words(run)]
+
+    async def tree(self, root: str | None = None) -> list[RunInfo]:
+        """Everything below a session (if none is named: this program and the main conversation), with its children.
+
+        >>> run = await fl.spawn("Say hello", label="greeting")
+        >>> [run.label for run in await fl.tree()]
+        ['greeting']
+        """
+        roots = [self.program, "agent:main:main"] if root is None else [views.session_key(root, "root")]
+
+        def view(tx: Tx) -> list[RunInfo]:
+            return [views.run_info(tx, key, deep=True) for session in roots for key in tx.children(session)]
+
+        return await self.engine.store.read(view)
+
+    def on_end(self, told: Told) -> None:
+        """Call this with a handle for each run that ends from now on, anybody's; awaited if it is async.
+
+        >>> ended = asyncio.Event()
+        >>> fl.on_end(lambda run: ended.set())
+        >>> run = await fl.spawn("Say hello")
+        >>> await ended.wait()
+        True
+        """
+        if not callable(told):
+            raise BadInput("told", "must be a function that takes a handle", told)
+        heard: set[str] = set()
+
+        async def tell(key: str) -> None:
+            answer = told(await self.run(key))
+            if inspect.isawaitable(answer):
+                await answer
+
+        def ended(key: str) -> None:
+            if key not in heard and self._engine is not None:
+                heard.add(key)
+                self._start(tell(key))
+
+        self.engine.on_change(ended)
+
+
+def _wanted(at_least: int | str) -> int | None:
+    match at_least:
+        case "all":
+            return None
+        case "any":
+            return 1
+        case bool():
+            raise BadInput("at_least", "must be a number, 'all' or 'any'", at_least)
+        case int() if at_least >= 0:
+            return at_least
+        case _:
+            raise BadInput("at_least", "must be a number, 'all' or 'any'", at_least)
+
+
+def _words(run: RunInfo) -> tuple[str, ...]:
+    return (run.status, run.phase, "active" if run.ended_at is None else "done")

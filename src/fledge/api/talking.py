@@ -1,0 +1,122 @@
+"""Talking from code: conversations, commissions by run id, and what happens inside turns."""
+
+from typing import get_args
+
+from fledge.api import views
+from fledge.api.conversation import Conversation
+from fledge.api.handle import deadline
+from fledge.api.opened import Opened
+from fledge.api.values import Accepted, Waited
+from fledge.core.keys import parse_key
+from fledge.errors import BadInput
+from fledge.models.base import Thinking
+from fledge.orchestrator import commission
+from fledge.runtime.feed import Subscription
+from fledge.store.base import Tx, Wishes
+
+
+class Talking(Opened):
+    """The part of `Fledge` that is about conversations."""
+
+    def session(self, key: str = "main") -> Conversation:
+        """A conversation with a model that can spawn: `main`, a name, or a whole key. It begins with the first message.
+
+        >>> (await fl.session("main").send("Hello")).text
+        'echo: Hello'
+        """
+        name = views.session_key(key, "key")
+        if name == self.program:
+            raise BadInput("key", "is this program's own name: no model answers there", key)
+        parts = self._parts
+        return Conversation(
+            self.engine, self._watch, parts.agent.feed, parse_key(name), parts.profiles, is_asked=self._is_asked
+        )
+
+    async def agent(
+        self,
+        message: str,
+        *,
+        session_key: str = "main",
+        deliver: bool = True,
+        lane: str = "",
+        extra_system_prompt: str = "",
+        model: str = "",
+        thinking: str = "",
+        timeout_seconds: float = 0,
+        idempotency_key: str = "",
+    ) -> Accepted:
+        """Say something to a session, with wishes for the turn that answers; returns at once, with a run id.
+
+        Model, thinking and prompt hold for that turn; it is stopped after `timeout_seconds`. Without `deliver` its
+        reply goes to no channel. The same `idempotency_key` finds the same run id, also after a restart.
+
+        >>> accepted = await fl.agent("Hello", session_key="main", idempotency_key="greeting")
+        >>> accepted.status
+        'accepted'
+        >>> (await fl.agent_wait(accepted.run_id)).status
+        'ok'
+        """
+        given = {"message": message, "extra_system_prompt": extra_system_prompt, "idempotency_key": idempotency_key}
+        for field, words in given.items():
+            if not isinstance(words, str):
+                raise BadInput(field, "must be text", words)
+        session = self.session(session_key)
+        wishes = self._wishes(model, thinking, lane, timeout_seconds, extra_system_prompt, deliver)
+        if not model:
+            self._parts.profiles.check(parse_key(session.key).agent_id)
+        asked = await self.engine.commit(lambda c: commission.accept(c, session.key, message, wishes, idempotency_key))
+        return Accepted(run_id=asked.run_id)
+
+    def _wishes(self, model: str, thinking: str, lane: str, timeout_s: float, prompt: str, deliver: bool) -> Wishes:
+        levels = get_args(Thinking)
+        if thinking and thinking not in levels:
+            raise BadInput("thinking", f"must be one of {', '.join(levels)}", thinking)
+        if model:
+            self._parts.profiles.check_model(model, thinking or None)
+        lanes = tuple(self._parts.rules.widths)
+        if lane and lane not in lanes:
+            raise BadInput("lane", f"must be one of {', '.join(lanes)}", lane)
+        if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 <= timeout_s < 1e9:
+            raise BadInput("timeout_seconds", "must be seconds, 0 for no limit", timeout_s)
+        if not isinstance(deliver, bool):
+            raise BadInput("deliver", "must be True or False", deliver)
+        return Wishes(model, thinking, prompt, lane, float(timeout_s), deliver)
+
+    async def agent_wait(self, run_id: str, timeout_ms: float = 30_000) -> Waited:
+        """Wait for what `agent` accepted, or for any run: how it ended, or `pending` if it has not by then.
+
+        An old run id of a run follows to the attempt that stands now, and the answer names that.
+
+        >>> run = await fl.spawn("Say hello")
+        >>> (await fl.agent_wait(run.run_id, timeout_ms=60_000)).status
+        'ok'
+        """
+        if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not timeout_ms >= 0:
+            raise BadInput("timeout_ms", "must be milliseconds, 0 or more", timeout_ms)
+        at = deadline(self.engine, timeout_ms / 1000)
+        stands = await self.engine.store.read(lambda tx: commission.standing(tx, run_id))
+
+        def over(tx: Tx) -> bool:
+            return commission.standing(tx, run_id).status != "pending"
+
+        await self._watch.until(lambda tx: over(tx) or None, [stands.session], at)
+        stands = await self.engine.store.read(lambda tx: commission.standing(tx, run_id))
+        return Waited(
+            status=stands.status,
+            run_id=stands.run_id,
+            started_at=stands.started_at,
+            ended_at=stands.ended_at,
+            error=stands.error,
+        )
+
+    def listen(self, size: int = 1000) -> Subscription:
+        """Hear what happens inside turns from now on: words, tools, retries, of every session. Close it when done.
+
+        >>> heard = fl.listen()
+        >>> reply = await fl.session("main").send("Hello")
+        >>> heard.close()
+        >>> [event.kind async for event in heard]
+        ['start', 'assistant:text', 'usage', 'end']
+        """
+        self.engine  # noqa: B018  (refuses if closed)
+        return self._parts.agent.feed.listen(size)

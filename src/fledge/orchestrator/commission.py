@@ -1,0 +1,149 @@
+"""Commissions: words to a session that somebody waits for under a run id, with wishes for the turn that reads them.
+
+Accepting one is one commit; from then on its fate follows from rows: the row that carries its words, the turn that
+reads that row, how that turn ends. A turn that takes longer than was wished is stopped. Nothing here waits.
+"""
+
+import hashlib
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from fledge.core.keys import is_child_key
+from fledge.core.run import Instant, Ok, Run, TimedOut
+from fledge.errors import BadInput, NotFound, Refused
+from fledge.orchestrator import control, deliver, spawn
+from fledge.orchestrator.commit import Commit
+from fledge.store.base import Commission, Tx, Wishes
+
+
+def accept(c: Commit, session: str, message: str, wishes: Wishes | None = None, key: str = "") -> Commission:
+    """Take words for a session, and wishes for the turn that reads them; a conversation that is not there begins.
+
+    The same key finds the same commission; with other words or wishes it is refused. Refused too: wishes for a run that
+    works on its task, whose turn is under way.
+    """
+    wishes = wishes or Wishes()
+    digest = hashlib.sha256(msgspec.json.encode((session, message, wishes))).hexdigest()
+    known = c.tx.commission_keyed(key) if key else None
+    if known is not None:
+        if known.digest != digest:
+            raise Refused("error", f"idempotencyKey: {key} was used before with other parameters")
+        return known
+    if c.tx.session(session) is None and not is_child_key(session):
+        spawn.open_conversation(c, session)
+    _check_wishes(c.find(session), wishes)
+    run_id = c.ids.unique()
+    row = f"send:{session}:{run_id}"
+    commission = Commission(
+        run_id=run_id, session=session, row=row, wishes=wishes, key=key, digest=digest, accepted_at=c.at
+    )
+    if wishes.lane:
+        c.tx.enqueue(session, wishes.lane, session, False)
+    control.send(c, session, message, row_key=row)
+    c.tx.put_commission(commission)
+    return commission
+
+
+def _check_wishes(run: Run | None, wishes: Wishes) -> None:
+    if run is None or run.ended is not None:
+        return
+    wished = {
+        "model": wishes.model,
+        "thinking": wishes.thinking,
+        "extra_system_prompt": wishes.extra_system_prompt,
+        "lane": wishes.lane,
+        "timeout_seconds": wishes.timeout_s,
+    }
+    for field, wish in wished.items():
+        if wish:
+            raise BadInput(field, f"cannot be wished for: {run.key} is at work; send the message alone, or steer it")
+
+
+def time_out(c: Commit, run_id: str) -> bool:
+    """Stop the turn that took this up, if its time is over; what is below it goes on. False if nothing was to do."""
+    commission = c.tx.commission(run_id)
+    if commission is None or commission.started_at is None or commission.ended_at is not None:
+        return False
+    if commission.started_at + commission.wishes.timeout_s > c.at:
+        return False
+    control.stop_turn(c, commission.session, "timeout")
+    if c.tx.unread(commission.session, 1):
+        deliver.wake(c, commission.session)
+    return True
+
+
+Status = Literal["ok", "error", "timeout", "pending"]
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """What has become of a run id, whatever it names; `run_id` is of the attempt that stands now."""
+
+    status: Status
+    run_id: str
+    session: str
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    error: str | None = None
+
+
+def standing(tx: Tx, run_id: str) -> Standing:
+    """What has become of a commission, or of the run that this id, however old, was given to. NotFound if neither."""
+    named = tx.run_named(run_id)
+    if named is not None:
+        return _of_run(tx.load_run(named[0]))
+    commission = tx.commission(run_id)
+    if commission is None:
+        raise NotFound(f"no run {run_id!r}")
+    return _of_commission(tx, commission)
+
+
+def _of_run(run: Run) -> Standing:
+    ended = run.ended
+    if ended is None:
+        return Standing(status="pending", run_id=run.run_id, session=run.key, started_at=run.started_at)
+    outcome = ended.outcome
+    status: Status = "ok" if isinstance(outcome, Ok) else "timeout" if isinstance(outcome, TimedOut) else "error"
+    error = outcome.error or ("its outcome is unknown" if status == "error" else None)
+    return Standing(
+        status=status,
+        run_id=run.run_id,
+        session=run.key,
+        started_at=ended.started_at,
+        ended_at=ended.ended_at,
+        error=error,
+    )
+
+
+def _of_commission(tx: Tx, commission: Commission) -> Standing:
+    status: Status = "pending"
+    error: str | None = None
+    if commission.ended_at is not None:
+        status, error = _how_it_ended(tx, commission)
+    return Standing(
+        status=status,
+        run_id=commission.run_id,
+        session=commission.session,
+        started_at=commission.started_at,
+        ended_at=commission.ended_at,
+        error=error,
+    )
+
+
+def _how_it_ended(tx: Tx, commission: Commission) -> tuple[Status, str | None]:
+    match commission.ended:
+        case "replied":
+            return "ok", None
+        case "over":
+            run = tx.find_run(commission.session)
+            outcome = None if run is None or run.ended is None else run.ended.outcome
+            return ("ok", None) if outcome is None or outcome.status == "ok" else ("error", outcome.error)
+        case "timeout":
+            return "timeout", None
+        case "dropped":
+            return "error", "it gave way to newer messages: messages.queue.cap"
+        case "void":
+            return "error", "it was stopped before it read this"
+        case words:
+            return "error", words
