@@ -9,7 +9,6 @@ from fledge.cli.inspect import info, log, look
 from fledge.cli.render import tree_lines
 from fledge.cli.run import Request, converse
 from fledge.core.keys import main_key
-from fledge.models.names import Registry
 from fledge.models.scripted import ScriptedModel
 from tests.cli.nested_model import nested
 
@@ -17,9 +16,8 @@ DEEP = ("agents.defaults.subagents.maxSpawnDepth=2",)
 
 
 def talk(state: Path, *settings: str) -> int:
-    registry = Registry({})
-    registry.add_model("scripted/nested", ScriptedModel(nested))
-    return asyncio.run(converse(Request(state, "go", "scripted/nested", settings), registry))
+    request = Request(state, "go", "scripted/nested", settings)
+    return asyncio.run(converse(request, models={"scripted/nested": ScriptedModel(nested)}))
 
 
 @pytest.mark.parametrize("width", ["1", "8"])

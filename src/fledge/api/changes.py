@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from fledge.core.run import Instant
-from fledge.errors import Refused
+from fledge.errors import BadInput, Refused
 from fledge.orchestrator.engine import Engine
 from fledge.store.base import Tx
 
@@ -63,3 +63,12 @@ class Changes:
             for key in keys or ():
                 if not self._waiting.get(key, True):
                     del self._waiting[key]
+
+
+def deadline(engine: Engine, timeout: float | None) -> Instant | None:
+    """When a wait of so many seconds ends; None waits for ever. Refused: what is no number of seconds."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise BadInput("timeout", "must be seconds, 0 or more, or None to wait for ever", timeout)
+    return engine.clock.now() + min(timeout, 1e9)

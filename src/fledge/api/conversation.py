@@ -7,8 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from fledge.api import views
-from fledge.api.changes import Changes
-from fledge.api.handle import deadline
+from fledge.api.changes import Changes, deadline
 from fledge.api.values import Message, Question, Reply
 from fledge.core.freeze import said
 from fledge.core.keys import SessionKey

@@ -7,10 +7,8 @@ from collections.abc import AsyncIterator, Generator
 from typing import Any, Generic, TypeVar
 
 from fledge.api import views
-from fledge.api.changes import Changes
+from fledge.api.changes import Changes, deadline
 from fledge.api.values import Plan, Result, RunInfo, TimelineEvent
-from fledge.core.run import Instant
-from fledge.errors import BadInput
 from fledge.orchestrator import control
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.engine import Engine
@@ -156,12 +154,3 @@ async def consume(engine: Engine, key: str) -> None:
 
     if await engine.store.read(is_unread):
         await engine.commit(lambda c: control.read_result(c, key))
-
-
-def deadline(engine: Engine, timeout: float | None) -> Instant | None:
-    """When a wait of so many seconds ends; None waits for ever. Refused: what is no number of seconds."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise BadInput("timeout", "must be seconds, 0 or more, or None to wait for ever", timeout)
-    return engine.clock.now() + min(timeout, 1e9)

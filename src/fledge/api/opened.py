@@ -7,11 +7,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from msgspec import Struct
 
-from fledge.api.changes import Changes
+from fledge.api.changes import Changes, deadline
 from fledge.clock import Clock
 from fledge.config import Config
 from fledge.errors import BadInput, Refused
@@ -21,7 +21,9 @@ from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.runtime.agent import Agent
 from fledge.runtime.profiles import ConfiguredProfiles
-from fledge.store.base import Store
+from fledge.store.base import Store, Tx
+
+T = TypeVar("T")
 
 log = logging.getLogger("fledge.api")
 
@@ -97,6 +99,24 @@ class Opened:
         if known is not None and known.kind != "program":
             raise BadInput("program", f"{self.program} is a conversation; choose another name for the program")
         spawn.open_program(c, self.program)
+
+    def check(self, agent_id: str = "main") -> None:
+        """Refused if this agent could not think: no model is set, its name is wrong, its key unusable.
+
+        >>> fl.check()
+        """
+        self._parts.profiles.check(agent_id)
+
+    async def until(self, look: Callable[[Tx], T | None], *, timeout: float | None = None) -> T | None:
+        """What `look` finds in the rows, as soon as it finds something; None if time runs out first.
+
+        It looks whenever any session moves. For what has no method here.
+
+        >>> run = await fl.spawn("Say hello")
+        >>> await fl.until(lambda tx: len(tx.children(fl.program)) or None)
+        1
+        """
+        return await self._watch.until(look, None, deadline(self.engine, timeout))
 
     @property
     def engine(self) -> Engine:

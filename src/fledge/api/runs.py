@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from fledge.api import spawning, views
-from fledge.api.handle import Handle, consume, deadline
+from fledge.api.changes import deadline
+from fledge.api.handle import Handle, consume
 from fledge.api.opened import Opened
 from fledge.api.spawning import SpawnOptions
 from fledge.api.values import Result, RunInfo

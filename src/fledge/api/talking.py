@@ -3,8 +3,8 @@
 from typing import get_args
 
 from fledge.api import views
+from fledge.api.changes import deadline
 from fledge.api.conversation import Conversation
-from fledge.api.handle import deadline
 from fledge.api.opened import Opened
 from fledge.api.values import Accepted, Waited
 from fledge.core.keys import parse_key

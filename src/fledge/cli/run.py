@@ -4,32 +4,26 @@
 everything has settled. Killed at any moment, `run --continue` goes on where it stood.
 """
 
-import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
+import fledge
+from fledge.api.views import is_at_rest
 from fledge.cli.render import tree_lines
 from fledge.config.places import discover
 from fledge.core.freeze import one_line, said
 from fledge.core.keys import main_key
 from fledge.core.transcript import Replied, from_body
-from fledge.models.names import Registry
-from fledge.orchestrator import control, spawn
-from fledge.orchestrator.commit import Commit
-from fledge.orchestrator.engine import Engine
-from fledge.runtime.agent import Agent
+from fledge.models.base import Model
 from fledge.runtime.feed import Subscription
-from fledge.runtime.profiles import ConfiguredProfiles, rules_of
-from fledge.store.base import Approval, Tx
-from fledge.store.sqlite import SqliteStore
+from fledge.store.base import Approval, Entry, Tx
 from fledge.tools.base import Tool
 
-LOOK_S = 0.25
 AWAITS_A_PERSON = 3
 """Exit code: something waits for a person's answer."""
 
@@ -49,80 +43,75 @@ def state_folder(given: str | None) -> Path:
     return Path(given or os.environ.get("FLEDGE_STATE") or "~/.fledge").expanduser()
 
 
-async def converse(request: Request, registry: Registry | None = None, tools: Iterable[Tool] = ()) -> int:
+async def converse(request: Request, *, models: Mapping[str, Model] | None = None, tools: Iterable[Tool] = ()) -> int:
     """Drive the conversation until everything has settled; 0, 1 after an error, 3 if a person is awaited."""
     loaded = discover(Path.cwd(), request.settings).loaded
     for warning in loaded.warnings:
         print(f"fledge: {warning}", file=sys.stderr)
-    config = loaded.config
-    profiles = ConfiguredProfiles(
-        config, workspace=Path.cwd(), state=request.state, model=request.model, registry=registry, tools=tools
-    )
-    profiles.check()
-    store = SqliteStore.open(request.state)
-    agent = Agent(profiles, places=profiles)
-    watching = agent.feed.listen()
-    try:
-        async with Engine(store, agent, rules=rules_of(config)) as engine:
-            told = await engine.store.read(_last_entry)
-            await engine.commit(lambda c: _begin(c, request.prompt))
-            return await _until_settled(engine, watching, told)
-    finally:
-        watching.close()
-        await store.close()
-        await profiles.close()
+    opened = fledge.open(request.state, model=request.model, models=models, config=loaded.config, tools=tools)
+    opened.check()
+    async with opened as fl:
+        heard = fl.listen()
+        told, failures = await fl.engine.store.read(_stands)
+        if request.prompt is not None:
+            await fl.session("main").post(request.prompt)
+        return await _until_settled(fl, heard, told, failures)
 
 
-def _begin(c: Commit, prompt: str | None) -> None:
-    spawn.open_conversation(c, main_key())
-    if prompt is not None:
-        control.send(c, main_key(), prompt)
+def _stands(tx: Tx) -> tuple[int, int]:
+    """The newest entry, and how often the open turn has failed."""
+    turn = tx.turn(main_key())
+    return tx.last_entry(main_key()), 0 if turn is None else turn.failures
 
 
-def _last_entry(tx: Tx) -> int:
-    entries = tx.entries(main_key(), limit=1_000_000)
-    return entries[-1].seq if entries else 0
-
-
-async def _until_settled(engine: Engine, watching: Subscription, told: int) -> int:
+async def _until_settled(fl: fledge.Fledge, heard: Subscription, told: int, failures: int) -> int:
     """Print what the conversation says until nothing is left to do, or nothing can go on."""
     while True:
-        errors = _drain(watching)
-        told = await _print_new(engine, told)
-        if errors:
-            print(f"fledge: {errors[-1]}", file=sys.stderr)
+        news = await fl.until(lambda tx: _news(tx, told, failures))  # noqa: B023  (awaited here)
+        assert news is not None
+        for text in news.texts:
+            print(text, flush=True)
+        told = news.last
+        if news.failed:
+            errors = [event.text for event in heard.waiting() if event.kind == "error" and event.session == main_key()]
+            print(f"fledge: {errors[-1] if errors else 'the turn failed'}", file=sys.stderr)
             print("fledge: nothing is lost: `fledge run --continue` tries again", file=sys.stderr)
             return 1
-        if await engine.store.read(is_settled):
-            await _print_new(engine, told)
+        if news.settled:
             return 0
-        waiting = await engine.store.read(awaits)
-        if waiting:
-            for line in waiting:
-                print(line, file=sys.stderr)
+        if news.questions:
+            print("\n".join(news.questions), file=sys.stderr)
             return AWAITS_A_PERSON
-        await engine.clock.wait_until(engine.clock.now() + LOOK_S, asyncio.Event())
 
 
-def _drain(watching: Subscription) -> list[str]:
-    """Errors of the main conversation since the last look."""
-    return [event.text for event in watching.waiting() if event.kind == "error" and event.session == main_key()]
+class _News(Struct, frozen=True):
+    """What there is to tell of the conversation since the last look."""
+
+    texts: tuple[str, ...]
+    last: int
+    failed: bool
+    settled: bool
+    questions: tuple[str, ...]
 
 
-async def _print_new(engine: Engine, after: int) -> int:
-    entries = await engine.store.read(lambda tx: tx.entries(main_key(), after=after, limit=100_000))
-    for entry in entries:
-        body = from_body(entry.body)
-        if isinstance(body, Replied) and not body.calls and said(body.text) == "text":
-            print(body.text, flush=True)
-    return entries[-1].seq if entries else after
+def _news(tx: Tx, after: int, failures: int) -> _News | None:
+    """What is new; None if nothing is, and everything goes on."""
+    entries = tx.entries(main_key(), after=after, limit=100_000)
+    turn = tx.turn(main_key())
+    news = _News(
+        texts=tuple(text for entry in entries if (text := _said(entry))),
+        last=entries[-1].seq if entries else after,
+        failed=turn is not None and turn.failures > failures,
+        settled=is_at_rest(tx, main_key()),
+        questions=tuple(awaits(tx)),
+    )
+    return news if news.texts or news.failed or news.settled or news.questions else None
 
 
-def is_settled(tx: Tx) -> bool:
-    """Nothing is left to do: no turn is open, nothing is unread or queued, and everything below has settled."""
-    key = main_key()
-    idle = tx.turn(key) is None and tx.queued(key) is None and not tx.unread(key, 1)
-    return idle and tx.counts(key).unsettled == 0
+def _said(entry: Entry) -> str:
+    """The final words of a turn, if the entry has any."""
+    body = from_body(entry.body)
+    return body.text if isinstance(body, Replied) and not body.calls and said(body.text) == "text" else ""
 
 
 def awaits(tx: Tx) -> list[str]:
