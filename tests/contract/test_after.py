@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 
 from fledge.cli.render import tree_lines
+from fledge.core.run import Delivered, Terms
+from fledge.orchestrator import control, spawn
 from fledge.orchestrator.views import child_rows
-from tests.model.world import MAIN
-from tests.orchestrator.scene import Scene, child_in, scene_fixture
+from fledge.store.base import Spec
+from tests.model.world import LIMITS, MAIN
+from tests.orchestrator.scene import PROGRAM, Scene, child_in, for_a_program, scene_fixture
 from tests.orchestrator.stage import Theatre, World, in_turns, rules, works
 
 scene = pytest.fixture(scene_fixture)
@@ -85,3 +88,89 @@ def test_the_ended_hook_comes_after_the_announce_unless_nobody_waits_for_it(
 
     scripts = {"main": in_turns(works(10)), "a": works(1, "done")}
     Theatre(tmp_path).act(body, scripts, rules(hooks=("subagent_ended",)))
+
+
+# ---- what nobody reads -----------------------------------------------------------------------------------------------
+
+
+def orphan_of_a_program(scene: Scene) -> str:
+    """A grandchild of a program whose parent has failed and was read."""
+    o = for_a_program(scene)
+    w = scene.begin(o, stuck_after_s=1e9)
+    scene.fail(o)
+    scene.read_result(o.session)
+    scene.finish(w, "found it")
+    assert scene.outcome_row(w.session).session == PROGRAM
+    return w.session
+
+
+def test_what_was_handed_up_to_a_program_is_read_through_its_handle(scene: Scene) -> None:
+    key = orphan_of_a_program(scene)
+    assert scene.read_result(key) == "found it"
+    assert scene.run(key).delivery == Delivered("direct")
+    assert scene.outcome_row(key).state == "consumed"
+    (trace,) = scene.traces(scene.outcome_row(key).key)
+    assert trace.requester == PROGRAM
+
+
+def test_what_was_handed_up_to_a_program_that_never_reads_is_given_up_after_half_an_hour(scene: Scene) -> None:
+    key = orphan_of_a_program(scene)
+    scene.pass_time(1799.0)
+    assert scene.phase(key) == "announcing"
+    scene.pass_time(1.0)
+    assert scene.phase(key) == "completed_giveup"
+    assert [row.source for row in scene.read(lambda tx: tx.undelivered())] == [key]
+
+
+def late_and_nobody_there(scene: Scene) -> str:
+    """A run whose late answer found no conversation."""
+    o = scene.orchestrator()
+    scene.fail(o, "lost the connection")
+    scene.read_main()
+    scene.delete()
+    scene.complete_late(o.session, "here after all")
+    assert [row.kind for row in scene.read(lambda tx: tx.undelivered())] == ["late"]
+    return o.session
+
+
+def test_a_late_answer_that_found_nobody_can_be_dismissed(scene: Scene) -> None:
+    key = late_and_nobody_there(scene)
+    scene.commit(lambda c: control.dismiss(c, key))
+    assert scene.read(lambda tx: tx.undelivered()) == []
+    scene.pass_time(3600.0)
+    assert scene.phase(key) == "archived"
+
+
+def test_a_late_answer_that_found_nobody_can_be_retried_once_somebody_is_there(scene: Scene) -> None:
+    key = late_and_nobody_there(scene)
+    scene.commit(lambda c: control.retry(c, key))
+    assert [row.kind for row in scene.read(lambda tx: tx.undelivered())] == ["late"], "in vain"
+    scene.commit(lambda c: spawn.open_conversation(c, MAIN))
+    scene.commit(lambda c: control.retry(c, key))
+    assert scene.read(lambda tx: tx.undelivered()) == []
+    assert scene.read_main() == [key]
+    assert "here after all" in scene.said(MAIN)[-2]
+    scene.pass_time(3600.0)
+    assert scene.phase(key) == "archived"
+
+
+def test_a_late_answer_that_found_nobody_leaves_the_list_after_seven_days(scene: Scene) -> None:
+    key = late_and_nobody_there(scene)
+    scene.pass_time(7 * DAY_S - 60.0)
+    assert len(scene.read(lambda tx: tx.undelivered())) == 1
+    scene.pass_time(120.0)
+    assert scene.read(lambda tx: tx.undelivered()) == []
+    assert scene.phase(key) == "archived"
+
+
+def test_a_plan_that_expires_unread_by_its_program_is_given_up_and_its_run_archived(scene: Scene) -> None:
+    scene.commit(lambda c: spawn.open_program(c, PROGRAM))
+    request = spawn.Request(spec=Spec(task="work"), terms=Terms(parent=PROGRAM, plan=True), limits=LIMITS)
+    drive = scene.start(scene.commit(lambda c: spawn.spawn(c, request)).key)
+    scene.finish(drive, "1. look")
+    scene.pass_time(DAY_S)
+    assert [row.kind for row in scene.unread(PROGRAM)] == ["expired"]
+    scene.pass_time(3600.0)
+    assert [row.kind for row in scene.read(lambda tx: tx.undelivered())] == ["expired"]
+    scene.pass_time(7 * DAY_S)
+    assert scene.phase(drive.session) == "archived"

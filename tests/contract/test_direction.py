@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from fledge.core.run import Terms
-from fledge.models.base import UserMessage
-from fledge.models.scripted import Reply, ScriptedModel, use
+from fledge.models.base import Request, UserMessage
+from fledge.models.scripted import Answer, Reply, ScriptedModel, use
 from fledge.orchestrator import spawn
 from fledge.store.base import Spec
 from fledge.tools.base import ToolContext
@@ -18,7 +18,7 @@ from fledge.tools.subagents import subagents_tool
 from tests.model.world import LIMITS, MAIN
 from tests.orchestrator.scene import Scene, scene_fixture
 from tests.orchestrator.stage import Theatre, World, works
-from tests.runtime.desk import Desk, Kit, Office, asked, cast, results, worker
+from tests.runtime.desk import Desk, Kit, Office, asked, cast, in_turn, results, said, worker
 
 scene = pytest.fixture(scene_fixture)
 
@@ -121,6 +121,41 @@ def test_a_yield_ends_the_turn_only_after_all_results_of_its_step_are_in(office:
     assert kit.done == ["quick", "slow"]
     _, second = asked(model)
     assert [name for name, _, _ in results(second)] == ["sessions_yield", "slow", "quick"]
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "woken_at", "read"),
+    [({"for": "all"}, 60, 2), ({"for": "any"}, 10, 1), ({"for": 2}, 60, 2), ({"for": 2, "deadlineSeconds": 30}, 33, 1)],
+)
+def test_a_model_says_for_how_many_it_yields_and_for_how_long(
+    office: Office, asked_for: dict[str, Any], woken_at: float, read: int
+) -> None:
+    def boss(request: Request) -> Answer:
+        match said(request):
+            case 0:
+                return use("look")
+            case 1:
+                return use("sessions_yield", **asked_for)
+            case _:
+                return "done"
+
+    model = ScriptedModel(cast(worker=boss, quick=in_turn(use("ten"), "q"), slow=in_turn(use("sixty"), "s")))
+
+    async def body(desk: Desk) -> tuple[float, int]:
+        key = await desk.spawn("worker")
+        await desk.sleep_until(0.001)
+        for label in ("quick", "slow"):
+            await desk.spawn(label, key)
+        await desk.until(lambda tx: tx.load_run(key).wakes == 1)
+        at = desk.at()
+        await desk.clock.sleep(1)
+        return at, len(await desk.all_told(key))
+
+    kit = Kit()
+    tools = (kit.tool("look", 3), kit.tool("ten", 10), kit.tool("sixty", 60), yield_tool())
+    at, told = office.act(body, model, *tools)
+    assert at == pytest.approx(woken_at, abs=0.1)
+    assert told == read
 
 
 def test_a_yields_deadline_brings_what_has_come_so_far_and_says_nothing_of_the_rest(scene: Scene) -> None:

@@ -271,6 +271,7 @@ SAMPLE_EVENTS: Final[tuple[ev.Event, ...]] = (
     ev.RowConsumed(at=AT, row="late", path="steered"),
     ev.RowSuppressed(at=AT),
     ev.RequesterLost(at=AT),
+    ev.HandedToProgram(at=AT),
     ev.AnnouncePostponed(at=AT, reason="requester-busy", due_at=1001.0),
     ev.Retried(at=AT),
     ev.Dismissed(at=AT),

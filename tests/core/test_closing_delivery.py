@@ -105,6 +105,20 @@ DELIVERY: dict[str, Row] = {
         (),
         {},
     ),
+    "a program has it now: 30 min from now": (
+        RUNS["announcing"],
+        ev.HandedToProgram(at=AT),
+        Announcing(OK, due_at=2800.0),
+        (),
+        {},
+    ),
+    "nobody was left, and now a program has it": (
+        RUNS[MISSING],
+        ev.HandedToProgram(at=AT),
+        Announcing(OK, due_at=2800.0),
+        (),
+        {},
+    ),
     "postponed until it says": (
         RUNS["announcing"],
         ev.AnnouncePostponed(at=AT, reason="requester-busy", due_at=1007.0),
@@ -372,6 +386,9 @@ IGNORED: list[tuple[str, ev.Event, str]] = [
     ("completed", ev.RowSuppressed(at=AT), "already decided"),
     ("deferred, missing-requester", ev.RequesterLost(at=AT), "nothing is being announced"),
     ("cleanup, delivered", ev.RequesterLost(at=AT), "nothing is being announced"),
+    ("deferred, descendants-active", ev.HandedToProgram(at=AT), "nothing is being announced"),
+    ("completed_giveup", ev.HandedToProgram(at=AT), "nothing is being announced"),
+    ("running", ev.HandedToProgram(at=AT), "nothing is being announced"),
     (
         "completed",
         ev.AnnouncePostponed(at=AT, reason="requester-busy", due_at=1007.0),

@@ -31,7 +31,8 @@ ILLEGAL, IGNORED = "illegal", "ignored"
 SIGNALS = "AttemptStarted AttemptEnded AttemptFaltered DriverStopped LeaseLost"
 PLAN = "PlanApproved PlanRejected"
 ANSWERS = f"{PLAN} PersonAnswered"
-DELIVERY = "RowConsumed RowSuppressed RequesterLost AnnouncePostponed Retried Dismissed Removed CleanedUp CleanupFailed"
+CLEANUP = "Removed CleanedUp CleanupFailed"
+DELIVERY = f"RowConsumed RowSuppressed RequesterLost HandedToProgram AnnouncePostponed Retried Dismissed {CLEANUP}"
 BIRTH = "Admitted Prepared Imported Claimed"
 
 GRID: dict[str, dict[str, str]] = {
@@ -95,7 +96,7 @@ GRID: dict[str, dict[str, str]] = {
         ILLEGAL: f"{BIRTH} SendArrived PersonAsked",
     },
     "announcing": {
-        "announcing": "AttemptEnded ChildrenSettled KillOrdered",
+        "announcing": "AttemptEnded ChildrenSettled KillOrdered HandedToProgram",
         "announce_deferred": "RequesterLost AnnouncePostponed",
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed Retried Dismissed "
@@ -103,7 +104,7 @@ GRID: dict[str, dict[str, str]] = {
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "deferred, its row written": {
-        "announcing": "CameDue",
+        "announcing": "HandedToProgram CameDue",
         # Whoever was busy may be gone now: "none: missing-requester".
         "announce_deferred": "AttemptEnded ChildrenSettled KillOrdered RequesterLost",
         "cleanup_pending": "RowConsumed RowSuppressed",
@@ -116,11 +117,11 @@ GRID: dict[str, dict[str, str]] = {
         "announce_deferred": "AttemptEnded KillOrdered",
         "cleanup_pending": "RowConsumed RowSuppressed",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
-        "AnnouncePostponed Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
+        "HandedToProgram AnnouncePostponed Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "deferred, missing-requester": {
-        "announcing": "CameDue",
+        "announcing": "HandedToProgram CameDue",
         "announce_deferred": "AttemptEnded ChildrenSettled KillOrdered CameDue",
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
@@ -139,7 +140,7 @@ GRID: dict[str, dict[str, str]] = {
         "completed": "CleanedUp",
         "completed_giveup": "CleanedUp",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
-        "RequesterLost AnnouncePostponed Retried Dismissed Removed CameDue",
+        "RequesterLost HandedToProgram AnnouncePostponed Retried Dismissed Removed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "completed": {
@@ -153,7 +154,7 @@ GRID: dict[str, dict[str, str]] = {
         "completed": "RowConsumed Dismissed CameDue",
         "completed_giveup": "ChildrenSettled KillOrdered",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
-        "RequesterLost AnnouncePostponed Removed CleanedUp CleanupFailed CameDue",
+        "RequesterLost HandedToProgram AnnouncePostponed Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "archived": {

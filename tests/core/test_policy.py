@@ -286,6 +286,23 @@ def test_a_settled_run_is_not_archived_while_something_hangs_on_it(remains: Rema
     assert policy.held_by(remains) == reason
 
 
+@pytest.mark.parametrize(
+    ("given_up", "waited_s", "program", "becomes"),
+    [
+        (False, 1e9, False, None),
+        (False, 1799.9, True, None),
+        (False, 1800.0, True, "undelivered"),
+        (True, 599.9, False, None),
+        (True, 600.0, False, "dismissed"),
+        (True, 600.0, True, "dismissed"),
+    ],
+)
+def test_a_row_that_announces_no_outcome_is_given_up_by_a_program_only_and_kept_for_its_retention(
+    given_up: bool, waited_s: float, program: bool, becomes: str | None
+) -> None:
+    assert policy.outlived(given_up, waited_s, program, 600.0) == becomes
+
+
 # ---- budgets ---------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 waits for. Tests are found in the syntax trees of their files, so nothing is collected or run here."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -91,6 +92,28 @@ def test_every_section_of_the_contract_is_there_and_every_id_is_unique_and_in_it
             assert numbers == sorted(set(numbers))
     ids = [statement.id for statement in STATEMENTS]
     assert len(ids) == len(set(ids))
+
+
+README = (ROOT / "README.md").read_text("utf-8").partition("## What is promised")[2].partition("\n## ")[0]
+GUARANTEES = re.findall(r"^\| (G\d)? ?\| (.+) \| (.+) \|$", README, re.MULTILINE)[1:]
+
+
+def test_the_readme_lists_every_guarantee() -> None:
+    assert [name for name, _, _ in GUARANTEES if name] == [f"G{number}" for number in range(1, 9)]
+
+
+@pytest.mark.parametrize(("name", "promise", "proofs"), GUARANTEES)
+def test_a_guarantee_in_the_readme_is_linked_to_tests_that_exist(name: str, promise: str, proofs: str) -> None:
+    """The words of a link are the test's own sentence, but for commas."""
+    links = re.findall(r"\[([^]]+)\]\((tests/[^)]+)\)", proofs)
+    assert links, promise
+    for words, path in links:
+        named = {test.rpartition("::")[2] for test in runs(path)}
+        assert f"test_{words.replace(',', '').replace(' ', '_')}" in named | MACHINES, words
+
+
+MACHINES = {"test_any_order_of_moves_over_a_tree_of_runs"}
+"""Links to a machine of moves, which has no sentence for a name."""
 
 
 @pytest.mark.parametrize(

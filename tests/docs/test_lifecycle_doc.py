@@ -36,7 +36,7 @@ def test_every_phase_answers_the_four_questions(phase: type[Phase]) -> None:
         "[*] --> spawning: Admitted",
         "spawning --> queued: Prepared",
         "queued --> running: Claimed",
-        "announce_deferred --> announcing: ChildrenSettled, CameDue",
+        "announce_deferred --> announcing: ChildrenSettled, HandedToProgram, CameDue",
         "awaiting_approval --> queued: PlanApproved, PlanRejected",
         "completed --> archived: Removed, CameDue",
         "gone --> [*]",

@@ -158,6 +158,17 @@ def requester_lost(run: Run, event: ev.RequesterLost) -> Step:
             return ignore(run, "nothing is being announced")
 
 
+def handed_to_program(run: Run, event: ev.HandedToProgram) -> Step:
+    """A program has it now, and has its time to read it."""
+    match run.phase:
+        case AnnounceDeferred(reason="descendants-active"):
+            return ignore(run, "nothing is being announced")
+        case Announcing(ended=ended) | AnnounceDeferred(ended=ended):
+            return move(run, Announcing(ended, event.at + policy.UNREAD_PROGRAM_S))
+        case _:
+            return ignore(run, "nothing is being announced")
+
+
 def postponed(run: Run, event: ev.AnnouncePostponed) -> Step:
     """The announce waits; its row stays consumable meanwhile."""
     if not isinstance(run.phase, Announcing):

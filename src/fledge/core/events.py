@@ -199,6 +199,10 @@ class RequesterLost(_Event, frozen=True, kw_only=True, tag=True):
     """Nobody is left, up to main, to whom the outcome could be announced."""
 
 
+class HandedToProgram(_Event, frozen=True, kw_only=True, tag=True):
+    """Its requester is gone, and the nearest above is a program, which reads through handles."""
+
+
 class AnnouncePostponed(_Event, frozen=True, kw_only=True, tag=True):
     """A delivery could not be tried yet."""
 
@@ -271,6 +275,7 @@ Event = (
     | RowConsumed
     | RowSuppressed
     | RequesterLost
+    | HandedToProgram
     | AnnouncePostponed
     | Retried
     | Dismissed

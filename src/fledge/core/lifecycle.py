@@ -103,6 +103,8 @@ def transition(run: Run, event: ev.Event) -> Step:
             return closing.row_suppressed(run, event)
         case ev.RequesterLost():
             return closing.requester_lost(run, event)
+        case ev.HandedToProgram():
+            return closing.handed_to_program(run, event)
         case ev.AnnouncePostponed():
             return closing.postponed(run, event)
         case ev.Retried():

@@ -224,6 +224,18 @@ def held_by(remains: Remains) -> str | None:
     return None
 
 
+def outlived(
+    given_up: bool, waited_s: float, program: bool, undelivered_s: float
+) -> Literal["undelivered", "dismissed"] | None:
+    """What becomes of a row that announces no outcome, once it has waited so long; None: it waits on.
+
+    A conversation reads in its own time; a program has half an hour, and the undelivered list its retention.
+    """
+    if given_up:
+        return "dismissed" if waited_s >= undelivered_s else None
+    return "undelivered" if program and waited_s >= UNREAD_PROGRAM_S else None
+
+
 # ---- budgets ---------------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.announce import announce_key
 from fledge.core.run import CleanupPending, Run
-from fledge.orchestrator import budget, control, deliver, drain, transcripts
+from fledge.orchestrator import budget, control, deliver, drain, transcripts, undelivered
 from fledge.orchestrator.commit import Commit
 
 SILENT_ROWS = 20
@@ -134,9 +134,8 @@ def _post(c: Commit, run: Run, kind: str) -> None:
 def _give_up(c: Commit, run: Run) -> None:
     deliver.close_rows(c, run.key, "outcome", "undelivered")
     target = deliver.told(c, run.terms.parent).session
-    session = None if target is None else c.tx.session(target)
-    if session is not None and session.kind != "program":
-        deliver.tell_given_up(c, session.key)
+    if target is not None and not deliver.is_program(c, target):
+        undelivered.tell(c, target)
 
 
 def _count_down(c: Commit, parent: str) -> None:

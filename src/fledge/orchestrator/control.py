@@ -11,7 +11,7 @@ from fledge.core import policy, reconcile
 from fledge.core.freeze import sound
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import deliver, drain, transcripts
+from fledge.orchestrator import deliver, drain, transcripts, undelivered
 from fledge.orchestrator.commit import Commit
 
 
@@ -158,17 +158,19 @@ def answer_plan(c: Commit, key: str, approve: bool, words: str) -> Run:
 
 
 def retry(c: Commit, key: str) -> Run:
-    """Announce a given-up result again."""
+    """Announce again what was given up: the result, and what came late or expired."""
+    reopened = undelivered.offer_again(c, c.run(key))
     step = c.apply(key, ev.Retried(at=c.at))
-    if step.ignored:
+    if step.ignored and not reopened:
         raise Refused("done", f"{key}: {step.ignored}")
     return c.run(key)
 
 
 def dismiss(c: Commit, key: str) -> Run:
-    """Take a given-up result off the undelivered list."""
+    """Take what was given up off the undelivered list."""
+    put_away = undelivered.put_away(c, key)
     step = c.apply(key, ev.Dismissed(at=c.at))
-    if step.ignored:
+    if step.ignored and not put_away:
         raise Refused("done", f"{key}: {step.ignored}")
     return step.run
 
@@ -201,8 +203,8 @@ def read_result(c: Commit, key: str) -> str | None:
     ended = run.ended
     if ended is None or (isinstance(run.phase, AnnounceDeferred) and run.phase.reason == "descendants-active"):
         return None
-    for row in c.tx.rows_of(key) if run.terms.program else ():
-        if row.announces and c.tx.close_row(row.key, "consumed", c.at):
-            drain.traced(c, run.terms.parent, row, "direct")
+    for row in c.tx.rows_of(key):
+        if row.announces and deliver.is_program(c, row.session) and c.tx.close_row(row.key, "consumed", c.at):
+            drain.traced(c, row.session or run.terms.parent, row, "direct")
             c.apply(key, ev.RowConsumed(at=c.at, row=row.announces, path="direct"))
     return "" if ended.result is None else c.tx.text(ended.result)

@@ -14,7 +14,7 @@ from fledge.core import events as ev
 from fledge.core import inbox
 from fledge.core.announce import Completion, announce_key
 from fledge.core.freeze import Stats
-from fledge.core.run import Killed, Ok, Path, Run, Running, TextId, Undelivered
+from fledge.core.run import Killed, Ok, Path, Run, Running, TextId
 from fledge.core.schema import fit
 from fledge.errors import Refused
 from fledge.orchestrator import drain, transcripts
@@ -72,10 +72,18 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
 def _arrived(c: Commit, key: str, kind: RowKind, source: str, session: str | None) -> None:
     if session is not None:
         arrived(c, session)
+        if kind == "outcome" and is_program(c, session) and not c.run(source).terms.program:
+            c.apply(source, ev.HandedToProgram(at=c.at))
     elif kind == "outcome":
         c.apply(source, ev.RequesterLost(at=c.at))
     else:
         c.tx.close_row(key, "undelivered", c.at)
+
+
+def is_program(c: Commit, session: str | None) -> bool:
+    """True of a program's inbox: what is in it is read through handles."""
+    known = None if session is None else c.tx.session(session)
+    return known is not None and known.kind == "program"
 
 
 def _completion(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> Completion:
@@ -110,7 +118,7 @@ def readdress(c: Commit, run: Run) -> None:
     target = told(c, run.terms.parent)
     for row in c.tx.rows_of(run.key):
         if row.kind == "outcome" and row.state == "unread":
-            _readdress_row(c, row, target, _path(c, target.session, run.terms.expects))
+            readdress_row(c, row, target, _path(c, target.session, run.terms.expects))
 
 
 def close_rows(c: Commit, run: str, kind: ev.RowKind, state: RowState) -> None:
@@ -127,15 +135,6 @@ def notice(c: Commit, session: str, key: str, words: str) -> None:
         return
     if put_message(c, session, key, "notice", None, words):
         wake(c, session)
-
-
-def tell_given_up(c: Commit, session: str) -> None:
-    """Tell a conversation of the results of its tree that were given up, each once, also those of when it was away."""
-    for row in c.tx.undelivered():
-        run = c.find(row.source or "")
-        if run is not None and isinstance(run.delivery, Undelivered) and told(c, run.terms.parent).session == session:
-            words = f"{run.key} could not be delivered: {run.delivery.error}. It is in the undelivered list."
-            notice(c, session, f"giveup:{run.key}:{run.run_id}", words)
 
 
 def put_message(
@@ -169,7 +168,7 @@ def hand_over(c: Commit, key: str) -> None:
     completions = [row for row in rows if row.announces]
     target = told(c, key) if completions else Told(None)
     for row in completions:
-        _readdress_row(c, row, target, "queued")
+        readdress_row(c, row, target, "queued")
     for row in rows:
         if row.kind in CONTROL:
             c.tx.close_row(row.key, "void", c.at)
@@ -177,7 +176,7 @@ def hand_over(c: Commit, key: str) -> None:
         wake(c, key)
 
 
-def _readdress_row(c: Commit, row: Row, target: Told, path: Path) -> None:
+def readdress_row(c: Commit, row: Row, target: Told, path: Path) -> None:
     """Same row, same key, another inbox: somebody's, nobody's, or none because a kill lies on the way."""
     if target.suppressed:
         _suppress_row(c, row)

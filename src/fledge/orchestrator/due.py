@@ -5,7 +5,7 @@
 from fledge.core import events as ev
 from fledge.core.run import CleanupPending, Completed
 from fledge.errors import NotFound
-from fledge.orchestrator import control, deliver, transcripts, turns
+from fledge.orchestrator import control, deliver, transcripts, turns, undelivered
 from fledge.orchestrator.carry_out import clean_now
 from fledge.orchestrator.commit import Commit
 
@@ -26,6 +26,8 @@ def come_due(c: Commit, key: str) -> bool:
     if isinstance(run.phase, CleanupPending):
         clean_now(c, key)
         return True
+    if isinstance(run.phase, Completed):
+        undelivered.let_go(c, run)
     driver = c.tx.driver(key)
     counts = c.tx.counts(key)
     event = ev.CameDue(

@@ -16,7 +16,7 @@ from fledge.core.freeze import sound
 from fledge.core.keys import check_agent_id, child_key, parse_key
 from fledge.core.run import Run, Spawning, Terms
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
-from fledge.orchestrator import budget, deliver
+from fledge.orchestrator import budget, undelivered
 from fledge.orchestrator.carry_out import unsettle_above
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import SessionFacts, Spec
@@ -166,7 +166,7 @@ def open_conversation(c: Commit, key: str) -> None:
     """Make a conversation; opening one that exists changes nothing, but that it is told of what was given up since."""
     parsed = parse_key(key)
     c.tx.open_session(key, "main" if parsed.kind == "main" else "named", None, 0, SessionFacts(parsed.agent_id), c.at)
-    deliver.tell_given_up(c, key)
+    undelivered.tell(c, key)
 
 
 def open_program(c: Commit, key: str) -> None:
