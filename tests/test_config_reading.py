@@ -336,8 +336,8 @@ def fitting(of: Shape) -> st.SearchStrategy[object]:
             return st.booleans()
         case IntType() as whole:
             return st.integers(whole.ge if whole.ge is not None else -99, whole.le if whole.le is not None else 10**9)
-        case FloatType():
-            return st.floats(0.5, 1e9)
+        case FloatType(le=most):
+            return st.floats(0.5, most or 1e9)
         case LiteralType(values=values):
             return st.sampled_from(values)
         case VarTupleType(item_type=item):
@@ -348,6 +348,7 @@ def fitting(of: Shape) -> st.SearchStrategy[object]:
             return st.sampled_from(["m", {"primary": "m", "fallbacks": ["n"]}])
         case _:
             forms = {"duration": "1h30m", "start": "08:30", "end": "24:00", "timezone": "UTC", "target": "*"}
+            forms["webhook"] = "http://[::1]:8080/in?a=b"
             return st.sampled_from([forms.get(of.form, "Some")])
 
 
@@ -362,6 +363,11 @@ def documents(draw: st.DrawFn) -> dict[str, object]:
         elif not key.endswith("[].id"):
             if key.startswith("runtimes."):
                 document = merge(document, nested("runtimes.codex.command", ["codex"]))
+            elif key.startswith(("channels.", "hooks.")):
+                whole = {"url": "https://example.org/in"} | ({"kind": "webhook"} if key[0] == "c" else {})
+                document = merge(document, nested(key.rpartition(".")[0], {**whole, "secretEnv": "S"}))
+                if key.endswith((".secretEnv", ".secretFile")):
+                    continue  # one of them, and only one
             document = merge(document, nested(key, draw(fitting(row.shape))))
     return document
 

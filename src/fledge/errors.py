@@ -9,6 +9,7 @@ FledgeError
 │   ├── StoreLocked     another process owns it
 │   └── StaleWrite      a newer owner has taken over; nothing was written
 │       └── Interrupted the step was called off; its driver reads what came in, and goes on
+├── NotArrived          something sent to the outside did not get there
 └── IllegalTransition   a bug of ours: this event cannot happen in this phase
 """
 
@@ -64,6 +65,15 @@ class StaleWrite(StoreError):
 
 class Interrupted(StaleWrite):
     """The step was called off; its driver reads what came in, and goes on."""
+
+
+class NotArrived(FledgeError):
+    """Something that was sent to the outside did not get there."""
+
+    def __init__(self, reason: str, wait_s: float = 0.0) -> None:
+        super().__init__(reason)
+        self.wait_s = wait_s
+        """How long the other side wants to be left alone."""
 
 
 class IllegalTransition(FledgeError):

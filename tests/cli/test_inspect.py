@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from fledge.core.policy import Budget
+from fledge.core.route import Address, origin_of
 from fledge.core.transcript import Replied
-from fledge.orchestrator import budget, control, spawn, steps, turns
+from fledge.orchestrator import budget, control, outbox, spawn, steps, turns
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Ran, Spec
 from tests.cli.test_main import fledge
@@ -127,6 +128,26 @@ def test_a_given_up_result_can_be_put_away(world: World) -> None:
         world.let_time_act()
     assert show(world, "undelivered", "dismiss", "orphan") == [f"{key} is dismissed"]
     assert show(world, "undelivered") == ["nothing is undelivered"]
+
+
+def test_a_message_that_could_not_be_sent_is_listed_beside_the_results_retried_and_dismissed(world: World) -> None:
+    def lose(c: Commit) -> None:
+        for n in (1, 2):
+            address = Address("ops", "ann")
+            outbox.reply(c, MAIN, origin_of(address), n, f"answer {n}\nfor ann")
+            c.tx.give_up_post(f"reply:{MAIN}:{n}", "HTTP 500", c.at + 9e9, c.at)
+
+    world.commit(lose)
+    first, second = f"reply:{MAIN}:1", f"reply:{MAIN}:2"
+    assert show(world, "undelivered") == [
+        f'{first}  to ann on ops: "answer 1 for ann"  (HTTP 500)',
+        f'{second}  to ann on ops: "answer 2 for ann"  (HTTP 500)',
+    ]
+    assert show(world, "ps")[-1] == "2 undelivered: fledge undelivered"
+    assert show(world, "undelivered", "retry", first) == [f"{first} is sent again by `fledge run --continue`"]
+    assert show(world, "undelivered", "dismiss", second) == [f"{second} is dismissed"]
+    assert show(world, "undelivered") == ["nothing is undelivered"]
+    assert refused(world, "undelivered", "dismiss", first) == f"fledge: {first} is waiting\n"
 
 
 def test_a_folder_without_a_store_is_refused_by_every_view(tmp_path: Path) -> None:

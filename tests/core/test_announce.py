@@ -52,6 +52,8 @@ TELL: dict[Audience, str] = {
     "If it repeats what you already have, answer only NO_REPLY.",
     "quiet": "Nobody waits for this; it reaches you as a heartbeat. Speak up only about what needs attention; "
     "if nothing does, answer only HEARTBEAT_OK.",
+    "posted": "The user has already been shown this, as it is. "
+    "Say nothing of it by yourself; know it when you are asked.",
 }
 PLAN_WAITS = "A plan above waits for an answer; nothing of it is carried out before it is approved."
 INSTRUCTION = f"{TRUST} {TELL['main']}"
@@ -810,7 +812,7 @@ def test_a_trace_with_an_unknown_word_is_refused(change: dict[str, Any]) -> None
 def test_the_words_of_keys_styles_and_traces_are_fixed() -> None:
     hints = get_type_hints(DeliveryTrace)
     assert get_args(Style) == ("auto", "full", "compact")
-    assert get_args(Audience) == ("main", "nested", "quiet")
+    assert get_args(Audience) == ("main", "nested", "quiet", "posted")
     assert get_args(KeyKind) == (RowKind, Literal["wake"])
     assert get_args(DeliveryPhase) == ("direct-primary", "queue-primary", "queue-fallback", "direct-fallback")
     assert get_args(PhaseResult) == ("delivered", "deferred", "skipped", "failed")

@@ -11,14 +11,16 @@ import pytest
 
 from fledge.core import events as ev
 from fledge.core.lifecycle import born
+from fledge.core.route import Address
 from fledge.errors import FledgeError, Refused, StaleWrite, StoreError
-from fledge.store.base import Counts, Place, Ran, Spec, Tx
+from fledge.store.base import Counts, Place, Ran, Route, Spec, Tx
 from tests.core.samples import AT, TERMS
 from tests.store.bench import FACTS, MAIN, Bench, OpenStore, admit, conversation, follow, queue
 from tests.store.conformance_commissions import CommissionConformance
-from tests.store.conformance_inbox import InboxConformance, OutboxConformance
+from tests.store.conformance_inbox import InboxConformance
 from tests.store.conformance_lanes import LaneConformance
 from tests.store.conformance_leases import DueConformance, LeaseConformance
+from tests.store.conformance_outgoing import OriginConformance, OutboxConformance, RouteConformance
 from tests.store.conformance_runs import RunConformance, TextConformance
 from tests.store.conformance_sessions import CountConformance, SessionConformance, TranscriptConformance
 
@@ -74,7 +76,14 @@ WRITES: dict[str, Callable[[Tx], object]] = {
     "stop_driver": lambda tx: tx.stop_driver("driven", AT),
     "post": lambda tx: tx.post("new", "hook", None, "{}", AT),
     "post_done": lambda tx: tx.post_done("post", AT),
-    "post_failed": lambda tx: tx.post_failed("post", "no", None, AT),
+    "post_failed": lambda tx: tx.post_failed("post", "no", AT + 1, AT),
+    "give_up_post": lambda tx: tx.give_up_post("post", "no", AT + 1, AT),
+    "retry_post": lambda tx: tx.retry_post("post", AT, None),
+    "dismiss_post": lambda tx: tx.dismiss_post("post", AT),
+    "set_route": lambda tx: tx.set_route(Route(session="talk", kind="last", address=Address("ops", "u"), used_at=AT)),
+    "drop_route": lambda tx: tx.drop_route("talk"),
+    "aim_row": lambda tx: tx.aim_row("row", "there", "hook"),
+    "set_origin": lambda tx: tx.set_origin("talk", "there"),
 }
 
 
@@ -87,6 +96,8 @@ class StoreConformance(
     CommissionConformance,
     InboxConformance,
     OutboxConformance,
+    RouteConformance,
+    OriginConformance,
     LaneConformance,
     LeaseConformance,
     DueConformance,

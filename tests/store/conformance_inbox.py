@@ -1,4 +1,4 @@
-"""What every store promises of inboxes and of the outbox."""
+"""What every store promises of inboxes."""
 
 from typing import Final, get_args
 
@@ -6,7 +6,7 @@ import pytest
 
 from fledge.core.run import Path
 from fledge.errors import StoreError
-from fledge.store.base import COMPLETIONS, Post, Row, RowKind, RowState, Tx
+from fledge.store.base import COMPLETIONS, Row, RowKind, RowState, Tx
 from tests.core.samples import AT
 from tests.store.bench import MAIN, Bench
 
@@ -329,71 +329,3 @@ class InboxConformance:
             assert tx.row("row") == before
 
         bench.do(job)
-
-
-class OutboxConformance:
-    """The outbox."""
-
-    def test_a_post_is_due_from_its_time_on_the_longest_overdue_first(self, bench: Bench) -> None:
-        def job(tx: Tx) -> list[bool]:
-            posts = (("b", 20.0), ("a", 10.0), ("d", 30.5), ("c", 20.0))
-            return [tx.post(key, "hook", RUN, f"body {key} é", due_at) for key, due_at in posts]
-
-        assert bench.do(job) == [True] * 4
-
-        def due(at: float, limit: int = 9) -> list[str]:
-            return [post.key for post in bench.see(lambda tx: tx.due_posts(at, limit))]
-
-        assert due(9.999) == []
-        assert due(10.0) == ["a"]
-        assert due(19.999) == ["a"]
-        assert due(20.0) == ["a", "b", "c"]
-        assert due(99.0) == ["a", "b", "c", "d"]
-        assert due(99.0, limit=2) == ["a", "b"]
-        assert due(99.0, limit=0) == []
-        assert bench.see(lambda tx: tx.due_posts(10.0, 9)) == [Post("a", "hook", RUN, "body a é", 0, 10.0)]
-
-    def test_a_key_is_posted_once_whatever_became_of_it(self, bench: Bench) -> None:
-        def job(tx: Tx) -> None:
-            for key in ("due", "done", "failed"):
-                assert tx.post(key, "hook", None, "first", AT)
-            tx.post_done("done", AT)
-            tx.post_failed("failed", "no", None, AT)
-            for key in ("due", "done", "failed"):
-                assert not tx.post(key, "remove", RUN, "second", AT - 5)
-
-        bench.do(job)
-        assert bench.see(lambda tx: tx.due_posts(1e12, 9)) == [Post("due", "hook", None, "first", 0, AT)]
-
-    def test_what_was_sent_is_never_due_again(self, bench: Bench) -> None:
-        def job(tx: Tx) -> None:
-            tx.post("a", "hook", None, "{}", AT)
-            tx.post("b", "hook", None, "{}", AT)
-            tx.post_done("a", AT + 1)
-
-        bench.do(job)
-        assert [post.key for post in bench.see(lambda tx: tx.due_posts(1e12, 9))] == ["b"]
-        assert bench.see(lambda tx: tx.next_due(0.0)) == AT
-
-    def test_what_failed_counts_its_tries_and_is_due_again_then_or_never(self, bench: Bench) -> None:
-        def job(tx: Tx) -> list[list[Post]]:
-            tx.post("a", "hook", None, "{}", 10.0)
-            tx.post_failed("a", "no route", 15.0, 11.0)
-            seen = [tx.due_posts(14.999, 9), tx.due_posts(15.0, 9)]
-            tx.post_failed("a", "no route", 20.0, 16.0)
-            seen += [tx.due_posts(19.999, 9), tx.due_posts(20.0, 9)]
-            tx.post_failed("a", "no route", None, 21.0)
-            return [*seen, tx.due_posts(1e12, 9)]
-
-        once, twice = Post("a", "hook", None, "{}", 1, 15.0), Post("a", "hook", None, "{}", 2, 20.0)
-        assert bench.do(job) == [[], [once], [], [twice], []]
-        assert bench.see(lambda tx: tx.next_due(0.0)) is None
-
-    def test_what_failed_once_and_then_arrived_is_done(self, bench: Bench) -> None:
-        def job(tx: Tx) -> None:
-            tx.post("a", "hook", None, "{}", 10.0)
-            tx.post_failed("a", "no route", 15.0, 11.0)
-            tx.post_done("a", 15.0)
-
-        bench.do(job)
-        assert bench.see(lambda tx: tx.due_posts(1e12, 9)) == []

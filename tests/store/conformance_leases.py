@@ -307,7 +307,7 @@ class DueConformance:
             _due_slot(tx, AT + 4)
             tx.release(f"slot {AT + 4}", 1)
             _due_post(tx, AT + 2)
-            tx.post_failed(f"post {AT + 2}", "no", None, AT)
+            tx.post_done(f"post {AT + 2}", AT)
             return tx.next_due(AT)
 
         assert bench.do(job) is None

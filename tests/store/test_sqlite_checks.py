@@ -146,6 +146,15 @@ OUTCOME: Final[Fields] = {"kind": "outcome", "source": "run"}
 TURN: Final[Fields] = {"session": "s", "turn": 1, "state": "open", "generations": "{}", "opened_at": AT}
 PLACE: Final[Fields] = {"session": "s", "lane": "main", "spawner": "s", "rank": 1, "seq": 1}
 POST: Final[Fields] = {"key": "p", "kind": "hook", "body": "{}", "due_at": AT}
+ROUTE: Final[Fields] = {
+    "session": "s",
+    "kind": "last",
+    "channel": "ops",
+    "recipient": "u",
+    "thread": "",
+    "place": "to:u",
+    "used_at": AT,
+}
 
 ALLOWED: Final[list[tuple[str, Fields, Fields]]] = [
     ("sessions", SESSION, {}),
@@ -163,7 +172,10 @@ ALLOWED: Final[list[tuple[str, Fields, Fields]]] = [
     ("turns", TURN, {"state": "closed", "closed_at": AT}),
     ("queue", PLACE, {}),
     ("outbox", POST, {}),
-    ("outbox", POST, {"due_at": None, "done_at": AT}),
+    ("outbox", POST, {"state": "undelivered", "closed_at": AT, "error": "no"}),
+    *(("outbox", POST, {"state": state, "due_at": None, "closed_at": AT}) for state in ("sent", "dismissed")),
+    ("routes", ROUTE, {}),
+    ("routes", ROUTE, {"kind": "bound", "due_at": AT}),
 ]
 FORBIDDEN: Final[list[tuple[str, Fields, Fields]]] = [
     ("sessions", SESSION, {"kind": "pet"}),
@@ -190,7 +202,15 @@ FORBIDDEN: Final[list[tuple[str, Fields, Fields]]] = [
     ("turns", TURN, {"closed_at": AT}),
     ("queue", PLACE, {"suspect": 2}),
     ("outbox", POST, {"due_at": None}),
-    ("outbox", POST, {"done_at": AT}),
+    ("outbox", POST, {"closed_at": AT}),
+    ("outbox", POST, {"state": "lost", "closed_at": AT}),
+    ("outbox", POST, {"retries": -1}),
+    ("outbox", POST, {"state": "undelivered", "closed_at": AT}),
+    ("outbox", POST, {"state": "undelivered", "due_at": None, "closed_at": AT, "error": "no"}),
+    *(("outbox", POST, {"state": state, "closed_at": AT}) for state in ("sent", "dismissed")),
+    ("inbox", ROW, {"route": "by hand"}),
+    ("routes", ROUTE, {"kind": "lost"}),
+    ("routes", ROUTE, {"due_at": AT}),
 ]
 
 
@@ -263,14 +283,14 @@ def test_traces_are_kept_until_their_run_is_forgotten(db: sqlite3.Connection) ->
 def test_a_post_remembers_its_last_error_until_it_arrives(db: sqlite3.Connection) -> None:
     tx = SqliteTx(db)
     tx.post("p", "hook", None, "{}", AT)
-    found = "SELECT tries, error, due_at, done_at FROM outbox"
+    found = "SELECT tries, error, due_at, closed_at FROM outbox"
     tx.post_failed("p", "no route", AT + 5, AT + 1)
     assert db.execute(found).fetchall() == [(1, "no route", AT + 5, None)]
     tx.post_done("p", AT + 6)
     assert db.execute(found).fetchall() == [(1, None, None, AT + 6)]
     tx.post("q", "hook", None, "{}", AT)
-    tx.post_failed("q", "gone", None, AT + 7)
-    assert db.execute(f"{found} WHERE key = 'q'").fetchall() == [(1, "gone", None, AT + 7)]
+    tx.give_up_post("q", "gone", AT + 99, AT + 7)
+    assert db.execute(f"{found} WHERE key = 'q'").fetchall() == [(1, "gone", AT + 99, AT + 7)]
 
 
 def test_nothing_of_a_forgotten_run_is_left_in_any_table_but_what_is_others(db: sqlite3.Connection) -> None:

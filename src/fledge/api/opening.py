@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 from fledge.api.opened import Parts
 from fledge.api.program import Fledge
+from fledge.channels.base import Channel
 from fledge.clock import Clock
 from fledge.config import Config, check, load
 from fledge.config.places import discover
 from fledge.core.keys import AGENT_ID, SessionKey
+from fledge.core.route import check_channel
 from fledge.errors import BadInput, Refused
 from fledge.ids import Ids
 from fledge.models.base import Model
@@ -46,6 +48,7 @@ def open(
     models: Mapping[str, Model] | None = None,
     tools: Iterable[Tool] = (),
     runtimes: Mapping[str, Runtime | Carries] | None = None,
+    channels: Mapping[str, Channel] | None = None,
     config: Config | Mapping[str, object] | str | Path | None = None,
     workspace: str | Path | None = None,
     program: str = "program",
@@ -58,7 +61,8 @@ def open(
 
     `model` is a name such as `openai/gpt-5`, or an object that answers; `models` are more of those by name. `tools` are
     what agents may use besides their own (`@fledge.tool`). `runtimes` carry out tasks in a child's place, by name: an
-    async function from `Work` to text, or a `CommandRuntime`. `config` is a file, a mapping, or a `Config`; without it
+    async function from `Work` to text, or a `CommandRuntime`. `channels` are ways to people outside, by name, besides
+    those of the settings. `config` is a file, a mapping, or a `Config`; without it
     the user's settings count, and the workspace's as far as they are trusted. `workspace` is the folder agents work in
     (the current one). `program` names this program: under the same name it finds its results after a restart. `store`,
     `clock` and `ids` are for tests.
@@ -87,6 +91,9 @@ def open(
         registry=registry,
         tools=_tools(tools),
         runtimes={name: _runtime(one, f"runtimes.{name}") for name, one in (runtimes or {}).items()},
+        channels={
+            check_channel(name, f"channels.{name}"): _channel(one, name) for name, one in (channels or {}).items()
+        },
         env=env,
     )
     return Fledge(
@@ -167,6 +174,12 @@ def _runtime(value: Runtime | Carries, field: str) -> Runtime:
     if not callable(value):
         raise BadInput(field, "must be an async function that takes a Work, or a CommandRuntime", value)
     return CallableRuntime(function=value)
+
+
+def _channel(value: Channel, name: str) -> Channel:
+    if not callable(getattr(value, "send", None)) or not callable(getattr(value, "close", None)):
+        raise BadInput(f"channels.{name}", "must have the methods send(message) and close()", value)
+    return value
 
 
 def _tools(tools: Iterable[Tool]) -> list[Tool]:

@@ -14,7 +14,7 @@ from fledge.cli.render import info_lines, log_lines
 from fledge.core.keys import main_key
 from fledge.errors import StoreError
 from fledge.ids import RandomIds
-from fledge.orchestrator import control
+from fledge.orchestrator import control, outbox
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.views import find_run
@@ -72,7 +72,10 @@ def log(tx: Tx, name: str, last: int = 20, tools: bool = False) -> list[str]:
 
 
 def take_up(folder: Path, action: str, name: str) -> str:
-    """Retry or dismiss an undelivered result."""
+    """Retry or dismiss an undelivered result, or a message by its key."""
+    if look(folder, lambda tx: tx.find_post(name)) is not None:
+        change(folder, lambda c: outbox.retry(c, name) if action == "retry" else outbox.dismiss(c, name))
+        return f"{name} is {'sent again by `fledge run --continue`' if action == 'retry' else 'dismissed'}"
     act = control.retry if action == "retry" else control.dismiss
     key = change(folder, lambda c: act(c, find(c.tx, name)).key)
     if action == "retry":

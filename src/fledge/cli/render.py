@@ -8,8 +8,9 @@ from fledge.core.freeze import one_line
 from fledge.core.lifecycle import born, transition
 from fledge.core.run import Instant, Queued, Run
 from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
+from fledge.orchestrator.outbox import message_of
 from fledge.orchestrator.transcripts import models_of, used
-from fledge.store.base import Entry, Row, Tx
+from fledge.store.base import Entry, Post, Row, Tx
 
 LABEL_CHARS = 48
 LINE_CHARS = 200
@@ -157,8 +158,15 @@ def _entry_line(entry: Entry) -> str:
 
 
 def undelivered_lines(tx: Tx) -> list[str]:
-    """Results that found nobody, oldest first."""
-    return [_given_up(row) for row in tx.undelivered()] or ["nothing is undelivered"]
+    """Results that found nobody, and messages that could not be sent, each kind oldest first."""
+    lines = [_given_up(row) for row in tx.undelivered()] + [_not_sent(post) for post in tx.undelivered_posts()]
+    return lines or ["nothing is undelivered"]
+
+
+def _not_sent(post: Post) -> str:
+    message = message_of(post)
+    words = post.kind if message is None else f'to {message.to} on {message.channel}: "{one_line(message.text, 60)}"'
+    return f"{post.key}  {words}  ({one_line(post.error, LINE_CHARS)})"
 
 
 def _given_up(row: Row) -> str:

@@ -14,14 +14,17 @@ from msgspec import Struct
 
 import fledge
 from fledge.api.views import is_at_rest
+from fledge.channels.terminal import HERE, TerminalChannel
 from fledge.cli.render import tree_lines
 from fledge.config.places import discover
-from fledge.core.freeze import one_line, said
 from fledge.core.keys import main_key
-from fledge.core.transcript import Replied, from_body
+from fledge.core.route import TERMINAL, origin_of
 from fledge.models.base import Model
+from fledge.orchestrator import bindings, commission, spawn
+from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.steps import question
 from fledge.runtime.feed import Subscription
-from fledge.store.base import Approval, Entry, Tx
+from fledge.store.base import Tx
 from fledge.tools.base import Tool
 
 AWAITS_A_PERSON = 3
@@ -48,82 +51,74 @@ async def converse(request: Request, *, models: Mapping[str, Model] | None = Non
     loaded = discover(Path.cwd(), request.settings).loaded
     for warning in loaded.warnings:
         print(f"fledge: {warning}", file=sys.stderr)
-    opened = fledge.open(request.state, model=request.model, models=models, config=loaded.config, tools=tools)
+    terminal = TerminalChannel(sys.stdout, sys.stderr, left_out=frozenset({"approval"}))
+    opened = fledge.open(
+        request.state,
+        model=request.model,
+        models=models,
+        config=loaded.config,
+        tools=tools,
+        channels={TERMINAL: terminal},
+    )
     opened.check()
     async with opened as fl:
         heard = fl.listen()
-        told, failures = await fl.engine.store.read(_stands)
-        if request.prompt is not None:
-            await fl.session("main").post(request.prompt)
-        return await _until_settled(fl, heard, told, failures)
+        failures = await fl.engine.commit(lambda c: _begin(c, request.prompt))
+        return await _until_settled(fl, heard, failures)
 
 
-def _stands(tx: Tx) -> tuple[int, int]:
-    """The newest entry, and how often the open turn has failed."""
-    turn = tx.turn(main_key())
-    return tx.last_entry(main_key()), 0 if turn is None else turn.failures
+def _begin(c: Commit, prompt: str | None) -> int:
+    """Say the prompt from the terminal; answers how often the open turn has failed before."""
+    spawn.open_conversation(c, main_key())
+    turn = c.tx.turn(main_key())
+    if prompt is not None:
+        commission.accept(c, main_key(), prompt, origin=origin_of(HERE))
+    if prompt is not None or c.tx.route(main_key()) is None:
+        bindings.follow(c, main_key(), HERE)
+    return 0 if turn is None else turn.failures
 
 
-async def _until_settled(fl: fledge.Fledge, heard: Subscription, told: int, failures: int) -> int:
-    """Print what the conversation says until nothing is left to do, or nothing can go on."""
-    while True:
-        news = await fl.until(lambda tx: _news(tx, told, failures))  # noqa: B023  (awaited here)
-        assert news is not None
-        for text in news.texts:
-            print(text, flush=True)
-        told = news.last
-        if news.failed:
-            errors = [event.text for event in heard.waiting() if event.kind == "error" and event.session == main_key()]
-            print(f"fledge: {errors[-1] if errors else 'the turn failed'}", file=sys.stderr)
-            print("fledge: nothing is lost: `fledge run --continue` tries again", file=sys.stderr)
-            return 1
-        if news.settled:
-            return 0
-        if news.questions:
-            print("\n".join(news.questions), file=sys.stderr)
-            return AWAITS_A_PERSON
+async def _until_settled(fl: fledge.Fledge, heard: Subscription, failures: int) -> int:
+    """Wait until nothing is left to do, or nothing can go on; what is said meanwhile is printed by its channel."""
+    news = await fl.until(lambda tx: _news(tx, failures))
+    assert news is not None
+    if news.failed:
+        errors = [event.text for event in heard.waiting() if event.kind == "error" and event.session == main_key()]
+        print(f"fledge: {errors[-1] if errors else 'the turn failed'}", file=sys.stderr)
+        print("fledge: nothing is lost: `fledge run --continue` tries again", file=sys.stderr)
+        return 1
+    if news.lost:
+        print(f"fledge: {news.lost} could not be delivered outside: see `fledge undelivered`", file=sys.stderr)
+    if news.questions:
+        print("\n".join(news.questions), file=sys.stderr)
+    return AWAITS_A_PERSON if news.questions else 0
 
 
 class _News(Struct, frozen=True):
-    """What there is to tell of the conversation since the last look."""
+    """How the conversation stands now that nothing goes on."""
 
-    texts: tuple[str, ...]
-    last: int
     failed: bool
-    settled: bool
     questions: tuple[str, ...]
+    lost: int
+    """Messages that could not be sent."""
 
 
-def _news(tx: Tx, after: int, failures: int) -> _News | None:
-    """What is new; None if nothing is, and everything goes on."""
-    entries = tx.entries(main_key(), after=after, limit=100_000)
+def _news(tx: Tx, failures: int) -> _News | None:
+    """How it stands; None while something goes on: a turn, a run, a message to be sent."""
     turn = tx.turn(main_key())
-    news = _News(
-        texts=tuple(text for entry in entries if (text := _said(entry))),
-        last=entries[-1].seq if entries else after,
-        failed=turn is not None and turn.failures > failures,
-        settled=is_at_rest(tx, main_key()),
-        questions=tuple(awaits(tx)),
-    )
-    return news if news.texts or news.failed or news.settled or news.questions else None
-
-
-def _said(entry: Entry) -> str:
-    """The final words of a turn, if the entry has any."""
-    body = from_body(entry.body)
-    return body.text if isinstance(body, Replied) and not body.calls and said(body.text) == "text" else ""
+    failed = turn is not None and turn.failures > failures
+    questions = tuple(awaits(tx))
+    if failed or questions or (is_at_rest(tx, main_key()) and not tx.waiting_posts()):
+        return _News(failed, questions, len(tx.undelivered_posts()))
+    return None
 
 
 def awaits(tx: Tx) -> list[str]:
     """What waits for a person, if nothing else goes on."""
     asked = tx.open_approvals()
-    if not asked or any(driver.release_at is None for driver in tx.drivers()):
+    if not asked or tx.waiting_posts() or any(driver.release_at is None for driver in tx.drivers()):
         return []
-    return [_question(approval) for approval in asked]
-
-
-def _question(approval: Approval) -> str:
-    return f"waits for approval {approval.id[:8]}: {approval.tool} {one_line(approval.arguments, 200)}"
+    return [question(approval) for approval in asked]
 
 
 def ps(tx: Tx) -> list[str]:
@@ -133,5 +128,6 @@ def ps(tx: Tx) -> list[str]:
     unread = len(tx.unread(main_key()))
     lines = [f"main · {state}" + (f" · {unread} unread" if unread else "")]
     lines += tree_lines(tx, main_key(), time.time())
-    lines += [_question(approval) for approval in tx.open_approvals()]
-    return lines
+    lines += [question(approval) for approval in tx.open_approvals()]
+    lost = len(tx.undelivered()) + len(tx.undelivered_posts())
+    return [*lines, f"{lost} undelivered: fledge undelivered"] if lost else lines

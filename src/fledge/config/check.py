@@ -24,6 +24,7 @@ from fledge.config.forms import FORMS, check_text
 from fledge.config.schema import PRESETS, Config, ModelChoice, ToolPolicy, ToolRule
 from fledge.config.shape import Shape, allowed, fields_of, nearest, shape, struct_shape
 from fledge.core.keys import AGENT_ID
+from fledge.core.route import TERMINAL, check_channel
 from fledge.errors import BadInput
 
 Document = Mapping[str, object]
@@ -79,7 +80,19 @@ def check(document: object, source: str = "fledge.json5") -> Loaded:
         if agent.id in first:
             raise BadInput(f"agents.list.{index}.id", f"must be unique, agents.list.{first[agent.id]} has it", agent.id)
         first[agent.id] = index
+    _check_webhooks(config)
     return Loaded(config, tuple(warnings))
+
+
+def _check_webhooks(config: Config) -> None:
+    for block, named in (("channels", config.channels), ("hooks", config.hooks)):
+        for name, webhook in named.items():
+            at = _Place(block, block).key(name).path
+            check_channel(name, at)
+            if block == "channels" and name == TERMINAL:
+                raise BadInput(at, "is there already, and needs no settings: name it otherwise")
+            if bool(webhook.secret_env) == bool(webhook.secret_file):
+                raise BadInput(at, "must have a secretEnv or a secretFile, one of them")
 
 
 def sized(document: object, source: str) -> Document:
@@ -118,10 +131,14 @@ def _fit(kind: Type, value: object, place: _Place, warnings: list[str]) -> objec
         case DictType(value_type=item):
             if not isinstance(value, Mapping):
                 raise _wrong(of, value, place)
-            return {
-                check_text(key, place.key(key).path): _fit(item, one, place.key(key), warnings)
-                for key, one in value.items()
-            }
+            fitted: dict[str, object] = {}
+            for key, one in value.items():
+                at = place.key(key)
+                if is_unused(place.block, key) and not (isinstance(one, Mapping) and "url" in one):
+                    warnings.append(warning(at.path, key))
+                else:
+                    fitted[check_text(key, at.path)] = _fit(item, one, at, warnings)
+            return fitted
         case LiteralType(values=values):
             spelled = value.strip().lower() if isinstance(value, str) else value
             spelled = QUEUE_MODE_ALIASES.get(spelled, spelled) if isinstance(spelled, str) else spelled

@@ -20,8 +20,8 @@ _SANDBOX = "backend workspaceAccess scope perSession workspaceRoot docker ssh br
 _SUBAGENTS = "announceTimeoutMs requireAgentId delegationMode"
 
 _BLOCKS = {
-    "": "$schema $include accessGroups acp approvals audio audit auth bindings broadcast browser canvasHost channels "
-    "cli commands crestodian cron diagnostics discovery env gateway hooks logging mcp media memory meta models "
+    "": "$schema $include accessGroups acp approvals audio audit auth bindings broadcast browser canvasHost "
+    "cli commands crestodian cron diagnostics discovery env gateway logging mcp media memory meta models "
     "nodeHost plugins proxy secrets skills surfaces talk ui update web wizard",
     "agents.defaults": f"{_AGENT} imageModel imageGenerationModel videoGenerationModel musicGenerationModel pdfModel "
     "pdfMaxBytesMb pdfMaxPages repoRoot skipBootstrap bootstrapPromptTruncationWarning userTimezone timeFormat "
@@ -41,6 +41,10 @@ _BLOCKS = {
     "tools.exec": _EXEC,
     "messages": "messagePrefix responsePrefix groupChat inbound ackReaction ackReactionScope removeAckAfterReply "
     "statusReactions suppressToolErrors tts visibleReplies usageTemplate",
+    "channels": "defaults modelByChannel whatsapp telegram discord irc googlechat slack mattermost signal imessage "
+    "bluebubbles msteams matrix line nostr tlon twitch zalo zalouser feishu nextcloud-talk synology-chat webchat",
+    "hooks": "enabled path token defaultSessionKey allowRequestSessionKey allowedSessionKeyPrefixes allowedAgentIds "
+    "maxBodyBytes presets transformsDir mappings gmail internal",
     "session": "scope dmScope identityLinks resetTriggers idleMinutes reset resetByType resetByChannel store mainKey "
     "sendPolicy maintenance writeLock typingMode typingIntervalSeconds transcriptRetentionDays maxRecentTurns",
     "session.threadBindings": "spawnSessions spawnSubagentSessions spawnAcpSessions defaultSpawnContext",

@@ -73,6 +73,26 @@ def _timezone(value: str, field: str) -> str:
     return value
 
 
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def _webhook(value: str, field: str) -> str:
+    from urllib.parse import urlsplit  # read only where an address is given
+
+    expected = f"must be {FORMS['webhook'][0]}"
+    try:
+        url = urlsplit(value.strip())
+        host, _ = url.hostname, url.port
+    except ValueError:
+        raise BadInput(field, expected, value) from None
+    plain = url.scheme == "http" and host in _LOOPBACK
+    if not host or not (url.scheme == "https" or plain) or url.fragment or any(c.isspace() for c in value.strip()):
+        raise BadInput(field, expected, value)
+    if url.username is not None or url.password is not None:
+        raise BadInput(field, f"{expected}; it may hold no name or password")  # and so is not shown either
+    return value.strip()
+
+
 FORMS: dict[str, tuple[str, Callable[[str, str], str]]] = {
     "text": ("text", check_text),
     "agentId": ("1 to 64 letters, digits, '-' or '_'", check_agent_id),
@@ -80,6 +100,7 @@ FORMS: dict[str, tuple[str, Callable[[str, str], str]]] = {
     "duration": ("off, or a duration such as 30m or 1h30m, of at least 1s", _duration),
     "start": ("a time of day such as 08:30", _start),
     "end": ("a time of day such as 22:00, at most 24:00", _end),
+    "webhook": ("an address that starts with https:// (http:// only on this computer)", _webhook),
     "timezone": ("local, or a time zone such as Europe/Paris", _timezone),
 }
 """By form: what it looks like in words, and the check that gives back its one spelling."""

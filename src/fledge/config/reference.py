@@ -78,5 +78,5 @@ def _spelled(default: object, twin: str, key: str, keys: set[str]) -> str:
     if isinstance(default, float):
         return f"{default:g}"
     if isinstance(default, tuple):
-        return "[]"
+        return ", ".join(map(str, default)) or "[]"
     return str(default)

@@ -18,7 +18,8 @@ SandboxMode = Literal["auto", "off", "non-main", "all"]
 SandboxView = Literal["spawned", "all"]
 Style = Literal["auto", "full", "compact"]
 Deliver = Literal["turn", "send"]
-WORDS = (Thinking, QueueMode, Drop, Visibility, Approval, SandboxMode, SandboxView, Style, Deliver)
+HookName = Literal["subagent_spawning", "subagent_spawned", "subagent_delivery_target", "subagent_ended"]
+WORDS = (Thinking, QueueMode, Drop, Visibility, Approval, SandboxMode, SandboxView, Style, Deliver, HookName)
 """Every choice of words, each in the order in which it is told to people."""
 
 
@@ -347,7 +348,9 @@ class Announce(Struct, frozen=True, rename="camel", omit_defaults=True):
         Deliver,
         _means("turn: the requester's model tells it; send: posted to the bound channel without a model turn"),
     ] = "turn"
-    max_retries: Annotated[int, _from(0, "tries before a result that finds no requester or channel is undelivered")] = 3
+    max_retries: Annotated[
+        int, _from(0, "retries before a result that finds no requester or channel is undelivered")
+    ] = 3
 
 
 class UndeliveredList(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -390,12 +393,46 @@ class CommandRuntime(Struct, frozen=True, rename="camel", omit_defaults=True):
     retries: Annotated[int, _from(0, "how often a failure is followed by another try", 5)] = 0
 
 
+# ---- what leaves -----------------------------------------------------------------------------------------------------
+
+
+class Webhook(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """Somebody else's server, to which signed JSON is posted."""
+
+    url: Annotated[str, _means("where it is posted to; redirects are not followed", "webhook")]
+    secret_env: (
+        Annotated[str, _means("the environment variable with the secret that signs; this or secretFile")] | None
+    ) = None
+    secret_file: Annotated[str, _means("the file with that secret; only its owner may open it")] | None = None
+    timeout_seconds: Annotated[float, Meta(gt=0, le=300, description="how long one try may take")] = 10.0
+
+
+class Channel(Webhook, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """A way to people outside."""
+
+    kind: Annotated[Literal["webhook"], _means("how they are reached")]
+    agent_id: Annotated[
+        str, _means("whose main conversation hears what comes in and is bound to nobody", "agentId")
+    ] = "main"
+
+
+class Hook(Webhook, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """Somebody who is told of the lives of runs."""
+
+    on: Annotated[tuple[HookName, ...], _means("which hooks it is told of")] = ("subagent_spawned", "subagent_ended")
+    retries: Annotated[int, _from(0, "how often it is tried again", 10)] = 3
+
+
 class Config(Struct, frozen=True, rename="camel", omit_defaults=True):
     """All settings."""
 
     agents: Agents = Agents()
     announce: Announce = Announce()
     archive: Archive = Archive()
+    channels: Annotated[Mapping[str, Channel], _means("channels, by name")] = field(default_factory=dict)
+    hooks: Annotated[Mapping[str, Hook], _means("webhooks that are told of runs, by name")] = field(
+        default_factory=dict
+    )
     messages: Messages = Messages()
     plan: Plan = Plan()
     retention: Retention = Retention()

@@ -100,7 +100,7 @@ def allowed(of: Shape) -> str:
 
 def _bounds(number: IntType | FloatType) -> str:
     if number.gt is not None:
-        return f" above {number.gt}"
+        return f" above {number.gt}" + ("" if number.le is None else f", at most {number.le}")
     if number.ge is None:
         return ""
     return f" of at least {number.ge}" if number.le is None else f" from {number.ge} to {number.le}"

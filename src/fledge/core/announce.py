@@ -21,8 +21,9 @@ from fledge.errors import BadInput
 
 KeyKind = RowKind | Literal["wake"]
 """What a key is made for: a completion, or the message that wakes its requester."""
-Audience = Literal["main", "nested", "quiet"]
-"""Whom the requester speaks to: the user, its own requester, or, fire-and-forget, nobody unless it matters."""
+Audience = Literal["main", "nested", "quiet", "posted"]
+"""Whom the requester speaks to: the user, its own requester, or nobody unless it matters: fire-and-forget, or because
+the user was already shown it."""
 Style = Literal["auto", "full", "compact"]
 
 INLINE_CHARS = 4000
@@ -102,6 +103,16 @@ def status_label(outcome: Outcome) -> str:
 
 
 # ---- the text --------------------------------------------------------------------------------------------------------
+
+
+def for_people(completion: Completion) -> str:
+    """The text of one completion as it is posted to a person: a line with its status, then the child's words."""
+    words = _shown(completion.result)
+    if _asks(completion):
+        words += f"\n\nIt waits for an answer: {_key(completion)}"
+    if not words and isinstance(completion.outcome, Ok):
+        words = "(no output)"
+    return f"{_head(completion)}\n\n{words}" if words else _head(completion)
 
 
 class Collected(Struct, frozen=True):
@@ -273,6 +284,10 @@ def _instruction(completions: Sequence[Completion], nonce: str) -> str:
         parts.append(
             "Use this for your own task; nobody else sees it. "
             f"If it repeats what you already have, answer only {NO_REPLY}."
+        )
+    elif "posted" in audiences:
+        parts.append(
+            "The user has already been shown this, as it is. Say nothing of it by yourself; know it when you are asked."
         )
     elif "main" in audiences:
         parts.append(

@@ -45,9 +45,18 @@ def read_key(name: str, env: Mapping[str, str]) -> Key | None:
         path, source = env.get(f"{name}_FILE", "").strip(), f"{name}_FILE"
         if not path:
             return None
-        text = _private_text(source, path)
+        return key_in_file(source, path)
+    return _checked(source, text)
+
+
+def key_in_file(field: str, path: str) -> Key:
+    """The key that this file holds. Refused: a file that others can read, or one that holds no key."""
+    return _checked(field, _private_text(field, path))
+
+
+def _checked(field: str, text: str) -> Key:
     if not text.isascii() or not text.isprintable() or " " in text:
-        raise BadInput(source, "must hold a key of printable ASCII without blanks")
+        raise BadInput(field, "must hold a key of printable ASCII without blanks")
     return Key(text)
 
 

@@ -7,8 +7,9 @@ from fledge.core import effects as fx
 from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.announce import announce_key
+from fledge.core.freeze import one_line
 from fledge.core.run import CleanupPending, Run
-from fledge.orchestrator import budget, control, deliver, drain, transcripts, undelivered
+from fledge.orchestrator import budget, control, deliver, drain, outbox, transcripts, undelivered
 from fledge.orchestrator.commit import Commit
 
 SILENT_ROWS = 20
@@ -82,6 +83,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             target = deliver.told(c, run.terms.parent).session
             if target is not None:
                 deliver.notice(c, target, f"notice:{key}:{run.version}", f"{key}: {words}")
+                outbox.tell(c, target, f"{key}:{run.version}", f"{_name(c, key)}: {words}")
         case fx.Archive():
             if c.rules.delete_kept:
                 c.tx.delete_session(key)
@@ -129,6 +131,11 @@ def _post(c: Commit, run: Run, kind: str) -> None:
         case _:
             words = c.words or ("APPROVED: proceed" if kind == "approved" else "REJECTED")
             c.tx.put_row(f"approval:{run.key}:{run.run_id}", run.key, "approval", None, words, c.at)
+
+
+def _name(c: Commit, key: str) -> str:
+    """What people call a run."""
+    return one_line(c.tx.spec(key).label, 60) or key
 
 
 def _give_up(c: Commit, run: Run) -> None:

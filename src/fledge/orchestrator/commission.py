@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from fledge.core.keys import is_child_key
+from fledge.core.route import INTERNAL
 from fledge.core.run import Instant, Ok, Run, TimedOut
 from fledge.errors import BadInput, NotFound, Refused
 from fledge.orchestrator import control, deliver, spawn
@@ -18,7 +19,9 @@ from fledge.orchestrator.commit import Commit
 from fledge.store.base import Commission, Tx, Wishes
 
 
-def accept(c: Commit, session: str, message: str, wishes: Wishes | None = None, key: str = "") -> Commission:
+def accept(
+    c: Commit, session: str, message: str, wishes: Wishes | None = None, key: str = "", origin: str = ""
+) -> Commission:
     """Take words for a session, and wishes for the turn that reads them; a conversation that is not there begins.
 
     The same key finds the same commission; with other words or wishes it is refused. Refused too: wishes for a run that
@@ -41,7 +44,7 @@ def accept(c: Commit, session: str, message: str, wishes: Wishes | None = None, 
     )
     if wishes.lane:
         c.tx.enqueue(session, wishes.lane, session, False)
-    control.send(c, session, message, row_key=row)
+    control.send(c, session, message, row_key=row, origin=origin if wishes.deliver else INTERNAL)
     c.tx.put_commission(commission)
     return commission
 

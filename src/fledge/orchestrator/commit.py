@@ -6,6 +6,7 @@ as that a session may now be claimed, are collected on the way; losing them lose
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -30,6 +31,12 @@ class Rules(Struct, frozen=True, kw_only=True):
     hooks: frozenset[str] = frozenset()
     """Names of hooks that somebody listens to; others cost nothing."""
     delete_kept: bool = False
+    deliver: Literal["turn", "send"] = "turn"
+    """`send`: a child's result goes to its requester's channel without a model turn."""
+    max_retries: int = 3
+    """How often a message to a channel is sent again before it is undelivered."""
+    undelivered_s: float = 7 * 86400.0
+    """How long it is kept then."""
     widths: dict[str, int] = field(default_factory=lambda: {"main": 4, "subagent": 8, "nested": 1})
     """Lane widths; a lane that is not named here is 1 wide."""
 

@@ -28,9 +28,12 @@ def steer(c: Commit, key: str, message: str) -> Run:
     return c.apply(key, ev.Steered(at=c.at, next_run_id=c.ids.unique(), text=transcripts.last_words(c, key))).run
 
 
-def send(c: Commit, key: str, message: str, source: str | None = None, row_key: str | None = None) -> str:
+def send(
+    c: Commit, key: str, message: str, source: str | None = None, row_key: str | None = None, origin: str = ""
+) -> str:
     """Add a message without stopping anything; answers the row's key. The same row key twice is one message.
 
+    The reply goes to where the message came from (`origin`); without one, to the session's route, if it has one.
     Refused, besides where the run takes none, while too many wait (`messages.queue.cap`, if `drop` is `new`).
     """
     message = sound(message)
@@ -43,7 +46,7 @@ def send(c: Commit, key: str, message: str, source: str | None = None, row_key: 
     if run is not None:
         _refuse(policy.refuse_send(run))
     row_key = row_key or f"send:{key}:{c.ids.unique()}"
-    if deliver.put_message(c, key, row_key, "send", source, message):
+    if deliver.put_message(c, key, row_key, "send", source, message, origin):
         if run is not None:
             c.apply(key, ev.SendArrived(at=c.at))
         deliver.arrived(c, key)

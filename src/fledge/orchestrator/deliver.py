@@ -2,7 +2,7 @@
 session ends.
 
 A completion is one row from the commit that fixed the outcome on; it is put into an inbox, perhaps moved to another,
-and consumed once (`drain`). Nothing here tells anybody outside.
+and consumed once (`drain`). What is said outside goes through `outbox`.
 """
 
 from typing import Literal
@@ -14,6 +14,7 @@ from fledge.core import events as ev
 from fledge.core import inbox
 from fledge.core.announce import Completion, announce_key
 from fledge.core.freeze import Stats
+from fledge.core.route import Found, origin_of
 from fledge.core.run import Killed, Ok, Path, Run, Running, TextId
 from fledge.core.schema import fit
 from fledge.errors import Refused
@@ -58,7 +59,10 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
     target = told(c, run.terms.parent)
     path = _path(c, target.session, run.terms.expects)
     body = _encode(_completion(c, run, kind, text)).decode()
-    if not c.tx.put_row(key, target.session, kind, run.key, body, c.at, text=text, path=path):
+    origin, route = _aim(c, run, target.session)
+    if not c.tx.put_row(
+        key, target.session, kind, run.key, body, c.at, text=text, path=path, origin=origin, route=route
+    ):
         c.tx.rewrite_row(key, body, text)
         return
     if target.suppressed:
@@ -69,8 +73,20 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
         _arrived(c, key, kind, run.key, target.session)
 
 
+def _aim(c: Commit, run: Run, session: str | None) -> tuple[str, Found]:
+    """Where the answer to this run's completion should go: to where its requester belongs, else whence it was asked."""
+    if session is None or drain.is_attempt(c, session):
+        return "", "fallback"
+    route = c.tx.route(session)
+    if route is not None and route.kind == "bound":
+        return origin_of(route.address), "bound"
+    return (c.tx.spec(run.key).origin if session == run.terms.parent else ""), "fallback"
+
+
 def _arrived(c: Commit, key: str, kind: RowKind, source: str, session: str | None) -> None:
     if session is not None:
+        if c.rules.deliver == "send" and drain.post(c, key, session):
+            return
         arrived(c, session)
         if kind == "outcome" and is_program(c, session) and not c.run(source).terms.program:
             c.apply(source, ev.HandedToProgram(at=c.at))

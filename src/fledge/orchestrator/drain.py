@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core import inbox
 from fledge.core.announce import TURN_BYTES, Audience, Collected, Completion, DeliveryTrace, Tried, collect, room_beside
+from fledge.core.route import INTERNAL, joined
 from fledge.core.run import Path
 from fledge.core.transcript import Body, Spoken, Told
 from fledge.errors import NotFound
-from fledge.orchestrator import transcripts
+from fledge.orchestrator import outbox, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Row
 
@@ -82,6 +83,7 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind:
     bodies += [Spoken(row.body, row.key, row.kind, row.source or "") for row in messages]
     transcripts.write(c, session, *bodies)
     c.tx.drained(session, len(rows), told_bytes)
+    _address(c, session, rows)
     for row in rows:
         if not c.tx.close_row(row.key, "consumed", c.at):
             raise NotFound(f"row {row.key} was already taken")
@@ -93,6 +95,42 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind:
             traced(c, session, row, path, "summarised" if row.key in summarised else "whole")
             if c.find(row.source) is not None:
                 c.apply(row.source, ev.RowConsumed(at=c.at, row=kind, path=path))
+
+
+def _address(c: Commit, session: str, rows: list[Row]) -> None:
+    """Let the turn's reply go where these rows came from."""
+    turn = None if is_attempt(c, session) else c.tx.turn(session)
+    if turn is None:
+        return
+    origin = next((row.origin for row in rows if row.origin), "")
+    if not origin and all(row.kind == "send" and row.source is not None for row in rows):
+        origin = INTERNAL
+    after = joined(turn.origin, origin, is_first=turn.drained == len(rows))
+    if after != turn.origin:
+        c.tx.set_origin(session, after)
+
+
+def is_attempt(c: Commit, session: str) -> bool:
+    """True of a session whose turns belong to a live run: what it says is a result, and never goes to a channel."""
+    run = c.find(session)
+    return run is not None and run.ended is None
+
+
+def post(c: Commit, key: str, session: str) -> bool:
+    """Post a completion to the requester's channel and read it, in this commit; False if it has no channel."""
+    row = c.tx.row(key)
+    address = None if row is None or is_attempt(c, session) else outbox.address_for(c, session, row.origin)
+    if row is None or row.state != "unread" or row.announces is None or address is None:
+        return False
+    completion = replace(_whole(c, session, row), audience="posted")
+    collected = collect([completion], c.rules.style, c.ids.nonce(), inline_chars=c.rules.inline_chars)
+    transcripts.write(c, session, _entry(c, [row], collected, at_boundary=False))
+    c.tx.close_row(key, "consumed", c.at)
+    traced(c, session, row, "direct", "summarised" if collected.summarised else "whole")
+    outbox.result(c, session, address, key, completion)
+    if row.source is not None and c.find(row.source) is not None:
+        c.apply(row.source, ev.RowConsumed(at=c.at, row=row.announces, path="direct"))
+    return True
 
 
 def _left_out(c: Commit, session: str, messages: list[Row]) -> list[Body]:
@@ -155,7 +193,7 @@ def traced(c: Commit, session: str, row: Row, path: Path, form: Literal["whole",
         key=row.key,
         requester=session,
         depth="main" if c.find(session) is None else "nested",
-        route="fallback",
+        route=row.route,
         tried=tried,
         path=path,
         form=form,

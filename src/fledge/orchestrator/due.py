@@ -54,11 +54,6 @@ def take_over(c: Commit, owner: str, limit: int = 100) -> int:
     return len(drivers) + len(reservations)
 
 
-def post_failed(c: Commit, key: str, error: str, delay_s: float | None) -> None:
-    """Something could not be sent: again after the delay, or never."""
-    c.tx.post_failed(key, error, None if delay_s is None else c.at + delay_s, c.at)
-
-
 def cleaned(c: Commit, key: str, error: str | None) -> None:
     """What a run left outside the database is removed, or could not be."""
     run = c.find(key)

@@ -13,11 +13,10 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from fledge.clock import Clock, SystemClock
-from fledge.core import policy
 from fledge.core.run import Instant
-from fledge.errors import StaleWrite, Stopped, StoreError
+from fledge.errors import NotArrived, StaleWrite, Stopped, StoreError
 from fledge.ids import Ids, RandomIds
-from fledge.orchestrator import commission, due, turns
+from fledge.orchestrator import commission, due, outbox, turns
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Hints, Rules
 from fledge.orchestrator.turns import Drive
@@ -27,7 +26,6 @@ T = TypeVar("T")
 
 CLAIMS_A_PASS = 64
 DUE_A_PASS = 256
-POST_RETRIES = 3
 TROUBLE_S = 1.0
 """How soon a row that could not be taken up is tried again."""
 
@@ -49,7 +47,7 @@ class Performer(Protocol):
         ...
 
     async def call(self, post: Post) -> None:
-        """Send one thing from the outbox. Raises if it did not arrive."""
+        """Send one thing from the outbox. Raises if it did not arrive; `NotArrived` may say when to try again."""
         ...
 
 
@@ -314,13 +312,16 @@ class Engine:
         await self.surely(lambda c: due.cleaned(c, key, error))
 
     async def _send(self, post: Post) -> None:
+        if post.state == "undelivered":
+            await self.surely(lambda c: c.tx.dismiss_post(post.key, c.at))  # it was kept long enough
+            return
         if not await self.store.read(lambda tx: tx.is_due(post.key)):
             return  # it was sent between looking and acting
         try:
             await self.performer.call(post)
         except Exception as raised:
-            error, tries = str(raised) or type(raised).__name__, post.tries + 1
-            delay_s = policy.retry_s(tries) if tries < POST_RETRIES else None
-            await self.surely(lambda c: due.post_failed(c, post.key, error, delay_s))
+            error = str(raised) or type(raised).__name__
+            wait_s = raised.wait_s if isinstance(raised, NotArrived) else 0.0
+            await self.surely(lambda c: outbox.failed(c, post, error, wait_s))
         else:
-            await self.surely(lambda c: c.tx.post_done(post.key, c.at))
+            await self.surely(lambda c: outbox.sent(c, post))

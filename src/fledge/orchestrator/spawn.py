@@ -14,6 +14,7 @@ from fledge.core import policy
 from fledge.core.access import refuse_stopped
 from fledge.core.freeze import sound
 from fledge.core.keys import check_agent_id, child_key, parse_key
+from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
 from fledge.orchestrator import budget, undelivered
@@ -110,7 +111,9 @@ def reserve(c: Commit, request: Request) -> Run:
         raise Refused(refusal.status, refusal.reason)
     if request.objection is not None:
         raise request.objection
-    spec = replace(spec, agent_id=check_agent_id(spec.agent_id))
+    turn = c.tx.turn(parent)
+    origin = "" if turn is None or turn.origin == INTERNAL else turn.origin
+    spec = replace(spec, agent_id=check_agent_id(spec.agent_id), origin=origin)
     key = child_key(spec.agent_id, c.ids.unique())
     depth = session.depth + 1
     role = policy.role_at(depth, request.limits.max_depth)

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from fledge.core import events as ev
-from fledge.core.freeze import NO_REPLY, said
+from fledge.core.freeze import NO_REPLY, one_line, said
 from fledge.core.policy import Spent
 from fledge.core.prompts import nudge
 from fledge.core.run import Running
 from fledge.core.schema import Fit, fit
 from fledge.core.transcript import Noted, OpenCall, Replied, Resulted, Spoken
 from fledge.errors import NotFound, Refused
-from fledge.orchestrator import budget, drain, transcripts, turns
+from fledge.orchestrator import budget, drain, outbox, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.transcripts import PAGE
 from fledge.orchestrator.turns import Drive
@@ -68,6 +68,7 @@ def replied(
                 expires_at=c.at + approval_s,
             )
             c.tx.ask_approval(approval)
+            outbox.tell(c, drive.session, approval.id, question(approval), "approval")
     c.tx.progress(drive.session, c.at, step_open=True)
     return _new(c, drive, last)
 
@@ -75,6 +76,11 @@ def replied(
 def _record(c: Commit, drive: Drive, ran: Ran | None) -> None:
     if ran is not None:
         c.tx.turn_ran(drive.session, ran)
+
+
+def question(approval: Approval) -> str:
+    """What a person is asked, in one line."""
+    return f"waits for approval {approval.id[:8]}: {approval.tool} {one_line(approval.arguments, 200)}"
 
 
 def digest(tool: str, arguments: str) -> str:

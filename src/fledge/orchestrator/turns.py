@@ -15,7 +15,7 @@ from fledge.core.freeze import freeze, said, sound
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
 from fledge.core.transcript import Replied, Resulted, last_output, open_calls
 from fledge.errors import Interrupted, Refused, Stopped
-from fledge.orchestrator import deliver, drain, transcripts
+from fledge.orchestrator import deliver, drain, outbox, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.spawn import generations_of
 from fledge.store.base import Driver, Place
@@ -115,9 +115,9 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
         reply = Replied(sound(reply))
     if run is not None and isinstance(run.phase, Running) and run.phase.serving is not None:
         reply = replace(reply, aside=True)
-    transcripts.write(c, drive.session, reply)
+    entry = transcripts.write(c, drive.session, reply)
     if not live(run):
-        return _replied(c, drive)
+        return _replied(c, drive, entry, reply.text)
     text = reply.text if result is None else result
     output = "" if text.strip() else last_output(transcripts.lines(c.tx, drive.session))
     frozen = freeze(text, output)
@@ -127,7 +127,9 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
     return "on" if isinstance(run.phase, Running) else "over"
 
 
-def _replied(c: Commit, drive: Drive) -> Goes:
+def _replied(c: Commit, drive: Drive, entry: int, text: str) -> Goes:
+    turn = c.tx.turn(drive.session)
+    outbox.reply(c, drive.session, "" if turn is None else turn.origin, entry, text)
     c.tx.close_turn(drive.session, "replied", c.at)
     c.release(drive.session, drive.epoch)
     if c.tx.unread(drive.session, 1):
@@ -165,6 +167,7 @@ def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] 
     if cause == "budget":
         # Trying again could not end otherwise: the next message finds out whether there is more to spend.
         c.tx.close_turn(drive.session, error, c.at)
+        outbox.tell(c, drive.session, f"budget:{drive.session}:{drive.turn}", f"the turn ended: {error}")
         return
     due_again(c, drive.session, inbox.backoff_s(failures))
 
@@ -296,6 +299,7 @@ def _turn_lost(c: Commit, session: str, driver: Driver, crashed: bool) -> None:
         deliver.notice(
             c, session, f"crashed:{session}:{driver.epoch}", f"the last turn crashed {crashes} times and was given up"
         )
+        outbox.tell(c, session, f"crashed:{session}:{driver.epoch}", f"a turn crashed {crashes} times: given up")
         return
     c.tx.turn_failed(session, 0 if turn is None else turn.failures, crashes)
     due_again(c, session, 0.0)

@@ -6,7 +6,7 @@ decided in `deliver.told`, not here.
 
 from fledge.core import policy
 from fledge.core.run import Run, Undelivered
-from fledge.orchestrator import deliver
+from fledge.orchestrator import deliver, outbox
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Row
 
@@ -18,6 +18,7 @@ def tell(c: Commit, session: str) -> None:
         if run is not None and isinstance(run.delivery, Undelivered) and _would_be_told(c, run) == session:
             words = f"{run.key} could not be delivered: {run.delivery.error}. It is in the undelivered list."
             deliver.notice(c, session, f"giveup:{run.key}:{run.run_id}", words)
+            outbox.tell(c, session, f"giveup:{run.key}:{run.run_id}", words)
 
 
 def _would_be_told(c: Commit, run: Run) -> str | None:

@@ -4,14 +4,13 @@ Everything is read anew for each turn, so a change of documents counts from the 
 comes from the catalogue of models.
 """
 
-import asyncio
 import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from fledge.channels.base import Channel
 from fledge.config import (
     Config,
     ModelChoice,
@@ -45,6 +44,7 @@ from fledge.orchestrator.views import child_rows
 from fledge.runtime.agent import Profile
 from fledge.runtime.base import Runtime
 from fledge.runtime.command import CommandRuntime
+from fledge.runtime.outlet import Outlet, channels_of, remove
 from fledge.store.base import Post, Session, Spec, Wishes
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
@@ -71,6 +71,9 @@ def rules_of(config: Config) -> Rules:
         style=config.announce.style,
         inline_chars=config.announce.inline_chars,
         delete_kept=config.archive.delete_kept,
+        deliver=config.announce.deliver,
+        max_retries=config.announce.max_retries,
+        undelivered_s=config.undelivered.retention_days * 86400.0,
         widths={"main": defaults.max_concurrent, "subagent": defaults.subagents.max_concurrent, "nested": 1},
     )
 
@@ -90,17 +93,22 @@ class ConfiguredProfiles:
         tools: Iterable[Tool] = (),
         runtimes: Mapping[str, Runtime] | None = None,
         env: Mapping[str, str] | None = None,
+        channels: Mapping[str, Channel] | None = None,
     ) -> None:
         self._config, self._workspace, self._state, self._model = config, workspace, state, model
         self._catalog = catalog or Catalog()
         self._registry = registry or Registry(catalog=self._catalog)
         given = os.environ if env is None else env
-        self._env = environment(given)
+        webhooks = (*config.channels.values(), *config.hooks.values())
+        secrets = {one.secret_env for one in webhooks}
+        self._env = {name: value for name, value in environment(given).items() if name not in secrets}
         self._runtimes = {**configured_runtimes(config, given), **(runtimes or {})}
         for name in self._runtimes:
             check_runtime_name(name)
-        key_files = tuple(Path(value) for name, value in given.items() if name.endswith("_KEY_FILE"))
+        files = [value for name, value in given.items() if name.endswith("_KEY_FILE")]
+        key_files = tuple(map(Path, [*files, *(one.secret_file for one in webhooks if one.secret_file)]))
         self._sandbox = find_sandbox(Path(given.get("HOME", "/root")), hidden=key_files)
+        self._outlet = Outlet({**channels_of(config, given), **(channels or {})})
         own = (*file_tools(), fetch_tool(), *tools)
         self._kinds = {"boxed": (*own, exec_tool(self._sandbox)), "plain": (*own, exec_tool())}
         self._tools: dict[str, ToolSet] = {}
@@ -300,15 +308,16 @@ class ConfiguredProfiles:
 
     async def remove(self, leaves: tuple[str, ...]) -> None:
         """Remove folders that runs left; what is gone already is fine."""
-        await asyncio.to_thread(_remove, leaves)
+        await remove(leaves)
 
     async def call(self, post: Post) -> None:
-        """Nobody listens to hooks yet, so nothing is ever posted; what is found is refused, and kept."""
-        raise Refused("error", f"nothing can send {post.kind}")
+        """Send one thing from the outbox."""
+        await self._outlet.call(post)
 
     async def close(self) -> None:
-        """Let go of the models' connections."""
+        """Let go of the models' and the channels' connections."""
         await self._registry.close()
+        await self._outlet.close()
 
 
 def configured_runtimes(config: Config, env: Mapping[str, str]) -> dict[str, Runtime]:
@@ -329,12 +338,6 @@ def check_runtime_name(name: str) -> None:
     """Refused: a name that a model could not give, or that means our own loop."""
     if not AGENT_ID.fullmatch(name) or name == NATIVE:
         raise BadInput(f"runtimes.{name}", f"must be named by letters, digits, - and _, and not {NATIVE}", name)
-
-
-def _remove(leaves: tuple[str, ...]) -> None:
-    for leaf in leaves:
-        if Path(leaf).exists():
-            shutil.rmtree(leaf)
 
 
 def _as_wished(choice: ModelChoice, thinking: Thinking, wishes: Sequence[Wishes]) -> tuple[ModelChoice, Thinking]:

@@ -13,7 +13,9 @@ from typing import Literal, Protocol, TypeVar
 
 from fledge.core.events import Event
 from fledge.core.policy import Spent
+from fledge.core.route import Found
 from fledge.core.run import Instant, Path, Run, TextId
+from fledge.store.outgoing import OutgoingTx
 from fledge.store.records import (
     COMPLETIONS,
     Approval,
@@ -26,8 +28,10 @@ from fledge.store.records import (
     EntryKind,
     Place,
     Post,
+    PostState,
     Purse,
     Ran,
+    Route,
     Row,
     RowKind,
     RowState,
@@ -53,8 +57,10 @@ __all__ = [
     "EntryKind",
     "Place",
     "Post",
+    "PostState",
     "Purse",
     "Ran",
+    "Route",
     "Row",
     "RowKind",
     "RowState",
@@ -69,7 +75,7 @@ __all__ = [
 ]
 
 
-class Tx(Protocol):
+class Tx(OutgoingTx, Protocol):
     """One transaction. Valid only inside the job it was given to."""
 
     # -- runs
@@ -226,6 +232,10 @@ class Tx(Protocol):
         """The open turn has taken this many more rows, and was told so much of completions whole."""
         ...
 
+    def set_origin(self, session: str, origin: str) -> None:
+        """The words that the open turn answers came from there."""
+        ...
+
     def turn_failed(self, session: str, failures: int, crashes: int) -> None:
         """Remember how often the open turn was driven in vain."""
         ...
@@ -330,6 +340,8 @@ class Tx(Protocol):
         text: TextId | None = None,
         path: Path = "direct",
         origin: str = "",
+        route: Found = "fallback",
+        held_until: Instant | None = None,
     ) -> bool:
         """Put a row into an inbox; False, and nothing changes, if a row with this key was ever written."""
         ...
@@ -387,6 +399,10 @@ class Tx(Protocol):
 
     def rewrite_row(self, key: str, body: str, text: TextId | None) -> None:
         """Change what an unread row says."""
+        ...
+
+    def aim_row(self, key: str, origin: str, route: Found) -> None:
+        """Say where the answer to an unread row should go; it is not held any longer."""
         ...
 
     def trace(self, row_key: str, run: str, at: Instant, trace: str) -> None:
@@ -450,29 +466,9 @@ class Tx(Protocol):
         """The driver's step is called off: its `interrupts` goes up by one, its epoch stands."""
         ...
 
-    # -- outbox
-    def post(self, key: str, kind: str, run: str | None, body: str, due_at: Instant) -> bool:
-        """Put something into the outbox; False, and nothing changes, if this key was ever posted."""
-        ...
-
-    def is_due(self, key: str) -> bool:
-        """True if this post still waits to be sent."""
-        ...
-
-    def due_posts(self, at: Instant, limit: int) -> list[Post]:
-        """What is due to be sent, the longest overdue first."""
-        ...
-
-    def post_done(self, key: str, at: Instant) -> None:
-        """It was sent."""
-        ...
-
-    def post_failed(self, key: str, error: str, due_at: Instant | None, at: Instant) -> None:
-        """It was not sent: try again at `due_at`, or never if that is None."""
-        ...
-
     def next_due(self, after: Instant) -> Instant | None:
-        """The earliest time later than `after` at which a run, a queued session, a slot or a post is due."""
+        """The earliest time later than `after` at which a run, a queued session, a slot, a post or a binding
+        is due."""
         ...
 
 

@@ -1,10 +1,11 @@
-"""What a store holds, as values: sessions, rows, entries, turns, drivers, questions, purses. No verbs, no rules."""
+"""What a store holds, as values: sessions, rows, entries, turns, drivers, posts, routes, questions, purses."""
 
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from fledge.core.policy import Budget, Spent
+from fledge.core.route import Address, Found
 from fledge.core.run import Instant, Path, TextId
 
 SessionKind = Literal["main", "named", "subagent", "acp", "program"]
@@ -60,6 +61,8 @@ class Spec(Struct, frozen=True, omit_defaults=True):
     idempotency_key: str = ""
     output_schema: dict[str, Any] | None = None
     """The JSON Schema its answer is to meet, if one was asked for."""
+    origin: str = ""
+    """Where the words of the turn that spawned it came from: where its answer should go."""
 
 
 class Counts(Struct, frozen=True):
@@ -84,6 +87,7 @@ class Row(Struct, frozen=True):
     source: str | None
     """The run a completion announces; who sent a message."""
     origin: str
+    """Where it came from, and so where the answer goes: an address as text, or empty."""
     state: RowState
     path: Path
     """How it was to be delivered when it arrived."""
@@ -93,6 +97,10 @@ class Row(Struct, frozen=True):
     arrived_at: Instant
     closed_at: Instant | None = None
     """When it left the inbox; of a dropped row: when its line was told, if one was to be."""
+    route: Found = "fallback"
+    """How the origin of a completion was found."""
+    held_until: Instant | None = None
+    """Until then it does not enter: somebody was asked where its answer should go."""
 
     @property
     def announces(self) -> CompletionKind | None:
@@ -127,6 +135,8 @@ class Turn(Struct, frozen=True):
     opened_at: Instant
     told_bytes: int = 0
     """How much of completions it was told whole."""
+    origin: str = ""
+    """Where the words it answers came from."""
 
 
 class Ran(Struct, frozen=True, omit_defaults=True):
@@ -158,6 +168,9 @@ class Driver(Struct, frozen=True):
     """How many of its steps were called off."""
 
 
+PostState = Literal["waiting", "sent", "undelivered", "dismissed"]
+
+
 class Post(Struct, frozen=True):
     """One thing in the outbox."""
 
@@ -166,7 +179,40 @@ class Post(Struct, frozen=True):
     run: str | None
     body: str
     tries: int
+    """How often it failed."""
     due_at: Instant | None
+    """When it is sent; of an undelivered one, when it is dismissed."""
+    lane: str = ""
+    """Posts of one lane are sent one after the other, in order; without a lane, each by itself."""
+    retries: int = 3
+    expires_at: Instant | None = None
+    state: PostState = "waiting"
+    error: str = ""
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """Where a session's words go."""
+
+    session: str
+    kind: Literal["last", "bound"]
+    """Where somebody last spoke to it; or it belongs to that place, and what is said there is said to it."""
+    address: Address
+    used_at: Instant
+    """When something was last said there."""
+    owner: str = ""
+    """Who bound it."""
+    idle_s: float = 0.0
+    """A binding ends after this long without a word; 0: never."""
+    ends_at: Instant | None = None
+    """A binding ends then at the latest."""
+
+    @property
+    def due_at(self) -> Instant | None:
+        """When the binding ends if nothing more is said."""
+        if self.kind == "last":
+            return None
+        ends = [at for at in (self.used_at + self.idle_s if self.idle_s else None, self.ends_at) if at is not None]
+        return min(ends, default=None)
 
 
 ApprovalState = Literal["waiting", "allowed", "denied", "expired", "void", "started"]

@@ -1,14 +1,15 @@
-"""The verbs on inboxes, lanes, leases and the outbox, in SQL; together with `sqlite_tx` the whole `Tx`."""
+"""The verbs on inboxes, lanes and leases, in SQL; with those it builds on, the whole `Tx`."""
 
 from typing import Any
 
 from fledge.core.policy import fair_rank
+from fledge.core.route import Found
 from fledge.core.run import Instant, Path, TextId
 from fledge.errors import NotFound, StaleWrite
-from fledge.store.base import COMPLETIONS, Driver, Place, Post, Row, RowKind, RowState
-from fledge.store.sqlite_work import WorkVerbs
+from fledge.store.base import COMPLETIONS, Driver, Place, Row, RowKind, RowState
+from fledge.store.sqlite_outgoing import OutgoingVerbs
 
-_ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at"
+_ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at, route, held_until"
 _DRIVER = "session, epoch, owner, lane, suspect, claimed_at, progress_at, steps, step_open, release_at, interrupts"
 
 # Every lane that has somebody in it: a walk over the first column of the index, not over its rows.
@@ -35,11 +36,12 @@ SELECT min(due) FROM (
   UNION ALL SELECT (SELECT due_at FROM outbox WHERE due_at > :after ORDER BY due_at LIMIT 1)
   UNION ALL SELECT (SELECT deadline_at FROM commissions
                     WHERE deadline_at > :after AND ended_at IS NULL ORDER BY deadline_at LIMIT 1)
+  UNION ALL SELECT (SELECT due_at FROM routes WHERE due_at > :after ORDER BY due_at LIMIT 1)
 )
 """
 
 
-class SqliteTx(WorkVerbs):
+class SqliteTx(OutgoingVerbs):
     """One transaction on a SQLite connection."""
 
     # -- inboxes
@@ -56,12 +58,14 @@ class SqliteTx(WorkVerbs):
         text: TextId | None = None,
         path: Path = "direct",
         origin: str = "",
+        route: Found = "fallback",
+        held_until: Instant | None = None,
     ) -> bool:
         """Insert a row unless its key was ever used."""
         cursor = self._db.execute(
-            "INSERT INTO inbox (key, session, kind, source, origin, path, body, text, arrived_at)"
-            " VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
-            (key, session, kind, source, origin, path, body, text, at),
+            "INSERT INTO inbox (key, session, kind, source, origin, path, body, text, arrived_at, route, held_until)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
+            (key, session, kind, source, origin, path, body, text, at, route, held_until),
         )
         return cursor.rowcount == 1
 
@@ -140,6 +144,13 @@ class SqliteTx(WorkVerbs):
     def rewrite_row(self, key: str, body: str, text: TextId | None) -> None:
         """Change what an unread row says."""
         self._db.execute("UPDATE inbox SET body = ?, text = ? WHERE key = ? AND state = 'unread'", (body, text, key))
+
+    def aim_row(self, key: str, origin: str, route: Found) -> None:
+        """Change where the answer to an unread row goes, and let it enter."""
+        self._db.execute(
+            "UPDATE inbox SET origin = ?, route = ?, held_until = NULL WHERE key = ? AND state = 'unread'",
+            (origin, route, key),
+        )
 
     def trace(self, row_key: str, run: str, at: Instant, trace: str) -> None:
         """Record one attempt to deliver a row."""
@@ -257,36 +268,6 @@ class SqliteTx(WorkVerbs):
     def interrupt(self, session: str) -> None:
         """One more of the driver's steps was called off."""
         self._db.execute("UPDATE drivers SET interrupts = interrupts + 1 WHERE session = ?", (session,))
-
-    # -- outbox
-
-    def post(self, key: str, kind: str, run: str | None, body: str, due_at: Instant) -> bool:
-        """Insert unless the key was ever posted."""
-        cursor = self._db.execute(
-            "INSERT INTO outbox (key, kind, run, body, due_at) VALUES (?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
-            (key, kind, run, body, due_at),
-        )
-        return cursor.rowcount == 1
-
-    def is_due(self, key: str) -> bool:
-        """True if this post still waits to be sent."""
-        return self._one("SELECT 1 FROM outbox WHERE key = ? AND due_at IS NOT NULL", key) is not None
-
-    def due_posts(self, at: Instant, limit: int) -> list[Post]:
-        """What is due to be sent."""
-        sql = "SELECT key, kind, run, body, tries, due_at FROM outbox WHERE due_at <= ? ORDER BY due_at, seq LIMIT ?"
-        return [Post(*row) for row in self._db.execute(sql, (at, limit))]
-
-    def post_done(self, key: str, at: Instant) -> None:
-        """It was sent."""
-        self._db.execute("UPDATE outbox SET due_at = NULL, done_at = ?, error = NULL WHERE key = ?", (at, key))
-
-    def post_failed(self, key: str, error: str, due_at: Instant | None, at: Instant) -> None:
-        """Try again later, or never."""
-        self._db.execute(
-            "UPDATE outbox SET tries = tries + 1, error = ?, due_at = ?, done_at = ? WHERE key = ?",
-            (error, due_at, None if due_at is not None else at, key),
-        )
 
     def next_due(self, after: Instant) -> Instant | None:
         """The earliest time later than `after` at which anything is due."""

@@ -132,7 +132,7 @@ class RunVerbs:
         self._db.execute("DELETE FROM texts WHERE owner = ?", (key,))
         self._db.execute("DELETE FROM deliveries WHERE run = ?", (key,))
         self._db.execute("DELETE FROM spawns WHERE run = ?", (key,))
-        for table in ("entries", "turns", "queue", "children", "approvals", "purses", "reserves"):
+        for table in ("entries", "turns", "queue", "children", "approvals", "purses", "reserves", "routes"):
             self._db.execute(f"DELETE FROM {table} WHERE session = ?", (key,))
         self._db.execute("DELETE FROM sessions WHERE key = ?", (key,))
         self._db.execute(
@@ -235,6 +235,7 @@ class SessionVerbs(RunVerbs):
         self._db.execute("UPDATE sessions SET state = 'deleted' WHERE key = ?", (key,))
         self._db.execute("DELETE FROM entries WHERE session = ?", (key,))
         self._db.execute("DELETE FROM turns WHERE session = ?", (key,))
+        self._db.execute("DELETE FROM routes WHERE session = ?", (key,))
 
     def lineage(self, key: str) -> list[Session]:
         """The session and its ancestors, nearest first."""
@@ -353,7 +354,7 @@ class SessionVerbs(RunVerbs):
     def turn(self, session: str) -> Turn | None:
         """The open turn, if any."""
         row = self._one(
-            "SELECT turn, generations, drained, failures, crashes, opened_at, told_bytes FROM turns"
+            "SELECT turn, generations, drained, failures, crashes, opened_at, told_bytes, origin FROM turns"
             " WHERE session = ? AND state = 'open'",
             session,
         )
@@ -365,6 +366,10 @@ class SessionVerbs(RunVerbs):
             "UPDATE turns SET drained = drained + ?, told_bytes = told_bytes + ? WHERE session = ? AND state = 'open'",
             (count, told_bytes, session),
         )
+
+    def set_origin(self, session: str, origin: str) -> None:
+        """The open turn answers what came from there."""
+        self._db.execute("UPDATE turns SET origin = ? WHERE session = ? AND state = 'open'", (origin, session))
 
     def turn_failed(self, session: str, failures: int, crashes: int) -> None:
         """Remember how often the open turn was driven in vain."""

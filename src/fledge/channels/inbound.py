@@ -1,0 +1,53 @@
+"""Words that come in from a channel: proven, read, and put into the inbox of the session they are meant for.
+
+How they reached this computer is the gateway's business. Nothing here answers: the reply leaves by the outbox.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from fledge.channels.webhook import verify
+from fledge.core.route import Address, check_address
+from fledge.core.run import Instant
+from fledge.errors import BadInput
+from fledge.models.keys import Key
+from fledge.orchestrator import bindings
+from fledge.orchestrator.engine import Engine
+
+MOST_CHARS = 200_000
+
+
+class Incoming(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody said on a webhook channel: the JSON body that is posted to us."""
+
+    sender: str
+    """Who said it: the answer goes `to` them."""
+    text: str
+    thread: str = ""
+
+
+def read_incoming(secret: Key | str, headers: Mapping[str, str], body: bytes, now: Instant) -> tuple[str, Incoming]:
+    """Id and content of a message that was posted to us. Refused: one that is not proven, or not of this form."""
+    message_id = verify(secret, headers, body, now)
+    try:
+        return message_id, msgspec.json.decode(body, type=Incoming)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadInput("body", f"must be {{sender, text, thread?}} ({error})") from None
+
+
+async def inbound(
+    engine: Engine, channel: str, sender: str, thread: str, text: str, message_id: str, agent_id: str = "main"
+) -> str:
+    """Put what was said into the inbox of the session bound to that place, else of the agent's main conversation.
+
+    Answers the session's key. The same message id of a channel twice is one message. Refused: a bad address, an empty
+    or too long text or id, a session that takes no messages now.
+    """
+    address = check_address(Address(channel, sender, thread))
+    if len(text) > MOST_CHARS:
+        raise BadInput("text", f"must have at most {MOST_CHARS} characters", len(text))
+    if not 0 < len(message_id) <= 512:
+        raise BadInput("id", "must have 1 to 512 characters", message_id)
+    return await engine.commit(lambda c: bindings.heard(c, address, text, message_id, agent_id))

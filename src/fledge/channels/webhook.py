@@ -1,0 +1,176 @@
+"""Signed webhooks: JSON posted to somebody's server, and how either side proves who it is.
+
+Three headers carry the proof, as in the Standard Webhooks convention: `webhook-id` (the same for every try),
+`webhook-timestamp` (seconds since the epoch) and `webhook-signature`, which is `v1,` and the base64 of HMAC-SHA256 over
+`<id>.<timestamp>.<body>`. A receiver calls `verify`, which also refuses what is more than five minutes off, and keeps
+the id to recognise what comes twice. The secret is only ever in memory.
+"""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fledge.clock import Clock, SystemClock
+from fledge.core.route import Message
+from fledge.core.run import Instant
+from fledge.errors import BadInput, NotArrived, Refused
+from fledge.models.keys import Key
+from fledge.models.trouble import plain, retry_after, shown
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession
+
+ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
+TOLERANCE_S = 300.0
+LEAST_SECRET_BYTES = 16
+MOST_ANSWER_BYTES = 64 * 1024
+MOST_SIGNATURES = 16
+_PREFIX = "whsec_"
+_STAMP = re.compile(r"[0-9]{1,12}")
+_WIRE_ID = re.compile(r"[!-~]{1,512}")
+
+
+# ---- proof -----------------------------------------------------------------------------------------------------------
+
+
+def _secret(key: Key | str) -> bytes:
+    """The bytes that sign: what follows `whsec_` is base64, anything else is taken as it is."""
+    text = key.reveal() if isinstance(key, Key) else key
+    if text.startswith(_PREFIX):
+        try:
+            raw = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
+        except binascii.Error:
+            raise BadInput("secret", "must be base64 after whsec_") from None
+    else:
+        raw = text.encode()
+    if len(raw) < LEAST_SECRET_BYTES:
+        raise BadInput("secret", f"must have at least {LEAST_SECRET_BYTES} bytes")
+    return raw
+
+
+def wire_id(message_id: str) -> str:
+    """The id as it stands in the header: printable, and without the `.` that parts what is signed."""
+    return "".join(c if "!" <= c <= "~" and c not in ".%" else f"%{ord(c):02X}" for c in message_id)
+
+
+def sign(secret: Key | str, message_id: str, at: Instant, body: bytes) -> dict[str, str]:
+    """The three headers that prove this body. Refused: a secret under 16 bytes."""
+    sent_id, stamp = wire_id(message_id), str(int(at))
+    return {ID: sent_id, TIMESTAMP: stamp, SIGNATURE: f"v1,{_signature(_secret(secret), sent_id, stamp, body)}"}
+
+
+def _signature(secret: bytes, sent_id: str, stamp: str, body: bytes) -> str:
+    signed = f"{sent_id}.{stamp}.".encode() + body
+    return base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest()).decode()
+
+
+def verify(secret: Key | str, headers: Mapping[str, str], body: bytes, now: Instant) -> str:
+    """The id of a webhook that really comes from whoever has the secret.
+
+    Refused, without saying how near it was: a missing or malformed header, a time more than five minutes from now, a
+    signature that does not fit. While a secret is being changed there may be several signatures, parted by blanks.
+    """
+    key = _secret(secret)
+    given = {name.lower(): value for name, value in headers.items() if name.lower() in (ID, TIMESTAMP, SIGNATURE)}
+    sent_id, stamp, signatures = given.get(ID, ""), given.get(TIMESTAMP, ""), given.get(SIGNATURE, "").split()
+    if not _WIRE_ID.fullmatch(sent_id) or "." in sent_id or not _STAMP.fullmatch(stamp):
+        raise Refused("forbidden", "the webhook is not signed")
+    expected = f"v1,{_signature(key, sent_id, stamp, body)}".encode()
+    fits = False
+    for signature in signatures[:MOST_SIGNATURES]:
+        fits |= hmac.compare_digest(signature.encode("utf-8", "replace"), expected)
+    if not fits:
+        raise Refused("forbidden", "the webhook's signature does not fit")
+    if abs(now - int(stamp)) > TOLERANCE_S:
+        raise Refused("forbidden", "the webhook's time is more than 5 minutes off")
+    return sent_id
+
+
+# ---- sending ---------------------------------------------------------------------------------------------------------
+
+
+class Poster:
+    """Posts signed JSON to one address. Use it from one event loop at a time; close it when done."""
+
+    def __init__(self, url: str, secret: Key, timeout_s: float, clock: Clock | None = None) -> None:
+        _secret(secret)
+        self._url, self._key, self._timeout_s, self._clock = url, secret, timeout_s, clock or SystemClock()
+        self._session: ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def post(self, message_id: str, body: bytes) -> bytes:
+        """The beginning of the answer, once the other side has taken it (any 2xx). Raises NotArrived otherwise.
+
+        Redirects are not followed, certificates are checked, no proxy or cookie of ours is used.
+        """
+        headers = {"Content-Type": "application/json", **sign(self._key, message_id, self._clock.now(), body)}
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                response = await self._opened().post(self._url, data=body, headers=headers, allow_redirects=False)
+                try:
+                    raw = await _bounded(response)
+                finally:
+                    response.close()
+        except TimeoutError:
+            raise NotArrived(f"no answer within {self._timeout_s:g} s") from None
+        except _network_errors() as error:
+            raise NotArrived(shown(str(error) or type(error).__name__, self._key)) from None
+        if 200 <= response.status < 300:
+            return raw
+        words = f"HTTP {response.status}: {plain(raw)}" if raw else f"HTTP {response.status}"
+        if 300 <= response.status < 400:
+            words = f"HTTP {response.status}: a redirect, which is not followed; give the address it leads to"
+        wait_s = retry_after(response.headers, self._clock.now()) or 0.0
+        raise NotArrived(shown(words, self._key), wait_s)
+
+    def _opened(self) -> "ClientSession":
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._session.closed or self._loop is not loop:
+            from aiohttp import ClientSession, DummyCookieJar
+
+            self._loop = loop
+            self._session = ClientSession(cookie_jar=DummyCookieJar(), headers={"User-Agent": "fledge"})
+        return self._session
+
+    async def close(self) -> None:
+        """Close every connection."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+def _network_errors() -> tuple[type[Exception], ...]:
+    from aiohttp import ClientError
+
+    return (ClientError, OSError)
+
+
+async def _bounded(response: "ClientResponse") -> bytes:
+    pieces: list[bytes] = []
+    left = MOST_ANSWER_BYTES
+    while left > 0 and (piece := await response.content.read(left)):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+class WebhookChannel:
+    """A channel that is somebody's server. The body is the message as JSON; see `core.route.Message` for its fields."""
+
+    def __init__(self, poster: Poster) -> None:
+        self._poster = poster
+
+    async def send(self, message: Message) -> None:
+        """Post the message; it has arrived when the server says so."""
+        await self._poster.post(message.id, msgspec.json.encode(message))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._poster.close()

@@ -1,0 +1,140 @@
+"""Where words go when they leave a conversation, what is sent there, and when sending is given up.
+
+An *address* is a channel, whom to reach on it and perhaps a thread. An *origin* is an address as text, on a row or a
+turn: where it came from, and so where its answer goes. A session's *route* is the address for words that nobody there
+asked for. This file knows no channel's protocol, no store and no clock.
+"""
+
+import re
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from fledge.core import heartbeat, policy
+from fledge.core.freeze import REPLY_SKIP, said, without
+from fledge.core.run import Instant
+from fledge.errors import BadInput
+
+TERMINAL: Final = "terminal"
+"""The channel of whoever sits at the terminal; it needs no settings."""
+INTERNAL: Final = "internal"
+"""The origin of what other sessions say: the answer goes back to them, never to a channel."""
+TO_CHARS: Final = 256
+
+Found = Literal["bound", "hook", "fallback"]
+"""How an address was found: the requester is bound to it, a hook named it, or it is where the task came from."""
+About = Literal["reply", "result", "notice", "approval"]
+
+_CHANNEL: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+class Address(Struct, frozen=True, array_like=True):
+    """Whom to reach, and where."""
+
+    channel: str
+    to: str
+    thread: str = ""
+
+    @property
+    def place(self) -> str:
+        """What a binding holds on to: the thread, whoever speaks in it, else the one spoken to."""
+        return f"thread:{self.thread}" if self.thread else f"to:{self.to}"
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Address).decode
+
+
+def check_channel(name: str, field: str = "channel") -> str:
+    """The name as it is; refused unless it is a plain lower-case word that means nothing else here."""
+    if not isinstance(name, str) or not _CHANNEL.fullmatch(name) or name == INTERNAL:
+        raise BadInput(field, "must be 1 to 64 lower-case letters, digits, '-' or '_', and not 'internal'", name)
+    return name
+
+
+def check_address(address: Address) -> Address:
+    """The address as it is. Refused: a bad channel name, nobody to reach, control characters, over 256 characters."""
+    check_channel(address.channel)
+    for field, text in (("to", address.to), ("thread", address.thread)):
+        if len(text) > TO_CHARS or without(text, ("Cc", "Cs"), "") != text:
+            raise BadInput(field, f"must have at most {TO_CHARS} characters, none of them a control character", text)
+    if not address.to.strip():
+        raise BadInput("to", "must not be empty")
+    return address
+
+
+def origin_of(address: Address) -> str:
+    """The address as rows and turns carry it."""
+    return _encode(address).decode()
+
+
+def address_of(origin: str) -> Address | None:
+    """The address an origin stands for; None if it is unknown or internal."""
+    return None if origin in ("", INTERNAL) else _decode(origin)
+
+
+def joined(turn: str, rows: str, is_first: bool) -> str:
+    """The origin of a turn once rows of this one have entered it: its first address counts. It is internal only as
+    long as nothing but words of other sessions was read."""
+    if address_of(turn) is not None:
+        return turn
+    if is_first or address_of(rows) is not None:
+        return rows
+    return turn if turn == rows else ""
+
+
+def answer_to(origin: str, route: Address | None) -> Address | None:
+    """Where a turn's reply goes: back to where its words came from, else to the session's route; None is nowhere."""
+    if origin == INTERNAL:
+        return None
+    return address_of(origin) or route
+
+
+def is_worth_sending(text: str) -> bool:
+    """True of words for people: not empty, and none of the tokens by which a model says nothing."""
+    return said(text) == "text" and text.strip() != REPLY_SKIP and not heartbeat.is_silence(text)
+
+
+class Message(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What is handed to a channel. The same message may come more than once; its id says so."""
+
+    id: str
+    channel: str
+    to: str
+    thread: str = ""
+    about: About
+    session_key: str
+    """The conversation that speaks."""
+    text: str
+    child_session_key: str = ""
+    """Of a result: whose it is."""
+    status: str = ""
+    """Of a result: how it came out, as the runtime has it."""
+    posted_at: Instant
+
+    @property
+    def address(self) -> Address:
+        """Where it goes."""
+        return Address(self.channel, self.to, self.thread)
+
+
+EXPIRY_S: Final[dict[About, float]] = {
+    "reply": policy.expiry_s(True),
+    "result": policy.expiry_s(True),
+    "notice": policy.expiry_s(False),
+    "approval": policy.expiry_s(True),
+}
+"""How long after it was posted a message is still tried again."""
+
+
+def next_try_at(
+    retried: int, retries: int, at: Instant, expires_at: Instant | None = None, wait_s: float = 0.0
+) -> Instant | None:
+    """When to send again what did not arrive, after so many retries; None if it is given up.
+
+    1, 2, 4, 8 … s later, or when the other side says (`wait_s`) if that is later still; never after it has expired.
+    """
+    again_at = at + max(policy.retry_s(retried + 1), wait_s)
+    too_late = expires_at is not None and again_at > expires_at
+    return None if retried >= retries or too_late else again_at

@@ -1,0 +1,138 @@
+"""Hop 2: from a transcript to somebody outside. What is posted here is sent at least once, under a stable id, in order
+on each channel; whether it arrives never changes a run.
+
+What could not be sent is given up into the undelivered list, and told when that address can be reached again. This file
+knows no channel: the performer sends.
+"""
+
+import msgspec
+
+from fledge.core.announce import Completion, for_people
+from fledge.core.freeze import one_line
+from fledge.core.route import EXPIRY_S, About, Address, Message, answer_to, is_worth_sending, next_try_at
+from fledge.errors import NotFound, Refused
+from fledge.orchestrator.commit import Commit
+from fledge.store.base import Post
+
+LINE_CHARS = 160
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Message).decode
+
+
+def message_of(post: Post) -> Message | None:
+    """What a post says to somebody on a channel; None if it is something else."""
+    return _decode(post.body) if post.kind == "message" else None
+
+
+def address_for(c: Commit, session: str, origin: str) -> Address | None:
+    """Where words of this session about something from this origin go."""
+    route = c.tx.route(session)
+    return answer_to(origin, None if route is None else route.address)
+
+
+# ---- posting ---------------------------------------------------------------------------------------------------------
+
+
+def reply(c: Commit, session: str, origin: str, entry: int, text: str) -> None:
+    """Post the words that ended a turn, if there are any and somebody is to hear them."""
+    address = address_for(c, session, origin)
+    if address is not None and is_worth_sending(text):
+        _post(c, f"reply:{session}:{entry}", address, "reply", session, text)
+
+
+def result(c: Commit, session: str, address: Address, row: str, completion: Completion) -> None:
+    """Post what came of a child, as the runtime tells it."""
+    child, status = completion.child_session_key, completion.outcome.status
+    _post(c, f"result:{row}", address, "result", session, for_people(completion), child, status)
+
+
+def tell(c: Commit, session: str, key: str, words: str, about: About = "notice") -> None:
+    """Tell a person what concerns this session, once per key, on the channel of the conversation above it all.
+
+    Where that has no route nobody is told here; it stands in the lists.
+    """
+    root = c.tx.lineage(session)[-1:]
+    route = c.tx.route(root[0].key) if root else None
+    if route is not None:
+        _post(c, f"{about}:{key}", route.address, about, root[0].key, words)
+
+
+def _post(
+    c: Commit, key: str, address: Address, about: About, session: str, text: str, child: str = "", status: str = ""
+) -> None:
+    message = Message(
+        id=key,
+        channel=address.channel,
+        to=address.to,
+        thread=address.thread,
+        about=about,
+        session_key=session,
+        text=text,
+        child_session_key=child,
+        status=status,
+        posted_at=c.at,
+    )
+    posted = c.tx.post(
+        key,
+        "message",
+        None,
+        _encode(message).decode(),
+        c.at,
+        lane=address.channel,
+        retries=c.rules.max_retries,
+        expires_at=c.at + EXPIRY_S[about],
+    )
+    c.hints.look = c.hints.look or posted
+
+
+# ---- what became of it -----------------------------------------------------------------------------------------------
+
+
+def sent(c: Commit, post: Post) -> None:
+    """It arrived. Whoever it reached is told of what did not reach them before."""
+    c.tx.post_done(post.key, c.at)
+    message = message_of(post)
+    c.hints.moved.append((post.run or "") if message is None else message.session_key)
+    if message is None:
+        return
+    lost = [_decode(one.body) for one in c.tx.undelivered_posts(post.lane) if one.kind == "message"]
+    lost = [one for one in lost if one.address == message.address and not one.id.startswith("notice:undelivered:")]
+    if lost:
+        words = "\n".join(one_line(one.text, LINE_CHARS) for one in lost[-5:])
+        count = f"{len(lost)} message{'' if len(lost) == 1 else 's'}"
+        text = f"{count} to you could not be delivered earlier (fledge undelivered):\n{words}"
+        _post(c, f"notice:undelivered:{lost[-1].id}", message.address, "notice", message.session_key, text)
+
+
+def failed(c: Commit, post: Post, error: str, wait_s: float = 0.0) -> None:
+    """It did not arrive: again later, not before the other side wants it, or given up and undelivered."""
+    again_at = next_try_at(post.tries, post.retries, c.at, post.expires_at, wait_s)
+    if again_at is not None:
+        c.tx.post_failed(post.key, error, again_at, c.at)
+    else:
+        c.tx.give_up_post(post.key, error, c.at + c.rules.undelivered_s, c.at)
+        c.hints.moved.append(post.run or "")
+    c.hints.look = True
+
+
+def retry(c: Commit, key: str) -> None:
+    """Send an undelivered post again."""
+    post = _undelivered(c, key)
+    message = message_of(post)
+    c.tx.retry_post(key, c.at, None if message is None else c.at + EXPIRY_S[message.about])
+    c.hints.look = True
+
+
+def dismiss(c: Commit, key: str) -> None:
+    """Take a post off the undelivered list."""
+    _undelivered(c, key)
+    c.tx.dismiss_post(key, c.at)
+
+
+def _undelivered(c: Commit, key: str) -> Post:
+    post = c.tx.find_post(key)
+    if post is None:
+        raise NotFound(f"no post {key}")
+    if post.state != "undelivered":
+        raise Refused("done", f"{key} is {post.state}")
+    return post
