@@ -5,7 +5,7 @@ tools and strangers wrote; they are values of typed fields here, never instructi
 """
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final, Literal, assert_never
 
 import msgspec
 from msgspec import Struct
@@ -96,6 +96,8 @@ def _part(at: Instant, body: Body, include_tools: bool) -> _Part | None:
         case Replied(text=text, calls=calls):
             named = tuple(_call(call) for call in calls[:CALLS]) if include_tools else ()
             return _clean(Shown("assistant", text, when, calls=named)) if text.strip() or named else None
+        case _:
+            assert_never(body)
 
 
 def _call(call: CallEntry) -> str:
