@@ -436,6 +436,12 @@ def test_the_block_shows_twenty_rows_active_ones_first_then_counts() -> None:
     assert children_block([*rows, *(row(n=n) for n in range(3))], 1.0).endswith("\n… and 5 more: 1 active, 4 done")
 
 
+def test_the_block_counts_those_that_were_not_read() -> None:
+    shown = children_block([*(row(n=n) for n in range(19)), row("done")], 1.0, (3, 500))
+    assert shown.splitlines()[1] == "Active: 22 · Done: 501"
+    assert shown.endswith("\n… and 503 more: 3 active, 500 done")
+
+
 # ---- foreign text ----------------------------------------------------------------------------------------------------
 
 

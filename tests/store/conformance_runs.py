@@ -7,9 +7,22 @@ from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core.lifecycle import born, replay, transition
-from fledge.core.run import PHASES, Completed, Delivered, Ended, Gone, Ok, Queued, Run, Running, Spawning, Waiting
+from fledge.core.run import (
+    PHASES,
+    Archived,
+    Completed,
+    Delivered,
+    Ended,
+    Gone,
+    Ok,
+    Queued,
+    Run,
+    Running,
+    Spawning,
+    Waiting,
+)
 from fledge.errors import FledgeError, IllegalTransition, NotFound, StaleWrite
-from fledge.store.base import Counts, Spec, Tx
+from fledge.store.base import ChildrenPage, Counts, Spec, Tx
 from tests.core import samples
 from tests.core.samples import AT, TERMS, YIELD_WAIT, finished, killed, yielded
 from tests.store.bench import FACTS, MAIN, Bench, admit, conversation, follow, queue
@@ -167,6 +180,29 @@ class RunConformance:
         assert bench.see(lambda tx: tx.children("one")) == ["z", "a", "m"]
         assert bench.see(lambda tx: tx.children("two")) == ["b"]
         assert bench.see(lambda tx: tx.children("z")) == []
+
+    def test_a_page_of_children_has_active_ones_first_and_counts_all_but_archived_ones(self, bench: Bench) -> None:
+        def end(tx: Tx, run: Run) -> Run:
+            after = replace(run, version=2, phase=DONE)
+            tx.save_run(run, after, ev.CleanedUp(at=AT))
+            return after
+
+        def job(tx: Tx) -> None:
+            old, done, busy, _, _ = [admit(tx, key, parent="one") for key in ("old", "done", "busy", "live", "new")]
+            end(tx, done)
+            end(tx, busy)
+            tx.child_admitted("busy")
+            tx.child_admitted("live")
+            tx.child_settled("live")
+            archived = replace(end(tx, old), version=3, phase=Archived(DONE.ended, DONE.delivery, due_at=None))
+            tx.save_run(tx.load_run("old"), archived, ev.CleanedUp(at=AT))
+            admit(tx, "other", parent="two")
+
+        bench.do(job)
+        page = bench.see(lambda tx: tx.children_page("one", 9))
+        assert page == ChildrenPage(["busy", "live", "new", "done"], active=3, done=1)
+        assert bench.see(lambda tx: tx.children_page("one", 2)) == ChildrenPage(["busy", "live"], active=3, done=1)
+        assert bench.see(lambda tx: tx.children_page("nobody", 9)) == ChildrenPage([], 0, 0)
 
     def test_children_in_a_phase_and_reservations_follow_every_save(self, bench: Bench) -> None:
         def plan(tx: Tx, run: Run) -> Run:

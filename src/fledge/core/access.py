@@ -5,7 +5,7 @@ settings arrive as arguments; this file does not know where they are kept nor wh
 times are in `policy`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
@@ -51,8 +51,11 @@ def refuse_tool(tool: str, ceiling: frozenset[str], role: Role, rules: ToolRules
     The parent's ceiling comes first and `deny` second; nothing lifts either. A default denial is lifted by `alsoAllow`,
     or by the tool's full name in `allow`; a glob there lifts nothing, so that `allow: ["*"]` opens no door.
     """
-    name = tool_name(tool)
-    if name not in {tool_name(held) for held in ceiling}:
+    return _refuse_name(tool_name(tool), {tool_name(held) for held in ceiling}, role, rules)
+
+
+def _refuse_name(name: str, held: Set[str], role: Role, rules: ToolRules) -> Refusal | None:
+    if name not in held:
         return Refusal("forbidden", f'tool "{name}": its parent has no such tool to pass on')
     if _listed(name, rules.deny):
         return Refusal("forbidden", f'tool "{name}" is denied: {_CHILD_TOOLS}.deny')
@@ -68,7 +71,8 @@ def refuse_tool(tool: str, ceiling: frozenset[str], role: Role, rules: ToolRules
 
 def child_tools(ceiling: frozenset[str], role: Role, rules: ToolRules) -> frozenset[str]:
     """Every tool of the parent's ceiling that a child in this role may use, under the names the ceiling gives them."""
-    return frozenset(tool for tool in ceiling if refuse_tool(tool, ceiling, role, rules) is None)
+    held = {tool_name(tool) for tool in ceiling}
+    return frozenset(tool for tool in ceiling if _refuse_name(tool_name(tool), held, role, rules) is None)
 
 
 def planning_tools(tools: frozenset[str], read_only: frozenset[str]) -> frozenset[str]:

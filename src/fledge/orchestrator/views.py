@@ -13,8 +13,8 @@ from fledge.core.access import AgentToAgent, Sight, Visibility, refuse_agents, r
 from fledge.core.history import History, Shown, history
 from fledge.core.keys import ListKind, list_kind, parse_key
 from fledge.core.policy import Refusal
-from fledge.core.prompts import ChildRow, child_row
-from fledge.core.run import Instant
+from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block
+from fledge.core.run import Instant, Run
 from fledge.core.targets import pick
 from fledge.core.transcript import Replied, from_body
 from fledge.errors import NotFound, Refused
@@ -32,12 +32,23 @@ MODEL_FROM: Final = 20
 
 def child_rows(tx: Tx, session: str) -> list[ChildRow]:
     """A session's children as lists show them, in the order of their spawn."""
-    rows = []
-    for key in tx.children(session):
-        run, spec = tx.load_run(key), tx.spec(key)
-        if run.phase.name != "archived":
-            rows.append(child_row(run, spec.label, spec.task, tx.counts(key).unsettled))
-    return rows
+    runs = map(tx.load_run, tx.children(session))
+    return [_row(tx, run) for run in runs if run.phase.name != "archived"]
+
+
+def _row(tx: Tx, run: Run) -> ChildRow:
+    spec = tx.spec(run.key)
+    return child_row(run, spec.label, spec.task, tx.counts(run.key).unsettled)
+
+
+def children_shown(tx: Tx, session: str, now: Instant) -> str:
+    """What a session's prompt says of its children; empty if it has none. However many there are, few are read."""
+    if not tx.counts(session).spawned:
+        return ""
+    page = tx.children_page(session, BLOCK_ROWS)
+    rows = [_row(tx, tx.load_run(key)) for key in page.keys]
+    active = sum(row.is_active for row in rows)
+    return children_block(rows, now, (page.active - active, page.done - (len(rows) - active)))
 
 
 def rows_below(tx: Tx, session: str) -> list[ChildRow]:

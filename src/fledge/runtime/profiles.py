@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from fledge.channels.base import Channel
 from fledge.config import (
@@ -26,11 +27,10 @@ from fledge.core.keys import AGENT_ID
 from fledge.core.prompts import (
     Brief,
     child_prompt,
-    children_block,
     cut_document,
     document_names,
 )
-from fledge.core.run import Run
+from fledge.core.run import Instant, Run
 from fledge.errors import BadInput, Refused
 from fledge.models.base import Thinking, Usage
 from fledge.models.catalog import Catalog
@@ -40,12 +40,12 @@ from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
-from fledge.orchestrator.views import child_rows
+from fledge.orchestrator.views import children_shown
 from fledge.runtime.agent import Profile
 from fledge.runtime.base import Runtime
 from fledge.runtime.command import CommandRuntime
 from fledge.runtime.outlet import Outlet, channels_of, remove
-from fledge.store.base import Post, Session, Spec, Wishes
+from fledge.store.base import Post, Session, Spec, Tx, Wishes
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
@@ -61,6 +61,8 @@ MAIN_PROMPT = (
 )
 ASKS_BY_DEFAULT = frozenset({"exec"})
 """Tools that need a person where nothing else is configured and there is no sandbox."""
+POSITIONS = 256
+"""For how many kinds of sessions the choice of tools is remembered."""
 
 
 def rules_of(config: Config) -> Rules:
@@ -75,6 +77,56 @@ def rules_of(config: Config) -> Rules:
         max_retries=config.announce.max_retries,
         undelivered_s=config.undelivered.retention_days * 86400.0,
         widths={"main": defaults.max_concurrent, "subagent": defaults.subagents.max_concurrent, "nested": 1},
+    )
+
+
+class _Position(Struct, frozen=True):
+    """What decides which tools a session has, besides the settings."""
+
+    agent_id: str
+    role: Role | None
+    """As a child; None of a conversation."""
+    ceiling: tuple[str, ...] | None
+    planning: bool
+    boxed: bool
+
+
+def _position(session: Session, drive: Drive, boxed: bool) -> _Position:
+    role: Role | None = "orchestrator" if session.facts.role == "orchestrator" else "leaf"
+    if session.kind in ("main", "named"):
+        role = None
+    planning = drive.run is not None and drive.run.plan == "planning"
+    return _Position(session.facts.agent_id, role, session.facts.tools, planning, boxed)
+
+
+class _Known(Struct, frozen=True):
+    """What the store knows of a session that is driven."""
+
+    session: Session | None
+    spec: Spec | None
+    """What was asked of its run; None of a conversation."""
+    is_budgeted: bool
+    """It, or something above it, has a purse."""
+    wishes: list[Wishes]
+    children: str
+    """What it is told of its children; empty if it has none."""
+
+    @property
+    def besides(self) -> list[str]:
+        """What stands in its prompt besides its own."""
+        extra = [wish.extra_system_prompt for wish in self.wishes]
+        return [text for text in (self.children, *extra) if text]
+
+
+def _known(tx: Tx, drive: Drive, now: Instant) -> _Known:
+    """All of it, in one look."""
+    key, lineage = drive.session, tx.lineage(drive.session)
+    return _Known(
+        session=lineage[0] if lineage else None,
+        spec=None if drive.run is None else tx.spec(key),
+        is_budgeted=any(tx.purse(above.key) for above in lineage),
+        wishes=[asked.wishes for asked in tx.commissions(key)],
+        children=children_shown(tx, key, now),
     )
 
 
@@ -114,6 +166,8 @@ class ConfiguredProfiles:
         self._tools: dict[str, ToolSet] = {}
         self._tools_of: Engine | None = None
         """The engine that the session tools in `_tools` belong to."""
+        self._sets: dict[_Position, tuple[ToolSet, frozenset[str]]] = {}
+        """The tools of sessions in the same position, and which of them ask a person: settings do not change."""
 
     def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
         """Refused if the agent's conversation (with `spec`: such a child of it) could not think: no model is set, its
@@ -133,15 +187,14 @@ class ConfiguredProfiles:
                 *observing_tools(engine, self._config, self._window),
             )
             self._tools = {kind: ToolSet([*tools, *ours]) for kind, tools in self._kinds.items()}
-        session = await engine.store.read(lambda tx: tx.session(drive.session))
-        run = drive.run
-        spec = None if run is None else await engine.store.read(lambda tx: tx.spec(drive.session))
-        budgeted = await engine.store.read(lambda tx: any(tx.purse(s.key) for s in tx.lineage(drive.session)))
-        wishes = await engine.store.read(lambda tx: [asked.wishes for asked in tx.commissions(drive.session)])
+            self._sets = {}
+        now = engine.clock.now()
+        known = await engine.store.read(lambda tx: _known(tx, drive, now))
+        session, spec = known.session, known.spec
         if session is None:
             raise Refused("error", f"no session {drive.session}")
         agent_id = session.facts.agent_id
-        choice, thinking = _as_wished(*self._choice(agent_id, spec), wishes)
+        choice, thinking = _as_wished(*self._choice(agent_id, spec), known.wishes)
         try:
             model, name = self._registry.choose(choice.primary, choice.fallbacks)
         except BadInput as error:
@@ -149,26 +202,20 @@ class ConfiguredProfiles:
         card = self._catalog.card(choice.primary)
         workspace = self._folder(agent_id, session)
         boxed = self._is_boxed(agent_id, session)
-        every = self._tools["boxed" if boxed else "plain"]
-        tools = every.only(self._allowed(agent_id, session, drive, every))
+        tools, asks = self._tools_in(_position(session, drive, boxed))
         return Profile(
             model=model,
             model_name=name,
-            system="\n\n".join(
-                [
-                    self._system(session, drive, spec, workspace) + await self._children(engine, session.key),
-                    *(wish.extra_system_prompt for wish in wishes if wish.extra_system_prompt),
-                ]
-            ),
+            system="\n\n".join([self._system(session, drive, spec, workspace), *known.besides]),
             tools=tools,
             workspace=workspace,
             thinking=thinking if card.thinks or self._catalog.find(choice.primary) is None else "off",
             max_tokens=min(card.max_output, 8192),
             window=card.window,
-            asks=frozenset(name for name in tools.names if self._asks(agent_id, name, boxed)),
+            asks=asks,
             approval_s=self._config.plan.approval_hours * 3600.0,
             boxed=boxed,
-            is_budgeted=budgeted,
+            is_budgeted=known.is_budgeted,
             state=self._state,
             env=self._env,
             cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
@@ -248,20 +295,29 @@ class ConfiguredProfiles:
             raise Refused("forbidden", f"sandbox.mode is {mode}, but bubblewrap does not work here: install it")
         return wanted and self._sandbox is not None
 
-    def _allowed(self, agent_id: str, session: Session, drive: Drive, every: ToolSet) -> frozenset[str]:
+    def _tools_in(self, position: "_Position") -> tuple[ToolSet, frozenset[str]]:
+        if position not in self._sets:
+            if len(self._sets) >= POSITIONS:
+                self._sets.clear()
+            every = self._tools["boxed" if position.boxed else "plain"]
+            tools = every.only(self._allowed(position, every))
+            asks = (name for name in tools.names if self._asks(position.agent_id, name, position.boxed))
+            self._sets[position] = tools, frozenset(asks)
+        return self._sets[position]
+
+    def _allowed(self, position: "_Position", every: ToolSet) -> frozenset[str]:
         config = self._config
-        own = agent(config, agent_id).tools
+        own = agent(config, position.agent_id).tools
         names = chosen(every.names, config.tools.allow, config.tools.deny)
         names = chosen(names, own.allow, own.deny)
-        if session.facts.tools is not None:
-            names &= frozenset(session.facts.tools)
-        if session.kind in ("main", "named"):
+        if position.ceiling is not None:
+            names &= frozenset(position.ceiling)
+        if position.role is None:
             return names
         layer = config.tools.subagents.tools
         rules = ToolRules(deny=tuple(layer.deny), allow=layer.allow, also_allow=tuple(layer.also_allow))
-        role: Role = "orchestrator" if session.facts.role == "orchestrator" else "leaf"
-        names = child_tools(names, role, rules)
-        if drive.run is not None and drive.run.plan == "planning":
+        names = child_tools(names, position.role, rules)
+        if position.planning:
             return planning_tools(names, every.read_only)
         return names
 
@@ -295,11 +351,6 @@ class ConfiguredProfiles:
             parts, names = [child_prompt(brief)], document_names("child")
         own = agent(self._config, session.facts.agent_id).prompt
         return "\n\n".join([*([own] if own else []), *parts, *_documents(workspace, names)])
-
-    async def _children(self, engine: Engine, session: str) -> str:
-        """What the session is told of its children; empty if it has none."""
-        rows = await engine.store.read(lambda tx: child_rows(tx, session))
-        return "\n\n" + children_block(rows, engine.clock.now()) if rows else ""
 
     def _cost(self, asked: str, answered: str, usage: Usage) -> float | None:
         """By the name it was asked under: providers answer with dated names."""

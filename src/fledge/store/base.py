@@ -20,6 +20,7 @@ from fledge.store.records import (
     COMPLETIONS,
     Approval,
     ApprovalState,
+    ChildrenPage,
     Commission,
     CompletionKind,
     Counts,
@@ -49,6 +50,7 @@ __all__ = [
     "COMPLETIONS",
     "Approval",
     "ApprovalState",
+    "ChildrenPage",
     "Commission",
     "CompletionKind",
     "Counts",
@@ -117,6 +119,10 @@ class Tx(OutgoingTx, Protocol):
 
     def children(self, session: str) -> list[str]:
         """Keys of all runs spawned by this session, oldest first."""
+        ...
+
+    def children_page(self, session: str, limit: int) -> ChildrenPage:
+        """The first children in list order: active ones first, otherwise by age; archived ones left out."""
         ...
 
     def count_retained(self, session: str) -> int:

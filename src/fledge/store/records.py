@@ -65,6 +65,15 @@ class Spec(Struct, frozen=True, omit_defaults=True):
     """Where the words of the turn that spawned it came from: where its answer should go."""
 
 
+class ChildrenPage(Struct, frozen=True):
+    """The first of a session's children in list order, and how many there are in all. Archived ones do not count."""
+
+    keys: list[str]
+    active: int
+    """Their outcome is open, or something below them is unsettled."""
+    done: int
+
+
 class Counts(Struct, frozen=True):
     """A session's children."""
 

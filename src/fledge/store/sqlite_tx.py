@@ -14,7 +14,7 @@ import msgspec
 from fledge.core.events import Event
 from fledge.core.run import Instant, Run, TextId, Waiting
 from fledge.errors import NotFound, Refused, StaleWrite
-from fledge.store.base import Counts, Entry, EntryKind, Session, SessionFacts, SessionKind, Spec, Turn
+from fledge.store.base import ChildrenPage, Counts, Entry, EntryKind, Session, SessionFacts, SessionKind, Spec, Turn
 
 _encode = msgspec.json.Encoder().encode
 _decode_run = msgspec.json.Decoder(Run).decode
@@ -28,6 +28,11 @@ _SESSIONS = f"""
 SELECT {_SESSION},
   coalesce((SELECT at FROM entries e WHERE e.session = s.key ORDER BY seq DESC LIMIT 1), created_at) AS last
 FROM sessions s WHERE key >= ? AND key < ? AND state = 'open' ORDER BY last DESC, key LIMIT ?
+"""
+
+_CHILDREN = """
+SELECT r.key, r.outcome IS NULL OR coalesce(c.unsettled, 0) > 0 AS active
+FROM runs r LEFT JOIN children c ON c.session = r.key WHERE r.parent = ? AND r.phase <> 'archived'
 """
 
 
@@ -156,6 +161,12 @@ class RunVerbs:
     def children(self, session: str) -> list[str]:
         """Runs spawned by this session, oldest first."""
         return self._column("SELECT key FROM runs WHERE parent = ? ORDER BY id", session)
+
+    def children_page(self, session: str, limit: int) -> ChildrenPage:
+        """The first children in list order."""
+        active, done = self._one(f"SELECT total(active), total(1 - active) FROM ({_CHILDREN})", session)
+        keys = self._column(f"{_CHILDREN} ORDER BY active DESC, r.id LIMIT ?", session, limit)
+        return ChildrenPage(keys, int(active), int(done))
 
     def count_retained(self, session: str) -> int:
         """Runs of this session that are not archived."""

@@ -18,6 +18,7 @@ class ToolSet:
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
+        self._specs: tuple[ToolSpec, ...] | None = None
         for one in tools:
             self.add(one)
 
@@ -27,6 +28,7 @@ class ToolSet:
         if name in self._tools:
             raise BadInput("name", f'there is a tool "{self._tools[name].name}" already', tool.name)
         self._tools[name] = tool
+        self._specs = None
 
     def __iter__(self) -> Iterator[Tool]:
         """Every tool, by name."""
@@ -51,7 +53,11 @@ class ToolSet:
 
     def specs(self, allowed: Collection[str] | None = None) -> tuple[ToolSpec, ...]:
         """What a model is shown of the allowed ones (None: of all), by name: always in the same order."""
-        return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in self._allowed(allowed))
+        if allowed is not None:
+            return tuple(map(_spec, self._allowed(allowed)))
+        if self._specs is None:  # they are shown with every request
+            self._specs = tuple(map(_spec, self))
+        return self._specs
 
     def only(self, allowed: Collection[str]) -> "ToolSet":
         """The allowed ones of these tools; names that are not here add nothing."""
@@ -73,6 +79,10 @@ class ToolSet:
             return list(self)
         wanted = {tool_name(name) for name in allowed}
         return [tool for tool in self if tool_name(tool.name) in wanted]
+
+
+def _spec(tool: Tool) -> ToolSpec:
+    return ToolSpec(tool.name, tool.description, tool.schema)
 
 
 def chosen(names: frozenset[str], allow: Collection[str] | None, deny: Collection[str]) -> frozenset[str]:

@@ -1,0 +1,198 @@
+"""Whole children as users have them: configuration, profiles, agent, engine, store; only the model is scripted.
+
+One conversation spawns them by the spawner that the tool, the API and the gateway use; each child makes two model calls
+and one tool call; its answer is read by the conversation in turns of its own. Settings are the defaults, except for how
+many children there may be and how many work at once. How long single things take is measured here too: a spawn, and the
+way of an answer from a child's last word into the transcript of a conversation that has nothing else to do.
+"""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.lives import MAIN, CountingStore, Lives
+from bench.measure import Meter
+from fledge.config import Config, check
+from fledge.core.run import Completed
+from fledge.models.base import Call, Request, ToolMessage
+from fledge.models.names import Registry
+from fledge.models.scripted import ScriptedModel, use
+from fledge.orchestrator import spawn
+from fledge.orchestrator.asked import Caller, SpawnParams
+from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawner import Spawner
+from fledge.runtime.agent import Agent
+from fledge.runtime.profiles import ConfiguredProfiles, rules_of
+from fledge.store.base import Tx
+from fledge.store.sqlite import SqliteStore
+from fledge.tools.base import tool
+
+MODEL = "bench/scripted"
+TASK = SpawnParams(task="add two and three", label="add")
+ANSWER = "done:5"
+TIMEOUT_S = 900
+
+
+@tool(repeatable=True)
+async def add(a: int, b: int) -> str:
+    """The sum of two numbers."""
+    return str(a + b)
+
+
+def script(request: Request) -> Call | str:
+    """A child asks for a sum and says it; a conversation takes note of what it reads."""
+    if request.system.startswith("You are a capable"):
+        return "noted"
+    last = request.messages[-1]
+    return ANSWER if isinstance(last, ToolMessage) else use("add", a=2, b=3)
+
+
+def settings(children: int, width: int) -> Config:
+    """The defaults, with room for so many."""
+    subagents = {"maxChildrenPerAgent": children, "maxConcurrent": width}
+    return check({"agents": {"defaults": {"subagents": subagents}}}, "bench").config
+
+
+class Household(msgspec.Struct, frozen=True):
+    """What is open while something is measured."""
+
+    store: CountingStore
+    sqlite: SqliteStore
+    engine: Engine
+    spawner: Spawner
+    model: ScriptedModel
+
+    async def spawn(self) -> str:
+        """One more child of the conversation; its key."""
+        return (await self.spawner.spawn(TASK, Caller(session=MAIN))).run.key
+
+
+@asynccontextmanager
+async def household(folder: Path, children: int, width: int, model: ScriptedModel) -> AsyncIterator[Household]:
+    """An engine on a store in this folder, with one conversation."""
+    config = settings(children, width)
+    registry = Registry({})
+    registry.add_model(MODEL, model)
+    profiles = ConfiguredProfiles(
+        config, workspace=folder, state=folder, model=MODEL, registry=registry, tools=[add], env={}
+    )
+    sqlite = SqliteStore.open(folder)
+    store = CountingStore(sqlite)
+    try:
+        async with (
+            asyncio.timeout(TIMEOUT_S),
+            Engine(store, Agent(profiles, places=profiles), rules=rules_of(config)) as engine,
+        ):
+            await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
+            yield Household(store, sqlite, engine, profiles.spawner(engine), model)
+    finally:
+        await store.close()
+        await profiles.close()
+
+
+def live(children: int, width: int) -> Lives:
+    """Let so many children live and be read, at most `width` at once."""
+
+    async def main(folder: Path) -> Lives:
+        async with household(folder, children, width, forgetful(script)) as home:
+            return await _measured(home, children, width)
+
+    with tempfile.TemporaryDirectory(prefix="fledge-bench-") as folder:
+        return asyncio.run(main(Path(folder)))
+
+
+def forgetful(answer: Any) -> ScriptedModel:
+    """A scripted model that does not keep what it was asked: ten thousand requests would be on the collector's bill."""
+
+    def heard(request: Request) -> Any:
+        model.requests.clear()
+        return answer(request)
+
+    model = ScriptedModel(heard)
+    return model
+
+
+async def _measured(home: Household, children: int, width: int) -> Lives:
+    ended: set[str] = set()
+    changed = asyncio.Event()
+
+    def on_move(key: str) -> None:
+        changed.set()
+
+    home.engine.on_change(ended.add)
+    home.engine.on_move(on_move)
+    asked, reads, writes = home.store.asked, home.store.reads, home.sqlite.commits
+    with Meter() as m:
+        await asyncio.gather(*(home.spawn() for _ in range(children)))
+        while len(ended) < children or await home.sqlite.read(_at_work):
+            await changed.wait()
+            changed.clear()
+    asked, reads, writes = home.store.asked - asked, home.store.reads - reads, home.sqlite.commits - writes
+    await home.sqlite.read(lambda tx: _check_all_read(tx, children))
+    return Lives(children, width, m.wall_s, m.cpu_s, asked, reads, writes, m.grown_mb)
+
+
+def _at_work(tx: Tx) -> bool:
+    """True while the conversation has something to read, or is answering."""
+    return bool(tx.unread(MAIN, 1)) or tx.turn(MAIN) is not None or tx.queued(MAIN) is not None
+
+
+def _check_all_read(tx: Tx, children: int) -> None:
+    phases = [tx.load_run(key).phase for key in tx.children(MAIN)]
+    read = sum(isinstance(phase, Completed) and phase.delivery.word == "delivered" for phase in phases)
+    if read != children:
+        raise RuntimeError(f"{read} of {children} answers were read: the figures mean nothing")
+
+
+class Latencies(msgspec.Struct, frozen=True):
+    """How long single things took, one after the other, nothing else being done; in ms."""
+
+    spawns: list[float]
+    """From asking to being accepted."""
+    deliveries: list[float]
+    """From a child's last word to its place in the conversation's transcript."""
+
+
+def latencies(times: int) -> Latencies:
+    """Spawn a child, let it live and be read, wait until all is quiet; so many times."""
+
+    async def main(folder: Path) -> Latencies:
+        said_at: list[float] = []
+
+        def timed(request: Request) -> Call | str:
+            answer = script(request)
+            if answer == ANSWER:
+                said_at.append(time.perf_counter())
+            return answer
+
+        async with household(folder, 1, 8, forgetful(timed)) as home:
+            return await _one_by_one(home, times, said_at)
+
+    with tempfile.TemporaryDirectory(prefix="fledge-bench-") as folder:
+        return asyncio.run(main(Path(folder)))
+
+
+async def _one_by_one(home: Household, times: int, said_at: list[float]) -> Latencies:
+    told: list[float] = []
+    quiet = asyncio.Event()
+    home.engine.on_change(lambda key: told.append(time.perf_counter()))
+    home.engine.on_move(lambda key: quiet.set())
+    spawns, deliveries = [], []
+    for _ in range(times):
+        told.clear()
+        said_at.clear()
+        began = time.perf_counter()
+        await home.spawn()
+        spawns.append(1000 * (time.perf_counter() - began))
+        # Told twice: when the outcome was fixed, and when the answer was in the transcript.
+        while len(told) < 2 or await home.sqlite.read(_at_work):
+            quiet.clear()
+            await quiet.wait()
+        deliveries.append(1000 * (told[-1] - said_at[0]))
+    return Latencies(spawns, deliveries)

@@ -1,0 +1,30 @@
+"""What a session is told of its children, however many it has."""
+
+from contextlib import closing
+from functools import partial
+
+from fledge.core.prompts import BLOCK_ROWS, children_block
+from fledge.orchestrator.views import child_rows, children_shown
+from tests.model.world import MAIN
+from tests.orchestrator.scene import Scene
+
+
+def check(scene: Scene) -> set[str]:
+    now = scene.clock.now()
+    rows = scene.read(partial(child_rows, session=MAIN))
+    assert scene.read(partial(children_shown, session=MAIN, now=now)) == children_block(rows, now)
+    return {row.status for row in rows}
+
+
+def test_what_a_prompt_says_of_a_crowd_is_what_a_list_of_all_of_them_would_say() -> None:
+    with closing(Scene()) as scene:
+        main = scene.main()
+        assert check(scene) == set()
+        for number in range(BLOCK_ROWS + 10):
+            child = scene.start(scene.spawn(main))
+            if number == 3:
+                scene.start(scene.spawn(child))
+            scene.finish(child)
+            check(scene)
+        scene.spawn(main)
+        assert check(scene) == {"done", "waiting", "queued"}
