@@ -270,6 +270,21 @@ def test_a_wake_of_one_origin_comes_before_older_rows_of_another(mode: QueueMode
     assert keys(take(items, mode, at_boundary=False)) == "b c"
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_row_that_is_apart_joins_no_turn_and_shares_none(mode: QueueMode) -> None:
+    items = [row("a", "send", origin="exchange:x"), row("b", "send"), row("c", "send", origin="exchange:y")]
+    assert keys(take(items, mode, at_boundary=True)) == "b"
+    assert keys(take(items, mode, at_boundary=False)) == "a"
+    assert keys(take(items[1:], mode, at_boundary=False)) == "b"
+    assert keys(take(items[2:], mode, at_boundary=False)) == "c"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_turn_that_is_apart_is_joined_only_by_steers_and_notices(mode: QueueMode) -> None:
+    items = [row(kind, kind) for kind in KINDS]
+    assert keys(take(items, mode, at_boundary=True, live_origin="exchange:x")) == "steer notice"
+
+
 @pytest.mark.parametrize("at_boundary", [True, False])
 @pytest.mark.parametrize(("waiting", "taken"), [(0, 0), (1, 1), (63, 63), (64, 64), (65, 64)])
 def test_a_drain_commit_takes_at_most_64_rows_the_oldest(at_boundary: bool, waiting: int, taken: int) -> None:

@@ -81,7 +81,7 @@ def test_a_conversation_has_the_built_in_tools_and_those_for_subagents(tmp_path:
     assert names == {
         *("read", "write", "edit", "list", "grep", "exec", "web_fetch"),
         *("sessions_spawn", "sessions_yield", "sessions_subagent_remove", "subagents"),
-        *("sessions_list", "sessions_history", "session_status", "agents_list"),
+        *("sessions_send", "sessions_list", "sessions_history", "session_status", "agents_list"),
     }
 
 

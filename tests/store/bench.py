@@ -22,6 +22,7 @@ from tests.core.samples import AT, TERMS
 pytest.register_assert_rewrite(
     "tests.store.conformance",
     "tests.store.conformance_commissions",
+    "tests.store.conformance_exchanges",
     "tests.store.conformance_inbox",
     "tests.store.conformance_lanes",
     "tests.store.conformance_leases",

@@ -2,7 +2,8 @@
 from `StoreConformance` and answers the `open_store` fixture; see `test_conformance`.
 
 Here stands what is true of jobs; the verbs of `Tx` are in `conformance_runs`, `conformance_sessions`,
-`conformance_inbox`, `conformance_lanes` and `conformance_leases`. Nothing here knows how a store stores.
+`conformance_inbox`, `conformance_commissions`, `conformance_exchanges`, `conformance_lanes` and `conformance_leases`.
+Nothing here knows how a store stores.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from fledge.store.base import Counts, Place, Ran, Route, Spec, Tx
 from tests.core.samples import AT, TERMS
 from tests.store.bench import FACTS, MAIN, Bench, OpenStore, admit, conversation, follow, queue
 from tests.store.conformance_commissions import CommissionConformance
+from tests.store.conformance_exchanges import ExchangeConformance
 from tests.store.conformance_inbox import InboxConformance
 from tests.store.conformance_lanes import LaneConformance
 from tests.store.conformance_leases import DueConformance, LeaseConformance
@@ -94,6 +96,7 @@ class StoreConformance(
     CountConformance,
     TranscriptConformance,
     CommissionConformance,
+    ExchangeConformance,
     InboxConformance,
     OutboxConformance,
     RouteConformance,

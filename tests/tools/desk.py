@@ -15,10 +15,12 @@ from fledge.config import with_settings
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawner import Spawner
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 from fledge.tools.base import ToolContext
 from fledge.tools.observe import observing_tools
+from fledge.tools.send import send_tool
 from fledge.tools.sessions import remove_tool, spawn_tool, yield_tool
 from fledge.tools.subagents import subagents_tool
 from tests.model.world import MAIN
@@ -40,6 +42,7 @@ class Desk:
             spawn_tool(Spawner(engine, config, FakeHost())),
             subagents_tool(engine),
             yield_tool(),
+            send_tool(Messenger(engine, config)),
             remove_tool(engine),
             *observing_tools(engine, config, {"scripted-1": 1000}.get),
         ]

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from fledge.api import views
-from fledge.api.changes import Changes, deadline
 from fledge.api.values import Message, Question, Reply
 from fledge.core.freeze import said
 from fledge.core.keys import SessionKey
@@ -15,6 +14,7 @@ from fledge.core.run import Instant
 from fledge.core.transcript import Replied, from_body
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import commission, control
+from fledge.orchestrator.changes import Changes, deadline
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.engine import Engine

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Generator
 from typing import Any, Generic, TypeVar
 
 from fledge.api import views
-from fledge.api.changes import Changes, deadline
 from fledge.api.values import Plan, Result, RunInfo, TimelineEvent
 from fledge.orchestrator import control
+from fledge.orchestrator.changes import Changes, deadline
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.engine import Engine
 from fledge.store.base import Tx

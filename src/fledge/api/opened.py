@@ -11,12 +11,12 @@ from typing import Self, TypeVar
 
 from msgspec import Struct
 
-from fledge.api.changes import Changes, deadline
 from fledge.clock import Clock
 from fledge.config import Config
 from fledge.errors import BadInput, Refused
 from fledge.ids import Ids
 from fledge.orchestrator import spawn
+from fledge.orchestrator.changes import Changes, deadline
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.runtime.agent import Agent

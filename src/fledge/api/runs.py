@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from fledge.api import spawning, views
-from fledge.api.changes import deadline
 from fledge.api.handle import Handle, consume
 from fledge.api.opened import Opened
 from fledge.api.spawning import SpawnOptions
 from fledge.api.values import Result, RunInfo
 from fledge.errors import BadInput
 from fledge.orchestrator.asked import NATIVE, Caller, read_spawn
+from fledge.orchestrator.changes import deadline
 from fledge.store.base import Tx
 
 T = TypeVar("T")

@@ -3,7 +3,6 @@
 from typing import get_args
 
 from fledge.api import views
-from fledge.api.changes import deadline
 from fledge.api.conversation import Conversation
 from fledge.api.opened import Opened
 from fledge.api.values import Accepted, Waited
@@ -11,6 +10,7 @@ from fledge.core.keys import parse_key
 from fledge.errors import BadInput
 from fledge.models.base import Thinking
 from fledge.orchestrator import commission
+from fledge.orchestrator.changes import deadline
 from fledge.runtime.feed import Subscription
 from fledge.store.base import Tx, Wishes
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from fledge.core.freeze import ANNOUNCE_SKIP, REPLY_SKIP
+from fledge.core.freeze import REPLY_SKIP, said
 from fledge.core.policy import Refusal
 from fledge.errors import BadInput
 
@@ -26,7 +26,6 @@ NEVER_A_LEAFS: Final = frozenset(
 )
 """Denied besides to a child that may not spawn."""
 MAX_PING_PONG: Final = 5
-MAX_HOPS: Final = 20
 
 _ALIASES: Final = {"bash": "exec"}
 _IMPLIED_BY: Final = {"apply_patch": "exec"}
@@ -228,28 +227,15 @@ def refuse_agents(rules: AgentToAgent, from_agent: str, to_agent: str) -> Refusa
 def next_speaker(rules: AgentToAgent, turns: int, reply: str, requester: str, target: str) -> str | None:
     """Who takes the next turn of a ping-pong after `turns` of them; the requester begins. None: it is over.
 
-    It ends with an empty reply, with `REPLY_SKIP` alone, after the turns allowed (never more than 5). A session does
-    not talk with itself.
+    It ends with an empty or silent reply, with `REPLY_SKIP` alone, after the turns allowed (never more than 5). A
+    session does not talk with itself.
     """
-    said = reply.strip()
-    if said in ("", REPLY_SKIP) or turns >= min(rules.max_turns, MAX_PING_PONG) or requester == target:
+    silent = said(reply) != "text" or reply.strip() == REPLY_SKIP
+    if silent or turns >= min(rules.max_turns, MAX_PING_PONG) or requester == target:
         return None
     return requester if turns % 2 == 0 else target
 
 
 def is_announced(reply: str) -> bool:
     """True if the closing reply of an exchange is posted: it says something and is not `ANNOUNCE_SKIP` alone."""
-    return reply.strip() not in ("", ANNOUNCE_SKIP)
-
-
-class HopTrace(Struct, frozen=True):
-    """The sessions one message has gone through, however many agents took part."""
-
-    path: tuple[str, ...] = ()
-
-    def next_hop(self, to: str) -> "HopTrace | Refusal":
-        """The trace with one more hop; refused once 20 were made, so that no ring goes round for ever."""
-        if len(self.path) >= MAX_HOPS:
-            last = " -> ".join(self.path[-3:])
-            return Refusal("forbidden", f"hops {len(self.path)} of {MAX_HOPS} (… {last} -> {to}): fixed limit")
-        return HopTrace((*self.path, to))
+    return said(reply) == "text"

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from fledge.core.announce import DeliveryPhase
 from fledge.core.freeze import one_line
+from fledge.core.route import is_apart
 from fledge.core.run import Instant, Path
 from fledge.errors import BadInput
 
@@ -181,9 +182,10 @@ def take(items: Sequence[Item], mode: QueueMode, at_boundary: bool, live_origin:
     """The rows that enter now, in order, at most one commit's worth. What is not taken stays and waits.
 
     At a step boundary of a live turn: sends, steers and notices, and in the steering modes completions too, if they
-    share the turn's origin (where that is known). At the start of a turn: rows of one origin, that of the oldest row
-    or of the oldest that begins an attempt. There `followup` and `steer-backlog` take one row a turn, or the messages
-    that wait along with a task, steer or approval, or everything a woken run waited for; other modes take all.
+    share the turn's origin (where that is known); a row that is apart joins none, and a turn that is apart is joined
+    only by steers and notices. At the start of a turn: rows of one origin, that of the oldest row or of the oldest that
+    begins an attempt. There `followup` and `steer-backlog` take one row a turn, or the messages that wait along with a
+    task, steer or approval, or everything a woken run waited for; other modes take all.
     """
     if at_boundary:
         taken = [item for item in items if _joins_step(item, mode, live_origin)]
@@ -195,6 +197,10 @@ def take(items: Sequence[Item], mode: QueueMode, at_boundary: bool, live_origin:
 
 
 def _joins_step(item: Item, mode: QueueMode, live_origin: str | None) -> bool:
+    if is_apart(item.origin):
+        return False
+    if live_origin is not None and is_apart(live_origin):
+        return item.kind in ("steer", "notice")
     if item.kind == "completion":
         return mode in _LIVE_MODES and live_origin in (None, item.origin)
     return item.kind in _JOIN_A_STEP

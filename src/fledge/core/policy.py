@@ -122,8 +122,10 @@ def steerable(run: Run) -> bool:
 def refuse_send(run: Run) -> Refusal | None:
     """None if a message may be added; a run that is being prepared or is stopping takes none."""
     match run.phase.name:
-        case "spawning" | "gone" | "archived":
+        case "spawning" | "gone":
             return Refusal("error", f"{run.key} is {run.phase.name}: it takes no messages")
+        case "archived":
+            return Refusal("done", f"{run.key} is archived: it takes no messages")
         case "ending" if not steerable(run):
             return Refusal("error", f"{run.key} was killed and is stopping: it takes no messages")
         case _:

@@ -20,6 +20,10 @@ TERMINAL: Final = "terminal"
 """The channel of whoever sits at the terminal; it needs no settings."""
 INTERNAL: Final = "internal"
 """The origin of what other sessions say: the answer goes back to them, never to a channel."""
+APART: Final = "exchange:"
+"""How the origin of a talk between agents begins: such a row joins no turn and shares none."""
+ANNOUNCED: Final = ":announce"
+"""How it ends if the reply is for the session's own people, once the talk is over."""
 TO_CHARS: Final = 256
 
 Found = Literal["bound", "hook", "fallback"]
@@ -70,14 +74,19 @@ def origin_of(address: Address) -> str:
 
 
 def address_of(origin: str) -> Address | None:
-    """The address an origin stands for; None if it is unknown or internal."""
-    return None if origin in ("", INTERNAL) else _decode(origin)
+    """The address an origin stands for; None if it is unknown, internal or apart."""
+    return None if origin in ("", INTERNAL) or is_apart(origin) else _decode(origin)
+
+
+def is_apart(origin: str) -> bool:
+    """True of what agents say to each other, and of turns for it."""
+    return origin.startswith(APART)
 
 
 def joined(turn: str, rows: str, is_first: bool) -> str:
     """The origin of a turn once rows of this one have entered it: its first address counts. It is internal only as
     long as nothing but words of other sessions was read."""
-    if address_of(turn) is not None:
+    if address_of(turn) is not None or is_apart(turn):
         return turn
     if is_first or address_of(rows) is not None:
         return rows
@@ -86,7 +95,7 @@ def joined(turn: str, rows: str, is_first: bool) -> str:
 
 def answer_to(origin: str, route: Address | None) -> Address | None:
     """Where a turn's reply goes: back to where its words came from, else to the session's route; None is nowhere."""
-    if origin == INTERNAL:
+    if origin == INTERNAL or (is_apart(origin) and not origin.endswith(ANNOUNCED)):
         return None
     return address_of(origin) or route
 

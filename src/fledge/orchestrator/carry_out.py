@@ -8,8 +8,8 @@ from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.announce import announce_key
 from fledge.core.freeze import one_line
-from fledge.core.run import CleanupPending, Run
-from fledge.orchestrator import budget, control, deliver, drain, outbox, transcripts, undelivered
+from fledge.core.run import CleanupPending, Queued, Run
+from fledge.orchestrator import budget, control, deliver, drain, exchanges, outbox, transcripts, undelivered
 from fledge.orchestrator.commit import Commit
 
 SILENT_ROWS = 20
@@ -20,8 +20,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
     run = c.run(key)
     match effect:
         case fx.Enqueue():
-            c.tx.enqueue(key, run.terms.lane, run.terms.parent, policy.is_suspect(run.crashes))
-            c.hints.look = True
+            _enqueue(c, run)
         case fx.Dequeue():
             c.tx.dequeue(key)
         case fx.ReleaseDriver():
@@ -39,7 +38,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
         case fx.CloseCalls(reason=reason):
             if c.tx.turn(key) is not None:
                 transcripts.close_calls(c, key, reason)
-            c.tx.close_turn(key, reason, c.at)
+            exchanges.close_turn(c, key, reason)
             for child in c.tx.children_in(key, "spawning"):
                 c.apply(child, ev.Withdrawn(at=c.at, reason=reason))
         case fx.Post(kind=kind):
@@ -95,6 +94,16 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             c.forget(key)
 
 
+def _enqueue(c: Commit, run: Run) -> None:
+    suspect = policy.is_suspect(run.crashes)
+    if isinstance(run.phase, Queued) and run.phase.serving is not None:
+        exchanges.enqueue(c, run.key, run.terms.parent, suspect)
+        return
+    # Nobody waits for what an attempt has to say: its requester is told.
+    c.tx.enqueue(run.key, run.terms.lane, run.terms.parent, suspect)
+    c.hints.look = True
+
+
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
@@ -108,7 +117,7 @@ def _free(c: Commit, key: str) -> None:
 
 def _release(c: Commit, key: str) -> None:
     _free(c, key)
-    c.tx.close_turn(key, "over", c.at)
+    exchanges.close_turn(c, key, "over")
 
 
 def _free_slot(c: Commit, key: str) -> None:

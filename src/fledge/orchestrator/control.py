@@ -11,7 +11,7 @@ from fledge.core import policy, reconcile
 from fledge.core.freeze import sound
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import deliver, drain, transcripts, undelivered
+from fledge.orchestrator import deliver, drain, exchanges, transcripts, undelivered
 from fledge.orchestrator.commit import Commit
 
 
@@ -86,6 +86,7 @@ def _kill_tree(c: Commit, root: str, named: bool) -> Killing:
         below = c.tx.children(key)
         before = c.find(key)
         if before is not None:
+            exchanges.drop_begun(c, key, "its sender was killed")
             step = c.apply(key, _order(c, key, named and key == root))
             if before.ended is None:
                 (stopping if isinstance(step.run.phase, Ending) else killed).append(key)
@@ -111,6 +112,7 @@ def stop(c: Commit, session: str) -> Killing:
     if run is not None and run.ended is None:
         return kill(c, session)
     stop_turn(c, session)
+    exchanges.drop_begun(c, session, "its sender was stopped")
     done = kill_below(c, session)
     if c.tx.unread(session, 1):
         deliver.wake(c, session)
@@ -122,7 +124,7 @@ def stop_turn(c: Commit, session: str, reason: str = "stopped") -> bool:
     if c.tx.turn(session) is None:
         return False
     transcripts.close_calls(c, session, reason)
-    c.tx.close_turn(session, reason, c.at)
+    exchanges.close_turn(c, session, reason)
     c.tx.supersede(session, c.at + reconcile.STOP_S)
     c.hints.stop.append(session)
     return True
@@ -148,6 +150,8 @@ def delete_session(c: Commit, key: str) -> None:
     deliver.hand_over(c, key)
     for row in c.tx.unread(key):
         c.tx.close_row(row.key, "void", c.at)
+        exchanges.drop_row(c, row.key, f"{key} was deleted before it read your message")
+    exchanges.drop_begun(c, key, "its sender was deleted")
 
 
 def answer_plan(c: Commit, key: str, approve: bool, words: str) -> Run:

@@ -18,7 +18,7 @@ from fledge.core.route import Found, origin_of
 from fledge.core.run import Killed, Ok, Path, Run, Running, TextId
 from fledge.core.schema import fit
 from fledge.errors import Refused
-from fledge.orchestrator import drain, transcripts
+from fledge.orchestrator import drain, exchanges, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Row, RowKind, RowState
 
@@ -170,6 +170,7 @@ def put_message(
             raise Refused("rate_limited", f"{queue.cap} messages wait for {session} already: messages.queue.cap")
         for item in kept.dropped:
             c.tx.drop_row(item.key, None if queue.drop == "summarize" else c.at)
+            exchanges.drop_row(c, item.key, f"it gave way to newer messages to {session}: messages.queue.cap")
             c.tx.end_commission(item.key, "dropped", c.at)
             c.hints.moved.append(session)
     return True
@@ -224,8 +225,9 @@ def suppress(c: Commit, run: Run) -> None:
             _suppress_row(c, row)
         else:
             c.tx.close_row(row.key, "void", c.at)
-            if row.kind == "send" and row.source is not None:
-                notice(c, row.source, f"void:{row.key}", f"{run.key} was killed before it read your message")
+            words = f"{run.key} was killed before it read your message"
+            if not exchanges.drop_row(c, row.key, words) and row.kind == "send" and row.source is not None:
+                notice(c, row.source, f"void:{row.key}", words)
 
 
 # ---- waking and reading ----------------------------------------------------------------------------------------------
@@ -294,6 +296,4 @@ def wake(c: Commit, session: str) -> None:
     if _is_busy(c, session) or _is_collecting(c, session):
         first, last = c.tx.unread(session, 1), c.tx.newest_unread(session)
         due_at = inbox.drain_at([drain.item(row) for row in (*first, *last)], c.rules.queue, c.at)
-    lane = "main" if run is None else run.terms.lane
-    c.tx.enqueue(session, lane, session, False, due_at)
-    c.hints.look = True
+    exchanges.enqueue(c, session, session, due_at=due_at)

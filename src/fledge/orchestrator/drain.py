@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core import inbox
 from fledge.core.announce import TURN_BYTES, Audience, Collected, Completion, DeliveryTrace, Tried, collect, room_beside
-from fledge.core.route import INTERNAL, joined
+from fledge.core.route import INTERNAL, is_apart, joined
 from fledge.core.run import Path
 from fledge.core.transcript import Body, Spoken, Told
 from fledge.errors import NotFound
@@ -41,7 +41,9 @@ def take(c: Commit, session: str, at_boundary: bool) -> int:
     """Consume what may enter the session now, at the start of a turn or at a step boundary; answers how many rows."""
     rows = {row.key: row for row in c.tx.unread(session, WINDOW)}
     items = [item(row) for row in rows.values()]
-    taken = [rows[item.key] for item in inbox.take(items, c.rules.queue.mode, at_boundary)]
+    turn = c.tx.turn(session) if at_boundary and rows else None
+    origin = turn.origin if turn is not None and is_apart(turn.origin) else None
+    taken = [rows[item.key] for item in inbox.take(items, c.rules.queue.mode, at_boundary, origin)]
     consume(c, session, taken, at_boundary, _behind(taken, list(rows.values())))
     return len(taken)
 

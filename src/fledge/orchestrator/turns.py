@@ -15,7 +15,7 @@ from fledge.core.freeze import freeze, said, sound
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
 from fledge.core.transcript import Replied, Resulted, last_output, open_calls
 from fledge.errors import Interrupted, Refused, Stopped
-from fledge.orchestrator import deliver, drain, outbox, transcripts
+from fledge.orchestrator import deliver, drain, exchanges, outbox, talk, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.spawn import generations_of
 from fledge.store.base import Driver, Place
@@ -116,6 +116,8 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
     if run is not None and isinstance(run.phase, Running) and run.phase.serving is not None:
         reply = replace(reply, aside=True)
     entry = transcripts.write(c, drive.session, reply)
+    if not live(run) or reply.aside:
+        talk.answered(c, drive.session, reply.text)
     if not live(run):
         return _replied(c, drive, entry, reply.text)
     text = reply.text if result is None else result
@@ -130,7 +132,7 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
 def _replied(c: Commit, drive: Drive, entry: int, text: str) -> Goes:
     turn = c.tx.turn(drive.session)
     outbox.reply(c, drive.session, "" if turn is None else turn.origin, entry, text)
-    c.tx.close_turn(drive.session, "replied", c.at)
+    exchanges.close_turn(c, drive.session, "replied")
     c.release(drive.session, drive.epoch)
     if c.tx.unread(drive.session, 1):
         deliver.wake(c, drive.session)
@@ -166,7 +168,7 @@ def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] 
     c.release(drive.session, drive.epoch)
     if cause == "budget":
         # Trying again could not end otherwise: the next message finds out whether there is more to spend.
-        c.tx.close_turn(drive.session, error, c.at)
+        exchanges.close_turn(c, drive.session, error)
         outbox.tell(c, drive.session, f"budget:{drive.session}:{drive.turn}", f"the turn ended: {error}")
         return
     due_again(c, drive.session, inbox.backoff_s(failures))
@@ -174,10 +176,7 @@ def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] 
 
 def due_again(c: Commit, session: str, delay_s: float) -> None:
     """Let a conversation's open turn be driven again after the delay."""
-    run = c.find(session)
-    lane = "main" if run is None else run.terms.lane
-    c.tx.enqueue(session, lane, session, False, c.at + delay_s if delay_s else None)
-    c.hints.look = True
+    exchanges.enqueue(c, session, session, due_at=c.at + delay_s if delay_s else None)
 
 
 def completed_late(c: Commit, session: str, attempt: int, text: str) -> None:
@@ -295,7 +294,7 @@ def _turn_lost(c: Commit, session: str, driver: Driver, crashed: bool) -> None:
     crashes = policy.crashes_after(before, crashed and driver.step_open, driver.steps > 0)
     c.tx.supersede(session, c.at)
     if crashes >= policy.MAX_CRASHES:
-        c.tx.close_turn(session, f"crashed {crashes} times", c.at)
+        exchanges.close_turn(c, session, f"crashed {crashes} times")
         deliver.notice(
             c, session, f"crashed:{session}:{driver.epoch}", f"the last turn crashed {crashes} times and was given up"
         )

@@ -9,11 +9,12 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from fledge.config import Config, agent_to_agent, visibility_for
 from fledge.core.access import AgentToAgent, Sight, Visibility, refuse_agents, refuse_sight
 from fledge.core.history import History, Shown, history
-from fledge.core.keys import ListKind, list_kind, parse_key
+from fledge.core.keys import ListKind, agent_of, list_kind, parse_key
 from fledge.core.policy import Refusal
-from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block
+from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block, flattened
 from fledge.core.run import Instant, Run
 from fledge.core.targets import pick
 from fledge.core.transcript import Replied, from_body
@@ -83,32 +84,63 @@ class Looker(Struct, frozen=True, kw_only=True):
     agents: AgentToAgent = AgentToAgent()
 
 
+def looker(config: Config, tx: Tx, session: str) -> Looker:
+    """How far this session sees others, and may send to them."""
+    known = tx.session(session)
+    agent_id = agent_of(session) if known is None else known.facts.agent_id
+    seen = visibility_for(config, agent_id, known is None or known.kind in ("main", "named"))
+    return Looker(session=session, seen=seen, agents=agent_to_agent(config))
+
+
+def key_meant(tx: Tx, session: str, word: str) -> str:
+    """The session key that a word means to this session: a key, `main`, or a word for something below it."""
+    if ":" in word or word.strip().lower() == "main":
+        own = tx.session(session)
+        return str(parse_key(word, "main" if own is None else own.facts.agent_id))
+    return find_run(tx, session, word)
+
+
 def find_session(tx: Tx, looker: Looker, word: str) -> Session:
     """The session that a key, or a word for something below the looker, means. Refused if it may not be seen."""
-    own = tx.session(looker.session)
-    if ":" in word or word.strip().lower() == "main":
-        key = str(parse_key(word, "main" if own is None else own.facts.agent_id))
-    else:
-        key = find_run(tx, looker.session, word)
+    key = key_meant(tx, looker.session, word)
     found = tx.session(key)
     if found is None:
         raise NotFound(f"no session {key}")
-    refusal = refuse_look(tx, looker, found)
+    refusal = refuse_look(tx, looker, found.key, found.facts.agent_id)
     if refusal is not None:
         raise Refused(refusal.status, refusal.reason)
     return found
 
 
-def refuse_look(tx: Tx, looker: Looker, target: Session) -> Refusal | None:
-    """None if the looker may see the target."""
+def find_labelled(tx: Tx, looker: Looker, label: str, agent_id: str = "") -> str:
+    """The session with this label that the looker may see: its own first. NotFound: unknown, or more than one."""
+    wanted = label.strip().casefold()
+    visible = [
+        session.key
+        for session, _ in _within_reach(tx, looker)
+        if session.facts.label.strip().casefold() == wanted
+        and (not agent_id or session.facts.agent_id == agent_id)
+        and session.key != looker.session
+        and refuse_look(tx, looker, session.key, session.facts.agent_id) is None
+    ]
+    own = [key for key in visible if is_below(tx, looker.session, key)]
+    found = own or visible
+    if not found:
+        raise NotFound(f"no session labelled {flattened(label, 80)!r} that you may see")
+    if len(found) > 1:
+        raise NotFound(f"{flattened(label, 80)!r} is ambiguous: {', '.join(sorted(found)[:5])}: give sessionKey")
+    return found[0]
+
+
+def refuse_look(tx: Tx, looker: Looker, target: str, theirs: str) -> Refusal | None:
+    """None if the looker may see the target, a session of agent `theirs`, whether it exists or not."""
     caller = tx.session(looker.session)
     own = "" if caller is None else caller.facts.agent_id
-    theirs = target.facts.agent_id
     sight = Sight(
         caller=looker.session,
-        target=target.key,
-        is_self=target.key == looker.session,
-        in_tree=is_below(tx, looker.session, target.key),
+        target=target,
+        is_self=target == looker.session,
+        in_tree=is_below(tx, looker.session, target),
         same_agent=own == theirs,
         agent_to_agent_allowed=refuse_agents(looker.agents, own, theirs) is None,
     )
@@ -160,7 +192,7 @@ def list_sessions(tx: Tx, looker: Looker, wanted: Wanted) -> list[SessionView]:
         kind = list_kind(session.key)
         if wanted.kinds and kind not in wanted.kinds and not ("other" in wanted.kinds and kind not in _OTHERS):
             continue
-        if refuse_look(tx, looker, session) is None:
+        if refuse_look(tx, looker, session.key, session.facts.agent_id) is None:
             found.append(_session_view(tx, session, last_at, wanted.messages))
             if len(found) == wanted.limit:
                 break

@@ -38,6 +38,7 @@ from fledge.models.names import Registry
 from fledge.orchestrator.asked import NATIVE
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
 from fledge.orchestrator.views import children_shown
@@ -50,6 +51,7 @@ from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
 from fledge.tools.registry import ToolSet, chosen
+from fledge.tools.send import send_tool
 from fledge.tools.sessions import remove_tool, spawn_tool, yield_tool
 from fledge.tools.shell import environment, exec_tool, find_sandbox
 from fledge.tools.subagents import subagents_tool
@@ -184,6 +186,7 @@ class ConfiguredProfiles:
                 yield_tool(),
                 remove_tool(engine),
                 subagents_tool(engine),
+                send_tool(Messenger(engine, self._config)),
                 *observing_tools(engine, self._config, self._window),
             )
             self._tools = {kind: ToolSet([*tools, *ours]) for kind, tools in self._kinds.items()}

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeVar
 
 from fledge.core.events import Event
-from fledge.core.policy import Spent
 from fledge.core.route import Found
 from fledge.core.run import Instant, Path, Run, TextId
 from fledge.store.outgoing import OutgoingTx
@@ -43,6 +42,7 @@ from fledge.store.records import (
     Turn,
     Wishes,
 )
+from fledge.store.work import WorkTx
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ __all__ = [
 ]
 
 
-class Tx(OutgoingTx, Protocol):
+class Tx(WorkTx, OutgoingTx, Protocol):
     """One transaction. Valid only inside the job it was given to."""
 
     # -- runs
@@ -264,73 +264,6 @@ class Tx(OutgoingTx, Protocol):
 
     def cover(self, session: str, entry: int) -> None:
         """From now on a note stands for everything up to this entry."""
-        ...
-
-    # -- questions to a person
-    def ask_approval(self, approval: Approval) -> None:
-        """Store a question; asking about the same call again changes nothing."""
-        ...
-
-    def approval(self, approval_id: str) -> Approval | None:
-        """A question by its id."""
-        ...
-
-    def approvals(self, session: str) -> list[Approval]:
-        """All questions of a session, oldest first."""
-        ...
-
-    def open_approvals(self) -> list[Approval]:
-        """Questions of all sessions that wait for an answer, oldest first."""
-        ...
-
-    def move_approval(self, session: str, entry: int, index: int, state: ApprovalState, answered_by: str = "") -> bool:
-        """Move the question about this call on; False if there is none, or it is already decided otherwise."""
-        ...
-
-    # -- commissions
-    def put_commission(self, commission: Commission) -> None:
-        """Store a commission that was accepted. Refused if its run id, row or key was ever used."""
-        ...
-
-    def commission(self, run_id: str) -> Commission | None:
-        """A commission by its run id."""
-        ...
-
-    def commission_keyed(self, key: str) -> Commission | None:
-        """The commission that this key means."""
-        ...
-
-    def take_up(self, row: str, at: Instant) -> None:
-        """The open turn of its session has read this row: it serves the row's commission, if there is one."""
-        ...
-
-    def end_commission(self, row: str, ended: str, at: Instant) -> None:
-        """The row will not be read: its commission, if there is one that has not ended, has ended so."""
-        ...
-
-    def commissions(self, session: str) -> list[Commission]:
-        """The commissions that the session's open turn serves, in order of acceptance."""
-        ...
-
-    def overdue_commissions(self, at: Instant, limit: int) -> list[str]:
-        """Run ids of commissions whose turn has taken longer than was wished, the longest overdue first."""
-        ...
-
-    # -- budgets
-    def has_purses(self) -> bool:
-        """True if any session has a budget."""
-        ...
-
-    def purse(self, session: str) -> Purse | None:
-        """The session's own purse, if it has one."""
-        ...
-
-    def save_purse(self, purse: Purse) -> None:
-        """Store a purse."""
-        ...
-
-    def swap_reserve(self, session: str, step: Spent | None) -> Spent | None:
-        """Set aside for the session's step, or nothing; answers what was set aside before."""
         ...
 
     # -- inboxes

@@ -139,6 +139,7 @@ class RunVerbs:
         self._db.execute("DELETE FROM spawns WHERE run = ?", (key,))
         for table in ("entries", "turns", "queue", "children", "approvals", "purses", "reserves", "routes"):
             self._db.execute(f"DELETE FROM {table} WHERE session = ?", (key,))
+        self._db.execute("DELETE FROM exchanges WHERE requester = ? OR target = ?", (key, key))
         self._db.execute("DELETE FROM sessions WHERE key = ?", (key,))
         self._db.execute(
             "DELETE FROM inbox WHERE session = ? AND kind NOT IN ('outcome','plan','expired','late')", (key,)

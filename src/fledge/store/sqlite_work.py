@@ -1,9 +1,10 @@
-"""The verbs on questions to a person, on commissions, on budgets, and on what turns ran with, in SQL."""
+"""The verbs on questions to a person, commissions, budgets, what turns ran with, and exchanges, in SQL."""
 
 from typing import Any
 
 import msgspec
 
+from fledge.core.exchange import Exchange
 from fledge.core.policy import Budget, Spent
 from fledge.core.run import Instant
 from fledge.store.base import Approval, ApprovalState, Commission, Purse, Ran, Wishes
@@ -21,13 +22,14 @@ _MOVES: dict[ApprovalState, tuple[str, ...]] = {
 """From which states each state may be reached."""
 _COMMISSION = "run_id, session, row, wishes, key, digest, accepted_at, turn, started_at, ended_at, ended, entry"
 _wishes = msgspec.json.Decoder(Wishes).decode
+_exchange = msgspec.json.Decoder(Exchange).decode
 _budget = msgspec.json.Decoder(Budget).decode
 _spent = msgspec.json.Decoder(Spent).decode
 _decode_ran = msgspec.json.Decoder(Ran).decode
 
 
 class WorkVerbs(SessionVerbs):
-    """Notes, approvals, commissions, purses, what ran."""
+    """Notes, approvals, commissions, purses, what ran, exchanges."""
 
     def turn_ran(self, session: str, ran: Ran) -> None:
         """The open turn runs with this."""
@@ -178,6 +180,51 @@ class WorkVerbs(SessionVerbs):
         if step is not None:
             self._db.execute("INSERT INTO reserves VALUES (?,?)", (session, to_json(step)))
         return None if row is None else _spent(row[0])
+
+    # -- messages between sessions
+
+    def save_exchange(self, exchange: Exchange) -> None:
+        """Insert or replace an exchange."""
+        one = exchange
+        until = None if one.speaker is None or one.reply is not None else one.until_at
+        self._db.execute(
+            "INSERT OR REPLACE INTO exchanges VALUES (?,?,?,?,?,?,?,?,?)",
+            (one.id, one.root, one.requester, one.target, one.row, one.speaker, until, one.hops, to_json(one)),
+        )
+
+    def exchange(self, exchange_id: str) -> Exchange | None:
+        """An exchange by its id."""
+        row = self._one("SELECT state FROM exchanges WHERE id = ?", exchange_id)
+        return None if row is None else _exchange(row[0])
+
+    def exchange_about(self, row: str) -> Exchange | None:
+        """The exchange that this message belongs to."""
+        found = self._one("SELECT state FROM exchanges WHERE row = ?", row)
+        return None if found is None else _exchange(found[0])
+
+    def answering(self, session: str) -> list[Exchange]:
+        """Exchanges whose message this session has read and not answered."""
+        rows = self._column(
+            "SELECT e.state FROM exchanges e JOIN inbox i ON i.key = e.row"
+            " WHERE e.speaker = ? AND i.state = 'consumed' ORDER BY i.seq",
+            session,
+        )
+        return [_exchange(row) for row in rows]
+
+    def exchanges_begun(self, session: str) -> list[Exchange]:
+        """Exchanges of this requester that are not over."""
+        rows = self._column(
+            "SELECT state FROM exchanges WHERE requester = ? AND speaker IS NOT NULL ORDER BY id", session
+        )
+        return [_exchange(row) for row in rows]
+
+    def is_waited_for(self, session: str, at: Instant) -> bool:
+        """True if somebody waits for this session's answer."""
+        return self._one("SELECT 1 FROM exchanges WHERE speaker = ? AND waits_until > ?", session, at) is not None
+
+    def hops_made(self, root: str) -> int:
+        """All messages under this root."""
+        return int(self._one("SELECT coalesce(sum(hops), 0) FROM exchanges WHERE root = ?", root)[0])
 
 
 def _commission(row: Any) -> Commission:

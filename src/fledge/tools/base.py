@@ -253,7 +253,13 @@ def tool(
 
 
 def tool_taking(
-    arguments: type[Struct], function: Callable[..., Any], *, name: str, description: str, repeatable: bool = False
+    arguments: type[Struct],
+    function: Callable[..., Any],
+    *,
+    name: str,
+    description: str,
+    repeatable: bool = False,
+    timeout: float | None = TIMEOUT_S,
 ) -> Tool:
     """A tool whose arguments are the fields of a struct; the function gets them by name, beside a `context`."""
     return Tool(
@@ -262,7 +268,7 @@ def tool_taking(
         schema=_schema_of(arguments, {}),
         repeatable=repeatable,
         read_only=False,
-        timeout_s=TIMEOUT_S,
+        timeout_s=timeout,
         max_chars=MAX_CHARS,
         function=function,
         arguments=arguments,

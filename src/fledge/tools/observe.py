@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from fledge.config import Config, agent, agent_to_agent, model_for_child, subagent_limits, visibility_for
+from fledge.config import Config, agent, model_for_child, subagent_limits
 from fledge.core.access import refuse_target
 from fledge.core.keys import agent_of
 from fledge.errors import BadInput, Refused
@@ -28,14 +28,6 @@ Kind = Literal["main", "named", "subagent", "acp", "group", "cron", "hook", "nod
 SessionWord = Annotated[str, Meta(description="a session key; or a child's label, number or run id")]
 
 
-def looker(config: Config, tx: Tx, session: str) -> views.Looker:
-    """How far this session sees."""
-    known = tx.session(session)
-    agent_id = agent_of(session) if known is None else known.facts.agent_id
-    seen = visibility_for(config, agent_id, known is None or known.kind in ("main", "named"))
-    return views.Looker(session=session, seen=seen, agents=agent_to_agent(config))
-
-
 def observing_tools(engine: Engine, config: Config, window: Callable[[str], int | None]) -> tuple[Tool, ...]:
     """The four tools for sessions of this engine. `window` knows how much a model can see, in tokens."""
 
@@ -51,7 +43,7 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
         since = None if active_minutes is None else engine.clock.now() - active_minutes * 60.0
         wanted = views.Wanted(kinds=kinds, active_since=since, limit=limit, messages=message_limit)
         return await _answer(
-            engine, lambda tx: _listed(views.list_sessions(tx, looker(config, tx, context.session), wanted))
+            engine, lambda tx: _listed(views.list_sessions(tx, views.looker(config, tx, context.session), wanted))
         )
 
     @tool(name="sessions_history", read_only=True, max_chars=ANSWER_CHARS)
@@ -64,7 +56,7 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
         """Read what was said in a session, the newest last; of a child that is gone, its result."""
 
         def view(tx: Tx) -> dict[str, object]:
-            found = views.find_session(tx, looker(config, tx, context.session), session_key)
+            found = views.find_session(tx, views.looker(config, tx, context.session), session_key)
             shown = views.session_history(tx, found.key, limit, include_tools)
             return {"status": "ok", "sessionKey": found.key, "note": NOTE, **msgspec.to_builtins(shown)}
 
@@ -77,7 +69,7 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
         """How a session stands: the model that ran, tokens, cost, context used, queue mode, children."""
 
         def view(tx: Tx) -> dict[str, object]:
-            found = views.find_session(tx, looker(config, tx, context.session), session_key or context.session)
+            found = views.find_session(tx, views.looker(config, tx, context.session), session_key or context.session)
             status = views.session_status(tx, found.key, engine.rules.queue.mode)
             size = window(status.model) if status.model else None
             told: dict[str, object] = {"status": "ok", **msgspec.to_builtins(status)}

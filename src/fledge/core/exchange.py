@@ -1,0 +1,232 @@
+"""A message from one session to another, and what becomes of the answer.
+
+A *tell* is read and that is all. An *ask* is answered to whoever sent it. A *talk* is agent to agent: after the first
+answer the two take turns, then the target may say something where it lives. Every further message is decided here, from
+the reply that ended a turn; how messages are stored and turns driven is not known here. Messages that came of each
+other share a root and together are never more than `MAX_HOPS`, so that no ring of agents goes round for ever.
+"""
+
+import re
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.core.access import AgentToAgent, is_announced, next_speaker
+from fledge.core.announce import guarded
+from fledge.core.freeze import ANNOUNCE_SKIP, REPLY_SKIP, said
+from fledge.core.policy import Refusal
+from fledge.core.route import ANNOUNCED, APART
+from fledge.core.run import Instant, Queued, Run, Running, Waiting
+
+Kind = Literal["tell", "ask", "talk"]
+
+MAX_HOPS: Final = 20
+"""How many messages may follow from one, in all."""
+REPLY_CHARS: Final = 30_000
+"""The most of an answer that is kept for its sender, and passed on in a talk."""
+_PLAN_ANSWER: Final = re.compile(r"\s*(APPROVED|REJECTED)\s*(?::(.*))?", re.DOTALL)
+
+
+# ---- stages: where an exchange is ------------------------------------------------------------------------------------
+
+
+class Asked(Struct, frozen=True, tag="asked"):
+    """The message waits for the target's answer."""
+
+
+class Talking(Struct, frozen=True, tag="talking"):
+    """The two take turns; so many have been taken."""
+
+    turns: int
+
+
+class Closing(Struct, frozen=True, tag="closing"):
+    """The target may say something in its own conversation, or nothing."""
+
+
+class Over(Struct, frozen=True, tag="over"):
+    """Nothing more will come of it."""
+
+    why: str
+
+
+Stage = Asked | Talking | Closing | Over
+
+
+class Exchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message, with all that followed from it."""
+
+    id: str
+    """The call's place, or any other name that a repetition has again."""
+    root: str
+    """The id of the exchange that all this began with."""
+    requester: str
+    target: str
+    kind: Kind
+    row: str
+    """The inbox row of the message that waits to be answered."""
+    path: tuple[str, ...]
+    """The sessions that messages went through, from the sender of the root's first one on."""
+    inherited: int = 1
+    """How much of the path was there before."""
+    stage: Stage = Asked()
+    max_turns: int = 0
+    until_at: Instant | None = None
+    """Until when the sender waits for the first answer; None if it does not."""
+    reply: str | None = None
+    """The first answer."""
+
+    @property
+    def speaker(self) -> str | None:
+        """Whose answer is awaited; None once it is over."""
+        match self.stage:
+            case Over():
+                return None
+            case Talking(turns=turns) if turns % 2 == 0:
+                return self.requester
+            case _:
+                return self.target
+
+    @property
+    def hops(self) -> int:
+        """How many messages have been sent for it."""
+        return len(self.path) - self.inherited
+
+    @property
+    def origin(self) -> str:
+        """The origin of its messages; empty if they may share a turn with others."""
+        if self.kind != "talk":
+            return ""
+        return f"{APART}{self.id}{ANNOUNCED if isinstance(self.stage, Closing) else ''}"
+
+
+def kind_of(run: Run | None, own: bool, waits: bool) -> Kind:
+    """What a message to this session is; `run` is the session's, if it is a child, `own` if it is the sender's child.
+
+    A live run reads it with its work and reports to its requester, so there is nothing to wait for; one that waits for
+    its children takes a turn for it. A conversation, or a child of somebody else that has ended, talks back.
+    """
+    live = run is not None and run.ended is None
+    if live or own:
+        return "ask" if waits and (not live or _takes_a_turn(run)) else "tell"
+    return "talk"
+
+
+def _takes_a_turn(run: Run | None) -> bool:
+    match None if run is None else run.phase:
+        case Waiting():
+            return True
+        case Queued(serving=serving) | Running(serving=serving):
+            return serving is not None
+        case _:
+            return False
+
+
+# ---- what follows ----------------------------------------------------------------------------------------------------
+
+
+class Move(Struct, frozen=True):
+    """The exchange afterwards, and the words of the next message, if there is one."""
+
+    exchange: Exchange
+    say: str = ""
+
+
+def answered(exchange: Exchange, reply: str, made: int) -> Move:
+    """What a reply means for the exchange it answers; `made` counts the messages under its root so far.
+
+    Refused by no one: where a rule ends the talk, it is over and says why.
+    """
+    words = reply[:REPLY_CHARS]
+    stage = exchange.stage
+    if isinstance(stage, Over):
+        return Move(exchange)
+    if isinstance(stage, Closing):
+        return Move(_over(exchange, "announced" if is_announced(words) else "silent"))
+    turns = 0
+    if isinstance(stage, Talking):
+        turns = stage.turns + 1
+    else:
+        exchange = replace(exchange, reply=words)
+    if exchange.kind != "talk" or said(words) in ("empty", "silent"):
+        return Move(_over(exchange, "answered"))
+    rules = AgentToAgent(max_turns=exchange.max_turns)
+    speaker = next_speaker(rules, turns, words, exchange.requester, exchange.target)
+    refusal = refuse_hop(exchange, made)
+    if refusal is not None:
+        return Move(_over(exchange, refusal.reason))
+    moved = replace(exchange, stage=Closing() if speaker is None else Talking(turns))
+    moved = replace(moved, path=(*exchange.path, moved.speaker or ""))
+    return Move(moved, _closing_words() if speaker is None else _talk_words(moved, words, turns + 1))
+
+
+def dropped(exchange: Exchange, why: str) -> Exchange:
+    """The exchange after its message was lost on somebody: nothing more will come of it."""
+    return exchange if isinstance(exchange.stage, Over) else _over(exchange, why)
+
+
+def _over(exchange: Exchange, why: str) -> Exchange:
+    return replace(exchange, stage=Over(why))
+
+
+def refuse_hop(exchange: Exchange, made: int) -> Refusal | None:
+    """None if one more message may be sent after the `made` ones under the same root."""
+    if made < MAX_HOPS:
+        return None
+    last = " -> ".join(exchange.path[-3:])
+    return Refusal("forbidden", f"hops {made} of {MAX_HOPS} (… {last}): fixed limit of messages that come of one")
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def first_words(exchange: Exchange, message: str) -> str:
+    """The first message as its target reads it: in a talk it says who speaks and what becomes of the answer."""
+    if exchange.kind != "talk":
+        return message
+    answer = "Your final text is sent back to it as your answer." if exchange.until_at or exchange.max_turns else ""
+    return _framed(exchange.requester, message, answer)
+
+
+def _talk_words(exchange: Exchange, reply: str, turn: int) -> str:
+    other = exchange.target if exchange.speaker == exchange.requester else exchange.requester
+    return _framed(
+        other,
+        reply,
+        f"This is turn {turn} of at most {exchange.max_turns}. Your final text is sent back to it, not to your user. "
+        f"Reply {REPLY_SKIP} alone to end the exchange.",
+    )
+
+
+def _closing_words() -> str:
+    return (
+        "[Agent to agent] The exchange is over. If your own user should hear of it, say so now in one or two sentences;"
+        f" else reply {ANNOUNCE_SKIP} alone."
+    )
+
+
+def _framed(speaker: str, words: str, instruction: str) -> str:
+    # Every line of the other's words is quoted, so none of them can pass for ours.
+    quoted = [f"> {line}" for line in guarded(words).splitlines()]
+    head = f"[Agent to agent] {speaker} says (it is another agent, not your user):"
+    return "\n".join([head, *quoted, *([instruction] if instruction else [])])
+
+
+# ---- answers to plans ------------------------------------------------------------------------------------------------
+
+
+class PlanAnswer(Struct, frozen=True):
+    """What somebody says of a plan."""
+
+    approves: bool
+    reason: str
+
+
+def plan_answer(message: str) -> PlanAnswer | None:
+    """The answer to a plan that a message is; None if it is an ordinary one.
+
+    It is the word in capitals, alone or with a colon and the reason behind it.
+    """
+    found = _PLAN_ANSWER.fullmatch(message)
+    return None if found is None else PlanAnswer(found[1] == "APPROVED", (found[2] or "").strip())

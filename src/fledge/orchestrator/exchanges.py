@@ -1,0 +1,66 @@
+"""Exchanges where they touch turns and lanes: what ends one without an answer, and where a session is queued.
+
+A session that waits for another's answer waits inside its own turn and holds a slot. So whoever is waited for is driven
+in a lane of its own: however narrow the lanes are, nobody waits for a slot that its asker holds. How exchanges begin
+and go on is in `talk`.
+"""
+
+from fledge.core.exchange import Exchange, dropped
+from fledge.core.run import Instant
+from fledge.orchestrator.commit import Commit
+
+NESTED = "nested"
+
+
+def enqueue(c: Commit, session: str, spawner: str, suspect: bool = False, due_at: Instant | None = None) -> None:
+    """Let a session be claimed: in its usual lane, or in its own while another session waits for its answer."""
+    lane = _lane(c, session)
+    if lane.startswith(NESTED):
+        place = c.tx.queued(session)
+        if place is not None and place.lane != lane:
+            c.tx.dequeue(session)
+    c.tx.enqueue(session, lane, spawner, suspect, due_at)
+    c.hints.look = True
+
+
+def _lane(c: Commit, session: str) -> str:
+    if c.tx.is_waited_for(session, c.at):
+        return f"{NESTED}:{session}"
+    run = c.find(session)
+    return "main" if run is None else run.terms.lane
+
+
+def hurry(c: Commit, session: str) -> None:
+    """Somebody waits for this session now: if it is queued behind others, it need not be any longer."""
+    place = c.tx.queued(session)
+    if place is not None:
+        run = c.find(session)
+        enqueue(c, session, session if run is None else run.terms.parent, place.suspect, place.due_at)
+
+
+def close_turn(c: Commit, session: str, ended: str) -> None:
+    """Close the session's turn, saying how it ended; what it had read and not answered by now will not be answered."""
+    for exchange in c.tx.answering(session):
+        drop(c, exchange, f"{session} read your message and gave no answer to it (its turn: {ended})")
+    c.tx.close_turn(session, ended, c.at)
+
+
+def drop_row(c: Commit, row: str, why: str) -> bool:
+    """A message will never be read; True if a sender who waits for its answer hears of that."""
+    exchange = c.tx.exchange_about(row)
+    if exchange is None or exchange.speaker is None:
+        return False
+    drop(c, exchange, why)
+    return exchange.reply is None and exchange.until_at is not None and exchange.until_at > c.at
+
+
+def drop_begun(c: Commit, session: str, why: str) -> None:
+    """What this session began with others is over: it was stopped."""
+    for exchange in c.tx.exchanges_begun(session):
+        drop(c, exchange, why)
+
+
+def drop(c: Commit, exchange: Exchange, why: str) -> None:
+    """Nothing more will come of an exchange."""
+    c.tx.save_exchange(dropped(exchange, why))
+    c.hints.moved.append(exchange.target)

@@ -1,0 +1,173 @@
+"""Messages from one session to another: how they begin, and how they go on when a turn that read one is over.
+
+Each step is part of a commit that happens anyway: the sender's, and then those that end turns. So an exchange goes on
+exactly once wherever a process dies. What follows what is decided in `core.exchange`; who may send to whom is checked
+by whoever calls.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.core import events as ev
+from fledge.core import exchange as rules
+from fledge.core import policy
+from fledge.core.access import refuse_stopped
+from fledge.core.exchange import Exchange, Over
+from fledge.core.freeze import sound
+from fledge.core.run import AwaitingApproval, Instant, Run
+from fledge.errors import BadInput, NotFound, Refused
+from fledge.orchestrator import control, deliver, exchanges
+from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.spawn import generations_of, open_conversation
+from fledge.orchestrator.views import is_below
+
+
+class Sending(Struct, frozen=True, kw_only=True):
+    """A message that was read and whose sender may send it."""
+
+    id: str
+    """Names this very message: sending it again finds what became of it."""
+    sender: str
+    target: str
+    message: str
+    wait_s: float = 0.0
+    """How long the sender waits for the answer; 0: not at all."""
+    max_turns: int = 0
+    """How many turns the two may take after the first answer, if they are no parent and child."""
+    generations: Mapping[str, int] | None = None
+    """Stops the sender's turn knew of when it opened; None for a person, whom no stop has ended."""
+    opens: bool = False
+    """A conversation that does not exist yet is made."""
+
+
+def again(c: Commit, exchange_id: str, wait_s: float) -> Exchange | None:
+    """The exchange of a message that was sent before, or None; while it is not answered, its sender waits anew."""
+    exchange = c.tx.exchange(exchange_id)
+    if exchange is None or exchange.kind == "tell" or exchange.speaker is None or exchange.reply is not None:
+        return exchange
+    waiting = replace(exchange, until_at=c.at + wait_s if wait_s > 0 else None)
+    c.tx.save_exchange(waiting)
+    exchanges.hurry(c, waiting.target)
+    return waiting
+
+
+def begin(c: Commit, sending: Sending) -> Exchange:
+    """Send a message.
+
+    Where a plan awaits its answer, and the sender may give it, an answer is that; anything else is an ordinary message.
+    """
+    until_at = c.at + sending.wait_s if sending.wait_s > 0 else None
+    message = sound(sending.message)
+    if not message.strip():
+        raise BadInput("message", "must not be empty")
+    _check(c, sending)
+    run = c.find(sending.target)
+    answer = rules.plan_answer(message) if run is not None and _may_answer(c, run, sending.sender) else None
+    own = is_below(c.tx, sending.sender, sending.target)
+    kind = "tell" if answer is not None else rules.kind_of(run, own, waits=until_at is not None)
+    exchange = _exchange(c, sending, kind, None if kind == "tell" else until_at)
+    if answer is not None:
+        return _answer_plan(c, exchange, answer, message)
+    c.tx.save_exchange(exchange)
+    _post(c, exchange, rules.first_words(exchange, message))
+    exchanges.hurry(c, sending.target)
+    return exchange
+
+
+def _check(c: Commit, sending: Sending) -> None:
+    target, sender = sending.target, sending.sender
+    if target == sender:
+        raise Refused("forbidden", f"{sender} cannot send to itself: just go on")
+    if sending.generations is not None:
+        refusal = refuse_stopped(sending.generations, generations_of(c, sender))
+        if refusal is not None:
+            raise Refused(refusal.status, refusal.reason)
+    session = c.tx.session(target)
+    if session is None and sending.opens:
+        open_conversation(c, target)
+    elif session is None:
+        raise NotFound(f"no session {target}")
+    elif session.deleted:
+        raise Refused("done", f"{target} has ended and its session is gone: sessions_history has its result")
+    elif session.kind == "program":
+        raise Refused("error", f"{target} is a program: it reads results, no messages")
+    run = c.find(target)
+    refusal = None if run is None else policy.refuse_send(run)
+    if refusal is not None:
+        raise Refused(refusal.status, refusal.reason)
+
+
+def _may_answer(c: Commit, run: Run, sender: str) -> bool:
+    """A plan awaits its answer, and the sender is the requester or the controller."""
+    return isinstance(run.phase, AwaitingApproval) and sender in (run.terms.parent, c.tx.spec(run.key).controller)
+
+
+def _exchange(c: Commit, sending: Sending, kind: rules.Kind, until_at: Instant | None) -> Exchange:
+    """The exchange, as the one that its sender is answering leads to it. Refused: too many came of the same."""
+    above = max(c.tx.answering(sending.sender), key=lambda one: len(one.path), default=None)
+    path = (sending.sender,) if above is None else above.path
+    exchange = Exchange(
+        id=sending.id,
+        root=sending.id if above is None else above.root,
+        requester=sending.sender,
+        target=sending.target,
+        kind=kind,
+        row=f"send:{sending.id}",
+        path=(*path, sending.target),
+        inherited=len(path),
+        max_turns=sending.max_turns if kind == "talk" else 0,
+        until_at=until_at,
+    )
+    refusal = rules.refuse_hop(exchange, c.tx.hops_made(exchange.root))
+    if refusal is not None:
+        raise Refused(refusal.status, refusal.reason)
+    return exchange
+
+
+def _answer_plan(c: Commit, exchange: Exchange, answer: rules.PlanAnswer, words: str) -> Exchange:
+    """Answer the plan, and remember that this very message did."""
+    if not answer.approves and not answer.reason:
+        raise BadInput("message", "must say why the plan is rejected: REJECTED: <reason>")
+    control.answer_plan(c, exchange.target, answer.approves, words)
+    done = replace(exchange, stage=Over("approved" if answer.approves else "rejected"))
+    c.tx.save_exchange(done)
+    return done
+
+
+def _post(c: Commit, exchange: Exchange, words: str) -> None:
+    """Put the message that is to be answered into its speaker's inbox."""
+    session, run = exchange.speaker or "", c.find(exchange.speaker or "")
+    sender = exchange.target if session == exchange.requester else exchange.requester
+    deliver.put_message(c, session, exchange.row, "send", sender, words, exchange.origin)
+    if run is not None:
+        c.apply(session, ev.SendArrived(at=c.at))
+    if exchange.origin:
+        deliver.wake(c, session)  # it has a turn of its own, so no step is called off for it
+    else:
+        deliver.arrived(c, session)
+    c.hints.look = True
+
+
+def answered(c: Commit, session: str, reply: str) -> None:
+    """A turn is over with this reply: whatever it answers goes on, or has its answer."""
+    for exchange in c.tx.answering(session):
+        move = rules.answered(exchange, reply, c.tx.hops_made(exchange.root))
+        after = move.exchange
+        if move.say:
+            after = replace(after, row=f"send:{after.id}:{after.hops}")
+            why = _unreachable(c, after.speaker or "")
+            after = after if why is None else rules.dropped(after, why)
+        c.tx.save_exchange(after)
+        if move.say and after.speaker is not None:
+            _post(c, after, move.say)
+        c.hints.moved.append(exchange.target)
+
+
+def _unreachable(c: Commit, session: str) -> str | None:
+    known, run = c.tx.session(session), c.find(session)
+    if known is None or known.deleted:
+        return f"no session {session}"
+    refusal = None if run is None else policy.refuse_send(run)
+    return None if refusal is None else refusal.reason

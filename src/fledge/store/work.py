@@ -1,0 +1,111 @@
+"""The store's contract, second part: the verbs on questions to a person, commissions, budgets and exchanges.
+
+`base.Tx` is these and all others. Nothing here knows SQL, rules or time.
+"""
+
+from typing import Protocol
+
+from fledge.core.exchange import Exchange
+from fledge.core.policy import Spent
+from fledge.core.run import Instant
+from fledge.store.records import Approval, ApprovalState, Commission, Purse
+
+
+class WorkTx(Protocol):
+    """What one transaction can do about work that waits for somebody, and what it may cost."""
+
+    # -- questions to a person
+    def ask_approval(self, approval: Approval) -> None:
+        """Store a question; asking about the same call again changes nothing."""
+        ...
+
+    def approval(self, approval_id: str) -> Approval | None:
+        """A question by its id."""
+        ...
+
+    def approvals(self, session: str) -> list[Approval]:
+        """All questions of a session, oldest first."""
+        ...
+
+    def open_approvals(self) -> list[Approval]:
+        """Questions of all sessions that wait for an answer, oldest first."""
+        ...
+
+    def move_approval(self, session: str, entry: int, index: int, state: ApprovalState, answered_by: str = "") -> bool:
+        """Move the question about this call on; False if there is none, or it is already decided otherwise."""
+        ...
+
+    # -- commissions
+    def put_commission(self, commission: Commission) -> None:
+        """Store a commission that was accepted. Refused if its run id, row or key was ever used."""
+        ...
+
+    def commission(self, run_id: str) -> Commission | None:
+        """A commission by its run id."""
+        ...
+
+    def commission_keyed(self, key: str) -> Commission | None:
+        """The commission that this key means."""
+        ...
+
+    def take_up(self, row: str, at: Instant) -> None:
+        """The open turn of its session has read this row: it serves the row's commission, if there is one."""
+        ...
+
+    def end_commission(self, row: str, ended: str, at: Instant) -> None:
+        """The row will not be read: its commission, if there is one that has not ended, has ended so."""
+        ...
+
+    def commissions(self, session: str) -> list[Commission]:
+        """The commissions that the session's open turn serves, in order of acceptance."""
+        ...
+
+    def overdue_commissions(self, at: Instant, limit: int) -> list[str]:
+        """Run ids of commissions whose turn has taken longer than was wished, the longest overdue first."""
+        ...
+
+    # -- budgets
+    def has_purses(self) -> bool:
+        """True if any session has a budget."""
+        ...
+
+    def purse(self, session: str) -> Purse | None:
+        """The session's own purse, if it has one."""
+        ...
+
+    def save_purse(self, purse: Purse) -> None:
+        """Store a purse."""
+        ...
+
+    def swap_reserve(self, session: str, step: Spent | None) -> Spent | None:
+        """Set aside for the session's step, or nothing; answers what was set aside before."""
+        ...
+
+    # -- messages between sessions
+    def save_exchange(self, exchange: Exchange) -> None:
+        """Store an exchange as it stands."""
+        ...
+
+    def exchange(self, exchange_id: str) -> Exchange | None:
+        """An exchange by its id."""
+        ...
+
+    def exchange_about(self, row: str) -> Exchange | None:
+        """The exchange whose message, the one that is to be answered now, has this row key."""
+        ...
+
+    def answering(self, session: str) -> list[Exchange]:
+        """Exchanges that await this session's answer to a message it has read."""
+        ...
+
+    def exchanges_begun(self, session: str) -> list[Exchange]:
+        """Exchanges that this session began and that are not over."""
+        ...
+
+    def is_waited_for(self, session: str, at: Instant) -> bool:
+        """True if another session waits, at this time, for this one's answer."""
+        ...
+
+    def hops_made(self, root: str) -> int:
+        """How many messages were sent in all exchanges under this root."""
+        ...

@@ -1,0 +1,28 @@
+"""`sessions_send`: how a model says something to another session, and hears the answer if there is one to wait for."""
+
+from typing import Any
+
+import msgspec
+
+from fledge.orchestrator.messenger import Messenger, SendParams
+from fledge.tools.base import Tool, ToolContext, tool_taking
+from fledge.tools.sessions import caller_of
+
+
+def send_tool(messenger: Messenger) -> Tool:
+    """The tool `sessions_send`: what it takes is `SendParams`. It keeps time itself, and may be repeated."""
+
+    async def sessions_send(context: ToolContext, **params: Any) -> str:
+        sent = await messenger.send(SendParams(**params), caller_of(context))
+        return msgspec.json.encode(sent).decode()
+
+    return tool_taking(
+        SendParams,
+        sessions_send,
+        name="sessions_send",
+        description="Say something to another session: to a subagent of yours, which reads it without being stopped, or"
+        " to another agent. Where it is answered in a turn of its own, you get the answer. APPROVED: or REJECTED:"
+        " answers a plan.",
+        repeatable=True,
+        timeout=None,
+    )

@@ -1,0 +1,209 @@
+"""Messages between sessions: who speaks when, when it is over, and the words that go around them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from fledge.core.exchange import (
+    REPLY_CHARS,
+    Asked,
+    Closing,
+    Exchange,
+    Kind,
+    Over,
+    PlanAnswer,
+    Talking,
+    answered,
+    dropped,
+    first_words,
+    kind_of,
+    plan_answer,
+    refuse_hop,
+)
+from fledge.core.route import Address, answer_to, joined
+from tests.core.samples import RUNS
+
+A, B = "agent:a:main", "agent:b:main"
+
+
+def exchange(kind: Kind = "talk", max_turns: int = 5, until_at: float | None = 30.0) -> Exchange:
+    return Exchange(
+        id="x",
+        root="x",
+        requester=A,
+        target=B,
+        kind=kind,
+        row="send:x",
+        path=(A, B),
+        max_turns=max_turns,
+        until_at=until_at,
+    )
+
+
+def play(first: Exchange, *replies: str) -> list[Exchange]:
+    """The exchange after each reply."""
+    found = []
+    for reply in replies:
+        first = answered(first, reply, first.hops).exchange
+        found.append(first)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["tell", "ask"])
+def test_a_tell_and_an_ask_are_over_with_the_answer(kind: Kind) -> None:
+    asked = exchange(kind)
+    assert asked.speaker == B
+    move = answered(asked, "here", 1)
+    assert (move.say, move.exchange.reply, move.exchange.stage) == ("", "here", Over("answered"))
+    assert (move.exchange.speaker, move.exchange.hops) == (None, 1)
+
+
+def test_a_talk_alternates_from_the_requester_and_closes_at_the_target() -> None:
+    after = play(exchange(max_turns=3), "1", "2", "3", "4")
+    assert [one.speaker for one in after] == [A, B, A, B]
+    assert [one.stage for one in after] == [Talking(0), Talking(1), Talking(2), Closing()]
+    assert [one.hops for one in after] == [2, 3, 4, 5]
+    assert after[-1].path == (A, B, A, B, A, B)
+    assert all(one.reply == "1" for one in after)
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [("told them", "announced"), ("ANNOUNCE_SKIP", "silent"), ("", "silent"), ("NO_REPLY", "silent")],
+)
+def test_the_closing_reply_is_the_end_whatever_it_says(reply: str, why: str) -> None:
+    after = play(exchange(max_turns=0), "1", reply)
+    assert [one.stage for one in after] == [Closing(), Over(why)]
+
+
+@pytest.mark.parametrize("reply", ["REPLY_SKIP", " REPLY_SKIP\n", "ANNOUNCE_SKIP"])
+def test_reply_skip_goes_straight_to_the_closing(reply: str) -> None:
+    assert play(exchange(), reply)[-1].stage == Closing()
+    assert play(exchange(), "1", reply)[-1].stage == Closing()
+
+
+@pytest.mark.parametrize("reply", ["", "  ", "NO_REPLY"])
+def test_silence_ends_a_talk_at_once(reply: str) -> None:
+    assert play(exchange(), reply)[-1].stage == Over("answered")
+    assert play(exchange(), "1", reply)[-1].stage == Over("answered")
+
+
+def test_nothing_follows_once_it_is_over() -> None:
+    over = play(exchange("ask"), "1")[-1]
+    assert answered(over, "2", 0).exchange == over
+    assert dropped(over, "killed") == over
+
+
+def test_a_dropped_exchange_says_why_and_has_no_answer() -> None:
+    gone = dropped(exchange(), "killed")
+    assert (gone.stage, gone.reply, gone.speaker) == (Over("killed"), None, None)
+
+
+def test_the_twenty_first_message_under_one_root_is_not_sent() -> None:
+    # What an exchange inherits from the one it came of is not counted again.
+    late = replace(exchange(), path=("agent:c:main", A, B), inherited=2)
+    assert late.hops == 1
+    assert refuse_hop(late, 19) is None
+    refusal = refuse_hop(late, 20)
+    assert refusal is not None
+    assert (refusal.status, refusal.reason) == (
+        "forbidden",
+        f"hops 20 of 20 (… agent:c:main -> {A} -> {B}): fixed limit of messages that come of one",
+    )
+    move = answered(late, "1", 20)
+    assert (move.exchange.stage, move.say, move.exchange.reply) == (Over(refusal.reason), "", "1")
+
+
+def test_an_answer_is_kept_only_so_far() -> None:
+    assert len(answered(exchange("ask"), "x" * 100_000, 1).exchange.reply or "") == REPLY_CHARS
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def test_only_a_talk_is_framed_and_apart_from_other_messages() -> None:
+    assert first_words(exchange("ask"), "hello") == "hello"
+    assert (exchange("ask").origin, exchange("tell").origin, exchange().origin) == ("", "", "exchange:x")
+    assert first_words(exchange(), "hello\nthere").splitlines() == [
+        f"[Agent to agent] {A} says (it is another agent, not your user):",
+        "> hello",
+        "> there",
+        "Your final text is sent back to it as your answer.",
+    ]
+
+
+def test_a_message_that_nobody_hears_the_answer_of_does_not_promise_it() -> None:
+    words = first_words(exchange(max_turns=0, until_at=None), "hello")
+    assert words.splitlines()[1:] == ["> hello"]
+
+
+def test_the_words_of_a_turn_say_who_speaks_and_how_to_stop() -> None:
+    move = answered(exchange(max_turns=2), "fine", 1)
+    assert move.say.splitlines() == [
+        f"[Agent to agent] {B} says (it is another agent, not your user):",
+        "> fine",
+        "This is turn 1 of at most 2. Your final text is sent back to it, not to your user. "
+        "Reply REPLY_SKIP alone to end the exchange.",
+    ]
+    again = answered(move.exchange, "good", 2)
+    assert again.say.startswith(f"[Agent to agent] {A} says")
+    assert "turn 2 of at most 2" in again.say
+    assert "ANNOUNCE_SKIP" in answered(again.exchange, "bye", 3).say
+
+
+@given(st.text(max_size=300))
+def test_no_line_of_the_others_words_passes_for_ours(text: str) -> None:
+    lines = first_words(exchange(), text).splitlines()
+    assert all(line.startswith(">") for line in lines[1:-1])
+
+
+@pytest.mark.parametrize(
+    ("message", "answer"),
+    [
+        ("APPROVED: proceed", PlanAnswer(True, "proceed")),
+        (" APPROVED ", PlanAnswer(True, "")),
+        ("REJECTED: too\nlong", PlanAnswer(False, "too\nlong")),
+        ("REJECTED:", PlanAnswer(False, "")),
+        ("REJECTED : no", PlanAnswer(False, "no")),
+        ("approved: x", None),
+        ("APPROVED by whom?", None),
+        ("is it APPROVED: yes", None),
+        ("APPROVEDNESS", None),
+        ("", None),
+    ],
+)
+def test_a_message_answers_a_plan_only_if_it_begins_with_the_word(message: str, answer: PlanAnswer | None) -> None:
+    assert plan_answer(message) == answer
+
+
+def test_an_exchange_begins_asked() -> None:
+    assert exchange().stage == Asked()
+
+
+# ---- what a message is -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(RUNS))
+@pytest.mark.parametrize("own", [True, False])
+def test_only_who_takes_a_turn_for_it_is_waited_for(name: str, own: bool) -> None:
+    run = RUNS[name]
+    if run.ended is not None:
+        kinds = ("ask", "tell") if own else ("talk", "talk")
+    elif name.startswith(("waiting", "queued, serving", "running, serving")):
+        kinds = ("ask", "tell")
+    else:
+        kinds = ("tell", "tell")
+    assert (kind_of(run, own, True), kind_of(run, own, False)) == kinds
+
+
+def test_a_conversation_talks_back_unless_it_is_ones_own() -> None:
+    assert [kind_of(None, False, waits) for waits in (True, False)] == ["talk", "talk"]
+    assert [kind_of(None, True, waits) for waits in (True, False)] == ["ask", "tell"]
+
+
+def test_only_the_closing_words_of_a_talk_are_for_the_sessions_own_user() -> None:
+    after = play(exchange(max_turns=1), "1", "2")
+    user = Address("terminal", "me")
+    assert [answer_to(one.origin, user) for one in (exchange(), *after)] == [None, None, user]
+    assert [joined(one.origin, "", is_first=False) for one in after] == [one.origin for one in after]

@@ -1,0 +1,97 @@
+"""What every store promises of messages between sessions."""
+
+from functools import partial
+
+from msgspec.structs import replace
+
+from fledge.core.exchange import Closing, Exchange, Over, Talking, dropped
+from fledge.store.base import Tx
+from tests.core.samples import AT
+from tests.store.bench import Bench, admit, conversation
+
+A, B = "agent:a:main", "agent:b:main"
+
+
+def exchange(name: str = "x", **fields: object) -> Exchange:
+    made = Exchange(
+        id=name, root=name, requester=A, target=B, kind="talk", row=f"send:{name}", path=(A, B), until_at=AT + 30
+    )
+    return replace(made, **fields)
+
+
+def _save(saved: Exchange, tx: Tx) -> None:
+    tx.save_exchange(saved)
+
+
+class ExchangeConformance:
+    """Exchanges, found by whoever has to do with them."""
+
+    def test_an_exchange_is_as_it_was_saved_last(self, bench: Bench) -> None:
+        first = exchange(max_turns=3, reply="é")
+        bench.do(lambda tx: tx.save_exchange(first))
+        assert bench.see(lambda tx: (tx.exchange("x"), tx.exchange_about("send:x"))) == (first, first)
+        moved = replace(first, stage=Talking(2), row="send:x:3", path=(A, B, A))
+        bench.do(lambda tx: tx.save_exchange(moved))
+        bench.reopen()
+        assert bench.see(lambda tx: tx.exchange("x")) == moved
+        assert bench.see(lambda tx: tx.exchange_about("send:x:3")) == moved
+        assert bench.see(lambda tx: (tx.exchange_about("send:x"), tx.exchange("y"))) == (None, None)
+
+    def test_a_session_is_answering_what_it_has_read_and_is_to_speak_to(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            conversation(tx, A, B)
+            for name, stage in (("a", Closing()), ("b", Over("")), ("c", Talking(0)), ("d", Closing())):
+                tx.save_exchange(exchange(name, stage=stage))
+                tx.put_row(f"send:{name}", B, "send", A, "hello", AT)
+            for name in "abc":
+                tx.close_row(f"send:{name}", "consumed", AT)
+
+        bench.do(job)
+
+        def ids(session: str) -> list[str]:
+            return [one.id for one in bench.see(lambda tx: tx.answering(session))]
+
+        assert (ids(B), ids(A), ids("nobody")) == (["a"], ["c"], [])
+
+    def test_exchanges_begun_are_those_of_the_requester_that_are_not_over(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            tx.save_exchange(exchange("a"))
+            tx.save_exchange(exchange("b", requester=B, target=A))
+            tx.save_exchange(dropped(exchange("c"), "over"))
+
+        bench.do(job)
+        assert [one.id for one in bench.see(lambda tx: tx.exchanges_begun(A))] == ["a"]
+        assert [one.id for one in bench.see(lambda tx: tx.exchanges_begun(B))] == ["b"]
+
+    def test_a_session_is_waited_for_until_the_time_is_up_the_answer_is_there_or_it_is_over(self, bench: Bench) -> None:
+        def waited(at: float) -> bool:
+            return bench.see(lambda tx: tx.is_waited_for(B, at))
+
+        assert not waited(AT)
+        bench.do(lambda tx: tx.save_exchange(exchange()))
+        assert (waited(AT), waited(AT + 29), waited(AT + 30)) == (True, True, False)
+        assert not bench.see(lambda tx: tx.is_waited_for(A, AT))
+        for other in (exchange(reply="here"), exchange(until_at=None), dropped(exchange(), "over")):
+            bench.do(partial(_save, other))
+            assert not waited(AT)
+
+    def test_hops_are_counted_over_all_that_came_of_one_root(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            tx.save_exchange(exchange("a", path=(A, B, A, B)))
+            tx.save_exchange(exchange("b", root="a", path=(A, B, A), inherited=2))
+            tx.save_exchange(exchange("c"))
+
+        bench.do(job)
+        assert bench.see(lambda tx: [tx.hops_made(root) for root in ("a", "b", "c", "d")]) == [4, 0, 1, 0]
+
+    def test_what_a_forgotten_run_said_and_heard_is_forgotten_with_it(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            conversation(tx, A)
+            key = admit(tx, "child").key
+            tx.save_exchange(exchange("a", target=key))
+            tx.save_exchange(exchange("b", requester=key, target=A))
+            tx.save_exchange(exchange("c"))
+            tx.forget_run(key)
+
+        bench.do(job)
+        assert bench.see(lambda tx: [tx.exchange(name) is None for name in "abc"]) == [True, True, False]
