@@ -102,14 +102,14 @@ FIXED: dict[str, Row] = {
         RUNS["running, not wakeable"],
         finished(unsettled=1),
         AnnounceDeferred(NEW, "descendants-active", 0, AT, 2800.0, None),
-        RELEASED,
+        (*RELEASED, fx.Trace("deferred", "descendants-active")),
         {},
     ),
     "not wakeable, fire and forget, over unsettled children: a shorter expiry": (
         run_in(WORKING, terms=terms(wakeable=False, expects=False)),
         finished(unsettled=1),
         AnnounceDeferred(NEW, "descendants-active", 0, AT, 1300.0, None),
-        RELEASED,
+        (*RELEASED, fx.Trace("deferred", "descendants-active")),
         {},
     ),
     "not wakeable, with completions unread: they go up": (

@@ -43,6 +43,7 @@ from tests.core.samples import (
     terms,
 )
 
+IN_VAIN = fx.Trace("failed", "missing-requester")
 CONSUMED = ev.RowConsumed(at=AT, row="outcome", path="steered")
 MISSING = "deferred, missing-requester"
 
@@ -95,14 +96,14 @@ DELIVERY: dict[str, Row] = {
         RUNS["announcing"],
         ev.RequesterLost(at=AT),
         AnnounceDeferred(OK, "missing-requester", 1, AT, 2800.0, 1001.0),
-        (),
+        (IN_VAIN,),
         {},
     ),
     "nobody is left to tell of a fire-and-forget run: for 5 min": (
         run_in(Announcing(OK), terms=FIRE_AND_FORGET),
         ev.RequesterLost(at=AT),
         AnnounceDeferred(OK, "missing-requester", 1, AT, 1300.0, 1001.0),
-        (),
+        (IN_VAIN,),
         {},
     ),
     "a program has it now: 30 min from now": (
@@ -165,56 +166,56 @@ DELIVERY: dict[str, Row] = {
         RUNS[MISSING],
         came_due(1500.0),
         AnnounceDeferred(OK, "missing-requester", 2, 1500.0, 2750.0, 1502.0),
-        (),
+        (IN_VAIN,),
         {},
     ),
     "still nobody while the clock stands still: it expires later": (
         run_in(deferred("missing-requester", tries=2)),
         came_due(1500.0, paused=True),
         AnnounceDeferred(OK, "missing-requester", 3, 1500.0, 3300.0, 1504.0),
-        (),
+        (IN_VAIN,),
         {},
     ),
     "a moment before it expires: tried again": (
         RUNS[MISSING],
         came_due(2749.5),
         AnnounceDeferred(OK, "missing-requester", 2, 2749.5, 2750.0, 2751.5),
-        (),
+        (IN_VAIN,),
         {},
     ),
     "expired: given up": (
         RUNS[MISSING],
         came_due(2750.0),
         cleaning(OK, LOST, 2750.0),
-        (fx.GiveUpRow(), *CLEAN),
+        (fx.Trace("failed", LOST.error), fx.GiveUpRow(), *CLEAN),
         {},
     ),
     "expired but for a clock that stood still: tried again": (
         RUNS[MISSING],
         came_due(2750.0, paused=True),
         AnnounceDeferred(OK, "missing-requester", 2, 2750.0, 4550.0, 2752.0),
-        (),
+        (IN_VAIN,),
         {},
     ),
     "tried three times: given up": (
         RUNS["deferred, missing-requester for long"],
         came_due(1500.0),
         cleaning(OK, LOST, 1500.0),
-        (fx.GiveUpRow(), *CLEAN),
+        (fx.Trace("failed", LOST.error), fx.GiveUpRow(), *CLEAN),
         {},
     ),
     "tried three times of four: tried again": (
         run_in(deferred("missing-requester", tries=3), terms=terms(max_retries=4)),
         came_due(1500.0),
         AnnounceDeferred(OK, "missing-requester", 4, 1500.0, 2750.0, 1508.0),
-        (),
+        (IN_VAIN,),
         {},
     ),
     "a program did not read it: given up": (
         RUNS["announcing to a program"],
         came_due(2750.0),
         cleaning(OK, Undelivered("the program did not read it for 30 min"), 2750.0),
-        (fx.GiveUpRow(), *CLEAN),
+        (fx.Trace("failed", "the program did not read it for 30 min"), fx.GiveUpRow(), *CLEAN),
         {},
     ),
     "all below have settled: announced, and settled": (

@@ -324,8 +324,11 @@ class InboxConformance:
         def job(tx: Tx) -> None:
             announce(tx, "row")
             before = tx.row("row")
-            for _ in range(2):
-                tx.trace("row", RUN, AT, '{"path":"direct"}')
+            for at in range(2):
+                tx.trace("row", RUN, AT - at, f'{{"path":"{at}"}}')
+            tx.trace("row", "another", AT, "{}")
             assert tx.row("row") == before
 
         bench.do(job)
+        assert bench.see(lambda tx: tx.traces(RUN)) == [(AT, '{"path":"0"}'), (AT - 1, '{"path":"1"}')]
+        assert bench.see(lambda tx: tx.traces("nobody")) == []

@@ -3,17 +3,19 @@
 import msgspec
 
 from fledge.core import events as ev
-from fledge.core.announce import Completion
+from fledge.core.announce import Completion, DeliveryTrace
 from fledge.core.freeze import one_line
 from fledge.core.lifecycle import born, transition
 from fledge.core.run import Instant, Queued, Run
 from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
+from fledge.orchestrator import views
 from fledge.orchestrator.outbox import message_of
 from fledge.orchestrator.transcripts import models_of, used
 from fledge.store.base import Entry, Post, Row, Tx
 
 LABEL_CHARS = 48
 LINE_CHARS = 200
+REASON_CHARS = 80
 LONG_WAIT_S = 2.0
 """A wait for a slot longer than this is shown."""
 
@@ -68,23 +70,8 @@ def timeline_lines(events: list[ev.Event]) -> list[str]:
 
 
 def _line(event: ev.Event, start: float, run: Run) -> str:
-    return f"{event.at - start:8.3f} s  {type(event).__name__:<16} → {run.phase.name}{_reason(event)}"
-
-
-def _reason(event: ev.Event) -> str:
-    match event:
-        case ev.AttemptEnded(end=ev.Errored(error=error)) | ev.AttemptFaltered(error=error):
-            return f"  ({one_line(error, 80)})"
-        case ev.LeaseLost(step_open=step_open):
-            return "  (crash: driven again)" if step_open else "  (stopped: driven again)"
-        case ev.RowConsumed(path=path):
-            return f"  ({path})"
-        case ev.KillOrdered(named=named):
-            return "" if named else "  (from above)"
-        case ev.Yielded(asked=asked):
-            return f"  (for {asked})"
-        case _:
-            return ""
+    why = one_line(ev.reason(event), REASON_CHARS)
+    return f"{event.at - start:8.3f} s  {type(event).__name__:<16} → {run.phase.name}{f'  ({why})' if why else ''}"
 
 
 # ---- one run ---------------------------------------------------------------------------------------------------------
@@ -111,6 +98,7 @@ def info_lines(tx: Tx, key: str) -> list[str]:
     if spent.tokens_in is not None:
         cost = "" if spent.cost_usd is None else f", est ${spent.cost_usd:.4f}"
         lines.append(f"tokens    {spent.tokens_in} in, {spent.tokens_out} out{cost}")
+    lines += [f"tried     {_try_line(at, trace, run)}" for at, trace in views.tries(tx, key)]
     return [*lines, "", *timeline_lines(tx.events(key))]
 
 
@@ -131,6 +119,14 @@ def _ran_lines(tx: Tx, key: str, run: Run) -> list[str]:
             "budget    " + ", ".join(f"{used_up.get(name, 0):g} of {budget[name]:g} {name}" for name in budget)
         )
     return lines
+
+
+def _try_line(at: Instant, trace: DeliveryTrace, run: Run) -> str:
+    since = "" if run.ended is None else f"{at - run.ended.ended_at:.3f} s after its end, "
+    tried = ", ".join(f"{step.phase} {step.result}" for step in trace.tried) or "read through a handle"
+    told = "" if trace.form == "whole" else ", in one line"
+    why = f" ({one_line(trace.why, REASON_CHARS)})" if trace.why else ""
+    return f"{since}{trace.requester}: {tried}{told}{why}"
 
 
 def log_lines(tx: Tx, key: str, last: int = 20, tools: bool = False) -> list[str]:

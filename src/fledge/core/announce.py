@@ -436,3 +436,5 @@ class DeliveryTrace(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The final path; None unless it was delivered."""
     form: Literal["whole", "summarised"] = "whole"
     """`summarised`: the turn had no room for it, and it was told in one line."""
+    why: str = ""
+    """Why it went that way, or did not arrive."""

@@ -52,7 +52,8 @@ def finish(run: Run, ended: Ended, said: ev.Said, unsettled: int, *effects: fx.E
     terms, at = run.terms, ended.ended_at
     if unsettled and not terms.wakeable and not _is_skipped(said, ended):
         expires_at = at + policy.expiry_s(terms.expects)
-        return move(run, AnnounceDeferred(ended, "descendants-active", 0, at, expires_at, None), *effects)
+        phase = AnnounceDeferred(ended, "descendants-active", 0, at, expires_at, None)
+        return move(run, phase, *effects, fx.Trace("deferred", phase.reason))
     return fix(run, ended, said, unsettled, *effects)
 
 
@@ -153,7 +154,8 @@ def requester_lost(run: Run, event: ev.RequesterLost) -> Step:
         case Announcing(ended=ended) | AnnounceDeferred(ended=ended, reason="requester-busy" | "child-active"):
             expires_at = at + policy.expiry_s(run.terms.expects)
             due_at = at + policy.retry_s(1)
-            return move(run, AnnounceDeferred(ended, "missing-requester", 1, at, expires_at, due_at))
+            phase = AnnounceDeferred(ended, "missing-requester", 1, at, expires_at, due_at)
+            return move(run, phase, fx.Trace("failed", phase.reason))
         case _:
             return ignore(run, "nothing is being announced")
 
@@ -207,7 +209,7 @@ def _why_not(run: Run) -> str:
 
 def give_up(run: Run, ended: Ended, at: Instant, error: str) -> Step:
     """The result goes to the undelivered list; giving up is itself told."""
-    return clean(run, ended, Undelivered(error), at, fx.GiveUpRow())
+    return clean(run, ended, Undelivered(error), at, fx.Trace("failed", error), fx.GiveUpRow())
 
 
 def try_again(run: Run, phase: AnnounceDeferred, event: ev.CameDue) -> Step:
@@ -222,7 +224,8 @@ def try_again(run: Run, phase: AnnounceDeferred, event: ev.CameDue) -> Step:
         return give_up(run, phase.ended, at, "nobody is left to tell")
     tries = phase.tries + 1
     due_at = at + policy.retry_s(tries)
-    return move(run, replace(phase, tries=tries, since_at=at, expires_at=expires_at, due_at=due_at))
+    phase = replace(phase, tries=tries, since_at=at, expires_at=expires_at, due_at=due_at)
+    return move(run, phase, fx.Trace("failed", phase.reason))
 
 
 # ---- cleanup ---------------------------------------------------------------------------------------------------------

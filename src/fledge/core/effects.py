@@ -5,6 +5,8 @@ the requester's inbox row are one. What must leave the process (a driver to star
 call) is always also readable from rows, so a crash between commit and act loses nothing: the engine asks what is due.
 """
 
+from typing import Literal
+
 from msgspec import Struct
 
 from fledge.core.events import RowKind
@@ -79,6 +81,13 @@ class WithdrawPlan(_Effect, frozen=True, tag=True):
 
 class Readdress(_Effect, frozen=True, tag=True):
     """Look again for somebody to tell, and put the unread row into their inbox."""
+
+
+class Trace(_Effect, frozen=True, tag=True):
+    """Record that this try at delivering the outcome told nobody, and why."""
+
+    result: Literal["deferred", "failed"]
+    why: str
 
 
 class GiveUpRow(_Effect, frozen=True, tag=True):
@@ -160,6 +169,7 @@ Effect = (
     | RefreshRow
     | WithdrawPlan
     | Readdress
+    | Trace
     | GiveUpRow
     | ReviveRow
     | DismissRow

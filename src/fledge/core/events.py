@@ -289,3 +289,22 @@ Signal = AttemptStarted | AttemptEnded | AttemptFaltered | DriverStopped | Lease
 
 EVENTS: tuple[type[Event], ...] = get_args(Event)
 """All events, in the order above."""
+
+
+def reason(event: Event) -> str:
+    """Why it happened, in a few words for people; empty where the event says it all."""
+    match event:
+        case AttemptEnded(end=Errored(error=error)) | AttemptFaltered(error=error) | CleanupFailed(error=error):
+            return error
+        case Withdrawn(reason=why) | AnnouncePostponed(reason=why):
+            return why
+        case LeaseLost(step_open=step_open):
+            return "crash: driven again" if step_open else "stopped: driven again"
+        case RowConsumed(path=path):
+            return path
+        case KillOrdered(named=False):
+            return "from above"
+        case Yielded(asked=asked):
+            return f"for {asked}"
+        case _:
+            return ""

@@ -53,6 +53,8 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             deliver.close_rows(c, key, "plan", "suppressed")
         case fx.Readdress():
             deliver.readdress(c, run)
+        case fx.Trace(result=result, why=why):
+            drain.tried_in_vain(c, run, result, why)
         case fx.GiveUpRow():
             _give_up(c, run)
         case fx.ReviveRow():

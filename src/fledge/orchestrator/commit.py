@@ -8,11 +8,12 @@ as that a session may now be claimed, are collected on the way; losing them lose
 from collections.abc import Callable
 from typing import Literal
 
+import msgspec
 from msgspec import Struct, field
 
 from fledge.core import effects as fx
 from fledge.core import events as ev
-from fledge.core.announce import Style
+from fledge.core.announce import DeliveryTrace, Style
 from fledge.core.inbox import QueueSettings
 from fledge.core.lifecycle import born, transition
 from fledge.core.run import Gone, Instant, Run
@@ -20,6 +21,8 @@ from fledge.core.step import Step
 from fledge.errors import NotFound
 from fledge.ids import Ids
 from fledge.store.base import Spec, Tx
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -65,6 +68,10 @@ class Hints(Struct):
     """Runs whose outcome was fixed, or whose delivery was decided."""
     moved: list[str] = field(default_factory=list)
     """Sessions of which anything changed that somebody may wait for: their run, or that a turn of theirs is over."""
+    moves: list[tuple[Run | None, Run, ev.Event]] = field(default_factory=list)
+    """What became of runs: before (None: just born), after, and the event that did it."""
+    tries: list[DeliveryTrace] = field(default_factory=list)
+    """What became of tries at a delivery."""
 
 
 class Commit:
@@ -104,6 +111,7 @@ class Commit:
         self.tx.create_run(run, spec, event)
         self.tx.child_admitted(event.terms.parent)
         self._runs[run.key] = run
+        self.hints.moves.append((None, run, event))
         self.hints.look = True
         return run
 
@@ -117,6 +125,7 @@ class Commit:
             self.tx.save_run(before, step.run, event)
         self._runs[key] = step.run
         self.hints.moved.append(key)
+        self.hints.moves.append((before, step.run, event))
         if step.run.due_at is not None:
             self.hints.look = True
         if step.run.ended is not None:
@@ -124,6 +133,11 @@ class Commit:
         for effect in step.effects:
             self._carry_out(self, key, effect)
         return step
+
+    def trace(self, run: str, trace: DeliveryTrace) -> None:
+        """Record a try at delivering a row of this run."""
+        self.tx.trace(trace.key, run, self.at, _encode(trace).decode())
+        self.hints.tries.append(trace)
 
     def release(self, session: str, epoch: int) -> None:
         """The driver with this epoch is done: its slot is free."""

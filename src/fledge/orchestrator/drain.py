@@ -12,16 +12,25 @@ from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core import inbox
-from fledge.core.announce import TURN_BYTES, Audience, Collected, Completion, DeliveryTrace, Tried, collect, room_beside
-from fledge.core.route import INTERNAL, is_apart, joined
-from fledge.core.run import Path
+from fledge.core.announce import (
+    TURN_BYTES,
+    Audience,
+    Collected,
+    Completion,
+    DeliveryTrace,
+    Tried,
+    announce_key,
+    collect,
+    room_beside,
+)
+from fledge.core.route import INTERNAL, Found, is_apart, joined
+from fledge.core.run import Path, Run
 from fledge.core.transcript import Body, Spoken, Told
 from fledge.errors import NotFound
 from fledge.orchestrator import outbox, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Row
 
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Completion).decode
 
 WINDOW = 5 * inbox.ROWS_A_COMMIT
@@ -191,13 +200,27 @@ def traced(c: Commit, session: str, row: Row, path: Path, form: Literal["whole",
     tried = tuple(Tried(phase, "deferred") for phase in phases[:-1])
     if run is None or not run.terms.program:
         tried += (Tried(phases[-1], "delivered", path),)
-    trace = DeliveryTrace(
-        key=row.key,
-        requester=session,
-        depth="main" if c.find(session) is None else "nested",
-        route=row.route,
-        tried=tried,
-        path=path,
-        form=form,
+    c.trace(row.source or "", _trace(c, row.key, session, tried, path, form, route=row.route))
+
+
+def tried_in_vain(c: Commit, run: Run, result: Literal["deferred", "failed"], why: str) -> None:
+    """Record a try at announcing a run's outcome that told nobody."""
+    phases = () if run.terms.program else inbox.arbitrate("gone", c.rules.queue.mode, run.terms.expects).phases
+    tried = tuple(Tried(phase, result, why) for phase in (phases if result == "failed" else phases[:1]))
+    c.trace(run.key, _trace(c, announce_key(run.key, run.run_id, "outcome"), run.terms.parent, tried, why=why))
+
+
+def _trace(
+    c: Commit,
+    key: str,
+    requester: str,
+    tried: tuple[Tried, ...],
+    path: Path | None = None,
+    form: Literal["whole", "summarised"] = "whole",
+    route: Found = "fallback",
+    why: str = "",
+) -> DeliveryTrace:
+    depth: Literal["nested", "main"] = "main" if c.find(requester) is None else "nested"
+    return DeliveryTrace(
+        key=key, requester=requester, depth=depth, route=route, tried=tried, path=path, form=form, why=why
     )
-    c.tx.trace(row.key, row.source or "", c.at, _encode(trace).decode())

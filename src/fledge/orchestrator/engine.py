@@ -16,9 +16,10 @@ from fledge.clock import Clock, SystemClock
 from fledge.core.run import Instant
 from fledge.errors import NotArrived, StaleWrite, Stopped, StoreError
 from fledge.ids import Ids, RandomIds
-from fledge.orchestrator import commission, due, outbox, turns
+from fledge.orchestrator import commission, due, journal, outbox, turns
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Hints, Rules
+from fledge.orchestrator.journal import Counters
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Place, Post, Store, Tx
 
@@ -66,6 +67,7 @@ class Engine:
         self.store, self.performer = store, performer
         self.clock, self.ids, self.rules = clock or SystemClock(), ids or RandomIds(), rules or Rules()
         self.owner = self.ids.unique()
+        self.counters = Counters()
         self._poked = asyncio.Event()
         self._closing = False
         self._drivers: dict[str, dict[int, asyncio.Task[None]]] = {}
@@ -118,8 +120,11 @@ class Engine:
 
         def job(tx: Tx) -> T:
             nonlocal commit
-            commit = Commit(tx, self.clock.now(), self.ids, self.rules, carry_out)
-            return decide(commit)
+            commit = None
+            deciding = Commit(tx, self.clock.now(), self.ids, self.rules, carry_out)
+            result = decide(deciding)
+            commit = deciding
+            return result
 
         try:
             result = await self.store.transact(job)
@@ -140,6 +145,8 @@ class Engine:
         self._poked.set()
 
     def _tell(self, hints: Hints) -> None:
+        self.counters.note(hints)
+        journal.write(hints)
         for key in hints.ended:
             for listener in self._listeners:
                 listener(key)

@@ -7,10 +7,12 @@ by `core.access`; the facts for that are gathered here.
 from collections.abc import Collection
 from typing import Final, Literal
 
+import msgspec
 from msgspec import Struct
 
 from fledge.config import Config, agent_to_agent, visibility_for
 from fledge.core.access import AgentToAgent, Sight, Visibility, refuse_agents, refuse_sight
+from fledge.core.announce import DeliveryTrace
 from fledge.core.history import History, Shown, history
 from fledge.core.keys import ListKind, agent_of, list_kind, parse_key
 from fledge.core.policy import Refusal
@@ -71,6 +73,14 @@ def find_run(tx: Tx, session: str, word: str) -> str:
     if known is not None and any(above.key == session for above in tx.lineage(known[0])):
         return known[0]
     return pick(word, child_rows(tx, session), rows_below(tx, session)).key
+
+
+_trace = msgspec.json.Decoder(DeliveryTrace).decode
+
+
+def tries(tx: Tx, run: str) -> list[tuple[Instant, DeliveryTrace]]:
+    """Every try at delivering something of this run, and when it was made, oldest first."""
+    return [(at, _trace(trace)) for at, trace in tx.traces(run)]
 
 
 # ---- looking at others -----------------------------------------------------------------------------------------------

@@ -348,6 +348,10 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """Record one attempt to deliver a row."""
         ...
 
+    def traces(self, run: str) -> list[tuple[Instant, str]]:
+        """What was recorded of attempts to deliver rows of this run, and when, oldest first."""
+        ...
+
     # -- lanes, leases and slots
     def enqueue(self, session: str, lane: str, spawner: str, suspect: bool, due_at: Instant | None = None) -> None:
         """Let the session be claimed, from `due_at` on; one already queued keeps its place but takes the new time."""

@@ -156,6 +156,10 @@ class SqliteTx(OutgoingVerbs):
         """Record one attempt to deliver a row."""
         self._db.execute("INSERT INTO deliveries (row_key, run, at, trace) VALUES (?,?,?,?)", (row_key, run, at, trace))
 
+    def traces(self, run: str) -> list[tuple[Instant, str]]:
+        """What was recorded of attempts to deliver rows of this run."""
+        return list(self._db.execute("SELECT at, trace FROM deliveries WHERE run = ? ORDER BY seq", (run,)))
+
     # -- lanes, leases and slots
 
     def enqueue(self, session: str, lane: str, spawner: str, suspect: bool, due_at: Instant | None = None) -> None:
