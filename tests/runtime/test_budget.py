@@ -9,7 +9,7 @@ from fledge.core.policy import Budget, Spent
 from fledge.core.run import Terms
 from fledge.models.base import Usage
 from fledge.models.scripted import Failure, Reply, ScriptedModel
-from fledge.orchestrator import budget, spawn
+from fledge.orchestrator import budget, control, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Spec
 from fledge.tools.sessions import yield_tool
@@ -268,6 +268,39 @@ def test_a_steered_step_gives_back_what_it_had_set_aside(office: Office) -> None
         assert (await desk.purse(PROGRAM))[1] == NOTHING
 
     office.act(body, worker("done", latency_s=10), is_budgeted=True, max_tokens=100)
+
+
+@pytest.mark.parametrize("how", ["stop", "error", "crash of the last kind"])
+def test_a_conversations_turn_that_ends_in_the_middle_of_a_step_gives_back_what_it_had_set_aside(
+    office: Office, how: str
+) -> None:
+    failures: dict[int, Failure] = {1: "auth"} if how == "error" else {}
+
+    def model() -> ScriptedModel:
+        return ScriptedModel(cast(), latency_s=10, failures=failures)
+
+    async def begin(desk: Desk) -> None:
+        await desk.give(MAIN, tokens=100_000)
+        await desk.send("one")
+        await desk.clock.sleep(5)
+        assert (await desk.purse(MAIN))[1].turns == 1
+        if how == "stop":
+            await desk.engine.commit(lambda c: control.stop(c, MAIN))
+        await desk.clock.sleep(6 if how == "error" else 0.1)
+        assert how == "crash of the last kind" or (await desk.purse(MAIN)) == (NOTHING, NOTHING)
+
+    settings: dict[str, Any] = {"is_budgeted": True, "max_tokens": 100}
+    if how != "crash of the last kind":
+        office.act(begin, model(), **settings)
+        return
+    office.act(begin, model(), ends="crashed", **settings)
+    for _ in range(2):
+        office.act(lambda desk: desk.clock.sleep(1), model(), ends="crashed", **settings)
+
+    async def end(desk: Desk) -> tuple[Spent, Spent]:
+        return await desk.purse(MAIN)
+
+    assert office.act(end, model(), **settings) == (NOTHING, NOTHING)
 
 
 def test_a_conversation_without_budget_left_asks_nothing_more(office: Office) -> None:

@@ -222,6 +222,7 @@ class RunConformance:
         assert bench.see(lambda tx: tx.children_in("one", "awaiting_approval")) == ["q", "p"]
         assert bench.see(lambda tx: tx.children_in("two", "spawning")) == ["late"]
         assert bench.see(lambda tx: tx.children_in("two", "awaiting_approval")) == []
+        assert bench.see(lambda tx: tx.awaiting()) == ["q", "p"]
         reserved = [bench.see(lambda tx: tx.reservations(9)), bench.see(lambda tx: tx.reservations(2))]
         assert reserved == [["late", "z", "m"], ["late", "z"]]
         assert bench.see(lambda tx: tx.reservations(0)) == []

@@ -26,6 +26,7 @@ SWEEP_S = 60.0
 STEER_EVERY_S = 2.0
 STEER_CHARS = 4000
 WARN_SHARE = 0.8
+_SETTING = "agents.defaults.subagents"
 
 
 class Refusal(Struct, frozen=True):
@@ -63,26 +64,31 @@ class Occupancy(Struct, frozen=True):
 
 def admit(limits: Limits, now: Occupancy) -> Refusal | None:
     """None if one more child may be reserved; else the first limit that forbids it."""
-    setting = "agents.defaults.subagents"
     if now.depth >= limits.max_depth:
-        return Refusal("forbidden", f"depth {now.depth} of {limits.max_depth}: {setting}.maxSpawnDepth")
+        return Refusal("forbidden", f"depth {now.depth} of {limits.max_depth}: {_SETTING}.maxSpawnDepth")
     if now.is_leaf:
         return Refusal("forbidden", f"depth {now.depth}: it is a leaf and may not spawn: role stored at its own spawn")
-    if now.children >= limits.max_children:
-        return Refusal(
-            "forbidden", f"active children {now.children} of {limits.max_children}: {setting}.maxChildrenPerAgent"
-        )
+    full = refuse_children(limits.max_children, now.children)
+    if full is not None:
+        return full
     if limits.max_retained and now.retained >= limits.max_retained:
         return Refusal(
             "forbidden",
-            f"retained {now.retained} of {limits.max_retained}: {setting}.maxRetained; "
+            f"retained {now.retained} of {limits.max_retained}: {_SETTING}.maxRetained; "
             "free one with sessions_subagent_remove",
         )
     if now.wakes >= MAX_WAKES:
         return Refusal("forbidden", f"woken {now.wakes} of {MAX_WAKES} times: finish with what you have")
     if now.budget_spent:
-        return Refusal("forbidden", f"the tree's budget is spent: {setting}.budget")
+        return Refusal("forbidden", f"the tree's budget is spent: {_SETTING}.budget")
     return None
+
+
+def refuse_children(cap: int, children: int) -> Refusal | None:
+    """None if a session with so many active children may have one more."""
+    if children < cap:
+        return None
+    return Refusal("forbidden", f"active children {children} of {cap}: {_SETTING}.maxChildrenPerAgent")
 
 
 def role_at(depth: int, max_depth: int) -> Literal["orchestrator", "leaf"]:

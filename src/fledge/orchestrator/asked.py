@@ -175,6 +175,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
             limits.max_retained,
         ),
         budget=_budget(params.budget, configured(subagent_limits(config, target).budget)),
+        cap_of=lambda agent_id: subagent_limits(config, agent_id).max_children_per_agent,
         generations=caller.generations,
         key=params.idempotency_key or caller.key,
         digest=hashlib.sha256(msgspec.json.encode(params)).hexdigest(),

@@ -11,7 +11,7 @@ from fledge.core import policy, reconcile
 from fledge.core.freeze import sound
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import deliver, drain, exchanges, transcripts, undelivered
+from fledge.orchestrator import budget, deliver, drain, exchanges, transcripts, undelivered
 from fledge.orchestrator.commit import Commit
 
 
@@ -125,6 +125,7 @@ def stop_turn(c: Commit, session: str, reason: str = "stopped") -> bool:
         return False
     transcripts.close_calls(c, session, reason)
     exchanges.close_turn(c, session, reason)
+    budget.release(c, session)
     c.tx.supersede(session, c.at + reconcile.STOP_S)
     c.hints.stop.append(session)
     return True
@@ -203,8 +204,8 @@ def held_by(c: Commit, key: str) -> str | None:
 def read_result(c: Commit, key: str) -> str | None:
     """The frozen result of a run; None while there is no outcome yet.
 
-    For a program this is how it is told: the first read consumes the row, later ones are free. What is meant for a
-    conversation can be looked at, and still arrives there.
+    For a program this is how it is told, of its own runs and of those that were left to it: the first read consumes
+    the row, later ones are free. What is meant for a conversation can be looked at, and still arrives there.
     """
     run = c.run(key)
     ended = run.ended

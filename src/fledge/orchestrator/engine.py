@@ -249,7 +249,10 @@ class Engine:
         return worked
 
     async def _claim(self, place: Place) -> bool:
-        drive = await self.commit(lambda c: turns.claim(c, place, self.owner))
+        try:
+            drive = await self.commit(lambda c: turns.claim(c, place, self.owner))
+        except StaleWrite:
+            return True  # it was killed or ended between looking and claiming
         if drive is not None:
             self._start(self._drive(drive), f"drive {drive.session}")
         return True
@@ -264,7 +267,11 @@ class Engine:
 
     def _start(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
         assert self._group is not None
-        return self._group.create_task(work, name=name)
+        try:
+            return self._group.create_task(work, name=name)
+        except RuntimeError:
+            work.close()  # the group is shutting down: nobody else would
+            raise
 
     async def _drive(self, drive: Drive) -> None:
         task = self._start(self._perform(drive), f"perform {drive.session}")
@@ -299,7 +306,7 @@ class Engine:
 
     def _errand(self, name: str, errand: Coroutine[None, None, None]) -> bool:
         """Start something outside, unless it is under way; True if it was started."""
-        if name in self._errands or self._closing:
+        if name in self._errands or self._closing or self._group is None:
             errand.close()
             return False
         task = self._errands[name] = self._start(errand, name)

@@ -3,7 +3,7 @@ hold under any race; `accepted` is answered only once it is prepared, and a fail
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec import Struct
@@ -13,7 +13,7 @@ from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.access import refuse_stopped
 from fledge.core.freeze import sound
-from fledge.core.keys import check_agent_id, child_key, parse_key
+from fledge.core.keys import agent_of, check_agent_id, child_key, parse_key
 from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
@@ -36,6 +36,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """What the run and everything below it may use; None: whatever those above have."""
     objection: FledgeError | None = None
     """What else forbids it; told only if no limit does, so that refusals come in a fixed order."""
+    cap_of: Callable[[str], int] | None = None
+    """`maxChildrenPerAgent` by agent, for those above the caller; None: as for the caller."""
     generations: Mapping[str, int] | None = None
     """Of the calling turn, as it knew them; None for a program, which no turn of ours can stop."""
     key: str = ""
@@ -100,7 +102,7 @@ def reserve(c: Commit, request: Request) -> Run:
     counts = c.tx.counts(parent)
     occupancy = policy.Occupancy(
         depth=session.depth,
-        children=counts.unsettled + _settled_plans(c, parent),
+        children=counts.unsettled + len(_kept_places(c, parent)),
         retained=c.tx.count_retained(parent) if request.limits.max_retained else 0,
         wakes=0 if above is None else above.wakes,
         budget_spent=budget.is_spent(c, parent),
@@ -109,6 +111,7 @@ def reserve(c: Commit, request: Request) -> Run:
     refusal = policy.admit(request.limits, occupancy)
     if refusal is not None:
         raise Refused(refusal.status, refusal.reason)
+    _check_above(c, above, request)
     if request.objection is not None:
         raise request.objection
     turn = c.tx.turn(parent)
@@ -129,9 +132,37 @@ def reserve(c: Commit, request: Request) -> Run:
     return run
 
 
-def _settled_plans(c: Commit, parent: str) -> int:
-    """Plans that await an answer take a place though they count as settled; over unsettled children they do not."""
-    return sum(not c.tx.counts(key).unsettled for key in c.tx.children_in(parent, "awaiting_approval"))
+def _kept_places(c: Commit, session: str) -> set[str]:
+    """Children that take a place though they count as settled: an answer to a plan, of the child itself or of
+    somebody below it, would unsettle them."""
+    kept = {key for plan in c.tx.awaiting() if (key := _child_above(c, plan, session)) is not None}
+    return {key for key in kept if c.run(key).concluded and not c.tx.counts(key).unsettled}
+
+
+def _child_above(c: Commit, key: str, parent: str) -> str | None:
+    """The child of `parent` that this run is, or is below; None if it is neither."""
+    above = c.run(key).terms.parent
+    while above != parent:
+        run = c.find(above)
+        if run is None:
+            return None
+        key, above = above, run.terms.parent
+    return key
+
+
+def _check_above(c: Commit, run: Run | None, request: Request) -> None:
+    """A session that outlived its run is active again with its new child: it takes a place of its own parent's anew,
+    and so on upwards. Raises Refused where there is none."""
+    while run is not None and run.concluded and not c.tx.counts(run.key).unsettled:
+        parent = run.terms.parent
+        kept = _kept_places(c, parent)
+        if run.key in kept or run.terms.program:
+            return  # it never gave its place up; a program has as many as it likes
+        cap = request.cap_of(agent_of(parent)) if request.cap_of else request.limits.max_children
+        refusal = policy.refuse_children(cap, c.tx.counts(parent).unsettled + len(kept))
+        if refusal is not None:
+            raise Refused(refusal.status, f"{refusal.reason}, of {parent}")
+        run = c.find(parent)
 
 
 def _settled_terms(terms: Terms, depth: int, program: bool) -> Terms:

@@ -15,7 +15,7 @@ from fledge.core.freeze import freeze, said, sound
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
 from fledge.core.transcript import Replied, Resulted, last_output, open_calls
 from fledge.errors import Interrupted, Refused, Stopped
-from fledge.orchestrator import deliver, drain, exchanges, outbox, talk, transcripts
+from fledge.orchestrator import budget, deliver, drain, exchanges, outbox, talk, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.spawn import generations_of
 from fledge.store.base import Driver, Place
@@ -164,6 +164,7 @@ def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] 
         return
     turn = c.tx.turn(drive.session)
     failures = 1 if turn is None else turn.failures + 1
+    budget.release(c, drive.session)
     c.tx.turn_failed(drive.session, failures, 0)
     c.release(drive.session, drive.epoch)
     if cause == "budget":
@@ -268,6 +269,7 @@ def lost(c: Commit, driver: Driver, crashed: bool) -> None:
     if run is not None and run.ended is None:
         _lease_lost(c, run, driver, crashed)
     elif c.tx.turn(session) is not None:
+        budget.release(c, session)
         _turn_lost(c, session, driver, crashed)
 
 

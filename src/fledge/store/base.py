@@ -137,6 +137,10 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """Keys of all runs that are still being prepared, oldest first."""
         ...
 
+    def awaiting(self) -> list[str]:
+        """Keys of all runs whose plan awaits its answer, oldest first."""
+        ...
+
     def due_runs(self, at: Instant, limit: int) -> list[str]:
         """Runs whose due time has come, the longest overdue first."""
         ...

@@ -183,6 +183,13 @@ class RunVerbs:
             phase,
         )
 
+    def awaiting(self) -> list[str]:
+        """Runs whose plan awaits its answer."""
+        return self._column(
+            "SELECT key FROM runs WHERE (phase = 'spawning' OR phase = 'awaiting_approval')"
+            " AND phase = 'awaiting_approval' ORDER BY id"
+        )
+
     def reservations(self, limit: int) -> list[str]:
         """Runs that are still being prepared."""
         return self._column(
