@@ -22,23 +22,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fledge", description=fledge.__doc__)
-    parser.add_argument("--version", action="version", version=f"fledge {fledge.__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    state = argparse.ArgumentParser(add_help=False)
+    # Options that are not given are not set, so that they may stand before the command or behind it.
+    state = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     state.add_argument("--state", metavar="DIR", help="the state folder (default: $FLEDGE_STATE, else ~/.fledge)")
+    thinks = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    thinks.add_argument(
+        "--model", metavar="NAME", help="such as openai/gpt-5, anthropic/claude-sonnet-4-5, ollama/llama3.2"
+    )
+    thinks.add_argument(
+        "--set", dest="settings", metavar="KEY=VALUE", action="append", help="one setting (docs/config.md)"
+    )
+    parser = argparse.ArgumentParser(
+        prog="fledge", description=f"{fledge.__doc__} Without a command: a conversation.", parents=[state, thinks]
+    )
+    parser.add_argument("--version", action="version", version=f"fledge {fledge.__version__}")
+    parser.set_defaults(command=_chat, state=None, model=None, settings=None)
+    commands = parser.add_subparsers(metavar="COMMAND")
+    chat = commands.add_parser("chat", parents=[state, thinks], help="talk to the main agent, as without a command")
+    chat.set_defaults(command=_chat)
 
     run = commands.add_parser(
-        "run", parents=[state], help="send a prompt, print the answers, return when all is settled"
+        "run", parents=[state, thinks], help="send a prompt, print the answers, return when all is settled"
     )
     run.add_argument("prompt", nargs="?", help="what to say; without it, or with -, it is read from standard input")
     run.add_argument("--continue", dest="go_on", action="store_true", help="say nothing new: finish what is unfinished")
-    run.add_argument(
-        "--model", metavar="NAME", help="such as openai/gpt-5, anthropic/claude-sonnet-4-5, ollama/llama3.2"
-    )
-    run.add_argument(
-        "--set", dest="settings", metavar="KEY=VALUE", action="append", help="one setting (docs/config.md)"
-    )
     run.set_defaults(command=_run)
 
     ps = commands.add_parser("ps", parents=[state], help="show the conversation, its runs, and what waits for you")
@@ -80,6 +87,14 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--state", metavar="DIR", help="keep its state in this folder (default: a temporary one)")
     demo.set_defaults(command=_demo)
     return parser
+
+
+def _chat(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from fledge.cli import chat, run
+
+    return asyncio.run(chat.sit(run.state_folder(options.state), options.model, tuple(options.settings or ())))
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -1,0 +1,256 @@
+"""`fledge` alone: a conversation with the main agent, while its subagents work.
+
+What is said and done, whatever shows it (`screen` has two ways). Answers stream, completions and questions
+arrive while the user types, and Ctrl-C stops the turn, not the program. Closing it loses nothing: the conversation is
+the same one at the next start.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import fledge
+from fledge.cli import commands
+from fledge.cli.screen import open_screen
+from fledge.config.places import discover
+from fledge.core.freeze import one_line
+from fledge.core.keys import main_key
+from fledge.core.transcript import Replied, Spoken, from_body
+from fledge.errors import FledgeError
+from fledge.orchestrator import control
+from fledge.runtime.feed import TurnEvent
+from fledge.store.base import Tx
+
+MAIN = main_key()
+HISTORY = "chat_history"
+LOOK_S = 0.5
+SHOWN_CHARS = 160
+LOOK_BACK = 4
+"""How many messages of an earlier sitting are shown."""
+SILENT = ("NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP")
+LEAVE = ("/quit", "/exit", "/bye")
+
+
+async def sit(state: Path, model: str | None, settings: tuple[str, ...]) -> int:
+    """Open the state folder and talk; 1 if no model is set, or the folder cannot be used."""
+    found = discover(Path.cwd(), settings).loaded
+    screen = open_screen(state / HISTORY)
+    for warning in found.warnings:
+        screen.say(warning, "note")
+    async with fledge.open(state, model=model, config=found.config, program="chat") as fl:
+        fl.check()
+        chat = Chat(fl, screen)
+        screen.interrupt = chat.interrupt
+        return await chat.run()
+
+
+class Screen(Protocol):
+    """Shows a conversation and reads what the user types. Nothing here waits, but for `read`."""
+
+    @property
+    def in_turns(self) -> bool:
+        """True if nobody types, so that each line is answered before the next is read."""
+        ...
+
+    def say(self, text: str, style: str = "") -> None:
+        """Something whole that stays. Styles are `you`, `note`, `ask` and `error`; words of models have none."""
+        ...
+
+    def flow(self, text: str) -> None:
+        """A piece of an answer that is on its way."""
+        ...
+
+    def rest(self) -> None:
+        """The answer is complete."""
+        ...
+
+    def status(self, line: str) -> None:
+        """What goes on in the background, in a line; empty if nothing does."""
+        ...
+
+    async def read(self) -> str | None:
+        """What the user says next; None if they leave."""
+        ...
+
+
+class Hush:
+    """Lets an answer through as it comes, but for words that mean silence: those are held back until it is clear."""
+
+    def __init__(self, flow: Callable[[str], None]) -> None:
+        self._flow, self._held = flow, ""
+        self._said = False
+
+    def add(self, text: str) -> None:
+        """One more piece."""
+        if self._said:
+            self._flow(text)
+            return
+        self._held += text
+        begun = self._held.strip()
+        if begun and not any(word.startswith(begun) for word in SILENT):
+            self._said = True
+            self._flow(self._held)
+
+    def end(self) -> bool:
+        """The answer is complete; True if anything of it was shown."""
+        if not self._said and self._held.strip() and self._held.strip() not in SILENT:
+            self._flow(self._held)
+            self._said = True
+        said, self._said, self._held = self._said, False, ""
+        return said
+
+
+class Chat:
+    """One sitting."""
+
+    def __init__(self, fl: fledge.Fledge, screen: Screen) -> None:
+        self._fl, self._screen = fl, screen
+        self._hush = Hush(screen.flow)
+        self._told: set[str] = set()
+        """What was already shown: ends of runs, questions, plans."""
+        self._leaving = False
+        self._changed = asyncio.Event()
+
+    async def run(self) -> int:
+        """Talk until the user leaves; answers the exit code."""
+        fl = self._fl
+        fl.engine.on_change(lambda _: self._changed.set())
+        self._told = set(await self._look(_known))
+        await self._greet()
+        watching = [asyncio.ensure_future(self._watch_turns()), asyncio.ensure_future(self._watch_runs())]
+        try:
+            while (line := await self._screen.read()) is not None:
+                self._leaving = False
+                if line.strip().lower() in LEAVE:
+                    break
+                await self._take(line)
+            else:
+                # The input is over: what was asked is still answered.
+                await fl.session("main").settled()
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+        left = await self._look(lambda tx: tx.counts(MAIN).unsettled)
+        if left:
+            at_work = "1 subagent is" if left == 1 else f"{left} subagents are"
+            self._screen.say(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them.", "note")
+        return 0
+
+    async def _look(self, view: Callable[[Tx], commands.T]) -> commands.T:
+        return await self._fl.engine.store.read(view)
+
+    async def _greet(self) -> None:
+        self._screen.say(
+            f"fledge {fledge.__version__} · {self._fl.state} · /help for commands, Ctrl-D to leave", "note"
+        )
+        for words, style in await self._look(_earlier):
+            self._screen.say(words, style)
+
+    async def _take(self, line: str) -> None:
+        """What the user typed: a command, or words for the main agent."""
+        if not line.strip():
+            return
+        try:
+            if line.startswith("/"):
+                done = await commands.run_command(self._fl, MAIN, line)
+                self._screen.say(done.text, "note")
+            elif self._screen.in_turns:
+                await self._fl.session("main").send(line)
+            else:
+                await self._fl.session("main").post(line)
+        except FledgeError as error:
+            self._screen.say(str(error), "error")
+        self._changed.set()
+
+    async def interrupt(self) -> bool:
+        """Ctrl-C: stop the turn; with none, ask before leaving, and the second time leave. True: leave now."""
+        if await self._look(lambda tx: tx.turn(MAIN) is not None):
+            await self._fl.engine.commit(lambda c: control.stop_turn(c, MAIN))
+            self._screen.rest()
+            self._screen.say("stopped; subagents go on (/stop stops them too)", "note")
+            return False
+        if self._leaving:
+            return True
+        self._leaving = True
+        self._screen.say("Ctrl-C again to leave; nothing is lost by it", "note")
+        return False
+
+    # ---- what arrives meanwhile
+
+    async def _watch_turns(self) -> None:
+        heard = self._fl.listen()
+        try:
+            async for event in heard:
+                if event.session == MAIN:
+                    self._hear(event)
+        finally:
+            heard.close()
+
+    def _hear(self, event: TurnEvent) -> None:
+        match event.kind:
+            case "assistant:text":
+                self._hush.add(event.text)
+            case "retry" | "error":
+                self._rest()
+                self._screen.say(one_line(event.text, SHOWN_CHARS), "error" if event.kind == "error" else "note")
+            case "tool:start":
+                self._rest()
+                self._screen.say(f"· {one_line(event.text, SHOWN_CHARS)}", "note")
+            case "end":
+                self._rest()
+                self._changed.set()
+            case _:
+                pass
+
+    def _rest(self) -> None:
+        if self._hush.end():
+            self._screen.rest()
+
+    async def _watch_runs(self) -> None:
+        while True:
+            for key, words, style in await self._look(lambda tx: _news(tx, self._told)):
+                self._told.add(key)
+                self._screen.say(words, style)
+            now = self._fl.engine.clock.now()
+            self._screen.status(await self._look(lambda tx: commands.status_line(tx, MAIN, now)))  # noqa: B023
+            self._changed.clear()
+            await self._fl.engine.clock.wait_until(now + LOOK_S, self._changed)
+
+
+def _earlier(tx: Tx) -> list[tuple[str, str]]:
+    """The last words of the sitting before, if there was one."""
+    found: list[tuple[str, str]] = []
+    for entry in tx.entries(MAIN, after=max(0, tx.last_entry(MAIN) - 40)):
+        match from_body(entry.body):
+            case Spoken(kind="send", text=text):
+                found.append((f"› {text}", "you"))
+            case Replied(text=text, calls=()) if text.strip() and text.strip() not in SILENT:
+                found.append((text, ""))
+            case _:
+                continue
+    return found[-LOOK_BACK:]
+
+
+def _known(tx: Tx) -> list[str]:
+    """What had ended before this sitting."""
+    return [f"end:{key}" for key in tx.children(MAIN) if tx.load_run(key).ended is not None]
+
+
+def _news(tx: Tx, told: set[str]) -> list[tuple[str, str, str]]:
+    """Ends, plans and questions that were not shown yet: a key, the words, a style."""
+    found: list[tuple[str, str, str]] = []
+    for key in tx.children(MAIN):
+        run, label = tx.load_run(key), one_line(tx.spec(key).label or key, 60)
+        if run.phase.name == "awaiting_approval" and f"plan:{run.run_id}" not in told:
+            words = f'{label} has a plan: read it with /subagents log "{label}", then /subagents approve or reject it'
+            found.append((f"plan:{run.run_id}", words, "ask"))
+        if run.ended is not None and f"end:{key}" not in told:
+            found.append((f"end:{key}", f"● {label}: {run.ended.outcome.status}", "note"))
+    for asked in tx.open_approvals():
+        if f"ask:{asked.id}" not in told:
+            short = asked.id[:8]
+            words = f"{asked.tool} {one_line(asked.arguments, SHOWN_CHARS)}"
+            found.append((f"ask:{asked.id}", f"? {words}\n  /allow {short} or /deny {short}", "ask"))
+    return found

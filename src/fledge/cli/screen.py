@@ -1,0 +1,222 @@
+"""Two ways to show a conversation: `Terminal`, where answers and news appear above the line being typed, and `Plain`
+for everything else. Words of models are hostile: control characters never reach the terminal.
+"""
+
+import asyncio
+import os
+import re
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from fledge.cli import commands
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.key_binding import KeyBindings
+
+Interrupt = Callable[[], Awaitable[bool]]
+"""What Ctrl-C does; True: leave."""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+STYLES = {"you": "\x1b[1m", "note": "\x1b[2m", "ask": "\x1b[33m", "error": "\x1b[31m"}
+PROMPT = "› "
+
+
+def clean(text: str) -> str:
+    """The text without characters that would move a cursor, change a colour or worse."""
+    return CONTROL.sub("", text.replace("\r\n", "\n"))
+
+
+def wants_colour(out: TextIO) -> bool:
+    """True of a terminal whose user has not asked for none."""
+    return out.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
+
+
+class Plain:
+    """Lines in, lines out: for pipes, files, dumb terminals, and where prompt_toolkit is not installed."""
+
+    def __init__(self, out: TextIO | None = None, typed: TextIO | None = None) -> None:
+        self._out, self._in = out or sys.stdout, typed or sys.stdin
+        self._colours = wants_colour(self._out)
+        self._begun = False
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._reader: threading.Thread | None = None
+        self.interrupt: Interrupt | None = None
+        self.in_turns = not self._in.isatty()
+
+    def say(self, text: str, style: str = "") -> None:
+        """A line of its own."""
+        self.rest()
+        colour = STYLES.get(style, "") if self._colours else ""
+        print(f"{colour}{clean(text)}" + ("\x1b[0m" if colour else ""), file=self._out, flush=True)
+
+    def flow(self, text: str) -> None:
+        """Written as it comes."""
+        self._begun = True
+        self._out.write(clean(text))
+        self._out.flush()
+
+    def rest(self) -> None:
+        """What follows starts on a line of its own."""
+        if self._begun:
+            self._begun = False
+            print(file=self._out, flush=True)
+
+    def status(self, line: str) -> None:
+        """There is no place for it: ends are told as they come, and /status shows the rest."""
+
+    async def read(self) -> str | None:
+        """The next line; None at the end of the input, or when the user leaves by Ctrl-C."""
+        if self._reader is None:
+            loop = asyncio.get_running_loop()
+            self._reader = threading.Thread(target=self._pump, args=(loop,), daemon=True)
+            self._reader.start()
+            if self._in.isatty():
+                import signal
+
+                loop.add_signal_handler(signal.SIGINT, lambda: asyncio.ensure_future(self._interrupted()))
+        return await self._lines.get()
+
+    def _pump(self, loop: asyncio.AbstractEventLoop) -> None:
+        for line in self._in:
+            loop.call_soon_threadsafe(self._lines.put_nowait, line.rstrip("\n"))
+        loop.call_soon_threadsafe(self._lines.put_nowait, None)
+
+    async def _interrupted(self) -> None:
+        if self.interrupt is not None and await self.interrupt():
+            self._lines.put_nowait("/quit")
+
+
+class Terminal:
+    """A line editor at the bottom, everything else above it."""
+
+    def __init__(self, history: Path) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import FileHistory
+
+        history.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(history, os.O_CREAT | os.O_APPEND, 0o600))
+        self._flowing = ""
+        self._status = ""
+        self.in_turns = False
+        self._colours = wants_colour(sys.stdout)
+        self.interrupt: Interrupt | None = None
+        self._pending: set[asyncio.Task[None]] = set()
+        self._session: PromptSession[str] = PromptSession(
+            message=self._message,
+            multiline=True,
+            history=FileHistory(str(history)),
+            completer=_completer(),
+            complete_while_typing=True,
+            key_bindings=self._keys(),
+            bottom_toolbar=lambda: self._status or None,
+            prompt_continuation="  ",
+            enable_suspend=True,
+        )
+
+    def say(self, text: str, style: str = "") -> None:
+        """Printed above the line being typed."""
+        self.rest()
+        self._print(text, style)
+
+    def flow(self, text: str) -> None:
+        """Whole lines are printed; the one that is still coming stands just above the line being typed."""
+        *lines, self._flowing = (self._flowing + clean(text)).split("\n")
+        for line in lines:
+            self._print(line, "")
+        self._session.app.invalidate()
+
+    def rest(self) -> None:
+        """The last line of the answer is printed too."""
+        if self._flowing:
+            line, self._flowing = self._flowing, ""
+            self._print(line, "")
+
+    def status(self, line: str) -> None:
+        """Shown at the bottom."""
+        if line != self._status:
+            self._status = clean(line)
+            self._session.app.invalidate()
+
+    async def read(self) -> str | None:
+        """What the user typed; None when they leave."""
+        from prompt_toolkit.patch_stdout import patch_stdout
+
+        try:
+            with patch_stdout(raw=True):
+                return await self._session.prompt_async()
+        except EOFError:
+            return None
+
+    def _print(self, text: str, style: str) -> None:
+        colour = STYLES.get(style, "") if self._colours else ""
+        print(f"{colour}{clean(text)}" + ("\x1b[0m" if colour else ""), flush=True)
+
+    def _message(self) -> str:
+        return f"{self._flowing}\n{PROMPT}" if self._flowing else PROMPT
+
+    def _keys(self) -> "KeyBindings":
+        from prompt_toolkit.application import get_app
+        from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+        keys = KeyBindings()
+
+        @keys.add("enter")
+        def _(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            if buffer.complete_state and buffer.complete_state.current_completion:
+                buffer.complete_state = None
+            elif buffer.document.text_before_cursor.endswith("\\"):
+                buffer.delete_before_cursor()
+                buffer.insert_text("\n")
+            elif buffer.text.strip():
+                buffer.validate_and_handle()
+
+        @keys.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        # While something is printed the terminal itself reads keys, and Ctrl-C is a signal.
+        @keys.add("<sigint>")
+        @keys.add("c-c")
+        def _(event: KeyPressEvent) -> None:
+            if event.current_buffer.text:
+                event.current_buffer.reset()
+                return
+            app = get_app()
+
+            async def act() -> None:
+                if self.interrupt is not None and await self.interrupt():
+                    app.exit(exception=EOFError)
+
+            task = asyncio.ensure_future(act())
+            self._pending.add(task)
+            task.add_done_callback(self._pending.discard)
+
+        return keys
+
+
+def _completer() -> "Completer":
+    """Slash commands, as far as typed."""
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.document import Document
+
+    class Commands(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+            for word, meaning in commands.complete(document.text_before_cursor):
+                typed = document.text_before_cursor.rpartition(" ")[2]
+                yield Completion(word, start_position=-len(typed), display_meta=meaning)
+
+    return Commands()
+
+
+def open_screen(history: Path) -> Plain | Terminal:
+    """The best this place allows."""
+    if not sys.stdin.isatty() or not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return Plain()
+    try:
+        return Terminal(history)
+    except ImportError:
+        return Plain()

@@ -1,0 +1,241 @@
+"""`fledge` alone, in a real pseudo-terminal and through a pipe, against a strict model server."""
+
+import fcntl
+import io
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fledge.cli.chat import Hush
+from fledge.cli.screen import Plain, clean
+from tests.cli.test_run import MODEL, Model, serving, until, workspace
+
+PATIENCE_S = 60.0
+CTRL_C, CTRL_D, ENTER, ALT_ENTER = "\x03", "\x04", "\r", "\x1b\r"
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[Model]:
+    with serving(tmp_path, "tests.cli.chat_server") as model:
+        yield model
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    return workspace(tmp_path)
+
+
+class Terminal:
+    """A process in a terminal of its own: type, and see what comes."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", screen: int) -> None:
+        self.process, self._screen = process, screen
+        self._raw = b""
+        self._read = 0
+
+    @property
+    def text(self) -> str:
+        """Everything that was written, without what moves the cursor."""
+        return ESCAPES.sub("", self._raw.decode("utf-8", "replace"))
+
+    def type(self, keys: str) -> None:
+        os.write(self._screen, keys.encode())
+
+    def see(self, words: str) -> None:
+        """Wait until these words are written, after those seen before."""
+        while words not in self.text[self._read :]:
+            self._more(words)
+        self._read += self.text[self._read :].index(words) + len(words)
+
+    def await_prompt(self) -> None:
+        """Wait until keys are read one by one: only then are they more than letters."""
+        while b"\x1b[?2004h" not in self._raw:
+            self._more("the prompt")
+
+    def _more(self, words: str) -> None:
+        ready, _, _ = select.select([self._screen], [], [], PATIENCE_S)
+        assert ready, f"never came: {words!r} in {self.text[self._read :]!r}"
+        try:
+            piece = os.read(self._screen, 65536)
+        except OSError:
+            piece = b""
+        assert piece, f"it ended before {words!r}: {self.text[self._read :]!r}"
+        if b"\x1b[6n" in piece:
+            self.type("\x1b[1;1R")  # it asks where the cursor is
+        self._raw += piece
+
+    def say(self, line: str) -> None:
+        self.type(line)
+        self.see(line)
+        self.type(ENTER)
+
+
+@contextmanager
+def chatting(model: Model, work: Path, *options: str) -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "fledge.cli.main", *MODEL, "--state", str(work / "state"), *options]
+    env = model.env | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40", "NO_COLOR": "1"}
+    with subprocess.Popen(
+        command,
+        cwd=work,
+        env=env,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C can be a signal
+    ) as process:
+        os.close(theirs)
+        terminal = Terminal(process, ours)
+        try:
+            terminal.see("Ctrl-D")
+            terminal.await_prompt()
+            yield terminal
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            os.close(ours)
+
+
+def test_answers_stream_and_completions_arrive_while_the_user_types(model: Model, work: Path) -> None:
+    with chatting(model, work) as chat:
+        chat.say("hello")
+        chat.see("Hello there.")
+        chat.see("How can I help?")
+        chat.say("spawn")
+        chat.type("half a sen")
+        chat.see("digger: ok")
+        chat.see("The digger found gold.")
+        chat.type("tence" + ENTER)
+        chat.see("You said: half a sentence")
+        chat.type(CTRL_D)
+        assert chat.process.wait(timeout=PATIENCE_S) == 0
+
+
+def test_ctrl_c_stops_the_turn_then_asks_then_leaves(model: Model, work: Path) -> None:
+    with chatting(model, work) as chat:
+        model.hold.touch()
+        asked = model.requests
+        chat.say("something long")
+        until(chat.process, lambda: model.requests > asked)
+        chat.type(CTRL_C)
+        chat.see("stopped; subagents go on")
+        chat.type(CTRL_C)
+        chat.see("Ctrl-C again to leave")
+        chat.type("no, stay" + CTRL_C)
+        chat.type(CTRL_C)
+        assert chat.process.wait(timeout=PATIENCE_S) == 0
+        model.hold.unlink()
+
+
+def test_slash_commands_questions_and_plans_are_answered_in_the_chat(model: Model, work: Path) -> None:
+    with chatting(model, work, "--set", "tools.write.approval=ask") as chat:
+        chat.say("write")
+        chat.see("/allow ")
+        chat.say("/deny")
+        chat.see("write is not run")
+        chat.see("The tool said: write was refused")
+        chat.say("write")
+        chat.see("/allow ")
+        chat.say("/allow")
+        chat.see("The tool said: created made.txt")
+        assert (work / "made.txt").read_text() == "made"
+        chat.say("plan")
+        chat.see("planner has a plan")
+        chat.say("/subagents list")
+        chat.see("[PLAN:AWAITING APPROVAL]")
+        chat.say("/subagents approve planner")
+        chat.see("approved: it carries the plan out now")
+        chat.see("planner: ok")
+        chat.say("/nothing")
+        chat.see("unknown; there are")
+        chat.say("/quit")
+        assert chat.process.wait(timeout=PATIENCE_S) == 0
+
+
+def test_the_last_conversation_goes_on_at_the_next_start(model: Model, work: Path) -> None:
+    with chatting(model, work) as chat:
+        chat.say("hello")
+        chat.see("How can I help?")
+        chat.process.send_signal(signal.SIGKILL)
+        chat.process.wait()
+    with chatting(model, work) as chat:
+        chat.see("› hello")
+        chat.see("How can I help?")
+        chat.type("two" + ALT_ENTER + "lines" + ENTER)
+        chat.see("You said: two")
+        chat.see("lines")
+        chat.type(CTRL_D)
+        assert chat.process.wait(timeout=PATIENCE_S) == 0
+    assert (work / "state" / "chat_history").stat().st_mode & 0o777 == 0o600
+
+
+def test_through_a_pipe_it_is_plain_and_ends_when_all_is_answered(model: Model, work: Path) -> None:
+    command = [sys.executable, "-m", "fledge.cli.main", *MODEL, "--state", str(work / "state")]
+    lines = "hello\nquiet\n/status\nred\nspawn\n"
+    done = subprocess.run(command, cwd=work, env=model.env, input=lines, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "Hello there.\nHow can I help?\n" in done.stdout
+    assert "The digger found gold." in done.stdout
+    assert "You said: red" in done.stdout
+    assert "digger: ok" in done.stdout
+    assert "NO_REPLY" not in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_without_a_model_it_says_what_to_do(work: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI")} | {"HOME": str(work)}
+    command = [sys.executable, "-m", "fledge.cli.main", "--state", str(work / "state")]
+    done = subprocess.run(command, cwd=work, env=env, input="", capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "give --model NAME" in done.stderr
+
+
+# ---- pieces ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        (["Hel", "lo"], "Hello"),
+        (["NO_", "REPLY"], ""),
+        (["NO_", "REPLY", " was what I said"], "NO_REPLY was what I said"),
+        (["HEARTBEAT_OK"], ""),
+        (["N"], "N"),
+        (["  "], ""),
+    ],
+)
+def test_words_that_mean_silence_are_not_shown(pieces: list[str], shown: str) -> None:
+    seen: list[str] = []
+    hush = Hush(seen.append)
+    for piece in pieces:
+        hush.add(piece)
+    assert hush.end() == bool(shown)
+    assert "".join(seen) == shown
+
+
+def test_words_of_a_model_cannot_move_the_cursor() -> None:
+    assert clean("red \x1b[31malert\x07\x9b2J over\tthere\r\n") == "red [31malert2J over\tthere\n"
+
+
+def test_a_plain_screen_starts_each_thing_on_a_line_of_its_own() -> None:
+    out = io.StringIO()
+    screen = Plain(out, io.StringIO())
+    screen.flow("half an ")
+    screen.flow("answer")
+    screen.say("news", "note")
+    screen.flow("more")
+    screen.rest()
+    screen.rest()
+    assert out.getvalue() == "half an answer\nnews\nmore\n"
