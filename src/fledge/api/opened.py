@@ -19,6 +19,7 @@ from fledge.orchestrator import spawn
 from fledge.orchestrator.changes import Changes, deadline
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawner import Spawner
 from fledge.runtime.agent import Agent
 from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import Store, Tx
@@ -124,6 +125,15 @@ class Opened:
         if self._engine is None:
             raise Refused("error", "this fledge is not open: use `async with fledge.open(…) as fl:`")
         return self._engine
+
+    @property
+    def spawner(self) -> Spawner:
+        """What spawns on behalf of any session here, as the tool `sessions_spawn` does. `Refused` unless open.
+
+        >>> type(fl.spawner).__name__
+        'Spawner'
+        """
+        return self._parts.profiles.spawner(self.engine)
 
     @property
     def _watch(self) -> Changes:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from fledge.api.conversation import Conversation
 from fledge.api.program import Fledge
-from fledge.cli.render import info_lines, log_lines, question_line, tree_lines, undelivered_lines
+from fledge.cli.render import info_lines, log_lines, tree_lines, undelivered_lines
 from fledge.core.freeze import one_line
 from fledge.core.prompts import list_text
 from fledge.core.run import Instant
@@ -271,7 +271,7 @@ async def _status(fl: Fledge, session: str, command: Command) -> str:
         cost = "" if seen.cost_usd is None else f" · est ${seen.cost_usd:.4f}"
         lines.append(f"tokens {seen.tokens_in} in, {seen.tokens_out} out{cost}")
     lines.append(f"subagents: {seen.children_active} active, {seen.children_done} done · queue {seen.queue_mode}")
-    lines += [question_line(asked) for asked in await fl.engine.store.read(lambda tx: tx.open_approvals())]
+    lines += [steps.question(asked) for asked in await fl.engine.store.read(lambda tx: tx.open_approvals())]
     return "\n".join(lines)
 
 
@@ -287,7 +287,7 @@ async def _agents(fl: Fledge, session: str, command: Command) -> str:
 
 async def _approvals(fl: Fledge, session: str, command: Command) -> str:
     asked = await fl.engine.store.read(lambda tx: tx.open_approvals())
-    return "\n".join(question_line(one) for one in asked) or "nothing waits for you"
+    return "\n".join(steps.question(one) for one in asked) or "nothing waits for you"
 
 
 async def _allow(fl: Fledge, session: str, command: Command) -> str:

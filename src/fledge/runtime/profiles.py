@@ -105,6 +105,8 @@ class _Known(Struct, frozen=True):
     """What the store knows of a session that is driven."""
 
     session: Session | None
+    run: Run | None
+    """Its run, over or not; None of a conversation."""
     spec: Spec | None
     """What was asked of its run; None of a conversation."""
     is_budgeted: bool
@@ -123,9 +125,12 @@ class _Known(Struct, frozen=True):
 def _known(tx: Tx, drive: Drive, now: Instant) -> _Known:
     """All of it, in one look."""
     key, lineage = drive.session, tx.lineage(drive.session)
+    # A child that answers a message after its run's end is still that child.
+    run = drive.run or tx.find_run(key)
     return _Known(
         session=lineage[0] if lineage else None,
-        spec=None if drive.run is None else tx.spec(key),
+        run=run,
+        spec=None if run is None else tx.spec(key),
         is_budgeted=any(tx.purse(above.key) for above in lineage),
         wishes=[asked.wishes for asked in tx.commissions(key)],
         children=children_shown(tx, key, now),
@@ -209,7 +214,7 @@ class ConfiguredProfiles:
         return Profile(
             model=model,
             model_name=name,
-            system="\n\n".join([self._system(session, drive, spec, workspace), *known.besides]),
+            system="\n\n".join([self._system(session, known.run, spec, workspace), *known.besides]),
             tools=tools,
             workspace=workspace,
             thinking=thinking if card.thinks or self._catalog.find(choice.primary) is None else "off",
@@ -330,12 +335,11 @@ class ConfiguredProfiles:
             return said == "ask"
         return tool in ASKS_BY_DEFAULT and not boxed
 
-    def _system(self, session: Session, drive: Drive, spec: Spec | None, workspace: Path) -> str:
-        if spec is None or drive.run is None:
+    def _system(self, session: Session, run: Run | None, spec: Spec | None, workspace: Path) -> str:
+        if spec is None or run is None:
             parts = [MAIN_PROMPT.format(workspace=workspace)]
             names = document_names("main")
         else:
-            run = drive.run
             limits = subagent_limits(self._config, session.facts.agent_id)
             brief = Brief(
                 key=session.key,
