@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec import Struct
 
@@ -344,7 +345,13 @@ class Point(Struct):
 
 
 @pytest.mark.parametrize(
-    ("said", "value", "ok"), [('{"x": 3}', Point(3), True), ('{"x": "three"}', None, False), ("three", None, False)]
+    ("said", "value", "ok"),
+    [
+        ('{"x": 3}', Point(3), True),
+        ('```json\n{"x": 3, "y": 4}\n```', Point(3, 4), True),
+        ('{"x": "three"}', None, False),
+        ("three", None, False),
+    ],
 )
 def test_a_typed_result_is_read_from_the_text_or_says_why_not(
     place: Place, said: str, value: Point | None, ok: bool
@@ -352,11 +359,23 @@ def test_a_typed_result_is_read_from_the_text_or_says_why_not(
     async def body(fl: fledge.Fledge) -> None:
         run = await fl.spawn("Where?", result_type=Point)
         result = await run
-        assert (result.value, result.ok, result.text) == (value, ok, said)
+        assert (result.value, result.ok) == (value, ok)
         assert (result.value_error is None) == ok
         assert (await (await fl.run(run.run_id, result_type=Point))).value == value
+        untyped = await (await fl.run(run.run_id))
+        assert untyped.value == (None if value is None else msgspec.json.decode(result.text))
+        assert len(model.requests) == (1 if ok else 2), "one nudge, then the words as they are"
 
-    place.act(body, ScriptedModel(lambda _: said))
+    model = ScriptedModel(lambda _: said)
+    place.act(body, model)
+
+
+def test_a_type_that_cannot_be_read_from_json_is_refused_by_name(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        with pytest.raises(fledge.BadInput, match=r"^result_type: "):
+            await fl.spawn("Where?", result_type=asyncio.Event)
+
+    place.act(body)
 
 
 # ---- after a restart -------------------------------------------------------------------------------------------------

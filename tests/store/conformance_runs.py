@@ -280,6 +280,36 @@ class RunConformance:
         assert max(run.version for run in runs) > 10
         assert len(happened) > 15
 
+    def test_events_of_all_runs_are_numbered_in_the_order_they_were_stored(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            one = admit(tx, "one")
+            admit(tx, "two")
+            follow(tx, one, ev.Prepared(at=AT))
+
+        assert bench.see(lambda tx: (tx.last_event(), tx.events_after(0, 10))) == (0, [])
+        bench.do(job)
+        told = bench.see(lambda tx: tx.events_after(0, 10))
+        assert [(one.run, one.version, type(one.event)) for one in told] == [
+            ("one", 1, ev.Admitted),
+            ("two", 1, ev.Admitted),
+            ("one", 2, ev.Prepared),
+        ]
+        assert [one.seq for one in told] == sorted({one.seq for one in told})
+        assert bench.see(lambda tx: tx.last_event()) == told[-1].seq
+        assert bench.see(lambda tx: tx.events_after(told[0].seq, 1)) == told[1:2]
+
+    def test_the_number_of_an_event_is_never_given_again_even_if_its_run_is_forgotten(self, bench: Bench) -> None:
+        bench.do(lambda tx: admit(tx, "one"))
+        for key in ("two", "three"):
+            before = bench.see(lambda tx: tx.last_event())
+            bench.do(lambda tx, key=key: admit(tx, key))  # type: ignore[misc]
+            last = bench.see(lambda tx: tx.last_event())
+            bench.do(lambda tx, key=key: tx.forget_run(key))  # type: ignore[misc]
+            assert bench.see(lambda tx: (tx.last_event(), tx.events_after(before, 9))) == (last, [])  # noqa: B023
+        bench.reopen()
+        bench.do(lambda tx: admit(tx, "four"))
+        assert [one.run for one in bench.see(lambda tx: tx.events_after(last, 9))] == ["four"]
+
     def test_silent_children_ended_without_anything_to_tell_oldest_first(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             for key in ("z", "a", "m"):

@@ -24,6 +24,17 @@ class SessionConformance:
         bench.do(lambda tx: tx.open_session("s", "main", None, 0, FACTS, AT + 1))
         assert bench.see(lambda tx: tx.session("s")) == opened
 
+    def test_roots_are_the_open_sessions_that_nobody_spawned_oldest_first(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            tx.open_session("second", "named", None, 0, FACTS, AT + 1)
+            tx.open_session("first", "program", None, 0, FACTS, AT)
+            tx.open_session("child", "subagent", "first", 1, FACTS, AT)
+            tx.open_session("gone", "main", None, 0, FACTS, AT)
+            tx.delete_session("gone")
+
+        bench.do(job)
+        assert bench.see(lambda tx: tx.roots()) == ["first", "second"]
+
     def test_a_session_that_was_never_opened_is_none(self, bench: Bench) -> None:
         assert bench.see(lambda tx: tx.session("s")) is None
 

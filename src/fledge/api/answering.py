@@ -1,12 +1,12 @@
 """What waits for an answer from outside: tool calls, plans, and results that found nobody."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
 from fledge.api import views
 from fledge.api.handle import Handle
 from fledge.api.runs import Runs, Which
-from fledge.api.values import GivenUp, Plan, Question, RunInfo
+from fledge.api.values import GivenUp, Plan, Question
 from fledge.errors import BadInput
 from fledge.orchestrator import control, steps
 from fledge.orchestrator.commit import Commit
@@ -73,15 +73,14 @@ class Answering(Runs):
         await self.engine.commit(lambda c: steps.answer(c, question_id, False, by, digest))
 
     async def plans(self) -> list[Plan]:
-        """Plans of this program's runs, and of the main conversation's, that await an answer.
+        """Plans that await an answer, oldest first.
 
         >>> run = await fl.spawn("Say hello", label="greeting", plan_mode=True)
         >>> plan = await run.plan()
         >>> [plan.label for plan in await fl.plans()]
         ['greeting']
         """
-        waiting = [run for run in _flat(await self.tree()) if run.phase == "awaiting_approval"]
-        found = await self.engine.store.read(lambda tx: [views.plan(tx, run.session_key) for run in waiting])
+        found = await self.engine.store.read(lambda tx: [views.plan(tx, key) for key in tx.awaiting()])
         return [plan for plan in found if plan is not None]
 
     async def approve_plan(self, which: Which, words: str = "APPROVED: proceed") -> str:
@@ -141,7 +140,3 @@ class Answering(Runs):
 
 def _which(tx: Tx, which: Which) -> str:
     return which.session_key if isinstance(which, Handle) else views.named(tx, which)
-
-
-def _flat(runs: Iterable[RunInfo]) -> list[RunInfo]:
-    return [one for run in runs for one in (run, *_flat(run.children))]

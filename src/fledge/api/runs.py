@@ -35,14 +35,17 @@ class Runs(Opened):
         """Start a run whose answer this program gets; returns at once, with a handle.
 
         The run is durable from here on: it goes on after a crash, and `fl.run(id)` finds it. `Refused` if a limit
-        forbids it, `BadInput` for a field that makes no sense; then nothing was started.
+        forbids it, `BadInput` for a field that makes no sense; then nothing was started. With `result_type`, anything
+        msgspec can read, the answer must be JSON of that type, and is read into `Result.value`.
 
         >>> run = await fl.spawn("Say hello", label="greeting", timeout=60)
         >>> (await run).label
         'greeting'
         """
         profiles = self._parts.profiles
-        asked = read_spawn(self.config, spawning.params(task, options), Caller(session=self.program), profiles)
+        asked = read_spawn(
+            self.config, spawning.params(task, options, result_type), Caller(session=self.program), profiles
+        )
         if asked.request.spec.runtime == NATIVE:
             profiles.check(asked.request.spec.agent_id, asked.request.spec)
         run = await profiles.spawner(self.engine).admit(spawning.for_program(asked.request))
@@ -116,15 +119,15 @@ class Runs(Opened):
         return [run for run in found if status is None or status in _words(run)]
 
     async def tree(self, root: str | None = None) -> list[RunInfo]:
-        """Everything below a session (if none is named: this program and the main conversation), with its children.
+        """Everything below a session, each run with its children; without a name, below every conversation and program.
 
         >>> run = await fl.spawn("Say hello", label="greeting")
         >>> [run.label for run in await fl.tree()]
         ['greeting']
         """
-        roots = [self.program, "agent:main:main"] if root is None else [views.session_key(root, "root")]
 
         def view(tx: Tx) -> list[RunInfo]:
+            roots = tx.roots() if root is None else [views.session_key(root, "root")]
             return [views.run_info(tx, key, deep=True) for session in roots for key in tx.children(session)]
 
         return await self.engine.store.read(view)

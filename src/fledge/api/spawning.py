@@ -34,6 +34,9 @@ class SpawnOptions(TypedDict, total=False):
     cleanup: Literal["keep", "delete"]
     plan_mode: bool
     """First only plan, and wait until the plan is approved."""
+    sandbox: Literal["inherit", "require"]
+    output_schema: dict[str, Any]
+    """A JSON Schema that the answer must meet; `result_type` makes one."""
     budget: Budget
     runtime: str
     """A configured runtime, or one given to `open`; without one, our own loop over a model."""
@@ -41,8 +44,10 @@ class SpawnOptions(TypedDict, total=False):
     """Spawning again with the same key finds the same run."""
 
 
-def params(task: str, options: SpawnOptions) -> SpawnParams:
+def params(task: str, options: SpawnOptions, result_type: type[Any] | None = None) -> SpawnParams:
     """The parameters of a spawn. Refused: what there is none of, and a value that does not fit, by its name."""
+    if result_type is not None:
+        options = {**options, "output_schema": _schema(result_type)}
     wire = dict(zip(SpawnParams.__struct_fields__, SpawnParams.__struct_encode_fields__, strict=True))
     given: dict[str, Any] = {"task": task}
     for name, value in options.items():
@@ -54,6 +59,15 @@ def params(task: str, options: SpawnOptions) -> SpawnParams:
         return msgspec.convert(given, SpawnParams)
     except msgspec.ValidationError as error:
         raise _misfit(str(error), {camel: own for own, camel in wire.items()}) from None
+
+
+def _schema(result_type: type[Any]) -> dict[str, Any]:
+    try:
+        return msgspec.json.schema(result_type)
+    except TypeError as error:
+        raise BadInput(
+            "result_type", f"must be a type that msgspec can read from JSON ({error})", result_type
+        ) from None
 
 
 def _plain(name: str, value: object) -> object:

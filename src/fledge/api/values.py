@@ -28,9 +28,9 @@ class Result(Struct, Generic[T], frozen=True, kw_only=True):
     outcome: Outcome | None = None
     """The same as `status` and `error`, typed; None while pending."""
     value: T | None = None
-    """The text read as `result_type`, where one was asked for and the text fits it."""
+    """The JSON in the text, as `result_type`, where that or an `output_schema` was asked for and the text fits."""
     value_error: str | None = None
-    """Why the text does not fit `result_type`."""
+    """Why the text does not fit."""
     stats: Stats = Stats()
     run_id: str
     """Of the attempt that stands now; older ids find the same run."""

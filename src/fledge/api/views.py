@@ -1,7 +1,7 @@
 """From rows to values: how a run, a plan, an entry look to a program. Reads only; nothing here waits or changes."""
 
 from collections.abc import Sequence
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -11,7 +11,8 @@ from fledge.core.events import Admitted, Event
 from fledge.core.freeze import Stats
 from fledge.core.keys import parse_key
 from fledge.core.lifecycle import born, transition
-from fledge.core.run import AnnounceDeferred, AwaitingApproval, Run
+from fledge.core.run import AnnounceDeferred, AwaitingApproval, Ok, Run
+from fledge.core.schema import fit
 from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator.transcripts import used
@@ -64,9 +65,10 @@ def result(tx: Tx, key: str, result_type: type[T] | None = None) -> Result[T]:
         return Result(status="pending", run_id=run.run_id, session_key=key, label=label, phase=run.phase.name)
     told = _completion(tx, run)
     text = "" if ended.result is None else tx.text(ended.result)
-    value, value_error = (
-        _read(text, result_type) if result_type is not None and ended.outcome.status == "ok" else (None, None)
-    )
+    schema = tx.spec(key).output_schema if isinstance(ended.outcome, Ok) else None
+    value, value_error = None, None
+    if isinstance(ended.outcome, Ok) and (schema is not None or result_type is not None):
+        value, value_error = _read(text, schema, result_type)
     return Result(
         status=_status(ended.outcome.status),
         text=text,
@@ -89,10 +91,14 @@ def _status(word: str) -> Status:
     return next(status for status in get_args(Status) if status == word)
 
 
-def _read(text: str, result_type: type[T]) -> tuple[T | None, str | None]:
+def _read(text: str, schema: dict[str, Any] | None, result_type: type[T] | None) -> tuple[Any, str | None]:
+    """The JSON in a text, as the type that was asked for; or what is wrong with it."""
+    fitted = fit(schema or {}, text)
+    if fitted.error is not None:
+        return None, fitted.error
     try:
-        return msgspec.json.decode(text, type=result_type), None
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return msgspec.json.decode(fitted.text, type=Any if result_type is None else result_type), None
+    except msgspec.ValidationError as error:
         return None, str(error)
 
 

@@ -26,6 +26,7 @@ from fledge.store.records import (
     Driver,
     Entry,
     EntryKind,
+    Happened,
     Place,
     Post,
     PostState,
@@ -57,6 +58,7 @@ __all__ = [
     "Driver",
     "Entry",
     "EntryKind",
+    "Happened",
     "Place",
     "Post",
     "PostState",
@@ -149,6 +151,14 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """The timeline of a run, oldest first."""
         ...
 
+    def events_after(self, seq: int, limit: int) -> list[Happened]:
+        """Events of all runs numbered above `seq`, in the order they were stored."""
+        ...
+
+    def last_event(self) -> int:
+        """The number of the event stored last; 0 if there is none."""
+        ...
+
     # -- texts
     def keep_text(self, owner: str, text: str) -> TextId:
         """Keep a text for a run; the same text gets the same id."""
@@ -174,6 +184,10 @@ class Tx(WorkTx, OutgoingTx, Protocol):
 
         One that has no entry counts from when it was opened.
         """
+        ...
+
+    def roots(self) -> list[str]:
+        """Keys of open sessions that nobody spawned: conversations and programs, oldest first."""
         ...
 
     def delete_session(self, key: str) -> None:

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from fledge.core.events import Event
 from fledge.core.policy import Budget, Spent
 from fledge.core.route import Address, Found
 from fledge.core.run import Instant, Path, TextId
@@ -128,6 +129,15 @@ class Entry(Struct, frozen=True):
     at: Instant
     kind: EntryKind
     body: str
+
+
+class Happened(Struct, frozen=True):
+    """An event with its place in the order of all events: what a feed resumes from."""
+
+    seq: int
+    run: str
+    version: int
+    event: Event
 
 
 class Turn(Struct, frozen=True):

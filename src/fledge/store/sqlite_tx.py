@@ -14,7 +14,18 @@ import msgspec
 from fledge.core.events import Event
 from fledge.core.run import Instant, Run, TextId, Waiting
 from fledge.errors import NotFound, Refused, StaleWrite
-from fledge.store.base import ChildrenPage, Counts, Entry, EntryKind, Session, SessionFacts, SessionKind, Spec, Turn
+from fledge.store.base import (
+    ChildrenPage,
+    Counts,
+    Entry,
+    EntryKind,
+    Happened,
+    Session,
+    SessionFacts,
+    SessionKind,
+    Spec,
+    Turn,
+)
 
 _encode = msgspec.json.Encoder().encode
 _decode_run = msgspec.json.Decoder(Run).decode
@@ -132,12 +143,27 @@ class RunVerbs:
         if row is None:
             return
         self._known.pop(key, None)
+        last = self.last_event()
         for table in ("run_events", "attempts"):
             self._db.execute(f"DELETE FROM {table} WHERE run = ?", row)
+        if self.last_event() < last:
+            # Nobody's event keeps the number, so that it is not given again to somebody who resumes behind it.
+            self._db.execute("DELETE FROM run_events WHERE run = 0")
+            self._db.execute("INSERT INTO run_events (seq, run, version, event) VALUES (?, 0, 0, '')", (last,))
         self._db.execute("DELETE FROM texts WHERE owner = ?", (key,))
         self._db.execute("DELETE FROM deliveries WHERE run = ?", (key,))
         self._db.execute("DELETE FROM spawns WHERE run = ?", (key,))
-        for table in ("entries", "turns", "queue", "children", "approvals", "purses", "reserves", "routes"):
+        for table in (
+            "entries",
+            "turns",
+            "queue",
+            "children",
+            "approvals",
+            "purses",
+            "reserves",
+            "routes",
+            "commissions",
+        ):
             self._db.execute(f"DELETE FROM {table} WHERE session = ?", (key,))
         self._db.execute("DELETE FROM exchanges WHERE requester = ? OR target = ?", (key, key))
         self._db.execute("DELETE FROM sessions WHERE key = ?", (key,))
@@ -209,6 +235,19 @@ class RunVerbs:
         )
         return [_decode_event(row) for row in rows]
 
+    def events_after(self, seq: int, limit: int) -> list[Happened]:
+        """Events of all runs, by their place in the table."""
+        sql = (
+            "SELECT e.seq, r.key, e.version, e.event FROM run_events e JOIN runs r ON r.id = e.run"
+            " WHERE e.seq > ? ORDER BY e.seq LIMIT ?"
+        )
+        rows = self._db.execute(sql, (seq, limit))
+        return [Happened(at, key, version, _decode_event(event)) for at, key, version, event in rows]
+
+    def last_event(self) -> int:
+        """The largest number in the table."""
+        return int(self._one("SELECT coalesce(max(seq), 0) FROM run_events")[0])
+
     def keep_text(self, owner: str, text: str) -> TextId:
         """Keep a text once per owner."""
         body = text.encode("utf-8", "replace").decode()
@@ -248,6 +287,10 @@ class SessionVerbs(RunVerbs):
         first, end = ("agent:", "agent;") if agent_id is None else (f"agent:{agent_id}:", f"agent:{agent_id};")
         rows = self._db.execute(_SESSIONS, (first, end, limit))
         return [(_session(row[:-1]), row[-1]) for row in rows]
+
+    def roots(self) -> list[str]:
+        """Sessions without a parent."""
+        return self._column("SELECT key FROM sessions WHERE depth = 0 AND state = 'open' ORDER BY created_at, key")
 
     def delete_session(self, key: str) -> None:
         """Drop transcript and turns; keep the row as a mark."""
