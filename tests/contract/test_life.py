@@ -260,6 +260,22 @@ def test_a_woken_run_reads_its_childrens_own_rows_in_the_order_they_came_marked_
     assert wake["kind"] == "wake"
 
 
+def test_a_wake_names_only_those_that_were_silent_since_the_last_one(scene: Scene) -> None:
+    o = scene.orchestrator(lane="nested")
+    for expected in ("first", "second"):
+        w = scene.begin(o)
+        scene.wait(o)
+        scene.finish(w, "NO_REPLY")
+        o = scene.start(o.session)
+        wake = scene.said(o.session)[-1]
+        assert wake == f"What you waited for is here. Ended without anything to tell: {w.session}.", expected
+    v = scene.begin(o)
+    scene.wait(o)
+    scene.finish(v, "found it")
+    scene.start(o.session)
+    assert scene.said(o.session)[-1] == "What you waited for is here."
+
+
 # ---- backoff ---------------------------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ from fledge.core.prompts import (
     list_text,
     nudge,
     quoted,
+    wake_message,
 )
 from fledge.core.run import (
     Announcing,
@@ -440,6 +441,20 @@ def test_the_block_counts_those_that_were_not_read() -> None:
     shown = children_block([*(row(n=n) for n in range(19)), row("done")], 1.0, (3, 500))
     assert shown.splitlines()[1] == "Active: 22 · Done: 501"
     assert shown.endswith("\n… and 503 more: 3 active, 500 done")
+
+
+@pytest.mark.parametrize(
+    ("count", "says"),
+    [
+        (0, ""),
+        (1, " Ended without anything to tell: k0."),
+        (2, " Ended without anything to tell: k0, k1."),
+        (20, f" Ended without anything to tell: {', '.join(f'k{n}' for n in range(20))}."),
+        (21, f" Ended without anything to tell: {', '.join(f'k{n}' for n in range(20))} and 1 more."),
+    ],
+)
+def test_a_wake_names_at_most_twenty_that_were_silent_and_counts_the_rest(count: int, says: str) -> None:
+    assert wake_message([f"k{n}" for n in range(count)]) == f"What you waited for is here.{says}"
 
 
 # ---- foreign text ----------------------------------------------------------------------------------------------------

@@ -279,6 +279,16 @@ def children_block(rows: Sequence[ChildRow], now: Instant, beyond: tuple[int, in
     return "\n".join(["## Your subagents", _counts(rows, beyond), head, *lines])
 
 
+def wake_message(silent: Sequence[str]) -> str:
+    """What a run is told when its condition holds: its children's own rows stand beside it, so only who was silent."""
+    words = "What you waited for is here."
+    if not silent:
+        return words
+    named, more = silent[:BLOCK_ROWS], len(silent) - BLOCK_ROWS
+    rest = f" and {more} more" if more > 0 else ""
+    return f"{words} Ended without anything to tell: {', '.join(named)}{rest}."
+
+
 def _block_row(number: int, row: ChildRow, now: Instant) -> str:
     named = [quoted(row.label, LABEL_CHARS)] if row.label else []
     task = [f"task {quoted(row.task, TASK_CHARS)}"] if row.task else []

@@ -8,11 +8,14 @@ from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.announce import announce_key
 from fledge.core.freeze import one_line
+from fledge.core.prompts import wake_message
 from fledge.core.run import CleanupPending, Queued, Run
+from fledge.core.transcript import Spoken
 from fledge.orchestrator import budget, control, deliver, drain, exchanges, outbox, transcripts, undelivered
 from fledge.orchestrator.commit import Commit
 
-SILENT_ROWS = 20
+SILENT_CHILDREN = 10_000
+"""How many of them are looked at for a wake; it names fewer."""
 
 
 def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
@@ -134,14 +137,18 @@ def _post(c: Commit, run: Run, kind: str) -> None:
         case "task":
             c.tx.put_row(f"task:{run.key}", run.key, "task", run.terms.parent, c.tx.spec(run.key).task, c.at)
         case "wake":
-            silent = c.tx.silent_children(run.key, SILENT_ROWS)
-            words = "What you waited for is here."
-            if silent:
-                words += " Ended without anything to tell: " + ", ".join(silent) + "."
+            words = wake_message(_silent(c, run.key))
             c.tx.put_row(announce_key(run.key, run.run_id, "wake"), run.key, "wake", None, words, c.at)
         case _:
             words = c.words or ("APPROVED: proceed" if kind == "approved" else "REJECTED")
             c.tx.put_row(f"approval:{run.key}:{run.run_id}", run.key, "approval", None, words, c.at)
+
+
+def _silent(c: Commit, key: str) -> list[str]:
+    """Children that ended without anything to tell, and that no wake has named before."""
+    spoken = [line.body for line in transcripts.lines(c.tx, key) if isinstance(line.body, Spoken)]
+    named = {word.strip(".,") for said in spoken if said.kind == "wake" for word in said.text.split()}
+    return [child for child in c.tx.silent_children(key, SILENT_CHILDREN) if child not in named]
 
 
 def _name(c: Commit, key: str) -> str:
