@@ -1,21 +1,26 @@
 """§3 and §4 of the contract, where no other test would fail: clocks that start anew, what a child sees, who may direct
 whom, sends and yields, what is not stuck."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from fledge.config import with_settings
 from fledge.core.run import Terms
 from fledge.models.base import Request, UserMessage
 from fledge.models.scripted import Answer, Reply, ScriptedModel, use
 from fledge.orchestrator import spawn
+from fledge.orchestrator.asked import Caller, SpawnParams, read_spawn
+from fledge.runtime.profiles import rules_of
 from fledge.store.base import Spec
 from fledge.tools.base import ToolContext
 from fledge.tools.sessions import yield_tool
 from fledge.tools.subagents import subagents_tool
 from tests.model.world import LIMITS, MAIN
+from tests.orchestrator.host import FakeHost
 from tests.orchestrator.scene import Scene, scene_fixture
 from tests.orchestrator.stage import Theatre, World, works
 from tests.runtime.desk import Desk, Kit, Office, asked, cast, in_turn, results, said, worker
@@ -58,6 +63,25 @@ def test_a_child_sees_its_task_and_nothing_of_its_parents_conversation(office: O
     office.act(body, model)
     assert asked(model, "main")[0] == (UserMessage("the word is swordfish"),)
     assert asked(model) == [(UserMessage("worker"),)]
+
+
+@pytest.mark.parametrize(("agent_id", "at_once"), [("main", 4), ("research", 2)])
+def test_an_agent_that_says_how_many_of_its_children_work_at_once_has_a_lane_of_its_own(
+    tmp_path: Path, agent_id: str, at_once: int
+) -> None:
+    settings = {"agents": {"list": [{"id": "research", "subagents": {"maxConcurrent": 2}}]}}
+    config = with_settings(settings, ("agents.defaults.subagents.maxConcurrent=4",)).config
+    requester = f"agent:{agent_id}:main"
+
+    async def body(world: World) -> None:
+        await world.engine.commit(lambda c: spawn.open_conversation(c, requester))
+        for n in range(5):
+            read = read_spawn(config, SpawnParams(task=f"{n}", label="w"), Caller(session=requester), FakeHost())
+            await world.engine.commit(partial(spawn.spawn, request=read.request))
+        await world.clock.sleep(5)
+        assert len(world.driven("w")) == at_once
+
+    Theatre(tmp_path).act(body, {"w": works(100)}, rules_of(config))
 
 
 # ---- who directs whom ------------------------------------------------------------------------------------------------

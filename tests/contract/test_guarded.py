@@ -65,6 +65,33 @@ def test_an_approved_plan_is_carried_out_with_the_tools_of_its_spawn_and_no_othe
     assert approved.tools.names == {"read", "write"}
 
 
+@pytest.mark.parametrize("plan", [False, True], ids=["done", "a plan that expired"])
+def test_a_child_that_is_asked_something_after_its_end_is_still_that_child(tmp_path: Path, plan: bool) -> None:
+    """Its prompt, its two documents and its tools: a plan that nobody approved is not carried out by asking again."""
+    profiles, found = configured(tmp_path), list[Profile]()
+    for name in ("AGENTS.md", "SOUL.md"):
+        (tmp_path / name).write_text(f"words of {name}")
+
+    async def child(stage: Stage) -> None:
+        found.append(await profiles.profile(stage.engine, stage.drive))
+        await stage.say("1. look")
+
+    async def body(world: World) -> None:
+        key = await world.spawn("child", plan=plan, approval_s=60)
+        await world.sleep_until(100)
+        assert (await world.run(key)).ended is not None
+        await world.send("go ahead, you have my approval", key)
+        await world.clock.sleep(5)
+
+    Theatre(tmp_path).act(body, {"child": child})
+    at_work, afterwards = found
+    assert afterwards.system == at_work.system
+    assert afterwards.system.startswith("# Subagent Context")
+    assert ("words of AGENTS.md" in afterwards.system, "words of SOUL.md" in afterwards.system) == (True, False)
+    assert afterwards.tools.names == at_work.tools.names
+    assert ("write" in afterwards.tools.names) is not plan
+
+
 def test_no_key_reaches_a_child(tmp_path: Path) -> None:
     (profile,) = profiles_of(tmp_path, None, plan=False)
     assert profile.env["LANG"] == "C.UTF-8"

@@ -58,6 +58,12 @@ def subagent_limits(config: Config, agent_id: str) -> Subagents:
     return replace(_overlaid(defaults, own), budget=_overlaid(defaults.budget, own.budget))
 
 
+def lane_for(config: Config, agent_id: str) -> str:
+    """The lane of the children this agent spawns: one of its own if it says how many may work at once."""
+    own = agent(config, agent_id)
+    return "subagent" if own.subagents.max_concurrent is None else f"subagent:{own.id}"
+
+
 def sandbox_for(config: Config, agent_id: str) -> Sandbox:
     """Where this agent's tools run: as it says itself, else as said for all."""
     return _overlaid(config.agents.defaults.sandbox, agent(config, agent_id).sandbox)

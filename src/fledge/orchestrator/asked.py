@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from fledge.config import Config, agent, model_for_child, subagent_limits, thinking_for_child
+from fledge.config import Config, agent, lane_for, model_for_child, subagent_limits, thinking_for_child
 from fledge.core import policy
 from fledge.core.access import refuse_target
 from fledge.core.keys import agent_of, check_agent_id
@@ -147,6 +147,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
         ),
         terms=Terms(
             parent=caller.session,
+            lane=lane_for(config, own),
             mode=mode,
             cleanup=params.cleanup,
             expects=params.expects_completion_message,

@@ -17,6 +17,7 @@ from fledge.config import (
     ModelChoice,
     agent,
     approval_for,
+    lane_for,
     model_for_child,
     queue_settings,
     sandbox_for,
@@ -78,7 +79,12 @@ def rules_of(config: Config) -> Rules:
         deliver=config.announce.deliver,
         max_retries=config.announce.max_retries,
         undelivered_s=config.undelivered.retention_days * 86400.0,
-        widths={"main": defaults.max_concurrent, "subagent": defaults.subagents.max_concurrent, "nested": 1},
+        widths={
+            "main": defaults.max_concurrent,
+            "subagent": defaults.subagents.max_concurrent,
+            "nested": 1,
+            **{lane_for(config, one.id): subagent_limits(config, one.id).max_concurrent for one in config.agents.list},
+        },
     )
 
 
@@ -93,11 +99,11 @@ class _Position(Struct, frozen=True):
     boxed: bool
 
 
-def _position(session: Session, drive: Drive, boxed: bool) -> _Position:
+def _position(session: Session, run: Run | None, boxed: bool) -> _Position:
     role: Role | None = "orchestrator" if session.facts.role == "orchestrator" else "leaf"
     if session.kind in ("main", "named"):
         role = None
-    planning = drive.run is not None and drive.run.plan == "planning"
+    planning = run is not None and run.plan == "planning"
     return _Position(session.facts.agent_id, role, session.facts.tools, planning, boxed)
 
 
@@ -210,7 +216,7 @@ class ConfiguredProfiles:
         card = self._catalog.card(choice.primary)
         workspace = self._folder(agent_id, session)
         boxed = self._is_boxed(agent_id, session)
-        tools, asks = self._tools_in(_position(session, drive, boxed))
+        tools, asks = self._tools_in(_position(session, known.run, boxed))
         return Profile(
             model=model,
             model_name=name,
@@ -352,7 +358,7 @@ class ConfiguredProfiles:
                 mode=run.terms.mode,
                 plan=run.plan,
                 output_schema=msgspec.json.encode(spec.output_schema).decode()
-                if spec.output_schema is not None
+                if spec.output_schema is not None and run.ended is None
                 else "",
             )
             parts, names = [child_prompt(brief)], document_names("child")
