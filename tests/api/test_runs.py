@@ -8,8 +8,10 @@ import pytest
 from msgspec import Struct
 
 import fledge
+from fledge.channels.terminal import HERE
 from fledge.core.policy import UNREAD_PROGRAM_S
 from fledge.models.base import Broke
+from fledge.orchestrator import bindings
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
 
@@ -431,3 +433,14 @@ def test_handles_of_a_closed_fledge_say_so(place: Place) -> None:
         assert await waiting == "told"
 
     place.act(both)
+
+
+def test_what_was_meant_for_a_terminal_is_not_undelivered_where_nobody_sits_at_one(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        await fl.session("main").send("Hello")
+        await fl.engine.commit(lambda c: bindings.follow(c, "agent:main:main", HERE))
+        await fl.session("main").send("Hello again")
+        await fl.until(lambda tx: not tx.waiting_posts() or None)
+        assert await fl.engine.store.read(lambda tx: tx.undelivered_posts()) == []
+
+    place.act(body)

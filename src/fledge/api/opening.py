@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 from fledge.api.opened import Parts
 from fledge.api.program import Fledge
 from fledge.channels.base import Channel
+from fledge.channels.terminal import NoTerminal
 from fledge.clock import Clock
 from fledge.config import Config, check, load
 from fledge.config.places import discover
 from fledge.core.keys import AGENT_ID, SessionKey
-from fledge.core.route import check_channel
+from fledge.core.route import TERMINAL, check_channel
 from fledge.errors import BadInput, Refused
 from fledge.ids import Ids
 from fledge.models.base import Model
@@ -91,9 +92,7 @@ def open(
         registry=registry,
         tools=_tools(tools),
         runtimes={name: _runtime(one, f"runtimes.{name}") for name, one in (runtimes or {}).items()},
-        channels={
-            check_channel(name, f"channels.{name}"): _channel(one, name) for name, one in (channels or {}).items()
-        },
+        channels=_channels(channels or {}),
         env=env,
     )
     return Fledge(
@@ -180,6 +179,13 @@ def _channel(value: Channel, name: str) -> Channel:
     if not callable(getattr(value, "send", None)) or not callable(getattr(value, "close", None)):
         raise BadInput(f"channels.{name}", "must have the methods send(message) and close()", value)
     return value
+
+
+def _channels(given: Mapping[str, Channel]) -> dict[str, Channel]:
+    found: dict[str, Channel] = {TERMINAL: NoTerminal()}
+    for name, one in given.items():
+        found[check_channel(name, f"channels.{name}")] = _channel(one, name)
+    return found
 
 
 def _tools(tools: Iterable[Tool]) -> list[Tool]:

@@ -31,3 +31,13 @@ class TerminalChannel:
 
     async def close(self) -> None:
         """Nothing is held: the streams belong to the program."""
+
+
+class NoTerminal:
+    """For programs at which nobody sits: what was meant for a terminal has arrived once it is in the transcript."""
+
+    async def send(self, message: Message) -> None:
+        """Nobody is there to read it, and nothing is lost by that."""
+
+    async def close(self) -> None:
+        """Nothing is held."""

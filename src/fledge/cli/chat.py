@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Protocol
 
 import fledge
+from fledge.channels.terminal import HERE
 from fledge.cli import commands
 from fledge.cli.screen import open_screen
 from fledge.config.places import discover
 from fledge.core.freeze import one_line
 from fledge.core.keys import main_key
+from fledge.core.route import TERMINAL, Message
 from fledge.core.transcript import Replied, Spoken, from_body
 from fledge.errors import FledgeError
-from fledge.orchestrator import control
+from fledge.orchestrator import bindings, control, spawn
+from fledge.orchestrator.commit import Commit
 from fledge.runtime.feed import TurnEvent
 from fledge.store.base import Tx
 
@@ -38,11 +41,38 @@ async def sit(state: Path, model: str | None, settings: tuple[str, ...]) -> int:
     screen = open_screen(state / HISTORY)
     for warning in found.warnings:
         screen.say(warning, "note")
-    async with fledge.open(state, model=model, config=found.config, program="chat") as fl:
-        fl.check()
+    here = {TERMINAL: ScreenChannel(screen)}
+    opened = fledge.open(state, model=model, config=found.config, program="chat", channels=here)
+    opened.check()
+    async with opened as fl:
+        await fl.engine.commit(_sit_down)
         chat = Chat(fl, screen)
         screen.interrupt = chat.interrupt
         return await chat.run()
+
+
+def _sit_down(c: Commit) -> None:
+    """Whoever sits here is told what the main agent's user must know, unless that goes elsewhere."""
+    spawn.open_conversation(c, MAIN)
+    if c.tx.route(MAIN) is None:
+        bindings.follow(c, MAIN, HERE)
+
+
+class ScreenChannel:
+    """The chat as a channel: replies and questions are shown as they come, so only the rest is left to it."""
+
+    def __init__(self, screen: "Screen") -> None:
+        self._screen = screen
+
+    async def send(self, message: Message) -> None:
+        """Show it."""
+        if message.about == "result":
+            self._screen.say(message.text)
+        elif message.about not in ("reply", "approval"):
+            self._screen.say(message.text, "note")
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
 class Screen(Protocol):
