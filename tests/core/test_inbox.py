@@ -33,6 +33,7 @@ from fledge.core.inbox import (
     take,
     unanswered,
 )
+from fledge.core.route import INTERNAL
 from fledge.core.run import Path
 from fledge.errors import BadInput
 
@@ -231,9 +232,16 @@ def test_at_a_step_boundary_messages_join_and_completions_only_in_steering_modes
 
 
 def test_completions_of_another_origin_do_not_join_a_live_turn() -> None:
-    items = [row("a", origin="mail"), row("b", origin="chat"), row("c", "send", origin="mail")]
-    assert keys(take(items, "steer", True, live_origin="chat")) == "b c"
-    assert keys(take(items, "steer", True)) == "a b c"
+    items = [row("a", origin="mail"), row("b", origin="chat"), row("c", origin=""), row("d", origin=INTERNAL)]
+    assert keys(take(items, "steer", True, live_origin="chat")) == "b c d"
+    for nowhere in ("", INTERNAL):
+        assert keys(take(items, "steer", True, live_origin=nowhere)) == "a b c d"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_words_of_another_origin_do_not_join_a_live_turn_but_orders_and_notices_do(mode: QueueMode) -> None:
+    items = [row(kind, kind, origin="mail") for kind in KINDS]
+    assert keys(take(items, mode, True, live_origin="chat")) == "steer notice"
 
 
 @pytest.mark.parametrize("mode", ["collect", "steer", "interrupt"])

@@ -257,14 +257,14 @@ TIME: dict[str, Row] = {
     "no step for its limit: told once as stuck": (
         RUNS["running, serving"],
         came_due(1200.0, progress_at=900.0),
-        Running(due_at=None, serving=YIELD_WAIT),
+        Running(due_at=None, serving=YIELD_WAIT, stuck_at=1200.0),
         (fx.Tell("no progress for 300 s"),),
         {},
     ),
     "no step at all: told as stuck": (
         run_in(WORKING, terms=terms(stuck_after_s=299.6), deadline_at=1500.0),
         came_due(1499.5),
-        Running(due_at=None),
+        Running(due_at=None, stuck_at=1499.5),
         (fx.Tell("no progress for 300 s"),),
         {},
     ),

@@ -275,6 +275,22 @@ def test_a_live_row_takes_its_status_from_the_phase(phase: Phase, status: Status
 
 
 @pytest.mark.parametrize(
+    ("phase", "progress_at", "shown"),
+    [
+        (RUNNING, None, "running"),
+        (Running(due_at=None, stuck_at=500.0), None, "running (stuck)"),
+        (Running(due_at=None, stuck_at=500.0), 499.0, "running (stuck)"),
+        (Running(due_at=None, stuck_at=500.0), 500.0, "running"),
+        (Queued(), 1.0, "queued"),
+    ],
+)
+def test_a_run_that_was_told_as_stuck_shows_as_such_until_it_moves(
+    phase: Phase, progress_at: float | None, shown: str
+) -> None:
+    assert child_row(run_in(phase), "", "", progress_at=progress_at).status_text == shown
+
+
+@pytest.mark.parametrize(
     ("outcome", "status"),
     [
         (Ok(), "done"),

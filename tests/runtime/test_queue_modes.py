@@ -5,18 +5,21 @@ at 5, while the tool runs; another at 14, behind the last boundary.
 """
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from fledge.core.inbox import QueueMode
+from fledge.core.route import Address, Message
 from fledge.core.run import Delivered
 from fledge.core.transcript import Spoken, Told
 from fledge.errors import Interrupted
 from fledge.models.base import Request, UserMessage
 from fledge.models.scripted import Answer, Reply, ScriptedModel
-from fledge.orchestrator import deliver, turns
+from fledge.orchestrator import bindings, deliver, outbox, turns
+from fledge.store.base import Tx
 from tests.orchestrator.scene import Scene, scene_fixture
 from tests.orchestrator.stage import rules
 from tests.runtime.desk import MAIN, Desk, Kit, Office, asked, results, said, use
@@ -284,6 +287,40 @@ def test_a_crash_right_after_an_interrupt_goes_on_the_same_way(office: Office, w
     assert results(asked(model, "orchestrator" if who == "run" else "main")[0]) == [INTERRUPTED]
 
 
+# ---- origins ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_somebody_says_elsewhere_does_not_join_a_turn_and_each_is_answered_where_they_are(
+    office: Office, mode: QueueMode
+) -> None:
+    model = ScriptedModel(script)
+
+    async def body(desk: Desk) -> list[tuple[str, str]]:
+        for at, who in ((0, "ann"), (5, "bob"), (6, "ann")):
+            await desk.sleep_until(at)
+            words, message = f"{who} at {at}", str(at)
+            await desk.engine.commit(
+                partial(bindings.heard, address=Address("chat", who), text=words, message_id=message)
+            )
+        await at_rest(desk, MAIN)
+        await desk.rest()
+        assert await desk.heard(MAIN) == ["ann at 0", "ann at 6", "bob at 5"]
+        posts = [await desk.look(partial(_post, key=key)) for key in desk.profiles.sent]
+        return [(message.to, message.text) for message in posts]
+
+    found = office.act(body, model, Kit().tool("slow", 10), rules=rules(mode))
+    assert [to for to, _ in found] == ["ann", "bob"]
+
+
+def _post(tx: Tx, key: str) -> Message:
+    post = tx.find_post(key)
+    assert post is not None
+    message = outbox.message_of(post)
+    assert message is not None
+    return message
+
+
 # ---- what a driver may still write -----------------------------------------------------------------------------------
 
 
@@ -307,7 +344,11 @@ def test_what_was_thought_before_an_interrupt_is_refused_until_the_driver_has_re
 
 def test_nothing_is_interrupted_where_no_step_is_under_way(scene: Scene) -> None:
     assert not scene.commit(lambda c: deliver.interrupt(c, MAIN))
+    main = scene.main()
+    assert not scene.commit(lambda c: deliver.interrupt(c, MAIN)), "nothing came in"
+    scene.finish(main)
     o = scene.orchestrator()
+    scene.send(o.session, "wait")
     scene.kill(o.session)
     assert not scene.commit(lambda c: deliver.interrupt(c, o.session))
     w = scene.read(lambda tx: tx.driver(o.session))
@@ -317,6 +358,7 @@ def test_nothing_is_interrupted_where_no_step_is_under_way(scene: Scene) -> None
 
 def test_the_work_of_a_foreign_runtime_is_one_whole_and_is_not_called_off(scene: Scene) -> None:
     o = scene.orchestrator(wakeable=False)
+    scene.send(o.session, "wait")
     assert not scene.commit(lambda c: deliver.interrupt(c, o.session))
     scene.finish(o)
 
@@ -324,6 +366,7 @@ def test_the_work_of_a_foreign_runtime_is_one_whole_and_is_not_called_off(scene:
 def test_a_reservation_goes_with_the_call_that_an_interrupt_closes(scene: Scene) -> None:
     main = scene.main()
     key = scene.reserve(main)
-    scene.commit(lambda c: deliver.interrupt(c, MAIN))
+    scene.send(MAIN, "wait")
+    assert scene.commit(lambda c: deliver.interrupt(c, MAIN))
     assert scene.read(lambda tx: tx.find_run(key)) is None
     assert scene.counts(MAIN).unsettled == 0

@@ -221,9 +221,11 @@ class LeaseConformance:
             assert tx.fence("a", epoch) == Driver(
                 "a", epoch, "owner", "subagent", False, AT, AT + 1, steps=1, step_open=True, release_at=None
             )
+            tx.progress("a", AT + 1, step_open=True, patient_until=AT + 99)
+            assert tx.fence("a", epoch).patient_until == AT + 99
             tx.progress("a", AT + 2, step_open=False)
             after = tx.fence("a", epoch)
-            assert (after.steps, after.progress_at, after.step_open) == (2, AT + 2, False)
+            assert (after.steps, after.progress_at, after.step_open, after.patient_until) == (3, AT + 2, False, None)
             assert (tx.fence("b", other).steps, tx.fence("b", other).progress_at) == (0, AT)
             tx.progress("nobody", AT, step_open=True)
             tx.release("a", epoch)

@@ -305,6 +305,20 @@ class TranscriptConformance:
         bench.do(lambda tx: tx.open_turn("s", {}, AT))
         assert bench.see(lambda tx: tx.turn("s")) == Turn("s", 2, {}, 0, 0, 0, AT)
 
+    def test_failing_turns_are_open_ones_that_took_something_and_were_driven_in_vain(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            names = ("late", "early", "closed", "empty", "fine")
+            conversation(tx, *names)
+            for at, name in enumerate(names):
+                tx.open_turn(name, {"s": at}, AT - at)
+                tx.drained(name, 0 if name == "empty" else 2, told_bytes=100 + at)
+                tx.turn_failed(name, 0 if name == "fine" else 3, 1)
+            tx.close_turn("closed", "stopped", AT)
+
+        bench.do(job)
+        early, late = Turn("early", 1, {"s": 1}, 2, 3, 1, AT - 1, 101), Turn("late", 1, {"s": 0}, 2, 3, 1, AT, 100)
+        assert bench.see(lambda tx: tx.failing_turns()) == [early, late]
+
     def test_what_the_newest_turn_ran_with_is_known_after_it_is_closed(self, bench: Bench) -> None:
         first, second = Ran("m-1", "high", ("read", "write"), True, "/w"), Ran("m-2")
 

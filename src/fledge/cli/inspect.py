@@ -63,7 +63,7 @@ def find(tx: Tx, name: str) -> str:
 
 def info(tx: Tx, name: str) -> list[str]:
     """A run in full."""
-    return info_lines(tx, find(tx, name))
+    return info_lines(tx, find(tx, name), time.time())
 
 
 def log(tx: Tx, name: str, last: int = 20, tools: bool = False) -> list[str]:

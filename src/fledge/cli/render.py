@@ -3,9 +3,10 @@
 import msgspec
 
 from fledge.core import events as ev
-from fledge.core.announce import Completion, DeliveryTrace
+from fledge.core.announce import Completion, DeliveryTrace, announce_key
 from fledge.core.freeze import one_line
 from fledge.core.lifecycle import born, transition
+from fledge.core.prompts import is_stuck
 from fledge.core.run import Instant, Queued, Run
 from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
 from fledge.orchestrator import views
@@ -30,7 +31,7 @@ def tree_lines(tx: Tx, session: str, now: Instant | None = None, indent: str = "
     for at, run in enumerate(runs):
         last = at == len(runs) - 1
         label = one_line(tx.spec(run.key).label or run.key, LABEL_CHARS)
-        lines.append(f"{indent}{'└─' if last else '├─'} {label} · {status(run)}{_waited(tx, run, now)}")
+        lines.append(f"{indent}{'└─' if last else '├─'} {label} · {status(tx, run)}{_waited(tx, run, now)}")
         lines += tree_lines(tx, run.key, now, indent + ("   " if last else "│  "))
     return lines
 
@@ -46,10 +47,12 @@ def _waited(tx: Tx, run: Run, now: Instant | None) -> str:
     return f", {waited:.0f} s without a free slot" if waited > LONG_WAIT_S else ""
 
 
-def status(run: Run) -> str:
+def status(tx: Tx, run: Run) -> str:
     """Where a run is, in a few words."""
     ended = run.ended
     words = run.phase.name.replace("_", " ")
+    if is_stuck(run, views.progress_of(tx, run)):
+        words += " (stuck)"
     if ended is not None:
         words += f" ({ended.outcome.status})"
     if run.attempt > 1:
@@ -77,15 +80,16 @@ def _line(event: ev.Event, start: float, run: Run) -> str:
 # ---- one run ---------------------------------------------------------------------------------------------------------
 
 
-def info_lines(tx: Tx, key: str) -> list[str]:
-    """A run in full: what was asked, how it stands, what it used, and its story."""
+def info_lines(tx: Tx, key: str, now: Instant | None = None) -> list[str]:
+    """A run in full: what was asked, how it stands, what it used, and its story; with `now`, whether its requester has
+    left it unanswered."""
     run, spec, counts, spent = tx.load_run(key), tx.spec(key), tx.counts(key), used(tx, key)
     lines = [
         f"session   {key}",
         f"run       {run.run_id} (attempt {run.attempt})",
         f"label     {one_line(spec.label, LINE_CHARS)}",
         f"task      {one_line(spec.task, LINE_CHARS)}",
-        f"status    {status(run)}",
+        f"status    {status(tx, run)}",
         f"parent    {run.terms.parent}",
     ]
     if run.ended is not None and run.ended.outcome.error:
@@ -98,6 +102,9 @@ def info_lines(tx: Tx, key: str) -> list[str]:
     if spent.tokens_in is not None:
         cost = "" if spent.cost_usd is None else f", est ${spent.cost_usd:.4f}"
         lines.append(f"tokens    {spent.tokens_in} in, {spent.tokens_out} out{cost}")
+    for late in views.unanswered(tx, now) if now is not None else ():
+        if announce_key(key, run.run_id, "outcome") in late.rows:
+            lines.append(f"unanswered by {late.session}, tried {late.tries} times")
     lines += [f"tried     {_try_line(at, trace, run)}" for at, trace in views.tries(tx, key)]
     return [*lines, "", *timeline_lines(tx.events(key))]
 
@@ -119,6 +126,15 @@ def _ran_lines(tx: Tx, key: str, run: Run) -> list[str]:
             "budget    " + ", ".join(f"{used_up.get(name, 0):g} of {budget[name]:g} {name}" for name in budget)
         )
     return lines
+
+
+def unanswered_lines(tx: Tx, now: Instant) -> list[str]:
+    """What was read and waits for its answer for half an hour or more."""
+    return [
+        f"unanswered for {(now - late.since_at) / 60:.0f} min: {len(late.rows)} read by {late.session},"
+        f" tried {late.tries} times"
+        for late in views.unanswered(tx, now)
+    ]
 
 
 def _try_line(at: Instant, trace: DeliveryTrace, run: Run) -> str:

@@ -15,7 +15,7 @@ from msgspec import Struct
 import fledge
 from fledge.api.views import is_at_rest
 from fledge.channels.terminal import HERE, TerminalChannel
-from fledge.cli.render import tree_lines
+from fledge.cli.render import tree_lines, unanswered_lines
 from fledge.config.places import discover
 from fledge.core.keys import main_key
 from fledge.core.route import TERMINAL, origin_of
@@ -128,6 +128,7 @@ def ps(tx: Tx) -> list[str]:
     unread = len(tx.unread(main_key()))
     lines = [f"main · {state}" + (f" · {unread} unread" if unread else "")]
     lines += tree_lines(tx, main_key(), time.time())
+    lines += unanswered_lines(tx, time.time())
     lines += [question(approval) for approval in tx.open_approvals()]
     lost = len(tx.undelivered()) + len(tx.undelivered_posts())
     return [*lines, f"{lost} undelivered: fledge undelivered"] if lost else lines

@@ -241,7 +241,7 @@ class CameDue(_Event, frozen=True, kw_only=True, tag=True):
     next_run_id: str
     unsettled: int = 0
     progress_at: Instant | None = None
-    """When its driver last committed a step."""
+    """When its driver last committed a step, or until when its tools may take."""
     partial: TextId | None = None
     """What it had done so far, for a timeout."""
     reachable: bool = False

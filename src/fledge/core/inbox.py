@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from fledge.core.announce import DeliveryPhase
 from fledge.core.freeze import one_line
-from fledge.core.route import is_apart
+from fledge.core.route import INTERNAL, is_apart
 from fledge.core.run import Instant, Path
 from fledge.errors import BadInput
 
@@ -33,7 +33,8 @@ UNANSWERED_S: Final = 30 * 60.0
 """After this long without a reply, drained rows are shown as unanswered."""
 
 _BEGIN_ATTEMPT: Final = ("task", "steer", "wake", "approval")
-_JOIN_A_STEP: Final = ("send", "steer", "notice")
+_NOWHERE: Final = {"", INTERNAL}
+"""Origins that are no place on a channel."""
 _CAPPED: Final = ("send", "notice")
 _LIVE_MODES: Final = ("steer", "steer-backlog", "interrupt")
 _ONE_BY_ONE: Final = ("followup", "steer-backlog")
@@ -178,14 +179,14 @@ def drain_at(items: Sequence[Item], settings: QueueSettings, now: Instant) -> In
     return max(now, min(max(arrivals) + settings.debounce_s, min(arrivals) + settings.max_debounce_s))
 
 
-def take(items: Sequence[Item], mode: QueueMode, at_boundary: bool, live_origin: str | None = None) -> tuple[Item, ...]:
+def take(items: Sequence[Item], mode: QueueMode, at_boundary: bool, live_origin: str = "") -> tuple[Item, ...]:
     """The rows that enter now, in order, at most one commit's worth. What is not taken stays and waits.
 
-    At a step boundary of a live turn: sends, steers and notices, and in the steering modes completions too, if they
-    share the turn's origin (where that is known); a row that is apart joins none, and a turn that is apart is joined
-    only by steers and notices. At the start of a turn: rows of one origin, that of the oldest row or of the oldest that
-    begins an attempt. There `followup` and `steer-backlog` take one row a turn, or the messages that wait along with a
-    task, steer or approval, or everything a woken run waited for; other modes take all.
+    At a step boundary of a live turn: sends, steers and notices, and in the steering modes completions too. Where the
+    turn's origin and that of a send or completion are both known they must be the same; a row that is apart joins none,
+    and a turn that is apart is joined only by steers and notices. At the start of a turn: rows of one origin, that of
+    the oldest row or of the oldest that begins an attempt. There `followup` and `steer-backlog` take one row a turn, or
+    the messages that wait along with a task, steer or approval, or everything a woken run waited for; others take all.
     """
     if at_boundary:
         taken = [item for item in items if _joins_step(item, mode, live_origin)]
@@ -196,14 +197,14 @@ def take(items: Sequence[Item], mode: QueueMode, at_boundary: bool, live_origin:
     return tuple(taken[:ROWS_A_COMMIT])
 
 
-def _joins_step(item: Item, mode: QueueMode, live_origin: str | None) -> bool:
+def _joins_step(item: Item, mode: QueueMode, live_origin: str) -> bool:
     if is_apart(item.origin):
         return False
-    if live_origin is not None and is_apart(live_origin):
-        return item.kind in ("steer", "notice")
-    if item.kind == "completion":
-        return mode in _LIVE_MODES and live_origin in (None, item.origin)
-    return item.kind in _JOIN_A_STEP
+    if item.kind in ("steer", "notice"):
+        return True
+    if is_apart(live_origin) or (item.origin != live_origin and not {item.origin, live_origin} & _NOWHERE):
+        return False
+    return item.kind == "send" or (item.kind == "completion" and mode in _LIVE_MODES)
 
 
 def _turn_rows(items: Sequence[Item], mode: QueueMode) -> list[Item]:

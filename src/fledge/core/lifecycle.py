@@ -439,4 +439,5 @@ def _silent_for(run: Run, serving: Waiting | None, event: ev.CameDue) -> Step:
     limit = run.terms.stuck_after_s
     if event.progress_at is not None and event.progress_at + limit > event.at:
         return move(run, Running(due_at=event.progress_at + limit, serving=serving))
-    return move(run, Running(due_at=None, serving=serving), fx.Tell(f"no progress for {limit:.0f} s"))
+    told = Running(due_at=None, serving=serving, stuck_at=event.at)
+    return move(run, told, fx.Tell(f"no progress for {limit:.0f} s"))

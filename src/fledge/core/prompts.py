@@ -14,7 +14,7 @@ from msgspec import Struct
 from fledge.core.access import Role
 from fledge.core.announce import guarded
 from fledge.core.freeze import NO_REPLY, one_line
-from fledge.core.run import Ending, Instant, Mode, PlanState, Run, Stopping
+from fledge.core.run import Ending, Instant, Mode, PlanState, Run, Running, Stopping
 
 Live = Literal["spawning", "queued", "running", "waiting", "stopping", "awaiting approval"]
 Finished = Literal["done", "failed", "timeout", "killed", "unknown"]
@@ -211,6 +211,8 @@ class ChildRow(Struct, frozen=True, kw_only=True):
     """Its own children that have not settled."""
     started_at: Instant | None = None
     ended_at: Instant | None = None
+    stuck: bool = False
+    """It runs, but has committed nothing for too long."""
 
     @property
     def is_active(self) -> bool:
@@ -220,15 +222,15 @@ class ChildRow(Struct, frozen=True, kw_only=True):
     @property
     def status_text(self) -> str:
         """The status for people: what it waits for, and where its plan stands."""
-        word: str = self.status
+        word: str = f"{self.status} (stuck)" if self.stuck else self.status
         if self.unsettled and (self.status == "waiting" or self.status in _FINISHED):
             word = f"active (waiting on {self.unsettled} {'child' if self.unsettled == 1 else 'children'})"
         tag = _plan_tag(self)
         return f"{word} {tag}" if tag else word
 
 
-def child_row(run: Run, label: str, task: str, unsettled: int = 0) -> ChildRow:
-    """The row of a run; its status is read from phase and outcome alone."""
+def child_row(run: Run, label: str, task: str, unsettled: int = 0, progress_at: Instant | None = None) -> ChildRow:
+    """The row of a run; its status is read from phase and outcome, and from when its driver last committed a step."""
     ended = run.ended
     if ended is not None:
         status = _BY_OUTCOME.get(ended.outcome.status, "unknown")
@@ -246,7 +248,14 @@ def child_row(run: Run, label: str, task: str, unsettled: int = 0) -> ChildRow:
         unsettled=unsettled,
         started_at=run.started_at,
         ended_at=None if ended is None else ended.ended_at,
+        stuck=is_stuck(run, progress_at),
     )
+
+
+def is_stuck(run: Run, progress_at: Instant | None) -> bool:
+    """True of a run that was told as stuck and has not moved since."""
+    stuck_at = run.phase.stuck_at if isinstance(run.phase, Running) else None
+    return stuck_at is not None and (progress_at is None or progress_at < stuck_at)
 
 
 def in_list_order(rows: Sequence[ChildRow]) -> tuple[ChildRow, ...]:

@@ -147,6 +147,8 @@ class Running(Struct, frozen=True, tag="running"):
     due_at: Instant | None
     """When to look whether it is stuck; None once that was told."""
     serving: "Waiting | None" = None
+    stuck_at: Instant | None = None
+    """When it was told as stuck; it shows as such until its driver commits a step again."""
 
 
 class Waiting(Struct, frozen=True, tag="waiting"):

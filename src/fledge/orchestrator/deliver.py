@@ -267,12 +267,14 @@ def interrupt(c: Commit, session: str) -> bool:
     """Call off the step under way: its open calls are closed, what waits enters, the same turn and attempt go on.
 
     False, and nothing changes, if no driver is at work (a turn that waits for a person, or for its next try, has no
-    step), and for a foreign runtime, whose work is one whole.
+    step), for a foreign runtime, whose work is one whole, and if nothing that waits may join this turn.
     """
     driver, run = c.tx.driver(session), c.find(session)
     if driver is None or driver.release_at is not None or c.tx.turn(session) is None:
         return False
     if run is not None and (not run.terms.wakeable or (run.ended is None and not isinstance(run.phase, Running))):
+        return False
+    if not drain.would_join(c, session):
         return False
     transcripts.close_calls(c, session, "interrupted")
     for child in c.tx.children_in(session, "spawning"):
@@ -293,7 +295,10 @@ def wake(c: Commit, session: str) -> None:
     if known is None or known.deleted or known.kind == "program" or (run is not None and run.ended is None):
         return
     due_at = None
-    if _is_busy(c, session) or _is_collecting(c, session):
+    collecting = _is_collecting(c, session)
+    if collecting or _is_busy(c, session):
         first, last = c.tx.unread(session, 1), c.tx.newest_unread(session)
+        if collecting and not any(row.kind == "send" for row in last) and c.tx.turn(session) is not None:
+            return  # it is tried again in its own time; only somebody who speaks up hurries it
         due_at = inbox.drain_at([drain.item(row) for row in (*first, *last)], c.rules.queue, c.at)
     exchanges.enqueue(c, session, session, due_at=due_at)

@@ -23,7 +23,7 @@ from fledge.core.announce import (
     collect,
     room_beside,
 )
-from fledge.core.route import INTERNAL, Found, is_apart, joined
+from fledge.core.route import INTERNAL, Found, joined
 from fledge.core.run import Path, Run
 from fledge.core.transcript import Body, Spoken, Told
 from fledge.errors import NotFound
@@ -48,13 +48,22 @@ def item(row: Row) -> inbox.Item:
 
 def take(c: Commit, session: str, at_boundary: bool) -> int:
     """Consume what may enter the session now, at the start of a turn or at a step boundary; answers how many rows."""
-    rows = {row.key: row for row in c.tx.unread(session, WINDOW)}
-    items = [item(row) for row in rows.values()]
-    turn = c.tx.turn(session) if at_boundary and rows else None
-    origin = turn.origin if turn is not None and is_apart(turn.origin) else None
-    taken = [rows[item.key] for item in inbox.take(items, c.rules.queue.mode, at_boundary, origin)]
-    consume(c, session, taken, at_boundary, _behind(taken, list(rows.values())))
+    rows = c.tx.unread(session, WINDOW)
+    taken = _entering(c, session, rows, at_boundary)
+    consume(c, session, taken, at_boundary, _behind(taken, rows))
     return len(taken)
+
+
+def would_join(c: Commit, session: str) -> bool:
+    """True if something that waits may enter the live turn at its next boundary."""
+    return bool(_entering(c, session, c.tx.unread(session, WINDOW), at_boundary=True))
+
+
+def _entering(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> list[Row]:
+    turn = c.tx.turn(session) if at_boundary and rows and not is_attempt(c, session) else None
+    items = [item(row) for row in rows]
+    keys = {item.key for item in inbox.take(items, c.rules.queue.mode, at_boundary, turn.origin if turn else "")}
+    return [row for row in rows if row.key in keys]
 
 
 def take_completions(c: Commit, session: str) -> int:

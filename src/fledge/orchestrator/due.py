@@ -34,7 +34,7 @@ def come_due(c: Commit, key: str) -> bool:
         at=c.at,
         next_run_id=c.ids.unique(),
         unsettled=counts.unsettled,
-        progress_at=None if driver is None else driver.progress_at,
+        progress_at=None if driver is None else max(driver.progress_at, driver.patient_until or 0.0),
         partial=transcripts.progress_so_far(c, key) if run.ended is None and run.started_at is not None else None,
         reachable=deliver.told(c, run.terms.parent).session is not None,
         paused=counts.unsettled > 0,

@@ -46,9 +46,9 @@ def open_step(c: Commit, drive: Drive, reserve: Spent) -> bool:
 
 
 def replied(
-    c: Commit, drive: Drive, reply: Replied, last: int, approval_s: float, ran: Ran | None = None
+    c: Commit, drive: Drive, reply: Replied, last: int, approval_s: float, ran: Ran | None = None, tools_s: float = 0.0
 ) -> list[Entry]:
-    """Append a reply that calls tools; what needs a person is asked for in the same commit."""
+    """Append a reply that calls tools, which may take `tools_s`; a person is asked in the same commit, if need be."""
     turns.fence(c, drive)
     _record(c, drive, ran)
     seq = transcripts.write(c, drive.session, reply)
@@ -69,8 +69,13 @@ def replied(
             )
             c.tx.ask_approval(approval)
             outbox.tell(c, drive.session, approval.id, question(approval), "approval")
-    c.tx.progress(drive.session, c.at, step_open=True)
+    _working(c, drive, tools_s)
     return _new(c, drive, last)
+
+
+def _working(c: Commit, drive: Drive, tools_s: float) -> None:
+    """Tools run now, and may take so long: meanwhile the run is not stuck."""
+    c.tx.progress(drive.session, c.at, step_open=True, patient_until=c.at + tools_s if tools_s else None)
 
 
 def _record(c: Commit, drive: Drive, ran: Ran | None) -> None:
@@ -88,22 +93,25 @@ def digest(tool: str, arguments: str) -> str:
     return hashlib.sha256(f"{tool}\n{arguments}".encode("utf-8", "replace")).hexdigest()
 
 
-def started(c: Commit, drive: Drive, calls: Sequence[OpenCall]) -> None:
-    """Approved calls are about to be run: from here on, they will not be run again."""
+def started(c: Commit, drive: Drive, approved: Sequence[OpenCall], tools_s: float = 0.0) -> None:
+    """Calls are about to be run that a person approved, or that an earlier driver left: the approved ones will not be
+    run again from here on."""
     turns.fence(c, drive)
-    for call in calls:
+    for call in approved:
         c.tx.move_approval(drive.session, call.entry, call.index, "started")
-    c.tx.progress(drive.session, c.at, step_open=True)
+    _working(c, drive, tools_s)
 
 
-def resulted(c: Commit, drive: Drive, results: Sequence[Resulted], last: int, complete: bool) -> list[Entry]:
-    """Append results; with the last of a step, read what may enter at this boundary."""
+def resulted(
+    c: Commit, drive: Drive, results: Sequence[Resulted], last: int, complete: bool, tools_s: float = 0.0
+) -> list[Entry]:
+    """Append results; with the last of a step, read what may enter at this boundary. The others may take `tools_s`."""
     turns.fence(c, drive)
     budget.worked(c, drive.session)
     transcripts.write(c, drive.session, *results)
     if complete:
         drain.take(c, drive.session, at_boundary=True)
-    c.tx.progress(drive.session, c.at, step_open=True)
+    _working(c, drive, tools_s)
     return _new(c, drive, last)
 
 

@@ -3,8 +3,8 @@
 from msgspec import Struct
 
 from fledge.core.freeze import partial, said
-from fledge.core.run import TextId
-from fledge.core.transcript import Body, Line, Replied, Resulted, Spoken, from_body, open_calls, to_body
+from fledge.core.run import Instant, TextId
+from fledge.core.transcript import Body, Line, Replied, Resulted, Spoken, Told, from_body, open_calls, to_body
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Entry, EntryKind, Tx
 
@@ -66,6 +66,21 @@ def progress_so_far(c: Commit, key: str) -> TextId | None:
     calls = sum(isinstance(body, Resulted) for body in told)
     fragments = [body.text for body in told[-FRAGMENTS_FROM:] if isinstance(body, Replied)]
     return c.tx.keep_text(key, partial(calls, fragments))
+
+
+def read_since(tx: Tx, session: str, at: Instant) -> tuple[str, ...]:
+    """Keys of the rows that were read into a transcript from then on, in order."""
+    found: list[str] = []
+    for entry in tx.entries(session, after=tx.covered(session), limit=1_000_000):
+        if entry.at >= at and entry.kind in ("user", "event"):
+            match from_body(entry.body):
+                case Spoken(row=row) if row:
+                    found.append(row)
+                case Told(completions=completions):
+                    found += [str(item["row"]) for item in completions]
+                case _:
+                    continue
+    return tuple(found)
 
 
 class Used(Struct, frozen=True):

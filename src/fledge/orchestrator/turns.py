@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core import inbox, policy
-from fledge.core.freeze import freeze, said, sound
+from fledge.core.freeze import freeze, one_line, said, sound
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
 from fledge.core.transcript import Replied, Resulted, last_output, open_calls
 from fledge.errors import Interrupted, Refused, Stopped
 from fledge.orchestrator import budget, deliver, drain, exchanges, outbox, talk, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.spawn import generations_of
-from fledge.store.base import Driver, Place
+from fledge.store.base import Driver, Place, Turn
 
 
 class Drive(Struct, frozen=True):
@@ -172,7 +172,18 @@ def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] 
         exchanges.close_turn(c, drive.session, error)
         outbox.tell(c, drive.session, f"budget:{drive.session}:{drive.turn}", f"the turn ended: {error}")
         return
+    if turn is not None and turn.drained:
+        _tell_unanswered(c, turn, error)
     due_again(c, drive.session, inbox.backoff_s(failures))
+
+
+def _tell_unanswered(c: Commit, turn: Turn, error: str) -> None:
+    """After half an hour of tries in vain, once: people are told that something was read and not answered."""
+    if inbox.unanswered(turn.opened_at, c.at).shown == "unanswered":
+        key = f"unanswered:{turn.session}:{turn.turn}"
+        words = f"{turn.session} has read something and could not answer it for half an hour: {one_line(error, 200)}"
+        deliver.notice(c, turn.session, key, words)
+        outbox.tell(c, turn.session, key, words)
 
 
 def due_again(c: Commit, session: str, delay_s: float) -> None:

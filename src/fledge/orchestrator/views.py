@@ -11,17 +11,18 @@ import msgspec
 from msgspec import Struct
 
 from fledge.config import Config, agent_to_agent, visibility_for
+from fledge.core import inbox
 from fledge.core.access import AgentToAgent, Sight, Visibility, refuse_agents, refuse_sight
 from fledge.core.announce import DeliveryTrace
 from fledge.core.history import History, Shown, history
 from fledge.core.keys import ListKind, agent_of, list_kind, parse_key
 from fledge.core.policy import Refusal
 from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block, flattened
-from fledge.core.run import Instant, Run
+from fledge.core.run import Instant, Run, Running
 from fledge.core.targets import pick
 from fledge.core.transcript import Replied, from_body
 from fledge.errors import NotFound, Refused
-from fledge.orchestrator.transcripts import used
+from fledge.orchestrator.transcripts import read_since, used
 from fledge.store.base import Entry, Session, Tx
 
 MOST_ENTRIES: Final = 2000
@@ -41,7 +42,14 @@ def child_rows(tx: Tx, session: str) -> list[ChildRow]:
 
 def _row(tx: Tx, run: Run) -> ChildRow:
     spec = tx.spec(run.key)
-    return child_row(run, spec.label, spec.task, tx.counts(run.key).unsettled)
+    return child_row(run, spec.label, spec.task, tx.counts(run.key).unsettled, progress_of(tx, run))
+
+
+def progress_of(tx: Tx, run: Run) -> Instant | None:
+    """When the driver of a run that was told as stuck last committed a step; None of any other, which need not be
+    known."""
+    driver = tx.driver(run.key) if isinstance(run.phase, Running) and run.phase.stuck_at is not None else None
+    return None if driver is None else driver.progress_at
 
 
 def children_shown(tx: Tx, session: str, now: Instant) -> str:
@@ -81,6 +89,32 @@ _trace = msgspec.json.Decoder(DeliveryTrace).decode
 def tries(tx: Tx, run: str) -> list[tuple[Instant, DeliveryTrace]]:
     """Every try at delivering something of this run, and when it was made, oldest first."""
     return [(at, _trace(trace)) for at, trace in tx.traces(run)]
+
+
+class Unanswered(Struct, frozen=True, kw_only=True):
+    """A turn that has read something and could not answer it for half an hour; it is still being tried."""
+
+    session: str
+    turn: int
+    since_at: Instant
+    tries: int
+    rows: tuple[str, ...]
+    """Keys of what it has read."""
+
+
+def unanswered(tx: Tx, now: Instant) -> list[Unanswered]:
+    """What was read and has waited for its answer for half an hour or more, the longest first."""
+    late = [turn for turn in tx.failing_turns() if inbox.unanswered(turn.opened_at, now).shown == "unanswered"]
+    return [
+        Unanswered(
+            session=turn.session,
+            turn=turn.turn,
+            since_at=turn.opened_at,
+            tries=turn.failures,
+            rows=read_since(tx, turn.session, turn.opened_at),
+        )
+        for turn in late
+    ]
 
 
 # ---- looking at others -----------------------------------------------------------------------------------------------
@@ -236,7 +270,11 @@ def _last_at(tx: Tx, session: Session) -> Instant:
 
 def _session_view(tx: Tx, session: Session, last_at: Instant, messages: int) -> SessionView:
     run = tx.find_run(session.key)
-    row = None if run is None else child_row(run, session.facts.label, "", tx.counts(session.key).unsettled)
+    row = (
+        None
+        if run is None
+        else child_row(run, session.facts.label, "", tx.counts(session.key).unsettled, progress_of(tx, run))
+    )
     return SessionView(
         key=session.key,
         kind=list_kind(session.key),
@@ -317,7 +355,9 @@ def session_status(tx: Tx, key: str, queue_mode: str) -> StatusView:
     if session is None:
         raise NotFound(f"no session {key}")
     run, spent, rows = tx.find_run(key), used(tx, key), child_rows(tx, key)
-    row = None if run is None else child_row(run, session.facts.label, "", tx.counts(key).unsettled)
+    row = (
+        None if run is None else child_row(run, session.facts.label, "", tx.counts(key).unsettled, progress_of(tx, run))
+    )
     last = _last_reply(tx.tail(key, MODEL_FROM, ("user", "tool", "event", "note")))
     active = sum(child.is_active for child in rows)
     return StatusView(

@@ -8,7 +8,7 @@ and the turn goes on with what came in. Everything this starts is owned by the t
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -356,7 +356,8 @@ class _Turn:
 
     async def _call(self, reply: Replied) -> None:
         wait_s = self.profile.approval_s
-        entries = await self.commit(lambda c: steps.replied(c, self.drive, reply, self.last, wait_s, self.ran))
+        tools_s = self._longest(call for call in reply.calls if call.state != "asked")
+        entries = await self.commit(lambda c: steps.replied(c, self.drive, reply, self.last, wait_s, self.ran, tools_s))
         self.ran = None
         self.seen(entries)
         entry = next(line.seq for line in reversed(self.lines) if isinstance(line.body, Replied))
@@ -391,8 +392,9 @@ class _Turn:
             answers = await self.read(lambda tx: steps.answers(tx, self.drive.session, calls))
         ready = [call for call in calls if answers.get((call.entry, call.index)) != "waiting"]
         started = [call for call in ready if answers.get((call.entry, call.index)) == "allowed"]
-        if started:
-            await self.commit(lambda c: steps.started(c, self.drive, started))
+        until_at = self.engine.clock.now() + self._longest(call.call for call in ready)
+        if started or any((call.entry, call.index) not in self.own for call in ready):
+            await self.commit(lambda c: steps.started(c, self.drive, started, max(0.0, until_at - c.at)))
         running = {asyncio.ensure_future(self._run(call, answers)) for call in ready}
         missing = len(calls)
         try:
@@ -400,7 +402,7 @@ class _Turn:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 results = sorted((task.result() for task in done), key=lambda result: result.index)
                 missing -= len(results)
-                await self._append(results, missing == 0)
+                await self._append(results, missing == 0, until_at if running else 0.0)
         finally:
             for task in running:
                 task.cancel()
@@ -410,8 +412,16 @@ class _Turn:
             return False
         return True
 
-    async def _append(self, results: list[Resulted], complete: bool) -> None:
-        self.seen(await self.commit(lambda c: steps.resulted(c, self.drive, results, self.last, complete)))
+    def _longest(self, calls: Iterable[CallEntry]) -> float:
+        """How long the slowest of these calls may take, as far as tools have a limit."""
+        tools = [self.profile.tools.get(call.name) for call in calls]
+        return max((tool.timeout_s or 0.0 for tool in tools if tool is not None), default=0.0)
+
+    async def _append(self, results: list[Resulted], complete: bool, until_at: float) -> None:
+        def append(c: Commit) -> list[Entry]:
+            return steps.resulted(c, self.drive, results, self.last, complete, max(0.0, until_at - c.at))
+
+        self.seen(await self.commit(append))
 
     async def _run(self, call: OpenCall, answers: Mapping[tuple[int, int], str]) -> Resulted:
         name, place = call.call.name, (call.entry, call.index)

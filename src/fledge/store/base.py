@@ -252,6 +252,10 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """The open turn, if any."""
         ...
 
+    def failing_turns(self) -> list[Turn]:
+        """Open turns that have taken rows and were driven in vain, the longest open first."""
+        ...
+
     def drained(self, session: str, count: int, told_bytes: int = 0) -> None:
         """The open turn has taken this many more rows, and was told so much of completions whole."""
         ...
@@ -407,8 +411,8 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """The driver with this epoch; StaleWrite if it was superseded or is gone."""
         ...
 
-    def progress(self, session: str, at: Instant, step_open: bool) -> None:
-        """The driver committed a step; `step_open` says whether it now starts another."""
+    def progress(self, session: str, at: Instant, step_open: bool, patient_until: Instant | None = None) -> None:
+        """The driver committed a step; `step_open` says whether it now starts another, which may take until then."""
         ...
 
     def release(self, session: str, epoch: int) -> None:

@@ -185,6 +185,8 @@ class Driver(Struct, frozen=True):
     """Set once it was superseded or told to stop: then the slot is free even if it never exits."""
     interrupts: int = 0
     """How many of its steps were called off."""
+    patient_until: Instant | None = None
+    """Its tools may take that long: until then it is not stuck."""
 
 
 PostState = Literal["waiting", "sent", "undelivered", "dismissed"]

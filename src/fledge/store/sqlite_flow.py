@@ -10,7 +10,10 @@ from fledge.store.base import COMPLETIONS, Driver, Place, Row, RowKind, RowState
 from fledge.store.sqlite_outgoing import OutgoingVerbs
 
 _ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at, route, held_until"
-_DRIVER = "session, epoch, owner, lane, suspect, claimed_at, progress_at, steps, step_open, release_at, interrupts"
+_DRIVER = (
+    "session, epoch, owner, lane, suspect, claimed_at, progress_at, steps, step_open, release_at, interrupts,"
+    " patient_until"
+)
 
 # Every lane that has somebody in it: a walk over the first column of the index, not over its rows.
 _LANES = """
@@ -249,11 +252,11 @@ class SqliteTx(OutgoingVerbs):
             raise StaleWrite(f"epoch {epoch} of {session} is over")
         return _driver(row)
 
-    def progress(self, session: str, at: Instant, step_open: bool) -> None:
+    def progress(self, session: str, at: Instant, step_open: bool, patient_until: Instant | None = None) -> None:
         """The driver committed a step."""
         self._db.execute(
-            "UPDATE drivers SET progress_at = ?, steps = steps + 1, step_open = ? WHERE session = ?",
-            (at, int(step_open), session),
+            "UPDATE drivers SET progress_at = ?, steps = steps + 1, step_open = ?, patient_until = ? WHERE session = ?",
+            (at, int(step_open), patient_until, session),
         )
 
     def release(self, session: str, epoch: int) -> None:

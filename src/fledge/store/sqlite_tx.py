@@ -34,6 +34,7 @@ _decode_spec = msgspec.json.Decoder(Spec).decode
 _decode_facts = msgspec.json.Decoder(SessionFacts).decode
 _decode_generations = msgspec.json.Decoder(dict[str, int]).decode
 
+_TURN = "session, turn, generations, drained, failures, crashes, opened_at, told_bytes, origin"
 _SESSION = "key, kind, parent, depth, facts, state, epoch, generation, created_at"
 _SESSIONS = f"""
 SELECT {_SESSION},
@@ -415,12 +416,13 @@ class SessionVerbs(RunVerbs):
 
     def turn(self, session: str) -> Turn | None:
         """The open turn, if any."""
-        row = self._one(
-            "SELECT turn, generations, drained, failures, crashes, opened_at, told_bytes, origin FROM turns"
-            " WHERE session = ? AND state = 'open'",
-            session,
-        )
-        return None if row is None else Turn(session, row[0], _decode_generations(row[1]), *row[2:])
+        row = self._one(f"SELECT {_TURN} FROM turns WHERE session = ? AND state = 'open'", session)
+        return None if row is None else _turn(row)
+
+    def failing_turns(self) -> list[Turn]:
+        """Open turns that took rows and were driven in vain."""
+        sql = f"SELECT {_TURN} FROM turns WHERE state = 'open' AND drained > 0 AND failures > 0"
+        return [_turn(row) for row in self._db.execute(f"{sql} ORDER BY opened_at, session")]
 
     def drained(self, session: str, count: int, told_bytes: int = 0) -> None:
         """The open turn has taken this many more rows."""
@@ -451,6 +453,11 @@ class SessionVerbs(RunVerbs):
             " WHERE session = ? AND ended_at IS NULL AND turn IS NOT NULL",
             (ended, at, session, session),
         )
+
+
+def _turn(row: Sequence[Any]) -> Turn:
+    session, number, generations, *rest = row
+    return Turn(session, number, _decode_generations(generations), *rest)
 
 
 def _session(row: Sequence[Any]) -> Session:
