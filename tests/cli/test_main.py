@@ -53,3 +53,27 @@ def test_help_and_version_are_readable() -> None:
     assert fledge("--version").stdout == "fledge 0.1.0\n"
     assert "COMMAND" in fledge("--help").stdout
     assert fledge("fly").returncode == 2
+
+
+def test_a_shell_can_complete_commands_and_their_options() -> None:
+    script = fledge("completion", "bash").stdout
+    check = f"{script}\nCOMP_WORDS=(fledge undelivered re) COMP_CWORD=2; _fledge; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(["bash", "-c", check], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "retry\n", done.stderr
+    check = f"{script}\nCOMP_WORDS=(fledge do) COMP_CWORD=1; _fledge; echo ${{COMPREPLY[@]}}"
+    assert subprocess.run(["bash", "-c", check], capture_output=True, text=True, timeout=60).stdout == "doctor\n"
+    assert "complete -c fledge" in fledge("completion", "fish").stdout
+    assert "bashcompinit" in fledge("completion", "zsh").stdout
+
+
+def test_more_is_said_of_an_error_if_asked_for(tmp_path: Path) -> None:
+    done = fledge("-v", "tree", "--state", str(tmp_path / "nothing"))
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert done.stderr.splitlines()[0].startswith("fledge: ")
+
+
+def test_output_that_nobody_reads_any_more_is_no_error() -> None:
+    command = f"{sys.executable} -m fledge.cli.main config | head -c 1 > /dev/null; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("0\n", "")

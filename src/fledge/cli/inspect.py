@@ -12,12 +12,13 @@ from typing import TypeVar
 
 from fledge.cli.render import info_lines, log_lines
 from fledge.core.keys import main_key
-from fledge.errors import StoreError
+from fledge.core.targets import pick
+from fledge.errors import NotFound, StoreError
 from fledge.ids import RandomIds
 from fledge.orchestrator import control, outbox
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
-from fledge.orchestrator.views import find_run
+from fledge.orchestrator.views import child_rows, find_run, rows_below
 from fledge.store.base import Tx
 from fledge.store.sqlite import DATABASE, SqliteStore
 
@@ -57,8 +58,13 @@ def _open(folder: Path) -> SqliteStore:
 
 
 def find(tx: Tx, name: str) -> str:
-    """The run that a name means, of all below the main conversation."""
-    return find_run(tx, main_key(), name)
+    """The run that a name means: of those below the main conversation, else of all."""
+    try:
+        return find_run(tx, main_key(), name)
+    except NotFound:
+        rows = [row for root in tx.roots() for row in (*child_rows(tx, root), *rows_below(tx, root))]
+        known = tx.run_named(name)
+        return pick(name, rows).key if known is None else known[0]
 
 
 def info(tx: Tx, name: str) -> list[str]:

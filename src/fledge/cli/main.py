@@ -1,21 +1,40 @@
 """The `fledge` command. Subcommands import what they need when they run, so that `--help` stays quick."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import fledge
 from fledge.errors import BadInput, FledgeError
+
+if TYPE_CHECKING:
+    from fledge.cli.verbs import Shown
+
+RUN = "its session key, run id or the beginning of one, or label"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; answers the exit code. What goes wrong is one readable line, never a traceback."""
     options = _parser().parse_args(arguments)
+    if options.verbose:
+        import logging
+
+        logging.basicConfig(level=logging.INFO if options.verbose == 1 else logging.DEBUG, stream=sys.stderr)
     try:
         return int(options.command(options))
     except FledgeError as error:
         print(f"fledge: {error}", file=sys.stderr)
+        if options.verbose:
+            import traceback
+
+            traceback.print_exc()
         return 1
+    except BrokenPipeError:
+        # Whoever read the output has gone, as `head` does: that is no error, and nothing may be written any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("fledge: stopped; `fledge run --continue` goes on", file=sys.stderr)
         return 130
@@ -32,10 +51,13 @@ def _parser() -> argparse.ArgumentParser:
     thinks.add_argument(
         "--set", dest="settings", metavar="KEY=VALUE", action="append", help="one setting (docs/config.md)"
     )
+    plain = argparse.ArgumentParser(add_help=False)
+    plain.add_argument("--json", action="store_true", help="as JSON, for programs")
     parser = argparse.ArgumentParser(
         prog="fledge", description=f"{fledge.__doc__} Without a command: a conversation.", parents=[state, thinks]
     )
     parser.add_argument("--version", action="version", version=f"fledge {fledge.__version__}")
+    parser.add_argument("-v", dest="verbose", action="count", default=0, help="say more on standard error; -vv: all")
     parser.set_defaults(command=_chat, state=None, model=None, settings=None)
     commands = parser.add_subparsers(metavar="COMMAND")
     chat = commands.add_parser("chat", parents=[state, thinks], help="talk to the main agent, as without a command")
@@ -48,22 +70,62 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--continue", dest="go_on", action="store_true", help="say nothing new: finish what is unfinished")
     run.set_defaults(command=_run)
 
-    ps = commands.add_parser("ps", parents=[state], help="show the conversation, its runs, and what waits for you")
+    ps = commands.add_parser(
+        "ps", parents=[state, plain], help="show the conversation, its runs, and what waits for you"
+    )
     ps.set_defaults(command=_ps)
-    tree = commands.add_parser("tree", parents=[state], help="show the runs")
+    tree = commands.add_parser("tree", parents=[state, plain], help="show the runs")
     tree.set_defaults(command=_tree)
-    info = commands.add_parser("info", parents=[state], help="show one run in full, with its timeline")
-    info.add_argument("run", help="its session key, run id or the beginning of one, or label")
+    info = commands.add_parser("info", parents=[state, plain], help="show one run in full, with its timeline")
+    info.add_argument("run", help=RUN)
     info.set_defaults(command=_info)
-    log = commands.add_parser("log", parents=[state], help="show the newest of a transcript")
+    log = commands.add_parser("log", parents=[state, plain], help="show the newest of a transcript")
     log.add_argument("run", nargs="?", default="main", help="a run, as for info (default: the main conversation)")
     log.add_argument("-n", dest="last", type=int, default=20, metavar="N", help="how many entries (default: 20)")
     log.add_argument("--tools", action="store_true", help="tool results too")
     log.set_defaults(command=_log)
-    lost = commands.add_parser("undelivered", parents=[state], help="show results that found nobody, or take one up")
+    lost = commands.add_parser("undelivered", parents=[state, plain], help="show what found nobody, or take one up")
     lost.add_argument("action", nargs="?", choices=["retry", "dismiss"], help="what to do with one")
     lost.add_argument("run", nargs="?", help="which, as for info")
     lost.set_defaults(command=_undelivered)
+    sessions = commands.add_parser(
+        "sessions", parents=[state, plain], help="show every session, the latest active first"
+    )
+    sessions.add_argument("-n", dest="last", type=int, default=50, metavar="N", help="how many (default: 50)")
+    sessions.set_defaults(command=_sessions)
+    agents = commands.add_parser("agents", parents=[thinks, plain], help="show the configured agents")
+    agents.set_defaults(command=_agents)
+    spawn = commands.add_parser("spawn", parents=[state, thinks, plain], help="start a run and wait for its answer")
+    spawn.add_argument("task", help="what it is to do; with -, read from standard input")
+    spawn.add_argument("--label", default="", help="a few words to tell it from others")
+    spawn.add_argument("--agent", default="main", metavar="ID", help="the agent that does it (default: main)")
+    spawn.add_argument("--timeout", type=float, default=0.0, metavar="S", help="end it after so many seconds of work")
+    spawn.add_argument("--plan", action="store_true", help="first only plan; exits with 3 and shows the plan")
+    spawn.add_argument("--runtime", default="subagent", metavar="NAME", help="a configured runtime")
+    spawn.set_defaults(command=_spawn)
+    send = commands.add_parser("send", parents=[state, thinks, plain], help="say something and wait for the answer")
+    send.add_argument("run", help=f"main, a session key, or a run: {RUN}")
+    send.add_argument("message", help="what to say; with -, read from standard input")
+    send.set_defaults(command=_send)
+    steer = commands.add_parser("steer", parents=[state, plain], help="stop a run and redirect it")
+    steer.add_argument("run", help=RUN)
+    steer.add_argument("message", help="what it is to do instead")
+    steer.set_defaults(command=_steer)
+    kill = commands.add_parser("kill", parents=[state, plain], help="end a run and everything below it, silently")
+    kill.add_argument("run", help=f"{RUN}; or all")
+    kill.set_defaults(command=_kill)
+    approve = commands.add_parser(
+        "approve", parents=[state, plain], help="let a plan be carried out, or a tool call be run"
+    )
+    approve.add_argument("run", help=f"{RUN}; or the id of a question")
+    approve.add_argument("words", nargs="?", default="", help="something to add")
+    approve.set_defaults(command=_approve, yes=True)
+    reject = commands.add_parser(
+        "reject", parents=[state, plain], help="let a run plan again, or a tool call not be run"
+    )
+    reject.add_argument("run", help=f"{RUN}; or the id of a question")
+    reject.add_argument("words", nargs="?", default="", help="why")
+    reject.set_defaults(command=_approve, yes=False)
     init = commands.add_parser("init", help="write a commented settings file into this folder")
     init.add_argument("folder", nargs="?", default=".", help="another folder")
     init.set_defaults(command=_init)
@@ -83,7 +145,13 @@ def _parser() -> argparse.ArgumentParser:
     importing.add_argument("system", choices=["openclaw"])
     importing.add_argument("folder", help="its state folder, often ~/.openclaw")
     importing.set_defaults(command=_import)
-    demo = commands.add_parser("demo", help="a tree of runs, killed with -9 half-way and started again, offline")
+    completion = commands.add_parser("completion", help="print a completion script: source <(fledge completion bash)")
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"])
+    completion.set_defaults(command=_completion)
+    bench = commands.add_parser("bench", help="measure this machine against the bars, from a checkout of the project")
+    bench.add_argument("--quick", action="store_true", help="fewer and smaller measurements")
+    bench.set_defaults(command=_bench)
+    demo = commands.add_parser("demo", help="subagents at work, killed with -9 half-way and started again, offline")
     demo.add_argument("--state", metavar="DIR", help="keep its state in this folder (default: a temporary one)")
     demo.set_defaults(command=_demo)
     return parser
@@ -114,47 +182,120 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _ps(options: argparse.Namespace) -> int:
-    from fledge.cli import inspect, run
+    from fledge.cli import inspect, run, verbs
 
-    return _show(inspect.look(run.state_folder(options.state), run.ps))
+    folder = run.state_folder(options.state)
+    if options.json:
+        return _tell(verbs.tree(folder), options)
+    return _show(inspect.look(folder, run.ps))
 
 
 def _tree(options: argparse.Namespace) -> int:
-    import time
+    from fledge.cli import run, verbs
 
-    from fledge.cli import inspect, run
-    from fledge.cli.render import tree_lines
-    from fledge.core.keys import main_key
-
-    view = inspect.look(run.state_folder(options.state), lambda tx: tree_lines(tx, main_key(), time.time()))
-    return _show(view or ["no runs"])
+    return _tell(verbs.tree(run.state_folder(options.state)), options)
 
 
 def _info(options: argparse.Namespace) -> int:
-    from fledge.cli import inspect, run
+    from fledge.cli import run, verbs
 
-    return _show(inspect.look(run.state_folder(options.state), lambda tx: inspect.info(tx, options.run)))
+    return _tell(verbs.info(run.state_folder(options.state), options.run), options)
 
 
 def _log(options: argparse.Namespace) -> int:
-    from fledge.cli import inspect, run
+    from fledge.cli import run, verbs
 
     if options.last < 1:
         raise BadInput("-n", "must be 1 or more", options.last)
-    folder = run.state_folder(options.state)
-    return _show(inspect.look(folder, lambda tx: inspect.log(tx, options.run, options.last, options.tools)))
+    return _tell(verbs.log(run.state_folder(options.state), options.run, options.last, options.tools), options)
 
 
 def _undelivered(options: argparse.Namespace) -> int:
-    from fledge.cli import inspect, run
-    from fledge.cli.render import undelivered_lines
+    from fledge.cli import inspect, run, verbs
 
     folder = run.state_folder(options.state)
     if options.action is None:
-        return _show(inspect.look(folder, undelivered_lines))
+        return _tell(verbs.undelivered(folder), options)
     if options.run is None:
         raise BadInput("run", f"must be named: fledge undelivered {options.action} RUN")
     return _show([inspect.take_up(folder, options.action, options.run)])
+
+
+def _sessions(options: argparse.Namespace) -> int:
+    from fledge.cli import run, verbs
+
+    return _tell(verbs.sessions(run.state_folder(options.state), options.last), options)
+
+
+def _agents(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from fledge.cli import verbs
+
+    return _tell(verbs.agents(Path.cwd(), tuple(options.settings or ())), options)
+
+
+def _spawn(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from fledge.cli import run, verbs
+
+    task = verbs.Task(
+        task=_words(options.task, "task"),
+        label=options.label,
+        agent_id=options.agent,
+        timeout=options.timeout,
+        plan=options.plan,
+        runtime=options.runtime,
+    )
+    folder = run.state_folder(options.state)
+    return _tell(asyncio.run(verbs.spawn(folder, options.model, tuple(options.settings or ()), task)), options)
+
+
+def _send(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from fledge.cli import run, verbs
+
+    folder, message = run.state_folder(options.state), _words(options.message, "message")
+    settings = tuple(options.settings or ())
+    return _tell(asyncio.run(verbs.send(folder, options.model, settings, options.run, message)), options)
+
+
+def _steer(options: argparse.Namespace) -> int:
+    from fledge.cli import run, verbs
+
+    return _tell(verbs.steer(run.state_folder(options.state), options.run, options.message), options)
+
+
+def _kill(options: argparse.Namespace) -> int:
+    from fledge.cli import run, verbs
+
+    return _tell(verbs.kill(run.state_folder(options.state), options.run), options)
+
+
+def _approve(options: argparse.Namespace) -> int:
+    from fledge.cli import run, verbs
+
+    return _tell(verbs.answer(run.state_folder(options.state), options.run, options.words, options.yes), options)
+
+
+def _words(given: str, field: str) -> str:
+    words = sys.stdin.read() if given == "-" else given
+    if not words.strip():
+        raise BadInput(field, "must not be empty")
+    return words
+
+
+def _tell(shown: "Shown", options: argparse.Namespace) -> int:
+    """Print it, as it was asked for."""
+    if options.json:
+        import json
+
+        print(json.dumps(shown.value, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(shown.lines))
+    return shown.code
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -195,6 +336,25 @@ def _doctor(options: argparse.Namespace) -> int:
     findings = asyncio.run(doctor.examine(Path.cwd(), state, os.environ, options.model))
     _show(doctor.lines(findings))
     return int(any(one.state == "fail" for one in findings))
+
+
+def _completion(options: argparse.Namespace) -> int:
+    from fledge.cli import completion
+
+    return _show([completion.script(options.shell, _parser())])
+
+
+def _bench(options: argparse.Namespace) -> int:
+    import subprocess
+    from pathlib import Path
+
+    root = Path(fledge.__file__).parents[2]
+    if not (root / "bench" / "__main__.py").exists():
+        raise BadInput(
+            "bench", "is part of the project's checkout, not of the installed package: clone it, then make bench"
+        )
+    command = [sys.executable, "-m", "bench", *(["--quick"] if options.quick else [])]
+    return subprocess.run(command, cwd=root, check=False).returncode
 
 
 def _import(options: argparse.Namespace) -> int:

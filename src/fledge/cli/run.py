@@ -108,7 +108,9 @@ def _news(tx: Tx, failures: int) -> _News | None:
     turn = tx.turn(main_key())
     failed = turn is not None and turn.failures > failures
     questions = tuple(awaits(tx))
-    if failed or questions or (is_at_rest(tx, main_key()) and not tx.waiting_posts()):
+    # What a program has not read yet waits for that program; what works for it is driven here too.
+    settled = is_at_rest(tx, main_key()) and not any(tx.counts(root).unsettled for root in tx.roots())
+    if failed or questions or (settled and not tx.waiting_posts()):
         return _News(failed, questions, len(tx.undelivered_posts()))
     return None
 

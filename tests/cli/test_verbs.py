@@ -1,0 +1,101 @@
+"""The commands that act on a state folder, each through the real process, for people and for programs."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fledge.cli.verbs import wire
+from tests.cli.test_run import MODEL, Model, serving, workspace
+
+Fledge = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[Model]:
+    with serving(tmp_path, "tests.cli.chat_server") as model:
+        yield model
+
+
+@pytest.fixture
+def fledge(model: Model, tmp_path: Path) -> Fledge:
+    work = workspace(tmp_path)
+
+    def run(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "fledge.cli.main", *arguments]
+        env = model.env | {"FLEDGE_STATE": str(tmp_path / "state")}
+        return subprocess.run(command, cwd=work, env=env, input=given, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+def value(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode in (0, 3), done.stderr
+    return json.loads(done.stdout)
+
+
+def test_spawn_waits_for_the_answer_and_its_run_can_be_found_again(fledge: Fledge) -> None:
+    done = fledge("spawn", "dig deep", "--label", "digger", *MODEL)
+    assert (done.returncode, done.stdout) == (0, "gold, at the very bottom\n"), done.stderr
+    again = value(fledge("spawn", "-", "--json", *MODEL, given="dig deeper"))
+    assert (again["status"], again["text"]) == ("ok", "gold, at the very bottom")
+    assert "status    completed (ok)" in fledge("info", "digger").stdout
+    info = value(fledge("info", again["runId"], "--json"))
+    assert info["sessionKey"] == again["sessionKey"]
+    assert info["timeline"][0]["name"] == "Admitted"
+    tree = value(fledge("tree", "--json"))
+    assert tree[0]["label"] == "digger"
+    assert value(fledge("ps", "--json")) == tree
+    log = value(fledge("log", "digger", "--json"))
+    assert log[-1]["text"] == "gold, at the very bottom"
+    assert value(fledge("undelivered", "--json")) == []
+
+
+def test_a_plan_is_shown_and_answered_from_the_shell(fledge: Fledge) -> None:
+    done = fledge("spawn", "dig deep", "--label", "planner", "--plan", *MODEL)
+    assert done.returncode == 3
+    assert "approve it with: fledge approve " in done.stdout
+    assert "must say why" in fledge("reject", "planner").stderr
+    assert value(fledge("reject", "planner", "too short", "--json"))["runId"]
+    assert fledge("run", "--continue", *MODEL).returncode == 0
+    assert "approved" in fledge("approve", "planner").stdout
+    assert "no plan awaits an answer" in fledge("approve", "planner").stderr
+
+
+def test_a_tool_call_is_answered_from_the_shell(fledge: Fledge) -> None:
+    asks = ("--set", "tools.write.approval=ask")
+    done = fledge("run", "write", *MODEL, *asks)
+    assert done.returncode == 3
+    question = done.stderr.split("waits for approval ")[1][:8]
+    assert "write may be run, this once" in fledge("approve", question).stdout
+    going_on = fledge("run", "--continue", *MODEL, *asks)
+    assert "The tool said: created made.txt" in going_on.stdout
+
+
+def test_send_steer_and_kill_say_what_came_of_it(fledge: Fledge) -> None:
+    assert fledge("send", "main", "hello", *MODEL).stdout == "Hello there.\nHow can I help?\n"
+    assert value(fledge("send", "main", "-", "--json", *MODEL, given="quiet"))["status"] == "ok"
+    fledge("spawn", "dig deep", "--label", "planner", "--plan", *MODEL)
+    assert "nothing to steer" in fledge("steer", "planner", "left").stderr
+    assert value(fledge("kill", "planner", "--json"))["killed"]
+    assert "has ended" in fledge("kill", "planner").stderr
+    assert fledge("kill", "all").stdout == "killed 0\n"
+    assert "no subagent" in fledge("kill", "nobody").stderr
+
+
+def test_sessions_and_agents_are_listed(fledge: Fledge) -> None:
+    fledge("send", "main", "hello", *MODEL)
+    assert "agent:main:main  main" in fledge("sessions").stdout
+    assert value(fledge("sessions", "--json"))[0]["key"].startswith("agent:main:")
+    setting = 'agents.list=[{id: "critic", description: "finds faults"}]'
+    assert fledge("agents", "--set", setting).stdout.splitlines()[0] == "main"
+    assert [one["id"] for one in value(fledge("agents", "--json", "--set", setting))] == ["main", "critic"]
+    assert "-n: must be 1 or more" in fledge("sessions", "-n", "0").stderr
+
+
+def test_names_on_the_wire_are_in_camel_case() -> None:
+    assert wire({"run_id": 1, "a": [{"session_key": 2}]}) == {"runId": 1, "a": [{"sessionKey": 2}]}
