@@ -184,6 +184,15 @@ def test_a_run_that_ends_without_words_is_told_by_its_last_tool_output(office: O
     assert told == "(no final text) Last tool output:\n42 rows"
 
 
+def test_a_run_that_ends_without_words_is_told_by_its_last_ones_before_that(office: Office) -> None:
+    model = worker(Reply("I found 42 rows", (use("count"),)), "")
+
+    async def body(desk: Desk) -> str:
+        return await desk.result(await desk.work())
+
+    assert office.act(body, model, Kit().tool("count", says="42 rows")) == "I found 42 rows"
+
+
 def test_the_words_of_a_user_are_never_a_result(office: Office) -> None:
     async def body(desk: Desk) -> str | None:
         key = await desk.spawn("worker")

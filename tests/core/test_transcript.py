@@ -15,6 +15,7 @@ from fledge.core.transcript import (
     from_body,
     in_order,
     last_output,
+    last_said,
     open_calls,
     to_body,
     yielded,
@@ -148,3 +149,20 @@ def test_the_last_output_is_that_of_the_last_tool_of_this_attempt_that_did_some_
     bodies: tuple[Body, ...], output: str
 ) -> None:
     assert last_output(lines(*bodies)) == output
+
+
+@pytest.mark.parametrize(
+    ("bodies", "words"),
+    [
+        ((), ""),
+        ((Spoken("go", kind="task"), Replied("", (A,)), came_of("read", "one"), Replied()), ""),
+        ((Replied("one", (A,)), came_of("read", "x"), Replied("two", (A,)), came_of("read", "y"), Replied(" ")), "two"),
+        ((Replied("one", (A,)), Replied("NO_REPLY"), Replied("ANNOUNCE_SKIP")), "one"),
+        ((Replied("one", (A,)), Spoken("thanks", kind="send"), Replied("you are welcome", aside=True)), "one"),
+        *(((Replied("one"), Spoken("", kind=kind)), "") for kind in ("task", "steer", "wake", "approval")),
+    ],
+)
+def test_the_last_words_are_those_of_this_attempt_silence_and_asides_apart(
+    bodies: tuple[Body, ...], words: str
+) -> None:
+    assert last_said(lines(*bodies)) == words

@@ -4,12 +4,13 @@ An entry's body is one of the structs below, as JSON. Entries are appended and n
 stand in any order, so reading puts them back behind the calls they answer. This file knows no store and no model.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeGuard
 
 import msgspec
 from msgspec import Struct
 
+from fledge.core.freeze import said
 from fledge.errors import BadInput
 
 CallState = Literal["ready", "started", "asked"]
@@ -145,17 +146,24 @@ DIRECTING = ("sessions_", "session_", "subagents", "agents_list")
 """How the names of tools begin that direct sessions; what they answer is no work."""
 
 
+def _of_attempt(lines: Sequence[Line]) -> Iterator[Body]:
+    """What stands in the transcript of the present attempt, the newest first."""
+    for line in reversed(lines):
+        if isinstance(line.body, Spoken) and line.body.kind in BEGINS:
+            return
+        yield line.body
+
+
+def last_said(lines: Sequence[Line]) -> str:
+    """The last words of the present attempt; empty if it had none. Answers to messages beside its task are not its."""
+    replies = (body for body in _of_attempt(lines) if isinstance(body, Replied) and not body.aside)
+    return next((reply.text for reply in replies if said(reply.text) == "text"), "")
+
+
 def last_output(lines: Sequence[Line]) -> str:
     """What the last tool of the present attempt brought; empty if none brought anything."""
-    for line in reversed(lines):
-        match line.body:
-            case Spoken(kind=kind) if kind in BEGINS:
-                return ""
-            case Resulted(name=name, text=text, is_error=False) if not name.startswith(DIRECTING):
-                return text
-            case _:
-                continue
-    return ""
+    results = (body for body in _of_attempt(lines) if isinstance(body, Resulted) and not body.is_error)
+    return next((result.text for result in results if not result.name.startswith(DIRECTING)), "")
 
 
 def in_order(lines: Iterable[Line]) -> list[Line]:

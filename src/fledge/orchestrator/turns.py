@@ -13,7 +13,7 @@ from fledge.core import events as ev
 from fledge.core import inbox, policy
 from fledge.core.freeze import freeze, one_line, said, sound
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
-from fledge.core.transcript import Replied, Resulted, last_output, open_calls
+from fledge.core.transcript import Replied, Resulted, last_output, last_said, open_calls
 from fledge.errors import Interrupted, Refused, Stopped
 from fledge.orchestrator import budget, deliver, drain, exchanges, outbox, talk, transcripts
 from fledge.orchestrator.commit import Commit
@@ -121,12 +121,17 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
     if not live(run):
         return _replied(c, drive, entry, reply.text)
     text = reply.text if result is None else result
-    output = "" if text.strip() else last_output(transcripts.lines(c.tx, drive.session))
-    frozen = freeze(text, output)
+    frozen = freeze(text, "") if text.strip() else _left_behind(c, drive.session)
     words = said(frozen)
     text_id = c.tx.keep_text(drive.session, frozen) if words == "text" else None
     run = _signal(c, drive, ev.Finished(words, text_id))
     return "on" if isinstance(run.phase, Running) else "over"
+
+
+def _left_behind(c: Commit, session: str) -> str:
+    """The result of an attempt whose final reply has no words: its last ones before that, else its last tool output."""
+    lines = transcripts.lines(c.tx, session)
+    return freeze(last_said(lines), last_output(lines))
 
 
 def _replied(c: Commit, drive: Drive, entry: int, text: str) -> Goes:
