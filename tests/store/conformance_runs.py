@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from fledge.core import events as ev
+from fledge.core.announce import announce_key
 from fledge.core.lifecycle import born, replay, transition
 from fledge.core.run import (
     PHASES,
@@ -22,7 +23,7 @@ from fledge.core.run import (
     Waiting,
 )
 from fledge.errors import FledgeError, IllegalTransition, NotFound, StaleWrite
-from fledge.store.base import ChildrenPage, Counts, Spec, Tx
+from fledge.store.base import ChildrenPage, Counts, RowState, Spec, Tx
 from tests.core import samples
 from tests.core.samples import AT, TERMS, YIELD_WAIT, finished, killed, yielded
 from tests.store.bench import FACTS, MAIN, Bench, admit, conversation, follow, queue
@@ -434,6 +435,46 @@ class RunConformance:
         row = bench.see(lambda tx: tx.row("outcome:below"))
         assert row is not None
         assert row.state == "unread"
+
+    def test_closed_completions_go_with_who_wrote_them_and_open_ones_stay(self, bench: Bench) -> None:
+        states: tuple[RowState, ...] = ("unread", "undelivered", "consumed", "suppressed", "dismissed")
+
+        def job(tx: Tx) -> None:
+            for run in (CHILD, f"{CHILD}-2"):
+                admit(tx, run)
+                for number, state in enumerate(states):
+                    key = announce_key(run, f"r{number}", "late" if number % 2 else "outcome")
+                    tx.put_row(key, MAIN, "outcome", run, state, AT)
+                    if state != "unread":
+                        tx.close_row(key, state, AT)
+            tx.forget_run(CHILD)
+
+        bench.do(job)
+
+        def left(tx: Tx, run: str) -> list[str]:
+            keys = [announce_key(run, f"r{n}", "late" if n % 2 else "outcome") for n in range(len(states))]
+            return [row.body for key in keys if (row := tx.row(key)) is not None]
+
+        assert bench.see(lambda tx: left(tx, CHILD)) == ["unread", "undelivered"]
+        assert bench.see(lambda tx: left(tx, f"{CHILD}-2")) == list(states)
+
+    def test_what_a_forgotten_run_has_read_goes_with_it_unless_its_writer_is_still_known(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[bool]:
+            for run in (CHILD, "known", "gone"):
+                admit(tx, run)
+            for run in ("known", "gone"):
+                tx.put_row(announce_key(run, "r", "outcome"), CHILD, "outcome", run, "{}", AT)
+                tx.close_row(announce_key(run, "r", "outcome"), "consumed", AT)
+            tx.put_row("said", CHILD, "send", "somebody", "x", AT)
+            tx.close_row("said", "consumed", AT)
+            tx.forget_run("gone")
+            tx.forget_run(CHILD)
+            return [tx.row(key) is None for key in ("said", announce_key("gone", "r", "outcome"))]
+
+        assert bench.do(job) == [True, True]
+        assert bench.see(lambda tx: tx.row(announce_key("known", "r", "outcome"))) is not None
+        bench.do(lambda tx: tx.forget_run("known"))
+        assert bench.see(lambda tx: tx.row(announce_key("known", "r", "outcome"))) is None
 
     def test_forgetting_a_run_that_is_not_there_changes_nothing(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:

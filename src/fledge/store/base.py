@@ -100,7 +100,11 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         ...
 
     def forget_run(self, key: str) -> None:
-        """Delete the run, its timeline, texts, names and session. Rows it wrote into other inboxes stay."""
+        """Delete the run, its timeline, texts, names, session and inbox.
+
+        Completions stay while they are unread or undelivered; closed ones go with whoever wrote them, or with the
+        inbox they are in if that one is gone.
+        """
         ...
 
     def run_named(self, run_id: str) -> tuple[str, int] | None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from fledge.core.announce import announce_key
 from fledge.core.events import Event
 from fledge.core.run import Instant, Run, TextId, Waiting
 from fledge.errors import NotFound, Refused, StaleWrite
@@ -139,7 +140,7 @@ class RunVerbs:
         )
 
     def forget_run(self, key: str) -> None:
-        """Delete the run with its timeline, texts, names, session, queue place and unread messages."""
+        """Delete the run with its timeline, texts, names, session, queue place and rows."""
         row = self._one("DELETE FROM runs WHERE key = ? RETURNING id", key)
         if row is None:
             return
@@ -168,9 +169,22 @@ class RunVerbs:
             self._db.execute(f"DELETE FROM {table} WHERE session = ?", (key,))
         self._db.execute("DELETE FROM exchanges WHERE requester = ? OR target = ?", (key, key))
         self._db.execute("DELETE FROM sessions WHERE key = ?", (key,))
+        self._forget_rows(key)
+
+    def _forget_rows(self, key: str) -> None:
+        """Its own inbox goes, but for what runs that are still known have written there; so does what it wrote to
+        others, once that is closed."""
         self._db.execute(
             "DELETE FROM inbox WHERE session = ? AND kind NOT IN ('outcome','plan','expired','late')", (key,)
         )
+        closed = "state <> 'unread' AND state <> 'undelivered'"
+        self._db.execute(
+            f"DELETE FROM inbox WHERE session = ? AND {closed}"
+            " AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.key = inbox.source)",
+            (key,),
+        )
+        written = announce_key(key, "-", "outcome").removesuffix("-")
+        self._db.execute(f"DELETE FROM inbox WHERE key >= ? AND key < ? AND {closed}", (written, written[:-1] + ";"))
 
     def run_named(self, run_id: str) -> tuple[str, int] | None:
         """The run and attempt this run id was given to."""
