@@ -22,7 +22,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench
 
 soak: $(STAMP)
-	FLEDGE_SOAK=20 $(BIN)/pytest tests/model tests/crash
+	FLEDGE_SOAK=20 $(BIN)/pytest tests/sim tests/model tests/crash
 
 mutate: $(STAMP)
 	$(BIN)/python -m tests.mutate

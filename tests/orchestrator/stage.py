@@ -37,12 +37,14 @@ def rules(mode: QueueMode = "collect", widths: dict[str, int] | None = None, hoo
 
 
 class WatchedStore:
-    """Counts commits; `check` sees every job's transaction before it is committed, `broken` makes everything fail."""
+    """Counts commits; `check` sees every job's transaction before it is committed, `broken` makes everything fail, and
+    `hold_s` keeps the next job waiting, whoever asked for it may be gone by then."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.commits = 0
         self.broken = False
+        self.hold_s = 0.0
         self.check: Callable[[Tx], None] = lambda tx: None
 
     async def transact(self, job: Callable[[Tx], T]) -> T:
@@ -52,9 +54,16 @@ class WatchedStore:
             return result
 
         self._refuse()
+        hold_s, self.hold_s = self.hold_s, 0.0
+        if hold_s:
+            return await asyncio.shield(asyncio.ensure_future(self._held(hold_s, watched)))
         result = await self._store.transact(watched)
         self.commits += 1
         return result
+
+    async def _held(self, seconds: float, job: Callable[[Tx], T]) -> T:
+        await asyncio.sleep(seconds)
+        return await self._store.transact(job)
 
     async def read(self, job: Callable[[Tx], T]) -> T:
         self._refuse()

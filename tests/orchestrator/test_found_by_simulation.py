@@ -20,7 +20,7 @@ from fledge.orchestrator.engine import Engine
 from fledge.store.base import Spec, Tx
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 from tests.model.world import CAP, MAIN
-from tests.orchestrator.scene import PROGRAM, Scene, refused, scene_fixture
+from tests.orchestrator.scene import PROGRAM, Scene, for_a_program, refused, scene_fixture
 from tests.orchestrator.stage import Theatre, World
 
 T = TypeVar("T")
@@ -203,3 +203,13 @@ def test_the_cap_above_is_that_of_the_agent_above(scene: Scene) -> None:
         scene.commit(lambda c: spawn.spawn(c, replace(asked, cap_of=lambda agent: caps[agent])))
     caps["main"] = 2
     assert scene.commit(lambda c: spawn.spawn(c, replace(asked, cap_of=lambda agent: caps[agent])))
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+
+
+def test_a_notice_for_a_program_is_not_left_unread_for_ever(scene: Scene) -> None:
+    o = for_a_program(scene)
+    scene.pass_time(300.0)
+    assert scene.run(o.session).phase.due_at is None, "it was noticed that it is stuck"
+    assert scene.inbox(PROGRAM) == []

@@ -23,6 +23,7 @@ from fledge.core.run import Mode, Terms
 from fledge.core.schema import check_schema
 from fledge.errors import BadInput, FledgeError, Refused
 from fledge.orchestrator.budget import configured
+from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.spawn import Request
 from fledge.store.base import SessionFacts, Spec
 
@@ -77,6 +78,8 @@ class Caller(Struct, frozen=True, kw_only=True):
     """Names this very call where it may be repeated; used where no `idempotencyKey` is given."""
     generations: Mapping[str, int] | None = None
     """Of the calling turn; None for a program or a person, whom no stop of ours has ended."""
+    lease: Lease | None = None
+    """Of the driver whose tool call this is; None for a program or a person."""
     tools: frozenset[str] | None = None
     """Names of the tools it really has: the child's ceiling. None: only the configuration limits the child."""
     boxed: bool = False
@@ -178,6 +181,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
         budget=_budget(params.budget, configured(subagent_limits(config, target).budget)),
         cap_of=lambda agent_id: subagent_limits(config, agent_id).max_children_per_agent,
         generations=caller.generations,
+        lease=caller.lease,
         key=params.idempotency_key or caller.key,
         digest=hashlib.sha256(msgspec.json.encode(params)).hexdigest(),
         binds_thread=params.thread,

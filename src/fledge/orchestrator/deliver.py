@@ -145,9 +145,9 @@ def close_rows(c: Commit, run: str, kind: ev.RowKind, state: RowState) -> None:
 
 
 def notice(c: Commit, session: str, key: str, words: str) -> None:
-    """Tell a session something the system noticed, once per key; a session that is gone needs no telling."""
+    """Tell a session something the system noticed, once per key. One that is gone needs no telling, a program looks."""
     known = c.tx.session(session)
-    if known is None or known.deleted:
+    if known is None or known.deleted or known.kind == "program":
         return
     if put_message(c, session, key, "notice", None, words):
         wake(c, session)

@@ -115,6 +115,7 @@ class Messenger:
             wait_s=params.timeout_seconds,
             max_turns=looks.agents.max_turns,
             generations=caller.generations,
+            lease=caller.lease,
             opens=parse_key(target).kind == "main" and self._is_configured(theirs),
         )
 

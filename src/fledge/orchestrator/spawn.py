@@ -17,9 +17,10 @@ from fledge.core.keys import agent_of, check_agent_id, child_key, parse_key
 from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
-from fledge.orchestrator import budget, undelivered
+from fledge.orchestrator import budget, lease, undelivered
 from fledge.orchestrator.carry_out import unsettle_above
 from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.lease import Lease
 from fledge.store.base import SessionFacts, Spec
 
 
@@ -40,6 +41,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """`maxChildrenPerAgent` by agent, for those above the caller; None: as for the caller."""
     generations: Mapping[str, int] | None = None
     """Of the calling turn, as it knew them; None for a program, which no turn of ours can stop."""
+    lease: Lease | None = None
+    """Of the driver whose tool call this is; None for a program or a person."""
     key: str = ""
     """`idempotencyKey`, scoped to the parent: asking again with it finds the same run. Empty: every call is new."""
     digest: str = ""
@@ -95,6 +98,7 @@ def reserve(c: Commit, request: Request) -> Run:
     session = c.tx.session(parent)
     if session is None or session.deleted:
         raise NotFound(f"no session {parent}")
+    lease.check(c, parent, request.lease)
     _check_wanted(c, parent, request.generations)
     above = c.find(parent)
     if above is not None and above.ended is not None and above.terms.mode == "run":

@@ -18,8 +18,9 @@ from fledge.core.exchange import Exchange, Over
 from fledge.core.freeze import sound
 from fledge.core.run import AwaitingApproval, Instant, Run
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import control, deliver, exchanges
+from fledge.orchestrator import control, deliver, exchanges, lease
 from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.spawn import generations_of, open_conversation
 from fledge.orchestrator.views import is_below
 
@@ -36,6 +37,8 @@ class Sending(Struct, frozen=True, kw_only=True):
     """How long the sender waits for the answer; 0: not at all."""
     max_turns: int = 0
     """How many turns the two may take after the first answer, if they are no parent and child."""
+    lease: Lease | None = None
+    """Of the driver whose tool call this is; None for a person."""
     generations: Mapping[str, int] | None = None
     """Stops the sender's turn knew of when it opened; None for a person, whom no stop has ended."""
     opens: bool = False
@@ -80,6 +83,7 @@ def _check(c: Commit, sending: Sending) -> None:
     target, sender = sending.target, sending.sender
     if target == sender:
         raise Refused("forbidden", f"{sender} cannot send to itself: just go on")
+    lease.check(c, sender, sending.lease)
     if sending.generations is not None:
         refusal = refuse_stopped(sending.generations, generations_of(c, sender))
         if refusal is not None:

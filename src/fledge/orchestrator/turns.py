@@ -14,9 +14,10 @@ from fledge.core import inbox, policy
 from fledge.core.freeze import freeze, one_line, said, sound
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
 from fledge.core.transcript import Replied, Resulted, last_output, last_said, open_calls
-from fledge.errors import Interrupted, Refused, Stopped
-from fledge.orchestrator import budget, deliver, drain, exchanges, outbox, talk, transcripts
+from fledge.errors import Refused, Stopped
+from fledge.orchestrator import budget, deliver, drain, exchanges, lease, outbox, talk, transcripts
 from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.spawn import generations_of
 from fledge.store.base import Driver, Place, Turn
 
@@ -34,6 +35,11 @@ class Drive(Struct, frozen=True):
     """Not all that may enter fitted into the claim's commit."""
     interrupts: int = 0
     """How many of its steps were called off, as far as it knows: what it writes for an older one is refused."""
+
+    @property
+    def lease(self) -> Lease:
+        """What its writes are fenced by."""
+        return Lease(self.epoch, self.interrupts)
 
 
 Goes = Literal["on", "over"]
@@ -93,15 +99,10 @@ def step(c: Commit, drive: Drive, entries: list[tuple[Literal["assistant", "tool
 
 def fence(c: Commit, drive: Drive) -> None:
     """The driver may open and write a step. StaleWrite: superseded, or interrupted; Stopped: its run was killed."""
-    _lease(c, drive)
+    lease.check(c, drive.session, drive.lease)
     run = c.find(drive.session)
     if run is not None and isinstance(run.phase, Ending) and isinstance(run.phase.cause, Stopping):
         raise Stopped(f"{drive.session} was killed: no further step")
-
-
-def _lease(c: Commit, drive: Drive) -> None:
-    if c.tx.fence(drive.session, drive.epoch).interrupts != drive.interrupts:
-        raise Interrupted(f"a step of {drive.session} was called off")
 
 
 def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = None) -> Goes:
@@ -109,7 +110,7 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
 
     `result` is what is frozen where that is not the reply's own words.
     """
-    _lease(c, drive)
+    lease.check(c, drive.session, drive.lease)
     run = c.find(drive.session)
     if isinstance(reply, str):
         reply = Replied(sound(reply))
@@ -162,7 +163,7 @@ def _signal(c: Commit, drive: Drive, end: ev.End) -> Run:
 
 def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] = "error") -> None:
     """The attempt cannot go on; a conversation's turn stays open and is due again after its backoff."""
-    _lease(c, drive)
+    lease.check(c, drive.session, drive.lease)
     if live(c.find(drive.session)):
         partial = transcripts.progress_so_far(c, drive.session) if cause == "budget" else None
         _signal(c, drive, ev.Errored(sound(error), cause, partial))
@@ -223,7 +224,7 @@ def completed_late(c: Commit, session: str, attempt: int, text: str) -> None:
 
 def falter(c: Commit, drive: Drive, error: str, aborted: bool = False) -> None:
     """A provisional error: the executor may recover within its grace, and keeps its slot."""
-    _lease(c, drive)
+    lease.check(c, drive.session, drive.lease)
     run = c.run(drive.session)
     event = ev.AttemptFaltered(
         at=c.at, attempt=run.attempt, next_run_id=c.ids.unique(), error=sound(error), aborted=aborted
@@ -233,7 +234,7 @@ def falter(c: Commit, drive: Drive, error: str, aborted: bool = False) -> None:
 
 def recovered(c: Commit, drive: Drive) -> None:
     """The executor goes on after a provisional error."""
-    _lease(c, drive)
+    lease.check(c, drive.session, drive.lease)
     run = c.run(drive.session)
     c.apply(drive.session, ev.AttemptStarted(at=c.at, attempt=run.attempt, next_run_id=c.ids.unique()))
 

@@ -10,7 +10,7 @@ and the turn goes on with what came in. Everything this starts is owned by the t
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -37,6 +37,7 @@ from fledge.tools.registry import ToolSet
 from fledge.tools.sessions import SPAWN, Yielding
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 DISK_S = 1.0
 """How long a step waits before it tries again to be written."""
@@ -149,9 +150,13 @@ class _Turn:
     def seen(self, entries: list[Entry]) -> None:
         self.lines.extend(Line(entry.seq, from_body(entry.body)) for entry in entries)
 
-    async def commit(self, decide: Callable[[Commit], T]) -> T:
-        """Commit a step that has happened: a full disk must not make the model or a tool do it again."""
-        return await self._patiently(lambda: self.engine.commit(decide))
+    async def commit(self, act: Callable[Concatenate[Commit, Drive, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Commit a step that has happened: a full disk must not make the model or a tool do it again.
+
+        It is written with the lease that this driver holds now, however late the store comes to it.
+        """
+        drive = self.drive
+        return await self._patiently(lambda: self.engine.commit(lambda c: act(c, drive, *args, **kwargs)))
 
     async def read(self, view: Callable[[Tx], T]) -> T:
         """Look at the store, as soon as it can be looked at."""
@@ -228,7 +233,7 @@ class _Turn:
         """End the turn to wait for children; True, and the model goes on, if there is a rule against it."""
         asked = msgspec.json.decode(call.arguments.strip() or "{}", type=Yielding)
         try:
-            await self.commit(lambda c: steps.wait(c, self.drive, asked.for_, asked.deadline_seconds))
+            await self.commit(steps.wait, asked.for_, asked.deadline_seconds)
         except Stopped:
             raise  # it was killed: nothing more is asked of the model
         except Refused as refused:
@@ -260,7 +265,7 @@ class _Turn:
         if answer.calls:
             await self._call(answer)
             return True
-        goes = await self.commit(lambda c: steps.finish(c, self.drive, answer, self.last, self.ran))
+        goes = await self.commit(steps.finish, answer, self.last, self.ran)
         self.ran = None
         self.seen(goes.entries)
         if goes.over:
@@ -283,7 +288,7 @@ class _Turn:
         if self.profile.is_budgeted:
             estimate = context.length(request.system, request.messages) + request.max_tokens
             reserve = Spent(tokens=estimate, usd=self._price(estimate), turns=1)
-            if not await self.commit(lambda c: steps.open_step(c, self.drive, reserve)):
+            if not await self.commit(steps.open_step, reserve):
                 self.tell("error", "budget")
                 return None
         return await self._listen(request)
@@ -357,7 +362,7 @@ class _Turn:
     async def _call(self, reply: Replied) -> None:
         wait_s = self.profile.approval_s
         tools_s = self._longest(call for call in reply.calls if call.state != "asked")
-        entries = await self.commit(lambda c: steps.replied(c, self.drive, reply, self.last, wait_s, self.ran, tools_s))
+        entries = await self.commit(steps.replied, reply, self.last, wait_s, self.ran, tools_s)
         self.ran = None
         self.seen(entries)
         entry = next(line.seq for line in reversed(self.lines) if isinstance(line.body, Replied))
@@ -366,7 +371,7 @@ class _Turn:
     async def _fail(self, broke: Broke) -> bool:
         self.tell("error", broke.message)
         error = f"the model could not answer ({broke.trouble}): {broke.message}"
-        await self.commit(lambda c: turns.fail(c, self.drive, error))
+        await self.commit(turns.fail, error)
         return False
 
     async def _compact(self, window: int) -> bool:
@@ -380,7 +385,7 @@ class _Turn:
         if not isinstance(answer, Replied) or not answer.text.strip():
             return False
         covers = cut.covers
-        self.seen(await self.commit(lambda c: steps.noted(c, self.drive, answer, covers, self.last)))
+        self.seen(await self.commit(steps.noted, answer, covers, self.last))
         return True
 
     # ---- working
@@ -394,7 +399,7 @@ class _Turn:
         started = [call for call in ready if answers.get((call.entry, call.index)) == "allowed"]
         until_at = self.engine.clock.now() + self._longest(call.call for call in ready)
         if started or any((call.entry, call.index) not in self.own for call in ready):
-            await self.commit(lambda c: steps.started(c, self.drive, started, max(0.0, until_at - c.at)))
+            await self.commit(lambda c, drive: steps.started(c, drive, started, max(0.0, until_at - c.at)))
         running = {asyncio.ensure_future(self._run(call, answers)) for call in ready}
         missing = len(calls)
         try:
@@ -408,7 +413,7 @@ class _Turn:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
         if missing:
-            await self.commit(lambda c: steps.ask(c, self.drive))
+            await self.commit(steps.ask)
             return False
         return True
 
@@ -418,8 +423,10 @@ class _Turn:
         return max((tool.timeout_s or 0.0 for tool in tools if tool is not None), default=0.0)
 
     async def _append(self, results: list[Resulted], complete: bool, until_at: float) -> None:
-        def append(c: Commit) -> list[Entry]:
-            return steps.resulted(c, self.drive, results, self.last, complete, max(0.0, until_at - c.at))
+        last = self.last
+
+        def append(c: Commit, drive: Drive) -> list[Entry]:
+            return steps.resulted(c, drive, results, last, complete, max(0.0, until_at - c.at))
 
         self.seen(await self.commit(append))
 
@@ -451,5 +458,7 @@ class _Turn:
             tools=profile.tools.names,
             boxed=profile.boxed,
             generations=self.drive.generations,
+            epoch=self.drive.epoch,
+            interrupts=self.drive.interrupts,
         )
         return await tool.call(call.call.arguments, place)

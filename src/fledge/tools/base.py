@@ -60,6 +60,9 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     """Commands of the session run in a sandbox."""
     generations: Mapping[str, int] | None = None
     """Stops that the turn knew of when it opened; None outside a turn."""
+    epoch: int | None = None
+    """The driver's, and `interrupts` how many of its steps were called off: what it does is fenced by both."""
+    interrupts: int = 0
 
     @property
     def call_key(self) -> str:

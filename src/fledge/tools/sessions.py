@@ -19,7 +19,7 @@ from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.views import child_rows
 from fledge.tools.base import Tool, ToolContext, tool, tool_taking
-from fledge.tools.subagents import answered, controlled
+from fledge.tools.subagents import answered, controlled, lease_of
 
 SPAWN = "sessions_spawn"
 
@@ -47,6 +47,7 @@ def caller_of(context: ToolContext) -> Caller:
         session=context.session,
         key=context.call_key,
         generations=context.generations,
+        lease=lease_of(context),
         tools=context.tools,
         boxed=context.boxed,
         workspace=str(context.workspace),
@@ -62,7 +63,7 @@ def remove_tool(engine: Engine) -> Tool:
         target: Annotated[str, Meta(description="which: number, label, run id or session key")],
     ) -> str:
         """Take a finished subagent off your list. One that still works, or has something to tell, stays."""
-        return await answered(engine, lambda c: _remove(c, context.session, target))
+        return await answered(engine, context, lambda c: _remove(c, context.session, target))
 
     return sessions_subagent_remove
 

@@ -13,9 +13,10 @@ from fledge.core.access import Action, Role, refuse_control
 from fledge.core.prompts import list_text
 from fledge.core.targets import pick
 from fledge.errors import BadInput, Refused
-from fledge.orchestrator import control
+from fledge.orchestrator import control, lease
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.views import child_rows
 from fledge.tools.base import Tool, ToolContext, tool
 
@@ -35,18 +36,29 @@ def subagents_tool(engine: Engine) -> Tool:
         message: Annotated[str, Meta(description="for steer: the new direction; for reject: why")] = "",
     ) -> str:
         """List your subagents, or direct one: steer it elsewhere, kill it, approve or reject its plan."""
-        return await answered(engine, lambda c: _act(c, context.session, action, target, message))
+        return await answered(engine, context, lambda c: _act(c, context.session, action, target, message))
 
     return subagents
 
 
-async def answered(engine: Engine, act: Callable[[Commit], dict[str, object]]) -> str:
-    """One commit and its answer as JSON; a refusal is an answer with its status."""
+async def answered(engine: Engine, context: ToolContext, act: Callable[[Commit], dict[str, object]]) -> str:
+    """One commit and its answer as JSON; a refusal is an answer with its status. Nothing is done for a call that was
+    closed meanwhile."""
+
+    def decide(c: Commit) -> dict[str, object]:
+        lease.check(c, context.session, lease_of(context))
+        return act(c)
+
     try:
-        return _json(await engine.commit(act))
+        return _json(await engine.commit(decide))
     except (Refused, BadInput) as error:
         status = error.status if isinstance(error, Refused) else "error"
         return _json({"status": status, "error": str(error)})
+
+
+def lease_of(context: ToolContext) -> Lease | None:
+    """What the driver of this call holds; None outside a turn."""
+    return None if context.epoch is None else Lease(context.epoch, context.interrupts)
 
 
 def _act(c: Commit, session: str, action: str, target: str, message: str) -> dict[str, object]:

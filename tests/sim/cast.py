@@ -1,0 +1,113 @@
+"""How simulated sessions think, and what their children may be given: profiles for the agent, a host for the spawner.
+
+The tools that concern sessions are the real ones; the model and the other tools are `mind` and `hands`.
+"""
+
+import asyncio
+from pathlib import Path
+
+from fledge.core.access import Role, ToolRules, child_tools, planning_tools
+from fledge.core.run import Run
+from fledge.errors import Refused
+from fledge.models.base import Model
+from fledge.models.retry import Retrying
+from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawner import Spawner
+from fledge.orchestrator.turns import Drive
+from fledge.runtime.agent import Profile
+from fledge.store.base import Post
+from fledge.tools.registry import ToolSet
+from fledge.tools.sessions import spawn_tool, yield_tool
+from fledge.tools.subagents import subagents_tool
+from tests.sim.hands import ASKS, hands
+from tests.sim.mind import Mind, Who
+from tests.sim.schedule import dice
+from tests.sim.witness import Witness
+
+
+class Cast:
+    """One process's sessions."""
+
+    def __init__(self, witness: Witness) -> None:
+        self._witness, self._plan = witness, witness.plan
+        self._every: ToolSet | None = None
+
+    # ---- how sessions think
+
+    async def profile(self, engine: Engine, drive: Drive) -> Profile:
+        """A mind for the session, with the tools its role allows."""
+        plan, session = self._plan, drive.session
+        budgeted = await engine.store.read(lambda tx: any(tx.purse(above.key) for above in tx.lineage(session)))
+        tools = await self._tools(engine, drive)
+        who = Who(
+            session=session,
+            epoch=drive.epoch,
+            label=self._witness.label(session),
+            talks=drive.run is None,
+            spawns="sessions_spawn" in tools.names and len(self._witness.ledger.admitted) < plan.runs,
+            tools=tuple(sorted(tools.names)),
+        )
+        mind: Model = Mind(self._witness, who, plan.lingering)
+        if plan.retries:
+            mind = Retrying(mind, chance=dice(plan.seed, "retry", who.label, drive.epoch).random)
+        return Profile(
+            model=mind,
+            model_name="simulated",
+            system=who.label,
+            tools=tools,
+            workspace=Path("/nowhere"),
+            window=plan.window,
+            max_tokens=200,
+            asks=ASKS,
+            approval_s=plan.approval_s,
+            is_budgeted=budgeted,
+        )
+
+    async def _tools(self, engine: Engine, drive: Drive) -> ToolSet:
+        if self._every is None:
+            ours = [spawn_tool(Spawner(engine, self._plan.config, self)), yield_tool(), subagents_tool(engine)]
+            self._every = ToolSet([*hands(self._witness, self._plan.lingering), *ours])
+        every = self._every
+        session = await engine.store.read(lambda tx: tx.session(drive.session))
+        assert session is not None
+        facts = session.facts
+        names = every.names if facts.tools is None else every.names & frozenset(facts.tools)
+        if session.kind == "subagent":
+            role: Role = "orchestrator" if facts.role == "orchestrator" else "leaf"
+            names = child_tools(names, role, ToolRules())
+        if drive.run is not None and drive.run.plan == "planning":
+            names = planning_tools(names, every.read_only)
+        return every.only(names)
+
+    async def remove(self, leaves: tuple[str, ...]) -> None:
+        raise AssertionError(leaves)
+
+    async def call(self, post: Post) -> None:
+        raise AssertionError(post)
+
+    # ---- what children may be given
+
+    @property
+    def model(self) -> str | None:
+        return None
+
+    @property
+    def has_sandbox(self) -> bool:
+        return False
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        return ()
+
+    def check_model(self, name: str, thinking: str | None) -> None:
+        """Every name will do."""
+
+    async def bind_thread(self, run: Run) -> None:
+        """Takes a while, and does not always work: a child that has to be prepared. A program has no channel."""
+        label = self._witness.label(run.key)
+        if label.startswith("p"):
+            raise Refused("error", "thread: no channel here can bind a thread")
+        throw = dice(self._plan.seed, "thread", label)
+        await asyncio.sleep(throw.choice([0.0, 0.5, 3.0, 40.0]))
+        if throw.random() < 0.2:
+            raise Refused("error", "thread: the channel would not")

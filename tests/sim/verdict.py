@@ -1,0 +1,242 @@
+"""What must hold: while a play goes on (limits, counters, folds), and when everything has come to rest (G1 to G6).
+
+Computed from scratch out of rows and the play's ledger, never from the counters and shortcuts that are under test.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from fledge.core import events as ev
+from fledge.core import policy
+from fledge.core.announce import announce_key
+from fledge.core.freeze import freeze
+from fledge.core.lifecycle import born, replay, transition
+from fledge.core.run import (
+    Delivered,
+    Failed,
+    Instant,
+    Killed,
+    Ok,
+    Run,
+    Skipped,
+    Undelivered,
+    Waiting,
+)
+from fledge.core.transcript import Replied, Resulted, from_body
+from fledge.store.base import Row, Tx
+from tests.sim.people import PROGRAM, ROOTS, walk
+from tests.sim.schedule import Schedule
+from tests.sim.watch import Noted
+
+FINAL = ("completed", "completed_giveup", "archived")
+KINDS: tuple[ev.RowKind, ...] = ("outcome", "plan", "expired", "late")
+
+
+# ---- at every commit -------------------------------------------------------------------------------------------------
+
+
+def limits_exceeded(tx: Tx, schedule: Schedule, noted: Noted, now: Instant) -> list[str]:
+    """Lanes over their width, suspects side by side, parents with too many children."""
+    wrong: list[str] = []
+    held = [driver for driver in tx.drivers() if driver.release_at is None or driver.release_at > now]
+    for lane, count in Counter(driver.lane for driver in held).items():
+        if count > schedule.rules.widths.get(lane, 1):
+            wrong.append(f"lane {lane} has {count} drivers")
+    if sum(driver.suspect for driver in held) > 1:
+        wrong.append("suspects are driven side by side")
+    most = schedule.config.agents.defaults.subagents.max_children_per_agent
+    for parent in noted.crowded - {PROGRAM}:
+        active = [run for run in map(tx.load_run, tx.children(parent)) if _takes_a_place(tx, run)]
+        if len(active) > most:
+            wrong.append(f"{parent} has {len(active)} active children of {most}")
+    return wrong
+
+
+def _takes_a_place(tx: Tx, run: Run) -> bool:
+    return not is_settled(tx, run) or run.phase.name == "awaiting_approval"
+
+
+def is_settled(tx: Tx, run: Run) -> bool:
+    """Its outcome is fixed, or its plan waits, and so it is for all below."""
+    return run.concluded and all(is_settled(tx, tx.load_run(child)) for child in tx.children(run.key))
+
+
+def sound(tx: Tx) -> list[str]:
+    """What is wrong with counters and folds at any time."""
+    wrong: list[str] = []
+    runs = [tx.load_run(key) for key in walk(tx)]
+    for run in runs:
+        if replay(tx.events(run.key)) != run:
+            wrong.append(f"{run.key} is not the fold of its events")
+        if isinstance(run.phase, Waiting):
+            counts = tx.counts(run.key)
+            if policy.holds(run.phase.until_settled, counts.unsettled, counts.settled):
+                wrong.append(f"{run.key} sleeps though what it waits for is there")
+    for key in (*ROOTS, *(run.key for run in runs)):
+        unsettled = sum(not is_settled(tx, tx.load_run(child)) for child in tx.children(key))
+        if tx.counts(key).unsettled != unsettled:
+            wrong.append(f"{key} counts {tx.counts(key).unsettled} unsettled, there are {unsettled}")
+    return wrong
+
+
+# ---- at rest ---------------------------------------------------------------------------------------------------------
+
+
+def restless(tx: Tx) -> list[str]:
+    """What is still going on."""
+    runs = [tx.load_run(key) for key in walk(tx)]
+    found = [f"{run.key} is {run.phase.name}" for run in runs if run.phase.name not in FINAL]
+    for key in (*ROOTS, *(run.key for run in runs)):
+        if tx.turn(key) is not None:
+            found.append(f"{key} has an open turn")
+        if tx.queued(key) is not None:
+            found.append(f"{key} is queued")
+        found += [f"{key} has not read {row.key}" for row in tx.unread(key)]
+    return found + [f"{driver.session} has a driver" for driver in tx.drivers()]
+
+
+def judge(tx: Tx, ledger: Noted) -> list[str]:
+    """Everything that is wrong once all is at rest."""
+    wrong = sound(tx) + restless(tx)
+    runs = {key: tx.load_run(key) for key in walk(tx)}
+    lost = set(ledger.admitted) - ledger.forgotten - set(runs)
+    wrong += [f"{key} was admitted and is nowhere" for key in sorted(lost)]
+    labels = Counter(ledger.labels[key] for key in runs)
+    wrong += [f"{label} was spawned {count} times" for label, count in labels.items() if count > 1]
+    for run in runs.values():
+        wrong += _one_run(tx, run, runs, ledger)
+    wrong += _once(tx, ledger)
+    for key in (*ROOTS, *runs):
+        wrong += transcript_faults(tx, key)
+    wrong += [f"a question still waits: {asked}" for asked in tx.open_approvals()]
+    return wrong + _purses(tx, (*ROOTS, *runs))
+
+
+def _one_run(tx: Tx, run: Run, runs: dict[str, Run], ledger: Noted) -> list[str]:
+    """Every run ended, and its completion is accounted for."""
+    if run.ended is None or run.delivery is None:
+        return [f"{run.key} never ended: {run.phase}"]
+    wrong: list[str] = []
+    events = tx.events(run.key)
+    rows = _rows(tx, events)
+    outcome = rows.get(announce_key(run.key, run.run_id, "outcome"))
+    match run.delivery:
+        case Delivered():
+            if outcome is None or outcome.state != "consumed":
+                wrong.append(f"{run.key} is delivered, but its row is {outcome and outcome.state}")
+        case Undelivered():
+            if outcome is None or outcome.state not in ("undelivered", "dismissed"):
+                wrong.append(f"{run.key} is undelivered, but its row is {outcome and outcome.state}")
+        case Skipped(reason="suppressed"):
+            expired = rows.get(announce_key(run.key, run.run_id, "expired"))
+            reasons = isinstance(run.ended.outcome, Killed) or expired or _silenced(tx, run, events, runs)
+            if not reasons or (outcome is not None and outcome.state != "suppressed"):
+                wrong.append(f"{run.key} was suppressed without a reason: {outcome}")
+        case Skipped():
+            if outcome is not None or not isinstance(run.ended.outcome, Ok):
+                wrong.append(f"{run.key} was skipped, but has a row or failed: {outcome}")
+    for row in rows.values():
+        if row.state in ("unread", "void"):
+            wrong.append(f"row {row.key} is {row.state}")
+        if row.state == "suppressed" and not _may_be_silent(tx, run, row, events, runs):
+            wrong.append(f"row {row.key} is suppressed, and nothing on the timeline says why")
+        if row.state == "consumed" and not run.terms.program and len(ledger.told.get(row.key, ())) != 1:
+            wrong.append(f"row {row.key} is consumed, and in transcripts {ledger.told.get(row.key)}")
+        if row.state != "consumed" and row.key in ledger.told:
+            wrong.append(f"row {row.key} is {row.state}, and in transcripts {ledger.told[row.key]}")
+    return wrong + _answer(tx, run)
+
+
+def _rows(tx: Tx, events: list[ev.Event]) -> dict[str, Row]:
+    """Every completion of a run: one for each id it ever had and each kind at most."""
+    first = events[0]
+    assert isinstance(first, ev.Admitted)
+    run = born(first)
+    ids = {run.run_id}
+    for event in events[1:]:
+        run = transition(run, event).run
+        ids.add(run.run_id)
+    keys = [announce_key(run.key, run_id, kind) for run_id in sorted(ids) for kind in KINDS]
+    return {row.key: row for row in map(tx.row, keys) if row is not None}
+
+
+def _silenced(tx: Tx, run: Run, events: Iterable[ev.Event], runs: dict[str, Run]) -> bool:
+    """A kill is on its own timeline, or on that of somebody above."""
+    if any(isinstance(event, ev.KillOrdered | ev.RowSuppressed) for event in events):
+        return True
+    above = runs.get(run.terms.parent)
+    while above is not None:
+        if any(isinstance(event, ev.KillOrdered) for event in tx.events(above.key)):
+            return True
+        above = runs.get(above.terms.parent)
+    return False
+
+
+def _may_be_silent(tx: Tx, run: Run, row: Row, events: list[ev.Event], runs: dict[str, Run]) -> bool:
+    if row.kind == "plan":
+        answered = any(isinstance(event, ev.PlanApproved | ev.PlanRejected) for event in events)
+        expired = isinstance(run.ended and run.ended.outcome, Failed)
+        return answered or expired or _silenced(tx, run, events, runs)
+    return _silenced(tx, run, events, runs)
+
+
+def _answer(tx: Tx, run: Run) -> list[str]:
+    """What is told of a run that came out well is something its model said."""
+    session = tx.session(run.key)
+    assert run.ended is not None
+    if session is None or session.deleted or run.ended.result is None or not isinstance(run.ended.outcome, Ok):
+        return []
+    text = tx.text(run.ended.result)
+    bodies = [from_body(entry.body) for entry in tx.entries(run.key, limit=1_000_000)]
+    said = {freeze(body.text, "") for body in bodies if isinstance(body, Replied)}
+    outputs = [body.text for body in bodies if isinstance(body, Resulted)]
+    if text in said or any(text == freeze("", output) for output in outputs):
+        return []
+    return [f"{run.key} is told to have said {text[:80]!r}"]
+
+
+def _once(tx: Tx, ledger: Noted) -> list[str]:
+    """Nothing is in two places or twice in one; a message that was accepted was read, or its reader was ended."""
+    wrong = [f"row {row} is in {sessions}" for row, sessions in ledger.told.items() if len(sessions) != 1]
+    for key, session in ledger.sent.items():
+        row = tx.row(key)
+        state = None if row is None else row.state
+        if state == "consumed":
+            if ledger.told.get(key) != [session]:
+                wrong.append(f"message {key} is read, and in transcripts {ledger.told.get(key)}")
+        elif state == "void":
+            if not _reader_ended(tx, session):
+                wrong.append(f"message {key} is void, and its reader {session} is there")
+        else:
+            wrong.append(f"message {key} is {state}")
+    return wrong
+
+
+def _reader_ended(tx: Tx, session: str) -> bool:
+    known, run = tx.session(session), tx.find_run(session)
+    killed = run is not None and any(isinstance(event, ev.KillOrdered) for event in tx.events(session))
+    return killed or known is None or known.deleted
+
+
+def transcript_faults(tx: Tx, session: str) -> list[str]:
+    """Results without calls, calls without results, or two for one."""
+    wrong: list[str] = []
+    calls: dict[tuple[int, int], str] = {}
+    results: Counter[tuple[int, int]] = Counter()
+    for entry in tx.entries(session, limit=1_000_000):
+        match from_body(entry.body):
+            case Replied(calls=made):
+                calls |= {(entry.seq, index): call.name for index, call in enumerate(made)}
+            case Resulted(entry=of, index=index, name=name):
+                results[of, index] += 1
+                if calls.get((of, index)) != name:
+                    wrong.append(f"{session}: entry {entry.seq} answers no call before it")
+    for call, name in calls.items():
+        if results[call] != 1:
+            wrong.append(f"{session}: {name} at {call} has {results[call]} results")
+    return wrong
+
+
+def _purses(tx: Tx, sessions: Iterable[str]) -> list[str]:
+    found = [purse for purse in map(tx.purse, sessions) if purse is not None]
+    return [f"{purse.session} still reserves {purse.reserved}" for purse in found if purse.reserved != policy.Spent()]

@@ -1,0 +1,280 @@
+"""A store that is watched: what its commits do goes into a ledger, and each is looked at for limits that must hold.
+
+It is a real SQLite file behind `InlineStore`. Jobs take time, may be run twice, and at a chosen one the process dies:
+from then on nothing is written, and whoever waits for the store is cancelled. The ledger belongs to the play, not to
+the process, so it remembers what a deleted transcript held.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from msgspec import Struct, field
+
+from fledge.core.events import Event
+from fledge.core.run import Instant, Run
+from fledge.core.transcript import Replied, Resulted, Spoken, Told, from_body
+from fledge.store.base import EntryKind, RowKind, Spec, Tx
+from fledge.testing import InlineStore
+from tests.sim.schedule import Death, Schedule, dice
+
+T = TypeVar("T")
+MOST_COMMITS = 3_000
+
+
+class Noted(Struct):
+    """What one commit did, or what all did so far."""
+
+    admitted: dict[str, Run] = field(default_factory=dict)
+    """Every run that was ever admitted, as it was born."""
+    labels: dict[str, str] = field(default_factory=dict)
+    forgotten: set[str] = field(default_factory=set)
+    sent: dict[str, str] = field(default_factory=dict)
+    """Messages that were accepted, by row, and for which session."""
+    told: dict[str, list[str]] = field(default_factory=dict)
+    """By row: the sessions whose transcripts took it in."""
+    replies: dict[str, int] = field(default_factory=dict)
+    """By session: how many replies were committed."""
+    answered: set[tuple[str, int, int]] = field(default_factory=set)
+    """Calls with a committed result."""
+    crowded: set[str] = field(default_factory=set)
+    """Sessions that may have more active children than before."""
+    called_off: set[str] = field(default_factory=set)
+    """Sessions whose driver was superseded, or its step called off."""
+    wrong: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    """The same in words, where somebody wants to read it."""
+
+    def add(self, more: "Noted") -> None:
+        self.admitted |= more.admitted
+        self.labels |= more.labels
+        self.forgotten |= more.forgotten
+        self.sent |= more.sent
+        for row, sessions in more.told.items():
+            self.told.setdefault(row, []).extend(sessions)
+        for session, count in more.replies.items():
+            self.replies[session] = self.replies.get(session, 0) + count
+        self.answered |= more.answered
+
+
+class Spy:
+    """A transaction that notes what is done through it."""
+
+    def __init__(self, tx: Tx, noted: Noted, words: bool) -> None:
+        self._tx, self._noted, self._words = tx, noted, words
+
+    def __getattr__(self, verb: str) -> Any:
+        found = getattr(self._tx, verb)
+        if not self._words or verb not in _WORTH_A_LINE:
+            return found
+
+        def said(*args: Any, **more: Any) -> Any:
+            answer = found(*args, **more)
+            told = ", ".join([*map(_short, args), *(f"{name}={_short(value)}" for name, value in more.items())])
+            self._noted.lines.append(f"{verb} {told}" + ("" if answer is None else f" -> {_short(answer)}"))
+            return answer
+
+        return said
+
+    def create_run(self, run: Run, spec: Spec, event: Event) -> None:
+        self._tx.create_run(run, spec, event)
+        self._noted.admitted[run.key] = run
+        self._noted.labels[run.key] = spec.label
+        self._noted.crowded.add(run.terms.parent)
+        self._say(f"{run.key}: born, {spec.label!r} of {run.terms.parent}")
+
+    def save_run(self, before: Run, after: Run, event: Event) -> None:
+        self._tx.save_run(before, after, event)
+        if self._words:
+            self._say(f"{after.key}: {_short(event)} -> {_short(after.phase)}")
+
+    def forget_run(self, key: str) -> None:
+        self._tx.forget_run(key)
+        self._noted.forgotten.add(key)
+
+    def put_row(
+        self, key: str, session: str | None, kind: RowKind, source: str | None, body: str, at: Instant, **more: Any
+    ) -> bool:
+        new = self._tx.put_row(key, session, kind, source, body, at, **more)
+        if new and kind == "send" and session is not None:
+            self._noted.sent[key] = session
+        self._say(f"put_row {key} into {session}, {kind} of {source}: {'new' if new else 'known'}")
+        return new
+
+    def child_unsettled(self, session: str) -> object:
+        self._noted.crowded.add(session)
+        return self._tx.child_unsettled(session)
+
+    def append(self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]]) -> int:
+        last = self._tx.append(session, at, entries)
+        for _, text in entries:
+            match from_body(text):
+                case Spoken(row=row) if row:
+                    self._noted.told.setdefault(row, []).append(session)
+                case Told(completions=completions):
+                    for item in completions:
+                        self._noted.told.setdefault(str(item["row"]), []).append(session)
+                case Replied():
+                    self._is_driven(session)
+                    self._noted.replies[session] = self._noted.replies.get(session, 0) + 1
+                case Resulted(entry=entry, index=index):
+                    self._noted.answered.add((session, entry, index))
+            self._say(f"{session} += {_short(text)}")
+        return last
+
+    def supersede(self, session: str, until: Instant) -> None:
+        self._tx.supersede(session, until)
+        self._noted.called_off.add(session)
+        self._say(f"supersede {session} until {until}")
+
+    def interrupt(self, session: str) -> None:
+        self._tx.interrupt(session)
+        self._noted.called_off.add(session)
+        self._say(f"interrupt {session}")
+
+    def _is_driven(self, session: str) -> None:
+        """A reply is written by the driver that holds the session now, by nobody else."""
+        driver, known = self._tx.driver(session), self._tx.session(session)
+        if driver is None or known is None or driver.epoch != known.epoch:
+            self._noted.wrong.append(f"{session} is written to by {driver}")
+
+    def _say(self, words: str) -> None:
+        if self._words:
+            self._noted.lines.append(words)
+
+
+_WORTH_A_LINE = frozenset(
+    (
+        *("close_row", "readdress_row", "claim", "release", "enqueue", "dequeue", "stop_driver"),
+        *("close_turn", "open_turn", "turn_failed", "delete_session", "child_settled", "move_approval"),
+    )
+)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+class WatchedStore:
+    """One process's store."""
+
+    def __init__(
+        self,
+        store: InlineStore,
+        ledger: Noted,
+        check: Callable[[Tx, Noted], None],
+        plan: Schedule,
+        life: int,
+        death: Death | None,
+        words: bool,
+        spy: type[Spy],
+        is_enough: Callable[[], bool],
+    ) -> None:
+        self._store, self._ledger, self._check, self._spy = store, ledger, check, spy
+        self._is_enough = is_enough
+        self._death, self._reruns, self._slow, self._words = death, plan.reruns, plan.slow_store, words
+        self._throw = dice(plan.seed, "store", life)
+        self._turn_at = 0.0
+        self._pending: set[asyncio.Future[Any]] = set()
+        self.begun = 0
+        self.died = asyncio.Event()
+
+    async def transact(self, job: Callable[[Tx], T]) -> T:
+        """Jobs are run in the order they came, even if whoever asked is gone by then."""
+        self._live()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._pending.add(answer)
+        answer.add_done_callback(self._pending.discard)
+        # Two jobs never share a moment: the loop does not promise to keep the order of those that do.
+        takes_s = self._throw.choice([0.0, 0.001, 0.02]) if self._slow else 0.0
+        self._turn_at = max(self._turn_at + 1e-6, loop.time() + takes_s)
+        loop.call_at(self._turn_at, self._run, job, answer)
+        return await answer
+
+    def _run(self, job: Callable[[Tx], T], answer: "asyncio.Future[T]") -> None:
+        if self.died.is_set():
+            return
+        self.begun += 1
+        if self._dies("before"):
+            return self._die()
+        try:
+            if self._throw.random() < self._reruns:
+                self._in_vain(job)
+            result = self._committed(job)
+            told = partial(_succeed, answer, result)
+        except Exception as raised:
+            told = partial(_fail, answer, raised)
+        if self._dies("after"):
+            return self._die()
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._throw.choice([0.0, 0.001]) if self._slow else 0.0, told)
+
+    def _committed(self, job: Callable[[Tx], T]) -> T:
+        noted = Noted()
+
+        def watched(tx: Tx) -> T:
+            result = job(cast(Tx, self._spy(tx, noted, self._words)))
+            self._check(tx, noted)
+            return result
+
+        result = self._store.run(watched)
+        self._ledger.add(noted)
+        return result
+
+    def _in_vain(self, job: Callable[[Tx], T]) -> None:
+        """What happens to a job whose neighbours in a batch failed: it is undone, and run again."""
+
+        def undone(tx: Tx) -> None:
+            job(tx)
+            raise _Undone
+
+        try:
+            self._store.run(undone)
+        except _Undone:
+            return
+
+    @property
+    def runs_away(self) -> bool:
+        """No schedule takes this many commits: somebody goes round in circles."""
+        return self.begun > MOST_COMMITS
+
+    def _dies(self, when: str) -> bool:
+        if self.runs_away or self._is_enough():
+            return True
+        return self._death is not None and self._death.how == when and self.begun >= self._death.commits
+
+    def _die(self) -> None:
+        self.died.set()
+        for waiting in list(self._pending):
+            waiting.cancel()
+
+    def _live(self) -> None:
+        if self.died.is_set():
+            raise asyncio.CancelledError
+
+    async def read(self, job: Callable[[Tx], T]) -> T:
+        self._live()
+        result = await self._store.read(lambda tx: job(cast(Tx, self._spy(tx, Noted(), False))))
+        await asyncio.sleep(self._throw.choice([0.0, 0.001]) if self._slow else 0)
+        self._live()
+        return result
+
+    async def close(self) -> None:
+        await self._store.close()
+
+
+class _Undone(Exception):
+    pass
+
+
+def _succeed(answer: "asyncio.Future[T]", result: T) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _fail(answer: "asyncio.Future[T]", error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
