@@ -126,6 +126,17 @@ def test_virtual_time_passes_without_waiting_and_in_the_right_order() -> None:
     assert seen == [(0.5, "first"), (60.0, "second"), (1_000_000.0, "last")]
 
 
+def test_virtual_time_passes_however_late_it_is() -> None:
+    async def main() -> list[float]:
+        times = []
+        for seconds in (1e7, 0.1, 1e8, 0.3):
+            await asyncio.sleep(seconds)
+            times.append(asyncio.get_running_loop().time())
+        return times
+
+    assert run_virtual(main()) == pytest.approx([1e7, 1e7 + 0.1, 1.1e8 + 0.1, 1.1e8 + 0.4])
+
+
 def test_virtual_time_stands_still_while_anybody_works() -> None:
     async def main() -> float:
         for _ in range(1000):

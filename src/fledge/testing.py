@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from fledge.core import events as ev
 from fledge.core import policy
+from fledge.core.route import Address
 from fledge.core.run import Instant, Run, Terms
 from fledge.errors import StoreError
 from fledge.models.scripted import Reply, Rule, ScriptedModel, use
@@ -127,6 +128,8 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
         super().__init__(self._jumping)
+        # A timer is due within this of its time. The machine's own billionth is lost in a time of months.
+        self._clock_resolution = 1e-6
 
     def time(self) -> float:
         return self._jumping.time
@@ -345,6 +348,7 @@ class ScriptedPerformer:
         """Remember what was to be removed."""
         self.removed.extend(leaves)
 
-    async def call(self, post: Post) -> None:
-        """Remember what was to be sent."""
+    async def call(self, post: Post) -> Address | None:
+        """Remember what was to be sent; nobody answers."""
         self.posted.append(post)
+        return None

@@ -167,7 +167,7 @@ def test_a_function_can_carry_out_runs(place: Place) -> None:
         ("plan_mode", {"plan_mode": "yes"}),
         ("budget.tokens", {"budget": fledge.Budget(tokens=0)}),
         ("lable", {"lable": "typo"}),
-        ("thread", {"thread": True}),
+        ("thread", {"thread": "yes"}),
     ],
 )
 def test_a_spawn_that_makes_no_sense_is_refused_by_name_and_nothing_is_started(

@@ -264,7 +264,7 @@ DELIVERY: dict[str, Row] = {
         RUNS["completed"],
         ev.Removed(at=AT),
         Archived(OK, DELIVERED, AT + TERMS.timeline_s),
-        (fx.Archive(),),
+        (fx.Archive("released"),),
         {},
     ),
     "a given-up result is kept 7 days, then as if dismissed": (

@@ -2,6 +2,7 @@
 
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
+from fledge.orchestrator.engine import Engine
 
 MODEL = "openai/gpt-5"
 PLAIN = "openai/plain"
@@ -35,7 +36,7 @@ class FakeHost:
         if name == PLAIN and thinking not in (None, "off"):
             raise BadInput("thinking", f"must be off: {name} has no other level", thinking)
 
-    async def bind_thread(self, run: Run) -> None:
+    async def bind_thread(self, engine: Engine, run: Run) -> None:
         if not self._channel:
             raise Refused("error", "thread: no channel here can bind a thread")
         self.bound.append(run.key)

@@ -3,9 +3,10 @@
 from collections.abc import Awaitable, Callable, Mapping
 
 from fledge.channels.inbound import inbound
+from fledge.core.hook import HookEvent
 from fledge.core.route import Address, Message
 from fledge.errors import NotArrived
-from fledge.orchestrator import outbox
+from fledge.orchestrator import hook_calls, outbox
 from fledge.orchestrator.commit import Rules
 from fledge.store.base import Post
 from fledge.testing import Script, Stage
@@ -21,14 +22,20 @@ class Outside:
         self.world = world
         self.arrived: list[tuple[float, Message]] = []
         self.tried: list[tuple[float, str]] = []
+        self.events: list[HookEvent] = []
+        self.answers: dict[str, Address] = {}
+        """By listener: where answers should go."""
         self.down: dict[str, int] = {}
         """By channel: how many more tries fail."""
         self.takes_s: dict[str, float] = {}
         self.wait_s = 0.0
         world.performer.calls = self.call
 
-    async def call(self, post: Post) -> None:
-        message = outbox.message_of(post)
+    async def call(self, post: Post) -> Address | None:
+        message, call = outbox.message_of(post), hook_calls.call_of(post)
+        if call is not None:
+            self.events.append(call.event)
+            return self.answers.get(call.listener)
         assert message is not None
         assert message.id == post.key
         self.tried.append((self.world.at(), message.id))
@@ -37,6 +44,7 @@ class Outside:
             self.down[message.channel] -= 1
             raise NotArrived(f"{message.channel} is down", self.wait_s)
         self.arrived.append((self.world.at(), message))
+        return None
 
     @property
     def heard(self) -> list[tuple[str, str, str]]:

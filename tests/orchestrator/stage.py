@@ -14,10 +14,11 @@ import msgspec
 from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.inbox import QueueMode, QueueSettings
+from fledge.core.route import Address
 from fledge.core.run import Run, Terms
 from fledge.errors import StoreError
 from fledge.orchestrator import control, spawn
-from fledge.orchestrator.commit import Commit, Rules
+from fledge.orchestrator.commit import Commit, Listener, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.store.base import Post, Spec, Store, Tx
 from fledge.testing import START, InlineStore, Script, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
@@ -33,7 +34,9 @@ LIMITS = policy.Limits(max_depth=5, max_children=400)
 
 def rules(mode: QueueMode = "collect", widths: dict[str, int] | None = None, hooks: tuple[str, ...] = ()) -> Rules:
     """Rules that differ from the defaults in what a test is about."""
-    return Rules(queue=QueueSettings(mode=mode), widths=widths or WIDE, hooks=frozenset(hooks))
+    return Rules(
+        queue=QueueSettings(mode=mode), widths=widths or WIDE, hooks={hook: (Listener("audit"),) for hook in hooks}
+    )
 
 
 class WatchedStore:
@@ -85,12 +88,12 @@ class Performer(ScriptedPerformer):
         self._now = now
         self.called: list[tuple[float, str]] = []
         self.cleaned: list[float] = []
-        self.calls: Callable[[Post], Awaitable[None]] = super().call
+        self.calls: Callable[[Post], Awaitable[Address | None]] = super().call
         self.removes: Callable[[tuple[str, ...]], Awaitable[None]] = super().remove
 
-    async def call(self, post: Post) -> None:
+    async def call(self, post: Post) -> Address | None:
         self.called.append((self._now(), post.key.split(":")[1]))
-        await self.calls(post)
+        return await self.calls(post)
 
     async def remove(self, leaves: tuple[str, ...]) -> None:
         self.cleaned.append(self._now())

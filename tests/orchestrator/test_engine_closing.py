@@ -45,8 +45,10 @@ def test_a_hook_is_called_once_a_run_and_only_if_somebody_listens(
         key = await world.spawn("a")
         await world.clock.sleep(5000)
         assert world.performer.called == called
-        posts = [(post.run, post.kind, msgspec.json.decode(post.body)) for post in world.performer.posted]
-        assert posts == [(key, "hook", {"hook": hook}) for _, hook in called]
+        posts = [
+            (post.run, post.kind, msgspec.json.decode(post.body)["event"]["hook"]) for post in world.performer.posted
+        ]
+        assert posts == [(key, "hook", hook) for _, hook in called]
 
     theatre.act(body, {"a": works(1)}, rules(hooks=hooks))
 
@@ -56,7 +58,7 @@ def test_each_hook_is_called_once_though_many_runs_begin_and_end_together(theatr
         keys = [await world.spawn(f"child {n}") for n in range(20)]
         await world.clock.sleep(60)
         called = sorted(post.key for post in world.performer.posted)
-        assert called == sorted(f"hook:{hook}:{key}" for hook in (SPAWNED, ENDED) for key in keys)
+        assert called == sorted(f"hook:{hook}:audit:{key}" for hook in (SPAWNED, ENDED) for key in keys)
 
     scripts = {f"child {n}": works(1 + n % 3) for n in range(20)}
     theatre.act(body, scripts, rules(hooks=(SPAWNED, ENDED)))

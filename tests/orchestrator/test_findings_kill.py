@@ -9,6 +9,7 @@ from fledge.core import events as ev
 from fledge.core.run import Ending, Killed, Ok, Skipped, Stopping
 from fledge.errors import Refused, StaleWrite
 from fledge.orchestrator import control, spawn, turns
+from fledge.orchestrator.commit import Listener
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, scene_fixture
 
@@ -113,7 +114,7 @@ def test_f5_stopping_opens_no_step_and_takes_no_send_steer_or_second_kill(scene:
 
 
 def test_f5_hook_cleanup_and_settling_come_once_and_only_after_the_decision() -> None:
-    with closing(Scene(hooks=frozenset(["subagent_ended"]))) as scene:
+    with closing(Scene(hooks={"subagent_ended": (Listener("audit"),)})) as scene:
         o = scene.orchestrator(cleanup="delete")
         scene.kill(o.session)
         posted = "SELECT key FROM outbox"
@@ -121,7 +122,7 @@ def test_f5_hook_cleanup_and_settling_come_once_and_only_after_the_decision() ->
         assert not scene.session(o.session).deleted
         scene.exit(o)
         scene.pass_time(10.0)
-        assert scene.sql(posted) == [(f"hook:subagent_ended:{o.session}",)]
+        assert scene.sql(posted) == [(f"hook:subagent_ended:audit:{o.session}",)]
         assert scene.session(o.session).deleted
         assert (scene.counts(MAIN).spawned, scene.counts(MAIN).unsettled) == (1, 0)
 

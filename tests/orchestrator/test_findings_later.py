@@ -8,6 +8,7 @@ import pytest
 from fledge.core.run import Delivered, Failed, Ok, Queued, Skipped, Spawning
 from fledge.errors import NotFound, Refused, StaleWrite
 from fledge.orchestrator import spawn, turns
+from fledge.orchestrator.commit import Listener
 from fledge.orchestrator.turns import Drive
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, for_a_program, scene_fixture
@@ -121,7 +122,7 @@ def test_f10_an_expired_plan_is_told_although_its_plan_was_told_before(scene: Sc
 
 
 def test_f10_a_late_complete_is_one_row_of_its_own_and_changes_neither_phase_nor_counters() -> None:
-    with closing(Scene(hooks=frozenset(["subagent_ended"]))) as scene:
+    with closing(Scene(hooks={"subagent_ended": (Listener("audit"),)})) as scene:
         o = scene.orchestrator()
         scene.fail(o, "lost the connection")
         assert scene.read_main() == [o.session]

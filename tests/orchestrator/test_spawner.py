@@ -121,7 +121,7 @@ def test_a_spawn_that_cannot_be_prepared_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_stop_while_it_is_being_prepared_withdraws_it(tmp_path: Path) -> None:
     class Slow(FakeHost):
-        async def bind_thread(self, run: Run) -> None:
+        async def bind_thread(self, engine: Engine, run: Run) -> None:
             await engine_of[0].store.transact(lambda tx: tx.raise_generation(MAIN))
 
     engine_of: list[Engine] = []
@@ -138,7 +138,7 @@ def test_a_stop_while_it_is_being_prepared_withdraws_it(tmp_path: Path) -> None:
 
 def test_a_caller_that_gives_up_while_it_is_being_prepared_leaves_nothing(tmp_path: Path) -> None:
     class Never(FakeHost):
-        async def bind_thread(self, run: Run) -> None:
+        async def bind_thread(self, engine: Engine, run: Run) -> None:
             await asyncio.sleep(1000)
 
     async def body(engine: Engine, spawner: Spawner) -> None:

@@ -11,6 +11,7 @@ from typing import Literal
 
 import pytest
 
+from fledge.channels.inbound import heard
 from fledge.core.inbox import QueueMode
 from fledge.core.route import Address, Message
 from fledge.core.run import Delivered
@@ -18,7 +19,7 @@ from fledge.core.transcript import Spoken, Told
 from fledge.errors import Interrupted
 from fledge.models.base import Request, UserMessage
 from fledge.models.scripted import Answer, Reply, ScriptedModel
-from fledge.orchestrator import bindings, deliver, outbox, turns
+from fledge.orchestrator import deliver, outbox, turns
 from fledge.store.base import Tx
 from tests.orchestrator.scene import Scene, scene_fixture
 from tests.orchestrator.stage import rules
@@ -300,9 +301,7 @@ def test_what_somebody_says_elsewhere_does_not_join_a_turn_and_each_is_answered_
         for at, who in ((0, "ann"), (5, "bob"), (6, "ann")):
             await desk.sleep_until(at)
             words, message = f"{who} at {at}", str(at)
-            await desk.engine.commit(
-                partial(bindings.heard, address=Address("chat", who), text=words, message_id=message)
-            )
+            await desk.engine.commit(partial(heard, address=Address("chat", who), text=words, message_id=message))
         await at_rest(desk, MAIN)
         await desk.rest()
         assert await desk.heard(MAIN) == ["ann at 0", "ann at 6", "bob at 5"]

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from fledge.channels.inbound import heard
 from fledge.core.route import Address
 from fledge.models.base import Broke, Request
 from fledge.models.scripted import Answer, ScriptedModel
-from fledge.orchestrator import bindings, control, deliver, views
+from fledge.orchestrator import control, deliver, views
 from fledge.store.base import Tx
 from fledge.testing import START
 from tests.runtime.desk import MAIN, Desk, Office
@@ -126,7 +127,7 @@ def test_where_there_is_a_channel_it_is_told_there_once(office: Office) -> None:
 
     async def body(desk: Desk) -> list[str]:
         failing.desk = desk
-        await desk.engine.commit(lambda c: bindings.heard(c, Address("chat", "somebody"), "are you there?", "1"))
+        await desk.engine.commit(lambda c: heard(c, Address("chat", "somebody"), "are you there?", "1"))
         await desk.sleep_until(3 * HALF_AN_HOUR_S)
         return desk.profiles.sent
 

@@ -102,7 +102,7 @@ class Cast:
     def check_model(self, name: str, thinking: str | None) -> None:
         """Every name will do."""
 
-    async def bind_thread(self, run: Run) -> None:
+    async def bind_thread(self, engine: Engine, run: Run) -> None:
         """Takes a while, and does not always work: a child that has to be prepared. A program has no channel."""
         label = self._witness.label(run.key)
         if label.startswith("p"):

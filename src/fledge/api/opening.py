@@ -18,16 +18,18 @@ from fledge.channels.terminal import NoTerminal
 from fledge.clock import Clock
 from fledge.config import Config, check, load
 from fledge.config.places import discover
+from fledge.context_engine import ContextEngine
 from fledge.core.keys import AGENT_ID, SessionKey
 from fledge.core.route import TERMINAL, check_channel
 from fledge.errors import BadInput, Refused
+from fledge.hooks import Hooks
 from fledge.ids import Ids
 from fledge.models.base import Model
 from fledge.models.names import Registry
 from fledge.runtime.agent import Agent
 from fledge.runtime.base import Runtime, Work
 from fledge.runtime.callable import CallableRuntime
-from fledge.runtime.profiles import ConfiguredProfiles, rules_of
+from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import Store
 from fledge.store.sqlite import SqliteStore
 from fledge.tools.base import Tool
@@ -50,6 +52,8 @@ def open(
     tools: Iterable[Tool] = (),
     runtimes: Mapping[str, Runtime | Carries] | None = None,
     channels: Mapping[str, Channel] | None = None,
+    hooks: Hooks | None = None,
+    context_engine: ContextEngine | None = None,
     config: Config | Mapping[str, object] | str | Path | None = None,
     workspace: str | Path | None = None,
     program: str = "program",
@@ -63,7 +67,8 @@ def open(
     `model` is a name such as `openai/gpt-5`, or an object that answers; `models` are more of those by name. `tools` are
     what agents may use besides their own (`@fledge.tool`). `runtimes` carry out tasks in a child's place, by name: an
     async function from `Work` to text, or a `CommandRuntime`. `channels` are ways to people outside, by name, besides
-    those of the settings. `config` is a file, a mapping, or a `Config`; without it
+    those of the settings; `hooks` are functions that are told of runs, `context_engine` is told when runs are done
+    with. `config` is a file, a mapping, or a `Config`; without it
     the user's settings count, and the workspace's as far as they are trusted. `workspace` is the folder agents work in
     (the current one). `program` names this program: under the same name it finds its results after a restart. `store`,
     `clock` and `ids` are for tests.
@@ -93,6 +98,8 @@ def open(
         tools=_tools(tools),
         runtimes={name: _runtime(one, f"runtimes.{name}") for name, one in (runtimes or {}).items()},
         channels=_channels(channels or {}),
+        hooks=hooks,
+        context_engine=context_engine,
         env=env,
     )
     return Fledge(
@@ -101,7 +108,7 @@ def open(
             config=settings,
             profiles=profiles,
             agent=Agent(profiles, places=profiles),
-            rules=rules_of(settings),
+            rules=profiles.rules(),
             program=str(SessionKey("main", "named", program)),
             open_store=lambda: SqliteStore.open(folder) if store is None else store,
             clock=clock,

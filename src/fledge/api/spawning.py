@@ -37,6 +37,8 @@ class SpawnOptions(TypedDict, total=False):
     sandbox: Literal["inherit", "require"]
     output_schema: dict[str, Any]
     """A JSON Schema that the answer must meet; `result_type` makes one."""
+    thread: bool
+    """Its session stays open in a thread outside, which a `subagent_spawning` hook makes ready."""
     budget: Budget
     runtime: str
     """A configured runtime, or one given to `open`; without one, our own loop over a model."""

@@ -9,11 +9,13 @@ import msgspec
 from msgspec import Struct
 
 from fledge.channels.webhook import verify
-from fledge.core.route import Address, check_address
+from fledge.core.keys import main_key
+from fledge.core.route import Address, check_address, origin_of
 from fledge.core.run import Instant
 from fledge.errors import BadInput
 from fledge.models.keys import Key
-from fledge.orchestrator import bindings
+from fledge.orchestrator import bindings, control, spawn
+from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 
 MOST_CHARS = 200_000
@@ -50,4 +52,17 @@ async def inbound(
         raise BadInput("text", f"must have at most {MOST_CHARS} characters", len(text))
     if not 0 < len(message_id) <= 512:
         raise BadInput("id", "must have 1 to 512 characters", message_id)
-    return await engine.commit(lambda c: bindings.heard(c, address, text, message_id, agent_id))
+    return await engine.commit(lambda c: heard(c, address, text, message_id, agent_id))
+
+
+def heard(c: Commit, address: Address, text: str, message_id: str, agent_id: str = "main") -> str:
+    """The same inside a commit. From now on that session's words go there, unless it is bound elsewhere."""
+    session = bindings.session_at(c.tx, address)
+    if session is None:
+        session = main_key(agent_id)
+        spawn.open_conversation(c, session)
+    row_key = f"in:{address.channel}:{message_id}"
+    if c.tx.row(row_key) is None:
+        control.send(c, session, text, row_key=row_key, origin=origin_of(address))
+        bindings.follow(c, session, address)
+    return session

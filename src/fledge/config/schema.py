@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from fledge.core.hook import HookName
+
 Thinking = Literal["off", "minimal", "low", "medium", "high"]
 QueueMode = Literal["steer", "followup", "collect", "steer-backlog", "interrupt"]
 Drop = Literal["summarize", "old", "new"]
@@ -18,7 +20,6 @@ SandboxMode = Literal["auto", "off", "non-main", "all"]
 SandboxView = Literal["spawned", "all"]
 Style = Literal["auto", "full", "compact"]
 Deliver = Literal["turn", "send"]
-HookName = Literal["subagent_spawning", "subagent_spawned", "subagent_delivery_target", "subagent_ended"]
 WORDS = (Thinking, QueueMode, Drop, Visibility, Approval, SandboxMode, SandboxView, Style, Deliver, HookName)
 """Every choice of words, each in the order in which it is told to people."""
 

@@ -271,7 +271,7 @@ def removed(run: Run, event: ev.Removed) -> Step:
         case Completed() if event.held_by is not None:
             return ignore(run, event.held_by)
         case Completed() as phase:
-            return move(run, archived(run, phase, event.at), fx.Archive())
+            return move(run, archived(run, phase, event.at), fx.Archive("released"))
         case CompletedGiveup():
             return ignore(run, "its result is undelivered: retry or dismiss it first")
         case Archived() | Gone():

@@ -146,6 +146,9 @@ class Tell(_Effect, frozen=True, tag=True):
 class Archive(_Effect, frozen=True, tag=True):
     """Leave the lists; keep a tombstone."""
 
+    reason: Literal["swept", "released"] = "swept"
+    """Its time had come, or somebody took it off the lists."""
+
 
 class DeleteSession(_Effect, frozen=True, tag=True):
     """Delete the run's session and transcript; the tombstone stays."""

@@ -1,32 +1,29 @@
 """Which session a place outside belongs to, and where a session's words go: routes, and bindings to threads.
 
 A route follows whoever last spoke to a session from a channel. A binding is a route that stays, and that brings what is
-said in its place to its session. Nothing here sends.
+said in its place to its session, until somebody unbinds it, its session ends, or nothing was said there for long.
+Nothing here sends.
 """
 
 from msgspec.structs import replace
 
-from fledge.core.keys import main_key
-from fledge.core.route import Address, origin_of
-from fledge.orchestrator import control, spawn
+from fledge.core.hook import EndedOutcome
+from fledge.core.route import Address, check_address
+from fledge.core.run import Archived
+from fledge.errors import NotFound, Refused
+from fledge.orchestrator import hook_calls, outbox
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Route
+from fledge.store.base import Route, Tx
 
 
-def heard(c: Commit, address: Address, text: str, message_id: str, agent_id: str = "main") -> str:
-    """Somebody spoke there: put it into the inbox of the session it is meant for, once per message id.
-
-    Answers that session's key. From now on its words go there, unless it is bound elsewhere.
-    """
-    binding = c.tx.bound_at(address.channel, address.place)
-    session = main_key(agent_id) if binding is None else binding.session
-    if binding is None:
-        spawn.open_conversation(c, session)
-    row_key = f"in:{address.channel}:{message_id}"
-    if c.tx.row(row_key) is None:
-        control.send(c, session, text, row_key=row_key, origin=origin_of(address))
-        follow(c, session, address)
-    return session
+def session_at(tx: Tx, address: Address) -> str | None:
+    """The session that what is said there is said to; None if the place is bound to none that still reads."""
+    binding = tx.bound_at(address.channel, address.place)
+    session = None if binding is None else tx.session(binding.session)
+    if session is None or session.deleted:
+        return None
+    run = tx.find_run(session.key)
+    return None if run is not None and isinstance(run.phase, Archived) else session.key
 
 
 def follow(c: Commit, session: str, address: Address) -> None:
@@ -36,3 +33,105 @@ def follow(c: Commit, session: str, address: Address) -> None:
         c.tx.set_route(Route(session=session, kind="last", address=address, used_at=c.at))
     elif route.address.place == address.place and route.address.channel == address.channel:
         c.tx.set_route(replace(route, used_at=c.at))
+
+
+# ---- binding ---------------------------------------------------------------------------------------------------------
+
+
+def bind(c: Commit, session: str, address: Address, owner: str = "") -> Route:
+    """From now on the session belongs to that place: what is said there is said to it, and it answers there.
+
+    Refused: bindings are switched off, the session is gone, another session is bound there.
+    """
+    if not c.rules.binds:
+        raise Refused("forbidden", "session.threadBindings.enabled is false")
+    known = c.tx.session(session)
+    if known is None or known.deleted:
+        raise NotFound(f"no session {session}")
+    limit_s = c.rules.binding_max_age_s
+    route = Route(
+        session=session,
+        kind="bound",
+        address=check_address(address),
+        used_at=c.at,
+        owner=owner,
+        idle_s=c.rules.binding_idle_s,
+        ends_at=c.at + limit_s if limit_s else None,
+    )
+    held = c.tx.bound_at(address.channel, address.place)
+    if held is not None and session_at(c.tx, address) is None:
+        unbind(c, held.session, "deleted")
+    c.tx.set_route(route)
+    c.hints.look = True
+    return route
+
+
+def unbind(c: Commit, session: str, reason: str = "unbound", outcome: EndedOutcome = "reset") -> Route | None:
+    """The session belongs nowhere any more; whoever listens to its end is told. None if it was not bound."""
+    route = c.tx.route(session)
+    if route is None or route.kind != "bound":
+        return None
+    run = c.find(session)
+    if run is not None and run.terms.mode == "session":
+        hook_calls.ended(c, run, reason, outcome)
+    c.tx.drop_route(session)
+    return route
+
+
+def come_due(c: Commit, session: str) -> bool:
+    """Unbind a session whose binding has come to its end, and say so in the place; False if it has not any more."""
+    route = c.tx.route(session)
+    if route is None or route.due_at is None or route.due_at > c.at:
+        return False
+    aged = route.ends_at is not None and route.ends_at <= c.at
+    unbind(c, session, "max-age" if aged else "idle")
+    why = "it was bound for long enough" if aged else "nothing was said here for long"
+    words = f"this place is not bound to {session} any more: {why}"
+    outbox.say(c, session, route.address, f"unbound:{session}:{route.used_at}", words)
+    return True
+
+
+# ---- /focus and /unfocus ---------------------------------------------------------------------------------------------
+
+
+def focus(c: Commit, session: str, target: str, address: Address | None = None, owner: str = "") -> Route:
+    """Let a place outside speak with another session: what is said there is said to `target` from now on.
+
+    The place is `address`, else where `session` was last spoken to from. Refused: there is no such place, somebody else
+    has bound it or the target, the target is gone, bindings are switched off.
+    """
+    place = address or _place(c, session)
+    held = c.tx.bound_at(place.channel, place.place)
+    own = c.tx.route(target)
+    for route in (held, own if own is not None and own.kind == "bound" else None):
+        if route is not None:
+            _check_owner(route, owner)
+    if held is not None and held.session != target:
+        unbind(c, held.session)
+    return bind(c, target, place, owner)
+
+
+def unfocus(c: Commit, session: str, address: Address | None = None, owner: str = "") -> Route:
+    """End the binding of a place: `address`, else the one `session` is bound to. What is said there afterwards is said
+    to the main conversation. Refused: nothing is bound there, or somebody else has bound it."""
+    if address is not None:
+        held = c.tx.bound_at(address.channel, address.place)
+    else:
+        held = c.tx.route(session)
+    if held is None or held.kind != "bound":
+        raise NotFound("nothing is bound here")
+    _check_owner(held, owner)
+    unbind(c, held.session)
+    return held
+
+
+def _place(c: Commit, session: str) -> Address:
+    route = c.tx.route(session)
+    if route is None:
+        raise Refused("error", f"nobody has spoken to {session} from a channel: there is no place to bind")
+    return route.address
+
+
+def _check_owner(route: Route, owner: str) -> None:
+    if route.owner and route.owner != owner:
+        raise Refused("forbidden", f"{route.session} was bound by somebody else")

@@ -11,7 +11,18 @@ from fledge.core.freeze import one_line
 from fledge.core.prompts import wake_message
 from fledge.core.run import CleanupPending, Queued, Run
 from fledge.core.transcript import Spoken
-from fledge.orchestrator import budget, control, deliver, drain, exchanges, outbox, transcripts, undelivered
+from fledge.orchestrator import (
+    bindings,
+    budget,
+    control,
+    deliver,
+    drain,
+    exchanges,
+    hook_calls,
+    outbox,
+    transcripts,
+    undelivered,
+)
 from fledge.orchestrator.commit import Commit
 
 SILENT_CHILDREN = 10_000
@@ -77,9 +88,11 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             _count_up(c, run.terms.parent)
         case fx.KillBelow():
             control.kill_below(c, key)
-        case fx.CallHook(hook=hook):
-            if hook in c.rules.hooks and c.tx.post(f"hook:{hook}:{key}", "hook", key, _json({"hook": hook}), c.at):
-                c.hints.look = True
+        case fx.CallHook(hook="subagent_spawned"):
+            hook_calls.spawned(c, run)
+        case fx.CallHook():
+            hook_calls.ended(c, run)
+            bindings.unbind(c, key)
         case fx.CleanUp():
             if not run.terms.leaves:
                 clean_now(c, key)
@@ -88,12 +101,17 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             if target is not None:
                 deliver.notice(c, target, f"notice:{key}:{run.version}", f"{key}: {words}")
                 outbox.tell(c, target, f"{key}:{run.version}", f"{_name(c, key)}: {words}")
-        case fx.Archive():
+        case fx.Archive(reason=reason):
+            hook_calls.context(c, key, reason)
+            bindings.unbind(c, key)
             if c.rules.delete_kept:
                 c.tx.delete_session(key)
         case fx.DeleteSession():
             c.tx.delete_session(key)
         case fx.Forget():
+            if c.tx.route(key) is not None:
+                # A thread was made ready for a child that will never be.
+                hook_calls.ended(c, run, "spawn-failed", "error")
             if run.terms.leaves:
                 c.tx.post(f"remove:{key}", "remove", None, _json(run.terms.leaves), c.at)
             c.forget(key)
@@ -196,4 +214,5 @@ def clean_now(c: Commit, key: str) -> bool:
         c.tx.dequeue(key)
         c.tx.delete_session(key)
     c.apply(key, ev.CleanedUp(at=c.at))
+    hook_calls.context(c, key, "deleted" if run.terms.cleanup == "delete" else "completed")
     return True

@@ -5,7 +5,7 @@ Everything that changes a run comes through `Commit.apply`. It knows no rule: `c
 as that a session may now be claimed, are collected on the way; losing them loses nothing, for the rows say the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
@@ -25,14 +25,30 @@ from fledge.store.base import Spec, Tx
 _encode = msgspec.json.Encoder().encode
 
 
+class Listener(Struct, frozen=True):
+    """Somebody who is told of runs."""
+
+    name: str
+    retries: int = 3
+    """How often a call that does not arrive is tried again. A question is asked once."""
+
+
 class Rules(Struct, frozen=True, kw_only=True):
     """The settings that commits need, already chosen."""
 
     queue: QueueSettings = QueueSettings()
     style: Style = "auto"
     inline_chars: int = 4000
-    hooks: frozenset[str] = frozenset()
-    """Names of hooks that somebody listens to; others cost nothing."""
+    hooks: Mapping[str, tuple[Listener, ...]] = field(default_factory=dict)
+    """Who listens to which hook; one that nobody listens to costs nothing."""
+    context_engine: bool = False
+    """Somebody keeps context for runs, and is told when they are done with."""
+    binds: bool = True
+    """Sessions may be bound to places outside."""
+    binding_idle_s: float = 24 * 3600.0
+    """A binding ends after this long without a word; 0: never."""
+    binding_max_age_s: float = 0.0
+    """A binding ends at this age; 0: never."""
     delete_kept: bool = False
     deliver: Literal["turn", "send"] = "turn"
     """`send`: a child's result goes to its requester's channel without a model turn."""

@@ -11,7 +11,7 @@ from fledge.core import policy, reconcile
 from fledge.core.freeze import sound
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import budget, deliver, drain, exchanges, transcripts, undelivered
+from fledge.orchestrator import bindings, budget, deliver, drain, exchanges, transcripts, undelivered
 from fledge.orchestrator.commit import Commit
 
 
@@ -92,6 +92,8 @@ def _kill_tree(c: Commit, root: str, named: bool) -> Killing:
                 (stopping if isinstance(step.run.phase, Ending) else killed).append(key)
             elif stop_turn(c, key):
                 stopping.append(key)
+            if before.ended is not None and named and key == root and bindings.unbind(c, key, "killed", "killed"):
+                killed.append(key)  # a session that stayed open in its thread
         todo.extend(below)
     return Killing(tuple(killed), tuple(stopping))
 
@@ -147,6 +149,7 @@ def delete_session(c: Commit, key: str) -> None:
     for child in c.tx.children_in(key, "spawning"):
         c.apply(child, ev.Withdrawn(at=c.at, reason="its requester was deleted"))
     c.tx.dequeue(key)
+    bindings.unbind(c, key, "deleted", "deleted")
     c.tx.delete_session(key)
     deliver.hand_over(c, key)
     for row in c.tx.unread(key):

@@ -14,11 +14,11 @@ from fledge.core import events as ev
 from fledge.core import inbox
 from fledge.core.announce import Completion, announce_key
 from fledge.core.freeze import Stats
-from fledge.core.route import Found, origin_of
+from fledge.core.route import Address, Found, origin_of
 from fledge.core.run import Killed, Ok, Path, Run, Running, TextId
 from fledge.core.schema import fit
 from fledge.errors import Refused
-from fledge.orchestrator import drain, exchanges, transcripts
+from fledge.orchestrator import drain, exchanges, hook_calls, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Row, RowKind, RowState
 
@@ -60,10 +60,13 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
     path = _path(c, target.session, run.terms.expects)
     body = _encode(_completion(c, run, kind, text)).decode()
     origin, route = _aim(c, run, target.session)
-    if not c.tx.put_row(
-        key, target.session, kind, run.key, body, c.at, text=text, path=path, origin=origin, route=route
-    ):
+    # While somebody is asked where its answer should go, it is in nobody's inbox; `aimed` puts it there.
+    asked = kind == "outcome" and route == "fallback" and _ask(c, run, target.session, origin)
+    place = None if asked else target.session
+    if not c.tx.put_row(key, place, kind, run.key, body, c.at, text=text, path=path, origin=origin, route=route):
         c.tx.rewrite_row(key, body, text)
+        return
+    if asked:
         return
     if target.suppressed:
         c.tx.close_row(key, "suppressed", c.at)
@@ -81,6 +84,29 @@ def _aim(c: Commit, run: Run, session: str | None) -> tuple[str, Found]:
     if route is not None and route.kind == "bound":
         return origin_of(route.address), "bound"
     return (c.tx.spec(run.key).origin if session == run.terms.parent else ""), "fallback"
+
+
+def _ask(c: Commit, run: Run, session: str | None, origin: str) -> bool:
+    """Ask whoever listens where the answer should go: only of a completion that a conversation is to tell."""
+    if session is None or not run.terms.expects or is_program(c, session) or drain.is_attempt(c, session):
+        return False
+    return hook_calls.ask_target(c, run, session, origin)
+
+
+def aimed(c: Commit, key: str, address: Address | None) -> None:
+    """Somebody who was asked where a run's answer should go has said so, or nothing.
+
+    The first address counts. Without one the answer goes where it would have gone, once everybody has had their say.
+    """
+    run = c.find(key)
+    if run is None or (address is None and hook_calls.is_asked(c, key)):
+        return
+    for row in c.tx.rows_of(key):
+        if row.kind == "outcome" and row.state == "unread" and row.session is None:
+            if address is not None:
+                c.tx.aim_row(row.key, origin_of(address), "hook")
+            target = told(c, run.terms.parent)
+            readdress_row(c, row, target, _path(c, target.session, run.terms.expects))
 
 
 def _arrived(c: Commit, key: str, kind: RowKind, source: str, session: str | None) -> None:

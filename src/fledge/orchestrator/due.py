@@ -1,13 +1,16 @@
-"""What time brings: runs that are due, and the leases of a process that is gone. Starting up and finding these rows
-*is* the recovery; there is no other path.
+"""What time brings: runs that are due, posts that were sent or not, and the leases of a process that is gone. Starting
+up and finding these rows *is* the recovery; there is no other path.
 """
 
 from fledge.core import events as ev
+from fledge.core.hook import DeliveryTarget
+from fledge.core.route import Address
 from fledge.core.run import CleanupPending, Completed
 from fledge.errors import NotFound
-from fledge.orchestrator import control, deliver, transcripts, turns, undelivered
+from fledge.orchestrator import control, deliver, hook_calls, outbox, transcripts, turns, undelivered
 from fledge.orchestrator.carry_out import clean_now
 from fledge.orchestrator.commit import Commit
+from fledge.store.base import Post
 
 
 def leaves(c: Commit, key: str) -> tuple[str, ...]:
@@ -52,6 +55,24 @@ def take_over(c: Commit, owner: str, limit: int = 100) -> int:
     for key in reservations:
         c.apply(key, ev.Withdrawn(at=c.at, reason="its caller is gone"))
     return len(drivers) + len(reservations)
+
+
+def sent(c: Commit, post: Post, answer: Address | None) -> None:
+    """A post has arrived; what was answered to a question counts from now on."""
+    outbox.sent(c, post)
+    _answered(c, post, answer)
+
+
+def not_sent(c: Commit, post: Post, error: str, wait_s: float = 0.0) -> None:
+    """A post has not arrived: it is sent again, or given up; a question that is given up was answered by nobody."""
+    outbox.failed(c, post, error, wait_s)
+    _answered(c, post, None)
+
+
+def _answered(c: Commit, post: Post, answer: Address | None) -> None:
+    call = hook_calls.call_of(post)
+    if call is not None and isinstance(call.event, DeliveryTarget) and not c.tx.is_due(post.key):
+        deliver.aimed(c, call.event.child_session_key, answer)
 
 
 def cleaned(c: Commit, key: str, error: str | None) -> None:

@@ -13,10 +13,11 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from fledge.clock import Clock, SystemClock
+from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.errors import NotArrived, StaleWrite, Stopped, StoreError
 from fledge.ids import Ids, RandomIds
-from fledge.orchestrator import commission, due, journal, outbox, turns
+from fledge.orchestrator import bindings, commission, due, journal, turns
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Hints, Rules
 from fledge.orchestrator.journal import Counters
@@ -47,8 +48,11 @@ class Performer(Protocol):
         """Remove what a run left outside the database; removing what is gone already is fine. Raises if it cannot."""
         ...
 
-    async def call(self, post: Post) -> None:
-        """Send one thing from the outbox. Raises if it did not arrive; `NotArrived` may say when to try again."""
+    async def call(self, post: Post) -> Address | None:
+        """Send one thing from the outbox; answers the address that a hook was asked for, if it named one.
+
+        Raises if it did not arrive; `NotArrived` may say when to try again.
+        """
         ...
 
 
@@ -228,17 +232,19 @@ class Engine:
     async def _pass(self, now: Instant) -> bool:
         """Do what is due now; True if there was anything, so there may be more."""
 
-        def look(tx: Tx) -> tuple[list[Place], list[str], list[Post], list[str]]:
+        def look(tx: Tx) -> tuple[list[Place], list[str], list[Post], list[str], list[str]]:
             places = tx.claimable(self.rules.widths, now, CLAIMS_A_PASS)
             due_runs, due_posts = tx.due_runs(now, DUE_A_PASS), tx.due_posts(now, DUE_A_PASS)
-            return places, due_runs, due_posts, tx.overdue_commissions(now, DUE_A_PASS)
+            overdue, unbound = tx.overdue_commissions(now, DUE_A_PASS), tx.due_routes(now, DUE_A_PASS)
+            return places, due_runs, due_posts, overdue, unbound
 
-        places, keys, posts, overdue = await self.store.read(look)
+        places, keys, posts, overdue, unbound = await self.store.read(look)
         worked = self._troubled = False
         for post in posts:
             worked |= self._errand(f"post:{post.key}", self._send(post))
         jobs = [self._claim(place) for place in places] + [self._come_due(key) for key in keys]
         jobs += [self.commit(partial(commission.time_out, run_id=run_id)) for run_id in overdue]
+        jobs += [self.commit(partial(bindings.come_due, session=key)) for key in unbound]
         for outcome in await asyncio.gather(*jobs, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 # One row that cannot be taken up must not keep the others waiting; it is tried again soon.
@@ -332,10 +338,10 @@ class Engine:
         if not await self.store.read(lambda tx: tx.is_due(post.key)):
             return  # it was sent between looking and acting
         try:
-            await self.performer.call(post)
+            answer = await self.performer.call(post)
         except Exception as raised:
             error = str(raised) or type(raised).__name__
             wait_s = raised.wait_s if isinstance(raised, NotArrived) else 0.0
-            await self.surely(lambda c: outbox.failed(c, post, error, wait_s))
+            await self.surely(lambda c: due.not_sent(c, post, error, wait_s))
         else:
-            await self.surely(lambda c: outbox.sent(c, post))
+            await self.surely(lambda c: due.sent(c, post, answer))

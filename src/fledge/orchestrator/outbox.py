@@ -46,6 +46,11 @@ def result(c: Commit, session: str, address: Address, row: str, completion: Comp
     _post(c, f"result:{row}", address, "result", session, for_people(completion), child, status)
 
 
+def say(c: Commit, session: str, address: Address, key: str, words: str) -> None:
+    """Tell whoever is there something of the system's own, once per key."""
+    _post(c, f"notice:{key}", address, "notice", session, words)
+
+
 def tell(c: Commit, session: str, key: str, words: str, about: About = "notice") -> None:
     """Tell a person what concerns this session, once per key, on the channel of the conversation above it all.
 

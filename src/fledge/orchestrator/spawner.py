@@ -24,7 +24,7 @@ from fledge.orchestrator.spawn import Request
 class Maker(Host, Protocol):
     """A host that can also make what children need."""
 
-    async def bind_thread(self, run: Run) -> None:
+    async def bind_thread(self, engine: Engine, run: Run) -> None:
         """Bind the child to a thread of its requester's channel. Raises Refused if no channel there can."""
         ...
 
@@ -64,7 +64,7 @@ class Spawner:
 
     async def _prepare(self, run: Run, request: Request) -> None:
         if request.binds_thread:
-            await self._host.bind_thread(run)
+            await self._host.bind_thread(self._engine, run)
 
     async def answer(self, params: SpawnParams, caller: Caller) -> dict[str, object]:
         """What the wire is told: accepted, forbidden or error."""

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from fledge.core.access import tool_name
 from fledge.core.freeze import sound
 from fledge.core.policy import Spent
+from fledge.core.route import Address
 from fledge.core.transcript import CallEntry, Line, OpenCall, Replied, Resulted, from_body, open_calls, yielded
 from fledge.errors import Interrupted, Refused, StaleWrite, Stopped, StoreError
 from fledge.models.base import Broke, Call, Ended, Message, Model, Request, Text, Thinking, Thought, Usage, UserMessage
@@ -83,8 +84,8 @@ class Profiles(Protocol):
         """Remove what a run left outside the database."""
         ...
 
-    async def call(self, post: Post) -> None:
-        """Send one thing from the outbox."""
+    async def call(self, post: Post) -> Address | None:
+        """Send one thing from the outbox; answers the address that a hook was asked for, if it named one."""
         ...
 
 
@@ -116,9 +117,9 @@ class Agent:
         """Remove what a run left outside the database."""
         await self.profiles.remove(leaves)
 
-    async def call(self, post: Post) -> None:
+    async def call(self, post: Post) -> Address | None:
         """Send one thing from the outbox."""
-        await self.profiles.call(post)
+        return await self.profiles.call(post)
 
 
 class _Turn:

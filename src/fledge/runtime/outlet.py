@@ -1,7 +1,7 @@
-"""What goes out of the outbox: a message to its channel, folders that a run left to be removed.
+"""What goes out of the outbox: a message to its channel, an event to whoever listens, folders to be removed.
 
-Each post is sent here once per try; retries, order and giving up are the engine's. A channel that hangs is left alone
-after a while.
+Each post is sent here once per try; retries, order and giving up are the engine's. Whatever hangs is left alone after a
+while, and holds up nothing else.
 """
 
 import asyncio
@@ -10,47 +10,120 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from fledge.channels.base import Channel
 from fledge.channels.webhook import Poster, WebhookChannel
 from fledge.clock import Clock
 from fledge.config.schema import Config, Webhook
-from fledge.core.route import TERMINAL
-from fledge.errors import BadInput, NotArrived
+from fledge.context_engine import ContextEngine, Reason
+from fledge.core.hook import Call, DeliveryTarget, Spawning, target_in, thread_for
+from fledge.core.route import TERMINAL, Address
+from fledge.errors import BadInput, NotArrived, Refused
+from fledge.hooks import Listening, WebhookHook
 from fledge.models.keys import Key, key_in_file, read_key
+from fledge.orchestrator.commit import Listener
+from fledge.orchestrator.hook_calls import call_of, post_key
 from fledge.orchestrator.outbox import message_of
 from fledge.store.base import Post
 
 SEND_S = 330.0
-"""No channel may take longer over one message, whatever it was set to."""
+"""Nobody may take longer over one post, whatever was set."""
+
+
+class _Left(Struct, frozen=True, rename="camel"):
+    """What a context engine is told."""
+
+    session_key: str
+    reason: Reason
 
 
 class Outlet:
-    """Sends what is posted. Close it when done: it holds the channels' connections."""
+    """Sends what is posted. Close it when done: it holds connections."""
 
-    def __init__(self, channels: Mapping[str, Channel]) -> None:
-        self._channels = dict(channels)
+    def __init__(
+        self,
+        channels: Mapping[str, Channel],
+        listening: Mapping[str, Listening] | None = None,
+        context_engine: ContextEngine | None = None,
+    ) -> None:
+        self._channels, self._listening = dict(channels), dict(listening or {})
+        self._context_engine = context_engine
 
-    async def call(self, post: Post) -> None:
-        """Send one post. Raises if it did not arrive."""
-        message = message_of(post)
-        if message is not None:
-            channel = self._channels.get(message.channel)
-            if channel is not None:
-                async with asyncio.timeout(SEND_S):
+    @property
+    def listeners(self) -> dict[str, tuple[Listener, ...]]:
+        """Who listens to which hook, for the commits that post calls."""
+        found: dict[str, tuple[Listener, ...]] = {}
+        for one in self._listening.values():
+            for hook in one.on:
+                found[hook] = (*found.get(hook, ()), Listener(one.name, one.retries))
+        return found
+
+    @property
+    def has_context_engine(self) -> bool:
+        """True if there is somebody to be told when runs are done with."""
+        return self._context_engine is not None
+
+    async def call(self, post: Post) -> Address | None:
+        """Send one post; answers the address a hook was asked for, if it named one. Raises if it did not arrive."""
+        async with asyncio.timeout(SEND_S):
+            message, call = message_of(post), call_of(post)
+            if message is not None:
+                channel = self._channels.get(message.channel)
+                if channel is not None:
                     await channel.send(message)
-            elif message.channel != TERMINAL:
-                raise NotArrived(f"no channel {message.channel} is configured")
-            # Else nobody is at the terminal any more: its words stand in the transcript, for whoever looks.
-        elif post.kind == "remove":
-            await remove(msgspec.json.decode(post.body, type=tuple[str, ...]))
-        else:
-            raise NotArrived(f"nothing can send {post.kind}")
+                elif message.channel != TERMINAL:
+                    raise NotArrived(f"no channel {message.channel} is configured")
+                # Else nobody is at the terminal any more: its words stand in the transcript, for whoever looks.
+            elif call is not None:
+                return await self._hook(post.key, call)
+            elif post.kind == "context":
+                left = msgspec.json.decode(post.body, type=_Left)
+                if self._context_engine is not None:
+                    await self._context_engine.subagent_ended(left.session_key, left.reason)
+            elif post.kind == "remove":
+                await remove(msgspec.json.decode(post.body, type=tuple[str, ...]))
+            else:
+                raise NotArrived(f"nothing can send {post.kind}")
+        return None
+
+    async def _hook(self, call_id: str, call: Call) -> Address | None:
+        """Tell a listener; one that is not there any more needs no telling."""
+        listening = self._listening.get(call.listener)
+        if listening is None:
+            return None
+        answer = await listening.hooked.call(call_id, call.event)
+        if not isinstance(call.event, DeliveryTarget):
+            return None
+        address = target_in(answer)
+        return address if address is not None and address.channel in self._channels else None
+
+    async def bind(self, asked: Spawning) -> Address:
+        """The thread that a listener of `subagent_spawning` made ready. Refused, each in its own words: nobody listens,
+        one of them forbids it, fails, or answers without a thread."""
+        there = [one for one in self._listening.values() if "subagent_spawning" in one.on]
+        if not there:
+            raise Refused("error", "thread: no channel here can bind a thread: nobody listens to subagent_spawning")
+        found: Address | None = None
+        for one in there:
+            call_id = post_key("subagent_spawning", one.name, asked.child_session_key)
+            try:
+                async with asyncio.timeout(SEND_S):
+                    answer = await one.hooked.call(call_id, asked)
+            except Exception as error:
+                why = str(error) or type(error).__name__
+                raise Refused("error", f"thread: the subagent_spawning hook {one.name} failed: {why}") from error
+            found = found or thread_for(asked, answer)
+        if found is None:
+            raise Refused("error", "thread: the subagent_spawning hook made no thread ready")
+        return found
 
     async def close(self) -> None:
         """Let go of every connection."""
         for channel in self._channels.values():
             await channel.close()
+        for one in self._listening.values():
+            await one.hooked.close()
 
 
 async def remove(leaves: tuple[str, ...]) -> None:
@@ -64,6 +137,9 @@ def _remove(leaves: tuple[str, ...]) -> None:
             shutil.rmtree(leaf)
 
 
+# ---- from settings ---------------------------------------------------------------------------------------------------
+
+
 def secret_of(webhook: Webhook, field: str, env: Mapping[str, str]) -> Key:
     """The secret that signs, from where the settings say. Refused: none there, or one that others can read."""
     if webhook.secret_file is not None:
@@ -74,11 +150,21 @@ def secret_of(webhook: Webhook, field: str, env: Mapping[str, str]) -> Key:
     return key
 
 
+def _poster(webhook: Webhook, field: str, env: Mapping[str, str], clock: Clock | None) -> Poster:
+    return Poster(webhook.url, secret_of(webhook, field, env), webhook.timeout_seconds, clock)
+
+
 def channels_of(config: Config, env: Mapping[str, str], clock: Clock | None = None) -> dict[str, Channel]:
     """Every configured channel, by name. Refused: one whose secret is missing or weak."""
     return {
-        name: WebhookChannel(
-            Poster(channel.url, secret_of(channel, f"channels.{name}", env), channel.timeout_seconds, clock)
-        )
+        name: WebhookChannel(_poster(channel, f"channels.{name}", env, clock))
         for name, channel in config.channels.items()
+    }
+
+
+def hooks_of(config: Config, env: Mapping[str, str], clock: Clock | None = None) -> dict[str, Listening]:
+    """Every configured hook, by name. Refused: one whose secret is missing or weak."""
+    return {
+        name: Listening(name, hook.on, WebhookHook(_poster(hook, f"hooks.{name}", env, clock)), hook.retries)
+        for name, hook in config.hooks.items()
     }

@@ -23,6 +23,7 @@ from fledge.config import (
     sandbox_for,
     subagent_limits,
 )
+from fledge.context_engine import ContextEngine
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
 from fledge.core.keys import AGENT_ID
 from fledge.core.prompts import (
@@ -31,11 +32,14 @@ from fledge.core.prompts import (
     cut_document,
     document_names,
 )
+from fledge.core.route import Address
 from fledge.core.run import Instant, Run
 from fledge.errors import BadInput, Refused
+from fledge.hooks import Hooks
 from fledge.models.base import Thinking, Usage
 from fledge.models.catalog import Catalog
 from fledge.models.names import Registry
+from fledge.orchestrator import bindings, hook_calls
 from fledge.orchestrator.asked import NATIVE
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
@@ -46,7 +50,7 @@ from fledge.orchestrator.views import children_shown
 from fledge.runtime.agent import Profile
 from fledge.runtime.base import Runtime
 from fledge.runtime.command import CommandRuntime
-from fledge.runtime.outlet import Outlet, channels_of, remove
+from fledge.runtime.outlet import Outlet, channels_of, hooks_of, remove
 from fledge.store.base import Post, Session, Spec, Tx, Wishes
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
@@ -79,6 +83,9 @@ def rules_of(config: Config) -> Rules:
         deliver=config.announce.deliver,
         max_retries=config.announce.max_retries,
         undelivered_s=config.undelivered.retention_days * 86400.0,
+        binds=config.session.thread_bindings.enabled,
+        binding_idle_s=config.session.thread_bindings.idle_hours * 3600.0,
+        binding_max_age_s=config.session.thread_bindings.max_age_hours * 3600.0,
         widths={
             "main": defaults.max_concurrent,
             "subagent": defaults.subagents.max_concurrent,
@@ -159,6 +166,8 @@ class ConfiguredProfiles:
         runtimes: Mapping[str, Runtime] | None = None,
         env: Mapping[str, str] | None = None,
         channels: Mapping[str, Channel] | None = None,
+        hooks: Hooks | None = None,
+        context_engine: ContextEngine | None = None,
     ) -> None:
         self._config, self._workspace, self._state, self._model = config, workspace, state, model
         self._catalog = catalog or Catalog()
@@ -173,7 +182,8 @@ class ConfiguredProfiles:
         files = [value for name, value in given.items() if name.endswith("_KEY_FILE")]
         key_files = tuple(map(Path, [*files, *(one.secret_file for one in webhooks if one.secret_file)]))
         self._sandbox = find_sandbox(Path(given.get("HOME", "/root")), hidden=key_files)
-        self._outlet = Outlet({**channels_of(config, given), **(channels or {})})
+        listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
+        self._outlet = Outlet({**channels_of(config, given), **(channels or {})}, listening, context_engine)
         own = (*file_tools(), fetch_tool(), *tools)
         self._kinds = {"boxed": (*own, exec_tool(self._sandbox)), "plain": (*own, exec_tool())}
         self._tools: dict[str, ToolSet] = {}
@@ -275,9 +285,19 @@ class ConfiguredProfiles:
         if card is not None and not card.thinks and thinking not in (None, "off"):
             raise BadInput("thinking", f"must be off: {name} has no other level", thinking)
 
-    async def bind_thread(self, run: Run) -> None:
-        """Refused: there are no channels here yet."""
-        raise Refused("error", "thread: no channel here can bind a thread")
+    async def bind_thread(self, engine: Engine, run: Run) -> None:
+        """Bind the child to the thread that a hook makes ready. Refused if none does, or bindings are switched off."""
+        if not self._config.session.thread_bindings.enabled:
+            raise Refused("forbidden", "thread: session.threadBindings.enabled is false")
+        asked = await engine.store.read(lambda tx: hook_calls.spawning(tx, run))
+        address = await self._outlet.bind(asked)
+        await engine.commit(lambda c: bindings.bind(c, run.key, address, asked.to))
+
+    def rules(self) -> Rules:
+        """What commits need to know: the settings, and who listens here."""
+        rules = rules_of(self._config)
+        outlet = self._outlet
+        return msgspec.structs.replace(rules, hooks=outlet.listeners, context_engine=outlet.has_context_engine)
 
     def _choice(self, agent_id: str, spec: Spec | None) -> tuple[ModelChoice, Thinking]:
         config = self._config
@@ -374,9 +394,9 @@ class ConfiguredProfiles:
         """Remove folders that runs left; what is gone already is fine."""
         await remove(leaves)
 
-    async def call(self, post: Post) -> None:
+    async def call(self, post: Post) -> Address | None:
         """Send one thing from the outbox."""
-        await self._outlet.call(post)
+        return await self._outlet.call(post)
 
     async def close(self) -> None:
         """Let go of the models' and the channels' connections."""

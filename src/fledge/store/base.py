@@ -306,7 +306,6 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         path: Path = "direct",
         origin: str = "",
         route: Found = "fallback",
-        held_until: Instant | None = None,
     ) -> bool:
         """Put a row into an inbox; False, and nothing changes, if a row with this key was ever written."""
         ...
@@ -367,7 +366,7 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         ...
 
     def aim_row(self, key: str, origin: str, route: Found) -> None:
-        """Say where the answer to an unread row should go; it is not held any longer."""
+        """Say where the answer to an unread row should go, and how that was found."""
         ...
 
     def trace(self, row_key: str, run: str, at: Instant, trace: str) -> None:

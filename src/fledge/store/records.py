@@ -109,8 +109,6 @@ class Row(Struct, frozen=True):
     """When it left the inbox; of a dropped row: when its line was told, if one was to be."""
     route: Found = "fallback"
     """How the origin of a completion was found."""
-    held_until: Instant | None = None
-    """Until then it does not enter: somebody was asked where its answer should go."""
 
     @property
     def announces(self) -> CompletionKind | None:

@@ -9,7 +9,7 @@ from fledge.errors import NotFound, StaleWrite
 from fledge.store.base import COMPLETIONS, Driver, Place, Row, RowKind, RowState
 from fledge.store.sqlite_outgoing import OutgoingVerbs
 
-_ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at, route, held_until"
+_ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at, route"
 _DRIVER = (
     "session, epoch, owner, lane, suspect, claimed_at, progress_at, steps, step_open, release_at, interrupts,"
     " patient_until"
@@ -62,13 +62,12 @@ class SqliteTx(OutgoingVerbs):
         path: Path = "direct",
         origin: str = "",
         route: Found = "fallback",
-        held_until: Instant | None = None,
     ) -> bool:
         """Insert a row unless its key was ever used."""
         cursor = self._db.execute(
-            "INSERT INTO inbox (key, session, kind, source, origin, path, body, text, arrived_at, route, held_until)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
-            (key, session, kind, source, origin, path, body, text, at, route, held_until),
+            "INSERT INTO inbox (key, session, kind, source, origin, path, body, text, arrived_at, route)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
+            (key, session, kind, source, origin, path, body, text, at, route),
         )
         return cursor.rowcount == 1
 
@@ -149,10 +148,9 @@ class SqliteTx(OutgoingVerbs):
         self._db.execute("UPDATE inbox SET body = ?, text = ? WHERE key = ? AND state = 'unread'", (body, text, key))
 
     def aim_row(self, key: str, origin: str, route: Found) -> None:
-        """Change where the answer to an unread row goes, and let it enter."""
+        """Change where the answer to an unread row goes."""
         self._db.execute(
-            "UPDATE inbox SET origin = ?, route = ?, held_until = NULL WHERE key = ? AND state = 'unread'",
-            (origin, route, key),
+            "UPDATE inbox SET origin = ?, route = ? WHERE key = ? AND state = 'unread'", (origin, route, key)
         )
 
     def trace(self, row_key: str, run: str, at: Instant, trace: str) -> None:

@@ -1,0 +1,149 @@
+"""Hooks: what those who listen to runs are told, and what they may answer.
+
+Four moments of a run's life. Two are news (`spawned`, `ended`), two are questions with a bounded time for the answer:
+`spawning` may bind a thread or forbid it, `delivery_target` may send an answer elsewhere. Pure values: who listens and
+how they are reached is known to others.
+"""
+
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from fledge.core.route import Address, check_address
+from fledge.core.run import Instant, Mode
+from fledge.errors import BadInput, FledgeError, Refused
+
+HookName = Literal["subagent_spawning", "subagent_spawned", "subagent_delivery_target", "subagent_ended"]
+HOOKS: Final[tuple[HookName, ...]] = (
+    "subagent_spawning",
+    "subagent_spawned",
+    "subagent_delivery_target",
+    "subagent_ended",
+)
+EndedOutcome = Literal["ok", "error", "timeout", "killed", "unknown", "reset", "deleted"]
+"""How it came out; `reset`: nothing of the run ended, its thread was unbound."""
+
+
+class _Told(Struct, frozen=True, kw_only=True, rename="camel", tag_field="hook"):
+    channel: str = ""
+    """With `to` and `thread`: the place outside that is concerned; empty if there is none."""
+    to: str = ""
+    thread: str = ""
+
+    @property
+    def address(self) -> Address | None:
+        """The place outside that is concerned, if any."""
+        return Address(self.channel, self.to, self.thread) if self.channel else None
+
+
+class Spawning(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_spawning"):
+    """A child that wants a thread is being prepared; the place is where it was asked for."""
+
+    child_session_key: str
+    requester_session_key: str
+    agent_id: str
+    label: str
+    mode: Mode
+    thread_requested: bool = True
+
+
+class Spawned(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_spawned"):
+    """A child was accepted; the place is its thread, else where it was asked for."""
+
+    child_session_key: str
+    requester_session_key: str
+    agent_id: str
+    label: str
+    mode: Mode
+    run_id: str
+    thread_requested: bool = False
+
+
+class DeliveryTarget(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_delivery_target"):
+    """A child's answer is about to be told; the place is where it would go."""
+
+    child_session_key: str
+    requester_session_key: str
+    run_id: str
+    mode: Mode
+    expects_completion_message: bool
+
+
+class Ended(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_ended"):
+    """A run is over, or its thread was unbound; the place is that thread."""
+
+    target_session_key: str
+    target_kind: Literal["subagent", "acp"]
+    run_id: str
+    reason: str
+    outcome: EndedOutcome
+    error: str = ""
+    send_farewell: bool = False
+    """A thread is being left: somebody there may want to know."""
+    ended_at: Instant
+
+
+HookEvent = Spawning | Spawned | DeliveryTarget | Ended
+
+
+class Call(Struct, frozen=True):
+    """One event for one listener, as it stands in the outbox."""
+
+    listener: str
+    event: HookEvent
+
+
+class Binding(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `subagent_spawning` may answer: a thread that is ready, or that it must not be."""
+
+    status: Literal["ok", "error"] = "ok"
+    error: str = ""
+    thread_binding_ready: bool = False
+    channel: str = ""
+    """Left out: the channel, and the person, it was asked for from."""
+    to: str = ""
+    thread: str = ""
+
+
+class _Place(Struct, frozen=True, kw_only=True):
+    channel: str
+    to: str
+    thread: str = ""
+
+
+def thread_for(asked: Spawning, answer: object) -> Address | None:
+    """The thread that an answer binds; None if it says nothing. Refused, each in its own words: that it forbids the
+    spawn, that no thread is ready, that its answer cannot be read or names no place."""
+    if answer is None:
+        return None
+    said = _read(answer, Binding, "the subagent_spawning hook answered what cannot be read")
+    if said.status == "error":
+        raise Refused("error", f"thread: the subagent_spawning hook refused it: {said.error or 'no reason given'}")
+    if not said.thread_binding_ready:
+        raise Refused("error", "thread: the subagent_spawning hook made no thread ready")
+    address = Address(said.channel or asked.channel, said.to or asked.to, said.thread)
+    try:
+        if not said.thread:
+            raise BadInput("thread", "must not be empty")
+        return check_address(address)
+    except BadInput as error:
+        raise Refused("error", f"thread: the subagent_spawning hook named no thread: {error}") from None
+
+
+def target_in(answer: object) -> Address | None:
+    """The address an answer to `subagent_delivery_target` names; None for anything that names none."""
+    if isinstance(answer, Address):
+        answer = {"channel": answer.channel, "to": answer.to, "thread": answer.thread}
+    try:
+        said = _read(answer, _Place, "")
+        return check_address(Address(said.channel, said.to, said.thread))
+    except FledgeError:
+        return None
+
+
+def _read(answer: object, kind: type[Any], words: str) -> Any:
+    try:
+        return answer if isinstance(answer, kind) else msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise Refused("error", f"thread: {words} ({error})") from None
