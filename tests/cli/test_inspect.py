@@ -111,7 +111,7 @@ def test_a_result_that_found_nobody_is_listed_retried_and_dismissed(world: World
         world.let_time_act()
     assert show(world, "undelivered") == [f"{key}  orphan  (ok)"]
     assert show(world, "undelivered", "retry", "orphan") == [
-        f"{key} is announced again: `fledge run --continue` delivers it"
+        f"{key} is offered again: `fledge run --continue` delivers it"
     ]
     assert show(world, "undelivered") == ["nothing is undelivered"]
     assert refused(world, "undelivered", "dismiss", "orphan") == f"fledge: {key}: nothing of it is undelivered\n"
@@ -144,7 +144,9 @@ def test_a_message_that_could_not_be_sent_is_listed_beside_the_results_retried_a
         f'{second}  to ann on ops: "answer 2 for ann"  (HTTP 500)',
     ]
     assert show(world, "ps")[-1] == "2 undelivered: fledge undelivered"
-    assert show(world, "undelivered", "retry", first) == [f"{first} is sent again by `fledge run --continue`"]
+    assert show(world, "undelivered", "retry", first) == [
+        f"{first} is offered again: `fledge run --continue` delivers it"
+    ]
     assert show(world, "undelivered", "dismiss", second) == [f"{second} is dismissed"]
     assert show(world, "undelivered") == ["nothing is undelivered"]
     assert refused(world, "undelivered", "dismiss", first) == f"fledge: {first} is waiting\n"

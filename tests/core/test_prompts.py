@@ -362,6 +362,12 @@ def test_the_list_reads_as_the_contract_has_it() -> None:
     )
 
 
+def test_a_list_counts_what_it_does_not_show() -> None:
+    lines = list_text([row(n=n) for n in range(203)], 150.0).splitlines()
+    assert (len(lines), lines[1], lines[-1]) == (203, "Active: 203 · Done: 0", "… and 3 more")
+    assert len(list_text([row(n=n) for n in range(200)], 150.0).splitlines()) == 202
+
+
 def test_a_session_without_children_has_an_empty_list() -> None:
     assert list_text([], 0.0) == "Subagents (current session)\nActive: 0 · Done: 0"
     assert children_block([], 0.0) == ""

@@ -1,12 +1,19 @@
 """The `subagents` and `sessions_spawn` tools as a model uses them: what they answer, and what they refuse."""
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from fledge.core.run import Terms
+from fledge.orchestrator import spawn
+from fledge.store.base import Spec
+from fledge.testing import Stage
 from tests.model.world import MAIN
-from tests.tools.desk import Desk, play
+from tests.tools.desk import SAY, Desk, play
 
 
 def test_an_accepted_spawn_names_child_run_model_and_says_not_to_poll(tmp_path: Path) -> None:
@@ -99,8 +106,7 @@ def test_steer_and_kill_reach_the_one_that_is_meant(tmp_path: Path) -> None:
         again = await desk("subagents", action="steer", target="eyes", message="no, here")
         assert again["status"] == "rate_limited"
         killed = await desk("subagents", action="kill", target="ears")
-        assert killed["status"] == "ok"
-        assert len(killed["killed"]) + len(killed["stopping"]) == 1
+        assert (killed["status"], len(killed["killed"])) == ("ok", 1)
         assert (await desk("subagents", action="kill", target="nobody"))["error"] == "no subagent 'nobody'"
 
     play(tmp_path, body)
@@ -108,11 +114,11 @@ def test_steer_and_kill_reach_the_one_that_is_meant(tmp_path: Path) -> None:
 
 def test_kill_all_takes_every_active_one_and_none_is_fine(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
-        assert await desk("subagents", action="kill", target="all") == {"status": "ok", "killed": [], "stopping": []}
+        assert await desk("subagents", action="kill", target="all") == {"status": "ok", "killed": []}
         for n in range(3):
             await desk("sessions_spawn", task=f"{n}")
         done = await desk("subagents", action="kill", target="*")
-        assert len(done["killed"]) + len(done["stopping"]) == 3
+        assert len(done["killed"]) == 3
 
     play(tmp_path, body)
 
@@ -154,5 +160,149 @@ def test_a_stopped_turn_spawns_nothing_more(tmp_path: Path) -> None:
         refused = await desk("sessions_spawn", task="too late")
         assert refused["status"] == "forbidden"
         assert "was stopped" in refused["error"]
+
+    play(tmp_path, body)
+
+
+# ---- what a kill came to ---------------------------------------------------------------------------------------------
+
+
+async def deaf(seconds: float) -> None:
+    """Take time, however often one is cancelled."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while loop.time() < until:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(until - loop.time())
+
+
+def test_a_kill_tells_who_finished_first_and_who_did_not_stop(tmp_path: Path) -> None:
+    async def stubborn(stage: Stage) -> None:
+        task = msgspec.json.decode(await stage.task())["text"]
+        try:
+            await stage.sleep(1000)
+        except asyncio.CancelledError:
+            if task == "finish":
+                await stage.say("done after all")
+            elif task == "go on":
+                await deaf(60)
+            raise
+
+    async def body(desk: Desk) -> None:
+        keys = {
+            name: (await desk("sessions_spawn", task=name, label=name))["childSessionKey"]
+            for name in ("stop", "finish", "go on")
+        }
+        await desk.pass_time(1.0)
+        before = desk.engine.clock.now()
+        done = await desk("subagents", action="kill", target="all")
+        assert done == {
+            "status": "ok",
+            "killed": [keys["stop"]],
+            "finishedFirst": [keys["finish"]],
+            "didNotStop": [keys["go on"]],
+        }
+        assert 5.0 <= desk.engine.clock.now() - before <= 7.0
+        statuses = {row["label"]: row["status"] for row in (await desk("subagents"))["recent"]}
+        assert statuses == {"stop": "killed", "finish": "done", "go on": "killed"}
+        rows = await desk.engine.store.read(lambda tx: tx.unread(MAIN))
+        assert [row.source for row in rows] == [keys["finish"]]
+
+    play(tmp_path, body, others=stubborn)
+
+
+def test_killing_what_has_ended_is_done(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        key = (await desk("sessions_spawn", task=f"{SAY}done"))["childSessionKey"]
+        await desk.pass_time(1.0)
+        assert await desk("subagents", action="kill", target="1") == {
+            "status": "done",
+            "error": f"{key} has ended, and nothing below it is running",
+        }
+        assert (await desk("subagents", action="steer", target="1", message="go"))["status"] == "done"
+
+    play(tmp_path, body)
+
+
+def test_a_session_that_did_not_start_it_may_not_direct_it(tmp_path: Path) -> None:
+    answers: list[dict[str, Any]] = []
+
+    async def meddler(stage: Stage) -> None:
+        if "meddle" in await stage.task():
+            siblings = await stage.engine.store.read(lambda tx: tx.children(MAIN))
+            desk = Desk(stage, tmp_path)
+            actions = ("kill", "steer", "approve")
+            answers.extend(
+                [await desk("subagents", action=action, target=siblings[0], message="x") for action in actions]
+            )
+        await stage.sleep(1000)
+
+    async def body(desk: Desk) -> None:
+        await desk("sessions_spawn", task="work")
+        await desk("sessions_spawn", task="meddle")
+        await desk.pass_time(5.0)
+
+    play(tmp_path, body, others=meddler)
+    # It sees only what it started itself.
+    assert [answer["status"] for answer in answers] == ["error"] * 3
+    assert answers[0]["error"] == "there are no subagents here"
+
+
+def test_another_controller_than_the_requester_may_direct_and_the_requester_may_not(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        turn = await desk.engine.store.read(lambda tx: tx.turn(MAIN))
+        assert turn is not None
+        spec = Spec(task="work", label="eyes", controller="agent:main:other")
+        request = spawn.Request(spec=spec, terms=Terms(parent=MAIN), generations=turn.generations)
+        key = (await desk.engine.commit(lambda c: spawn.spawn(c, request))).key
+        refused = await desk("subagents", action="kill", target="eyes")
+        assert refused["status"] == "forbidden"
+        assert refused["error"] == f"kill: {key} is controlled by another session, not by {MAIN}"
+
+    play(tmp_path, body)
+
+
+# ---- repeating a call, as after a crash ------------------------------------------------------------------------------
+
+
+def test_a_repeated_steer_steers_once(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        await desk("sessions_spawn", task="look", label="eyes")
+        first = await desk("subagents", index=50, action="steer", target="eyes", message="there")
+        assert await desk("subagents", index=50, action="steer", target="eyes", message="there") == first
+        key = first["sessionKey"]
+        assert (await desk.engine.store.read(lambda tx: tx.load_run(key))).attempt == 2
+
+    play(tmp_path, body)
+
+
+def test_a_repeated_answer_to_a_plan_answers_once(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        await desk("sessions_spawn", task="plan it", label="p", planMode=True)
+        await desk.pass_time(5.0)
+        first = await desk("subagents", index=50, action="approve", target="p")
+        assert await desk("subagents", index=50, action="approve", target="p") == first
+
+    play(tmp_path, body)
+
+
+# ---- lists -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_has_active_and_recent_rows_numbered_as_targets_count(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        await desk("sessions_spawn", task=f"{SAY}done", label="first")
+        await desk.pass_time(60.0)
+        await desk("sessions_spawn", task="look\naround", label="eyes")
+        await desk("sessions_spawn", task="plan it", label="p", planMode=True)
+        await desk.pass_time(5.0)
+        listed = await desk("subagents")
+        assert [(row["index"], row["label"], row["status"]) for row in listed["active"]] == [
+            (1, "eyes", "running"),
+            (2, "p", "awaiting approval [PLAN:AWAITING APPROVAL]"),
+        ]
+        assert [(row["index"], row["label"], row["status"]) for row in listed["recent"]] == [(3, "first", "done")]
+        assert listed["active"][0]["task"] == "look around"
+        assert (await desk("subagents", recentMinutes=1))["recent"] == []
 
     play(tmp_path, body)

@@ -19,6 +19,7 @@ from fledge.orchestrator import spawn
 from fledge.orchestrator.changes import Changes, deadline
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawner import Spawner
 from fledge.runtime.agent import Agent
 from fledge.runtime.profiles import ConfiguredProfiles
@@ -134,6 +135,15 @@ class Opened:
         'Spawner'
         """
         return self._parts.profiles.spawner(self.engine)
+
+    @property
+    def messenger(self) -> Messenger:
+        """What sends from session to session here, and waits for the answer. `Refused` unless open.
+
+        >>> type(fl.messenger).__name__
+        'Messenger'
+        """
+        return Messenger(self.engine, self.config, self._watch)
 
     @property
     def _watch(self) -> Changes:

@@ -48,7 +48,7 @@ class Runs(Opened):
         )
         if asked.request.spec.runtime == NATIVE:
             profiles.check(asked.request.spec.agent_id, asked.request.spec)
-        run = await profiles.spawner(self.engine).admit(spawning.for_program(asked.request))
+        run = await self.spawner.admit(spawning.for_program(asked.request))
         return Handle(self.engine, self._watch, run.key, run.run_id, result_type)
 
     async def run(self, run_id: str, *, result_type: type[Any] | None = None) -> Handle[Any]:

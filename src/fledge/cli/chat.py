@@ -12,7 +12,7 @@ from typing import Protocol
 
 import fledge
 from fledge.channels.terminal import HERE
-from fledge.cli import commands
+from fledge.cli import commands, slash
 from fledge.cli.screen import open_screen
 from fledge.config.places import discover
 from fledge.core.freeze import one_line
@@ -183,7 +183,7 @@ class Chat:
         if not line.strip():
             return
         try:
-            if line.startswith("/"):
+            if slash.is_command(line):
                 done = await commands.run_command(self._fl, MAIN, line)
                 self._screen.say(done.text, "note")
             elif self._screen.in_turns:
@@ -244,7 +244,7 @@ class Chat:
                 self._told.add(key)
                 self._screen.say(words, style)
             now = self._fl.engine.clock.now()
-            self._screen.status(await self._look(lambda tx: commands.status_line(tx, MAIN, now)))  # noqa: B023
+            self._screen.status(await self._look(lambda tx: commands.status_line(tx, MAIN)))
             self._changed.clear()
             await self._fl.engine.clock.wait_until(now + LOOK_S, self._changed)
 

@@ -4,7 +4,7 @@ import msgspec
 
 from fledge.core import events as ev
 from fledge.core.announce import Completion, DeliveryTrace, announce_key
-from fledge.core.freeze import one_line
+from fledge.core.freeze import Stats, one_line, stats_line
 from fledge.core.lifecycle import born, transition
 from fledge.core.prompts import is_stuck
 from fledge.core.run import Instant, Queued, Run
@@ -12,7 +12,7 @@ from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_
 from fledge.orchestrator import views
 from fledge.orchestrator.outbox import message_of
 from fledge.orchestrator.transcripts import models_of, used
-from fledge.store.base import Entry, Post, Row, Tx
+from fledge.store.base import Approval, Entry, Post, Row, Tx
 
 LABEL_CHARS = 48
 LINE_CHARS = 200
@@ -164,6 +164,32 @@ def _entry_line(entry: Entry) -> str:
         case Noted(text=text):
             said = f"note: {text}"
     return f"{entry.seq:>5}  {one_line(said, LINE_CHARS)}"
+
+
+def status_lines(tx: Tx, key: str, queue_mode: str) -> list[str]:
+    """How a session stands: what it does, the model that ran, what it used, what waits."""
+    view = views.session_status(tx, key, queue_mode)
+    stats = Stats(None, view.tokens_in, view.tokens_out, view.cost_usd)
+    lines = [
+        f"session   {key} · {view.state}" + (f" · {view.run_status} · run {view.run_id[:8]}" if view.run_id else ""),
+        f"model     {one_line(view.model, LINE_CHARS) or 'none has answered yet'}",
+        f"used      {stats_line(stats).partition(' • ')[2]}",
+        f"queue     {view.queue_mode} · {view.unread} unread",
+        f"subagents {view.children_active} active · {view.children_done} done",
+    ]
+    if view.context_tokens is not None:
+        lines.insert(3, f"context   {view.context_tokens} tokens in the last request")
+    if view.questions:
+        lines.append(f"waiting   {view.questions} tool calls wait for you: /approvals")
+    return lines
+
+
+def question_line(approval: Approval, name: str, now: Instant) -> str:
+    """A call that waits for a person: its id, what it would do, for whom, and for how long it still waits."""
+    left_s = max(0.0, approval.expires_at - now)
+    left = f"{left_s / 3600:.0f} h" if left_s >= 3600 else f"{left_s / 60:.0f} min"
+    call = f"{approval.tool} {one_line(approval.arguments, LINE_CHARS)}"
+    return f"{approval.id[:8]}  {call}  for {one_line(name, LABEL_CHARS)}, {left} left: /allow {approval.id[:8]}"
 
 
 # ---- results that found nobody ---------------------------------------------------------------------------------------

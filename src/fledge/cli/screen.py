@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from fledge.cli import commands
+from fledge.cli import slash
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -205,7 +205,7 @@ def _completer() -> "Completer":
 
     class Commands(Completer):
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-            for word, meaning in commands.complete(document.text_before_cursor):
+            for word, meaning in slash.complete(document.text_before_cursor):
                 typed = document.text_before_cursor.rpartition(" ")[2]
                 yield Completion(word, start_position=-len(typed), display_meta=meaning)
 

@@ -16,6 +16,7 @@ from fledge.api import views as api
 from fledge.cli import inspect
 from fledge.cli.inspect import find
 from fledge.cli.render import info_lines, log_lines, tree_lines, undelivered_lines
+from fledge.config import spawnable
 from fledge.config.places import discover
 from fledge.core.access import AgentToAgent
 from fledge.core.freeze import one_line
@@ -24,7 +25,6 @@ from fledge.errors import BadInput
 from fledge.orchestrator import control, steps, views
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Tx
-from fledge.tools.observe import spawnable
 
 MAIN = main_key()
 GOES_ON = "`fledge run --continue` goes on with it"

@@ -19,7 +19,7 @@ from fledge.config.schema import (
     Subagents,
     Thinking,
 )
-from fledge.core.access import AgentToAgent, Visibility, sandboxed_visibility
+from fledge.core.access import AgentToAgent, Visibility, refuse_target, sandboxed_visibility
 from fledge.core.inbox import QueueSettings
 from fledge.core.keys import check_agent_id
 from fledge.errors import BadInput
@@ -86,6 +86,27 @@ def agent_to_agent(config: Config) -> AgentToAgent:
     rules = config.tools.agent_to_agent
     turns = config.session.agent_to_agent.max_ping_pong_turns
     return AgentToAgent(enabled=rules.enabled, allow=rules.allow, max_turns=turns)
+
+
+class AgentView(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One agent that may be spawned."""
+
+    id: str
+    description: str = ""
+    model: str = ""
+    """The model its children would use, if one is set."""
+
+
+def spawnable(config: Config, own: str) -> list[AgentView]:
+    """The agents that agent `own` may spawn: itself first, then the configured ones it is allowed, by name."""
+    allowed = subagent_limits(config, own).allow_agents
+    ids = sorted({one.id for one in config.agents.list if refuse_target(own, one.id, allowed) is None} - {own})
+    return [_agent_view(config, agent_id) for agent_id in (own, *ids)]
+
+
+def _agent_view(config: Config, agent_id: str) -> AgentView:
+    model = model_for_child(config, None, agent_id)
+    return AgentView(agent_id, agent(config, agent_id).description or "", "" if model is None else model.name)
 
 
 def model_for_child(config: Config, requested: str | None, target_agent: str) -> Chosen | None:

@@ -18,6 +18,7 @@ from fledge.core.freeze import ANNOUNCE_SKIP, REPLY_SKIP, said
 from fledge.core.policy import Refusal
 from fledge.core.route import ANNOUNCED, APART
 from fledge.core.run import Instant, Queued, Run, Running, Waiting
+from fledge.errors import BadInput
 
 Kind = Literal["tell", "ask", "talk"]
 
@@ -221,6 +222,13 @@ class PlanAnswer(Struct, frozen=True):
 
     approves: bool
     reason: str
+
+
+def plan_words(approves: bool, reason: str) -> str:
+    """The message that answers a plan. Refused: a rejection that does not say why."""
+    if not approves and not reason.strip():
+        raise BadInput("message", "must say why the plan is rejected")
+    return f"APPROVED: {reason.strip() or 'proceed'}" if approves else f"REJECTED: {reason.strip()}"
 
 
 def plan_answer(message: str) -> PlanAnswer | None:

@@ -25,6 +25,7 @@ CHILD_DOCUMENTS: Final = ("AGENTS.md", "TOOLS.md")
 DOCUMENT_BYTES: Final = 20 * 1024
 """The most of a workspace document that enters a prompt, its note included."""
 BLOCK_ROWS: Final = 20
+LIST_ROWS: Final = 200
 LABEL_CHARS: Final = 48
 TASK_CHARS: Final = 72
 RUN_ID_CHARS: Final = 8
@@ -264,12 +265,13 @@ def in_list_order(rows: Sequence[ChildRow]) -> tuple[ChildRow, ...]:
 
 
 def list_text(rows: Sequence[ChildRow], now: Instant) -> str:
-    """The list of a session's children for people, numbered in list order."""
+    """The list of a session's children for people, numbered in list order; beyond the first 200 they are counted."""
     lines = [
         f"{number}) {row.status_text} · {_name(row)} · {_elapsed(row, now)} · run {row.run_id[:RUN_ID_CHARS]}"
-        for number, row in enumerate(in_list_order(rows), 1)
+        for number, row in enumerate(in_list_order(rows)[:LIST_ROWS], 1)
     ]
-    return "\n".join(["Subagents (current session)", _counts(rows), *lines])
+    more = [f"… and {len(rows) - LIST_ROWS} more"] if len(rows) > LIST_ROWS else []
+    return "\n".join(["Subagents (current session)", _counts(rows), *lines, *more])
 
 
 def children_block(rows: Sequence[ChildRow], now: Instant, beyond: tuple[int, int] = (0, 0)) -> str:

@@ -4,6 +4,9 @@ Each is one commit. A refusal raises `Refused` with the status and reason for th
 do it is checked by whoever calls (`core.access`).
 """
 
+from collections.abc import Sequence
+from typing import Literal
+
 from msgspec import Struct
 
 from fledge.core import events as ev
@@ -11,7 +14,7 @@ from fledge.core import policy, reconcile
 from fledge.core.freeze import sound
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import bindings, budget, deliver, drain, exchanges, transcripts, undelivered
+from fledge.orchestrator import bindings, budget, deliver, drain, exchanges, outbox, transcripts, undelivered
 from fledge.orchestrator.commit import Commit
 
 
@@ -20,11 +23,11 @@ def _refuse(refusal: policy.Refusal | None) -> None:
         raise Refused(refusal.status, refusal.reason)
 
 
-def steer(c: Commit, key: str, message: str) -> Run:
+def steer(c: Commit, key: str, message: str, row_key: str | None = None) -> Run:
     """Redirect live work: a new attempt that starts with the message; the old one is silent from now on."""
     run, message = c.run(key), sound(message)
     _refuse(policy.refuse_steer(run, message, c.at))
-    c.tx.put_row(f"steer:{key}:{c.ids.unique()}", key, "steer", run.terms.parent, message, c.at)
+    c.tx.put_row(row_key or f"steer:{key}:{c.ids.unique()}", key, "steer", run.terms.parent, message, c.at)
     return c.apply(key, ev.Steered(at=c.at, next_run_id=c.ids.unique(), text=transcripts.last_words(c, key))).run
 
 
@@ -69,6 +72,12 @@ def kill(c: Commit, key: str) -> Killing:
     if not done.killed and not done.stopping:
         raise Refused("done", f"{key} has ended, and nothing below it is running")
     return done
+
+
+def kill_each(c: Commit, keys: Sequence[str]) -> Killing:
+    """End these runs and everything below them, each as if it alone were killed; none is fine."""
+    done = [kill(c, key) for key in keys]
+    return Killing(tuple(key for one in done for key in one.killed), tuple(key for one in done for key in one.stopping))
 
 
 def kill_below(c: Commit, key: str) -> Killing:
@@ -184,6 +193,14 @@ def dismiss(c: Commit, key: str) -> Run:
     if step.ignored and not put_away:
         raise Refused("done", f"{key}: {step.ignored}")
     return step.run
+
+
+def take_up(c: Commit, action: Literal["retry", "dismiss"], name: str) -> None:
+    """Retry or dismiss what is undelivered: a message by its key, or what was given up of a run, by its session key."""
+    if c.tx.find_post(name) is not None:
+        (outbox.retry if action == "retry" else outbox.dismiss)(c, name)
+    else:
+        (retry if action == "retry" else dismiss)(c, name)
 
 
 def remove(c: Commit, key: str) -> Run:

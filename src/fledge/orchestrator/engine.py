@@ -118,6 +118,10 @@ class Engine:
         """
         self._watchers.append(watcher)
 
+    def is_driving(self, session: str) -> bool:
+        """True while a driver of this session is at work here, also one that was told to stop and has not."""
+        return session in self._drivers
+
     async def commit(self, decide: Callable[[Commit], T]) -> T:
         """Run one decision in one transaction; afterwards the engine looks at what it changed."""
         commit: Commit | None = None

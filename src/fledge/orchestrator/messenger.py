@@ -17,7 +17,7 @@ from fledge.core.freeze import said
 from fledge.core.keys import agent_of, check_agent_id, parse_key
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
-from fledge.orchestrator import talk, views
+from fledge.orchestrator import lease, talk, views
 from fledge.orchestrator.asked import Caller
 from fledge.orchestrator.changes import Changes
 from fledge.orchestrator.commit import Commit
@@ -58,9 +58,9 @@ class Sent(Struct, frozen=True, rename="camel", omit_defaults=True):
 class Messenger:
     """Sends messages from session to session, and from people to sessions."""
 
-    def __init__(self, engine: Engine, config: Config) -> None:
+    def __init__(self, engine: Engine, config: Config, changes: Changes | None = None) -> None:
         self._engine, self._config = engine, config
-        self._changes = Changes(engine)
+        self.changes = changes or Changes(engine)
 
     async def send(self, params: SendParams, caller: Caller) -> Sent:
         """What a session is told of its message. Whatever forbids it is an answer with its status."""
@@ -90,11 +90,12 @@ class Messenger:
             now = tx.exchange(exchange.id)
             return now if now is None or now.reply is not None or now.speaker is None else None
 
-        return await self._changes.until(look, [exchange.target], exchange.until_at) or exchange
+        return await self.changes.until(look, [exchange.target], exchange.until_at) or exchange
 
     # ---- reading what was asked
 
     def _begin(self, c: Commit, params: SendParams, caller: Caller) -> Exchange:
+        lease.check(c, caller.session, caller.lease)
         known = talk.again(c, caller.key, params.timeout_seconds) if caller.key else None
         return known or talk.begin(c, self._read(c, params, caller))
 

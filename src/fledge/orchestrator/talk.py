@@ -72,7 +72,7 @@ def begin(c: Commit, sending: Sending) -> Exchange:
     kind = "tell" if answer is not None else rules.kind_of(run, own, waits=until_at is not None)
     exchange = _exchange(c, sending, kind, None if kind == "tell" else until_at)
     if answer is not None:
-        return _answer_plan(c, exchange, answer, message)
+        return _answered_plan(c, exchange, answer.approves, answer.reason)
     c.tx.save_exchange(exchange)
     _post(c, exchange, rules.first_words(exchange, message))
     exchanges.hurry(c, sending.target)
@@ -130,12 +130,15 @@ def _exchange(c: Commit, sending: Sending, kind: rules.Kind, until_at: Instant |
     return exchange
 
 
-def _answer_plan(c: Commit, exchange: Exchange, answer: rules.PlanAnswer, words: str) -> Exchange:
-    """Answer the plan, and remember that this very message did."""
-    if not answer.approves and not answer.reason:
-        raise BadInput("message", "must say why the plan is rejected: REJECTED: <reason>")
-    control.answer_plan(c, exchange.target, answer.approves, words)
-    done = replace(exchange, stage=Over("approved" if answer.approves else "rejected"))
+def answer_plan(c: Commit, exchange_id: str, sender: str, target: str, approves: bool, reason: str) -> Exchange:
+    """Answer a plan; the id remembers that this was done. Refused: no plan awaits it, a rejection without a reason."""
+    sending = Sending(id=exchange_id, sender=sender, target=target, message=reason)
+    return _answered_plan(c, _exchange(c, sending, "tell", None), approves, reason)
+
+
+def _answered_plan(c: Commit, exchange: Exchange, approves: bool, reason: str) -> Exchange:
+    control.answer_plan(c, exchange.target, approves, rules.plan_words(approves, reason))
+    done = replace(exchange, stage=Over("approved" if approves else "rejected"))
     c.tx.save_exchange(done)
     return done
 

@@ -117,6 +117,13 @@ def unanswered(tx: Tx, now: Instant) -> list[Unanswered]:
     ]
 
 
+def undelivered_key(tx: Tx, session: str, word: str) -> str:
+    """What a word means on the undelivered list: a message or a run by its key there, or a run below this session."""
+    key = word.strip()
+    listed = tx.find_post(key) is not None or any(row.source == key for row in tx.undelivered())
+    return key if listed else find_run(tx, session, word)
+
+
 # ---- looking at others -----------------------------------------------------------------------------------------------
 
 

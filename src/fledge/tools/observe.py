@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from fledge.config import Config, agent, model_for_child, subagent_limits
-from fledge.core.access import refuse_target
+from fledge.config import Config, spawnable
 from fledge.core.keys import agent_of
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import views
@@ -89,27 +88,6 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
         return await _answer(engine, view)
 
     return sessions_list, sessions_history, session_status, agents_list
-
-
-class AgentView(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One agent that may be spawned."""
-
-    id: str
-    description: str = ""
-    model: str = ""
-    """The model its children would use, if one is set."""
-
-
-def spawnable(config: Config, own: str) -> list[AgentView]:
-    """The agents that agent `own` may spawn: itself first, then the configured ones it is allowed, by name."""
-    allowed = subagent_limits(config, own).allow_agents
-    ids = sorted({one.id for one in config.agents.list if refuse_target(own, one.id, allowed) is None} - {own})
-    return [_agent_view(config, agent_id) for agent_id in (own, *ids)]
-
-
-def _agent_view(config: Config, agent_id: str) -> AgentView:
-    model = model_for_child(config, None, agent_id)
-    return AgentView(agent_id, agent(config, agent_id).description or "", "" if model is None else model.name)
 
 
 def _listed(sessions: list[views.SessionView]) -> dict[str, object]:

@@ -1,42 +1,66 @@
 """`subagents`: how a model looks after the subagents it started: list, steer, kill, answer their plans.
 
-A session sees and directs only what it controls. Each action is one commit; a refusal is an answer with its status.
+A session sees and directs only what it controls. Each action is one commit, and repeating the call after a crash does
+it no second time; a refusal is an answer with its status.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from fledge.core.access import Action, Role, refuse_control
-from fledge.core.prompts import list_text
+from fledge.core.prompts import ChildRow, flattened, in_list_order, list_text
+from fledge.core.run import Instant
 from fledge.core.targets import pick
 from fledge.errors import BadInput, Refused
-from fledge.orchestrator import control, lease
+from fledge.orchestrator import control, killing, lease, talk
+from fledge.orchestrator.changes import Changes
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.views import child_rows
+from fledge.store.base import Tx
 from fledge.tools.base import Tool, ToolContext, tool
 
+T = TypeVar("T")
+
 EVERYBODY = ("all", "*")
+ROWS: Final = 50
+"""How many subagents a list has in full."""
+TASK_CHARS: Final = 72
+LABEL_CHARS: Final = 48
+
+Target = Annotated[str, Meta(description="which: number, label, run id, session key, last; all to kill all")]
+Message = Annotated[str, Meta(description="for steer: the new direction; for reject: why")]
+Minutes = Annotated[int, Meta(ge=1, le=1440, description="for list: how long ago those listed as recent have ended")]
 
 
 def subagents_tool(engine: Engine) -> Tool:
     """The tool `subagents` for sessions of this engine."""
+    changes = Changes(engine)
 
-    @tool(name="subagents")
+    @tool(name="subagents", repeatable=True, max_chars=100_000)
     async def subagents(
         context: ToolContext,
         action: Literal["list", "kill", "steer", "approve", "reject"] = "list",
-        target: Annotated[
-            str, Meta(description="which: number, label, run id, session key, last; all to kill all")
-        ] = "",
-        message: Annotated[str, Meta(description="for steer: the new direction; for reject: why")] = "",
+        target: Target = "",
+        message: Message = "",
+        recent_minutes: Minutes = 30,
     ) -> str:
         """List your subagents, or direct one: steer it elsewhere, kill it, approve or reject its plan."""
-        return await answered(engine, context, lambda c: _act(c, context.session, action, target, message))
+        session, key = context.session, context.call_key
+        match action:
+            case "list":
+                now = engine.clock.now()
+                return _json(await engine.store.read(lambda tx: _listed(tx, session, now, recent_minutes)))
+            case "kill":
+                return await _kill(engine, changes, context, target)
+            case "steer":
+                return await answered(engine, context, lambda c: _steer(c, session, key, target, message))
+            case _:
+                return await answered(engine, context, lambda c: _answer(c, session, key, action, target, message))
 
     return subagents
 
@@ -44,16 +68,20 @@ def subagents_tool(engine: Engine) -> Tool:
 async def answered(engine: Engine, context: ToolContext, act: Callable[[Commit], dict[str, object]]) -> str:
     """One commit and its answer as JSON; a refusal is an answer with its status. Nothing is done for a call that was
     closed meanwhile."""
+    try:
+        return _json(await engine.commit(leased(context, act)))
+    except (Refused, BadInput) as error:
+        return _json(_refused(error))
 
-    def decide(c: Commit) -> dict[str, object]:
+
+def leased(context: ToolContext, act: Callable[[Commit], T]) -> Callable[[Commit], T]:
+    """The same commit, as long as the call has not been closed meanwhile."""
+
+    def decide(c: Commit) -> T:
         lease.check(c, context.session, lease_of(context))
         return act(c)
 
-    try:
-        return _json(await engine.commit(decide))
-    except (Refused, BadInput) as error:
-        status = error.status if isinstance(error, Refused) else "error"
-        return _json({"status": status, "error": str(error)})
+    return decide
 
 
 def lease_of(context: ToolContext) -> Lease | None:
@@ -61,35 +89,87 @@ def lease_of(context: ToolContext) -> Lease | None:
     return None if context.epoch is None else Lease(context.epoch, context.interrupts)
 
 
-def _act(c: Commit, session: str, action: str, target: str, message: str) -> dict[str, object]:
+def _refused(error: Refused | BadInput) -> dict[str, object]:
+    return {"status": error.status if isinstance(error, Refused) else "error", "error": str(error)}
+
+
+# ---- listing ---------------------------------------------------------------------------------------------------------
+
+
+def _listed(tx: Tx, session: str, now: Instant, recent_minutes: int) -> dict[str, object]:
+    rows = child_rows(tx, session)
+    since = now - recent_minutes * 60.0
+    numbered = list(enumerate(in_list_order(rows), 1))
+    recent = [(n, row) for n, row in numbered if not row.is_active and (row.ended_at or now) >= since]
+    active = [(n, row) for n, row in numbered if row.is_active]
+    return {
+        "status": "ok",
+        "requester": session,
+        "total": len(rows),
+        "active": [_shown(n, row) for n, row in active[:ROWS]],
+        "recent": [_shown(n, row) for n, row in recent[:ROWS]],
+        "text": list_text(rows, now),
+    }
+
+
+def _shown(number: int, row: ChildRow) -> dict[str, object]:
+    shown: dict[str, object] = {
+        "index": number,
+        "sessionKey": row.key,
+        "runId": row.run_id,
+        "status": row.status_text,
+        "label": flattened(row.label, LABEL_CHARS),
+        "task": flattened(row.task, TASK_CHARS),
+        "pendingDescendants": row.unsettled,
+    }
+    times = {"startedAt": row.started_at, "endedAt": row.ended_at}
+    return shown | {name: int(at * 1000) for name, at in times.items() if at is not None}
+
+
+# ---- directing -------------------------------------------------------------------------------------------------------
+
+
+async def _kill(engine: Engine, changes: Changes, context: ToolContext, target: str) -> str:
+    try:
+        done = await engine.commit(leased(context, lambda c: _killed(c, context.session, target)))
+    except (Refused, BadInput) as error:
+        return _json(_refused(error))
+    came = await killing.outcome_of(engine, changes, done)
+    told: dict[str, object] = {"status": "ok", "killed": came.killed}
+    if came.finished:
+        told["finishedFirst"] = came.finished
+    if came.running:
+        told["didNotStop"] = came.running
+    return _json(told)
+
+
+def _killed(c: Commit, session: str, target: str) -> control.Killing:
     rows = child_rows(c.tx, session)
-    match action:
-        case "kill" if target.strip().casefold() in EVERYBODY:
-            return _kill(c, session, [row.key for row in rows if row.is_active])
-        case "kill":
-            return _kill(c, session, [pick(target, rows).key])
-        case "steer":
-            run = control.steer(c, controlled(c, session, "steer", pick(target, rows).key), message)
-            return {"status": "accepted", "sessionKey": run.key, "runId": run.run_id}
-        case "approve" | "reject":
-            key = controlled(c, session, action, pick(target, rows).key)
-            words = message or ("APPROVED: proceed" if action == "approve" else "")
-            if not words.strip():
-                raise BadInput("message", "must say why the plan is rejected")
-            run = control.answer_plan(c, key, action == "approve", words)
-            return {"status": "accepted", "sessionKey": run.key, "runId": run.run_id}
-        case _:
-            return {"status": "ok", "total": len(rows), "text": list_text(rows, c.at)}
+    everybody = target.strip().casefold() in EVERYBODY
+    wanted = [row.key for row in rows if row.is_active] if everybody else [pick(target, rows).key]
+    return control.kill_each(c, [controlled(c, session, "kill", key) for key in wanted])
 
 
-def _kill(c: Commit, session: str, keys: list[str]) -> dict[str, object]:
-    killed: list[str] = []
-    stopping: list[str] = []
-    for key in keys:
-        done = control.kill(c, controlled(c, session, "kill", key))
-        killed += done.killed
-        stopping += done.stopping
-    return {"status": "ok", "killed": killed, "stopping": stopping}
+def _steer(c: Commit, session: str, call: str, target: str, message: str) -> dict[str, object]:
+    row = c.tx.row(f"steer:{call}")
+    if row is not None and row.session is not None:
+        return _accepted(c, row.session)
+    key = controlled(c, session, "steer", pick(target, child_rows(c.tx, session)).key)
+    control.steer(c, key, message, f"steer:{call}")
+    return _accepted(c, key)
+
+
+def _answer(c: Commit, session: str, call: str, action: Action, target: str, message: str) -> dict[str, object]:
+    known = c.tx.exchange(call)
+    if known is not None:
+        return _accepted(c, known.target)
+    key = controlled(c, session, action, pick(target, child_rows(c.tx, session)).key)
+    talk.answer_plan(c, call, session, key, action == "approve", message)
+    return _accepted(c, key)
+
+
+def _accepted(c: Commit, key: str) -> dict[str, object]:
+    return {"status": "accepted", "sessionKey": key, "runId": c.run(key).run_id}
 
 
 def controlled(c: Commit, session: str, action: Action, key: str) -> str:

@@ -1,0 +1,269 @@
+"""Slash commands as text: what there are, how a line is read, what it may be completed to. Nothing here does anything.
+
+A command is read into an `Order`; what it means is in `commands`. A line that is no command is None, so that a path at
+its beginning stays a message.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from fledge.errors import BadInput
+
+Verb = Literal[
+    "list",
+    "kill",
+    "log",
+    "info",
+    "send",
+    "steer",
+    "spawn",
+    "approve",
+    "reject",
+    "tree",
+    "undelivered",
+    "help",
+    "stop",
+    "status",
+    "agents",
+    "focus",
+    "unfocus",
+    "approvals",
+    "allow",
+    "deny",
+]
+
+MOST_CHARS: Final = 100_000
+LOG_LINES: Final = 20
+LOG_MOST: Final = 200
+THINKING: Final = ("off", "minimal", "low", "medium", "high")
+
+_COMMAND: Final = re.compile(r"/([a-zA-Z]+)(?:\s+(.*))?", re.DOTALL)
+_QUOTED: Final = re.compile(r"""(["'])(.+?)\1(?:\s+(.*))?""", re.DOTALL)
+_FLAG: Final = re.compile(r"\s--(model|thinking)[ =](\S+)\s*$")
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """What a person wants: a verb and what goes with it."""
+
+    verb: Verb
+    target: str = ""
+    """Whom or what it is about, as it was said."""
+    words: str = ""
+    """The message, the task, the reason; of `undelivered` what is to be done."""
+    count: int = LOG_LINES
+    tools: bool = False
+    model: str = ""
+    thinking: str = ""
+
+
+class Usage(Struct, frozen=True):
+    """One way to say something, for help and completion."""
+
+    verb: Verb
+    form: str
+    meaning: str
+
+
+SUBAGENTS: Final = (
+    Usage("list", "list", "the subagents of this conversation"),
+    Usage("info", "info <id|#>", "one in full, with its timeline"),
+    Usage("log", "log <id|#> [n] [tools]", "the newest of its transcript"),
+    Usage("tree", "tree", "everything below this conversation"),
+    Usage("send", "send <id|#> <message>", "tell it something without stopping it"),
+    Usage("steer", "steer <id|#> <message>", "stop it and send it elsewhere"),
+    Usage("kill", "kill <id|#|all>", "end it and everything below it (also: stop)"),
+    Usage("spawn", "spawn <agent> <task> [--model m] [--thinking t]", "start one"),
+    Usage("approve", "approve <id|#> [words]", "let it carry out its plan"),
+    Usage("reject", "reject <id|#> <reason>", "let it plan again"),
+    Usage("undelivered", "undelivered [retry|dismiss <id>]", "results and messages that found nobody"),
+    Usage("help", "help", "this list"),
+)
+"""What follows `/subagents`."""
+ALONE: Final = (
+    Usage("kill", "/kill <id|#|all>", "as /subagents kill"),
+    Usage("steer", "/steer <id|#> <message>", "as /subagents steer"),
+    Usage("send", "/tell <id|#> <message>", "as /subagents send"),
+    Usage("stop", "/stop", "stop this conversation's turn and everything below it"),
+    Usage("status", "/status [id|#]", "how it stands: model, tokens, cost, queue, subagents"),
+    Usage("agents", "/agents", "agents you may start, and subagents that are bound to a thread"),
+    Usage("focus", "/focus <id|#>", "bind this thread to a subagent"),
+    Usage("unfocus", "/unfocus", "let go of it"),
+    Usage("approvals", "/approvals", "tool calls that wait for you"),
+    Usage("allow", "/allow [id]", "let such a call be run"),
+    Usage("deny", "/deny [id]", "do not let it be run"),
+    Usage("help", "/help", "this list"),
+)
+"""What stands alone."""
+
+_ACTIONS: Final[dict[str, Verb]] = {usage.form.split()[0]: usage.verb for usage in SUBAGENTS} | {"stop": "kill"}
+_COMMANDS: Final[dict[str, Verb]] = {usage.form.split()[0][1:]: usage.verb for usage in ALONE}
+_FORMS: Final[dict[Verb, str]] = {usage.verb: f"/subagents {usage.form}" for usage in SUBAGENTS} | {
+    usage.verb: usage.form for usage in ALONE if usage.verb not in ("kill", "steer", "send", "help")
+}
+_NEED_A_TARGET: Final = ("kill", "log", "info", "send", "steer", "approve", "reject", "focus", "spawn")
+_NEED_WORDS: Final = ("send", "steer", "reject", "spawn")
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def is_command(line: str) -> bool:
+    """True of a line that begins with a slash and a word; a path does not."""
+    return _COMMAND.fullmatch(line.strip()) is not None
+
+
+def read(line: str) -> Order | None:
+    """The order that a line gives; None if it is no command. Refused: an unknown command, and one that lacks a part."""
+    found = _COMMAND.fullmatch(line.strip())
+    if found is None:
+        return None
+    if len(line) > MOST_CHARS:
+        raise BadInput("command", f"must be at most {MOST_CHARS} characters", len(line))
+    name, rest = found[1].lower(), (found[2] or "").strip()
+    if name == "subagents":
+        action, rest = _first(rest)
+        return _order(_known(action.lower() or "list", _ACTIONS, "/subagents "), rest)
+    return _order(_known(name, _COMMANDS, "/"), rest)
+
+
+def _known(word: str, known: Mapping[str, Verb], prefix: str) -> Verb:
+    if word not in known:
+        raise _unknown(f"{prefix}{word}", [f"{prefix}{name}" for name in known])
+    return known[word]
+
+
+def _unknown(said: str, known: Sequence[str]) -> BadInput:
+    near = difflib.get_close_matches(said, ["/subagents", *known], n=1)
+    return BadInput(said[:80], f"there is no such command: {f'perhaps {near[0]}; ' if near else ''}/help lists them")
+
+
+def _first(rest: str) -> tuple[str, str]:
+    """The first word, and what follows."""
+    first, _, more = rest.strip().partition(" ")
+    head, newline, below = first.partition("\n")
+    return (head, f"{below} {more}".strip()) if newline else (first, more.strip())
+
+
+def _order(verb: Verb, rest: str) -> Order:
+    match verb:
+        case "list" | "tree" | "help" | "stop" | "agents" | "unfocus" | "approvals":
+            return Order(verb=verb)
+        case "kill" | "info" | "focus" | "allow" | "deny" | "status":
+            return _checked(Order(verb=verb, target=_unquoted(rest)))
+        case "log":
+            return _checked(_log(rest))
+        case "spawn":
+            return _checked(_spawn(rest))
+        case "undelivered":
+            action, name = _first(rest)
+            if action and action not in ("retry", "dismiss"):
+                raise _misused(verb)
+            order = Order(verb=verb, words=action, target=_unquoted(name))
+            if bool(action) != bool(order.target):
+                raise _misused(verb)
+            return order
+        case _:
+            target, words = _split(rest)
+            return _checked(Order(verb=verb, target=target, words=words))
+
+
+def _checked(order: Order) -> Order:
+    lacks_target = order.verb in _NEED_A_TARGET and not order.target
+    if lacks_target or (order.verb in _NEED_WORDS and not order.words):
+        raise _misused(order.verb)
+    return order
+
+
+def _misused(verb: Verb) -> BadInput:
+    return BadInput(f"/{verb}", f"say it like this: {_FORMS[verb]}")
+
+
+def _split(rest: str) -> tuple[str, str]:
+    """The first word, or what stands in quotation marks, and what follows."""
+    quoted = _QUOTED.fullmatch(rest)
+    if quoted is not None:
+        return quoted[2], (quoted[3] or "").strip()
+    return _first(rest)
+
+
+def _unquoted(rest: str) -> str:
+    quoted = _QUOTED.fullmatch(rest.strip())
+    return quoted[2] if quoted is not None and not quoted[3] else rest.strip()
+
+
+def _log(rest: str) -> Order:
+    words = rest.split()
+    tools = len(words) > 1 and words[-1].lower() == "tools"
+    words = words[:-1] if tools else words
+    count = LOG_LINES
+    if len(words) > 1 and words[-1].isdecimal():
+        count = int(words.pop())
+        if not 1 <= count <= LOG_MOST:
+            raise BadInput("/log", f"n must be 1 to {LOG_MOST}", count)
+    return Order(verb="log", target=_unquoted(" ".join(words)), count=count, tools=tools)
+
+
+def _spawn(rest: str) -> Order:
+    flags: dict[str, str] = {}
+    while found := _FLAG.search(rest):
+        flags.setdefault(found[1], found[2])
+        rest = rest[: found.start()]
+    if flags.get("thinking", "off") not in THINKING:
+        raise BadInput("--thinking", f"must be one of {', '.join(THINKING)}", flags["thinking"])
+    agent, task = _split(rest)
+    return Order(
+        verb="spawn", target=agent, words=task, model=flags.get("model", ""), thinking=flags.get("thinking", "")
+    )
+
+
+# ---- help and completion ---------------------------------------------------------------------------------------------
+
+
+def help_text() -> str:
+    """Every command with its meaning."""
+    forms = [(f"/subagents {usage.form}", usage.meaning) for usage in SUBAGENTS]
+    forms += [(usage.form, usage.meaning) for usage in ALONE]
+    width = max(len(form) for form, _ in forms if len(form) < 44)
+    return "\n".join(f"{form:<{width}}  {meaning}" for form, meaning in forms)
+
+
+Choice = tuple[str, str]
+"""A word, and what it means."""
+
+
+def complete(line: str, targets: Sequence[Choice] = ()) -> list[Choice]:
+    """What the last word of a line may become, with its meaning: commands, actions and, where one is meant, targets."""
+    if not line.startswith("/") or "\n" in line:
+        return []
+    *before, last = line.split(" ")
+    if not before:
+        return _fitting(last, [("/subagents", "subagents: see /help"), *_choices(ALONE)])
+    first = before[0][1:].lower()
+    if first == "subagents" and len(before) == 1:
+        return _fitting(last, _choices(SUBAGENTS))
+    verb = _ACTIONS.get(before[1].lower()) if first == "subagents" else _COMMANDS.get(first)
+    match verb, len(before) - (2 if first == "subagents" else 1):
+        case "undelivered", 0:
+            return _fitting(last, [("retry", "offer it again"), ("dismiss", "take it off the list")])
+        case ("kill", 0):
+            return _fitting(last, [*_quoted(targets), ("all", "all of them")])
+        case ("log" | "info" | "send" | "steer" | "approve" | "reject" | "focus" | "status", 0):
+            return _fitting(last, _quoted(targets))
+        case _:
+            return []
+
+
+def _choices(usages: Sequence[Usage]) -> list[Choice]:
+    return [(usage.form.split()[0], usage.meaning) for usage in usages]
+
+
+def _quoted(targets: Sequence[Choice]) -> list[Choice]:
+    return [(f'"{name}"' if " " in name else name, meaning) for name, meaning in targets]
+
+
+def _fitting(begun: str, choices: Sequence[Choice]) -> list[Choice]:
+    return [choice for choice in choices if choice[0].strip('"').casefold().startswith(begun.strip('"').casefold())]

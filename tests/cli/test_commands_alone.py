@@ -1,0 +1,373 @@
+"""Slash commands on an engine alone: each does what it says, and says what it did. A script plays the subagents."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fledge.cli.commands import Commands, targets
+from fledge.cli.slash import complete
+from fledge.config import with_settings
+from fledge.core.policy import Limits
+from fledge.core.run import Terms
+from fledge.core.transcript import Replied, Spoken, from_body
+from fledge.orchestrator import control, spawn, steps
+from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.messenger import Messenger
+from fledge.orchestrator.spawner import Spawner
+from fledge.store.base import Approval, Spec, Tx
+from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
+from tests.model.world import MAIN
+from tests.orchestrator.host import FakeHost
+from tests.tools.desk import SAY, play_child
+
+SETTINGS = (
+    "agents.defaults.subagents.maxChildrenPerAgent=9",
+    "agents.defaults.subagents.maxSpawnDepth=2",
+    "agents.defaults.subagents.allowAgents=['helper']",
+    "agents.list=[{id:'helper',description:'looks things up'}]",
+)
+
+
+class Chat:
+    """A person at a conversation."""
+
+    def __init__(self, engine: Engine) -> None:
+        config = with_settings({}, SETTINGS).config
+        self.engine = engine
+        self.commands = Commands(engine, config, Spawner(engine, config, FakeHost()), Messenger(engine, config))
+
+    async def __call__(self, line: str) -> str:
+        """What a command that goes well says."""
+        result = await self.commands.run(MAIN, line, by="me")
+        assert result.ok, result.text
+        return result.text
+
+    async def refused(self, line: str) -> str:
+        """What a command that does not says."""
+        result = await self.commands.run(MAIN, line, by="me")
+        assert not result.ok, result.text
+        return result.text
+
+    async def child(self, label: str, task: str = "work", plan: bool = False) -> str:
+        """A subagent of the conversation, under way."""
+        request = spawn.Request(
+            spec=Spec(task=task, label=label),
+            terms=Terms(parent=MAIN, plan=plan, timeout_s=100.0 if task == "for a while" else 0.0),
+            limits=Limits(max_depth=3, max_children=9),
+        )
+        key = (await self.engine.commit(lambda c: spawn.spawn(c, request))).key
+        await self.pass_time(1.0)
+        return key
+
+    async def pass_time(self, seconds: float) -> None:
+        await self.engine.clock.wait_until(self.engine.clock.now() + seconds, asyncio.Event())
+
+    async def words(self, session: str) -> list[str]:
+        """What stands in a transcript."""
+
+        def view(tx: Tx) -> list[str]:
+            bodies = [from_body(entry.body) for entry in tx.entries(session)]
+            return [body.text for body in bodies if isinstance(body, Spoken | Replied)]
+
+        return await self.engine.store.read(view)
+
+
+def chat(tmp_path: Path, body: Callable[[Chat], Awaitable[None]]) -> None:
+    """Let a person talk; subagents do as `play_child` has them."""
+
+    async def script(stage: Stage) -> None:
+        if stage.session == MAIN:
+            await stage.say("NO_REPLY")
+        else:
+            await play_child(stage)
+
+    async def main() -> None:
+        store = InlineStore(tmp_path / "state")
+        async with Engine(store, ScriptedPerformer(script), clock=VirtualClock(), ids=SeededIds(3)) as engine:
+            await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
+            await body(Chat(engine))
+        await store.close()
+
+    run_virtual(main())
+
+
+# ---- looking ---------------------------------------------------------------------------------------------------------
+
+
+def test_list_reads_as_the_contract_has_it(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        assert await chat("/subagents") == "Subagents (current session)\nActive: 0 · Done: 0"
+        done = await chat.child("A", f"{SAY}done")
+        key = await chat.child("AI Research")
+        await chat.pass_time(149.0)
+        ids = await chat.engine.store.read(lambda tx: [tx.load_run(one).run_id[:8] for one in (key, done)])
+        assert await chat("/subagents list") == (
+            "Subagents (current session)\n"
+            "Active: 1 · Done: 1\n"
+            f"1) running · AI Research · 2m30s · run {ids[0]}\n"
+            f"2) done · A · 0s · run {ids[1]}"
+        )
+
+    chat(tmp_path, body)
+
+
+def test_info_log_and_tree_show_the_one_that_is_meant(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        key = await chat.child("eyes", f"{SAY}found it")
+        info = (await chat("/subagents info eyes")).splitlines()
+        assert info[0] == f"session   {key}"
+        assert "label     eyes" in info
+        assert await chat("/subagents log #1") == f"    1  task: {SAY}found it\n    2  assistant: found it"
+        assert await chat("/subagents log eyes 1") == "    2  assistant: found it"
+        assert (await chat("/subagents tree")).startswith("└─ eyes · ")
+
+    chat(tmp_path, body)
+
+
+def test_a_deeper_one_is_found_by_its_names(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        parent = await chat.child("lead")
+        turn = await chat.engine.store.read(lambda tx: tx.turn(parent))
+        assert turn is not None
+        request = spawn.Request(
+            spec=Spec(task="dig", label="deep"), terms=Terms(parent=parent), limits=Limits(max_depth=3)
+        )
+        key = (await chat.engine.commit(lambda c: spawn.spawn(c, request))).key
+        assert (await chat("/subagents info deep")).startswith(f"session   {key}")
+        assert (await chat(f"/subagents info {key}")).startswith(f"session   {key}")
+        assert await chat.refused("/subagents info 2") == "no subagent number 2: there are 1"
+
+    chat(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("/subagents info nobody", "no subagent 'nobody'"),
+        ("/kill twi", "'twi' is ambiguous: agent:main:subagent:"),
+        ("/steer 9 left", "no subagent number 9: there are 2"),
+        ("/subagents log", "/log: say it like this"),
+        ("/kil 1", "/kil: there is no such command: perhaps /kill"),
+        ("/focus twin", "no channel is bound here"),
+        ("/unfocus", "no channel is bound here"),
+        ("/allow 1a2b", "/allow: no question is named '1a2b': /approvals lists what waits for you"),
+        ("/subagents undelivered retry twin1", "nothing of it is undelivered"),
+        ("/subagents approve twin1", "no plan awaits an answer"),
+        ("/subagents spawn stranger x", 'agent "stranger" may not be spawned by "main"'),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_the_reason(tmp_path: Path, line: str, reason: str) -> None:
+    async def body(chat: Chat) -> None:
+        await chat.child("twin1")
+        await chat.child("twin2")
+        assert reason in await chat.refused(line)
+
+    chat(tmp_path, body)
+
+
+def test_status_tells_how_the_conversation_and_a_subagent_stand(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        key = await chat.child("eyes", plan=True)
+        await chat.pass_time(5.0)
+        assert (await chat("/status")).splitlines() == [
+            f"session   {MAIN} · idle",
+            "model     none has answered yet",
+            "used      tokens n/a",
+            "queue     collect · 0 unread",
+            "subagents 1 active · 0 done",
+        ]
+        first = (await chat("/status eyes")).splitlines()[0]
+        assert first.startswith(f"session   {key} · idle · awaiting approval [PLAN:AWAITING APPROVAL] · run ")
+
+    chat(tmp_path, body)
+
+
+def test_agents_lists_those_that_may_be_started(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        assert await chat("/agents") == "Agents you may start:\n  main\n  helper · looks things up"
+
+    chat(tmp_path, body)
+
+
+def test_help_lists_everything_and_what_is_no_command_is_refused(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        assert "/subagents steer <id|#> <message>" in await chat("/help")
+        assert await chat("/subagents help") == await chat("/help")
+        assert "must begin with /" in await chat.refused("hello")
+
+    chat(tmp_path, body)
+
+
+def test_a_line_is_completed_with_the_labels_of_this_conversation(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        await chat.child("AI Research")
+        found = await chat.engine.store.read(lambda tx: targets(tx, MAIN))
+        assert complete("/kill a", found) == [('"AI Research"', "running"), ("all", "all of them")]
+
+    chat(tmp_path, body)
+
+
+# ---- directing -------------------------------------------------------------------------------------------------------
+
+
+def test_kill_ends_one_or_all_and_says_what_it_ended(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        for name in ("one", "two", "three"):
+            await chat.child(name)
+        assert await chat("/kill two") == "killed: two"
+        assert await chat.refused("/subagents stop two") != ""
+        assert sorted((await chat("/subagents kill all")).removeprefix("killed: ").split(", ")) == ["one", "three"]
+        assert await chat("/subagents kill all") == "nothing was running"
+        # The conversation itself was not stopped: it can start others.
+        assert (await chat("/subagents spawn main again")).startswith("started agent:main:subagent:")
+
+    chat(tmp_path, body)
+
+
+def test_steer_redirects_and_may_not_be_hurried(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        key = await chat.child("eyes")
+        assert (await chat("/steer eyes rather there")).startswith("steered eyes: attempt 2 · run ")
+        assert "wait 2 s between steers" in await chat.refused("/subagents steer eyes no, here")
+        await chat.pass_time(1.0)
+        assert "rather there" in await chat.words(key)
+
+    chat(tmp_path, body)
+
+
+def test_send_tells_a_running_one_and_gets_the_answer_of_one_that_has_ended(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        await chat.child("busy")
+        await chat.child("idle", f"{SAY}done")
+        assert await chat("/tell busy hello") == (
+            "sent to busy: it is read at the next step; the result is announced as usual"
+        )
+        assert await chat(f"/subagents send idle {SAY}still here") == "idle: still here"
+        assert await chat(f"/subagents send idle {SAY}NO_REPLY") == "idle has nothing to say"
+        assert await chat("/subagents send idle take your time") == (
+            "sent to idle: it is still at it; its answer will be in its log"
+        )
+
+    chat(tmp_path, body)
+
+
+def test_spawn_starts_one_that_reports_as_usual(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        said = await chat(f"/subagents spawn helper {SAY}looked it up --thinking low")
+        key = said.split()[1]
+        assert key.startswith("agent:helper:subagent:")
+        await chat.pass_time(5.0)
+        run = await chat.engine.store.read(lambda tx: (tx.load_run(key), tx.spec(key)))
+        assert (run[0].terms.parent, run[0].terms.expects, run[0].terms.cleanup) == (MAIN, True, "keep")
+        assert (run[0].delivery is not None, run[1].thinking) == (True, "low")
+
+    chat(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("line", "said", "message", "state"),
+    [
+        ("/subagents approve p", "approved the plan of p: attempt 2", "APPROVED: proceed", "approved"),
+        (
+            "/subagents approve p mind the cat",
+            "approved the plan of p: attempt 2",
+            "APPROVED: mind the cat",
+            "approved",
+        ),
+        ("/subagents reject p too long", "rejected the plan of p: attempt 2", "REJECTED: too long", "planning"),
+    ],
+)
+def test_a_plan_is_answered(tmp_path: Path, line: str, said: str, message: str, state: str) -> None:
+    async def body(chat: Chat) -> None:
+        key = await chat.child("p", plan=True)
+        await chat.pass_time(5.0)
+        assert "[PLAN:AWAITING APPROVAL]" in await chat("/subagents list")
+        assert await chat(line) == said
+        await chat.pass_time(1.0)
+        assert message in await chat.words(key)
+        assert (await chat.engine.store.read(lambda tx: tx.load_run(key))).plan == state
+
+    chat(tmp_path, body)
+
+
+def test_stop_ends_the_turn_and_everything_below(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        assert await chat("/stop") == "stopped"
+        await chat.child("one")
+        await chat.child("two")
+        assert sorted((await chat("/stop")).removeprefix("stopped; killed: ").split(", ")) == ["one", "two"]
+
+    chat(tmp_path, body)
+
+
+def test_undelivered_is_listed_retried_and_dismissed(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        assert await chat("/subagents undelivered") == "nothing is undelivered"
+        keys = [await chat.child(name, "for a while") for name in ("one", "two")]
+        await chat.engine.commit(lambda c: control.delete_session(c, MAIN))
+        await chat.pass_time(150.0)
+        await chat.engine.commit(lambda c: spawn.open_conversation(c, MAIN))
+        assert await chat("/subagents undelivered") == f"{keys[0]}  one  (timeout)\n{keys[1]}  two  (timeout)"
+        assert await chat("/subagents undelivered retry one") == f"{keys[0]} is offered again"
+        assert await chat(f"/subagents undelivered dismiss {keys[1]}") == f"{keys[1]} is dismissed"
+        await chat.pass_time(5.0)
+        assert await chat("/subagents undelivered") == "nothing is undelivered"
+        run = await chat.engine.store.read(lambda tx: tx.load_run(keys[0]))
+        assert run.delivery is not None
+        assert run.delivery.word == "delivered"
+
+    chat(tmp_path, body)
+
+
+# ---- questions to a person -------------------------------------------------------------------------------------------
+
+
+def question(session: str, name: str, at: float) -> Approval:
+    return Approval(
+        id=name,
+        session=session,
+        entry=1,
+        index=0,
+        tool="exec",
+        arguments='{"command": "rm -r build"}',
+        digest=steps.digest("exec", '{"command": "rm -r build"}'),
+        state="waiting",
+        asked_at=at,
+        expires_at=at + 7200,
+    )
+
+
+def ask(asked: Approval, tx: Tx) -> None:
+    tx.ask_approval(asked)
+
+
+def test_questions_are_listed_and_answered_by_the_person(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        assert await chat("/approvals") == "nothing waits for you"
+        now = chat.engine.clock.now()
+        key = await chat.child("eyes")
+        other = "agent:main:other"
+        await chat.engine.commit(lambda c: spawn.open_conversation(c, other))
+        ids = ["1a2b0000-aaaa", "1a2bffff-bbbb", "9z000000-cccc"]
+        asked = [question(key, ids[0], now), question(MAIN, ids[1], now + 1), question(other, ids[2], now)]
+        for one in asked:
+            await chat.engine.store.transact(partial(ask, one))
+        assert await chat("/approvals") == (
+            '1a2b0000  exec {"command": "rm -r build"}  for eyes, 2 h left: /allow 1a2b0000\n'
+            f'1a2bffff  exec {{"command": "rm -r build"}}  for {MAIN}, 2 h left: /allow 1a2bffff'
+        )
+        assert "2 questions are named '1a2b'" in await chat.refused("/allow 1a2b")
+        assert await chat("/allow 1A2B0") == "allowed: exec for eyes"
+        assert await chat("/deny 1a2bf") == f"denied: exec for {MAIN}"
+        assert "no question" in await chat.refused("/deny 9z")
+        found = await chat.engine.store.read(lambda tx: [tx.approval(name) for name in ids])
+        assert [(one.state, one.answered_by) for one in found if one is not None] == [
+            ("allowed", "me"),
+            ("denied", "me"),
+            ("waiting", ""),
+        ]
+
+    chat(tmp_path, body)
