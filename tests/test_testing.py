@@ -4,6 +4,7 @@ chosen moment, and a performer that plays and remembers."""
 import asyncio
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ import pytest
 
 from fledge.core.run import Instant, Terms
 from fledge.errors import StoreError
+from fledge.ids import RandomIds
 from fledge.orchestrator import spawn
 from fledge.orchestrator.engine import Engine
 from fledge.store.base import Post, SessionFacts, Spec, Tx
@@ -201,6 +203,16 @@ def test_the_same_seed_gives_the_same_names_in_the_same_order() -> None:
     assert names(SeededIds(3)) == names(SeededIds(3))
     assert names(SeededIds()) == names(SeededIds(0))
     assert not set(names(SeededIds(3))) & set(names(SeededIds(4)))
+
+
+def test_real_names_are_unique_and_newer_ones_sort_behind_older_ones() -> None:
+    ids = RandomIds()
+    many = [ids.unique() for _ in range(10_000)]
+    assert len(set(many)) == 10_000
+    assert all(uuid.UUID(name).version == 7 and str(uuid.UUID(name)) == name for name in many[:200])
+    assert all(uuid.UUID(name).variant == uuid.RFC_4122 for name in many[:200])
+    assert [name[:13] for name in many] == sorted(name[:13] for name in many)
+    assert abs(int(many[0].replace("-", "")[:12], 16) / 1000 - time.time()) < 3600
 
 
 def test_seeded_names_are_as_real_ones_look() -> None:

@@ -25,6 +25,7 @@ from fledge.orchestrator import control, spawn, turns
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive, Goes
 from fledge.store.base import Post, Row, Spec, Store, Tx
+from fledge.store.known import Known
 from fledge.store.migrate import migrate
 from fledge.store.sqlite import DATABASE, store_error
 from fledge.store.sqlite_flow import SqliteTx
@@ -172,17 +173,18 @@ class InlineStore:
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute("PRAGMA temp_store = MEMORY")
         migrate(self._db, Path(folder) / DATABASE)
+        self._known = Known()
 
     def run(self, job: Callable[[Tx], T]) -> T:
         """Run a job now."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            result = job(SqliteTx(self._db))
-        except sqlite3.Error as error:
+            result = job(SqliteTx(self._db, self._known))
+        except BaseException as error:
+            self._known.forget()
             self._db.execute("ROLLBACK")
-            raise store_error(error) from error
-        except BaseException:
-            self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise store_error(error) from error
             raise
         self._db.execute("COMMIT")
         return result

@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import fledge
 from fledge.config import with_settings
@@ -105,7 +106,8 @@ def test_a_requesters_prompt_shows_its_children(tmp_path: Path) -> None:
 
     async def main(stage: Stage) -> None:
         for _ in range(2):
-            seen.append((await profiles.profile(stage.engine, stage.drive)).system)
+            fresh = replace(stage.drive, seat=None)  # what the claim saw is older than its children
+            seen.append((await profiles.profile(stage.engine, fresh)).system)
             await stage.spawn("eyes")
         await stage.say("done")
 

@@ -22,6 +22,7 @@ from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Spec, Tx
+from fledge.store.sqlite_flow import SqliteTx
 from fledge.testing import InlineStore, ManualClock, SeededIds
 
 T = TypeVar("T")
@@ -168,6 +169,19 @@ class World:
 
     def check(self) -> None:
         self.read(self._check)
+        self._remembered()
+
+    def _remembered(self) -> None:
+        known, stored = self.store._known, SqliteTx(self.store._db)
+        assert {key: run and run[1] for key, run in known.runs.items()} == {k: stored.find_run(k) for k in known.runs}
+        assert known.specs == {key: stored.spec(key) for key in known.specs}
+        assert known.sessions == {key: stored.session(key) for key in known.sessions}
+        assert known.counts == {key: stored.counts(key) for key in known.counts}
+        assert known.turns == {key: stored.turn(key) for key in known.turns}
+        assert known.drivers == {key: stored.driver(key) for key in known.drivers}
+        assert known.places == {key: stored.queued(key) for key in known.places}
+        assert not [key for key in known.quiet if stored.unread(key)]
+        assert not [table for table, empty in known.unused.items() if empty and not stored._is_unused(table)]
 
     def _check(self, tx: Tx) -> None:
         runs = [tx.load_run(key) for key in walk(tx, MAIN)]

@@ -24,7 +24,12 @@ from tests.store.conformance_lanes import LaneConformance
 from tests.store.conformance_leases import DueConformance, LeaseConformance
 from tests.store.conformance_outgoing import OriginConformance, OutboxConformance, RouteConformance
 from tests.store.conformance_runs import RunConformance, TextConformance
-from tests.store.conformance_sessions import CountConformance, SessionConformance, TranscriptConformance
+from tests.store.conformance_sessions import (
+    CountConformance,
+    SessionConformance,
+    TranscriptConformance,
+    UsedConformance,
+)
 
 JOBS = 90
 
@@ -95,6 +100,7 @@ class StoreConformance(
     SessionConformance,
     CountConformance,
     TranscriptConformance,
+    UsedConformance,
     CommissionConformance,
     ExchangeConformance,
     InboxConformance,

@@ -5,7 +5,19 @@ from typing import get_args
 import pytest
 
 from fledge.errors import FledgeError, NotFound, Refused
-from fledge.store.base import Counts, Entry, EntryKind, Ran, RowState, Session, SessionFacts, SessionKind, Turn, Tx
+from fledge.store.base import (
+    Counts,
+    Entry,
+    EntryKind,
+    Ran,
+    RowState,
+    Session,
+    SessionFacts,
+    SessionKind,
+    Turn,
+    Tx,
+    Used,
+)
 from tests.core.samples import AT
 from tests.store.bench import FACTS, MAIN, Bench, conversation
 
@@ -209,6 +221,27 @@ class CountConformance:
         assert bench.see(lambda tx: tx.counts("s")) == Counts(0, 0)
         with pytest.raises(FledgeError):
             bench.do(lambda tx: tx.child_settled("s"))
+
+
+class UsedConformance:
+    """What replies used."""
+
+    def test_what_replies_used_is_added_up_and_nothing_is_made_of_what_nobody_said(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[Used]:
+            conversation(tx, "s", "t")
+            found = [tx.used("s"), tx.used("nobody")]
+            for used in (None, Used(10, 2), None, Used(5, 1, 0.25), Used(0, 1), Used(1, 1, 0.5)):
+                tx.append("s", AT, [("assistant", "{}"), ("tool", "{}")], used)
+                found.append(tx.used("s"))
+            return [*found, tx.used("t")]
+
+        nothing = Used(None, None, None)
+        added = [nothing, Used(10, 2), Used(10, 2), Used(15, 3, 0.25), Used(15, 4, 0.25), Used(16, 5, 0.75)]
+        assert bench.do(job) == [nothing, nothing, *added, nothing]
+        bench.reopen()
+        assert bench.see(lambda tx: tx.used("s")) == Used(16, 5, 0.75)
+        bench.do(lambda tx: tx.delete_session("s"))
+        assert bench.see(lambda tx: tx.used("s")) == nothing
 
 
 class TranscriptConformance:

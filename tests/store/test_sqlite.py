@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from fledge.errors import StoreError
-from fledge.store.base import Counts, Tx
+from fledge.core.policy import Budget
+from fledge.errors import Refused, StoreError
+from fledge.store.base import Counts, Place, Purse, Tx
+from fledge.store.known import MOST
 from fledge.store.sqlite import BATCH, SqliteStore
 from tests.core.samples import AT
 from tests.store.bench import GUARD_S, MAIN, conversation, submitted, writer_held
@@ -40,6 +42,55 @@ def using(folder: Path, test: Callable[[SqliteStore], Coroutine[Any, Any, None]]
             await store.close()
 
     asyncio.run(run())
+
+
+def test_what_was_undone_is_not_remembered(tmp_path: Path) -> None:
+    """One job fails alone, and one in the middle of a batch; what the others did stands, and is what is known."""
+
+    def change(tx: Tx, fails: bool = False) -> None:
+        tx.enqueue("s", "main", "s", False)
+        tx.claim(Place("s", "main", 0, False), "me", AT)
+        tx.open_turn("s", {}, AT)
+        tx.put_row("row", "s", "send", None, "words", AT)
+        tx.child_admitted("s")
+        tx.save_purse(Purse("s", Budget(tokens=1)))
+        if fails:
+            raise Refused("error", "no")
+
+    def known(tx: Tx) -> list[object]:
+        return [
+            *(tx.session("s"), tx.driver("s"), tx.turn("s"), tx.queued("s")),
+            *(tx.counts("s"), len(tx.unread("s")), tx.has_purses()),
+        ]
+
+    async def test(store: SqliteStore) -> None:
+        await store.transact(lambda tx: conversation(tx, "s"))
+        before = await store.transact(known)
+        with pytest.raises(Refused):
+            await store.transact(lambda tx: change(tx, fails=True))
+        assert await store.transact(known) == before
+        jobs = [known, lambda tx: change(tx, fails=True), known]
+        first, failed, second = await asyncio.gather(*map(store.transact, jobs), return_exceptions=True)
+        assert isinstance(failed, Refused)
+        assert first == second == before
+        await store.transact(change)
+        after = await store.transact(known)
+        assert after == await store.read(known)
+        assert after != before
+
+    using(tmp_path, test)
+
+
+def test_much_that_is_known_is_forgotten_and_read_again(tmp_path: Path) -> None:
+    async def test(store: SqliteStore) -> None:
+        keys = [f"s{number}" for number in range(MOST + 2)]
+        await store.transact(lambda tx: conversation(tx, *keys))
+        assert not store._known.sessions
+        found = await store.transact(lambda tx: [tx.session(key) for key in keys[:3]])
+        assert [session and session.key for session in found] == keys[:3]
+        assert len(store._known.sessions) == 3
+
+    using(tmp_path, test)
 
 
 def stored(folder: Path) -> Counts:

@@ -11,8 +11,9 @@ from typing import Final
 
 import pytest
 
+from fledge.core.transcript import Replied, to_body
 from fledge.errors import StoreError, StoreLocked
-from fledge.store.base import SessionFacts
+from fledge.store.base import SessionFacts, Used
 from fledge.store.migrate import migrate, migrations, schema_version
 from fledge.store.sqlite import DATABASE, SqliteStore
 from fledge.store.sqlite_flow import SqliteTx
@@ -211,6 +212,25 @@ def test_an_older_file_is_copied_first_and_then_brought_up_to_date(tmp_path: Pat
     assert old.execute("SELECT body FROM entries ORDER BY seq").fetchall() == [("0",), ("1",), ("2",)]
     with closing(sqlite3.connect(backup_of(tmp_path))) as copy:
         assert dump(copy) == before
+
+
+def test_what_replies_used_is_counted_in_a_file_that_never_counted_it(tmp_path: Path) -> None:
+    steps = migrations()
+    counted = next(at for at, (_, sql) in enumerate(steps) if "tokens_in" in sql)
+    usage = [{"input": 10, "output": 2, "cacheRead": 5}, {"output": 1}, None]
+    with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as db:
+        migrate(db, tmp_path / DATABASE, steps[:counted])
+        for key in ("s", "t"):
+            db.execute(
+                "INSERT INTO sessions (key, kind, parent, depth, facts, created_at) VALUES (?,'named',NULL,0,'{}',1)",
+                (key,),
+            )
+        for seq, used in enumerate(usage):
+            reply = Replied("x", usage=used or {}, cost_usd=0.25 if used and "input" in used else None)
+            db.execute("INSERT INTO entries VALUES ('s', ?, 1.0, 'assistant', ?)", (seq, to_body(reply)))
+        migrate(db, tmp_path / DATABASE)
+        tx = SqliteTx(db)
+        assert [tx.used("s"), tx.used("t")] == [Used(15, 3, 0.25), Used()]
 
 
 def test_steps_are_taken_in_order_and_only_those_that_are_missing(tmp_path: Path, old: sqlite3.Connection) -> None:

@@ -15,7 +15,6 @@ from fledge.core.run import AnnounceDeferred, AwaitingApproval, Ok, Run
 from fledge.core.schema import fit
 from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
 from fledge.errors import BadInput, NotFound
-from fledge.orchestrator.transcripts import used
 from fledge.store.base import Approval, Entry, Row, Tx
 
 T = TypeVar("T")
@@ -108,7 +107,7 @@ def _completion(tx: Tx, run: Run) -> Completion:
     if row is not None:
         return msgspec.json.decode(row.body, type=Completion)
     assert run.ended is not None
-    spent = used(tx, run.key)
+    spent = tx.used(run.key)
     return Completion(
         kind="outcome",
         child_session_key=run.key,

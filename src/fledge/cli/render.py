@@ -11,7 +11,7 @@ from fledge.core.run import Instant, Queued, Run
 from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
 from fledge.orchestrator import views
 from fledge.orchestrator.outbox import message_of
-from fledge.orchestrator.transcripts import models_of, used
+from fledge.orchestrator.transcripts import models_of
 from fledge.store.base import Approval, Entry, Post, Row, Tx
 
 LABEL_CHARS = 48
@@ -83,7 +83,7 @@ def _line(event: ev.Event, start: float, run: Run) -> str:
 def info_lines(tx: Tx, key: str, now: Instant | None = None) -> list[str]:
     """A run in full: what was asked, how it stands, what it used, and its story; with `now`, whether its requester has
     left it unanswered."""
-    run, spec, counts, spent = tx.load_run(key), tx.spec(key), tx.counts(key), used(tx, key)
+    run, spec, counts, spent = tx.load_run(key), tx.spec(key), tx.counts(key), tx.used(key)
     lines = [
         f"session   {key}",
         f"run       {run.run_id} (attempt {run.attempt})",

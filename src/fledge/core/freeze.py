@@ -48,6 +48,8 @@ _JOINERS = "\u200c\u200d"
 
 def sound(text: str) -> str:
     """The same text, with `?` for every lone surrogate: it can be written as UTF-8 and stored as JSON."""
+    if text.isascii():
+        return text
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -105,6 +107,8 @@ def without(text: str, categories: tuple[str, ...], keep: str) -> str:
 
 
 def _flat(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return " ".join(text.split())
     # Joiners stay: they make letters and emoji, and cannot reorder or hide a line as the other format characters can.
     spaced = " ".join(sound(text).split())
     return " ".join(without(spaced, ("Cc", "Cf"), _JOINERS).split())

@@ -18,6 +18,7 @@ from fledge.core.inbox import QueueSettings
 from fledge.core.lifecycle import born, transition
 from fledge.core.run import Gone, Instant, Run
 from fledge.core.step import Step
+from fledge.core.transcript import Line
 from fledge.errors import NotFound
 from fledge.ids import Ids
 from fledge.store.base import Spec, Tx
@@ -105,6 +106,8 @@ class Commit:
         self._carry_out = carry_out
         self._runs: dict[str, Run | None] = {}
         self.hints = Hints()
+        self.written: dict[str, list[Line]] = {}
+        """What was appended to transcripts, by session."""
         self.words = ""
         """What a command wants to be said in the message its event posts."""
 

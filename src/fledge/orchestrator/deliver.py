@@ -131,7 +131,7 @@ def is_program(c: Commit, session: str | None) -> bool:
 def _completion(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> Completion:
     spec = c.tx.spec(run.key)
     ended = run.ended
-    used = transcripts.used(c.tx, run.key)
+    used = c.tx.used(run.key)
     runtime_s = None if ended is None else ended.elapsed_s
     outcome = Ok() if ended is None or kind == "late" else ended.outcome
     answers = kind in ("outcome", "late") and isinstance(outcome, Ok) and spec.output_schema is not None

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core import inbox
 from fledge.core.announce import (
+    LEAST_BYTES,
     TURN_BYTES,
     Audience,
     Collected,
@@ -176,7 +177,9 @@ def _collected(c: Commit, session: str, rows: list[Row], behind: Sequence[Row]) 
     turn = c.tx.turn(session)
     room = TURN_BYTES - (0 if turn is None else turn.told_bytes)
     style, inline_chars = c.rules.style, c.rules.inline_chars
-    if behind:
+    if len(behind) * LEAST_BYTES >= room:
+        room = 0
+    elif behind:
         room = room_beside([_whole(c, session, row) for row in behind], style, room, inline_chars)
     completions = [_whole(c, session, row) for row in rows]
     return collect(completions, style, c.ids.nonce(), max(0, room), inline_chars)

@@ -15,24 +15,20 @@ from fledge.core.policy import Spent
 from fledge.core.prompts import nudge
 from fledge.core.run import Running
 from fledge.core.schema import Fit, fit
-from fledge.core.transcript import Noted, OpenCall, Replied, Resulted, Spoken
+from fledge.core.transcript import Line, Noted, OpenCall, Replied, Resulted, Spoken
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import budget, drain, outbox, transcripts, turns
 from fledge.orchestrator.commit import Commit
-from fledge.orchestrator.transcripts import PAGE
+from fledge.orchestrator.transcripts import new_lines
 from fledge.orchestrator.turns import Drive
-from fledge.store.base import Approval, Entry, Ran, Tx
+from fledge.store.base import Approval, Ran, Tx
 
 
 class Goes(Struct, frozen=True):
-    """What came of a final reply: the entries it added, and whether the turn is over."""
+    """What came of a final reply: the lines it added, and whether the turn is over."""
 
-    entries: list[Entry]
+    lines: list[Line]
     over: bool
-
-
-def _new(c: Commit, drive: Drive, last: int) -> list[Entry]:
-    return c.tx.entries(drive.session, after=last, limit=PAGE)
 
 
 def open_step(c: Commit, drive: Drive, reserve: Spent) -> bool:
@@ -47,7 +43,7 @@ def open_step(c: Commit, drive: Drive, reserve: Spent) -> bool:
 
 def replied(
     c: Commit, drive: Drive, reply: Replied, last: int, approval_s: float, ran: Ran | None = None, tools_s: float = 0.0
-) -> list[Entry]:
+) -> list[Line]:
     """Append a reply that calls tools, which may take `tools_s`; a person is asked in the same commit, if need be."""
     turns.fence(c, drive)
     _record(c, drive, ran)
@@ -70,7 +66,7 @@ def replied(
             c.tx.ask_approval(approval)
             outbox.tell(c, drive.session, approval.id, question(approval), "approval")
     _working(c, drive, tools_s)
-    return _new(c, drive, last)
+    return new_lines(c, drive.session, last)
 
 
 def _working(c: Commit, drive: Drive, tools_s: float) -> None:
@@ -104,7 +100,7 @@ def started(c: Commit, drive: Drive, approved: Sequence[OpenCall], tools_s: floa
 
 def resulted(
     c: Commit, drive: Drive, results: Sequence[Resulted], last: int, complete: bool, tools_s: float = 0.0
-) -> list[Entry]:
+) -> list[Line]:
     """Append results; with the last of a step, read what may enter at this boundary. The others may take `tools_s`."""
     turns.fence(c, drive)
     budget.worked(c, drive.session)
@@ -112,10 +108,10 @@ def resulted(
     if complete:
         drain.take(c, drive.session, at_boundary=True)
     _working(c, drive, tools_s)
-    return _new(c, drive, last)
+    return new_lines(c, drive.session, last)
 
 
-def noted(c: Commit, drive: Drive, answer: Replied, covers: int, last: int) -> list[Entry]:
+def noted(c: Commit, drive: Drive, answer: Replied, covers: int, last: int) -> list[Line]:
     """Append the model's summary as a note that stands for older entries, and charge the step that made it.
 
     Keys of children are kept verbatim, whatever the model wrote.
@@ -127,7 +123,7 @@ def noted(c: Commit, drive: Drive, answer: Replied, covers: int, last: int) -> l
     transcripts.write(c, drive.session, Noted(text, covers))
     c.tx.cover(drive.session, covers)
     c.tx.progress(drive.session, c.at, step_open=True)
-    return _new(c, drive, last)
+    return new_lines(c, drive.session, last)
 
 
 def finish(c: Commit, drive: Drive, reply: Replied, last: int, ran: Ran | None = None) -> Goes:
@@ -136,9 +132,9 @@ def finish(c: Commit, drive: Drive, reply: Replied, last: int, ran: Ran | None =
     _record(c, drive, ran)
     fitted = _fitted(c, drive, reply)
     if fitted is not None and fitted.error is not None and _nudged(c, drive, reply, fitted.error):
-        return Goes(_new(c, drive, last), over=False)
+        return Goes(new_lines(c, drive.session, last), over=False)
     over = turns.finish(c, drive, reply, result=None if fitted is None else fitted.text) == "over"
-    return Goes([] if over else _new(c, drive, last), over)
+    return Goes([] if over else new_lines(c, drive.session, last), over)
 
 
 def _fitted(c: Commit, drive: Drive, reply: Replied) -> Fit | None:

@@ -1,16 +1,23 @@
 """Reading transcripts inside a commit: what a model may see, what a run has said so far, calls to be closed."""
 
-from msgspec import Struct
+from collections.abc import Sequence
 
 from fledge.core.freeze import partial, said
 from fledge.core.run import Instant, TextId
-from fledge.core.transcript import Body, Line, Replied, Resulted, Spoken, Told, from_body, open_calls, to_body
+from fledge.core.transcript import Body, Line, Noted, Replied, Resulted, Spoken, Told, from_body, open_calls, to_body
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Entry, EntryKind, Tx
+from fledge.store.base import Entry, EntryKind, Tx, Used
 
 PAGE = 5000
 FRAGMENTS_FROM = 200
 """How many of the newest entries are looked at for a partial-progress note."""
+_KINDS: dict[type[Body], EntryKind] = {
+    Spoken: "user",
+    Replied: "assistant",
+    Resulted: "tool",
+    Noted: "note",
+    Told: "event",
+}
 
 
 def visible(tx: Tx, session: str, after: int = 0) -> list[Entry]:
@@ -30,13 +37,28 @@ def lines(tx: Tx, session: str) -> list[Line]:
 
 def write(c: Commit, session: str, *bodies: Body) -> int:
     """Append entries; answers the number of the last."""
-    kinds: dict[type[Body], EntryKind] = {Spoken: "user", Replied: "assistant", Resulted: "tool"}
-    rows = [(kinds.get(type(body), _other(body)), to_body(body)) for body in bodies]
-    return c.tx.append(session, c.at, rows)
+    last = c.tx.append(session, c.at, [(_KINDS[type(body)], to_body(body)) for body in bodies], _used(bodies))
+    lines = c.written.setdefault(session, [])
+    lines += [Line(seq, body) for seq, body in enumerate(bodies, last - len(bodies) + 1)]
+    return last
 
 
-def _other(body: Body) -> EntryKind:
-    return "note" if hasattr(body, "covers") else "event"
+def new_lines(c: Commit, session: str, after: int) -> list[Line]:
+    """What stands in the transcript after entry `after`: mostly what this commit has written, and nothing is read."""
+    written = c.written.get(session)
+    if written and written[0].seq == after + 1:
+        return written
+    return [Line(entry.seq, from_body(entry.body)) for entry in c.tx.entries(session, after=after, limit=PAGE)]
+
+
+def _used(bodies: Sequence[Body]) -> Used | None:
+    """What these replies used; None if no provider said."""
+    replies = [body for body in bodies if isinstance(body, Replied) and body.usage]
+    if not replies:
+        return None
+    out = sum(reply.usage.get("output", 0) for reply in replies)
+    costs = [reply.cost_usd for reply in replies if reply.cost_usd is not None]
+    return Used(sum(sum(reply.usage.values()) for reply in replies) - out, out, sum(costs) if costs else None)
 
 
 def last_words(c: Commit, key: str) -> TextId | None:
@@ -81,30 +103,6 @@ def read_since(tx: Tx, session: str, at: Instant) -> tuple[str, ...]:
                 case _:
                     continue
     return tuple(found)
-
-
-class Used(Struct, frozen=True):
-    """What a session's model steps used, as its transcript has it; None where no provider said."""
-
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    cost_usd: float | None = None
-
-
-def used(tx: Tx, session: str) -> Used:
-    """Tokens and money of every committed reply, those that a note stands for included."""
-    counted: list[dict[str, int]] = []
-    costs: list[float] = []
-    for entry in tx.entries(session, limit=1_000_000):
-        if entry.kind == "assistant":
-            reply = from_body(entry.body)
-            if isinstance(reply, Replied) and reply.usage:
-                counted.append(reply.usage)
-                costs += [] if reply.cost_usd is None else [reply.cost_usd]
-    if not counted:
-        return Used()
-    put_in = sum(sum(usage.values()) - usage.get("output", 0) for usage in counted)
-    return Used(put_in, sum(usage.get("output", 0) for usage in counted), sum(costs) if costs else None)
 
 
 def models_of(tx: Tx, session: str) -> list[str]:

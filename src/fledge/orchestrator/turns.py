@@ -18,6 +18,7 @@ from fledge.errors import Refused, Stopped
 from fledge.orchestrator import budget, deliver, drain, exchanges, lease, outbox, talk, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.lease import Lease
+from fledge.orchestrator.seat import Seat, seat_of
 from fledge.orchestrator.spawn import generations_of
 from fledge.store.base import Driver, Place, Turn
 
@@ -35,6 +36,8 @@ class Drive(Struct, frozen=True):
     """Not all that may enter fitted into the claim's commit."""
     interrupts: int = 0
     """How many of its steps were called off, as far as it knows: what it writes for an older one is refused."""
+    seat: Seat | None = None
+    """What the claim knew of the session."""
 
     @property
     def lease(self) -> Lease:
@@ -58,10 +61,11 @@ def claim(c: Commit, place: Place, owner: str) -> Drive | None:
     run = c.find(session)
     if run is not None and isinstance(run.phase, Queued):
         run = c.apply(session, ev.Claimed(at=c.at, epoch=epoch)).run
-    _expire_questions(c, session)
     turn = c.tx.turn(session)
     resumed = turn is not None
-    if turn is None:
+    if turn is not None:
+        _expire_questions(c, session)
+    else:
         turn = c.tx.open_turn(session, generations_of(c, session), c.at)
     # What came in is read only after all results of a step are in.
     midway = resumed and bool(open_calls(transcripts.lines(c.tx, session)))
@@ -71,7 +75,10 @@ def claim(c: Commit, place: Place, owner: str) -> Drive | None:
         c.release(session, epoch)
         return None
     more = taken >= inbox.ROWS_A_COMMIT
-    return Drive(session, epoch, turn.turn, run if live(run) else None, turn.generations, more)
+    run = run if live(run) else None
+    lines = c.written.get(session)
+    known = lines if lines and lines[0].seq == 1 and not more else None
+    return Drive(session, epoch, turn.turn, run, turn.generations, more, seat=seat_of(c.tx, session, known))
 
 
 def _expire_questions(c: Commit, session: str) -> None:

@@ -22,7 +22,7 @@ from fledge.core.run import Instant, Run, Running
 from fledge.core.targets import pick
 from fledge.core.transcript import Replied, from_body
 from fledge.errors import NotFound, Refused
-from fledge.orchestrator.transcripts import read_since, used
+from fledge.orchestrator.transcripts import read_since
 from fledge.store.base import Entry, Session, Tx
 
 MOST_ENTRIES: Final = 2000
@@ -361,7 +361,7 @@ def session_status(tx: Tx, key: str, queue_mode: str) -> StatusView:
     session = tx.session(key)
     if session is None:
         raise NotFound(f"no session {key}")
-    run, spent, rows = tx.find_run(key), used(tx, key), child_rows(tx, key)
+    run, spent, rows = tx.find_run(key), tx.used(key), child_rows(tx, key)
     row = (
         None if run is None else child_row(run, session.facts.label, "", tx.counts(key).unsettled, progress_of(tx, run))
     )

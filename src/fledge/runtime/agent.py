@@ -100,7 +100,9 @@ class Agent:
     async def drive(self, engine: Engine, drive: Drive) -> None:
         """Drive one turn to its end: by the model, or by the runtime that the child was spawned for."""
         if may_be_foreign(drive):
-            spec = await engine.store.read(lambda tx: tx.spec(drive.session))
+            spec = drive.seat.spec if drive.seat is not None else None
+            if spec is None:
+                spec = await engine.store.read(lambda tx: tx.spec(drive.session))
             if spec.runtime != NATIVE:
                 await self.foreign.drive(engine, drive, spec)
                 return
@@ -148,9 +150,6 @@ class _Turn:
     def tell(self, kind: Kind, text: str = "", call: str = "") -> None:
         self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, call))
 
-    def seen(self, entries: list[Entry]) -> None:
-        self.lines.extend(Line(entry.seq, from_body(entry.body)) for entry in entries)
-
     async def commit(self, act: Callable[Concatenate[Commit, Drive, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Commit a step that has happened: a full disk must not make the model or a tool do it again.
 
@@ -180,7 +179,11 @@ class _Turn:
     async def run(self) -> None:
         self.tell("start")
         with self.engine.interruptible(self.drive, self._leave_step):
-            await self._look()
+            known = None if self.drive.seat is None else self.drive.seat.lines
+            if known is None:
+                await self._look()
+            else:
+                self.lines = list(known)
             while await self._go_on():
                 pass
 
@@ -194,7 +197,7 @@ class _Turn:
             return transcripts.visible(tx, session, last), 0 if driver is None else driver.interrupts
 
         entries, interrupts = await self.read(look)
-        self.seen(entries)
+        self.lines += [Line(entry.seq, from_body(entry.body)) for entry in entries]
         self.drive = replace(self.drive, interrupts=interrupts)
 
     async def _go_on(self) -> bool:
@@ -268,7 +271,7 @@ class _Turn:
             return True
         goes = await self.commit(steps.finish, answer, self.last, self.ran)
         self.ran = None
-        self.seen(goes.entries)
+        self.lines += goes.lines
         if goes.over:
             self.tell("end", answer.text)
         return not goes.over
@@ -363,9 +366,8 @@ class _Turn:
     async def _call(self, reply: Replied) -> None:
         wait_s = self.profile.approval_s
         tools_s = self._longest(call for call in reply.calls if call.state != "asked")
-        entries = await self.commit(steps.replied, reply, self.last, wait_s, self.ran, tools_s)
+        self.lines += await self.commit(steps.replied, reply, self.last, wait_s, self.ran, tools_s)
         self.ran = None
-        self.seen(entries)
         entry = next(line.seq for line in reversed(self.lines) if isinstance(line.body, Replied))
         self.own.update((entry, index) for index in range(len(reply.calls)))
 
@@ -386,7 +388,7 @@ class _Turn:
         if not isinstance(answer, Replied) or not answer.text.strip():
             return False
         covers = cut.covers
-        self.seen(await self.commit(steps.noted, answer, covers, self.last))
+        self.lines += await self.commit(steps.noted, answer, covers, self.last)
         return True
 
     # ---- working
@@ -426,10 +428,10 @@ class _Turn:
     async def _append(self, results: list[Resulted], complete: bool, until_at: float) -> None:
         last = self.last
 
-        def append(c: Commit, drive: Drive) -> list[Entry]:
+        def append(c: Commit, drive: Drive) -> list[Line]:
             return steps.resulted(c, drive, results, last, complete, max(0.0, until_at - c.at))
 
-        self.seen(await self.commit(append))
+        self.lines += await self.commit(append)
 
     async def _run(self, call: OpenCall, answers: Mapping[tuple[int, int], str]) -> Resulted:
         name, place = call.call.name, (call.entry, call.index)

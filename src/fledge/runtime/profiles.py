@@ -33,7 +33,7 @@ from fledge.core.prompts import (
     document_names,
 )
 from fledge.core.route import Address
-from fledge.core.run import Instant, Run
+from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.hooks import Hooks
 from fledge.models.base import Thinking, Usage
@@ -44,6 +44,7 @@ from fledge.orchestrator.asked import NATIVE
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
+from fledge.orchestrator.seat import Seat, seat_of
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
 from fledge.orchestrator.views import children_shown
@@ -51,7 +52,7 @@ from fledge.runtime.agent import Profile
 from fledge.runtime.base import Runtime
 from fledge.runtime.command import CommandRuntime
 from fledge.runtime.outlet import Outlet, channels_of, hooks_of, remove
-from fledge.store.base import Post, Session, Spec, Tx, Wishes
+from fledge.store.base import Post, Session, Spec, Wishes
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
@@ -112,42 +113,6 @@ def _position(session: Session, run: Run | None, boxed: bool) -> _Position:
         role = None
     planning = run is not None and run.plan == "planning"
     return _Position(session.facts.agent_id, role, session.facts.tools, planning, boxed)
-
-
-class _Known(Struct, frozen=True):
-    """What the store knows of a session that is driven."""
-
-    session: Session | None
-    run: Run | None
-    """Its run, over or not; None of a conversation."""
-    spec: Spec | None
-    """What was asked of its run; None of a conversation."""
-    is_budgeted: bool
-    """It, or something above it, has a purse."""
-    wishes: list[Wishes]
-    children: str
-    """What it is told of its children; empty if it has none."""
-
-    @property
-    def besides(self) -> list[str]:
-        """What stands in its prompt besides its own."""
-        extra = [wish.extra_system_prompt for wish in self.wishes]
-        return [text for text in (self.children, *extra) if text]
-
-
-def _known(tx: Tx, drive: Drive, now: Instant) -> _Known:
-    """All of it, in one look."""
-    key, lineage = drive.session, tx.lineage(drive.session)
-    # A child that answers a message after its run's end is still that child.
-    run = drive.run or tx.find_run(key)
-    return _Known(
-        session=lineage[0] if lineage else None,
-        run=run,
-        spec=None if run is None else tx.spec(key),
-        is_budgeted=any(tx.purse(above.key) for above in lineage),
-        wishes=[asked.wishes for asked in tx.commissions(key)],
-        children=children_shown(tx, key, now),
-    )
 
 
 class ConfiguredProfiles:
@@ -212,13 +177,12 @@ class ConfiguredProfiles:
             )
             self._tools = {kind: ToolSet([*tools, *ours]) for kind, tools in self._kinds.items()}
             self._sets = {}
-        now = engine.clock.now()
-        known = await engine.store.read(lambda tx: _known(tx, drive, now))
-        session, spec = known.session, known.spec
-        if session is None:
+        seat = drive.seat or await engine.store.read(lambda tx: seat_of(tx, drive.session))
+        if seat is None:
             raise Refused("error", f"no session {drive.session}")
+        session, spec = seat.session, seat.spec
         agent_id = session.facts.agent_id
-        choice, thinking = _as_wished(*self._choice(agent_id, spec), known.wishes)
+        choice, thinking = _as_wished(*self._choice(agent_id, spec), seat.wishes)
         try:
             model, name = self._registry.choose(choice.primary, choice.fallbacks)
         except BadInput as error:
@@ -226,11 +190,11 @@ class ConfiguredProfiles:
         card = self._catalog.card(choice.primary)
         workspace = self._folder(agent_id, session)
         boxed = self._is_boxed(agent_id, session)
-        tools, asks = self._tools_in(_position(session, known.run, boxed))
+        tools, asks = self._tools_in(_position(session, seat.run, boxed))
         return Profile(
             model=model,
             model_name=name,
-            system="\n\n".join([self._system(session, known.run, spec, workspace), *known.besides]),
+            system="\n\n".join([self._system(session, seat.run, spec, workspace), *await self._besides(engine, seat)]),
             tools=tools,
             workspace=workspace,
             thinking=thinking if card.thinks or self._catalog.find(choice.primary) is None else "off",
@@ -239,7 +203,7 @@ class ConfiguredProfiles:
             asks=asks,
             approval_s=self._config.plan.approval_hours * 3600.0,
             boxed=boxed,
-            is_budgeted=known.is_budgeted,
+            is_budgeted=seat.is_budgeted,
             state=self._state,
             env=self._env,
             cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
@@ -384,6 +348,12 @@ class ConfiguredProfiles:
             parts, names = [child_prompt(brief)], document_names("child")
         own = agent(self._config, session.facts.agent_id).prompt
         return "\n\n".join([*([own] if own else []), *parts, *_documents(workspace, names)])
+
+    async def _besides(self, engine: Engine, seat: Seat) -> list[str]:
+        """What stands in the session's prompt besides its own: its children, what those wish that its turn serves."""
+        key, now = seat.session.key, engine.clock.now()
+        children = await engine.store.read(lambda tx: children_shown(tx, key, now)) if seat.has_children else ""
+        return [text for text in (children, *(wish.extra_system_prompt for wish in seat.wishes)) if text]
 
     def _cost(self, asked: str, answered: str, usage: Usage) -> float | None:
         """By the name it was asked under: providers answer with dated names."""

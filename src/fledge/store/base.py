@@ -41,6 +41,7 @@ from fledge.store.records import (
     SessionKind,
     Spec,
     Turn,
+    Used,
     Wishes,
 )
 from fledge.store.work import WorkTx
@@ -75,6 +76,7 @@ __all__ = [
     "Store",
     "Turn",
     "Tx",
+    "Used",
     "Wishes",
 ]
 
@@ -232,8 +234,14 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         ...
 
     # -- transcripts and turns
-    def append(self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]]) -> int:
-        """Append entries; answers the sequence number of the last."""
+    def append(
+        self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]], used: Used | None = None
+    ) -> int:
+        """Append entries, and add what their replies used; answers the sequence number of the last."""
+        ...
+
+    def used(self, session: str) -> Used:
+        """What all replies of the session used; nothing of one that was never opened, or was deleted."""
         ...
 
     def entries(self, session: str, after: int = 0, limit: int = 1000) -> list[Entry]:

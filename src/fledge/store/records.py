@@ -87,6 +87,14 @@ class Counts(Struct, frozen=True):
         return self.spawned - self.unsettled
 
 
+class Used(Struct, frozen=True):
+    """What a session's replies used, those that a note stands for included; None where no provider said."""
+
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cost_usd: float | None = None
+
+
 class Row(Struct, frozen=True):
     """One thing in an inbox."""
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fledge.core.run import Run
 from fledge.errors import StoreError
 from fledge.store.base import Tx
+from fledge.store.known import Known
 from fledge.store.lock import StoreLock
 from fledge.store.migrate import migrate, refuse_foreign
 from fledge.store.sqlite_flow import SqliteTx
@@ -27,8 +27,6 @@ T = TypeVar("T")
 DATABASE = "fledge.db"
 BATCH = 512
 READERS = 2
-KNOWN = 10_000
-"""How many runs the writer remembers between transactions."""
 
 
 class _Job:
@@ -63,8 +61,7 @@ class SqliteStore:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._views: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._closed = False
-        self._known: dict[str, tuple[int, Run] | None] = {}
-        """What the writer knows to be stored: it is the only one who writes."""
+        self._known = Known()
         self.commits = 0
         """How many times something was written to disk; many jobs may share one."""
         self._writer = threading.Thread(target=self._write, name="fledge-write", daemon=True)
@@ -181,8 +178,7 @@ class SqliteStore:
                     self._run_apart(job)
             db.execute("COMMIT")
             self.commits += 1
-            if len(self._known) > KNOWN:
-                self._known.clear()
+            self._known.trim()
         except sqlite3.Error as error:
             self._undo("ROLLBACK")
             lost = self._failed(error)
@@ -202,7 +198,7 @@ class SqliteStore:
         db.execute("RELEASE job")
 
     def _undo(self, how: str) -> None:
-        self._known.clear()
+        self._known.forget()
         if self._db.in_transaction:
             self._db.execute(how)
 
@@ -268,6 +264,8 @@ def _connect(path: Path) -> sqlite3.Connection:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA temp_store = MEMORY")
+        db.execute("PRAGMA cache_size = -32768")
+        db.execute("PRAGMA wal_autocheckpoint = 4000")
         migrate(db, path)
     except sqlite3.Error as error:
         db.close()

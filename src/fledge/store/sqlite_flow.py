@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from fledge.core.policy import fair_rank
 from fledge.core.route import Found
 from fledge.core.run import Instant, Path, TextId
@@ -24,12 +26,16 @@ WITH RECURSIVE found (lane) AS (
 ) SELECT lane FROM found WHERE lane IS NOT NULL
 """
 
-_CLAIMABLE = """
+# Sound and suspect sessions have an index each: neither is searched through the other.
+_CLAIMABLE = [
+    f"""
 SELECT rank, seq, session, lane FROM queue q
-WHERE lane = ? AND (due_at IS NULL OR due_at <= ?) AND suspect = ?
+WHERE lane = ? AND (due_at IS NULL OR due_at <= ?) AND suspect = {suspect}
   AND NOT EXISTS (SELECT 1 FROM drivers d WHERE d.session = q.session AND (d.release_at IS NULL OR d.release_at > ?))
 ORDER BY rank, seq LIMIT ?
 """
+    for suspect in (0, 1)
+]
 
 _NEXT_DUE = """
 SELECT min(due) FROM (
@@ -69,6 +75,8 @@ class SqliteTx(OutgoingVerbs):
             " VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
             (key, session, kind, source, origin, path, body, text, at, route),
         )
+        if session is not None:
+            self._known.quiet.pop(session, None)
         return cursor.rowcount == 1
 
     def row(self, key: str) -> Row | None:
@@ -78,8 +86,13 @@ class SqliteTx(OutgoingVerbs):
 
     def unread(self, session: str, limit: int = 1_000_000) -> list[Row]:
         """Unread rows of an inbox, in order of arrival."""
+        if session in self._known.quiet:
+            return []
         sql = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread' ORDER BY seq LIMIT ?"
-        return [Row(*row) for row in self._db.execute(sql, (session, limit))]
+        rows = [Row(*row) for row in self._db.execute(sql, (session, limit))]
+        if not rows and limit > 0:
+            self._known.quiet[session] = None
+        return rows
 
     def newest_unread(self, session: str) -> list[Row]:
         """The last unread row of an inbox."""
@@ -111,7 +124,11 @@ class SqliteTx(OutgoingVerbs):
 
     def count_unread(self, session: str) -> tuple[int, int]:
         """Unread completions and sends."""
+        if session in self._known.quiet:
+            return 0, 0
         kinds = self._column("SELECT kind FROM inbox WHERE session = ? AND state = 'unread'", session)
+        if not kinds:
+            self._known.quiet[session] = None
         return sum(kind in COMPLETIONS for kind in kinds), sum(kind == "send" for kind in kinds)
 
     def rows_of(self, run: str) -> list[Row]:
@@ -129,8 +146,10 @@ class SqliteTx(OutgoingVerbs):
 
     def close_row(self, key: str, state: RowState, at: Instant) -> bool:
         """Move an open row to `state`."""
+        if state == "unread":
+            self._known.quiet.clear()
         cursor = self._db.execute(
-            "UPDATE inbox SET state = ?, closed_at = ? WHERE key = ? AND state IN ('unread', 'undelivered')",
+            "UPDATE inbox SET state = ?, closed_at = ? WHERE key = ? AND (state = 'unread' OR state = 'undelivered')",
             (state, None if state == "unread" else at, key),
         )
         if state == "void":
@@ -139,6 +158,8 @@ class SqliteTx(OutgoingVerbs):
 
     def readdress_row(self, key: str, session: str | None, path: Path = "direct") -> None:
         """Put an unread row into another inbox."""
+        if session is not None:
+            self._known.quiet.pop(session, None)
         self._db.execute(
             "UPDATE inbox SET session = ?, path = ? WHERE key = ? AND state = 'unread'", (session, path, key)
         )
@@ -165,10 +186,12 @@ class SqliteTx(OutgoingVerbs):
 
     def enqueue(self, session: str, lane: str, spawner: str, suspect: bool, due_at: Instant | None = None) -> None:
         """Queue the session behind its spawner's last one."""
-        moved = self._db.execute(
-            "UPDATE queue SET due_at = ?, suspect = ? WHERE session = ?", (due_at, int(suspect), session)
-        )
-        if moved.rowcount:
+        place = self.queued(session)
+        if place is not None:
+            self._db.execute(
+                "UPDATE queue SET due_at = ?, suspect = ? WHERE session = ?", (due_at, int(suspect), session)
+            )
+            self._known.places[session] = replace(place, suspect=suspect, due_at=due_at)
             return
         lane_rank, seq = self._one(
             "INSERT INTO lanes (lane, last_seq) VALUES (?, 1) ON CONFLICT DO UPDATE SET last_seq = last_seq + 1"
@@ -176,19 +199,24 @@ class SqliteTx(OutgoingVerbs):
             lane,
         )
         behind = self._one("SELECT max(rank) FROM queue WHERE lane = ? AND spawner = ?", lane, spawner)[0]
+        rank = fair_rank(lane_rank, behind or 0)
         self._db.execute(
-            "INSERT INTO queue VALUES (?,?,?,?,?,?,?)",
-            (session, lane, spawner, fair_rank(lane_rank, behind or 0), seq, int(suspect), due_at),
+            "INSERT INTO queue VALUES (?,?,?,?,?,?,?)", (session, lane, spawner, rank, seq, int(suspect), due_at)
         )
+        self._known.places[session] = Place(session, lane, rank, suspect, due_at)
 
     def dequeue(self, session: str) -> None:
         """Take it out of its lane's queue."""
+        self._known.places[session] = None
         self._db.execute("DELETE FROM queue WHERE session = ?", (session,))
 
     def queued(self, session: str) -> Place | None:
         """Its place in the queue, if it has one."""
-        row = self._one("SELECT session, lane, rank, suspect, due_at FROM queue WHERE session = ?", session)
-        return None if row is None else Place(row[0], row[1], row[2], bool(row[3]), row[4])
+        places = self._known.places
+        if session not in places:
+            row = self._one("SELECT session, lane, rank, suspect, due_at FROM queue WHERE session = ?", session)
+            places[session] = None if row is None else Place(row[0], row[1], row[2], bool(row[3]), row[4])
+        return places[session]
 
     def claimable(self, widths: dict[str, int], at: Instant, limit: int) -> list[Place]:
         """Queued sessions that may be driven now, lane by lane, in fair order."""
@@ -201,9 +229,9 @@ class SqliteTx(OutgoingVerbs):
             free = min(width - busy, limit - len(found))
             if free <= 0:
                 continue
-            rows = [(*row, False) for row in self._db.execute(_CLAIMABLE, (lane, at, 0, at, free))]
+            rows = [(*row, False) for row in self._db.execute(_CLAIMABLE[0], (lane, at, at, free))]
             if not suspects:
-                rows += [(*row, True) for row in self._db.execute(_CLAIMABLE, (lane, at, 1, at, 1))]
+                rows += [(*row, True) for row in self._db.execute(_CLAIMABLE[1], (lane, at, at, 1))]
             for rank, _, session, _, suspect in sorted(rows)[:free]:
                 found.append(Place(session, lane, rank, suspect))
                 suspects += suspect
@@ -213,21 +241,31 @@ class SqliteTx(OutgoingVerbs):
         """Take the session out of the queue and give it a driver under a new epoch."""
         if not self._db.execute("DELETE FROM queue WHERE session = ?", (place.session,)).rowcount:
             raise StaleWrite(f"{place.session} is not queued any more")
+        self._known.places[place.session] = None
         row = self._one("UPDATE sessions SET epoch = epoch + 1 WHERE key = ? RETURNING epoch", place.session)
         if row is None:
             raise NotFound(f"no session {place.session}")
+        session = self._known.sessions.get(place.session)
+        if session is not None:
+            self._known.sessions[place.session] = replace(session, epoch=row[0])
         self._db.execute("UPDATE lanes SET rank = max(rank, ?) WHERE lane = ?", (place.rank, place.lane))
         self._db.execute(
             "INSERT OR REPLACE INTO drivers (session, epoch, owner, lane, suspect, claimed_at, progress_at, step_open)"
             " VALUES (?,?,?,?,?,?,?,1)",
             (place.session, row[0], owner, place.lane, int(place.suspect), at, at),
         )
+        self._known.drivers[place.session] = Driver(
+            place.session, row[0], owner, place.lane, place.suspect, at, at, steps=0, step_open=True, release_at=None
+        )
         return int(row[0])
 
     def driver(self, session: str) -> Driver | None:
         """Who drives this session, superseded or not."""
-        row = self._one(f"SELECT {_DRIVER} FROM drivers WHERE session = ?", session)
-        return None if row is None else _driver(row)
+        drivers = self._known.drivers
+        if session not in drivers:
+            row = self._one(f"SELECT {_DRIVER} FROM drivers WHERE session = ?", session)
+            drivers[session] = None if row is None else _driver(row)
+        return drivers[session]
 
     def drivers(self) -> list[Driver]:
         """All drivers."""
@@ -240,15 +278,10 @@ class SqliteTx(OutgoingVerbs):
 
     def fence(self, session: str, epoch: int) -> Driver:
         """The driver whose epoch is still the session's."""
-        row = self._one(
-            f"SELECT {_DRIVER} FROM drivers d WHERE session = ? AND epoch = ?"
-            " AND epoch = (SELECT s.epoch FROM sessions s WHERE s.key = d.session)",
-            session,
-            epoch,
-        )
-        if row is None:
+        driver, known = self.driver(session), self.session(session)
+        if driver is None or known is None or not driver.epoch == known.epoch == epoch:
             raise StaleWrite(f"epoch {epoch} of {session} is over")
-        return _driver(row)
+        return driver
 
     def progress(self, session: str, at: Instant, step_open: bool, patient_until: Instant | None = None) -> None:
         """The driver committed a step."""
@@ -256,22 +289,31 @@ class SqliteTx(OutgoingVerbs):
             "UPDATE drivers SET progress_at = ?, steps = steps + 1, step_open = ?, patient_until = ? WHERE session = ?",
             (at, int(step_open), patient_until, session),
         )
+        driver = self._known.drivers.get(session)
+        if driver is not None:
+            self._known.drivers[session] = replace(
+                driver, progress_at=at, steps=driver.steps + 1, step_open=step_open, patient_until=patient_until
+            )
 
     def release(self, session: str, epoch: int) -> None:
         """Free the slot of the driver with this epoch."""
         self._db.execute("DELETE FROM drivers WHERE session = ? AND epoch = ?", (session, epoch))
+        self._known.drivers.pop(session, None)
 
     def supersede(self, session: str, until: Instant) -> None:
         """Raise the epoch; a driver that was already told to go keeps its first limit."""
         self._db.execute("UPDATE sessions SET epoch = epoch + 1 WHERE key = ?", (session,))
+        self._known.sessions.pop(session, None)
         self.stop_driver(session, until)
 
     def stop_driver(self, session: str, until: Instant) -> None:
         """Mark the driver as told to stop."""
+        self._known.drivers.pop(session, None)
         self._db.execute("UPDATE drivers SET release_at = coalesce(release_at, ?) WHERE session = ?", (until, session))
 
     def interrupt(self, session: str) -> None:
         """One more of the driver's steps was called off."""
+        self._known.drivers.pop(session, None)
         self._db.execute("UPDATE drivers SET interrupts = interrupts + 1 WHERE session = ?", (session,))
 
     def next_due(self, after: Instant) -> Instant | None:

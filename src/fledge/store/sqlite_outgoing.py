@@ -120,6 +120,8 @@ class OutgoingVerbs(WorkVerbs):
 
     def route(self, session: str) -> Route | None:
         """Where the session's words go."""
+        if self._is_unused("routes"):
+            return None
         row = self._one(f"SELECT {_ROUTE} FROM routes WHERE session = ?", session)
         return None if row is None else _route(row)
 
@@ -129,6 +131,7 @@ class OutgoingVerbs(WorkVerbs):
         held = self.bound_at(address.channel, address.place) if route.kind == "bound" else None
         if held is not None and held.session != route.session:
             raise Refused("error", f"{held.session} is bound there")
+        self._uses("routes")
         self._db.execute(
             "INSERT OR REPLACE INTO routes (session, kind, channel, recipient, thread, place, owner, idle_s, ends_at,"
             " used_at, due_at) VALUES (?,?,?,?,?,?,?,?,?,?,?)",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from fledge.core.announce import announce_key
 from fledge.core.events import Event
@@ -26,7 +27,9 @@ from fledge.store.base import (
     SessionKind,
     Spec,
     Turn,
+    Used,
 )
+from fledge.store.known import Known
 
 _encode = msgspec.json.Encoder().encode
 _decode_run = msgspec.json.Decoder(Run).decode
@@ -48,6 +51,13 @@ SELECT r.key, r.outcome IS NULL OR coalesce(c.unsettled, 0) > 0 AS active
 FROM runs r LEFT JOIN children c ON c.session = r.key WHERE r.parent = ? AND r.phase <> 'archived'
 """
 
+_APPEND = "UPDATE sessions SET last_entry = last_entry + ? WHERE key = ? RETURNING last_entry"
+_APPEND_USED = """
+UPDATE sessions SET last_entry = last_entry + ?1, tokens_in = coalesce(tokens_in, 0) + ?2,
+  tokens_out = coalesce(tokens_out, 0) + ?3, cost_usd = coalesce(cost_usd + ?4, cost_usd, ?4)
+WHERE key = ?5 RETURNING last_entry
+"""
+
 
 def to_json(value: object) -> str:
     """JSON text as the store keeps it."""
@@ -57,17 +67,26 @@ def to_json(value: object) -> str:
 class RunVerbs:
     """Runs, their timeline, and the texts that belong to them."""
 
-    def __init__(self, db: sqlite3.Connection, known: dict[str, tuple[int, Run] | None] | None = None) -> None:
+    def __init__(self, db: sqlite3.Connection, known: Known | None = None) -> None:
         self._db = db
-        self._known = {} if known is None else known
-        """Runs as they are stored, with their row numbers; None where there is none. The only writer may keep this from
-        one transaction to the next, as long as it forgets everything whenever one is undone."""
+        self._known = Known() if known is None else known
+        """The only writer may keep this from one transaction to the next."""
 
     def _one(self, sql: str, *args: Any) -> Any:
         return self._db.execute(sql, args).fetchone()
 
     def _column(self, sql: str, *args: Any) -> list[Any]:
         return [row[0] for row in self._db.execute(sql, args)]
+
+    def _is_unused(self, table: str) -> bool:
+        """True if the table is empty. Whoever inserts into it must say so by `_uses`."""
+        unused = self._known.unused
+        if table not in unused:
+            unused[table] = self._one(f"SELECT 1 FROM {table} LIMIT 1") is None
+        return unused[table]
+
+    def _uses(self, table: str) -> None:
+        self._known.unused[table] = False
 
     def create_run(self, run: Run, spec: Spec, event: Event) -> None:
         """Insert the run, its first name and its first event."""
@@ -82,7 +101,8 @@ class RunVerbs:
             to_json(spec),
             to_json(run),
         )
-        self._known[run.key] = (run_no, run)
+        self._known.runs[run.key] = (run_no, run)
+        self._known.specs[run.key] = spec
         self._name_attempt(run_no, run)
         self._record(run_no, run, event)
 
@@ -95,16 +115,19 @@ class RunVerbs:
 
     def find_run(self, key: str) -> Run | None:
         """The run of this session, or None."""
-        if key not in self._known:
-            row = self._one("SELECT id, state FROM runs WHERE key = ?", key)
-            self._known[key] = None if row is None else (row[0], _decode_run(row[1]))
-        known = self._known[key]
+        known = self._numbered(key)
         return None if known is None else known[1]
+
+    def _numbered(self, key: str) -> tuple[int, Run] | None:
+        runs = self._known.runs
+        if key not in runs:
+            row = self._one("SELECT id, state FROM runs WHERE key = ?", key)
+            runs[key] = None if row is None else (row[0], _decode_run(row[1]))
+        return runs[key]
 
     def save_run(self, before: Run, after: Run, event: Event) -> None:
         """Update the row where its version is still the one decided on, and record the event."""
-        self.find_run(after.key)
-        known = self._known[after.key]
+        known = self._numbered(after.key)
         if known is None:
             raise StaleWrite(f"{after.key} is gone")
         number = known[0]
@@ -126,7 +149,7 @@ class RunVerbs:
         )
         if saved.rowcount != 1:
             raise StaleWrite(f"{after.key} is not at version {before.version} any more")
-        self._known[after.key] = (number, after)
+        self._known.runs[after.key] = (number, after)
         if after.run_id != before.run_id:
             self._name_attempt(number, after)
         self._record(number, after, event)
@@ -144,7 +167,7 @@ class RunVerbs:
         row = self._one("DELETE FROM runs WHERE key = ? RETURNING id", key)
         if row is None:
             return
-        self._known.pop(key, None)
+        self._known.forget_session(key)
         last = self.last_event()
         for table in ("run_events", "attempts"):
             self._db.execute(f"DELETE FROM {table} WHERE run = ?", row)
@@ -195,10 +218,13 @@ class RunVerbs:
 
     def spec(self, key: str) -> Spec:
         """What was asked of this run."""
-        row = self._one("SELECT spec FROM runs WHERE key = ?", key)
-        if row is None:
-            raise NotFound(f"no run {key}")
-        return _decode_spec(row[0])
+        specs = self._known.specs
+        if key not in specs:
+            row = self._one("SELECT spec FROM runs WHERE key = ?", key)
+            if row is None:
+                raise NotFound(f"no run {key}")
+            specs[key] = _decode_spec(row[0])
+        return specs[key]
 
     def children(self, session: str) -> list[str]:
         """Runs spawned by this session, oldest first."""
@@ -226,16 +252,17 @@ class RunVerbs:
 
     def awaiting(self) -> list[str]:
         """Runs whose plan awaits its answer."""
+        # `+id`: for the order of `id` itself all runs would be gone through.
         return self._column(
             "SELECT key FROM runs WHERE (phase = 'spawning' OR phase = 'awaiting_approval')"
-            " AND phase = 'awaiting_approval' ORDER BY id"
+            " AND phase = 'awaiting_approval' ORDER BY +id"
         )
 
     def reservations(self, limit: int) -> list[str]:
         """Runs that are still being prepared."""
         return self._column(
             "SELECT key FROM runs WHERE (phase = 'spawning' OR phase = 'awaiting_approval')"
-            " AND phase = 'spawning' ORDER BY id LIMIT ?",
+            " AND phase = 'spawning' ORDER BY +id LIMIT ?",
             limit,
         )
 
@@ -285,16 +312,24 @@ class SessionVerbs(RunVerbs):
         self, key: str, kind: SessionKind, parent: str | None, depth: int, facts: SessionFacts, at: Instant
     ) -> None:
         """Insert the session unless it exists; one that was deleted is open again."""
-        self._db.execute(
+        made = self._db.execute(
             "INSERT INTO sessions (key, kind, parent, depth, facts, created_at) VALUES (?,?,?,?,?,?)"
-            " ON CONFLICT (key) DO UPDATE SET state = 'open'",
+            " ON CONFLICT (key) DO NOTHING",
             (key, kind, parent, depth, to_json(facts), at),
         )
+        if made.rowcount:
+            self._known.sessions[key] = Session(key, kind, parent, depth, facts, False, 0, 0, at)
+            return
+        self._known.sessions.pop(key, None)
+        self._db.execute("UPDATE sessions SET state = 'open' WHERE key = ?", (key,))
 
     def session(self, key: str) -> Session | None:
         """The session, deleted or not."""
-        row = self._one(f"SELECT {_SESSION} FROM sessions WHERE key = ?", key)
-        return None if row is None else _session(row)
+        sessions = self._known.sessions
+        if key not in sessions:
+            row = self._one(f"SELECT {_SESSION} FROM sessions WHERE key = ?", key)
+            sessions[key] = None if row is None else _session(row)
+        return sessions[key]
 
     def sessions(self, agent_id: str | None = None, limit: int = 1000) -> list[tuple[Session, Instant]]:
         """Open sessions by the time of their last entry."""
@@ -309,7 +344,12 @@ class SessionVerbs(RunVerbs):
 
     def delete_session(self, key: str) -> None:
         """Drop transcript and turns; keep the row as a mark."""
-        self._db.execute("UPDATE sessions SET state = 'deleted' WHERE key = ?", (key,))
+        self._known.sessions.pop(key, None)
+        self._known.turns.pop(key, None)
+        self._db.execute(
+            "UPDATE sessions SET state = 'deleted', tokens_in = NULL, tokens_out = NULL, cost_usd = NULL WHERE key = ?",
+            (key,),
+        )
         self._db.execute("DELETE FROM entries WHERE session = ?", (key,))
         self._db.execute("DELETE FROM turns WHERE session = ?", (key,))
         self._db.execute("DELETE FROM routes WHERE session = ?", (key,))
@@ -330,6 +370,7 @@ class SessionVerbs(RunVerbs):
 
     def raise_generation(self, key: str) -> int:
         """One generation later."""
+        self._known.sessions.pop(key, None)
         row = self._one("UPDATE sessions SET generation = generation + 1 WHERE key = ? RETURNING generation", key)
         if row is None:
             raise NotFound(f"no session {key}")
@@ -337,8 +378,11 @@ class SessionVerbs(RunVerbs):
 
     def counts(self, session: str) -> Counts:
         """Its children, spawned and unsettled."""
-        row = self._one("SELECT spawned, unsettled FROM children WHERE session = ?", session)
-        return Counts(0, 0) if row is None else Counts(*row)
+        counts = self._known.counts
+        if session not in counts:
+            row = self._one("SELECT spawned, unsettled FROM children WHERE session = ?", session)
+            counts[session] = Counts(0, 0) if row is None else Counts(*row)
+        return counts[session]
 
     def child_admitted(self, session: str) -> Counts:
         """One more spawned, one more unsettled."""
@@ -347,7 +391,7 @@ class SessionVerbs(RunVerbs):
             " ON CONFLICT DO UPDATE SET spawned = spawned + 1, unsettled = unsettled + 1 RETURNING spawned, unsettled",
             session,
         )
-        return Counts(*row)
+        return self._counted(session, row)
 
     def child_unsettled(self, session: str) -> Counts:
         """A settled child is unsettled again."""
@@ -363,7 +407,11 @@ class SessionVerbs(RunVerbs):
         )
         if row is None:
             raise NotFound(f"no children of {session}")
-        return Counts(*row)
+        return self._counted(session, row)
+
+    def _counted(self, session: str, row: tuple[int, int]) -> Counts:
+        counts = self._known.counts[session] = Counts(*row)
+        return counts
 
     def silent_children(self, session: str, limit: int) -> list[str]:
         """Children that ended without anything to tell."""
@@ -375,23 +423,28 @@ class SessionVerbs(RunVerbs):
 
     def waits_until(self, session: str) -> int | None:
         """The number of settled children its waiting run wants."""
-        row = self._one("SELECT until_settled FROM runs WHERE key = ?", session)
-        return None if row is None else row[0]
+        run = self.find_run(session)
+        return run.phase.until_settled if run is not None and isinstance(run.phase, Waiting) else None
 
-    def append(self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]]) -> int:
-        """Append entries under the session's own numbering."""
-        row = self._one(
-            "UPDATE sessions SET last_entry = last_entry + ? WHERE key = ? RETURNING last_entry", len(entries), session
-        )
+    def append(
+        self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]], used: Used | None = None
+    ) -> int:
+        """Append entries under the session's own numbering, and add what was used."""
+        if used is None:
+            row = self._one(_APPEND, len(entries), session)
+        else:
+            row = self._one(_APPEND_USED, len(entries), used.tokens_in, used.tokens_out, used.cost_usd, session)
         if row is None:
             raise NotFound(f"no session {session}")
         last: int = row[0]
-        first = last - len(entries) + 1
-        self._db.executemany(
-            "INSERT INTO entries VALUES (?,?,?,?,?)",
-            [(session, first + i, at, kind, body) for i, (kind, body) in enumerate(entries)],
-        )
+        for seq, (kind, body) in enumerate(entries, last - len(entries) + 1):
+            self._db.execute("INSERT INTO entries VALUES (?,?,?,?,?)", (session, seq, at, kind, body))
         return last
+
+    def used(self, session: str) -> Used:
+        """What was added up."""
+        row = self._one("SELECT tokens_in, tokens_out, cost_usd FROM sessions WHERE key = ?", session)
+        return Used() if row is None else Used(*row)
 
     def entries(self, session: str, after: int = 0, limit: int = 1000) -> list[Entry]:
         """A page of the transcript."""
@@ -426,12 +479,16 @@ class SessionVerbs(RunVerbs):
             "INSERT INTO turns (session, turn, state, generations, opened_at) VALUES (?,?,'open',?,?)",
             (session, row[0], to_json(generations), at),
         )
-        return Turn(session, row[0], generations, 0, 0, 0, at)
+        turn = self._known.turns[session] = Turn(session, row[0], generations, 0, 0, 0, at)
+        return turn
 
     def turn(self, session: str) -> Turn | None:
         """The open turn, if any."""
-        row = self._one(f"SELECT {_TURN} FROM turns WHERE session = ? AND state = 'open'", session)
-        return None if row is None else _turn(row)
+        turns = self._known.turns
+        if session not in turns:
+            row = self._one(f"SELECT {_TURN} FROM turns WHERE session = ? AND state = 'open'", session)
+            turns[session] = None if row is None else _turn(row)
+        return turns[session]
 
     def failing_turns(self) -> list[Turn]:
         """Open turns that took rows and were driven in vain."""
@@ -440,6 +497,11 @@ class SessionVerbs(RunVerbs):
 
     def drained(self, session: str, count: int, told_bytes: int = 0) -> None:
         """The open turn has taken this many more rows."""
+        turn = self._known.turns.get(session)
+        if turn is not None:
+            self._known.turns[session] = replace(
+                turn, drained=turn.drained + count, told_bytes=turn.told_bytes + told_bytes
+            )
         self._db.execute(
             "UPDATE turns SET drained = drained + ?, told_bytes = told_bytes + ? WHERE session = ? AND state = 'open'",
             (count, told_bytes, session),
@@ -447,10 +509,12 @@ class SessionVerbs(RunVerbs):
 
     def set_origin(self, session: str, origin: str) -> None:
         """The open turn answers what came from there."""
+        self._known.turns.pop(session, None)
         self._db.execute("UPDATE turns SET origin = ? WHERE session = ? AND state = 'open'", (origin, session))
 
     def turn_failed(self, session: str, failures: int, crashes: int) -> None:
         """Remember how often the open turn was driven in vain."""
+        self._known.turns.pop(session, None)
         self._db.execute(
             "UPDATE turns SET failures = ?, crashes = ? WHERE session = ? AND state = 'open'",
             (failures, crashes, session),
@@ -458,10 +522,13 @@ class SessionVerbs(RunVerbs):
 
     def close_turn(self, session: str, ended: str, at: Instant) -> None:
         """Close the open turn, if any."""
+        self._known.turns[session] = None
         self._db.execute(
             "UPDATE turns SET state = 'closed', ended = ?, closed_at = ? WHERE session = ? AND state = 'open'",
             (ended, at, session),
         )
+        if self._is_unused("commissions"):
+            return
         self._db.execute(
             "UPDATE commissions SET ended = ?, ended_at = ?, entry = (SELECT last_entry FROM sessions WHERE key = ?)"
             " WHERE session = ? AND ended_at IS NULL AND turn IS NOT NULL",

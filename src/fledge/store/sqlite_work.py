@@ -109,6 +109,7 @@ class WorkVerbs(SessionVerbs):
     def put_commission(self, commission: Commission) -> None:
         """Insert a commission."""
         a = commission
+        self._uses("commissions")
         self._db.execute(
             "INSERT INTO commissions (run_id, session, row, wishes, key, digest, accepted_at) VALUES (?,?,?,?,?,?,?)",
             (a.run_id, a.session, a.row, to_json(a.wishes), a.key or None, a.digest, a.accepted_at),
@@ -144,6 +145,8 @@ class WorkVerbs(SessionVerbs):
 
     def commissions(self, session: str) -> list[Commission]:
         """Those that the open turn serves."""
+        if self._is_unused("commissions"):
+            return []
         sql = (
             f"SELECT {_COMMISSION} FROM commissions WHERE session = ? AND ended_at IS NULL AND turn IS NOT NULL"
             " ORDER BY accepted_at, run_id"
@@ -160,7 +163,7 @@ class WorkVerbs(SessionVerbs):
 
     def has_purses(self) -> bool:
         """True if any session has a budget."""
-        return self._one("SELECT 1 FROM purses LIMIT 1") is not None
+        return not self._is_unused("purses")
 
     def purse(self, session: str) -> Purse | None:
         """The session's own purse."""
@@ -169,6 +172,7 @@ class WorkVerbs(SessionVerbs):
 
     def save_purse(self, purse: Purse) -> None:
         """Insert or replace a purse."""
+        self._uses("purses")
         self._db.execute(
             "INSERT OR REPLACE INTO purses VALUES (?,?,?,?,?)",
             (purse.session, to_json(purse.budget), to_json(purse.used), to_json(purse.reserved), int(purse.warned)),
@@ -187,6 +191,7 @@ class WorkVerbs(SessionVerbs):
         """Insert or replace an exchange."""
         one = exchange
         until = None if one.speaker is None or one.reply is not None else one.until_at
+        self._uses("exchanges")
         self._db.execute(
             "INSERT OR REPLACE INTO exchanges VALUES (?,?,?,?,?,?,?,?,?)",
             (one.id, one.root, one.requester, one.target, one.row, one.speaker, until, one.hops, to_json(one)),
@@ -204,6 +209,8 @@ class WorkVerbs(SessionVerbs):
 
     def answering(self, session: str) -> list[Exchange]:
         """Exchanges whose message this session has read and not answered."""
+        if self._is_unused("exchanges"):
+            return []
         rows = self._column(
             "SELECT e.state FROM exchanges e JOIN inbox i ON i.key = e.row"
             " WHERE e.speaker = ? AND i.state = 'consumed' ORDER BY i.seq",
@@ -220,6 +227,8 @@ class WorkVerbs(SessionVerbs):
 
     def is_waited_for(self, session: str, at: Instant) -> bool:
         """True if somebody waits for this session's answer."""
+        if self._is_unused("exchanges"):
+            return False
         return self._one("SELECT 1 FROM exchanges WHERE speaker = ? AND waits_until > ?", session, at) is not None
 
     def hops_made(self, root: str) -> int:

@@ -1,0 +1,44 @@
+"""What a driver must know of its session before it can think. The claim tells it, so that nobody has to look again.
+
+Nothing here is read for a long transcript or a large family: those are looked up beside the writer, when needed.
+"""
+
+from msgspec import Struct
+
+from fledge.core.run import Run
+from fledge.core.transcript import Line
+from fledge.store.base import Session, Spec, Tx, Wishes
+
+
+class Seat(Struct, frozen=True, kw_only=True):
+    """A session as it was when its turn was claimed."""
+
+    session: Session
+    run: Run | None
+    """Its run, over or not: a child that answers a message after its run's end is still that child."""
+    spec: Spec | None
+    """What was asked of its run; None of a conversation."""
+    is_budgeted: bool
+    """It, or something above it, has a purse."""
+    has_children: bool
+    wishes: list[Wishes]
+    """What those want that its turn serves."""
+    lines: list[Line] | None = None
+    """Its whole transcript; None if there is more than this commit has written."""
+
+
+def seat_of(tx: Tx, key: str, lines: list[Line] | None = None) -> Seat | None:
+    """What is known of this session; None if there is none."""
+    session = tx.session(key)
+    if session is None:
+        return None
+    run = tx.find_run(key)
+    return Seat(
+        session=session,
+        run=run,
+        spec=None if run is None else tx.spec(key),
+        is_budgeted=tx.has_purses() and any(tx.purse(above.key) for above in tx.lineage(key)),
+        has_children=tx.counts(key).spawned > 0,
+        wishes=[asked.wishes for asked in tx.commissions(key)],
+        lines=lines,
+    )
