@@ -17,6 +17,7 @@ from fledge.core.transcript import (
     last_output,
     last_said,
     open_calls,
+    shown_arguments,
     to_body,
     yielded,
 )
@@ -166,3 +167,22 @@ def test_the_last_words_are_those_of_this_attempt_silence_and_asides_apart(
     bodies: tuple[Body, ...], words: str
 ) -> None:
     assert last_said(lines(*bodies)) == words
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "shown"),
+    [
+        ("read", '{"attachments":[{"content":"x"}]}', '{"attachments":[{"content":"x"}]}'),
+        ("sessions_spawn", '{"task":"x"}', '{"task":"x"}'),
+        ("sessions_spawn", '{"attachments":', '{"attachments":'),
+        ("sessions_spawn", '{"attachments":3}', '{"attachments":3}'),
+        ("sessions_spawn", '{"attachments":[3,{"content":4}]}', '{"attachments":[3,{"content":4}]}'),
+        (
+            "sessions_spawn",
+            '{"task":"x", "attachments":[{"name":"a","content":"hello"}]}',
+            '{"task":"x","attachments":[{"name":"a","content":"[5 characters, not shown again]"}]}',
+        ),
+    ],
+)
+def test_contents_of_attached_files_are_not_shown_again(name: str, arguments: str, shown: str) -> None:
+    assert shown_arguments(CallEntry("c", name, arguments)) == shown

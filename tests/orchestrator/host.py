@@ -1,8 +1,11 @@
 """A host for tests of spawning: it knows one model, and offers what the test says it does."""
 
+from pathlib import Path
+
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawn import Request
 
 MODEL = "openai/gpt-5"
 PLAIN = "openai/plain"
@@ -13,10 +16,18 @@ class FakeHost:
     """One machine, as a spawn sees it."""
 
     def __init__(
-        self, model: str | None = None, has_sandbox: bool = False, runtimes: tuple[str, ...] = (), channel: bool = False
+        self,
+        model: str | None = None,
+        has_sandbox: bool = False,
+        runtimes: tuple[str, ...] = (),
+        channel: bool = False,
+        state: Path | None = Path("/state"),
     ) -> None:
         self._model, self._has_sandbox, self._runtimes, self._channel = model, has_sandbox, runtimes, channel
+        self._state = state
         self.bound: list[str] = []
+        self.made: list[Request] = []
+        self.cannot_make = ""
 
     @property
     def model(self) -> str | None:
@@ -40,3 +51,16 @@ class FakeHost:
         if not self._channel:
             raise Refused("error", "thread: no channel here can bind a thread")
         self.bound.append(run.key)
+
+    def workspace_of(self, agent_id: str, given: str) -> Path:
+        return Path(given or f"/workspace/{agent_id}")
+
+    def own_folder(self, leaf: str, workspace: Path) -> Path:
+        if self._state is None:
+            raise Refused("error", "nothing can be made here")
+        return self._state / leaf
+
+    async def make(self, request: Request) -> None:
+        if self.cannot_make:
+            raise OSError(self.cannot_make)
+        self.made.append(request)

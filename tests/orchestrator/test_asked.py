@@ -25,7 +25,7 @@ def read(
 ) -> Read:
     wire = msgspec.convert({"task": "look", **params}, SpawnParams)
     made = with_settings(file or {}, settings).config
-    return read_spawn(made, wire, caller or Caller(session=MAIN), host or FakeHost())
+    return read_spawn(made, wire, caller or Caller(session=MAIN), host or FakeHost(), "unique-1")
 
 
 def test_what_is_not_said_comes_from_the_configuration() -> None:
@@ -210,3 +210,84 @@ def test_a_runtime_needs_the_exec_right_of_its_parent(tools: frozenset[str], ref
 )
 def test_a_spawn_that_names_a_runtime_is_told_from_one_that_does_not(arguments: str, names_one: bool) -> None:
     assert names_a_runtime(arguments) == names_one
+
+
+# ---- where a child works ---------------------------------------------------------------------------------------------
+
+CALLER = Caller(session=MAIN, workspace="/w")
+FILES = "tools.sessions_spawn.attachments"
+
+
+@pytest.mark.parametrize(
+    ("params", "workspace", "leaves", "artifacts", "source"),
+    [
+        ({}, "/w", (), "artifacts/unique-1", ""),
+        ({"workspace": "inherit"}, "/w", (), "artifacts/unique-1", ""),
+        ({"workspace": "dir"}, "/state/work/unique-1", ("work/unique-1",), "artifacts", "/w"),
+        ({"workspace": "worktree"}, "/state/worktrees/unique-1", ("worktrees/unique-1",), "artifacts", "/w"),
+    ],
+)
+def test_a_child_works_where_its_caller_does_or_in_a_folder_that_is_made_for_it(
+    params: dict[str, Any], workspace: str, leaves: tuple[str, ...], artifacts: str, source: str
+) -> None:
+    found = read(caller=CALLER, **params).request
+    assert (found.facts.workspace, found.terms.leaves, found.facts.artifacts) == (workspace, leaves, artifacts)
+    assert (found.source, found.unique, found.needs_preparing) == (source, "unique-1", bool(leaves))
+
+
+def test_a_program_without_a_folder_has_its_agents() -> None:
+    assert read(workspace="worktree").request.source == "/workspace/main"
+    found = read(cwd="src").request
+    assert (found.facts.workspace, found.facts.cwd, found.needs_preparing) == ("/workspace/main", "src", True)
+
+
+@pytest.mark.parametrize("cwd", ["/etc", "..", "a/../..", "../a"])
+def test_a_cwd_that_leads_out_is_refused_before_anything_is_looked_at(cwd: str) -> None:
+    with pytest.raises(BadInput, match=r"^cwd: must be a folder inside the workspace, relative to it"):
+        read(cwd=cwd)
+
+
+@pytest.mark.parametrize("params", [{"workspace": "dir"}, {"attachments": [{"name": "a", "content": "x"}]}])
+def test_where_nothing_can_be_made_that_is_the_objection(params: dict[str, Any]) -> None:
+    found = read(f"{FILES}.enabled=true", host=FakeHost(state=None), **params).request
+    assert str(found.objection) == "nothing can be made here"
+
+
+def test_attachments_are_read_by_the_limits_that_are_set_and_have_a_receipt() -> None:
+    given = [{"name": "a", "content": "xyz"}, {"name": "b", "content": "eA==", "encoding": "base64"}]
+    settings = (f"{FILES}.enabled=true", f"{FILES}.maxFiles=2", f"{FILES}.retainOnSessionKeep=true")
+    found = read(*settings, attachments=given).request
+    assert [(one.name, one.bytes) for one in found.spec.attachments] == [("a", 3), ("b", 1)]
+    assert ([file.data for file in found.files], found.terms.leaves) == ([b"xyz", b"x"], ("attachments/unique-1",))
+    assert found.terms.retains
+    more = read(*settings, attachments=[*given, {"name": "c", "content": ""}]).request
+    assert str(more.objection) == f"attachments_file_count_exceeded: 3 of 2 files: {FILES}.maxFiles"
+
+
+def test_attachments_are_off_unless_they_are_switched_on_and_other_rules_come_first() -> None:
+    given = [{"name": "a", "content": "xyz"}]
+    off = read(attachments=given).request.objection
+    assert isinstance(off, Refused)
+    assert (off.status, str(off)) == ("forbidden", f"attachments are switched off: {FILES}.enabled")
+    assert "may not be spawned" in str(read(attachments=given, agentId="stranger").request.objection)
+
+
+def test_another_call_with_other_files_is_another_call() -> None:
+    settings = f"{FILES}.enabled=true"
+    first = read(settings, attachments=[{"name": "a", "content": "x"}]).request.digest
+    assert read(settings, attachments=[{"name": "a", "content": "y"}]).request.digest != first
+
+
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [({"context": "fork"}, "context"), ({"attachments": [{"name": "a", "content": ""}]}, "attachments")],
+)
+def test_another_runtime_is_given_neither_history_nor_files(params: dict[str, Any], field: str) -> None:
+    with pytest.raises(BadInput, match=f"^{field}: cannot be applied to runtime claude"):
+        read(host=FakeHost(runtimes=("claude",)), runtime="claude", **params)
+
+
+def test_a_fork_is_asked_for_with_the_limit_that_is_set() -> None:
+    found = read("session.parentForkMaxTokens=7", context="fork").request
+    assert (found.forks, found.fork_tokens) == (True, 7)
+    assert not read().request.forks

@@ -4,6 +4,7 @@ nobody could be told."""
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -180,6 +181,69 @@ def test_a_removal_that_raises_is_tried_for_ever_with_a_backoff_of_at_most_a_min
         assert (await world.run(key)).phase.name == "completed"
 
     theatre.act(body)
+
+
+@pytest.mark.parametrize(
+    ("terms", "cleaned", "posted"),
+    [
+        ({"cleanup": "keep"}, ["attachments/1"], [(3600, ["worktrees/1"])]),
+        ({"cleanup": "keep", "retains": True}, [], [(3600, ["attachments/1", "worktrees/1"])]),
+        ({"cleanup": "delete"}, ["attachments/1", "worktrees/1"], [(3600, ["work/1", "worktrees/1"])]),
+    ],
+)
+def test_what_a_run_left_goes_at_its_moment(
+    theatre: Theatre, terms: dict[str, Any], cleaned: list[str], posted: list[tuple[int, list[str]]]
+) -> None:
+    every = ("attachments/1", "work/1", "worktrees/1")
+
+    async def body(world: World) -> None:
+        await world.spawn("a", leaves=every, **terms)
+        await world.sleep_until(4000)
+        assert world.performer.removed == cleaned
+        found = [(post.kind, msgspec.json.decode(post.body)) for post in world.performer.posted]
+        assert found == [("remove", leaves) for _, leaves in posted]
+        await world.sleep_until(31 * 86400)
+        assert ("remove", list(every)) in [
+            (post.kind, msgspec.json.decode(post.body)) for post in world.performer.posted
+        ]
+
+    theatre.act(body)
+
+
+def test_a_folder_is_not_removed_while_somebody_below_may_work_there(theatre: Theatre) -> None:
+    async def fails(stage: Stage) -> None:
+        await stage.spawn("low")
+        await stage.fail("no more")
+
+    async def body(world: World) -> None:
+        key = await world.spawn("top", leaves=("/one",))
+        await world.sleep_until(30)
+        assert world.performer.removed == []
+        assert (await world.run(key)).phase.name == "cleanup_pending"
+        await world.sleep_until(200)
+        assert world.performer.removed == ["/one"]
+        assert (await world.run(key)).phase.name == "completed"
+
+    theatre.act(body, {"top": fails, "low": works(50)})
+
+
+def test_a_removal_that_a_crash_cut_off_is_done_by_the_next_process(theatre: Theatre) -> None:
+    async def first(world: World) -> None:
+        async def hang(leaves: tuple[str, ...]) -> None:
+            await world.clock.sleep(1000)
+
+        world.performer.removes = hang
+        await world.spawn("a", leaves=("attachments/1",))
+        await world.sleep_until(10)
+        assert world.performer.cleaned == [0.0]
+
+    theatre.act(first, ends="crashed")
+
+    async def second(world: World) -> None:
+        await world.clock.sleep(120)
+        assert world.performer.removed == ["attachments/1"]
+
+    theatre.act(second)
 
 
 def test_a_removal_that_hangs_delays_nothing_else(theatre: Theatre) -> None:

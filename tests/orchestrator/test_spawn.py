@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from fledge.core import policy
 from fledge.core.run import Run, Terms
-from fledge.core.transcript import Replied
+from fledge.core.transcript import Replied, Spoken, from_body
 from fledge.errors import BadInput, IllegalTransition, NotFound, Refused
-from fledge.orchestrator import budget, spawn
+from fledge.orchestrator import budget, spawn, transcripts
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.turns import Drive
@@ -363,7 +363,7 @@ def test_what_a_failed_spawn_made_outside_the_database_is_posted_for_removal(sce
     scene.commit(lambda c: spawn.failed(c, run.key, "no space"))
     posts = scene.read(lambda tx: tx.due_posts(scene.clock.now(), 9))
     assert [(post.key, post.kind, post.body) for post in posts] == [
-        (f"remove:{run.key}", "remove", '["attachments/a"]')
+        (f"remove:{run.key}:end", "remove", '["attachments/a"]')
     ]
 
 
@@ -413,3 +413,47 @@ def test_a_call_that_is_being_prepared_is_not_answered_twice(scene: Scene) -> No
     asked = replace(request(MAIN), key="k")
     scene.commit(lambda c: spawn.reserve(c, asked))
     assert refusal(scene, asked) == ("error", "idempotencyKey: k is being prepared: ask again in a moment")
+
+
+# ---- forks -----------------------------------------------------------------------------------------------------------
+
+
+def forking(parent: str, tokens: int = 0, **spec: Any) -> spawn.Request:
+    asked = request(parent, spec=Spec(task="go on", **spec))
+    return replace(asked, forks=True, fork_tokens=tokens)
+
+
+def test_a_forked_child_starts_with_what_was_said_before_its_task(scene: Scene) -> None:
+    scene.commit(lambda c: transcripts.write(c, MAIN, Spoken("the key is sk-abcdefghijklmnop"), Replied("noted")))
+    key = scene.commit(lambda c: spawn.spawn(c, forking(MAIN))).key
+    scene.start(key)
+    told, task = [from_body(entry.body) for entry in scene.entries(key)]
+    assert isinstance(told, Spoken)
+    assert (told.kind, told.source) == ("fork", MAIN)
+    assert "user: the key is [redacted]\n\nassistant: noted" in told.text
+    assert isinstance(task, Spoken)
+    assert task.text == "go on"
+
+
+def test_what_was_said_before_it_is_no_word_of_a_forked_child(scene: Scene) -> None:
+    scene.commit(lambda c: transcripts.write(c, MAIN, Replied("noted", usage={"input": 50, "output": 5})))
+    key = scene.commit(lambda c: spawn.spawn(c, forking(MAIN))).key
+    scene.start(key)
+    assert scene.commit(lambda c: transcripts.last_words(c, key)) is None
+    assert scene.commit(lambda c: c.tx.used(key)).tokens_in is None
+
+
+def test_a_fork_of_another_agent_of_a_program_or_of_too_much_is_refused(scene: Scene) -> None:
+    assert refusal(scene, forking(MAIN, agent_id="helper")) == (
+        "error",
+        'context: fork is for the same agent: "helper" is not "main"',
+    )
+    scene.commit(lambda c: spawn.open_program(c, PROGRAM))
+    assert refusal(scene, forking(PROGRAM)) == (
+        "error",
+        "context: fork needs a conversation, and a program has none",
+    )
+    scene.commit(lambda c: transcripts.write(c, MAIN, Spoken("x" * 4000)))
+    status, reason = refusal(scene, forking(MAIN, tokens=100))
+    assert status == "forbidden"
+    assert reason.endswith(" of 100 tokens: session.parentForkMaxTokens")

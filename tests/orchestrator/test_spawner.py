@@ -167,3 +167,36 @@ def test_a_call_that_is_repeated_finds_what_was_prepared_before(tmp_path: Path) 
         assert len(host.bound) == 1
 
     play(tmp_path, host, body)
+
+
+# ---- what is made outside the database -------------------------------------------------------------------------------
+
+
+def test_a_child_is_accepted_once_what_it_needs_is_made(tmp_path: Path) -> None:
+    host = FakeHost()
+
+    async def body(engine: Engine, spawner: Spawner) -> None:
+        answer = await spawner.answer(wanted(workspace="dir"), CALLER)
+        assert answer["status"] == "accepted"
+        (made,) = host.made
+        assert made.terms.leaves == (f"work/{str(answer['childSessionKey']).rpartition(':')[2]}",)
+        assert (await spawner.answer(wanted(cwd="src"), CALLER))["status"] == "accepted"
+        assert host.made[-1].facts.cwd == "src"
+
+    play(tmp_path, host, body)
+
+
+def test_what_cannot_be_made_leaves_nothing_and_what_was_made_by_then_is_removed(tmp_path: Path) -> None:
+    host = FakeHost()
+    host.cannot_make = "the disk is full"
+
+    async def body(engine: Engine, spawner: Spawner) -> None:
+        answer = await spawner.answer(wanted(workspace="dir"), CALLER)
+        assert answer == {"status": "error", "error": "its files could not be made: the disk is full"}
+        assert await _runs(engine) == []
+        await asyncio.sleep(1)
+        assert isinstance(engine.performer, ScriptedPerformer)
+        assert [post.kind for post in engine.performer.posted] == ["remove"]
+        assert engine.performer.posted[0].body.startswith('["work/')
+
+    play(tmp_path, host, body)

@@ -56,14 +56,6 @@ def test_words_for_a_terminal_where_nobody_sits_stay_in_the_transcript() -> None
     asyncio.run(Outlet({}).call(post(channel="terminal")))
 
 
-def test_folders_that_a_run_left_are_removed_and_those_that_are_gone_are_fine(tmp_path: Path) -> None:
-    left = tmp_path / "left"
-    (left / "below").mkdir(parents=True)
-    body = msgspec.json.encode([str(left), str(tmp_path / "gone")]).decode()
-    asyncio.run(Outlet({}).call(Post("remove:x", "remove", None, body, 0, 0.0)))
-    assert not left.exists()
-
-
 def test_what_nobody_can_send_is_not_lost_in_silence() -> None:
     with pytest.raises(NotArrived, match=r"^nothing can send smoke$"):
         asyncio.run(Outlet({}).call(Post("x", "smoke", None, "{}", 0, 0.0)))

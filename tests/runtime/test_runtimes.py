@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from fledge.core.goods import Artifact, Goods
 from fledge.core.run import Failed, Killed, Ok, Run, Terms, TimedOut
 from fledge.core.transcript import Replied, Told, from_body
 from fledge.models.base import Request, UserMessage
@@ -138,12 +139,16 @@ class House:
         }
         self.clock = FastClock()
         self.acts = 0
+        self.handed_over: Goods | None = None
 
     def runtime(self, name: str) -> Runtime | None:
         return self.runtimes.get(name)
 
     def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
         return self.folder, {"PATH": os.environ["PATH"]}
+
+    def goods(self, session: Session, run: Run | None) -> Callable[[bool], Goods] | None:
+        return None if self.handed_over is None else lambda thorough: self.handed_over or Goods()
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         return Profile(
@@ -345,6 +350,18 @@ def test_a_crash_in_the_middle_ends_readably_or_goes_on(house: House) -> None:
 
 
 # ---- foreign ones ----------------------------------------------------------------------------------------------------
+
+
+def test_files_of_foreign_work_are_handed_over_too(foreign: House) -> None:
+    foreign.handed_over = Goods("/w/artifacts", (Artifact("a.txt", 3, "ab12"),))
+
+    async def body() -> None:
+        async with foreign.opened() as room:
+            await room.ended(await room.spawn("answer"))
+            (told,) = await room.told()
+            assert "Artifacts: a.txt (3 bytes, sha256 ab12) in /w/artifacts" in told
+
+    play(body())
 
 
 def test_an_error_of_a_foreign_runtime_waits_out_its_grace_and_is_told(foreign: House) -> None:

@@ -12,6 +12,7 @@ from fledge.errors import Refused
 from fledge.models.base import Model
 from fledge.models.retry import Retrying
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawn import Request
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import Profile
@@ -98,6 +99,15 @@ class Cast:
     @property
     def runtimes(self) -> tuple[str, ...]:
         return ()
+
+    def workspace_of(self, agent_id: str, given: str) -> Path:
+        return Path(given or "/nowhere")
+
+    def own_folder(self, leaf: str, workspace: Path) -> Path:
+        raise Refused("error", "nothing can be made here")
+
+    async def make(self, request: Request) -> None:
+        raise AssertionError(request)
 
     def check_model(self, name: str, thinking: str | None) -> None:
         """Every name will do."""

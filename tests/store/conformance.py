@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from fledge.core import events as ev
+from fledge.core.goods import Goods
 from fledge.core.lifecycle import born
 from fledge.core.route import Address
 from fledge.errors import FledgeError, Refused, StaleWrite, StoreError
@@ -65,6 +66,7 @@ WRITES: dict[str, Callable[[Tx], object]] = {
     "child_settled": lambda tx: tx.child_settled(MAIN),
     "append": lambda tx: tx.append("talk", AT, [("note", "x")]),
     "open_turn": lambda tx: tx.open_turn("other", {}, AT),
+    "keep_goods": lambda tx: tx.keep_goods("talk", Goods("/x")),
     "turn_ran": lambda tx: tx.turn_ran("talk", Ran("m")),
     "drained": lambda tx: tx.drained("talk", 1),
     "turn_failed": lambda tx: tx.turn_failed("talk", 1, 1),

@@ -4,6 +4,7 @@ from typing import get_args
 
 import pytest
 
+from fledge.core.goods import Artifact, Goods, Worktree
 from fledge.errors import FledgeError, NotFound, Refused
 from fledge.store.base import (
     Counts,
@@ -370,6 +371,15 @@ class TranscriptConformance:
         assert bench.see(lambda tx: (tx.last_ran("s"), tx.last_ran("other"))) == (first, None)
         bench.do(lambda tx: tx.turn_ran("s", second))
         assert bench.see(lambda tx: tx.last_ran("s")) == second
+
+    def test_what_a_session_hands_over_is_what_was_last_known_of_it(self, bench: Bench) -> None:
+        tree = Worktree("/w", "fledge/7", 2, ("a",), 3)
+        goods = Goods("/w/artifacts", (Artifact("a", 3, "ab"), Artifact("b", 0)), 4, tree)
+        bench.do(lambda tx: conversation(tx, "s", "other"))
+        assert bench.see(lambda tx: (tx.goods("s"), tx.goods("nobody"))) == (None, None)
+        bench.do(lambda tx: tx.keep_goods("s", Goods("/x")))
+        bench.do(lambda tx: tx.keep_goods("s", goods))
+        assert bench.see(lambda tx: (tx.goods("s"), tx.goods("other"))) == (goods, None)
 
     def test_without_an_open_turn_nothing_is_drained_failed_or_closed(self, bench: Bench) -> None:
         def job(tx: Tx) -> Turn:

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fledge.errors import BadInput
 from fledge.tools import files
@@ -352,3 +353,40 @@ def test_no_tool_reaches_outside(context: ToolContext, tmp_path: Path, path: str
     assert [result.is_error for result in results] == [True] * 5
     assert all(SECRET not in result.text for result in results)
     assert snapshot(tmp_path / "outside") == before
+
+
+# ---- folders besides the workspace -----------------------------------------------------------------------------------
+
+
+def test_relative_paths_begin_where_the_session_works(tmp_path: Path) -> None:
+    here = place(tmp_path)
+    (here.workspace / "sub" / "deep").mkdir(parents=True)
+    (here.workspace / "sub" / "a.txt").write_text("inside")
+    (here.workspace / "top.txt").write_text("top")
+    inside = replace(here, cwd="sub")
+    assert "inside" in text(read, inside, path="a.txt")
+    assert "top" in text(read, inside, path="../top.txt")
+    assert "top" in text(read, inside, path=f"{here.workspace}/top.txt")
+    assert text(list_folder, inside) == "a.txt (6)\ndeep/"
+    text(write, inside, path="new.txt", content="x")
+    text(edit, inside, path="new.txt", old="x", new="y")
+    assert (here.workspace / "sub" / "new.txt").read_text() == "y"
+    assert "must stay inside the workspace" in error(read, inside, path="../../outside/secret.txt")
+
+
+def test_a_folder_besides_the_workspace_is_read_but_never_written(tmp_path: Path) -> None:
+    here = place(tmp_path)
+    given = tmp_path / "given"
+    (given / "sub").mkdir(parents=True)
+    (given / "a.txt").write_text("handed in")
+    (given / "out").symlink_to(tmp_path / "outside" / "secret.txt")
+    context = replace(here, readable=(given,))
+    assert "handed in" in text(read, context, path=f"{given}/a.txt")
+    assert text(list_folder, context, path=str(given)).splitlines()[0] == "a.txt (9)"
+    assert "handed in" in text(grep_tool(), context, path=str(given), pattern="handed")
+    for path in (f"{given}/out", f"{given}/../outside/secret.txt", f"{given}2/a.txt"):
+        assert SECRET not in error(read, context, path=path)
+    for tool, arguments in ((write, {"content": "x"}), (edit, {"old": "handed", "new": "x"})):
+        assert "must stay inside the workspace" in error(tool, context, path=f"{given}/a.txt", **arguments)
+    assert (given / "a.txt").read_text() == "handed in"
+    assert "must stay inside the workspace" in error(read, here, path=f"{given}/a.txt")

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fledge.errors import BadInput
 from fledge.tools import process
@@ -480,3 +481,38 @@ def test_from_a_real_sandbox_no_secret_is_seen_and_nothing_outside_is_changed(vi
         assert (context.workspace / "mine").read_text() == "mine\n"
     assert (snapshot(visible / "outside"), snapshot(context.workspace / ".fledge"), snapshot(home)) == before
     assert not Path("/etc/fledge-was-here").exists()
+
+
+# ---- folders besides the workspace -----------------------------------------------------------------------------------
+
+
+def test_folders_that_may_be_read_are_shown_over_what_hides_them(tmp_path: Path) -> None:
+    state, handed = tmp_path / "state", tmp_path / "state" / "given"
+    work = tmp_path / "work"
+    for folder in (handed, work):
+        folder.mkdir(parents=True)
+    mounts = mounts_for(work, state, tmp_path, readable=(handed, work, tmp_path / "nowhere"))
+    kinds = {mount.path: mount.kind for mount in mounts}
+    assert (kinds[str(state)], kinds[str(handed)], kinds[str(work)]) == ("folder", "readable", "workspace")
+    assert str(tmp_path / "nowhere") not in kinds
+    command = bubblewrap("bwrap", ["true"], mounts, cwd="sub")
+    at = command.index(str(handed))
+    assert command[at - 1 : at + 2] == ["--ro-bind", str(handed), str(handed)]
+    assert command.index(str(state)) < at
+    assert command[command.index("--chdir") + 1] == f"{work}/sub"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_command_starts_where_the_session_works_and_sees_what_it_was_given(kind: str, tmp_path: Path) -> None:
+    here = place(tmp_path, PATH=os.environ["PATH"])
+    assert here.state is not None
+    handed = here.state / "given"
+    handed.mkdir()
+    (handed / "a.txt").write_text("handed in")
+    (here.workspace / "sub").mkdir()
+    context = replace(here, cwd="sub", readable=(handed,))
+    assert text(KINDS[kind], context, command="pwd").splitlines()[0] == f"{here.workspace}/sub"
+    assert "handed in" in text(KINDS[kind], context, command=f"cat {handed}/a.txt")
+    if kind == "sandboxed":
+        assert "Read-only" in error(KINDS[kind], context, command=f"echo x > {handed}/a.txt")
+        assert "No such file" in error(KINDS[kind], context, command=f"cat {here.state}/fledge.db")

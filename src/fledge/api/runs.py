@@ -11,7 +11,7 @@ from fledge.api.opened import Opened
 from fledge.api.spawning import SpawnOptions
 from fledge.api.values import Result, RunInfo
 from fledge.errors import BadInput
-from fledge.orchestrator.asked import NATIVE, Caller, read_spawn
+from fledge.orchestrator.asked import NATIVE, Caller
 from fledge.orchestrator.changes import deadline
 from fledge.store.base import Tx
 
@@ -43,9 +43,7 @@ class Runs(Opened):
         'greeting'
         """
         profiles = self._parts.profiles
-        asked = read_spawn(
-            self.config, spawning.params(task, options, result_type), Caller(session=self.program), profiles
-        )
+        asked = self.spawner.read(spawning.params(task, options, result_type), Caller(session=self.program))
         if asked.request.spec.runtime == NATIVE:
             profiles.check(asked.request.spec.agent_id, asked.request.spec)
         run = await self.spawner.admit(spawning.for_program(asked.request))

@@ -7,11 +7,13 @@ So the depth and the retention limits hold for it, the number of active children
 import math
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
 import msgspec
 from msgspec.structs import replace
 
+from fledge.core.attachments import Attachment
 from fledge.core.policy import Budget
 from fledge.errors import BadInput
 from fledge.orchestrator.asked import SpawnParams
@@ -40,6 +42,12 @@ class SpawnOptions(TypedDict, total=False):
     thread: bool
     """Its session stays open in a thread outside, which a `subagent_spawning` hook makes ready."""
     budget: Budget
+    workspace: Literal["inherit", "dir", "worktree"]
+    """The folder agents work in, an empty folder of its own, or a git worktree on a branch of its own."""
+    cwd: str
+    """A folder in the workspace to start in."""
+    attachments: Sequence[Attachment]
+    """Files it is given to read, if the settings allow that."""
     runtime: str
     """A configured runtime, or one given to `open`; without one, our own loop over a model."""
     idempotency_key: str
@@ -75,6 +83,8 @@ def _schema(result_type: type[Any]) -> dict[str, Any]:
 def _plain(name: str, value: object) -> object:
     if isinstance(value, Budget):
         return {key: ceiling for key, ceiling in msgspec.structs.asdict(value).items() if ceiling is not None}
+    if name == "attachments" and isinstance(value, Sequence):
+        return msgspec.to_builtins(value)
     if name == "timeout" and isinstance(value, float) and math.isfinite(value):
         return math.ceil(value)  # whole seconds are kept; a fraction must not become "no limit"
     return value

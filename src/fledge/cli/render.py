@@ -8,7 +8,7 @@ from fledge.core.freeze import Stats, one_line, stats_line
 from fledge.core.lifecycle import born, transition
 from fledge.core.prompts import is_stuck
 from fledge.core.run import Instant, Queued, Run
-from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
+from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body, shown_arguments
 from fledge.orchestrator import views
 from fledge.orchestrator.outbox import message_of
 from fledge.orchestrator.transcripts import models_of
@@ -158,7 +158,7 @@ def _entry_line(entry: Entry) -> str:
         case Told(text=text):
             said = f"told: {text}"
         case Replied(text=text, calls=calls):
-            said = f"assistant: {text}" + "".join(f" [{call.name} {call.arguments}]" for call in calls)
+            said = f"assistant: {text}" + "".join(f" [{call.name} {shown_arguments(call)}]" for call in calls)
         case Resulted(name=tool, text=text):
             said = f"{tool}: {text}"
         case Noted(text=text):

@@ -16,6 +16,7 @@ from msgspec.structs import force_setattr
 
 from fledge.core.events import RowKind
 from fledge.core.freeze import HEARTBEAT_OK, NO_REPLY, Stats, one_line, sound, stats_line, summary, without
+from fledge.core.goods import Artifact, Goods, Worktree
 from fledge.core.run import DeferReason, Delivered, Failed, Killed, Ok, Outcome, Path, PlanState, Skipped, TimedOut
 from fledge.errors import BadInput
 
@@ -35,8 +36,7 @@ KEY_CHARS = 256
 LINE_CHARS = 400
 """The most of a task, an error, or what was wrong with an output."""
 NAME_CHARS = 160
-NAMES = 50
-"""How many artifacts are named."""
+PATH_CHARS = 400
 
 
 # ---- the completion --------------------------------------------------------------------------------------------------
@@ -56,8 +56,8 @@ class Completion(
     result: str = ""
     """The frozen text (for a plan, the plan); empty if there is none."""
     stats: Stats = Stats()
-    artifacts: tuple[str, ...] = ()
-    """Names relative to the child's `artifacts/`."""
+    goods: Goods = Goods()
+    """Files and worktree that it hands over."""
     audience: Audience = "main"
     plan: PlanState = "none"
     """The run's plan state: an outcome other than ok while `planning` is told as a failed plan."""
@@ -67,7 +67,8 @@ class Completion(
     def __post_init__(self) -> None:
         for name in ("child_session_key", "run_id", "label", "task", "result"):
             force_setattr(self, name, sound(getattr(self, name)))
-        force_setattr(self, "artifacts", tuple(sound(name) for name in self.artifacts))
+        if self.goods != Goods():
+            force_setattr(self, "goods", self.goods.sounded())
         if self.schema_error is not None:
             force_setattr(self, "schema_error", sound(self.schema_error))
         if isinstance(self.outcome, Failed):
@@ -266,7 +267,7 @@ def _told(completion: Completion, style: Style, nonce: str, inline_chars: int) -
             lines += ["", _fenced(f"Summary: {_summary(completion)}", nonce)]
             lines += [f"The whole result has {len(shown)} characters; {_how_to_read(completion)}"]
     lines += ["", f"Stats: {stats_line(completion.stats)}"]
-    lines += [f"Artifacts: {_artifacts(completion.artifacts)}"] if completion.artifacts else []
+    lines += _goods(completion.goods)
     if completion.schema_error is not None:
         lines += [f"Output schema not met: {_field(completion.schema_error, LINE_CHARS) or 'unknown error'}"]
     return "\n".join(lines)
@@ -381,10 +382,31 @@ def _summary(completion: Completion) -> str:
     return guarded(summary(completion.result)) or "(no output)"
 
 
-def _artifacts(names: tuple[str, ...]) -> str:
-    listed = ", ".join(one_line(name, NAME_CHARS) or "?" for name in names[:NAMES])
-    more = len(names) - NAMES
-    return guarded(listed) + (f" and {more} more" if more > 0 else "")
+def _goods(goods: Goods) -> list[str]:
+    lines = []
+    if goods.artifacts:
+        listed = guarded(", ".join(_artifact(one) for one in goods.artifacts))
+        more = f" and {goods.more} more" if goods.more else ""
+        folder = f" in {_field(goods.folder, PATH_CHARS)}" if goods.folder else ""
+        lines.append(f"Artifacts: {listed}{more}{folder}")
+    return lines if goods.worktree is None else [*lines, f"Worktree: {_worktree(goods.worktree)}"]
+
+
+def _artifact(one: Artifact) -> str:
+    digest = f", sha256 {one_line(one.sha256, NAME_CHARS)}" if one.sha256 else ""
+    return f"{one_line(one.name, NAME_CHARS) or '?'} ({one.bytes} bytes{digest})"
+
+
+def _worktree(worktree: Worktree) -> str:
+    place = f"{_field(worktree.path, PATH_CHARS)}, branch {_field(worktree.branch, NAME_CHARS)}"
+    if worktree.commits is None:
+        return f"{place}; look there for what it changed"
+    names = guarded(", ".join(one_line(name, NAME_CHARS) or "?" for name in worktree.changed))
+    count = len(worktree.changed) + worktree.more_changed
+    more = f" and {worktree.more_changed} more" if worktree.more_changed else ""
+    uncommitted = f"{count} uncommitted: {names}{more}" if count else "nothing uncommitted"
+    kept = "; it stays until they are merged or removed" if count or worktree.commits else ""
+    return f"{place}: {worktree.commits} {'commit' if worktree.commits == 1 else 'commits'}, {uncommitted}{kept}"
 
 
 def _size(text: str) -> int:

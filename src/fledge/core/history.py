@@ -13,7 +13,7 @@ from msgspec import Struct
 from fledge.core.freeze import one_line
 from fledge.core.redact import redacted
 from fledge.core.run import Instant
-from fledge.core.transcript import Body, CallEntry, Noted, Replied, Resulted, Spoken, Told
+from fledge.core.transcript import Body, CallEntry, Noted, Replied, Resulted, Spoken, Told, shown_arguments
 
 HISTORY_BYTES: Final = 79 * 1024
 """The most all messages take together, as JSON; what stands around them has the rest of 80 KiB."""
@@ -101,7 +101,7 @@ def _part(at: Instant, body: Body, include_tools: bool) -> _Part | None:
 
 
 def _call(call: CallEntry) -> str:
-    return one_line(f"{call.name} {redacted(call.arguments)}", ARGUMENT_CHARS)
+    return one_line(f"{call.name} {redacted(shown_arguments(call))}", ARGUMENT_CHARS)
 
 
 def _clean(shown: Shown) -> _Part:

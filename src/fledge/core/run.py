@@ -394,7 +394,9 @@ class Terms(Struct, frozen=True, omit_defaults=True, kw_only=True):
     wakeable: bool = True
     """False of runtimes that cannot be continued once they have ended."""
     leaves: tuple[str, ...] = ()
-    """What its preparation makes outside the database (folders); removed by its cleanup."""
+    """What its preparation makes outside the database (folders), and when each goes: see `leaves`."""
+    retains: bool = False
+    """Attachments of a kept session stay until it is archived."""
     depth: int = 1
     timeout_s: float = 0.0
     """0 means none."""

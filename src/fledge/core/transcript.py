@@ -110,6 +110,32 @@ class OpenCall(Struct, frozen=True):
     call: CallEntry
 
 
+SPAWN = "sessions_spawn"
+
+
+def shown_arguments(call: CallEntry) -> str:
+    """A call's arguments as they are shown again, to a model or a person: without the contents of attached files.
+
+    The entry keeps them, for after a crash the call may have to be made again; whoever made it has seen them.
+    """
+    if call.name != SPAWN or '"attachments"' not in call.arguments:
+        return call.arguments
+    try:
+        given = msgspec.json.decode(call.arguments, type=dict[str, object])
+    except msgspec.DecodeError:
+        return call.arguments
+    files = given.get("attachments")
+    if isinstance(files, list):
+        given["attachments"] = [_without_content(file) for file in files]
+    return msgspec.json.encode(given).decode()
+
+
+def _without_content(file: object) -> object:
+    if not isinstance(file, dict) or not isinstance(file.get("content"), str):
+        return file
+    return {**file, "content": f"[{len(file['content'])} characters, not shown again]"}
+
+
 def open_calls(lines: Sequence[Line]) -> list[OpenCall]:
     """Calls of the last reply that have no result yet, in order."""
     for at in range(len(lines) - 1, -1, -1):

@@ -6,8 +6,10 @@ and told only after the limits, so that refusals come in a fixed order. Nothing 
 """
 
 import hashlib
+import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
@@ -17,7 +19,11 @@ from msgspec.structs import replace
 from fledge.config import Config, agent, lane_for, model_for_child, subagent_limits, thinking_for_child
 from fledge.core import policy
 from fledge.core.access import refuse_target
+from fledge.core.attachments import SETTING as ATTACHMENTS_SETTING
+from fledge.core.attachments import Attachment, AttachmentLimits, File, read_attachments, receipts
+from fledge.core.goods import artifacts_folder
 from fledge.core.keys import agent_of, check_agent_id
+from fledge.core.leaves import ATTACHMENTS, WORK, WORKTREES
 from fledge.core.policy import Budget, Limits, Refusal
 from fledge.core.run import Mode, Terms
 from fledge.core.schema import check_schema
@@ -61,6 +67,15 @@ class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     thread: Annotated[bool, Meta(description="bind it to a thread of the channel you are in")] = False
     plan_mode: Annotated[bool, Meta(description="first only plan, and wait for approval")] = False
     runtime: Annotated[str, Meta(description="subagent, or the name of a configured runtime")] = NATIVE
+    workspace: Annotated[
+        Literal["inherit", "dir", "worktree"],
+        Meta(description="inherit: your folder; dir: an empty one of its own; worktree: a git worktree, own branch"),
+    ] = "inherit"
+    cwd: Annotated[str, Meta(max_length=1000, description="a folder in the workspace to start in")] = ""
+    context: Annotated[Literal["isolated", "fork"], Meta(description="fork: it is told what was said here so far")] = (
+        "isolated"
+    )
+    attachments: Annotated[tuple[Attachment, ...], Meta(description="files it is given to read")] = ()
     sandbox: Annotated[Literal["inherit", "require"], Meta(description="require: only in a sandbox")] = "inherit"
     expects_completion_message: Annotated[bool, Meta(description="false: nobody waits for the answer")] = True
     output_schema: (
@@ -108,6 +123,17 @@ class Host(Protocol):
         """Names of the runtimes that are configured besides `subagent`."""
         ...
 
+    def workspace_of(self, agent_id: str, given: str) -> Path:
+        """The folder in which a session of this agent works that was given this one, or none."""
+        ...
+
+    def own_folder(self, leaf: str, workspace: Path) -> Path:
+        """Where a child of somebody in this workspace would work, in what is made under this name.
+
+        Raises Refused if nothing can be made here, or not of this workspace.
+        """
+        ...
+
     def check_model(self, name: str, thinking: str | None) -> None:
         """Raise BadInput for a model that cannot be used here, or a thinking level that it does not have."""
         ...
@@ -120,8 +146,8 @@ class Read(Struct, frozen=True):
     model: str
 
 
-def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) -> Read:
-    """The request as the configuration completes it.
+def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, unique: str) -> Read:
+    """The request as the configuration completes it; the child will be called `unique`.
 
     Raises BadInput or Refused where the parameters do not fit together. What else forbids the spawn is on the request
     as its objection.
@@ -134,6 +160,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
     if params.output_schema is not None:
         check_schema(params.output_schema)
     _check_runtime(params, host)
+    place = _place(config, params, caller, host, unique)
     limits = subagent_limits(config, own)
     chosen = model_for_child(config, params.model or host.model, target)
     level = thinking_for_child(config, params.thinking, target)
@@ -147,6 +174,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
             thinking=level.name if level else "",
             runtime=params.runtime,
             output_schema=params.output_schema,
+            attachments=receipts(place.files),
         ),
         terms=Terms(
             parent=caller.session,
@@ -155,6 +183,8 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
             cleanup=params.cleanup,
             expects=params.expects_completion_message,
             plan=params.plan_mode,
+            leaves=place.leaves,
+            retains=config.tools.sessions_spawn.attachments.retain_on_session_keep,
             wakeable=params.runtime == NATIVE,
             timeout_s=float(int(timeout_s)),
             queue_timeout_s=float(limits.queue_timeout_seconds),
@@ -169,7 +199,9 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
         facts=SessionFacts(
             agent_id=target,
             label=params.label.strip(),
-            workspace=_workspace(config, caller, own, target),
+            workspace=place.workspace,
+            cwd=params.cwd.strip(),
+            artifacts=artifacts_folder(unique, owns_workspace=params.workspace != "inherit"),
             tools=None if caller.tools is None else tuple(sorted(caller.tools)),
             boxed=caller.boxed or params.sandbox == "require",
         ),
@@ -185,9 +217,14 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host) 
         key=params.idempotency_key or caller.key,
         digest=hashlib.sha256(msgspec.json.encode(params)).hexdigest(),
         binds_thread=params.thread,
+        unique=unique,
+        files=place.files,
+        source=place.source,
+        forks=params.context == "fork",
+        fork_tokens=config.session.parent_fork_max_tokens,
     )
     name = chosen.name if chosen and params.runtime == NATIVE else ""
-    objection = _objection(config, params, caller, host, name)
+    objection = _objection(config, params, caller, host, name) or place.objection
     return Read(replace(request, objection=objection), name)
 
 
@@ -207,7 +244,8 @@ def _check_runtime(params: SpawnParams, host: Host) -> None:
     if name not in host.runtimes:
         there_are = ", ".join((NATIVE, *host.runtimes))
         raise BadInput("runtime", f"must be one that is configured: {there_are}", name)
-    unfit = {"model": params.model, "thinking": params.thinking, "planMode": params.plan_mode}
+    unfit: dict[str, object] = {"model": params.model, "thinking": params.thinking, "planMode": params.plan_mode}
+    unfit |= {"context": params.context == "fork", "attachments": len(params.attachments)}
     for field, value in unfit.items():
         if value:
             raise BadInput(field, f"cannot be applied to runtime {name}: it is for {NATIVE} only", value)
@@ -226,10 +264,49 @@ class _NamedRuntime(Struct):
     runtime: str = NATIVE
 
 
-def _workspace(config: Config, caller: Caller, own: str, target: str) -> str:
-    """The caller's folder, unless another agent is spawned that has one of its own."""
+class _Place(Struct, frozen=True):
+    """Where a child works, what is made for it, and what objects to that."""
+
+    workspace: str
+    leaves: tuple[str, ...] = ()
+    files: tuple[File, ...] = ()
+    source: str = ""
+    objection: FledgeError | None = None
+
+
+def _place(config: Config, params: SpawnParams, caller: Caller, host: Host, unique: str) -> _Place:
+    own = agent_of(caller.session)
+    target = check_agent_id(params.agent_id) if params.agent_id else own
+    if os.path.isabs(params.cwd) or ".." in params.cwd.split("/"):
+        raise BadInput("cwd", "must be a folder inside the workspace, relative to it", params.cwd)
+    # The caller's folder, unless another agent is spawned that has one of its own.
     elsewhere = target != own and agent(config, target).workspace is not None
-    return "" if elsewhere else caller.workspace
+    workspace, source = "" if elsewhere else caller.workspace, ""
+    leaves: list[str] = []
+    files: tuple[File, ...] = ()
+    objection: FledgeError | None = None
+    try:
+        if params.workspace != "inherit":
+            leaves.append(f"{WORK if params.workspace == 'dir' else WORKTREES}/{unique}")
+            source = str(host.workspace_of(own, caller.workspace))
+            workspace = str(host.own_folder(leaves[0], Path(source)))
+        elif params.cwd:
+            workspace = str(host.workspace_of(target, workspace))
+        if params.attachments:
+            files = _files(config, params)
+            leaves.append(f"{ATTACHMENTS}/{unique}")
+            host.own_folder(leaves[-1], Path(source))
+    except (Refused, BadInput) as error:
+        objection = error
+    return _Place(workspace, tuple(leaves), files, source, objection)
+
+
+def _files(config: Config, params: SpawnParams) -> tuple[File, ...]:
+    settings = config.tools.sessions_spawn.attachments
+    if not settings.enabled:
+        raise Refused("forbidden", f"attachments are switched off: {ATTACHMENTS_SETTING}.enabled")
+    limits = AttachmentLimits(settings.max_files, settings.max_file_bytes, settings.max_total_bytes)
+    return read_attachments(params.attachments, limits)
 
 
 def _budget(asked: SpawnBudget | None, configured_one: Budget | None) -> Budget | None:

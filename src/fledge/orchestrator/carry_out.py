@@ -8,6 +8,7 @@ from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.announce import announce_key
 from fledge.core.freeze import one_line
+from fledge.core.leaves import Moment, leaves_at
 from fledge.core.prompts import wake_message
 from fledge.core.run import CleanupPending, Queued, Run
 from fledge.core.transcript import Spoken
@@ -27,6 +28,8 @@ from fledge.orchestrator.commit import Commit
 
 SILENT_CHILDREN = 10_000
 """How many of them are looked at for a wake; it names fewer."""
+FOR_EVER = 1 << 31
+"""How often a removal is tried."""
 
 
 def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
@@ -94,7 +97,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             hook_calls.ended(c, run)
             bindings.unbind(c, key)
         case fx.CleanUp():
-            if not run.terms.leaves:
+            if not leaves_at(run, "cleanup"):
                 clean_now(c, key)
         case fx.Tell(notice=words):
             target = deliver.told(c, run.terms.parent).session
@@ -104,16 +107,18 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
         case fx.Archive(reason=reason):
             hook_calls.context(c, key, reason)
             bindings.unbind(c, key)
+            _remove(c, run, "archive")
             if c.rules.delete_kept:
                 c.tx.delete_session(key)
+                _remove(c, run, "end")
         case fx.DeleteSession():
             c.tx.delete_session(key)
+            _remove(c, run, "end")
         case fx.Forget():
             if c.tx.route(key) is not None:
                 # A thread was made ready for a child that will never be.
                 hook_calls.ended(c, run, "spawn-failed", "error")
-            if run.terms.leaves:
-                c.tx.post(f"remove:{key}", "remove", None, _json(run.terms.leaves), c.at)
+            _remove(c, run, "end")
             c.forget(key)
 
 
@@ -125,6 +130,13 @@ def _enqueue(c: Commit, run: Run) -> None:
     # Nobody waits for what an attempt has to say: its requester is told.
     c.tx.enqueue(run.key, run.terms.lane, run.terms.parent, suspect)
     c.hints.look = True
+
+
+def _remove(c: Commit, run: Run, moment: Moment) -> None:
+    """Post what the run leaves outside the database to be removed; tried until it is gone."""
+    found = leaves_at(run, moment)
+    if found and c.tx.post(f"remove:{run.key}:{moment}", "remove", None, _json(found), c.at, retries=FOR_EVER):
+        c.hints.look = True
 
 
 def _json(value: object) -> str:

@@ -14,6 +14,7 @@ from fledge.core import events as ev
 from fledge.core import inbox
 from fledge.core.announce import Completion, announce_key
 from fledge.core.freeze import Stats
+from fledge.core.goods import Goods
 from fledge.core.route import Address, Found, origin_of
 from fledge.core.run import Killed, Ok, Path, Run, Running, TextId
 from fledge.core.schema import fit
@@ -143,6 +144,7 @@ def _completion(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> C
         label=spec.label,
         task=spec.task[:2000],
         stats=Stats(runtime_s, used.tokens_in, used.tokens_out, used.cost_usd),
+        goods=(c.tx.goods(run.key) if kind in ("outcome", "late") else None) or Goods(),
         plan=run.plan,
         schema_error=fit(spec.output_schema or {}, "" if text is None else c.tx.text(text)).error if answers else None,
     )

@@ -4,6 +4,7 @@ up and finding these rows *is* the recovery; there is no other path.
 
 from fledge.core import events as ev
 from fledge.core.hook import DeliveryTarget
+from fledge.core.leaves import leaves_at
 from fledge.core.route import Address
 from fledge.core.run import CleanupPending, Completed
 from fledge.errors import NotFound
@@ -18,7 +19,11 @@ def leaves(c: Commit, key: str) -> tuple[str, ...]:
     run = c.find(key)
     if run is None or not isinstance(run.phase, CleanupPending) or run.phase.due_at > c.at:
         return ()
-    return run.terms.leaves
+    found = leaves_at(run, "cleanup")
+    if found and c.tx.counts(key).unsettled:
+        c.apply(key, ev.CleanupFailed(at=c.at, error="what is below it may still work there"))
+        return ()
+    return found
 
 
 def come_due(c: Commit, key: str) -> bool:

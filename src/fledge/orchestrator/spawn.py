@@ -10,18 +10,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core import events as ev
-from fledge.core import policy
+from fledge.core import fork, policy
 from fledge.core.access import refuse_stopped
+from fledge.core.attachments import File
 from fledge.core.freeze import sound
 from fledge.core.keys import agent_of, check_agent_id, child_key, parse_key
 from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
+from fledge.core.transcript import Spoken, in_order
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
-from fledge.orchestrator import budget, lease, undelivered
+from fledge.orchestrator import budget, lease, transcripts, undelivered
 from fledge.orchestrator.carry_out import unsettle_above
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.lease import Lease
-from fledge.store.base import SessionFacts, Spec
+from fledge.store.base import Session, SessionFacts, Spec
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -49,11 +51,21 @@ class Request(Struct, frozen=True, kw_only=True):
     """Of what was asked, to tell a repeated call from another one; empty: of what was read from it."""
     binds_thread: bool = False
     """Its channel's thread is bound while it is being prepared."""
+    unique: str = ""
+    """The name of the child's session; empty: any."""
+    files: tuple[File, ...] = ()
+    """What its attachments hold."""
+    source: str = ""
+    """The folder whose repository its worktree is made of."""
+    forks: bool = False
+    """It starts with what its parent's conversation said so far."""
+    fork_tokens: int = 0
+    """The most that may be; 0: no limit."""
 
     @property
     def needs_preparing(self) -> bool:
-        """True if something outside the database has to be made before it can be accepted."""
-        return self.binds_thread or bool(self.terms.leaves)
+        """True if something outside the database has to be made or looked at before it can be accepted."""
+        return self.binds_thread or bool(self.terms.leaves or self.facts.cwd)
 
 
 def spawn(c: Commit, request: Request) -> Run:
@@ -118,10 +130,11 @@ def reserve(c: Commit, request: Request) -> Run:
     _check_above(c, above, request)
     if request.objection is not None:
         raise request.objection
+    forked = _forked(c, request, session) if request.forks else None
     turn = c.tx.turn(parent)
     origin = "" if turn is None or turn.origin == INTERNAL else turn.origin
     spec = replace(spec, agent_id=check_agent_id(spec.agent_id), origin=origin)
-    key = child_key(spec.agent_id, c.ids.unique())
+    key = child_key(spec.agent_id, request.unique or c.ids.unique())
     depth = session.depth + 1
     role = policy.role_at(depth, request.limits.max_depth)
     facts = replace(request.facts, agent_id=spec.agent_id, label=spec.label, role=role)
@@ -129,6 +142,8 @@ def reserve(c: Commit, request: Request) -> Run:
     terms = _settled_terms(request.terms, depth, program=session.kind == "program")
     run = c.admit(ev.Admitted(at=c.at, key=key, terms=terms, run_id=c.ids.unique()), spec)
     unsettle_above(c, parent)
+    if forked is not None:
+        transcripts.write(c, key, forked)
     if request.budget is not None:
         budget.give(c, key, request.budget)
     if request.key:
@@ -167,6 +182,20 @@ def _check_above(c: Commit, run: Run | None, request: Request) -> None:
         if refusal is not None:
             raise Refused(refusal.status, f"{refusal.reason}, of {parent}")
         run = c.find(parent)
+
+
+def _forked(c: Commit, request: Request, parent: Session) -> Spoken:
+    """What a forked child starts with. Refused: another agent, a program, or more than may be copied."""
+    own, target = parent.facts.agent_id, request.spec.agent_id
+    if parent.kind == "program":
+        raise Refused("error", "context: fork needs a conversation, and a program has none")
+    if target != own:
+        raise Refused("error", f'context: fork is for the same agent: "{target}" is not "{own}"')
+    text = fork.history_text(line.body for line in in_order(transcripts.lines(c.tx, parent.key)))
+    refusal = fork.refuse_length(text, request.fork_tokens)
+    if refusal is not None:
+        raise Refused(refusal.status, refusal.reason)
+    return Spoken(text, kind="fork", source=parent.key)
 
 
 def _settled_terms(terms: Terms, depth: int, program: bool) -> Terms:

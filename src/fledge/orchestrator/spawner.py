@@ -8,14 +8,16 @@ a second one; whatever goes wrong in between withdraws the reservation, and with
 import asyncio
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from fledge.config import Config
+from fledge.core.attachments import Receipt
+from fledge.core.leaves import ATTACHMENTS, leaf
 from fledge.core.prompts import accepted_note
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import spawn
-from fledge.orchestrator.asked import Caller, Host, SpawnParams, read_spawn
+from fledge.orchestrator.asked import Caller, Host, Read, SpawnParams, read_spawn
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn import Request
@@ -28,12 +30,17 @@ class Maker(Host, Protocol):
         """Bind the child to a thread of its requester's channel. Raises Refused if no channel there can."""
         ...
 
+    async def make(self, request: Request) -> None:
+        """Make what the run leaves outside the database. Raises if it cannot; what it made by then is removed later."""
+        ...
+
 
 class Spawned(Struct, frozen=True):
     """An accepted run, and the model it was given; empty if none is configured."""
 
     run: Run
     model: str
+    attachments: tuple[Receipt, ...] = ()
 
 
 class Spawner:
@@ -44,8 +51,13 @@ class Spawner:
 
     async def spawn(self, params: SpawnParams, caller: Caller) -> Spawned:
         """A child that was accepted. Raises BadInput or Refused, with nothing left behind, if it was not."""
-        read = read_spawn(self._config, params, caller, self._host)
-        return Spawned(await self.admit(read.request), read.model)
+        read = self.read(params, caller)
+        run = await self.admit(read.request)
+        return Spawned(run, read.model, read.request.spec.attachments)
+
+    def read(self, params: SpawnParams, caller: Caller) -> Read:
+        """What is asked for, as the configuration completes it. Raises BadInput or Refused."""
+        return read_spawn(self._config, params, caller, self._host, self._engine.ids.unique())
 
     async def admit(self, request: Request) -> Run:
         """The same for a request that has been read."""
@@ -65,6 +77,11 @@ class Spawner:
     async def _prepare(self, run: Run, request: Request) -> None:
         if request.binds_thread:
             await self._host.bind_thread(self._engine, run)
+        if request.terms.leaves or request.facts.cwd:
+            try:
+                await self._host.make(request)
+            except OSError as error:
+                raise Refused("error", f"its files could not be made: {error.strerror or error}") from error
 
     async def answer(self, params: SpawnParams, caller: Caller) -> dict[str, object]:
         """What the wire is told: accepted, forbidden or error."""
@@ -90,5 +107,12 @@ def accepted(spawned: Spawned) -> dict[str, object]:
     }
     if spawned.model:
         answer |= {"modelApplied": True, "resolvedModel": spawned.model}
+    if spawned.attachments:
+        answer["attachments"] = {
+            "count": len(spawned.attachments),
+            "totalBytes": sum(one.bytes for one in spawned.attachments),
+            "files": [to_builtins(one) for one in spawned.attachments],
+            "relDir": leaf(ATTACHMENTS, run.key),
+        }
     note = accepted_note(run.terms.mode, run.terms.parent)
     return answer | ({} if note is None else {"note": note})

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from fledge.core import events as ev
 from fledge.core.freeze import NO_REPLY, one_line, said
+from fledge.core.goods import Goods
 from fledge.core.policy import Spent
 from fledge.core.prompts import nudge
 from fledge.core.run import Running
@@ -74,6 +75,12 @@ def _working(c: Commit, drive: Drive, tools_s: float) -> None:
     c.tx.progress(drive.session, c.at, step_open=True, patient_until=c.at + tools_s if tools_s else None)
 
 
+def hand_over(c: Commit, drive: Drive, goods: Goods | None) -> None:
+    """Remember what the session hands over besides its words, where somebody looked."""
+    if goods is not None:
+        c.tx.keep_goods(drive.session, goods)
+
+
 def _record(c: Commit, drive: Drive, ran: Ran | None) -> None:
     if ran is not None:
         c.tx.turn_ran(drive.session, ran)
@@ -99,10 +106,18 @@ def started(c: Commit, drive: Drive, approved: Sequence[OpenCall], tools_s: floa
 
 
 def resulted(
-    c: Commit, drive: Drive, results: Sequence[Resulted], last: int, complete: bool, tools_s: float = 0.0
+    c: Commit,
+    drive: Drive,
+    results: Sequence[Resulted],
+    last: int,
+    complete: bool,
+    tools_s: float = 0.0,
+    goods: Goods | None = None,
 ) -> list[Line]:
-    """Append results; with the last of a step, read what may enter at this boundary. The others may take `tools_s`."""
+    """Append results, and what there is to hand over now; with the last of a step, read what may enter at this
+    boundary. The others may take `tools_s`."""
     turns.fence(c, drive)
+    hand_over(c, drive, goods)
     budget.worked(c, drive.session)
     transcripts.write(c, drive.session, *results)
     if complete:
@@ -126,10 +141,13 @@ def noted(c: Commit, drive: Drive, answer: Replied, covers: int, last: int) -> l
     return new_lines(c, drive.session, last)
 
 
-def finish(c: Commit, drive: Drive, reply: Replied, last: int, ran: Ran | None = None) -> Goes:
+def finish(
+    c: Commit, drive: Drive, reply: Replied, last: int, ran: Ran | None = None, goods: Goods | None = None
+) -> Goes:
     """A reply without calls ends the turn, unless completions have to be read first, or it is to be JSON and is not."""
     budget.settle(c, drive.session, reply)
     _record(c, drive, ran)
+    hand_over(c, drive, goods)
     fitted = _fitted(c, drive, reply)
     if fitted is not None and fitted.error is not None and _nudged(c, drive, reply, fitted.error):
         return Goes(new_lines(c, drive.session, last), over=False)

@@ -18,9 +18,10 @@ from msgspec.structs import replace
 
 from fledge.core.access import tool_name
 from fledge.core.freeze import sound
+from fledge.core.goods import Goods
 from fledge.core.policy import Spent
 from fledge.core.route import Address
-from fledge.core.transcript import CallEntry, Line, OpenCall, Replied, Resulted, from_body, open_calls, yielded
+from fledge.core.transcript import SPAWN, CallEntry, Line, OpenCall, Replied, Resulted, from_body, open_calls, yielded
 from fledge.errors import Interrupted, Refused, StaleWrite, Stopped, StoreError
 from fledge.models.base import Broke, Call, Ended, Message, Model, Request, Text, Thinking, Thought, Usage, UserMessage
 from fledge.models.retry import Retry, Retrying, close_stream
@@ -30,12 +31,13 @@ from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.runtime import context
+from fledge.runtime.child_files import look_for_goods
 from fledge.runtime.feed import Feed, Kind, TurnEvent
 from fledge.runtime.foreign import Foreign, Places, may_be_foreign
 from fledge.store.base import Entry, Post, Ran, Tx
 from fledge.tools.base import ToolContext, ToolResult
 from fledge.tools.registry import ToolSet
-from fledge.tools.sessions import SPAWN, Yielding
+from fledge.tools.sessions import Yielding
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -54,6 +56,12 @@ class Profile(Struct, frozen=True, kw_only=True):
     system: str
     tools: ToolSet
     workspace: Path
+    cwd: str = ""
+    """Where in it relative paths begin."""
+    readable: tuple[Path, ...] = ()
+    """Folders besides that it may read."""
+    goods: Callable[[bool], Goods] | None = None
+    """Looks, blocking, at what the session hands over; thoroughly or not. None: it hands over nothing but words."""
     thinking: Thinking = "off"
     max_tokens: int = 8192
     window: int = 128_000
@@ -67,6 +75,11 @@ class Profile(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = field(default_factory=dict)
     cost_usd: Callable[[str, Usage], float | None] = field(default_factory=lambda: _unpriced)
     """What a step cost, if the price is known."""
+
+
+def _failed(c: Commit, drive: Drive, error: str, goods: Goods | None) -> None:
+    steps.hand_over(c, drive, goods)
+    turns.fail(c, drive, error)
 
 
 def _unpriced(model: str, usage: Usage) -> float | None:
@@ -146,6 +159,8 @@ class _Turn:
             str(profile.workspace),
         )
         """What this drive runs with, until that is recorded with its first reply."""
+        self.handed_over = Goods()
+        """What is recorded of it, as far as this drive knows."""
 
     def tell(self, kind: Kind, text: str = "", call: str = "") -> None:
         self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, call))
@@ -269,7 +284,8 @@ class _Turn:
         if answer.calls:
             await self._call(answer)
             return True
-        goes = await self.commit(steps.finish, answer, self.last, self.ran)
+        goods = await self._look_at_goods(finally_=True)
+        goes = await self.commit(steps.finish, answer, self.last, self.ran, goods)
         self.ran = None
         self.lines += goes.lines
         if goes.over:
@@ -374,8 +390,17 @@ class _Turn:
     async def _fail(self, broke: Broke) -> bool:
         self.tell("error", broke.message)
         error = f"the model could not answer ({broke.trouble}): {broke.message}"
-        await self.commit(turns.fail, error)
+        goods = await self._look_at_goods(finally_=True)
+        await self.commit(_failed, error, goods)
         return False
+
+    async def _look_at_goods(self, finally_: bool = False) -> Goods | None:
+        """What there is to hand over, if that is not yet recorded."""
+        found = await look_for_goods(self.profile.goods, finally_)
+        if found is None or found == self.handed_over:
+            return None
+        self.handed_over = found
+        return found
 
     async def _compact(self, window: int) -> bool:
         """Let the model summarise what is old, as a step of its own; False if there is nothing to leave out."""
@@ -427,9 +452,10 @@ class _Turn:
 
     async def _append(self, results: list[Resulted], complete: bool, until_at: float) -> None:
         last = self.last
+        goods = await self._look_at_goods() if complete else None
 
         def append(c: Commit, drive: Drive) -> list[Line]:
-            return steps.resulted(c, drive, results, last, complete, max(0.0, until_at - c.at))
+            return steps.resulted(c, drive, results, last, complete, max(0.0, until_at - c.at), goods)
 
         self.lines += await self.commit(append)
 
@@ -456,6 +482,8 @@ class _Turn:
             entry=call.entry,
             index=call.index,
             workspace=profile.workspace,
+            cwd=profile.cwd,
+            readable=profile.readable,
             state=profile.state,
             env=profile.env,
             tools=profile.tools.names,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from fledge.core.transcript import Line, Noted, Replied, Resulted, Spoken, Told, in_order
+from fledge.core.transcript import Line, Noted, Replied, Resulted, Spoken, Told, in_order, shown_arguments
 from fledge.models.base import AssistantMessage, Call, Message, ToolMessage, UserMessage
 
 CHARS_A_TOKEN = 4
@@ -36,7 +36,7 @@ def messages(lines: Sequence[Line]) -> tuple[Message, ...]:
             case Noted():
                 continue
             case Replied() as reply:
-                calls = tuple(Call(call.id, call.name, call.arguments) for call in reply.calls)
+                calls = tuple(Call(call.id, call.name, shown_arguments(call)) for call in reply.calls)
                 found.append(AssistantMessage(reply.text, calls, reply.thinking, reply.signature))
             case Resulted() as result:
                 found.append(ToolMessage(result.call_id, result.name, result.text, result.is_error))

@@ -8,21 +8,24 @@ as late. This file does not know how any runtime works.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from fledge.core.freeze import one_line, sound
+from fledge.core.goods import Goods
 from fledge.core.reconcile import GRACE_S
+from fledge.core.run import Run
 from fledge.core.transcript import CallEntry, Line, Replied, Resulted, Spoken, from_body, open_calls
 from fledge.errors import StaleWrite
-from fledge.orchestrator import transcripts, turns
+from fledge.orchestrator import steps, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.base import Faltered, Runtime, Work
+from fledge.runtime.child_files import look_for_goods
 from fledge.runtime.feed import Feed, Kind, TurnEvent
 from fledge.store.base import Session, Spec
 
@@ -47,6 +50,10 @@ class Places(Protocol):
         """The folder in which work of this session is done, and the environment without secrets."""
         ...
 
+    def goods(self, session: Session, run: Run | None) -> Callable[[bool], Goods] | None:
+        """How to look, blocking, at what is handed over besides words; None if nothing is."""
+        ...
+
 
 def may_be_foreign(drive: Drive) -> bool:
     """False of drives that are surely our own: conversations, and runs that can be woken."""
@@ -69,7 +76,8 @@ class Foreign:
         session = await engine.store.read(lambda tx: tx.session(drive.session))
         assert session is not None
         folder, env = self._places.work_place(session)
-        await _Turn(self._feed, engine, drive, spec, runtime, folder, env).run()
+        look = self._places.goods(session, drive.run)
+        await _Turn(self._feed, engine, drive, spec, runtime, folder, env, look).run()
 
 
 class _Turn:
@@ -84,9 +92,10 @@ class _Turn:
         runtime: Runtime,
         folder: Path,
         env: Mapping[str, str],
+        look: Callable[[bool], Goods] | None,
     ) -> None:
         self.feed, self.engine, self.drive, self.spec, self.runtime = feed, engine, drive, spec, runtime
-        self.folder, self.env = folder, env
+        self.folder, self.env, self.look = folder, env, look
         self.said_at = 0.0
         self.writing: asyncio.Task[None] | None = None
 
@@ -166,8 +175,9 @@ class _Turn:
 
     async def _finish(self, text: str) -> None:
         run = self.drive.run
+        goods = await look_for_goods(self.look, finally_=True)
         try:
-            await self.engine.commit(lambda c: _finish(c, self.drive, text))
+            await self.engine.commit(lambda c: _finish(c, self.drive, text, goods))
         except StaleWrite:
             if run is None:
                 raise
@@ -217,8 +227,9 @@ def _progressed(c: Commit, drive: Drive) -> None:
     c.tx.progress(drive.session, c.at, step_open=True)
 
 
-def _finish(c: Commit, drive: Drive, text: str) -> None:
+def _finish(c: Commit, drive: Drive, text: str, goods: Goods | None = None) -> None:
     c.tx.fence(drive.session, drive.epoch)
+    steps.hand_over(c, drive, goods)
     for call in open_calls(transcripts.lines(c.tx, drive.session)):
         done = Resulted(call.entry, call.index, call.call.id, call.call.name, one_line(sound(text), RESULT_CHARS))
         transcripts.write(c, drive.session, done)

@@ -1,13 +1,11 @@
-"""What goes out of the outbox: a message to its channel, an event to whoever listens, folders to be removed.
+"""What goes out of the outbox: a message to its channel, an event to whoever listens.
 
 Each post is sent here once per try; retries, order and giving up are the engine's. Whatever hangs is left alone after a
 while, and holds up nothing else.
 """
 
 import asyncio
-import shutil
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
@@ -81,8 +79,6 @@ class Outlet:
                 left = msgspec.json.decode(post.body, type=_Left)
                 if self._context_engine is not None:
                     await self._context_engine.subagent_ended(left.session_key, left.reason)
-            elif post.kind == "remove":
-                await remove(msgspec.json.decode(post.body, type=tuple[str, ...]))
             else:
                 raise NotArrived(f"nothing can send {post.kind}")
         return None
@@ -124,17 +120,6 @@ class Outlet:
             await channel.close()
         for one in self._listening.values():
             await one.hooked.close()
-
-
-async def remove(leaves: tuple[str, ...]) -> None:
-    """Remove folders that runs left; what is gone already is fine."""
-    await asyncio.to_thread(_remove, leaves)
-
-
-def _remove(leaves: tuple[str, ...]) -> None:
-    for leaf in leaves:
-        if Path(leaf).exists():
-            shutil.rmtree(leaf)
 
 
 # ---- from settings ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ comes from the catalogue of models.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,6 +25,7 @@ from fledge.config import (
 )
 from fledge.context_engine import ContextEngine
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
+from fledge.core.goods import Goods
 from fledge.core.keys import AGENT_ID
 from fledge.core.prompts import (
     Brief,
@@ -45,13 +46,15 @@ from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.seat import Seat, seat_of
+from fledge.orchestrator.spawn import Request
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
 from fledge.orchestrator.views import children_shown
 from fledge.runtime.agent import Profile
 from fledge.runtime.base import Runtime
+from fledge.runtime.child_files import ChildFiles
 from fledge.runtime.command import CommandRuntime
-from fledge.runtime.outlet import Outlet, channels_of, hooks_of, remove
+from fledge.runtime.outlet import Outlet, channels_of, hooks_of
 from fledge.store.base import Post, Session, Spec, Wishes
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
@@ -67,6 +70,8 @@ MAIN_PROMPT = (
     "You are a capable assistant. You work in the folder {workspace} with the tools you are given; use them rather than"
     " guess, and say plainly what you did and what you could not do."
 )
+MAKING_TOOLS = frozenset({"write", "edit", "exec"})
+"""Tools with which files can be made."""
 ASKS_BY_DEFAULT = frozenset({"exec"})
 """Tools that need a person where nothing else is configured and there is no sandbox."""
 POSITIONS = 256
@@ -147,6 +152,7 @@ class ConfiguredProfiles:
         files = [value for name, value in given.items() if name.endswith("_KEY_FILE")]
         key_files = tuple(map(Path, [*files, *(one.secret_file for one in webhooks if one.secret_file)]))
         self._sandbox = find_sandbox(Path(given.get("HOME", "/root")), hidden=key_files)
+        self._files = ChildFiles(state)
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
         self._outlet = Outlet({**channels_of(config, given), **(channels or {})}, listening, context_engine)
         own = (*file_tools(), fetch_tool(), *tools)
@@ -191,12 +197,17 @@ class ConfiguredProfiles:
         workspace = self._folder(agent_id, session)
         boxed = self._is_boxed(agent_id, session)
         tools, asks = self._tools_in(_position(session, seat.run, boxed))
+        makes_files = bool(tools.names & MAKING_TOOLS)
+        own = self._system(session, seat.run, spec, workspace, makes_files)
         return Profile(
             model=model,
             model_name=name,
-            system="\n\n".join([self._system(session, seat.run, spec, workspace), *await self._besides(engine, seat)]),
+            system="\n\n".join([own, *await self._besides(engine, seat)]),
             tools=tools,
             workspace=workspace,
+            cwd=session.facts.cwd,
+            readable=await self._files.readable(engine, seat),
+            goods=self.goods(session, drive.run) if makes_files else None,
             thinking=thinking if card.thinks or self._catalog.find(choice.primary) is None else "off",
             max_tokens=min(card.max_output, 8192),
             window=card.window,
@@ -240,7 +251,11 @@ class ConfiguredProfiles:
 
     def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
         """Where a foreign runtime works for this session, and what it may know of the environment."""
-        return self._folder(session.facts.agent_id, session), self._env
+        return self._folder(session.facts.agent_id, session) / session.facts.cwd, self._env
+
+    def goods(self, session: Session, run: Run | None) -> Callable[[bool], Goods] | None:
+        """How to look at what a session hands over besides its words; None if it hands over nothing."""
+        return self._files.goods(session, run, self._folder(session.facts.agent_id, session))
 
     def check_model(self, name: str, thinking: str | None) -> None:
         """Refused: a name that means no model, a key that is missing, a thinking level the model does not have."""
@@ -248,6 +263,19 @@ class ConfiguredProfiles:
         card = self._catalog.find(name)
         if card is not None and not card.thinks and thinking not in (None, "off"):
             raise BadInput("thinking", f"must be off: {name} has no other level", thinking)
+
+    def workspace_of(self, agent_id: str, given: str) -> Path:
+        """The folder in which a session of this agent works that was given this one, or none."""
+        named = agent(self._config, agent_id).workspace or self._config.agents.defaults.workspace
+        return Path(given or named or self._workspace).expanduser().absolute()
+
+    def own_folder(self, leaf: str, workspace: Path) -> Path:
+        """Where a child would work, in what is made under this name. Refused: nothing can be kept here."""
+        return self._files.own_folder(leaf, workspace)
+
+    async def make(self, request: Request) -> None:
+        """Make what the run leaves outside the database, and look whether its `cwd` is there."""
+        await self._files.make(request)
 
     async def bind_thread(self, engine: Engine, run: Run) -> None:
         """Bind the child to the thread that a hook makes ready. Refused if none does, or bindings are switched off."""
@@ -278,8 +306,7 @@ class ConfiguredProfiles:
         return own, thinking
 
     def _folder(self, agent_id: str, session: Session) -> Path:
-        named = agent(self._config, agent_id).workspace or self._config.agents.defaults.workspace
-        return Path(session.facts.workspace or named or self._workspace).expanduser()
+        return self.workspace_of(agent_id, session.facts.workspace)
 
     def _is_boxed(self, agent_id: str, session: Session) -> bool:
         """Whether the session's commands run in the sandbox. Refused: it is demanded, and there is none here."""
@@ -325,7 +352,7 @@ class ConfiguredProfiles:
             return said == "ask"
         return tool in ASKS_BY_DEFAULT and not boxed
 
-    def _system(self, session: Session, run: Run | None, spec: Spec | None, workspace: Path) -> str:
+    def _system(self, session: Session, run: Run | None, spec: Spec | None, workspace: Path, makes_files: bool) -> str:
         if spec is None or run is None:
             parts = [MAIN_PROMPT.format(workspace=workspace)]
             names = document_names("main")
@@ -344,6 +371,10 @@ class ConfiguredProfiles:
                 output_schema=msgspec.json.encode(spec.output_schema).decode()
                 if spec.output_schema is not None and run.ended is None
                 else "",
+                artifacts=session.facts.artifacts if makes_files else "",
+                attachments=self._files.attachments(session, spec),
+                attached=tuple(one.name for one in spec.attachments),
+                branch=self._files.branch(run),
             )
             parts, names = [child_prompt(brief)], document_names("child")
         own = agent(self._config, session.facts.agent_id).prompt
@@ -361,11 +392,14 @@ class ConfiguredProfiles:
         return self._catalog.cost(answered, usage) if cost is None else cost
 
     async def remove(self, leaves: tuple[str, ...]) -> None:
-        """Remove folders that runs left; what is gone already is fine."""
-        await remove(leaves)
+        """Remove what runs left; what is gone already is fine, and a worktree that holds work stays."""
+        await self._files.remove(leaves)
 
     async def call(self, post: Post) -> Address | None:
-        """Send one thing from the outbox."""
+        """Send one thing from the outbox, or remove what a run left."""
+        if post.kind == "remove":
+            await self._files.call(post)
+            return None
         return await self._outlet.call(post)
 
     async def close(self) -> None:

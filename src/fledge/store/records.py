@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from fledge.core.attachments import Receipt
 from fledge.core.events import Event
 from fledge.core.policy import Budget, Spent
 from fledge.core.route import Address, Found
@@ -30,6 +31,10 @@ class SessionFacts(Struct, frozen=True, omit_defaults=True):
     """The ceiling: tools its parent had when it spawned it. None: nothing but the settings limits it."""
     boxed: bool = False
     """Its commands run in the sandbox, whatever the settings say."""
+    cwd: str = ""
+    """Where in its folder it starts; relative paths begin there."""
+    artifacts: str = ""
+    """Where in its folder it puts what it hands over; empty: nothing is looked for."""
 
 
 class Session(Struct, frozen=True):
@@ -62,6 +67,8 @@ class Spec(Struct, frozen=True, omit_defaults=True):
     idempotency_key: str = ""
     output_schema: dict[str, Any] | None = None
     """The JSON Schema its answer is to meet, if one was asked for."""
+    attachments: tuple[Receipt, ...] = ()
+    """Files it was given."""
     origin: str = ""
     """Where the words of the turn that spawned it came from: where its answer should go."""
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from fledge.core.exchange import Exchange
+from fledge.core.goods import Goods
 from fledge.core.policy import Budget, Spent
 from fledge.core.run import Instant
 from fledge.store.base import Approval, ApprovalState, Commission, Purse, Ran, Wishes
@@ -25,6 +26,7 @@ _wishes = msgspec.json.Decoder(Wishes).decode
 _exchange = msgspec.json.Decoder(Exchange).decode
 _budget = msgspec.json.Decoder(Budget).decode
 _spent = msgspec.json.Decoder(Spent).decode
+_decode_goods = msgspec.json.Decoder(Goods).decode
 _decode_ran = msgspec.json.Decoder(Ran).decode
 
 
@@ -40,6 +42,23 @@ class WorkVerbs(SessionVerbs):
         sql = "SELECT ran FROM turns WHERE session = ? AND ran IS NOT NULL ORDER BY turn DESC LIMIT 1"
         row = self._one(sql, session)
         return None if row is None else _decode_ran(row[0])
+
+    def keep_goods(self, session: str, goods: Goods) -> None:
+        """What the session hands over, as far as is known now."""
+        self._db.execute("UPDATE sessions SET goods = ? WHERE key = ?", (to_json(goods), session))
+
+    def goods(self, session: str) -> Goods | None:
+        """What the session hands over."""
+        row = self._one("SELECT goods FROM sessions WHERE key = ?", session)
+        return None if row is None or row[0] is None else _decode_goods(row[0])
+
+    def children_with_leaves(self, session: str, limit: int) -> list[str]:
+        """The newest children that left something outside the database."""
+        sql = (
+            "SELECT key FROM runs WHERE parent = ? AND phase <> 'archived' AND json_extract(state, '$.terms.leaves')"
+            " IS NOT NULL ORDER BY id DESC LIMIT ?"
+        )
+        return self._column(sql, session, limit)
 
     def covered(self, session: str) -> int:
         """The last entry that a note stands for."""

@@ -6,6 +6,7 @@
 from typing import Protocol
 
 from fledge.core.exchange import Exchange
+from fledge.core.goods import Goods
 from fledge.core.policy import Spent
 from fledge.core.run import Instant
 from fledge.store.records import Approval, ApprovalState, Commission, Purse
@@ -13,6 +14,19 @@ from fledge.store.records import Approval, ApprovalState, Commission, Purse
 
 class WorkTx(Protocol):
     """What one transaction can do about work that waits for somebody, and what it may cost."""
+
+    # -- what is handed over
+    def keep_goods(self, session: str, goods: Goods) -> None:
+        """This is what the session hands over besides its words, as far as is known now."""
+        ...
+
+    def goods(self, session: str) -> Goods | None:
+        """What the session hands over; None if nobody looked."""
+        ...
+
+    def children_with_leaves(self, session: str, limit: int) -> list[str]:
+        """Keys of the session's newest children that left something outside the database; no archived ones."""
+        ...
 
     # -- questions to a person
     def ask_approval(self, approval: Approval) -> None:

@@ -50,6 +50,10 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     index: int
     workspace: Path
     """The folder it works in; nothing outside may be touched."""
+    cwd: str = ""
+    """Where in it relative paths begin; empty: at its top."""
+    readable: tuple[Path, ...] = ()
+    """Folders besides that may be read: files it was given, folders of its own children."""
     state: Path | None = None
     """Where fledge keeps its own state; never visible to a tool."""
     env: Mapping[str, str] = field(default_factory=dict)

@@ -46,6 +46,19 @@ def _open(context: ToolContext) -> Confined:
     return Confined(context.workspace, context.state)
 
 
+def _at(context: ToolContext, path: str) -> str:
+    """The path from the top of the workspace: relative ones begin where the session works."""
+    return path if not context.cwd or os.path.isabs(path) else f"{context.cwd}/{path}"
+
+
+def _reading(context: ToolContext, path: str) -> tuple[Confined, str]:
+    """What to read a path through, and the path there: the workspace, or a folder that may be read besides."""
+    for folder in context.readable:
+        if path == str(folder) or path.startswith(f"{folder}/"):
+            return Confined(folder), path
+    return _open(context), _at(context, path)
+
+
 # ---- read ------------------------------------------------------------------------------------------------------------
 
 
@@ -57,8 +70,9 @@ def read(
     limit: Annotated[int, Meta(ge=1, description="most lines")] = 2000,
 ) -> str:
     """Read a text file. Lines are numbered; the numbers and the tab after them are not part of the file."""
-    with _open(context) as workspace:
-        lines = _text_of(workspace, path).split("\n")
+    folder, place = _reading(context, path)
+    with folder as workspace:
+        lines = _text_of(workspace, place).split("\n")
     if lines[-1] == "":
         lines.pop()
     if not lines:
@@ -105,7 +119,7 @@ def write(path: Place, content: Annotated[str, Meta(description="all of the file
     """Write a file, whole. What was there is replaced; folders on the way are made."""
     data = _encoded("content", content)
     with _open(context) as workspace, _lock(context):
-        is_new = workspace.replace(path, data)
+        is_new = workspace.replace(_at(context, path), data)
     return f"{'created' if is_new else 'replaced'} {_named(path)} ({len(data)} bytes)"
 
 
@@ -119,7 +133,7 @@ def edit(
 ) -> str:
     """Replace text in a file. The old text must stand there exactly once, unless every place is to be replaced."""
     with _open(context) as workspace, _lock(context):
-        text = _text_of(workspace, path)
+        text = _text_of(workspace, _at(context, path))
         if old not in text and "\r\n" in text:
             # `read` shows lines without their ends; the file keeps those it has.
             old, new = (words.replace("\r\n", "\n").replace("\n", "\r\n") for words in (old, new))
@@ -130,7 +144,7 @@ def edit(
             raise BadInput("old", f"must stand there once, not {count} times: give more of it, or set replaceAll")
         if old == new:
             raise BadInput("new", "must differ from old")
-        workspace.replace(path, _encoded("new", text.replace(old, new)))
+        workspace.replace(_at(context, path), _encoded("new", text.replace(old, new)))
     return f"replaced {count} {'place' if count == 1 else 'places'} in {_named(path)}"
 
 
@@ -160,7 +174,8 @@ def list_folder(
     """List a folder, hidden files too: folders end in /, files have their size in bytes, links say where they point."""
     lines: list[str] = []
     missing = 0
-    with _open(context) as workspace, workspace.folder(path) as folder:
+    confined, place = _reading(context, path)
+    with confined as workspace, workspace.folder(place) as folder:
         for shown, found, target in _entries(workspace, folder, depth, threading.Event()):
             if len(lines) == MAX_ENTRIES:
                 missing += 1
@@ -244,8 +259,9 @@ def grep_tool(seconds: float = GREP_SECONDS) -> Tool:
         """Find lines in files of the workspace, hidden ones too (not in .git): path, line number, line."""
         order = {"pattern": re.escape(pattern) if fixed else pattern, "ignoreCase": ignore_case, "limit": limit}
         wanted = None if glob is None else _globs(glob)
-        with _open(context) as workspace:
-            out, skipped = await _search(workspace, path, wanted, order, seconds)
+        folder, place = _reading(context, path)
+        with folder as workspace:
+            out, skipped = await _search(workspace, place, wanted, order, seconds)
         return _found(out, skipped)
 
     return grep

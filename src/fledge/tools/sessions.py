@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from fledge.core.policy import YIELD_S
 from fledge.core.targets import pick
-from fledge.core.transcript import YIELD
+from fledge.core.transcript import SPAWN, YIELD
 from fledge.orchestrator import control
 from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.commit import Commit
@@ -20,8 +20,6 @@ from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.views import child_rows
 from fledge.tools.base import Tool, ToolContext, tool, tool_taking
 from fledge.tools.subagents import answered, controlled, lease_of
-
-SPAWN = "sessions_spawn"
 
 
 def spawn_tool(spawner: Spawner) -> Tool:

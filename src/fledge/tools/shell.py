@@ -77,14 +77,18 @@ class Sandbox(Struct, frozen=True, kw_only=True):
 
 
 class Mount(Struct, frozen=True):
-    """One thing the sandbox puts at a path: an empty folder, an empty file, or the workspace itself."""
+    """One thing the sandbox puts at a path: an empty folder, an empty file, the workspace itself, or a folder that may
+    only be read."""
 
     path: str
-    kind: Literal["folder", "file", "workspace"]
+    kind: Literal["folder", "file", "workspace", "readable"]
 
 
-def bubblewrap(program: str, command: Sequence[str], mounts: Iterable[Mount], network: Network = "shared") -> list[str]:
-    """The arguments that run a command with everything read-only and the mounts on top, outer ones first.
+def bubblewrap(
+    program: str, command: Sequence[str], mounts: Iterable[Mount], network: Network = "shared", cwd: str = ""
+) -> list[str]:
+    """The arguments that run a command with everything read-only and the mounts on top, outer ones first; it starts in
+    the workspace, or further down in it.
 
     Refused: mounts without exactly one workspace, or with something else at its path.
     """
@@ -105,11 +109,18 @@ def bubblewrap(program: str, command: Sequence[str], mounts: Iterable[Mount], ne
                 arguments += ["--ro-bind", "/dev/null", mount.path]
             case "workspace":
                 arguments += ["--bind", mount.path, mount.path]
-    return [*arguments, "--chdir", places[0], "--", *command]
+            case "readable":
+                arguments += ["--ro-bind", mount.path, mount.path]
+    return [*arguments, "--chdir", os.path.join(places[0], cwd) if cwd else places[0], "--", *command]
 
 
-def mounts_for(workspace: Path, state: Path | None, home: Path, also: Iterable[Path] = ()) -> list[Mount]:
-    """The workspace, and everything on this machine that must not be seen beside it, by real path."""
+def mounts_for(
+    workspace: Path, state: Path | None, home: Path, also: Iterable[Path] = (), readable: Iterable[Path] = ()
+) -> list[Mount]:
+    """The workspace, and everything on this machine that must not be seen beside it, by real path.
+
+    Folders that may be read are shown where they would be hidden, except where the workspace itself is.
+    """
     place = os.path.realpath(workspace)
     hidden = [*(str(home / name) for name in _SECRETS_AT_HOME), *map(str, also), *([str(state)] if state else [])]
     hidden += [path for path in _EMPTIED if os.path.realpath(path) != place]
@@ -120,6 +131,9 @@ def mounts_for(workspace: Path, state: Path | None, home: Path, also: Iterable[P
             found[real] = Mount(real, "folder")
         elif os.path.lexists(real):
             found[real] = Mount(real, "file")
+    for path in {os.path.realpath(path) for path in readable} - {place}:
+        if os.path.isdir(path):
+            found[path] = Mount(path, "readable")
     return [*found.values(), Mount(place, "workspace")]
 
 
@@ -162,12 +176,13 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
     ) -> ToolResult:
         argv = [shutil.which("bash", path=DEFAULT_PATH) or "/bin/sh", "-c", command]
         if sandbox is not None:
-            mounts = mounts_for(context.workspace, context.state, sandbox.home, sandbox.hidden)
-            argv = bubblewrap(sandbox.program, argv, mounts, sandbox.network)
+            mounts = mounts_for(context.workspace, context.state, sandbox.home, sandbox.hidden, context.readable)
+            argv = bubblewrap(sandbox.program, argv, mounts, sandbox.network, context.cwd)
         if "\x00" in command:
             raise BadInput("command", "must not hold NUL")
         try:
-            ended = await run(argv, context.workspace, {"PATH": DEFAULT_PATH, **context.env}, timeout_seconds)
+            here = context.workspace if sandbox is not None else context.workspace / context.cwd
+            ended = await run(argv, here, {"PATH": DEFAULT_PATH, **context.env}, timeout_seconds)
         except (OSError, ValueError) as error:
             raise BadInput("command", f"could not be started ({error})") from None
         return ToolResult(f"{ended.output}{_break(ended.output)}[{ended.said}]", is_error=ended.code != 0)

@@ -1,0 +1,69 @@
+"""Finding what a child hands over: regular files beneath its folder of artifacts, named and counted within bounds.
+
+The folder lies where the child can write, so it is walked by descriptors and never through a link. Nothing is opened
+but regular files, and those only to take their digest.
+"""
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from fledge.core.freeze import sound
+from fledge.core.goods import MOST, Artifact, Goods
+from fledge.errors import BadInput
+from fledge.tools.confine import Confined
+
+MAX_DEPTH: Final = 16
+MAX_SEEN: Final = 10_000
+DIGEST_BYTES: Final = 32 * 1024 * 1024
+"""What is read for digests in all; files beyond that are listed without one."""
+DIGEST_CHARS: Final = 16
+
+
+def find_artifacts(workspace: Path, folder: str, digests: bool) -> Goods:
+    """The files beneath `folder` of a workspace, by name; nothing if it is not there, or leads out of the workspace."""
+    walk = _Walk(DIGEST_BYTES if digests else 0)
+    try:
+        with Confined(workspace) as confined, confined.folder(folder) as held:
+            walk.look(confined, held, "", 0)
+    except (BadInput, OSError):
+        return Goods()
+    found = sorted(walk.found, key=lambda one: one.name)
+    return Goods(str(workspace / folder), tuple(found[:MOST]), len(found[MOST:])) if found else Goods()
+
+
+class _Walk:
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._seen = 0
+        self.found: list[Artifact] = []
+
+    def look(self, confined: Confined, held: int, prefix: str, depth: int) -> None:
+        for name in sorted(os.listdir(held)):
+            self._seen += 1
+            if self._seen > MAX_SEEN:
+                return
+            try:
+                about = os.stat(name, dir_fd=held, follow_symlinks=False)
+            except OSError:
+                continue
+            shown = f"{prefix}{name}"
+            if stat.S_ISREG(about.st_mode):
+                digest = self._digest(confined, held, name, about.st_size)
+                self.found.append(Artifact(sound(shown), about.st_size, digest))
+            elif stat.S_ISDIR(about.st_mode) and depth < MAX_DEPTH:
+                with confined.below(held, name) as inner:
+                    if inner is not None:
+                        self.look(confined, inner, f"{shown}/", depth + 1)
+
+    def _digest(self, confined: Confined, held: int, name: str, size: int) -> str:
+        if size > self._room:
+            return ""
+        try:
+            data, _ = confined.read_in(held, name, size, name)
+        except BadInput:
+            return ""
+        self._room -= len(data)
+        return hashlib.sha256(data).hexdigest()[:DIGEST_CHARS]

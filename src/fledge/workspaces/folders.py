@@ -1,0 +1,151 @@
+"""Host-owned folders beneath one root: made private, filled once, removed whole; nothing outside the root is touched.
+
+Everything is reached through descriptors, one name at a time and never through a link, so that neither a link nor a
+rename made by whoever races with us leads anywhere else. A link that is met is removed as a link.
+"""
+
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from fledge.core.leaves import KINDS
+from fledge.errors import BadInput
+
+MAX_DEPTH: Final = 64
+"""Folders deeper than this are moved up before they are removed: no depth takes more descriptors."""
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
+
+
+def split_leaf(leaf: str) -> tuple[str, str]:
+    """The kind and the name of a leaf. Refused: anything that is not one plain name below one of our folders."""
+    kind, _, name = leaf.partition("/")
+    if kind not in KINDS or not _NAME.fullmatch(name):
+        raise BadInput("leaf", f"must be a name in one of {', '.join(KINDS)}", leaf)
+    return kind, name
+
+
+def make_folder(root: Path, leaf: str) -> Path:
+    """A new private folder; refused if there is one. Folders above it are private too."""
+    kind, name = split_leaf(leaf)
+    with _kind(root, kind, make=True) as held:
+        os.mkdir(name, 0o700, dir_fd=held)
+    return root / kind / name
+
+
+def write_file(folder: Path, name: str, data: bytes, mode: int = 0o600) -> None:
+    """A new file in a folder of ours. Refused: a name that is not plain; a file that is there."""
+    if not name or "/" in name or "\x00" in name or name in (".", ".."):
+        raise BadInput("name", "must be a plain file name", name)
+    held = os.open(folder, _FOLDER)
+    try:
+        write_in(held, name, data, mode)
+    finally:
+        os.close(held)
+
+
+def write_in(held: int, name: str, data: bytes, mode: int) -> None:
+    """The same in a folder that is held."""
+    opened = os.open(name, _CREATE, mode, dir_fd=held)
+    try:
+        with memoryview(data) as rest:
+            written = 0
+            while written < len(rest):
+                written += os.write(opened, rest[written:])
+    finally:
+        os.close(opened)
+
+
+def remove_folder(root: Path, leaf: str) -> None:
+    """The folder and everything in it is gone; one that is gone already is fine. Raises OSError if it cannot be."""
+    kind, name = split_leaf(leaf)
+    with suppress(FileNotFoundError), _kind(root, kind, make=False) as held:
+        remove_tree(held, name)
+
+
+def remove_tree(held: int, name: str) -> None:
+    """Remove one name in a folder that is held: a file, a link as such, or a folder with all that is in it."""
+    removing = _Removing(held)
+    removing.later.append(name)
+    while removing.later:
+        with suppress(FileNotFoundError):
+            removing.remove(held, removing.later.pop(), 0)
+
+
+class _Removing:
+    """One removal. `top` is where folders that lie too deep are moved to."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self.later: list[str] = []
+        """Names there that remain to be removed."""
+
+    def remove(self, held: int, name: str, depth: int) -> None:
+        if not _is_folder(held, name):
+            os.unlink(name, dir_fd=held)
+            return
+        # One that was swapped for a link by now is not opened: that is an error, and the removal is tried again.
+        opened = _open_folder(held, name)
+        try:
+            self._empty(opened, depth)
+        finally:
+            os.close(opened)
+        os.rmdir(name, dir_fd=held)
+
+    def _empty(self, opened: int, depth: int) -> None:
+        os.fchmod(opened, 0o700)
+        for name in os.listdir(opened):
+            if not _is_folder(opened, name):
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=opened)
+            elif depth < MAX_DEPTH:
+                with suppress(FileNotFoundError):
+                    self.remove(opened, name, depth + 1)
+            else:
+                moved = f".fledge-removed-{secrets.token_hex(8)}"
+                os.rename(name, moved, src_dir_fd=opened, dst_dir_fd=self._top)
+                self.later.append(moved)
+
+
+def _open_folder(held: int, name: str) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=held)
+    except PermissionError:
+        # Whoever worked there may have locked it. Changed by its descriptor, so that no link can be meant.
+        named = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
+        try:
+            os.chmod(f"/proc/self/fd/{named}", 0o700)
+            return os.open(name, _FOLDER, dir_fd=held)
+        finally:
+            os.close(named)
+
+
+def _is_folder(held: int, name: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=held, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def _kind(root: Path, kind: str, make: bool) -> Iterator[int]:
+    """The folder of a kind, open for the block."""
+    base = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if make:
+            with suppress(FileExistsError):
+                os.mkdir(kind, 0o700, dir_fd=base)
+        held = os.open(kind, _FOLDER, dir_fd=base)
+    finally:
+        os.close(base)
+    try:
+        yield held
+    finally:
+        os.close(held)

@@ -1,0 +1,124 @@
+"""Everything a child needs outside the database, made and removed: attachments, folders of its own, worktrees.
+
+`make` and `remove` are the two ends of a leaf's life; `goods` looks at what lies there in between. All of it is plain
+blocking work, to be done in a thread. Who may have what, and when it goes, is decided elsewhere.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.core.attachments import MANIFEST, File, receipts
+from fledge.core.goods import Goods
+from fledge.core.leaves import WORK, WORKTREES
+from fledge.errors import BadInput, Refused
+from fledge.tools.confine import Confined
+from fledge.workspaces import folders, worktrees
+from fledge.workspaces.artifacts import find_artifacts
+
+MAX_UP: Final = 64
+"""How many folders above a workspace are looked at for its repository."""
+
+
+class Making(Struct, frozen=True, kw_only=True):
+    """What is to be made for one child."""
+
+    leaves: tuple[str, ...]
+    files: tuple[File, ...] = ()
+    source: str = ""
+    """The workspace whose repository a worktree is made of."""
+    workspace: str = ""
+    """Where the child will work."""
+    cwd: str = ""
+    """Where in it the child starts; must be there."""
+
+
+class Places:
+    """What is kept for children in a state folder; without one, nothing can be made."""
+
+    def __init__(self, state: Path | None) -> None:
+        self._folder = None if state is None else state.absolute()
+
+    @property
+    def _state(self) -> Path:
+        if self._folder is None:
+            raise Refused("error", "files for children need a state folder, and there is none here")
+        return self._folder
+
+    def folder(self, leaf: str) -> Path:
+        """Where a leaf lies, or would."""
+        kind, name = folders.split_leaf(leaf)
+        return self._state / kind / name
+
+    @property
+    def has_folders(self) -> bool:
+        """False if no child can have a folder of its own here."""
+        return self._folder is not None and any((self._folder / kind).exists() for kind in (WORK, WORKTREES))
+
+    def own_folder(self, leaf: str, workspace: Path) -> Path:
+        """Where a child would work in what is made under this name: in a worktree as deep as the workspace lies in its
+        repository. Refused: nothing can be made here, or the workspace is in no repository."""
+        if folders.split_leaf(leaf)[0] != WORKTREES:
+            return self.folder(leaf)
+        for up, above in enumerate((workspace, *workspace.parents)):
+            if up > MAX_UP:
+                break
+            if (above / ".git").exists():
+                return self.folder(leaf) / workspace.relative_to(above)
+        raise Refused("error", "workspace: worktree needs a git repository, and the workspace is in none")
+
+    def make(self, making: Making) -> None:
+        """Make all of it. Raises, with something perhaps half made, if that is not possible: then `remove` it."""
+        for leaf in making.leaves:
+            match folders.split_leaf(leaf)[0]:
+                case "attachments":
+                    self._attach(leaf, making.files)
+                case "work":
+                    folders.make_folder(self._state, leaf)
+                case _:
+                    made = worktrees.make_worktree(self._state, leaf, Path(making.source))
+                    if str(made) != making.workspace:
+                        raise Refused("error", f"workspace: the repository has moved: {made}")
+        if making.cwd:
+            _check_inside(Path(making.workspace), making.cwd)
+
+    def _attach(self, leaf: str, files: tuple[File, ...]) -> None:
+        folder = folders.make_folder(self._state, leaf)
+        for file in files:
+            folders.write_file(folder, file.name, file.data)
+        folders.write_file(folder, MANIFEST, msgspec.json.encode({"files": receipts(files)}))
+
+    def remove(self, leaves: tuple[str, ...]) -> None:
+        """Remove what is there of these, except worktrees that hold work: those stay. Raises if it cannot."""
+        for leaf in leaves:
+            if folders.split_leaf(leaf)[0] == WORKTREES:
+                worktrees.remove_worktree(self._state, leaf)
+            else:
+                folders.remove_folder(self._state, leaf)
+
+    def branch(self, leaves: tuple[str, ...]) -> str:
+        """The branch of the worktree among these; empty if there is none."""
+        for leaf in leaves:
+            if folders.split_leaf(leaf)[0] == WORKTREES:
+                record = worktrees.record_of(self._state, leaf)
+                return "" if record is None else record.branch
+        return ""
+
+    def goods(self, leaves: tuple[str, ...], workspace: Path, artifacts: str, thorough: bool) -> Goods:
+        """What a child hands over: files with their digests and the state of its worktree, if one looks thoroughly."""
+        found = find_artifacts(workspace, artifacts, thorough)
+        for leaf in leaves:
+            if folders.split_leaf(leaf)[0] == WORKTREES:
+                found = replace(found, worktree=worktrees.look_at(self._state, leaf, thorough))
+        return found
+
+
+def _check_inside(workspace: Path, cwd: str) -> None:
+    try:
+        with Confined(workspace) as confined, confined.folder(cwd):
+            pass
+    except BadInput as error:
+        raise BadInput("cwd", f"must be a folder inside the workspace ({error.expected})", cwd) from None

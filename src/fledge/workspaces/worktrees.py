@@ -1,0 +1,324 @@
+"""A git worktree for a child, on a branch of its own: made, looked at, and removed only where no work would be lost.
+
+The repository lies where agents can write, so git is only asked for what runs no program named in it (`git`), files are
+written and compared here, byte by byte, and a repository counts only if its own records say that the folder belongs to
+it. What was made is written down first, beside the worktree, where no agent writes: whoever removes it, after whatever
+crash, knows all there is to remove.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from fledge.core.freeze import sound
+from fledge.core.goods import ARTIFACTS, Worktree
+from fledge.errors import BadInput, Refused
+from fledge.tools.confine import Confined
+from fledge.workspaces import folders
+from fledge.workspaces.git import git, line, names, succeeds
+
+BRANCHES: Final = "fledge/"
+MAX_FILES: Final = 50_000
+MAX_BYTES: Final = 1024 * 1024 * 1024
+"""Of all files together: a larger worktree is not made, and one that has grown larger is taken to hold work."""
+MOST_CHANGED: Final = 20
+RECORD: Final = ".json"
+READY: Final = ".ready"
+"""Marks a worktree that was made whole: before that nobody can have worked in it."""
+GONE: Final = ".gone"
+"""What is being removed is called so: whatever is left of it after a crash holds no work."""
+
+
+class Record(Struct, frozen=True):
+    """What was made: kept beside the worktree until all of it is gone."""
+
+    repository: str
+    """Its folder of git's own files, the one all its worktrees share."""
+    branch: str
+    base: str
+    """The commit it started from."""
+    prefix: str = ""
+    """Where in the worktree the child works: as deep as its caller did in its own."""
+
+
+class _Blob(Struct, frozen=True):
+    mode: str
+    digest: str
+    path: str
+
+
+# ---- making ----------------------------------------------------------------------------------------------------------
+
+
+def make_worktree(root: Path, leaf: str, workspace: Path, max_files: int = MAX_FILES) -> Path:
+    """A worktree of the repository that the workspace is in; answers where in it the child works.
+
+    Refused: no repository, one that does not know the workspace, no commit yet, too many or too large files.
+    """
+    kind, name = folders.split_leaf(leaf)
+    record = _look_up(workspace, name)
+    place = folders.make_folder(root, leaf)
+    _keep(root, leaf, record)
+    repository = Path(record.repository)
+    git(repository, "worktree", "add", "--no-checkout", "-b", record.branch, "--", str(place), record.base)
+    git(place, "read-tree", record.base)
+    try:
+        _check_out(place, record.base, max_files)
+    except ValueError:
+        raise Refused("error", "workspace: the repository lacks some of its files' contents") from None
+    work = place / record.prefix if record.prefix else place
+    work.mkdir(parents=True, exist_ok=True)
+    folders.write_file(root / kind, f"{name}{READY}", b"")
+    return work
+
+
+def _look_up(workspace: Path, name: str) -> Record:
+    if not succeeds(workspace, "rev-parse", "--is-inside-work-tree"):
+        raise Refused("error", "workspace: worktree needs a git repository, and the workspace is in none")
+    top = Path(line(workspace, "rev-parse", "--show-toplevel"))
+    prefix = line(workspace, "rev-parse", "--show-prefix").rstrip("/")
+    shared = Path(line(workspace, "rev-parse", "--path-format=absolute", "--git-common-dir"))
+    if not (_owns(top, shared) and Path(os.path.realpath(workspace)) == Path(os.path.realpath(top / prefix))):
+        raise Refused("forbidden", "workspace: the repository that the workspace names does not know of it")
+    if not succeeds(workspace, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"):
+        raise Refused("error", "workspace: worktree needs a commit to start from, and the repository has none yet")
+    base = line(workspace, "rev-parse", "--verify", "HEAD^{commit}")
+    return Record(os.path.realpath(shared), f"{BRANCHES}{name[:13]}", base, prefix)
+
+
+def _owns(top: Path, shared: Path) -> bool:
+    """True if git's files are the folder's own, or say themselves that this is one of their worktrees.
+
+    Whoever can write `.git` in a folder can make it name any repository; only that repository can name it back.
+    """
+    own = top / ".git"
+    if own.is_dir() and not own.is_symlink():
+        return os.path.realpath(own) == os.path.realpath(shared) and not (own / "commondir").exists()
+    with suppress(OSError, ValueError):
+        pointer = top / own.read_text("utf-8").removeprefix("gitdir:").strip()
+        if os.path.realpath(pointer.parent) != os.path.realpath(shared / "worktrees"):
+            return False
+        return os.path.realpath((pointer / "gitdir").read_text("utf-8").strip()) == os.path.realpath(own)
+    return False
+
+
+def _check_out(place: Path, commit: str, max_files: int) -> None:
+    """Write the files of a commit as they are stored, without any filter."""
+    blobs = list(_blobs(git(place, "ls-tree", "-r", "-z", "--full-tree", commit)))
+    if len(blobs) > max_files:
+        raise Refused("error", f"workspace: worktree would have {len(blobs)} of {max_files} files")
+    files = [blob for blob in blobs if blob.mode != "160000"]
+    sizes = git(place, "cat-file", "--batch-check=%(objectsize)", given=_asked(files)).split()
+    if sum(int(size) for size in sizes) > MAX_BYTES:
+        raise Refused("error", f"workspace: worktree would have more than {MAX_BYTES} bytes")
+    for batch in _batches(files, [int(size) for size in sizes]):
+        said = git(place, "cat-file", "--batch", given=_asked(batch))
+        for blob, data in zip(batch, _contents(said), strict=True):
+            _write(place, blob, data)
+
+
+def _blobs(said: bytes) -> Iterator[_Blob]:
+    for entry in said.split(b"\0"):
+        if entry:
+            about, _, path = entry.partition(b"\t")
+            mode, _, digest = about.decode().split()[:3]
+            yield _Blob(mode, digest, path.decode("utf-8", "surrogateescape"))
+
+
+def _asked(blobs: list[_Blob]) -> bytes:
+    return "".join(f"{blob.digest}\n" for blob in blobs).encode()
+
+
+def _batches(blobs: list[_Blob], sizes: list[int], most: int = 64 * 1024 * 1024) -> Iterator[list[_Blob]]:
+    batch: list[_Blob] = []
+    room = most
+    for blob, size in zip(blobs, sizes, strict=True):
+        if batch and size > room:
+            yield batch
+            batch, room = [], most
+        batch.append(blob)
+        room -= size
+    if batch:
+        yield batch
+
+
+def _contents(said: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(said):
+        end = said.index(b"\n", at)
+        size = int(said[at:end].split()[2])
+        yield said[end + 1 : end + 1 + size]
+        at = end + 1 + size + 1
+
+
+def _write(place: Path, blob: _Blob, data: bytes) -> None:
+    """One file of the tree. A tree can hold names that no working tree may: those are refused."""
+    parts = blob.path.split("/")
+    if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
+        raise Refused("error", f"workspace: the repository holds a file that may not be written: {blob.path[:80]!r}")
+    held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            with suppress(FileExistsError):
+                os.mkdir(part, 0o755, dir_fd=held)
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
+            os.close(held)
+            held = inner
+        if blob.mode == "120000":
+            os.symlink(data, parts[-1].encode("utf-8", "surrogateescape"), dir_fd=held)
+        else:
+            folders.write_in(held, parts[-1], data, 0o755 if blob.mode == "100755" else 0o644)
+    finally:
+        os.close(held)
+
+
+# ---- what was made ---------------------------------------------------------------------------------------------------
+
+
+def _keep(root: Path, leaf: str, record: Record) -> None:
+    kind, name = folders.split_leaf(leaf)
+    folders.write_file(root / kind, f"{name}{RECORD}", msgspec.json.encode(record))
+
+
+def record_of(root: Path, leaf: str) -> Record | None:
+    """What was written down of a worktree; None if there is none."""
+    kind, name = folders.split_leaf(leaf)
+    try:
+        with Confined(root / kind) as confined:
+            return msgspec.json.decode(confined.read(f"{name}{RECORD}", 65_536)[0], type=Record)
+    except (BadInput, msgspec.DecodeError):
+        return None
+
+
+def look_at(root: Path, leaf: str, thorough: bool) -> Worktree | None:
+    """The worktree, if one looks thoroughly with what was done in it; None if there is none."""
+    record = record_of(root, leaf)
+    place = root / leaf
+    if record is None or not place.is_dir():
+        return None
+    if not thorough:
+        return Worktree(str(place), record.branch)
+    try:
+        tip = line(Path(record.repository), "rev-parse", "--verify", f"refs/heads/{record.branch}")
+        commits = int(line(Path(record.repository), "rev-list", "--count", f"{record.base}..{tip}"))
+        changed = _changed(place, record.prefix)
+    except (Refused, OSError, ValueError):
+        return Worktree(str(place), record.branch)
+    shown = tuple(sound(name) for name in changed[:MOST_CHANGED])
+    return Worktree(str(place), record.branch, commits, shown, len(changed[MOST_CHANGED:]))
+
+
+def _changed(place: Path, prefix: str) -> list[str]:
+    """Files with something that is not committed: staged, changed, deleted, or new and not ignored."""
+    staged = names(place, "diff-index", "--cached", "--name-only", "-z", "--no-renames", "--no-ext-diff", "HEAD", "--")
+    new = names(place, "ls-files", "-o", "-z", "--exclude-standard")
+    # What is handed over counts even where the repository ignores it.
+    handed = names(place, "ls-files", "-o", "-z", "--", f":(top,literal){prefix}{'/' * bool(prefix)}{ARTIFACTS}/")
+    changed = [blob.path for blob in _indexed(place) if not _is_as_stored(place, blob)]
+    return sorted({*staged, *new, *handed, *changed})
+
+
+def _indexed(place: Path) -> list[_Blob]:
+    found = []
+    for entry in names(place, "ls-files", "-s", "-z"):
+        about, _, path = entry.partition("\t")
+        mode, digest, _ = about.split()
+        found.append(_Blob(mode, digest, path))
+    if len(found) > MAX_FILES:
+        raise Refused("error", f"more than {MAX_FILES} files")
+    return found
+
+
+def _is_as_stored(place: Path, blob: _Blob) -> bool:
+    if blob.mode == "160000":
+        return True
+    try:
+        with Confined(place) as confined, confined.folder(str(Path(blob.path).parent)) as held:
+            name = Path(blob.path).name
+            about = os.stat(name, dir_fd=held, follow_symlinks=False)
+            if stat.S_ISLNK(about.st_mode):
+                kind, data = "120000", os.fsencode(os.readlink(name, dir_fd=held))
+            elif stat.S_ISREG(about.st_mode) and about.st_size <= MAX_BYTES:
+                kind = "100755" if about.st_mode & stat.S_IXUSR else "100644"
+                data = confined.read_in(held, name, about.st_size + 1, blob.path)[0]
+            else:
+                return False
+    except (BadInput, OSError):
+        return False
+    digest = hashlib.sha1 if len(blob.digest) == 40 else hashlib.sha256
+    return kind == blob.mode and digest(b"blob %d\0" % len(data) + data).hexdigest() == blob.digest
+
+
+# ---- removing --------------------------------------------------------------------------------------------------------
+
+
+def remove_worktree(root: Path, leaf: str) -> bool:
+    """Remove a worktree that holds no work, with its branch; False, and everything stays, if it does.
+
+    Work is whatever is not committed, and commits that no other branch has. Removing what is gone already is fine.
+    """
+    kind, name = folders.split_leaf(leaf)
+    record = record_of(root, leaf)
+    if record is None:
+        folders.remove_folder(root, leaf)  # nothing was made in it yet
+        return True
+    place, repository = root / kind / name, Path(record.repository)
+    tip = _tip(repository, record) if repository.is_dir() else None
+    if (root / kind / f"{name}{READY}").exists() and _holds_work(place, repository, record, tip):
+        return False
+    with suppress(FileNotFoundError):
+        os.rename(place, f"{place}{GONE}")
+    folders.remove_folder(root, f"{leaf}{GONE}")
+    if repository.is_dir():
+        _forget(repository, place)
+        if tip is not None:
+            git(repository, "update-ref", "-d", f"refs/heads/{record.branch}", tip)
+    for suffix in (READY, RECORD):
+        with suppress(FileNotFoundError):
+            (root / kind / f"{name}{suffix}").unlink()
+    return True
+
+
+def _tip(repository: Path, record: Record) -> str | None:
+    try:
+        return line(repository, "rev-parse", "--verify", "--quiet", f"refs/heads/{record.branch}")
+    except Refused:
+        return None
+
+
+def _holds_work(place: Path, repository: Path, record: Record, tip: str | None) -> bool:
+    if not place.is_dir():
+        return False  # it was decided before, and renamed
+    if tip is None:
+        return True  # its branch is gone, or the repository: these files are all there is
+    try:
+        if tip != record.base and not _is_merged(repository, record.branch, tip):
+            return True
+        return bool(_changed(place, record.prefix)) or line(place, "rev-parse", "HEAD") != tip
+    except (Refused, OSError, ValueError):
+        return True
+
+
+def _is_merged(repository: Path, branch: str, tip: str) -> bool:
+    """True if another branch has these commits."""
+    known = line(repository, "for-each-ref", "--contains", tip, "--format=%(refname)", "refs/heads", "refs/remotes")
+    return any(name and name != f"refs/heads/{branch}" for name in known.split("\n"))
+
+
+def _forget(repository: Path, place: Path) -> None:
+    """Remove the repository's own record of this worktree, and no other's."""
+    for entry in (repository / "worktrees").glob("*/gitdir"):
+        with suppress(OSError):
+            if entry.read_text("utf-8").strip() == str(place / ".git"):
+                held = os.open(repository / "worktrees", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    folders.remove_tree(held, entry.parent.name)
+                finally:
+                    os.close(held)

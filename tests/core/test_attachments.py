@@ -1,0 +1,113 @@
+"""Attachments: strict names, strict contents, a code for each refusal, and a receipt."""
+
+import base64
+import hashlib
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fledge.core.attachments import (
+    Attachment,
+    AttachmentLimits,
+    File,
+    Receipt,
+    read_attachments,
+    receipts,
+)
+from fledge.errors import Refused
+
+SMALL = AttachmentLimits(max_files=3, max_file_bytes=6, max_total_bytes=10)
+
+
+def refusal(*given: Attachment, limits: AttachmentLimits = SMALL) -> str:
+    with pytest.raises(Refused) as refused:
+        read_attachments(given, limits)
+    assert refused.value.status == "error"
+    return refused.value.reason
+
+
+def packed(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def test_texts_and_base64_are_taken_as_they_are() -> None:
+    given = [Attachment(" a.txt ", "grün"), Attachment("b", packed(b"\x00\xff"), "base64"), Attachment("c", "")]
+    assert read_attachments(given, SMALL) == (File("a.txt", "grün".encode()), File("b", b"\x00\xff"), File("c", b""))
+
+
+def test_space_in_base64_is_forgiven() -> None:
+    assert read_attachments([Attachment("b", "QU JD\nRA =\t=", "base64")], SMALL) == (File("b", b"ABCD"),)
+
+
+def test_what_is_exactly_at_a_limit_passes() -> None:
+    given = [Attachment("a", "x" * 6), Attachment("b", packed(b"y" * 4), "base64"), Attachment("c", "")]
+    assert [len(file.data) for file in read_attachments(given, SMALL)] == [6, 4, 0]
+    assert read_attachments([Attachment("a", packed(b"z" * 6), "base64")], SMALL) == (File("a", b"z" * 6),)
+
+
+def test_too_many_files_are_refused_with_their_number_and_the_setting() -> None:
+    assert refusal(*[Attachment(f"{n}", "") for n in range(4)]) == (
+        "attachments_file_count_exceeded: 4 of 3 files: tools.sessions_spawn.attachments.maxFiles"
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "  ", ".", "..", ".manifest.json", "a/b", "/a", "a\\b", "a\x00", "a\nb", "a\tb", "a\x7f", "\u202e"),
+        *("\ud800", "x" * 256, "ü" * 128),
+    ],
+)
+def test_a_name_that_is_not_plain_is_refused(name: str) -> None:
+    assert refusal(Attachment(name, "")).startswith("attachments_invalid_name: ")
+
+
+@pytest.mark.parametrize("name", ["a", ".hidden", "a b.txt", "ä", "x" * 255, "...", ".manifest.json.txt"])
+def test_a_plain_name_is_taken(name: str) -> None:
+    assert read_attachments([Attachment(name, "")], SMALL)[0].name == name
+
+
+def test_a_name_that_is_there_twice_is_refused() -> None:
+    assert refusal(Attachment("a", ""), Attachment(" a", "")) == "attachments_duplicate_name: 'a' is there twice"
+
+
+@pytest.mark.parametrize(
+    "content", ["", "A", "AB=", "AB=C", "====", "A===", "QUJ$", "QUJDé===", "A" * 25, "\u0661" * 4]
+)
+def test_what_is_not_base64_is_refused(content: str) -> None:
+    words = "attachments_invalid_base64_or_too_large: 'a' must be base64 of at most 6 bytes: "
+    assert refusal(Attachment("a", content, "base64")).startswith(words)
+
+
+def test_text_that_is_not_unicode_is_refused() -> None:
+    assert refusal(Attachment("a", "\ud800")).startswith("attachments_invalid_base64_or_too_large: 'a' must be utf8")
+
+
+@pytest.mark.parametrize("given", [Attachment("a", "x" * 7), Attachment("a", packed(b"x" * 7), "base64")])
+def test_a_file_that_is_too_large_is_refused(given: Attachment) -> None:
+    assert refusal(given) == (
+        "attachments_file_bytes_exceeded: 'a' has 7 of 6 bytes: tools.sessions_spawn.attachments.maxFileBytes"
+    )
+
+
+def test_files_that_are_too_large_together_are_refused() -> None:
+    assert refusal(Attachment("a", "x" * 6), Attachment("b", "y" * 5)) == (
+        "attachments_total_bytes_exceeded: 11 of 10 bytes: tools.sessions_spawn.attachments.maxTotalBytes"
+    )
+
+
+def test_a_receipt_has_name_size_and_digest() -> None:
+    assert receipts([File("a", b"xyz")]) == (Receipt("a", 3, hashlib.sha256(b"xyz").hexdigest()),)
+
+
+@given(st.text(max_size=40), st.text(max_size=80))
+def test_whatever_is_given_is_taken_or_refused_with_a_code(name: str, content: str) -> None:
+    for encoding in ("utf8", "base64"):
+        try:
+            found = [read_attachments([Attachment(name, content, encoding)], SMALL)[0].name]
+            reason = ""
+        except Refused as refused:
+            found, reason = [], refused.reason
+        assert found == [name.strip()] or re.match(r"attachments_[a-z0-9_]+: ", reason)

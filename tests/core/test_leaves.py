@@ -1,0 +1,66 @@
+"""What a run leaves outside the database, and when it goes."""
+
+import pytest
+from msgspec.structs import replace
+
+from fledge.core.leaves import Moment, leaf, leaves_at, readable_leaves
+from fledge.core.run import Ended, Killed, Ok, Run
+from tests.core.samples import AT, RUNS, TERMS
+
+LEAVES = ("attachments/7", "work/7", "worktrees/7", "/other")
+
+
+def run(**terms: object) -> Run:
+    done = RUNS["completed"]
+    return replace(done, terms=replace(TERMS, leaves=LEAVES, **terms))
+
+
+@pytest.mark.parametrize(
+    ("terms", "moment", "gone"),
+    [
+        ({"cleanup": "keep"}, "cleanup", ("attachments/7", "/other")),
+        ({"cleanup": "keep"}, "archive", ("worktrees/7",)),
+        ({"cleanup": "keep", "retains": True}, "cleanup", ("/other",)),
+        ({"cleanup": "keep", "retains": True}, "archive", ("attachments/7", "worktrees/7")),
+        ({"cleanup": "delete"}, "cleanup", ("attachments/7", "worktrees/7", "/other")),
+        ({"cleanup": "delete", "retains": True}, "cleanup", ("attachments/7", "worktrees/7", "/other")),
+        ({"cleanup": "delete"}, "archive", ("work/7", "worktrees/7")),
+        ({"mode": "session"}, "cleanup", ()),
+        ({"mode": "session"}, "archive", ()),
+    ],
+)
+def test_what_only_helped_goes_early_and_what_may_hold_work_goes_late(
+    terms: dict[str, object], moment: Moment, gone: tuple[str, ...]
+) -> None:
+    assert leaves_at(run(**terms), moment) == gone
+
+
+@pytest.mark.parametrize("terms", [{"cleanup": "keep"}, {"cleanup": "delete"}, {"mode": "session"}])
+def test_everything_goes_with_the_session(terms: dict[str, object]) -> None:
+    assert leaves_at(run(**terms), "end") == LEAVES
+
+
+def test_a_thread_that_was_killed_is_cleaned_like_any_other() -> None:
+    bound = run(mode="session")
+    phase = bound.phase
+    dead = replace(bound, phase=replace(phase, ended=Ended(Killed(True), AT, AT)))
+    assert leaves_at(dead, "cleanup") == ("attachments/7", "/other")
+    alive = replace(bound, phase=replace(phase, ended=Ended(Ok(), AT, AT)))
+    assert leaves_at(alive, "cleanup") == ()
+
+
+def test_a_run_that_has_not_ended_is_not_killed() -> None:
+    going = replace(RUNS["running"], terms=replace(TERMS, leaves=LEAVES, mode="session"))
+    assert leaves_at(going, "cleanup") == ()
+
+
+def test_a_leaf_is_named_after_its_child() -> None:
+    assert leaf("work", "agent:main:subagent:7f-1") == "work/7f-1"
+
+
+def test_a_session_may_read_what_it_was_given_and_its_childrens_own_folders() -> None:
+    child = run()
+    assert readable_leaves(child, ()) == ("attachments/7",)
+    assert readable_leaves(None, (child,)) == ("work/7", "worktrees/7")
+    hidden = [replace(RUNS[name], terms=replace(TERMS, leaves=LEAVES)) for name in ("spawning", "archived")]
+    assert readable_leaves(None, hidden) == ()

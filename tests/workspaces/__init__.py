@@ -1,0 +1,1 @@
+"""Folders of children, on a real disk."""
