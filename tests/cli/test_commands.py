@@ -157,8 +157,9 @@ def test_status_agents_focus_and_help_answer(place: Place) -> None:
         assert "agent:main:main · idle" in shown
         assert "subagents 0 active · 0 done" in shown
         assert (await say("/agents")).splitlines()[1].startswith("  main")
+        await say("/subagents spawn main look around")
         assert "no channel is bound here" in await say("/focus last")
-        assert "no channel is bound here" in await say("/unfocus")
+        assert "nothing is bound here" in await say("/unfocus")
         assert "/stop" in await say("/help")
         assert "/subagents steer <id|#> <message>" in await say("/subagents help")
         assert not (await run_command(fl, MAIN, "/nothing")).ok

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from fledge.cli.commands import Commands, targets
+from fledge.cli.commands import Commands, Person, targets
 from fledge.cli.slash import complete
 from fledge.config import with_settings
 from fledge.core.policy import Limits
+from fledge.core.route import Address
 from fledge.core.run import Terms
 from fledge.core.transcript import Replied, Spoken, from_body
-from fledge.orchestrator import control, spawn, steps
+from fledge.orchestrator import bindings, control, spawn, steps
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawner import Spawner
@@ -36,18 +37,18 @@ class Chat:
 
     def __init__(self, engine: Engine) -> None:
         config = with_settings({}, SETTINGS).config
-        self.engine = engine
+        self.engine, self.me = engine, Person("me")
         self.commands = Commands(engine, config, Spawner(engine, config, FakeHost()), Messenger(engine, config))
 
     async def __call__(self, line: str) -> str:
         """What a command that goes well says."""
-        result = await self.commands.run(MAIN, line, by="me")
+        result = await self.commands.run(MAIN, line, by=self.me)
         assert result.ok, result.text
         return result.text
 
     async def refused(self, line: str) -> str:
         """What a command that does not says."""
-        result = await self.commands.run(MAIN, line, by="me")
+        result = await self.commands.run(MAIN, line, by=self.me)
         assert not result.ok, result.text
         return result.text
 
@@ -151,8 +152,8 @@ def test_a_deeper_one_is_found_by_its_names(tmp_path: Path) -> None:
         ("/steer 9 left", "no subagent number 9: there are 2"),
         ("/subagents log", "/log: say it like this"),
         ("/kil 1", "/kil: there is no such command: perhaps /kill"),
-        ("/focus twin", "no channel is bound here"),
-        ("/unfocus", "no channel is bound here"),
+        ("/focus twin1", "no channel is bound here"),
+        ("/unfocus", "nothing is bound here"),
         ("/allow 1a2b", "/allow: no question is named '1a2b': /approvals lists what waits for you"),
         ("/subagents undelivered retry twin1", "nothing of it is undelivered"),
         ("/subagents approve twin1", "no plan awaits an answer"),
@@ -318,6 +319,25 @@ def test_undelivered_is_listed_retried_and_dismissed(tmp_path: Path) -> None:
         run = await chat.engine.store.read(lambda tx: tx.load_run(keys[0]))
         assert run.delivery is not None
         assert run.delivery.word == "delivered"
+
+    chat(tmp_path, body)
+
+
+def test_a_thread_is_bound_to_a_subagent_and_let_go_by_whoever_bound_it(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        key = await chat.child("eyes", f"{SAY}done")
+        thread = Address("board", "me", "t1")
+        chat.me = Person("me", thread)
+        assert await chat("/focus eyes") == "what is said here is said to eyes now; /unfocus ends that"
+        assert await chat.engine.store.read(lambda tx: bindings.session_at(tx, thread)) == key
+        assert await chat("/agents") == (
+            "Agents you may start:\n  main\n  helper · looks things up\nBound to a thread:\n  eyes · done"
+        )
+        chat.me = Person("somebody else", thread)
+        assert "was bound by somebody else" in await chat.refused("/unfocus")
+        chat.me = Person("me", thread)
+        assert await chat("/unfocus") == f"this place is not bound to {key} any more"
+        assert await chat.engine.store.read(lambda tx: bindings.session_at(tx, thread)) is None
 
     chat(tmp_path, body)
 

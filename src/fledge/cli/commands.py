@@ -16,8 +16,9 @@ from fledge.config import Config, spawnable
 from fledge.core.exchange import plan_words
 from fledge.core.freeze import one_line
 from fledge.core.prompts import flattened, list_text
+from fledge.core.route import TERMINAL, Address
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
-from fledge.orchestrator import control, killing, steps, views
+from fledge.orchestrator import bindings, control, killing, steps, views
 from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
@@ -27,7 +28,6 @@ from fledge.store.base import Approval, Tx
 
 T = TypeVar("T")
 
-BOUND_USER = "user"
 NAME_CHARS = 48
 LABEL_CHARS = 40
 """How much of its task names a subagent that a person starts."""
@@ -44,8 +44,16 @@ class CommandResult(Struct, frozen=True):
     ok: bool = True
 
 
-async def run_command(fl: Fledge, session: str, line: str, by: str = BOUND_USER) -> CommandResult:
-    """Do what a line says in a session, for the person `by`. Whatever is wrong with it is told, not raised."""
+class Person(Struct, frozen=True):
+    """Who gives a command, as the edge knows them, and where they stand: the place that `/focus` binds."""
+
+    name: str = "user"
+    at: Address | None = None
+    """None: where their conversation was last spoken to from."""
+
+
+async def run_command(fl: Fledge, session: str, line: str, by: Person | None = None) -> CommandResult:
+    """Do what a line says in a session, for this person. Whatever is wrong with it is told, not raised."""
     return await Commands(fl.engine, fl.config, fl.spawner, fl.messenger).run(session, line, by)
 
 
@@ -70,17 +78,17 @@ class Commands:
     def __init__(self, engine: Engine, config: Config, spawner: Spawner, messenger: Messenger) -> None:
         self._engine, self._config, self._spawner, self._messenger = engine, config, spawner, messenger
 
-    async def run(self, session: str, line: str, by: str = BOUND_USER) -> CommandResult:
-        """Do what a line says in a session, for the person `by`. Whatever is wrong with it is told, not raised."""
+    async def run(self, session: str, line: str, by: Person | None = None) -> CommandResult:
+        """Do what a line says in a session, for this person. Whatever is wrong with it is told, not raised."""
         try:
             order = slash.read(line)
             if order is None:
                 raise BadInput("command", "must begin with / and a word: /help lists them", line)
-            return CommandResult(await self._do(session, order, by))
+            return CommandResult(await self._do(session, order, by or Person()))
         except FledgeError as error:
             return CommandResult(str(error), ok=False)
 
-    async def _do(self, session: str, order: Order, by: str) -> str:
+    async def _do(self, session: str, order: Order, by: Person) -> str:
         match order.verb:
             case "help":
                 return slash.help_text()
@@ -116,9 +124,12 @@ class Commands:
                 now = self._engine.clock.now()
                 return await self._read(lambda tx: _lines(_questions(tx, session, now)))
             case "allow" | "deny":
-                return await self._engine.commit(lambda c: _answer(c, session, order, by))
-            case "focus" | "unfocus":
-                raise Refused("error", "no channel is bound here: a thread of a channel can be, a terminal cannot")
+                return await self._engine.commit(lambda c: _answer(c, session, order, by.name))
+            case "focus":
+                return await self._engine.commit(lambda c: _focus(c, session, order, by))
+            case "unfocus":
+                held = await self._engine.commit(lambda c: bindings.unfocus(c, session, by.at, by.name))
+                return f"this place is not bound to {held.session} any more"
 
     async def _read(self, view: Callable[[Tx], T]) -> T:
         return await self._engine.store.read(view)
@@ -234,6 +245,16 @@ def _direct(c: Commit, session: str, order: Order) -> str:
     approves = order.verb == "approve"
     run = control.answer_plan(c, key, approves, plan_words(approves, order.words))
     return f"{'approved' if approves else 'rejected'} the plan of {name}: attempt {run.attempt}"
+
+
+def _focus(c: Commit, session: str, order: Order, by: Person) -> str:
+    key = _run(c.tx, session, order)
+    route = c.tx.route(session)
+    place = by.at or (None if route is None else route.address)
+    if place is None or place.channel == TERMINAL:
+        raise Refused("error", "no channel is bound here: a thread of a channel can be, the terminal cannot")
+    bindings.focus(c, session, key, place, by.name)
+    return f"what is said here is said to {_name(c.tx, key)} now; /unfocus ends that"
 
 
 def _told(name: str, sent: Sent) -> str:
