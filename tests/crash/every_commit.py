@@ -1,29 +1,39 @@
 """Run the scenario in real processes, end one before or after each of its transactions, start another on what it left,
 and judge the end. Prints one JSON line: how many points, and what was wrong.
 
-    python -m tests.crash.every_commit [--step K] [--offset I] [--again]
+    python -m tests.crash.every_commit [--scenario NAME] [--step K] [--offset I] [--again]
 
-`--step K --offset I` takes every K-th point only; `--again` crashes the recovery too, at a point of its own.
+`--scenario` is a module of this folder with `perform` and `verdict`; `--step K --offset I` takes every K-th point only;
+`--again` crashes the recovery too, at a point of its own.
 Time is virtual, so a point takes milliseconds; it goes on from where the dead process stood.
 """
 
 import argparse
+import importlib
 import json
 import mmap
 import os
 import struct
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, cast
 
+from fledge.clock import Clock
 from fledge.core.run import Instant
+from fledge.store.base import Store, Tx
 from fledge.testing import START, CrashPoint, InlineStore, VirtualClock, run_virtual
-from tests.crash.scenario import perform, verdict
 
 When = Literal["before", "after"]
 CRASHED = 86
+
+
+class Scenario(Protocol):
+    """What is performed, and how its end is judged."""
+
+    def perform(self, store: Store, clock: Clock) -> Coroutine[None, None, None]: ...
+    def verdict(self, tx: Tx) -> list[str]: ...
 
 
 class SharedClock(VirtualClock):
@@ -52,34 +62,34 @@ def in_a_process(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def play(folder: Path, memory: mmap.mmap, nth: int, when: When) -> None:
+def play(scenario: Scenario, folder: Path, memory: mmap.mmap, nth: int, when: When) -> None:
     """One process's part: the scenario, with a crash at the chosen transaction."""
-    run_virtual(perform(CrashPoint(InlineStore(folder), nth, when, CRASHED), SharedClock(memory)))
+    run_virtual(scenario.perform(CrashPoint(InlineStore(folder), nth, when, CRASHED), SharedClock(memory)))
 
 
-def transactions() -> int:
+def transactions(scenario: Scenario) -> int:
     """How many transactions the scenario takes when nothing goes wrong."""
     with tempfile.TemporaryDirectory() as folder:
         counter = CrashPoint(InlineStore(folder), sys.maxsize, "before")
-        run_virtual(perform(counter, VirtualClock()))
+        run_virtual(scenario.perform(counter, VirtualClock()))
         return counter.begun
 
 
-def crash_at(nth: int, when: When, again: int) -> list[str]:
+def crash_at(scenario: Scenario, nth: int, when: When, again: int) -> list[str]:
     """Crash there, perhaps once more in the recovery, then let it end; answers what is wrong with the end."""
     with tempfile.TemporaryDirectory() as name, mmap.mmap(-1, 8) as memory:
         folder = Path(name)
         memory[:8] = struct.pack("d", START)
-        code = in_a_process(lambda: play(folder, memory, nth, when))
+        code = in_a_process(lambda: play(scenario, folder, memory, nth, when))
         if code not in (CRASHED, 0):
             return [f"the first process died with {code}"]
         if again:
-            in_a_process(lambda: play(folder, memory, again, when))
-        code = in_a_process(lambda: play(folder, memory, sys.maxsize, "before"))
+            in_a_process(lambda: play(scenario, folder, memory, again, when))
+        code = in_a_process(lambda: play(scenario, folder, memory, sys.maxsize, "before"))
         if code != 0:
             return [f"the last process died with {code}"]
         store = InlineStore(folder)
-        wrong = store.run(verdict)
+        wrong = store.run(scenario.verdict)
         store.close_now()
         return wrong
 
@@ -87,17 +97,19 @@ def crash_at(nth: int, when: When, again: int) -> list[str]:
 def main() -> int:
     """Judge all points asked for."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--scenario", default="scenario")
     parser.add_argument("--step", type=int, default=1)
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
-    total = transactions()
+    scenario = cast(Scenario, importlib.import_module(f"tests.crash.{options.scenario}"))
+    total = transactions(scenario)
     points: list[tuple[int, When]] = [(n, when) for n in range(1, total + 1) for when in ("before", "after")]
     chosen = points[options.offset :: options.step]
     wrong = {
         f"{when} {nth}": found
         for nth, when in chosen
-        if (found := crash_at(nth, when, 1 + nth % 7 if options.again else 0))
+        if (found := crash_at(scenario, nth, when, 1 + nth % 7 if options.again else 0))
     }
     print(json.dumps({"transactions": total, "points": len(chosen), "wrong": wrong}))
     return 1 if wrong else 0
