@@ -27,6 +27,7 @@ from fledge.store.base import Tx
 
 WAIT_S: Final = 30.0
 """How long an answer is waited for unless the sender says otherwise."""
+MOST_WAIT_S: Final = 600
 Status = Literal["ok", "accepted", "timeout", "done", "forbidden", "error"]
 
 
@@ -38,7 +39,7 @@ class SendParams(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     label: Annotated[str, Meta(description="whom: the label of a session, instead of its key")] = ""
     agent_id: Annotated[str, Meta(description="with label: the agent it belongs to")] = ""
     timeout_seconds: Annotated[
-        float, Meta(ge=0, le=600, description="how long to wait for the answer; 0: do not wait")
+        float, Meta(ge=0, le=MOST_WAIT_S, description="how long to wait for the answer; 0: do not wait")
     ] = WAIT_S
 
 

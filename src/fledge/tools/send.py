@@ -4,13 +4,16 @@ from typing import Any
 
 import msgspec
 
-from fledge.orchestrator.messenger import Messenger, SendParams
+from fledge.orchestrator.messenger import MOST_WAIT_S, Messenger, SendParams
 from fledge.tools.base import Tool, ToolContext, tool_taking
 from fledge.tools.sessions import caller_of
 
+GRACE_S = 20.0
+"""What a call may take beyond the longest wait; it ends by itself before."""
+
 
 def send_tool(messenger: Messenger) -> Tool:
-    """The tool `sessions_send`: what it takes is `SendParams`. It keeps time itself, and may be repeated."""
+    """The tool `sessions_send`: what it takes is `SendParams`. It may be repeated."""
 
     async def sessions_send(context: ToolContext, **params: Any) -> str:
         sent = await messenger.send(SendParams(**params), caller_of(context))
@@ -24,5 +27,5 @@ def send_tool(messenger: Messenger) -> Tool:
         " to another agent. Where it is answered in a turn of its own, you get the answer. APPROVED: or REJECTED:"
         " answers a plan.",
         repeatable=True,
-        timeout=None,
+        timeout=MOST_WAIT_S + GRACE_S,
     )
