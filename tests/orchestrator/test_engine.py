@@ -10,6 +10,7 @@ from fledge.core.events import Asked
 from fledge.core.run import Delivered
 from fledge.errors import StaleWrite
 from fledge.orchestrator import control
+from fledge.store.base import Tx
 from fledge.testing import Script, Stage
 from tests.orchestrator.stage import MAIN, NARROW, Theatre, World, at, in_turns, rules, two_steps, works
 
@@ -121,6 +122,27 @@ def test_watchers_hear_of_a_commit_whose_caller_was_cancelled_while_it_was_writt
         assert key in moved
 
     theatre.act(body, {"a": two_steps})
+
+
+def test_a_kill_that_falls_between_the_claim_and_the_start_of_a_driver_stops_it_at_once(theatre: Theatre) -> None:
+    async def for_ever(stage: Stage) -> None:
+        await stage.sleep(1e6)
+
+    async def body(world: World) -> None:
+        killing: list[asyncio.Task[control.Killing]] = []
+
+        def check(tx: Tx) -> None:
+            for key in tx.children(MAIN):
+                if not killing and tx.driver(key) is not None:
+                    killing.append(asyncio.ensure_future(world.engine.commit(lambda c, key=key: control.kill(c, key))))  # type: ignore[misc]
+
+        world.store.check = check
+        key = await world.spawn("a")
+        await world.sleep_until(0.1)
+        assert killing[0].result().stopping == (key,)
+        assert (await world.outcome(key))[0] == "killed", "nobody waited for its five seconds"
+
+    theatre.act(body, {"a": for_ever})
 
 
 def test_a_commit_whose_caller_is_cancelled_while_it_is_written_is_looked_at_all_the_same(theatre: Theatre) -> None:

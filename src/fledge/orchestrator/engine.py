@@ -80,6 +80,8 @@ class Engine:
         """Drivers that have committed their end and are about to return."""
         self._interrupts: dict[tuple[str, int], Callable[[], None]] = {}
         """How drivers that can leave a step and go on are told to."""
+        self._missed: set[str] = set()
+        """Sessions that were to stop while no driver of theirs was known here: one may just have been claimed."""
         self._errands: dict[str, asyncio.Task[None]] = {}
         self._troubled = False
         """Some due row could not be taken up in the last pass."""
@@ -166,6 +168,7 @@ class Engine:
         for session in hints.stop:
             for task in self._drivers.get(session, {}).values():
                 task.cancel()
+            self._missed.update({session} - self._drivers.keys())
         for lease in hints.interrupted:
             self._interrupt(*lease)
         self._over.update((key, epoch) for key, epoch in hints.released if epoch in self._drivers.get(key, {}))
@@ -242,6 +245,7 @@ class Engine:
             overdue, unbound = tx.overdue_commissions(now, DUE_A_PASS), tx.due_routes(now, DUE_A_PASS)
             return places, due_runs, due_posts, overdue, unbound
 
+        self._missed.clear()  # whoever was claimed in an earlier pass is known by now
         places, keys, posts, overdue, unbound = await self.store.read(look)
         worked = self._troubled = False
         for post in posts:
@@ -287,7 +291,7 @@ class Engine:
         task = self._start(self._perform(drive), f"perform {drive.session}")
         epochs = self._drivers.setdefault(drive.session, {})
         epochs[drive.epoch] = task
-        if self._closing:
+        if self._closing or (drive.session in self._missed and await self._is_to_stop(drive)):
             task.cancel()
         await asyncio.wait([task])
         del epochs[drive.epoch]
@@ -298,6 +302,15 @@ class Engine:
             self._over.discard(lease)
         else:
             await self.surely(lambda c: turns.left(c, drive.session, drive.epoch))
+
+    async def _is_to_stop(self, drive: Drive) -> bool:
+        """True if a stop came between the claim and the start of this driver, so that nobody told it."""
+        self._missed.discard(drive.session)
+        try:
+            driver = await self.store.read(lambda tx: tx.driver(drive.session))
+        except StoreError:
+            return False  # it is stopped later, when its time is up
+        return driver is None or driver.epoch != drive.epoch or driver.release_at is not None
 
     async def _perform(self, drive: Drive) -> None:
         error = "the driver returned without an end"
