@@ -52,6 +52,14 @@ def refusal(act: Callable[..., object], *given: object) -> str:
 A = "tools.sessions_spawn.attachments."
 DEFAULTS: dict[str, object] = {
     "channels": {},
+    "gateway.host": "127.0.0.1",
+    "gateway.port": 18789,
+    "gateway.allowedHosts": (),
+    "gateway.allowedOrigins": (),
+    "gateway.maxBodyKb": 8192,
+    "gateway.requestsPerSecond": 50,
+    "gateway.maxConnections": 256,
+    "gateway.maxSubscriptions": 64,
     "hooks": {},
     "agents.defaults.model": None,
     "agents.defaults.workspace": None,

@@ -306,9 +306,9 @@ def test_an_agent_cannot_be_named_where_there_is_none() -> None:
 def test_settings_apply_in_order_and_over_a_config_too() -> None:
     config = with_settings({}, ["plan.approvalHours=1", "plan.approvalHours=2", "ui=1"]).config
     assert config.plan.approval_hours == 2
-    again = with_settings(config, ["retention.keptDays=3", "gateway.port=1"])
+    again = with_settings(config, ["retention.keptDays=3", "gateway.bind=lan"])
     assert (again.config.plan.approval_hours, again.config.retention.kept_days) == (2, 3)
-    assert again.warnings == ("gateway: ignored, a key of OpenClaw that fledge does not use",)
+    assert again.warnings == ("gateway.bind: ignored, a key of OpenClaw that fledge does not use",)
 
 
 def test_a_config_keeps_what_was_spelled_out_beside_its_preset() -> None:

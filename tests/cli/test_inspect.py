@@ -111,7 +111,7 @@ def test_a_result_that_found_nobody_is_listed_retried_and_dismissed(world: World
         world.let_time_act()
     assert show(world, "undelivered") == [f"{key}  orphan  (ok)"]
     assert show(world, "undelivered", "retry", "orphan") == [
-        f"{key} is offered again: `fledge run --continue` delivers it"
+        f"{key} is offered again; `fledge run --continue` goes on with it"
     ]
     assert show(world, "undelivered") == ["nothing is undelivered"]
     assert refused(world, "undelivered", "dismiss", "orphan") == f"fledge: {key}: nothing of it is undelivered\n"
@@ -145,7 +145,7 @@ def test_a_message_that_could_not_be_sent_is_listed_beside_the_results_retried_a
     ]
     assert show(world, "ps")[-1] == "2 undelivered: fledge undelivered"
     assert show(world, "undelivered", "retry", first) == [
-        f"{first} is offered again: `fledge run --continue` delivers it"
+        f"{first} is offered again; `fledge run --continue` goes on with it"
     ]
     assert show(world, "undelivered", "dismiss", second) == [f"{second} is dismissed"]
     assert show(world, "undelivered") == ["nothing is undelivered"]

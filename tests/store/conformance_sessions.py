@@ -37,6 +37,30 @@ class SessionConformance:
         bench.do(lambda tx: tx.open_session("s", "main", None, 0, FACTS, AT + 1))
         assert bench.see(lambda tx: tx.session("s")) == opened
 
+    def test_what_is_known_of_a_session_can_be_changed(self, bench: Bench) -> None:
+        facts = SessionFacts(label="new", model="m", thinking="low")
+        bench.do(lambda tx: conversation(tx, "s", "other"))
+        bench.do(lambda tx: tx.change_session("s", facts))
+        seen = bench.see(lambda tx: (tx.session("s"), tx.session("other")))
+        assert [one.facts for one in seen if one is not None] == [facts, FACTS]
+
+    def test_a_deleted_session_may_keep_its_transcript_until_it_is_opened_again(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            conversation(tx, "s")
+            tx.append("s", AT, [("user", "x")])
+            tx.delete_session("s", keep_transcript=True)
+
+        bench.do(job)
+        session = bench.see(lambda tx: tx.session("s"))
+        assert session is not None
+        assert session.deleted
+        assert len(bench.see(lambda tx: tx.entries("s"))) == 1
+        bench.do(lambda tx: conversation(tx, "s"))
+        assert bench.see(lambda tx: tx.entries("s")) == []
+        bench.do(lambda tx: tx.append("s", AT, [("user", "y")]))
+        bench.do(lambda tx: conversation(tx, "s"))
+        assert [entry.seq for entry in bench.see(lambda tx: tx.entries("s"))] == [2]
+
     def test_roots_are_the_open_sessions_that_nobody_spawned_oldest_first(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             tx.open_session("second", "named", None, 0, FACTS, AT + 1)

@@ -109,6 +109,13 @@ class Opened:
         """
         self._parts.profiles.check(agent_id)
 
+    def check_model(self, name: str, thinking: str | None = None) -> None:
+        """Refused, by `BadInput`: a name that means no model, a key that is missing, a level the model does not have.
+
+        >>> fl.check_model("scripted/echo")
+        """
+        self._parts.profiles.check_model(name, thinking)
+
     async def until(self, look: Callable[[Tx], T | None], *, timeout: float | None = None) -> T | None:
         """What `look` finds in the rows, as soon as it finds something; None if time runs out first.
 
@@ -119,6 +126,26 @@ class Opened:
         1
         """
         return await self._watch.until(look, None, deadline(self.engine, timeout))
+
+    def watch(self, moved: asyncio.Event) -> None:
+        """Set this event whenever anything moves, until `unwatch`. For those who look at rows themselves.
+
+        >>> moved = asyncio.Event()
+        >>> fl.watch(moved)
+        >>> run = await fl.spawn("Say hello")
+        >>> await moved.wait()
+        True
+        >>> fl.unwatch(moved)
+        """
+        self._watch.watch(moved)
+
+    def unwatch(self, moved: asyncio.Event) -> None:
+        """Leave the event alone from now on; nothing happens if it was not watched.
+
+        >>> fl.unwatch(asyncio.Event())
+        """
+        if self._changes is not None:
+            self._changes.unwatch(moved)
 
     @property
     def engine(self) -> Engine:

@@ -58,6 +58,7 @@ def open(
     workspace: str | Path | None = None,
     program: str = "program",
     env: Mapping[str, str] | None = None,
+    address: str = "",
     store: Store | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
@@ -110,7 +111,7 @@ def open(
             agent=Agent(profiles, places=profiles),
             rules=profiles.rules(),
             program=str(SessionKey("main", "named", program)),
-            open_store=lambda: SqliteStore.open(folder) if store is None else store,
+            open_store=lambda: SqliteStore.open(folder, address=address) if store is None else store,
             clock=clock,
             ids=ids,
         )

@@ -1,5 +1,6 @@
 """Talking from code: conversations, commissions by run id, and what happens inside turns."""
 
+from collections.abc import Callable
 from typing import get_args
 
 from fledge.api import views
@@ -109,8 +110,10 @@ class Talking(Opened):
             error=stands.error,
         )
 
-    def listen(self, size: int = 1000) -> Subscription:
+    def listen(self, size: int = 1000, poke: Callable[[], None] | None = None) -> Subscription:
         """Hear what happens inside turns from now on: words, tools, retries, of every session. Close it when done.
+
+        At most `size` events wait for a slow listener. `poke`, if given, is called at each; it must not block.
 
         >>> heard = fl.listen()
         >>> reply = await fl.session("main").send("Hello")
@@ -119,4 +122,4 @@ class Talking(Opened):
         ['start', 'assistant:text', 'usage', 'end']
         """
         self.engine  # noqa: B018  (refuses if closed)
-        return self._parts.agent.feed.listen(size)
+        return self._parts.agent.feed.listen(size, poke)

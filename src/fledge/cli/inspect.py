@@ -8,14 +8,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from fledge.cli.render import info_lines, log_lines
 from fledge.core.keys import main_key
 from fledge.core.targets import pick
 from fledge.errors import NotFound, StoreError
 from fledge.ids import RandomIds
-from fledge.orchestrator import control
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.views import child_rows, find_run, rows_below
@@ -75,15 +74,3 @@ def info(tx: Tx, name: str) -> list[str]:
 def log(tx: Tx, name: str, last: int = 20, tools: bool = False) -> list[str]:
     """The newest entries of a session's transcript: `main`, or a run's."""
     return log_lines(tx, main_key() if name == "main" else find(tx, name), last, tools)
-
-
-def take_up(folder: Path, action: Literal["retry", "dismiss"], name: str) -> str:
-    """Retry or dismiss an undelivered result, or a message by its key."""
-
-    def take(c: Commit) -> str:
-        key = name if c.tx.find_post(name) is not None else find(c.tx, name)
-        control.take_up(c, action, key)
-        return key
-
-    key = change(folder, take)
-    return f"{key} is " + ("offered again: `fledge run --continue` delivers it" if action == "retry" else "dismissed")

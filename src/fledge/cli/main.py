@@ -70,6 +70,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--continue", dest="go_on", action="store_true", help="say nothing new: finish what is unfinished")
     run.set_defaults(command=_run)
 
+    serve = commands.add_parser(
+        "serve", parents=[state, thinks], help="let other programs use this folder: JSON-RPC, feeds, channels"
+    )
+    serve.add_argument("--host", help="listen on this address (default: gateway.host, this machine alone)")
+    serve.add_argument("--port", type=int, help="listen on this port (default: gateway.port); 0: any that is free")
+    serve.set_defaults(command=_serve)
+
     ps = commands.add_parser(
         "ps", parents=[state, plain], help="show the conversation, its runs, and what waits for you"
     )
@@ -168,7 +175,7 @@ def _chat(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     import asyncio
 
-    from fledge.cli import run
+    from fledge.cli import remote, run
 
     if options.go_on and options.prompt is not None:
         raise BadInput("--continue", "takes no prompt: it finishes what is unfinished")
@@ -178,16 +185,26 @@ def _run(options: argparse.Namespace) -> int:
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     state = run.state_folder(options.state)
-    return asyncio.run(run.converse(run.Request(state, prompt, options.model, tuple(options.settings or ()))))
+    request = run.Request(state, prompt, options.model, tuple(options.settings or ()))
+    return remote.here_or_there(
+        state,
+        lambda: asyncio.run(run.converse(request)),
+        lambda client: remote.converse(client, prompt, options.model or ""),
+    )
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from fledge.cli import run, serving
+
+    state = run.state_folder(options.state)
+    return serving.serve(state, options.model, tuple(options.settings or ()), options.host, options.port)
 
 
 def _ps(options: argparse.Namespace) -> int:
-    from fledge.cli import inspect, run, verbs
+    from fledge.cli import run, verbs
 
     folder = run.state_folder(options.state)
-    if options.json:
-        return _tell(verbs.tree(folder), options)
-    return _show(inspect.look(folder, run.ps))
+    return _tell(verbs.tree(folder) if options.json else verbs.ps(folder), options)
 
 
 def _tree(options: argparse.Namespace) -> int:
@@ -211,14 +228,14 @@ def _log(options: argparse.Namespace) -> int:
 
 
 def _undelivered(options: argparse.Namespace) -> int:
-    from fledge.cli import inspect, run, verbs
+    from fledge.cli import run, verbs
 
     folder = run.state_folder(options.state)
     if options.action is None:
         return _tell(verbs.undelivered(folder), options)
     if options.run is None:
         raise BadInput("run", f"must be named: fledge undelivered {options.action} RUN")
-    return _show([inspect.take_up(folder, options.action, options.run)])
+    return _tell(verbs.take_up(folder, options.action, options.run), options)
 
 
 def _sessions(options: argparse.Namespace) -> int:
@@ -236,8 +253,6 @@ def _agents(options: argparse.Namespace) -> int:
 
 
 def _spawn(options: argparse.Namespace) -> int:
-    import asyncio
-
     from fledge.cli import run, verbs
 
     task = verbs.Task(
@@ -249,17 +264,15 @@ def _spawn(options: argparse.Namespace) -> int:
         runtime=options.runtime,
     )
     folder = run.state_folder(options.state)
-    return _tell(asyncio.run(verbs.spawn(folder, options.model, tuple(options.settings or ()), task)), options)
+    return _tell(verbs.spawn(folder, options.model, tuple(options.settings or ()), task), options)
 
 
 def _send(options: argparse.Namespace) -> int:
-    import asyncio
-
     from fledge.cli import run, verbs
 
     folder, message = run.state_folder(options.state), _words(options.message, "message")
     settings = tuple(options.settings or ())
-    return _tell(asyncio.run(verbs.send(folder, options.model, settings, options.run, message)), options)
+    return _tell(verbs.send(folder, options.model, settings, options.run, message), options)
 
 
 def _steer(options: argparse.Namespace) -> int:

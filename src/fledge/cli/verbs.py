@@ -1,19 +1,24 @@
-"""The commands that act on a state folder nobody is driving: `spawn`, `send`, `steer`, `kill`, `approve`, `reject`, and
-lists of sessions and agents. What is decided here goes on when the folder is driven: `fledge run --continue`, or chat.
+"""The commands that look at a state folder or decide something in it: `ps`, `tree`, `info`, `log`, `undelivered`,
+`sessions`, `agents`, `steer`, `kill`, `approve`, `reject`, `spawn`, `send`.
 
-Each answers `Shown`: lines for people, and the same as a value for `--json`.
+Each is a function of rows; `act` does it with the folder itself, or lets the gateway do it that holds the folder. What
+is decided in a folder nobody drives goes on when somebody does: `fledge run --continue`, or chat. Each answers `Shown`:
+lines for people, and the same as a value for `--json`.
 """
 
+import asyncio
 import re
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 import fledge
 from fledge.api import views as api
-from fledge.cli import inspect
+from fledge.cli import inspect, remote, run
 from fledge.cli.inspect import find
 from fledge.cli.render import info_lines, log_lines, tree_lines, undelivered_lines
 from fledge.config import spawnable
@@ -35,7 +40,7 @@ class Shown(Struct, frozen=True):
     """What a command has to say: to people, and to programs; and its exit code."""
 
     lines: list[str]
-    value: object
+    value: Any
     code: int = 0
 
 
@@ -50,74 +55,97 @@ def _camel(value: object) -> object:
     return [_camel(one) for one in value] if isinstance(value, list | tuple) else value
 
 
+def act(folder: Path, verb: str, **given: Any) -> Shown:
+    """Look or decide, in the folder itself or through the gateway that holds it."""
+
+    def here() -> Shown:
+        if verb in LOOKS:
+            return inspect.look(folder, lambda tx: LOOKS[verb](tx, **given))
+        return inspect.change(folder, lambda c: DEEDS[verb](c, **given))
+
+    def there(client: remote.Client) -> Shown:
+        told = msgspec.convert(client.call("cli.act", verb=verb, given=given), Shown)
+        return Shown([line.replace(f"; {GOES_ON}", "") for line in told.lines], told.value, told.code)
+
+    return remote.here_or_there(folder, here, there)
+
+
 # ---- looking ---------------------------------------------------------------------------------------------------------
+
+
+def ps(folder: Path) -> Shown:
+    """The conversation, its runs, and what waits for a person."""
+    return act(folder, "ps")
+
+
+def _ps(tx: Tx) -> Shown:
+    lines = run.ps(tx)
+    return Shown(lines, lines)
 
 
 def tree(folder: Path) -> Shown:
     """Every run, below the main conversation and below programs."""
+    return act(folder, "tree")
 
-    def view(tx: Tx) -> Shown:
-        now = time.time()
-        lines: list[str] = []
-        roots = tx.roots()
-        for root in roots:
-            below = tree_lines(tx, root, now)
-            if below:
-                lines += below if root == MAIN else [root, *below]
-        value = [api.run_info(tx, key, deep=True) for root in roots for key in tx.children(root)]
-        return Shown(lines or ["no runs"], wire(value))
 
-    return inspect.look(folder, view)
+def _tree(tx: Tx) -> Shown:
+    now = time.time()
+    lines: list[str] = []
+    roots = tx.roots()
+    for root in roots:
+        below = tree_lines(tx, root, now)
+        if below:
+            lines += below if root == MAIN else [root, *below]
+    value = [api.run_info(tx, key, deep=True) for root in roots for key in tx.children(root)]
+    return Shown(lines or ["no runs"], wire(value))
 
 
 def info(folder: Path, name: str) -> Shown:
     """One run in full."""
+    return act(folder, "info", name=name)
 
-    def view(tx: Tx) -> Shown:
-        key = find(tx, name)
-        value = {**msgspec.to_builtins(api.run_info(tx, key)), "timeline": api.timeline(tx.events(key))}
-        return Shown(info_lines(tx, key), wire(value))
 
-    return inspect.look(folder, view)
+def _info(tx: Tx, name: str) -> Shown:
+    key = find(tx, name)
+    value = {**msgspec.to_builtins(api.run_info(tx, key)), "timeline": api.timeline(tx.events(key))}
+    return Shown(info_lines(tx, key, time.time()), wire(value))
 
 
 def log(folder: Path, name: str, last: int, tools: bool) -> Shown:
     """The newest of a transcript."""
+    return act(folder, "log", name=name, last=last, tools=tools)
 
-    def view(tx: Tx) -> Shown:
-        key = MAIN if name == "main" else find(tx, name)
-        entries = [entry for entry in tx.entries(key, limit=1_000_000) if tools or entry.kind != "tool"][-last:]
-        return Shown(log_lines(tx, key, last, tools), wire([api.message(entry) for entry in entries]))
 
-    return inspect.look(folder, view)
+def _log(tx: Tx, name: str, last: int, tools: bool) -> Shown:
+    key = MAIN if name == "main" else find(tx, name)
+    entries = [entry for entry in tx.entries(key, limit=1_000_000) if tools or entry.kind != "tool"][-last:]
+    return Shown(log_lines(tx, key, last, tools), wire([api.message(entry) for entry in entries]))
 
 
 def undelivered(folder: Path) -> Shown:
     """Results and messages that found nobody."""
+    return act(folder, "undelivered")
 
-    def view(tx: Tx) -> Shown:
-        value = [api.given_up(tx, row) for row in tx.undelivered()]
-        return Shown(undelivered_lines(tx), wire(value))
 
-    return inspect.look(folder, view)
+def _undelivered(tx: Tx) -> Shown:
+    value = [api.given_up(tx, row) for row in tx.undelivered()]
+    return Shown(undelivered_lines(tx), wire(value))
 
 
 def sessions(folder: Path, limit: int) -> Shown:
     """Every session, the latest active first."""
     if limit < 1:
         raise BadInput("-n", "must be 1 or more", limit)
+    return act(folder, "sessions", limit=limit)
 
+
+def _sessions(tx: Tx, limit: int) -> Shown:
     everyone = views.Looker(session=MAIN, seen="all", agents=AgentToAgent(enabled=True))
-
-    def view(tx: Tx) -> Shown:
-        found = views.list_sessions(tx, everyone, views.Wanted(limit=limit))
-        lines = [
-            f"{one.key}  {one_line(one.label, 40) or one.kind}{'  ' + one.status if one.status else ''}"
-            for one in found
-        ]
-        return Shown(lines or ["no sessions"], wire(found))
-
-    return inspect.look(folder, view)
+    found = views.list_sessions(tx, everyone, views.Wanted(limit=limit))
+    lines = [
+        f"{one.key}  {one_line(one.label, 40) or one.kind}{'  ' + one.status if one.status else ''}" for one in found
+    ]
+    return Shown(lines or ["no sessions"], wire(found))
 
 
 def agents(project: Path, settings: tuple[str, ...]) -> Shown:
@@ -138,47 +166,74 @@ def agents(project: Path, settings: tuple[str, ...]) -> Shown:
 
 def steer(folder: Path, name: str, message: str) -> Shown:
     """Redirect a run."""
-    run = inspect.change(folder, lambda c: control.steer(c, find(c.tx, name), message))
+    return act(folder, "steer", name=name, message=message)
+
+
+def _steer(c: Commit, name: str, message: str) -> Shown:
+    run = control.steer(c, find(c.tx, name), message)
     value = {"sessionKey": run.key, "runId": run.run_id, "attempt": run.attempt}
     return Shown([f"steered: attempt {run.attempt}; {GOES_ON}"], value)
 
 
 def kill(folder: Path, name: str) -> Shown:
     """End a run and everything below it; `all` ends every one."""
+    return act(folder, "kill", name=name)
 
-    def decide(c: Commit) -> control.Killing:
-        return control.kill_below(c, MAIN) if name.lower() == "all" else control.kill(c, find(c.tx, name))
 
-    done = inspect.change(folder, decide)
+def _kill(c: Commit, name: str) -> Shown:
+    done = control.kill_below(c, MAIN) if name.lower() == "all" else control.kill(c, find(c.tx, name))
     words = f"killed {len(done.killed)}" + (f", {len(done.stopping)} stopping" if done.stopping else "")
     return Shown([words], {"killed": list(done.killed), "stopping": list(done.stopping)})
 
 
 def answer(folder: Path, name: str, words: str, yes: bool) -> Shown:
     """Answer a question about a tool call, by the beginning of its id, or a plan."""
+    return act(folder, "answer", name=name, words=words, yes=yes)
 
-    def decide(c: Commit) -> str | None:
-        asked = [one for one in c.tx.open_approvals() if one.id.startswith(name)]
-        if len(asked) != 1:
-            return None
-        steps.answer(c, asked[0].id, yes, "user", asked[0].digest)
-        return asked[0].tool
 
-    tool = inspect.change(folder, decide) if name else None
-    if tool is None:
-        return answer_plan(folder, name, words, yes)
+def _answer(c: Commit, name: str, words: str, yes: bool) -> Shown:
+    asked = [one for one in c.tx.open_approvals() if name and one.id.startswith(name)]
+    if len(asked) != 1:
+        return _answer_plan(c, name, words, yes)
+    steps.answer(c, asked[0].id, yes, "user", asked[0].digest)
     may = "may be run, this once" if yes else "is not run; the model is told so"
-    return Shown([f"{tool} {may}; {GOES_ON}"], {"tool": tool, "allowed": yes})
+    return Shown([f"{asked[0].tool} {may}; {GOES_ON}"], {"tool": asked[0].tool, "allowed": yes})
 
 
-def answer_plan(folder: Path, name: str, words: str, approve: bool) -> Shown:
-    """Approve or reject a plan."""
+def _answer_plan(c: Commit, name: str, words: str, approve: bool) -> Shown:
     if not approve and not words.strip():
         raise BadInput("reason", "must say why the plan is rejected")
-    said = words or "APPROVED: proceed"
-    run = inspect.change(folder, lambda c: control.answer_plan(c, find(c.tx, name), approve, said))
+    run = control.answer_plan(c, find(c.tx, name), approve, words or "APPROVED: proceed")
     word = "approved" if approve else "rejected"
     return Shown([f"{word}; {GOES_ON}"], {"sessionKey": run.key, "runId": run.run_id})
+
+
+def take_up(folder: Path, action: str, name: str) -> Shown:
+    """Retry or dismiss an undelivered result, or a message by its key."""
+    return act(folder, "take_up", action=action, name=name)
+
+
+def _take_up(c: Commit, action: str, name: str) -> Shown:
+    key = name if c.tx.find_post(name) is not None else find(c.tx, name)
+    control.take_up(c, "retry" if action == "retry" else "dismiss", key)
+    words = f"{key} is offered again; {GOES_ON}" if action == "retry" else f"{key} is dismissed"
+    return Shown([words], {"key": key, "action": action})
+
+
+LOOKS: Final[Mapping[str, Callable[..., Shown]]] = {
+    "ps": _ps,
+    "tree": _tree,
+    "info": _info,
+    "log": _log,
+    "undelivered": _undelivered,
+    "sessions": _sessions,
+}
+DEEDS: Final[Mapping[str, Callable[..., Shown]]] = {
+    "steer": _steer,
+    "kill": _kill,
+    "answer": _answer,
+    "take_up": _take_up,
+}
 
 
 # ---- doing: these drive the folder while they wait -------------------------------------------------------------------
@@ -195,40 +250,89 @@ class Task(Struct, frozen=True, kw_only=True):
     runtime: str = "subagent"
 
 
-async def spawn(folder: Path, model: str | None, settings: tuple[str, ...], asked: Task) -> Shown:
+def spawn(folder: Path, model: str | None, settings: tuple[str, ...], asked: Task) -> Shown:
     """Start a run and wait for what comes of it."""
-    async with _opened(folder, model, settings) as fl:
-        run = await fl.spawn(
-            asked.task,
-            label=asked.label,
-            agent_id=asked.agent_id,
-            timeout=asked.timeout,
-            plan_mode=asked.plan,
-            runtime=asked.runtime,
-        )
-        if asked.plan:
-            plan = await run.plan()
-            if plan is not None:
-                lines = [plan.text, "", f"approve it with: fledge approve {run.run_id[:8]}"]
-                return Shown(lines, wire(plan), AWAITS_A_PERSON)
-        result = await run
-    lines = [result.text] if result.ok else [f"{result.status}: {result.error or result.text or 'no output'}"]
-    return Shown(lines, wire(result), 0 if result.ok else FAILED)
+
+    async def here() -> Shown:
+        async with _opened(folder, model, settings) as fl:
+            return await _spawn(fl, asked, model)
+
+    return remote.here_or_there(folder, lambda: asyncio.run(here()), lambda client: _spawn_there(client, asked, model))
 
 
-async def send(folder: Path, model: str | None, settings: tuple[str, ...], name: str, message: str) -> Shown:
-    """Say something to a conversation or a run, and wait for the answer."""
-    async with _opened(folder, model, settings) as fl:
-        key = await fl.engine.store.read(lambda tx: _session(tx, name))
-        reply = await fl.session(key).send(message)
-    lines = (
-        [reply.text or "(nothing to say)"] if reply.ok else [f"{reply.status}: {reply.error or 'a person is asked'}"]
+async def _spawn(fl: fledge.Fledge, asked: Task, model: str | None) -> Shown:
+    handle = await fl.spawn(
+        asked.task,
+        label=asked.label,
+        agent_id=asked.agent_id,
+        timeout=asked.timeout,
+        plan_mode=asked.plan,
+        runtime=asked.runtime,
     )
-    code = 0 if reply.ok else AWAITS_A_PERSON if reply.status == "pending" else FAILED
-    return Shown(lines, wire(reply), code)
+    if asked.plan:
+        plan = await handle.plan()
+        if plan is not None:
+            return _planned(plan.text, handle.run_id, wire(plan))
+    result = await handle
+    return _came_of(result.ok, result.status, result.text, result.error, wire(result))
 
 
-def _session(tx: Tx, name: str) -> str:
+def _planned(text: str, run_id: str, value: object) -> Shown:
+    return Shown([text, "", f"approve it with: fledge approve {run_id[:8]}"], value, AWAITS_A_PERSON)
+
+
+def _came_of(ok: bool, status: str, text: str, error: str | None, value: object) -> Shown:
+    lines = [text] if ok else [f"{status}: {error or text or 'no output'}"]
+    return Shown(lines, value, 0 if ok else FAILED)
+
+
+def _spawn_there(client: remote.Client, asked: Task, model: str | None) -> Shown:
+    params: dict[str, object] = {
+        "task": asked.task,
+        "label": asked.label,
+        "agentId": "" if asked.agent_id == "main" else asked.agent_id,
+        "planMode": asked.plan,
+        "runtime": asked.runtime,
+        "model": model or "",
+    }
+    if asked.timeout:
+        params["runTimeoutSeconds"] = asked.timeout
+    run_id = client.call("subagents.spawn", program="cli", params=params)["runId"]
+    while True:
+        result: dict[str, Any] = client.call("subagents.result", runId=run_id, timeoutMs=2000)
+        if result["status"] != "pending":
+            ok = result["status"] == "ok" and result["valueError"] is None
+            return _came_of(ok, result["status"], result["text"], result["error"], result)
+        plans = client.call("plans.list") if result["phase"] == "awaiting_approval" else ()
+        for plan in plans:
+            if plan["sessionKey"] == result["sessionKey"]:
+                return _planned(plan["text"], plan["runId"], plan)
+
+
+def send(folder: Path, model: str | None, settings: tuple[str, ...], name: str, message: str) -> Shown:
+    """Say something to a conversation or a run, and wait for the answer."""
+
+    async def here() -> Shown:
+        async with _opened(folder, model, settings) as fl:
+            key = await fl.engine.store.read(lambda tx: session_named(tx, name))
+            reply = await fl.session(key).send(message)
+        return _answered(reply.status, reply.text, reply.error, wire(reply))
+
+    def there(client: remote.Client) -> Shown:
+        key = client.call("cli.act", verb="session", given={"name": name})["value"]
+        reply: dict[str, Any] = client.call("send", sessionKey=key, message=message, timeoutSeconds=600)
+        return _answered(reply["status"], reply["text"], reply["error"], reply)
+
+    return remote.here_or_there(folder, lambda: asyncio.run(here()), there)
+
+
+def _answered(status: str, text: str, error: str | None, value: object) -> Shown:
+    lines = [text or "(nothing to say)"] if status == "ok" else [f"{status}: {error or 'a person is asked'}"]
+    return Shown(lines, value, 0 if status == "ok" else AWAITS_A_PERSON if status == "pending" else FAILED)
+
+
+def session_named(tx: Tx, name: str) -> str:
+    """The session that a word of the command line means."""
     if name.strip().lower() == "main" or name.startswith("agent:"):
         return api.session_key(name, "session")
     return find(tx, name)

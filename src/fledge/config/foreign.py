@@ -21,7 +21,7 @@ _SUBAGENTS = "announceTimeoutMs requireAgentId delegationMode"
 
 _BLOCKS = {
     "": "$schema $include accessGroups acp approvals audio audit auth bindings broadcast browser canvasHost "
-    "cli commands crestodian cron diagnostics discovery env gateway logging mcp media memory meta models "
+    "cli commands crestodian cron diagnostics discovery env logging mcp media memory meta models "
     "nodeHost plugins proxy secrets skills surfaces talk ui update web wizard",
     "agents.defaults": f"{_AGENT} imageModel imageGenerationModel videoGenerationModel musicGenerationModel pdfModel "
     "pdfMaxBytesMb pdfMaxPages repoRoot skipBootstrap bootstrapPromptTruncationWarning userTimezone timeFormat "
@@ -45,6 +45,8 @@ _BLOCKS = {
     "bluebubbles msteams matrix line nostr tlon twitch zalo zalouser feishu nextcloud-talk synology-chat webchat",
     "hooks": "enabled path token defaultSessionKey allowRequestSessionKey allowedSessionKeyPrefixes allowedAgentIds "
     "maxBodyBytes presets transformsDir mappings gmail internal",
+    "gateway": "mode bind customBindHost auth tailscale remote reload tls controlUi trustedProxies http nodes push "
+    "tools webchat channelHealthCheckMinutes handshakeTimeoutMs allowRealIpFallback",
     "session": "scope dmScope identityLinks resetTriggers idleMinutes reset resetByType resetByChannel store mainKey "
     "sendPolicy maintenance writeLock typingMode typingIntervalSeconds transcriptRetentionDays maxRecentTurns",
     "session.threadBindings": "spawnSessions spawnSubagentSessions spawnAcpSessions defaultSpawnContext",

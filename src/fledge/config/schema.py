@@ -424,6 +424,27 @@ class Hook(Webhook, frozen=True, rename="camel", omit_defaults=True, kw_only=Tru
     retries: Annotated[int, _from(0, "how often it is tried again", 10)] = 3
 
 
+class Gateway(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How `fledge serve` can be reached, and what it takes at most."""
+
+    host: Annotated[str, _means("the address it listens on; anything but this machine's own must be told")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, _from(0, "the port it listens on; 0: any that is free", 65535)] = 18789
+    allowed_hosts: Annotated[
+        tuple[str, ...], _means("names under which it may be asked for, besides this machine's own and addresses")
+    ] = ()
+    allowed_origins: Annotated[
+        tuple[str, ...], _means("web pages of other origins that may use it, such as https://example.org")
+    ] = ()
+    max_body_kb: Annotated[int, _from(1, "the largest request, in KiB", 1_000_000)] = 8192
+    requests_per_second: Annotated[
+        int, _from(1, "requests a client may make per second, with bursts of four times")
+    ] = 50
+    max_connections: Annotated[int, _from(1, "connections at once")] = 256
+    max_subscriptions: Annotated[int, _from(1, "feeds that are watched at once")] = 64
+
+
 class Config(Struct, frozen=True, rename="camel", omit_defaults=True):
     """All settings."""
 
@@ -431,6 +452,7 @@ class Config(Struct, frozen=True, rename="camel", omit_defaults=True):
     announce: Announce = Announce()
     archive: Archive = Archive()
     channels: Annotated[Mapping[str, Channel], _means("channels, by name")] = field(default_factory=dict)
+    gateway: Gateway = Gateway()
     hooks: Annotated[Mapping[str, Hook], _means("webhooks that are told of runs, by name")] = field(
         default_factory=dict
     )

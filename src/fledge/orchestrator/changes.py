@@ -30,6 +30,14 @@ class Changes:
         for event in (*self._waiting.get(key, ()), *self._everywhere):
             event.set()
 
+    def watch(self, moved: asyncio.Event) -> None:
+        """Set the event whenever any session moves, until `unwatch`."""
+        self._everywhere.add(moved)
+
+    def unwatch(self, moved: asyncio.Event) -> None:
+        """Leave the event alone from now on."""
+        self._everywhere.discard(moved)
+
     def close(self) -> None:
         """Nothing more will change here: whoever waits is told so, by `Refused`."""
         self._closed = True

@@ -22,7 +22,8 @@ from fledge.store.base import Commission, Tx, Wishes
 def accept(
     c: Commit, session: str, message: str, wishes: Wishes | None = None, key: str = "", origin: str = ""
 ) -> Commission:
-    """Take words for a session, and wishes for the turn that reads them; a conversation that is not there begins.
+    """Take words for a session, and wishes for the turn that reads them; a conversation that is not there, or not any
+    more, begins.
 
     The same key finds the same commission; with other words or wishes it is refused. Refused too: wishes for a run that
     works on its task, whose turn is under way.
@@ -34,7 +35,8 @@ def accept(
         if known.digest != digest:
             raise Refused("error", f"idempotencyKey: {key} was used before with other parameters")
         return known
-    if c.tx.session(session) is None and not is_child_key(session):
+    opened = c.tx.session(session)
+    if (opened is None or opened.deleted) and not is_child_key(session):
         spawn.open_conversation(c, session)
     _check_wishes(c.find(session), wishes)
     run_id = c.ids.unique()

@@ -4,10 +4,11 @@ Each is one commit. A refusal raises `Refused` with the status and reason for th
 do it is checked by whoever calls (`core.access`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core import policy, reconcile
@@ -142,10 +143,19 @@ def stop_turn(c: Commit, session: str, reason: str = "stopped") -> bool:
     return True
 
 
-def delete_session(c: Commit, key: str) -> None:
+def patch_session(c: Commit, key: str, patch: Mapping[str, str]) -> None:
+    """Set a session's label, or the model and thinking level of its next turns."""
+    session = c.tx.session(key)
+    if session is None or session.deleted:
+        raise NotFound(f"no session {key}")
+    c.tx.change_session(key, replace(session.facts, **{name: sound(value) for name, value in patch.items()}))
+
+
+def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks: bool = True) -> None:
     """Delete a conversation. What its children still have to say goes to its requester, or is kept as undelivered.
 
-    Refused while a run of its own is alive: kill that first.
+    With `hooks`, whoever listens for the ends of runs hears of one that stayed open for its thread until now. Refused
+    while a run of its own is alive: kill that first.
     """
     session = c.tx.session(key)
     if session is None or session.deleted:
@@ -158,8 +168,11 @@ def delete_session(c: Commit, key: str) -> None:
     for child in c.tx.children_in(key, "spawning"):
         c.apply(child, ev.Withdrawn(at=c.at, reason="its requester was deleted"))
     c.tx.dequeue(key)
-    bindings.unbind(c, key, "deleted", "deleted")
-    c.tx.delete_session(key)
+    if hooks:
+        bindings.unbind(c, key, "deleted", "deleted")
+    else:
+        c.tx.drop_route(key)
+    c.tx.delete_session(key, keep_transcript)
     deliver.hand_over(c, key)
     for row in c.tx.unread(key):
         c.tx.close_row(row.key, "void", c.at)

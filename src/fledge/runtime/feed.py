@@ -4,7 +4,7 @@ and is told how many, an absent one costs nothing.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Literal
 
 from msgspec import Struct
@@ -35,8 +35,8 @@ class TurnEvent(Struct, frozen=True, omit_defaults=True):
 class Subscription:
     """A listener's view: an async iterator over events from now on. Close it when done."""
 
-    def __init__(self, feed: "Feed", size: int) -> None:
-        self._feed, self._size = feed, size
+    def __init__(self, feed: "Feed", size: int, poke: Callable[[], None] | None = None) -> None:
+        self._feed, self._size, self._poke = feed, size, poke
         self._waiting: deque[TurnEvent] = deque()
         self._lost = 0
         self._ready = asyncio.Event()
@@ -49,6 +49,8 @@ class Subscription:
             self._lost += 1
         self._waiting.append(event)
         self._ready.set()
+        if self._poke is not None:
+            self._poke()
 
     def waiting(self) -> list[TurnEvent]:
         """What has come in since the last look, without waiting for more."""
@@ -85,9 +87,9 @@ class Feed:
     def __init__(self) -> None:
         self._listeners: list[Subscription] = []
 
-    def listen(self, size: int = 1000) -> Subscription:
-        """Hear everything from now on; at most `size` events wait for a slow listener."""
-        subscription = Subscription(self, size)
+    def listen(self, size: int = 1000, poke: Callable[[], None] | None = None) -> Subscription:
+        """Hear everything from now on; at most `size` events wait for a slow listener. `poke` is called at each."""
+        subscription = Subscription(self, size, poke)
         self._listeners.append(subscription)
         return subscription
 

@@ -55,7 +55,7 @@ from fledge.runtime.base import Runtime
 from fledge.runtime.child_files import ChildFiles
 from fledge.runtime.command import CommandRuntime
 from fledge.runtime.outlet import Outlet, channels_of, hooks_of
-from fledge.store.base import Post, Session, Spec, Wishes
+from fledge.store.base import Post, Session, SessionFacts, Spec, Wishes
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
@@ -188,7 +188,7 @@ class ConfiguredProfiles:
             raise Refused("error", f"no session {drive.session}")
         session, spec = seat.session, seat.spec
         agent_id = session.facts.agent_id
-        choice, thinking = _as_wished(*self._choice(agent_id, spec), seat.wishes)
+        choice, thinking = _as_wished(*self._choice(agent_id, spec), [_set(session.facts), *seat.wishes])
         try:
             model, name = self._registry.choose(choice.primary, choice.fallbacks)
         except BadInput as error:
@@ -426,6 +426,11 @@ def check_runtime_name(name: str) -> None:
     """Refused: a name that a model could not give, or that means our own loop."""
     if not AGENT_ID.fullmatch(name) or name == NATIVE:
         raise BadInput(f"runtimes.{name}", f"must be named by letters, digits, - and _, and not {NATIVE}", name)
+
+
+def _set(facts: SessionFacts) -> Wishes:
+    """What a person set for every turn of a session."""
+    return Wishes(model=facts.model, thinking=facts.thinking)
 
 
 def _as_wished(choice: ModelChoice, thinking: Thinking, wishes: Sequence[Wishes]) -> tuple[ModelChoice, Thinking]:

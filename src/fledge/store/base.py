@@ -196,8 +196,12 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """Keys of open sessions that nobody spawned: conversations and programs, oldest first."""
         ...
 
-    def delete_session(self, key: str) -> None:
-        """Remove a session's transcript and mark it deleted. No row of any inbox is touched."""
+    def change_session(self, key: str, facts: SessionFacts) -> None:
+        """From now on this is known of the session."""
+        ...
+
+    def delete_session(self, key: str, keep_transcript: bool = False) -> None:
+        """Mark a session deleted, and remove its transcript unless that is kept. No row of any inbox is touched."""
         ...
 
     def lineage(self, key: str) -> list[Session]:

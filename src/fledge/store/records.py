@@ -20,7 +20,7 @@ COMPLETIONS: frozenset[RowKind] = frozenset(("outcome", "plan", "expired", "late
 
 
 class SessionFacts(Struct, frozen=True, omit_defaults=True):
-    """What is known of a session besides its place in the tree; never changed after it was opened."""
+    """What is known of a session besides its place in the tree. A person may change label, model and thinking."""
 
     agent_id: str = "main"
     label: str = ""
@@ -35,6 +35,9 @@ class SessionFacts(Struct, frozen=True, omit_defaults=True):
     """Where in its folder it starts; relative paths begin there."""
     artifacts: str = ""
     """Where in its folder it puts what it hands over; empty: nothing is looked for."""
+    model: str = ""
+    """What a person set for its turns; empty: as configured."""
+    thinking: str = ""
 
 
 class Session(Struct, frozen=True):

@@ -321,6 +321,8 @@ class SessionVerbs(RunVerbs):
             self._known.sessions[key] = Session(key, kind, parent, depth, facts, False, 0, 0, at)
             return
         self._known.sessions.pop(key, None)
+        gone = "SELECT key FROM sessions WHERE key = ? AND state = 'deleted'"
+        self._db.execute(f"DELETE FROM entries WHERE session = ({gone})", (key,))
         self._db.execute("UPDATE sessions SET state = 'open' WHERE key = ?", (key,))
 
     def session(self, key: str) -> Session | None:
@@ -342,7 +344,12 @@ class SessionVerbs(RunVerbs):
         """Sessions without a parent."""
         return self._column("SELECT key FROM sessions WHERE depth = 0 AND state = 'open' ORDER BY created_at, key")
 
-    def delete_session(self, key: str) -> None:
+    def change_session(self, key: str, facts: SessionFacts) -> None:
+        """Replace what is known of the session."""
+        self._known.sessions.pop(key, None)
+        self._db.execute("UPDATE sessions SET facts = ? WHERE key = ?", (to_json(facts), key))
+
+    def delete_session(self, key: str, keep_transcript: bool = False) -> None:
         """Drop transcript and turns; keep the row as a mark."""
         self._known.sessions.pop(key, None)
         self._known.turns.pop(key, None)
@@ -350,7 +357,8 @@ class SessionVerbs(RunVerbs):
             "UPDATE sessions SET state = 'deleted', tokens_in = NULL, tokens_out = NULL, cost_usd = NULL WHERE key = ?",
             (key,),
         )
-        self._db.execute("DELETE FROM entries WHERE session = ?", (key,))
+        if not keep_transcript:
+            self._db.execute("DELETE FROM entries WHERE session = ?", (key,))
         self._db.execute("DELETE FROM turns WHERE session = ?", (key,))
         self._db.execute("DELETE FROM routes WHERE session = ?", (key,))
 

@@ -1,0 +1,31 @@
+"""`fledge serve`: the gateway from the command line."""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from fledge.config.places import discover
+from fledge.errors import StoreError
+
+LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def serve(state: Path, model: str | None, settings: tuple[str, ...], host: str | None, port: int | None) -> int:
+    """Serve until told to end. Refused, with what to install, if the web parts are not there."""
+    try:
+        from fledge.gateway import serve as gateway
+    except ModuleNotFoundError as error:
+        raise StoreError(f"{error.name} is not installed: pip install 'fledge[gateway]'") from None
+    logging.basicConfig(level=logging.INFO, format=LOG, stream=sys.stderr)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    loaded = discover(Path.cwd(), settings).loaded
+    for warning in loaded.warnings:
+        print(f"fledge: {warning}", file=sys.stderr)
+    config = gateway.with_options(loaded.config, host, port)
+
+    def ready(address: str, desk: object) -> None:
+        print(f"fledge serves {state} at {address}; the token is in {state / 'gateway.token'}", flush=True)
+
+    asyncio.run(gateway.serve(state, config, model=model, ready=ready))
+    return 0

@@ -1,0 +1,195 @@
+"""Who may ask the gateway: the token, the names and pages under which it may be asked, and how often.
+
+Pure, but for the file that holds the token. Nothing here knows a web framework.
+"""
+
+import hmac
+import ipaddress
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from fledge.errors import BadInput, Refused, StoreError
+
+TOKEN_FILE: Final = "gateway.token"
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+MOST_CLIENTS: Final = 10_000
+"""How many clients' rates are remembered."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+# ---- the token -------------------------------------------------------------------------------------------------------
+
+
+def read_token(state: Path) -> str:
+    """The token of this state folder's gateway. Refused: there is none, or others can read it."""
+    path = state / TOKEN_FILE
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            words = file.read(4096)
+    except FileNotFoundError:
+        raise StoreError(f"{path}: no gateway has ever run here; start one with `fledge serve`") from None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read ({error.strerror})") from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise Refused("error", f"{path} can be read by others: chmod 600, or remove it and start the gateway again")
+    token = words.decode("ascii", "replace").strip()
+    if len(token) < 32 or not token.isprintable():
+        raise Refused("error", f"{path} holds no token: remove it and start the gateway again")
+    return token
+
+
+def make_token(state: Path) -> str:
+    """The token of this state folder; made, in a file only its owner can read, if there is none."""
+    path = state / TOKEN_FILE
+    try:
+        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return read_token(state)
+    with os.fdopen(made, "w", encoding="ascii") as file:
+        file.write(secrets.token_urlsafe(32) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return read_token(state)
+
+
+# ---- the door --------------------------------------------------------------------------------------------------------
+
+
+class Rejection(Struct, frozen=True):
+    """Why a request is not let in, as an HTTP status and words that tell nothing about what would be."""
+
+    status: int
+    words: str
+
+
+class Door(Struct, frozen=True, kw_only=True):
+    """What a request must show to be let in."""
+
+    token: str
+    hosts: frozenset[str]
+    """Names under which the gateway may be asked for, in lower case."""
+    origins: frozenset[str] = frozenset()
+    """Origins of web pages that may ask, besides its own."""
+    by_address: bool = False
+    """It may also be asked for by any numeric address: it listens to more than this machine."""
+
+    def refuse(self, headers: Headers, proven: bool = False) -> Rejection | None:
+        """None if the request may come in. `proven`: it shows who it is in another way than by the token."""
+        host = _only(headers, b"host")
+        if host is None or not self._is_ours(host):
+            # A page that lets its own name point to this machine still says that name here.
+            return Rejection(421, "this gateway is not asked for under that name")
+        if not self._may_ask(headers, host):
+            return Rejection(403, "pages of that origin may not use this gateway")
+        if not proven and not self._has_token(headers):
+            return Rejection(401, "a bearer token is needed")
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        name = _hostname(host)
+        if name is None:
+            return False
+        return name in self.hosts or (self.by_address and _is_address(name))
+
+    def _may_ask(self, headers: Headers, host: str) -> bool:
+        origins = [value for name, value in headers if name == b"origin"]
+        if not origins:
+            # Browsers say so where a request comes from another site without naming its origin.
+            site = _only(headers, b"sec-fetch-site")
+            return site in (None, "same-origin", "none")
+        origin = _only(headers, b"origin") or ""
+        if origin in self.origins:
+            return True
+        parts = urlsplit(origin)
+        return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+
+    def _has_token(self, headers: Headers) -> bool:
+        shown = _only(headers, b"authorization") or ""
+        scheme, _, token = shown.partition(" ")
+        same = hmac.compare_digest(token.strip().encode("utf-8", "replace"), self.token.encode())
+        return same and scheme.lower() == "bearer"
+
+
+def door(token: str, host: str, allowed_hosts: Iterable[str], allowed_origins: Iterable[str]) -> Door:
+    """The door of a gateway that listens on `host`. Refused: names and origins that could never be matched."""
+    names = [_checked_name(name) for name in allowed_hosts]
+    for origin in allowed_origins:
+        parts = urlsplit(origin)
+        if parts.scheme not in ("http", "https") or not parts.netloc or parts.path or parts.query or parts.fragment:
+            raise BadInput("gateway.allowedOrigins", "must be like https://example.org, without a path", origin)
+    local = _hostname(host if ":" not in host else f"[{host}]") in LOOPBACK
+    return Door(
+        token=token,
+        hosts=LOOPBACK | frozenset(names) | (frozenset() if _is_any(host) else {host.lower()}),
+        origins=frozenset(origin.lower() for origin in allowed_origins),
+        by_address=not local,
+    )
+
+
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise BadInput("gateway.allowedHosts", "must be a host name, without a port", name)
+    return name.lower()
+
+
+def _is_any(host: str) -> bool:
+    return host in ("", "0.0.0.0", "::")
+
+
+def _only(headers: Headers, wanted: bytes) -> str | None:
+    """The value of a header that is there once; None if it is not, or more than once."""
+    found = [value for name, value in headers if name == wanted]
+    return found[0].decode("latin-1").strip() if len(found) == 1 else None
+
+
+def _hostname(host: str) -> str | None:
+    """The name in a Host header, without its port; None if it is no such thing."""
+    try:
+        parts = urlsplit(f"//{host}")
+        _ = parts.port
+    except ValueError:
+        return None
+    if parts.username is not None or parts.path or parts.query or parts.fragment or not parts.hostname:
+        return None
+    return parts.hostname
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+# ---- how often -------------------------------------------------------------------------------------------------------
+
+
+class Rate:
+    """So many per second for each client, and so many at once."""
+
+    def __init__(self, per_second: float, burst: float) -> None:
+        self._per_second, self._burst = per_second, burst
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def take(self, client: str, now: float) -> bool:
+        """Count one more; True if that is too many, and it does not count. `now` only ever grows."""
+        left, since = self._left.pop(client, (self._burst, now))
+        left = min(self._burst, left + (now - since) * self._per_second)
+        self._left[client] = (left - 1.0 if left >= 1.0 else left, now)
+        if len(self._left) > MOST_CLIENTS:
+            # Whoever was heard of longest ago has the most left, so forgetting costs nothing.
+            del self._left[next(iter(self._left))]
+        return left < 1.0

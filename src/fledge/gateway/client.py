@@ -1,0 +1,115 @@
+"""Asking a gateway from another process, with nothing but the standard library.
+
+Where it is stands in the lock of the state folder, the token in a file beside it: whoever may read the folder may ask.
+"""
+
+import http.client
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from fledge.errors import BadInput, FledgeError, NotFound, Refused, StoreError
+from fledge.gateway.auth import read_token
+from fledge.store.lock import holder_of
+
+TIMEOUT_S = 30.0
+CONNECT_S = 2.0
+
+
+class Client:
+    """A gateway, as other processes reach it. Each call is a request of its own; close nothing."""
+
+    def __init__(self, address: str, token: str) -> None:
+        parts = urlsplit(address)
+        if parts.scheme != "http" or not parts.hostname or not parts.port:
+            raise BadInput("address", "must be like http://127.0.0.1:18789", address)
+        self._place, self._token = (parts.hostname, parts.port), token
+        self.address = address
+
+    def call(self, method: str, /, **params: object) -> Any:
+        """What the method answers. Raises what it refused, as the library would, or StoreError if nobody answers."""
+        ask = {"jsonrpc": "2.0", "method": method, "params": params, "id": 1}
+        wait_s = TIMEOUT_S
+        for name, seconds in (("timeoutSeconds", 1.0), ("timeoutMs", 0.001)):
+            given = params.get(name)
+            wait_s += given * seconds if isinstance(given, int | float) else 0.0
+        raw = self.request("POST", "/rpc", msgspec.json.encode(ask), wait_s)
+        told = msgspec.json.decode(raw)
+        if "error" in told:
+            raise error_of(told["error"])
+        return told["result"]
+
+    def is_there(self) -> bool:
+        """True if somebody takes connections there."""
+        try:
+            socket.create_connection(self._place, CONNECT_S).close()
+        except OSError:
+            return False
+        return True
+
+    def events(self, cursor: int | None = None, session: str = "") -> Iterator[dict[str, Any]]:
+        """Events from the cursor on (from now on, without one), until the gateway closes."""
+        query = "&".join(
+            [*([] if cursor is None else [f"cursor={cursor}"]), *([f"session={session}"] if session else [])]
+        )
+        connection = http.client.HTTPConnection(*self._place, timeout=60.0)
+        try:
+            response = self._open(connection, "GET", f"/events?{query}", None)
+            for line in response:
+                if line.startswith(b"data: "):
+                    yield msgspec.json.decode(line[6:])
+        except OSError as error:
+            raise StoreError(f"the gateway at {self.address} broke off ({error})") from None
+        finally:
+            connection.close()
+
+    def request(self, verb: str, path: str, body: bytes | None = None, timeout_s: float = TIMEOUT_S) -> bytes:
+        """The body of the answer to one request. Raises Refused for a status that says no."""
+        connection = http.client.HTTPConnection(*self._place, timeout=timeout_s)
+        try:
+            return self._open(connection, verb, path, body).read()
+        except (OSError, http.client.HTTPException) as error:
+            raise StoreError(f"the gateway at {self.address} does not answer ({error})") from None
+        finally:
+            connection.close()
+
+    def _open(
+        self, connection: http.client.HTTPConnection, verb: str, path: str, body: bytes | None
+    ) -> http.client.HTTPResponse:
+        headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
+        connection.request(verb, path, body, headers)
+        response = connection.getresponse()
+        if response.status >= 400:
+            words = response.read(10_000).decode("utf-8", "replace")
+            raise Refused("error", f"the gateway at {self.address} answered {response.status}: {words}")
+        return response
+
+
+def error_of(error: dict[str, Any]) -> FledgeError:
+    """What a gateway refused, as the library would raise it."""
+    data = error.get("data") or {}
+    match error["code"]:
+        case -32602 if "expected" in data:
+            return BadInput(data["field"], data["expected"])
+        case -32001:
+            return NotFound(error["message"])
+        case -32002:
+            return StoreError(error["message"])
+        case _:
+            return Refused(data.get("status", "error"), error["message"])
+
+
+def find(state: Path) -> Client | None:
+    """The gateway that holds this state folder, if one does. Refused: its token cannot be read.
+
+    What a dead process left in the lock's file counts for nothing: somebody must take connections there.
+    """
+    holder = holder_of(state / "lock")
+    if holder is None or not holder.address:
+        return None
+    client = Client(holder.address, read_token(state))
+    return client if client.is_there() else None

@@ -1,0 +1,53 @@
+"""What the gateway's methods work with: the open folder, what it takes at most, and whether it is about to close."""
+
+import asyncio
+
+from msgspec import Struct
+
+from fledge.api.program import Fledge
+from fledge.config.schema import Gateway
+from fledge.gateway.feed import Watch
+from fledge.gateway.rpc import TOO_MANY, Fault
+
+LONGEST_WAIT_S = 600.0
+"""No request is held longer than this."""
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """How long a client may take."""
+
+    body_s: float = 30.0
+    """A request's body to come."""
+    stuck_s: float = 10.0
+    """To take what it is sent; then it is left, and comes back with the cursor it last saw."""
+    quiet_s: float = 15.0
+    """After so long without an event a feed sends a line that says nothing, so that a dead connection is found."""
+
+
+class Desk:
+    """One gateway at work."""
+
+    def __init__(self, fl: Fledge, limits: Gateway, patience: Patience | None = None) -> None:
+        self.fl, self.limits, self.patience = fl, limits, patience or Patience()
+        self.started_at = fl.engine.clock.now()
+        self.closing = asyncio.Event()
+        """Set when it takes no more requests: whoever waits is answered with what there is."""
+        self.watches: set[Watch] = set()
+        self.requests = 0
+        self.rejections = 0
+
+    def subscribe(self, watch: Watch) -> None:
+        """One more feed is watched. Refused: there are too many."""
+        if len(self.watches) >= self.limits.max_subscriptions:
+            raise Fault(TOO_MANY, f"{len(self.watches)} feeds are watched already: gateway.maxSubscriptions")
+        self.watches.add(watch)
+
+    def unsubscribe(self, watch: Watch) -> None:
+        """One feed fewer."""
+        self.watches.discard(watch)
+
+    def close(self) -> None:
+        """Take no more requests, answer those that wait, end the feeds."""
+        self.closing.set()
+        for watch in self.watches:
+            watch.poke()

@@ -1,0 +1,181 @@
+"""What happens, for whoever watches from outside: events of runs, which are durable and numbered, and what turns tell
+while they last.
+
+A watcher reads the numbered events itself, from its own cursor on, so nothing is kept for a slow one and nothing is
+missed by one that comes back with its cursor. What turns tell is not kept: a slow watcher loses the oldest of it and is
+told how much.
+"""
+
+import asyncio
+from typing import Final
+
+from msgspec import Struct
+
+from fledge.api.program import Fledge
+from fledge.core.run import Instant
+from fledge.errors import BadInput
+from fledge.runtime.feed import Subscription, TurnEvent
+from fledge.store.base import Happened, Tx
+
+PAGE: Final = 200
+LIVE: Final = 1000
+"""How much of what turns tell waits for a slow watcher."""
+
+
+class RunEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
+    """Something happened to a run. `phase` and `status` are as they stand when it is told."""
+
+    cursor: int
+    session_key: str
+    run_id: str
+    event: str
+    version: int
+    at: Instant
+    phase: str
+    status: str
+    """The outcome's word once there is one, else the phase."""
+    requester: str
+    label: str
+
+
+class Live(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="turn"):
+    """Something was told inside a turn: `kind` and `text` as in the library's `TurnEvent`."""
+
+    session_key: str
+    kind: str
+    text: str = ""
+    turn: int = 0
+    call: str = ""
+
+
+class Asked(Struct, frozen=True, kw_only=True, tag_field="type", tag="approvals"):
+    """The questions that wait for a person have changed; these are open now."""
+
+    open: tuple[str, ...]
+
+
+class Lost(Struct, frozen=True, kw_only=True, tag_field="type", tag="lost"):
+    """So many live events were left out because this watcher is slow."""
+
+    count: int
+
+
+class Closing(Struct, frozen=True, kw_only=True, tag_field="type", tag="closing"):
+    """The feed ends here; go on from this cursor."""
+
+    cursor: int
+    reason: str
+
+
+FeedEvent = RunEvent | Live | Asked | Lost | Closing
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What a watcher wants to hear."""
+
+    cursor: int | None = None
+    """Only what came after; None: from now on."""
+    session_key: str = ""
+    """Only of this session and what is below it; empty: of all."""
+    live: bool = True
+    """Also what turns tell."""
+
+
+class Watch:
+    """One watcher's view. Use it in `async with`, then ask for what is next, again and again."""
+
+    def __init__(self, fl: Fledge, wanted: Wanted) -> None:
+        self._fl, self._wanted = fl, wanted
+        self._ready = asyncio.Event()
+        self._within: dict[str, bool] = {}
+        self._asked: tuple[str, ...] = ()
+        self._heard: Subscription | None = None
+        self.cursor = 0
+        """The last numbered event that was looked at."""
+
+    async def __aenter__(self) -> "Watch":
+        """Begin to watch. Refused: a cursor that no event has told."""
+        wanted = self._wanted.cursor
+        last = await self._fl.engine.store.read(lambda tx: tx.last_event())
+        if wanted is not None and not 0 <= wanted <= last:
+            raise BadInput("cursor", f"must be 0 to {last}, as an event told it", wanted)
+        self.cursor = last if wanted is None else wanted
+        self._heard = self._fl.listen(LIVE, self._ready.set)
+        self._fl.watch(self._ready)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Watch no more."""
+        if self._heard is not None:
+            self._heard.close()
+        self._fl.unwatch(self._ready)
+
+    def poke(self) -> None:
+        """Let `next` return, whether there is anything or not."""
+        self._ready.set()
+
+    async def next(self, quiet_s: float) -> list[FeedEvent]:
+        """What has happened since the last look, as soon as something has; nothing if all is quiet, or when poked."""
+        self._ready.clear()
+        events = await self._numbered()
+        events += self._told()
+        if events:
+            return events
+        try:
+            async with asyncio.timeout(quiet_s):
+                await self._ready.wait()
+        except TimeoutError:
+            return []
+        return [*await self._numbered(), *self._told()]
+
+    def _told(self) -> list[FeedEvent]:
+        """What turns have told."""
+        waiting = [] if self._heard is None else self._heard.waiting()
+        return [live for event in waiting if (live := self._live(event)) is not None]
+
+    async def _numbered(self) -> list[FeedEvent]:
+        """What came after the cursor, a page at most; the cursor moves behind it."""
+
+        def look(tx: Tx) -> tuple[int, list[FeedEvent], tuple[str, ...]]:
+            page = tx.events_after(self.cursor, PAGE)
+            events: list[FeedEvent] = [_told(tx, one) for one in page if self._is_wanted(tx, one.run)]
+            asked = tuple(one.id for one in tx.open_approvals() if self._is_wanted(tx, one.session))
+            return page[-1].seq if page else self.cursor, events, asked
+
+        self.cursor, events, asked = await self._fl.engine.store.read(look)
+        if asked != self._asked:
+            events.append(Asked(open=asked))
+            self._asked = asked
+        return events
+
+    def _is_wanted(self, tx: Tx, session: str) -> bool:
+        root = self._wanted.session_key
+        if not root:
+            return True
+        if session not in self._within:
+            self._within[session] = any(above.key == root for above in tx.lineage(session))
+        return self._within[session]
+
+    def _live(self, event: TurnEvent) -> FeedEvent | None:
+        if event.kind == "lost":
+            return Lost(count=event.count)
+        root = self._wanted.session_key
+        if not self._wanted.live or (root and root != event.session and not self._within.get(event.session, False)):
+            return None
+        return Live(session_key=event.session, kind=event.kind, text=event.text, turn=event.turn, call=event.call)
+
+
+def _told(tx: Tx, happened: Happened) -> RunEvent:
+    run, spec = tx.load_run(happened.run), tx.spec(happened.run)
+    return RunEvent(
+        cursor=happened.seq,
+        session_key=run.key,
+        run_id=run.run_id,
+        event=type(happened.event).__name__,
+        version=happened.version,
+        at=happened.event.at,
+        phase=run.phase.name,
+        status=run.phase.name if run.ended is None else run.ended.outcome.status,
+        requester=run.terms.parent,
+        label=spec.label,
+    )

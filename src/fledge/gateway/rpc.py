@@ -1,0 +1,119 @@
+"""JSON-RPC 2.0, whatever carries it: read a request or a batch, call what it names, write the answer.
+
+What a caller did wrong is an error of its own kind that names the field; what went wrong here is logged, and told as no
+more than that. Nothing here knows HTTP, sockets, or what the methods do.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from fledge.errors import BadInput, FledgeError, NotFound, Refused, StoreError
+from fledge.gateway.wire import camel
+
+PARSE: Final = -32700
+INVALID: Final = -32600
+NO_METHOD: Final = -32601
+BAD_PARAMS: Final = -32602
+INTERNAL: Final = -32603
+REFUSED: Final = -32000
+NOT_FOUND: Final = -32001
+UNAVAILABLE: Final = -32002
+TOO_MANY: Final = -32003
+
+MOST_BATCH: Final = 50
+
+Call = Callable[[str, dict[str, Any]], Awaitable[object]]
+"""Carries out a method; what it answers is written as JSON."""
+
+log = logging.getLogger("fledge.gateway")
+_encode = msgspec.json.Encoder().encode
+
+
+class Fault(Exception):
+    """An error as JSON-RPC tells it."""
+
+    def __init__(self, code: int, message: str, **data: object) -> None:
+        super().__init__(message)
+        self.code, self.message, self.data = code, message, data
+
+
+def fault_of(error: Exception) -> Fault:
+    """What a caller is told of something that was raised. What is our own trouble is told without its words."""
+    match error:
+        case Fault():
+            return error
+        case BadInput():
+            return Fault(BAD_PARAMS, _on_the_wire(error), field=_field(error.field), expected=error.expected)
+        case NotFound():
+            return Fault(NOT_FOUND, str(error), status=error.status)
+        case Refused():
+            return Fault(REFUSED, str(error), status=error.status)
+        case StoreError():
+            log.error("store: %s", error)
+            return Fault(UNAVAILABLE, "the store cannot take it now: try again")
+        case FledgeError():
+            return Fault(REFUSED, str(error), status="error")
+        case _:
+            log.error("a method failed", exc_info=error)
+            return Fault(INTERNAL, "internal error: see the gateway's log")
+
+
+def _field(field: str) -> str:
+    return ".".join(camel(part) for part in field.split("."))
+
+
+def _on_the_wire(error: BadInput) -> str:
+    return str(error).replace(error.field, _field(error.field), 1)
+
+
+async def answer(raw: bytes | str, call: Call) -> bytes | None:
+    """The answer to a request or a batch of them; None if nobody wants one."""
+    try:
+        document = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return _encode(_failed(None, Fault(PARSE, "must be JSON")))
+    if not isinstance(document, list):
+        told = await _one(document, call)
+        return None if told is None else _encode(told)
+    if not 1 <= len(document) <= MOST_BATCH:
+        return _encode(_failed(None, Fault(INVALID, f"a batch has 1 to {MOST_BATCH} requests")))
+    answers = [one for one in await asyncio.gather(*(_one(ask, call) for ask in document)) if one is not None]
+    return _encode(answers) if answers else None
+
+
+async def _one(ask: object, call: Call) -> dict[str, Any] | None:
+    """One request; None if it is a notification, which is carried out all the same."""
+    if not isinstance(ask, dict) or ask.get("jsonrpc") != "2.0" or not isinstance(ask.get("method"), str):
+        known = ask.get("id") if isinstance(ask, dict) else None
+        return _failed(known, Fault(INVALID, 'must be {"jsonrpc": "2.0", "method": …, "params": {…}, "id": …}'))
+    name = ask.get("id")
+    if isinstance(name, bool) or not isinstance(name, str | int | float | None):
+        return _failed(None, Fault(INVALID, "id: must be text or a number"))
+    unknown = set(ask) - {"jsonrpc", "method", "params", "id"}
+    params = ask.get("params", {})
+    try:
+        if unknown:
+            raise Fault(INVALID, f"there is no {', '.join(sorted(unknown))[:80]!r} in a request")
+        if not isinstance(params, dict):
+            raise Fault(BAD_PARAMS, "params: must be an object, by name", field="params")
+        result = await call(ask["method"], params)
+        told: dict[str, Any] = {"jsonrpc": "2.0", "result": result, "id": name}
+        _encode(told)
+    except Exception as error:
+        told = _failed(name, fault_of(error))
+    return told if "id" in ask else None
+
+
+def _failed(name: object, fault: Fault) -> dict[str, Any]:
+    known = name if isinstance(name, str | int | float) and not isinstance(name, bool) else None
+    error: dict[str, Any] = {"code": fault.code, "message": fault.message}
+    return {"jsonrpc": "2.0", "error": error | ({"data": fault.data} if fault.data else {}), "id": known}
+
+
+def notification(method: str, params: object) -> bytes:
+    """Something that is told without having been asked for."""
+    return _encode({"jsonrpc": "2.0", "method": method, "params": params})

@@ -1,0 +1,192 @@
+"""`fledge serve`: open the folder, listen, and close in order when told to.
+
+The socket is bound before the folder is opened, so that whoever finds the folder in use is told where to ask instead.
+Closing takes no more requests, answers those that wait, lets every driver go, and then ends.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from msgspec.structs import replace
+
+import fledge
+from fledge.config import Config
+from fledge.config.schema import Gateway
+from fledge.errors import BadInput, StoreError
+from fledge.gateway.app import make_app
+from fledge.gateway.auth import door, make_token
+from fledge.gateway.desk import Desk, Patience
+from fledge.runtime.outlet import secret_of
+
+DRAIN_S: Final = 10
+"""How long requests under way may take once it is to close."""
+BACKLOG: Final = 128
+
+Ready = Callable[[str, Desk], Awaitable[None] | None]
+
+
+async def serve(
+    state: Path,
+    config: Config,
+    *,
+    ready: Ready | None = None,
+    stop: asyncio.Event | None = None,
+    patience: Patience | None = None,
+    env: Mapping[str, str] | None = None,
+    **options: Any,
+) -> None:
+    """Serve this folder until `stop` is set, or the process is told to end. `options` are those of `fledge.open`.
+
+    `ready` is told the address once requests are taken.
+    """
+    limits = config.gateway
+    listening = bind(limits)
+    stop = stop or asyncio.Event()
+    try:
+        address = _address(limits.host, listening.getsockname()[1])
+        opened = fledge.open(state, config=config, env=env, address=address, **options)
+        given = os.environ if env is None else env
+        secrets = {name: secret_of(one, f"channels.{name}", given) for name, one in config.channels.items()}
+        async with opened as fl:
+            desk = Desk(fl, limits, patience)
+            entrance = door(make_token(state), limits.host, limits.allowed_hosts, limits.allowed_origins)
+            server = _server(make_app(desk, entrance, secrets), limits)
+            with _signals(stop):
+                await _until_stopped(server, listening, desk, stop, address, ready)
+    finally:
+        listening.close()
+
+
+def bind(limits: Gateway) -> socket.socket:
+    """A socket that listens where the settings say. Refused: an address that is not ours, a port in use."""
+    try:
+        family, kind, number, _, place = socket.getaddrinfo(
+            limits.host, limits.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, number)
+    except OSError as error:
+        raise BadInput("gateway.host", f"must be an address of this machine ({error.strerror})", limits.host) from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
+    except OSError as error:
+        listening.close()
+        raise StoreError(
+            f"gateway.port: {limits.host} port {limits.port} cannot be listened on ({error.strerror}); choose another"
+        ) from None
+    return listening
+
+
+def _address(host: str, port: int) -> str:
+    name = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{name}:{port}"
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say when requests are taken."""
+        await super().startup(sockets=sockets)
+        self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are ours."""
+        yield
+
+
+def _server(app: Any, limits: Gateway) -> _Server:
+    settings = uvicorn.Config(
+        app,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="websockets-sansio",
+        ws_max_size=limits.max_body_kb * 1024,
+        ws_max_queue=16,
+        ws_ping_interval=20.0,
+        ws_ping_timeout=20.0,
+        h11_max_incomplete_event_size=64 * 1024,
+        limit_concurrency=limits.max_connections,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=DRAIN_S,
+    )
+    return _Server(settings)
+
+
+class _Quiet(logging.Filter):
+    """Leaves out what uvicorn says of each client that was turned away or left: an attacker must not fill the log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False of those lines."""
+        return not record.getMessage().startswith("ASGI callable returned without completing")
+
+
+_QUIET = _Quiet()
+
+
+async def _until_stopped(
+    server: _Server,
+    listening: socket.socket,
+    desk: Desk,
+    stop: asyncio.Event,
+    address: str,
+    ready: Ready | None,
+) -> None:
+    logging.getLogger("uvicorn.error").addFilter(_QUIET)
+    serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await server.listening.wait()
+        if ready is not None:
+            told = ready(address, desk)
+            if told is not None:
+                await told
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        desk.close()
+        server.should_exit = True
+        stopping.cancel()
+        await asyncio.gather(serving, stopping, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event) -> Iterator[None]:
+    """End on SIGTERM and SIGINT; in a thread that gets no signals, on `stop` alone."""
+    loop = asyncio.get_running_loop()
+    caught = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(ValueError, RuntimeError):
+            loop.add_signal_handler(number, stop.set)
+            caught.append(number)
+    try:
+        yield
+    finally:
+        for number in caught:
+            loop.remove_signal_handler(number)
+
+
+def with_options(config: Config, host: str | None, port: int | None) -> Config:
+    """The settings, with what the command line says."""
+    gateway = config.gateway
+    if host is not None:
+        gateway = replace(gateway, host=host)
+    if port is not None:
+        if not 0 <= port <= 65535:
+            raise BadInput("--port", "must be 0 to 65535", port)
+        gateway = replace(gateway, port=port)
+    return replace(config, gateway=gateway)

@@ -1,0 +1,296 @@
+"""Methods on sessions: `agent`, `agent.wait`, `send`, `sessions.*`, `commands.run`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Annotated, Any, Literal, TypeVar
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from fledge.api.values import Accepted, Message, Reply, Waited
+from fledge.api.views import session_key
+from fledge.cli.commands import CommandResult, run_command
+from fledge.core.run import Instant
+from fledge.errors import NotFound
+from fledge.gateway.desk import LONGEST_WAIT_S, Desk
+from fledge.gateway.table import Params, method
+from fledge.orchestrator import control
+from fledge.orchestrator.control import Killing
+from fledge.store.base import Session, Tx
+
+T = TypeVar("T")
+
+Key = Annotated[str, Meta(min_length=1, max_length=256, description="a session key; `main` is the main conversation")]
+Words = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
+Milliseconds = Annotated[int, Meta(ge=0, le=int(LONGEST_WAIT_S * 1000), description="how long to wait for it")]
+Wait = Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S, description="how long to wait for the answer")]
+RunId = Annotated[str, Meta(min_length=1, max_length=256)]
+Count = Annotated[int, Meta(ge=1, le=1000)]
+Level = Literal["off", "minimal", "low", "medium", "high"]
+
+
+async def while_open(desk: Desk, waiting: Coroutine[Any, Any, T], otherwise: Callable[[], Awaitable[T]]) -> T:
+    """What is waited for; what there is instead as soon as the gateway is about to close."""
+    wanted = asyncio.ensure_future(waiting)
+    closing = asyncio.ensure_future(desk.closing.wait())
+    try:
+        await asyncio.wait((wanted, closing), return_when=asyncio.FIRST_COMPLETED)
+        return await (wanted if wanted.done() else otherwise())
+    finally:
+        for one in (wanted, closing):
+            one.cancel()
+        await asyncio.gather(wanted, closing, return_exceptions=True)
+
+
+class Agent(Params, frozen=True, kw_only=True):
+    """`agent`."""
+
+    message: Words
+    session_key: Key = "main"
+    deliver: bool = True
+    lane: Annotated[str, Meta(max_length=64)] = ""
+    extra_system_prompt: Annotated[str, Meta(max_length=100_000)] = ""
+    model: Annotated[str, Meta(max_length=256)] = ""
+    thinking: Level | Literal[""] = ""
+    timeout_seconds: Annotated[float, Meta(ge=0, le=86_400 * 365)] = 0
+    idempotency_key: Annotated[str, Meta(max_length=256)] = ""
+
+
+@method("agent", Accepted)
+async def agent(desk: Desk, params: Agent) -> Accepted:
+    """Say something to a session, with wishes for the turn that answers. Returns at once, with a run id."""
+    return await desk.fl.agent(
+        params.message,
+        session_key=params.session_key,
+        deliver=params.deliver,
+        lane=params.lane,
+        extra_system_prompt=params.extra_system_prompt,
+        model=params.model,
+        thinking=params.thinking,
+        timeout_seconds=params.timeout_seconds,
+        idempotency_key=params.idempotency_key,
+    )
+
+
+class AgentWait(Params, frozen=True, kw_only=True):
+    """`agent.wait`."""
+
+    run_id: RunId
+    timeout_ms: Milliseconds = 30_000
+
+
+@method("agent.wait", Waited)
+async def agent_wait(desk: Desk, params: AgentWait) -> Waited:
+    """Wait for what `agent` accepted, or for any run: ok, error, timeout; pending if it is none of these by then."""
+    fl = desk.fl
+    return await while_open(
+        desk, fl.agent_wait(params.run_id, params.timeout_ms), lambda: fl.agent_wait(params.run_id, 0)
+    )
+
+
+class Send(Params, frozen=True, kw_only=True):
+    """`send`."""
+
+    session_key: Key
+    message: Words
+    timeout_seconds: Wait = 30.0
+
+
+@method("send", Reply)
+async def send(desk: Desk, params: Send) -> Reply:
+    """Say something to a session without stopping anything, and wait a while for the answer."""
+    session = desk.fl.session(params.session_key)
+    run_id = await session.post(params.message)
+    return await while_open(
+        desk, session.reply(run_id, timeout=params.timeout_seconds), lambda: session.reply(run_id, timeout=0)
+    )
+
+
+class ReplyTo(Params, frozen=True, kw_only=True):
+    """`reply`."""
+
+    session_key: Key
+    run_id: RunId
+    timeout_ms: Milliseconds = 30_000
+
+
+@method("reply", Reply)
+async def reply(desk: Desk, params: ReplyTo) -> Reply:
+    """The words that answered what was said under a run id; waits for them."""
+    session = desk.fl.session(params.session_key)
+    answer = session.reply(params.run_id, timeout=params.timeout_ms / 1000)
+    return await while_open(desk, answer, lambda: session.reply(params.run_id, timeout=0))
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------------
+
+
+class SessionRow(Struct, frozen=True, kw_only=True):
+    """A session in a list."""
+
+    key: str
+    kind: str
+    agent_id: str
+    label: str
+    parent: str | None
+    depth: int
+    created_at: Instant
+    updated_at: Instant
+    state: Literal["idle", "busy", "queued"]
+    unread: int
+    unsettled: int
+
+
+class SessionsList(Params, frozen=True, kw_only=True):
+    """`sessions.list`."""
+
+    agent_id: Annotated[str, Meta(max_length=64)] = ""
+    kinds: tuple[Literal["main", "named", "subagent", "acp", "program"], ...] = ()
+    limit: Count = 50
+
+
+@method("sessions.list", list[SessionRow])
+async def sessions_list(desk: Desk, params: SessionsList) -> list[SessionRow]:
+    """Sessions, the latest active first."""
+
+    def look(tx: Tx) -> list[SessionRow]:
+        found = tx.sessions(params.agent_id or None, 1_000_000)
+        wanted = [one for one in found if not params.kinds or one[0].kind in params.kinds]
+        return [_session_row(tx, *one) for one in wanted[: params.limit]]
+
+    return await desk.fl.engine.store.read(look)
+
+
+def _session_row(tx: Tx, session: Session, updated_at: Instant) -> SessionRow:
+    busy = tx.turn(session.key) is not None
+    return SessionRow(
+        key=session.key,
+        kind=session.kind,
+        agent_id=session.facts.agent_id,
+        label=session.facts.label,
+        parent=session.parent,
+        depth=session.depth,
+        created_at=session.created_at,
+        updated_at=updated_at,
+        state="busy" if busy else "queued" if tx.queued(session.key) is not None else "idle",
+        unread=len(tx.unread(session.key, 1000)),
+        unsettled=tx.counts(session.key).unsettled,
+    )
+
+
+class SessionsHistory(Params, frozen=True, kw_only=True):
+    """`sessions.history`."""
+
+    key: Key
+    limit: Count = 100
+    after: Annotated[int, Meta(ge=0)] = 0
+    tools: bool = False
+
+
+@method("sessions.history", list[Message])
+async def sessions_history(desk: Desk, params: SessionsHistory) -> list[Message]:
+    """The newest entries of a transcript, oldest first; those numbered above `after`."""
+    key = session_key(params.key, "key")
+    if await desk.fl.engine.store.read(lambda tx: tx.session(key)) is None:
+        raise NotFound(f"no session {key}")
+    session = desk.fl.session(key)
+    return await session.history(limit=params.limit, after=params.after, tools=params.tools)
+
+
+class SessionsPatch(Params, frozen=True, kw_only=True):
+    """`sessions.patch`."""
+
+    key: Key
+    label: Annotated[str, Meta(max_length=200)] | UnsetType = UNSET
+    model: Annotated[str, Meta(max_length=256)] | UnsetType = UNSET
+    thinking: Level | Literal[""] | UnsetType = UNSET
+
+
+@method("sessions.patch", SessionRow)
+async def sessions_patch(desk: Desk, params: SessionsPatch) -> SessionRow:
+    """Set a session's label, or the model and thinking level of its next turns; empty: as configured again."""
+    fl, key = desk.fl, session_key(params.key, "key")
+    given = {"label": params.label, "model": params.model, "thinking": params.thinking}
+    patch = {name: value for name, value in given.items() if isinstance(value, str)}
+    if patch.get("model"):
+        fl.check_model(patch["model"], patch.get("thinking") or None)
+    await fl.engine.commit(lambda c: control.patch_session(c, key, patch))
+    return await fl.engine.store.read(lambda tx: _session_row(tx, *_known(tx, key)))
+
+
+def _known(tx: Tx, key: str) -> tuple[Session, Instant]:
+    found = tx.session(key)
+    assert found is not None
+    last = tx.tail(key, 1)
+    return found, last[0].at if last else found.created_at
+
+
+class SessionsDelete(Params, frozen=True, kw_only=True):
+    """`sessions.delete`."""
+
+    key: Key
+    delete_transcript: bool = True
+    emit_lifecycle_hooks: bool = True
+
+
+class Done(Struct, frozen=True):
+    """It was done."""
+
+    ok: bool = True
+
+
+@method("sessions.delete", Done)
+async def sessions_delete(desk: Desk, params: SessionsDelete) -> Done:
+    """Delete a session. What its children have yet to say goes to its requester, or is kept as undelivered."""
+    key = session_key(params.key, "key")
+    await desk.fl.engine.commit(
+        lambda c: control.delete_session(
+            c, key, keep_transcript=not params.delete_transcript, hooks=params.emit_lifecycle_hooks
+        )
+    )
+    return Done()
+
+
+class OneSession(Params, frozen=True, kw_only=True):
+    """A session by its key."""
+
+    key: Key = "main"
+
+
+@method("sessions.stop", Killing)
+async def sessions_stop(desk: Desk, params: OneSession) -> Killing:
+    """Stop a session's turn and everything below it."""
+    return await desk.fl.session(params.key).stop()
+
+
+class SessionsWait(Params, frozen=True, kw_only=True):
+    """`sessions.wait`."""
+
+    key: Key = "main"
+    timeout_ms: Milliseconds = 30_000
+
+
+class Rest(Struct, frozen=True):
+    """Whether a session is at rest."""
+
+    settled: bool
+
+
+@method("sessions.wait", Rest)
+async def sessions_wait(desk: Desk, params: SessionsWait) -> Rest:
+    """Wait until nothing of a session is left to do: no turn open, nothing unread, everything below settled."""
+    session = desk.fl.session(params.key)
+    timeout = params.timeout_ms / 1000
+    return Rest(settled=await while_open(desk, session.settled(timeout), lambda: session.settled(0)))
+
+
+class Command(Params, frozen=True, kw_only=True):
+    """`commands.run`."""
+
+    session_key: Key = "main"
+    line: Annotated[str, Meta(min_length=1, max_length=100_000, description="a slash command, such as /subagents list")]
+
+
+@method("commands.run", CommandResult)
+async def commands_run(desk: Desk, params: Command) -> CommandResult:
+    """Do what a slash command says, as the user of that conversation."""
+    return await run_command(desk.fl, session_key(params.session_key, "sessionKey"), params.line)

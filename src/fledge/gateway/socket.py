@@ -1,0 +1,202 @@
+"""JSON-RPC on a WebSocket: requests side by side, answers as they are ready, feeds as notifications.
+
+One lock orders what is written; whoever reads too slowly is left, and resumes with the cursor it last saw.
+"""
+
+import asyncio
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from fledge.api.views import session_key
+from fledge.errors import NotFound
+from fledge.gateway import rpc
+from fledge.gateway.desk import Desk
+from fledge.gateway.feed import Closing, Wanted, Watch
+from fledge.gateway.rpc import REFUSED, TOO_MANY, Fault
+from fledge.gateway.table import Params, call, method, read
+from fledge.gateway.wire import to_wire
+
+AT_ONCE: Final = 64
+"""Requests of one socket that are carried out at the same time."""
+FEEDS: Final = 8
+"""Feeds that one socket may watch."""
+TOO_SLOW: Final = 1008
+CLOSING: Final = 1012
+
+
+class Subscribe(Params, frozen=True, kw_only=True):
+    """`events.subscribe`."""
+
+    cursor: Annotated[int, Meta(ge=0, description="only what came after; without it, from now on")] | None = None
+    session_key: Annotated[str, Meta(max_length=256, description="only of this session and below")] = ""
+    live: Annotated[bool, Meta(description="also what turns tell while they last")] = True
+
+
+class Subscribed(Struct, frozen=True, kw_only=True):
+    """A feed is told from here on, as notifications `event`."""
+
+    subscription: int
+    cursor: int
+
+
+class Unsubscribe(Params, frozen=True, kw_only=True):
+    """`events.unsubscribe`."""
+
+    subscription: Annotated[int, Meta(ge=1)]
+
+
+@method("events.subscribe", Subscribed)
+async def events_subscribe(desk: Desk, params: Subscribe) -> Subscribed:
+    """Be told events from a cursor on, as notifications `event` on this WebSocket. Elsewhere: GET /events."""
+    raise Fault(REFUSED, "events are told on a WebSocket, or by GET /events", status="error")
+
+
+@method("events.unsubscribe", dict[str, bool])
+async def events_unsubscribe(desk: Desk, params: Unsubscribe) -> dict[str, bool]:
+    """Be told no more of a feed."""
+    raise Fault(REFUSED, "events are told on a WebSocket, or by GET /events", status="error")
+
+
+async def converse(desk: Desk, websocket: WebSocket) -> None:
+    """Carry out what comes on a socket until it closes."""
+    await websocket.accept()
+    await _Talk(desk, websocket).run()
+
+
+class _Talk:
+    def __init__(self, desk: Desk, websocket: WebSocket) -> None:
+        self._desk, self._websocket = desk, websocket
+        self._stuck_s, self._quiet_s = desk.patience.stuck_s, desk.patience.quiet_s
+        self._writing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._feeds: dict[int, asyncio.Task[None]] = {}
+        self._announced: list[asyncio.Event] = []
+        """Feeds whose number its watcher has not been told yet: they wait for that."""
+        self._stuck = asyncio.Event()
+        """Set when the client has not taken what it was sent."""
+        self._next = 1
+        self._asking = 0
+
+    async def run(self) -> None:
+        reading = asyncio.ensure_future(self._read())
+        closing = asyncio.ensure_future(self._desk.closing.wait())
+        stuck = asyncio.ensure_future(self._stuck.wait())
+        try:
+            await asyncio.wait((reading, closing, stuck), return_when=asyncio.FIRST_COMPLETED)
+            if stuck.done():
+                await self._shut(TOO_SLOW, "you are slow")
+            elif not reading.done():
+                await self._drain()
+                await self._shut(CLOSING, "the gateway closes")
+        finally:
+            tasks = (reading, closing, stuck, *self._tasks, *self._feeds.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _drain(self) -> None:
+        """Let what was asked be answered, and feeds say where to resume."""
+        waiting = {*self._tasks, *self._feeds.values()}
+        if waiting:
+            await asyncio.wait(waiting, timeout=self._stuck_s)
+
+    async def _shut(self, code: int, reason: str) -> None:
+        try:
+            async with asyncio.timeout(self._stuck_s):
+                await self._websocket.close(code, reason)
+        except (TimeoutError, RuntimeError):
+            pass  # it is gone already
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                message = await self._websocket.receive()
+                if message["type"] == "websocket.disconnect":
+                    return
+                raw = message.get("text")
+                self._begin(raw if raw is not None else message.get("bytes") or b"")
+        except (WebSocketDisconnect, RuntimeError):
+            return
+
+    def _begin(self, raw: str | bytes) -> None:
+        task = asyncio.ensure_future(self._answer(raw))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, raw: str | bytes) -> None:
+        self._desk.requests += 1
+        told = await rpc.answer(raw, self._call)
+        if told is not None:
+            await self._write(told)
+        while self._announced:
+            self._announced.pop().set()
+
+    async def _call(self, name: str, given: dict[str, Any]) -> object:
+        if self._asking >= AT_ONCE:
+            raise Fault(TOO_MANY, f"{AT_ONCE} requests of this socket are being carried out: wait for one")
+        self._asking += 1
+        try:
+            match name:
+                case "events.subscribe":
+                    return await self._subscribe(read(Subscribe, given))
+                case "events.unsubscribe":
+                    return await self._unsubscribe(read(Unsubscribe, given))
+                case _:
+                    return await call(self._desk, name, given)
+        finally:
+            self._asking -= 1
+
+    async def _write(self, told: bytes) -> None:
+        """Send; a client that does not take it is left."""
+        try:
+            async with asyncio.timeout(self._stuck_s), self._writing:
+                await self._websocket.send_text(told.decode())
+        except TimeoutError:
+            self._stuck.set()
+        except RuntimeError:
+            pass  # it is gone already
+
+    # ---- feeds
+
+    async def _subscribe(self, params: Subscribe) -> object:
+        if len(self._feeds) >= FEEDS:
+            raise Fault(TOO_MANY, f"{FEEDS} feeds are watched on this socket already")
+        key = session_key(params.session_key, "session_key") if params.session_key else ""
+        watch = Watch(self._desk.fl, Wanted(cursor=params.cursor, session_key=key, live=params.live))
+        self._desk.subscribe(watch)
+        try:
+            await watch.__aenter__()
+        except BaseException:
+            self._desk.unsubscribe(watch)
+            raise
+        number, self._next = self._next, self._next + 1
+        cursor = watch.cursor
+        announced = asyncio.Event()
+        self._announced.append(announced)
+        self._feeds[number] = asyncio.ensure_future(self._tell(number, watch, announced))
+        return to_wire(Subscribed(subscription=number, cursor=cursor))
+
+    async def _unsubscribe(self, params: Unsubscribe) -> object:
+        task = self._feeds.pop(params.subscription, None)
+        if task is None:
+            raise NotFound(f"no subscription {params.subscription} on this socket")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return {"ok": True}
+
+    async def _tell(self, number: int, watch: Watch, announced: asyncio.Event) -> None:
+        try:
+            await announced.wait()
+            while not self._desk.closing.is_set():
+                for event in await watch.next(self._quiet_s):
+                    await self._event(number, to_wire(event))
+            closing = Closing(cursor=watch.cursor, reason="the gateway closes")
+            await self._event(number, to_wire(closing))
+        finally:
+            self._desk.unsubscribe(watch)
+            await watch.__aexit__()
+
+    async def _event(self, number: int, told: dict[str, Any]) -> None:
+        await self._write(rpc.notification("event", {"subscription": number, **told}))

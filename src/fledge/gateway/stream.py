@@ -1,0 +1,74 @@
+"""A feed as server-sent events. A client that does not read is left: it comes back with the id it last saw."""
+
+import asyncio
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from fledge.errors import BadInput
+from fledge.gateway.desk import Desk
+from fledge.gateway.feed import Closing, FeedEvent, RunEvent, Wanted, Watch
+from fledge.gateway.wire import to_wire
+
+_encode = msgspec.json.Encoder().encode
+
+
+class EventStream(Response):
+    """The answer to a request for a feed. Refused, before anything is sent: too many feeds, a cursor nobody told."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, desk: Desk, wanted: Wanted) -> None:
+        super().__init__(headers={"cache-control": "no-store"})
+        del self.headers["content-length"]
+        self._desk = desk
+        self._watch = Watch(desk.fl, wanted)
+        desk.subscribe(self._watch)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Tell events until the client leaves, is too slow, or the gateway closes."""
+        telling = asyncio.ensure_future(self._tell(send))
+        leaving = asyncio.ensure_future(_until_gone(receive))
+        try:
+            await asyncio.wait((telling, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (telling, leaving):
+                task.cancel()
+            await asyncio.gather(telling, leaving, return_exceptions=True)
+            self._desk.unsubscribe(self._watch)
+
+    async def _tell(self, send: Send) -> None:
+        async def put(body: bytes, more: bool = True) -> None:
+            async with asyncio.timeout(self._desk.patience.stuck_s):
+                await send({"type": "http.response.body", "body": body, "more_body": more})
+
+        try:
+            await self._watch.__aenter__()
+        except BadInput as error:
+            body = _encode({"error": str(error), "field": error.field})
+            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+            await send({"type": "http.response.start", "status": 400, "headers": headers})
+            await put(body, more=False)
+            return
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await put(f": from {self._watch.cursor}\n\n".encode())
+            while not self._desk.closing.is_set():
+                events = await self._watch.next(self._desk.patience.quiet_s)
+                await put(b"".join(map(lines, events)) or b": quiet\n\n")
+            await put(lines(Closing(cursor=self._watch.cursor, reason="the gateway closes")), more=False)
+        finally:
+            await self._watch.__aexit__()
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def lines(event: FeedEvent) -> bytes:
+    """One event, as a stream has it. What can be resumed from carries its number."""
+    told = to_wire(event)
+    number = f"id: {event.cursor}\n" if isinstance(event, RunEvent | Closing) else ""
+    return f"{number}event: {told['type']}\ndata: ".encode() + _encode(told) + b"\n\n"

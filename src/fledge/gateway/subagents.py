@@ -1,0 +1,217 @@
+"""Methods on runs: `subagents.*` and `plans.*`. A target is a run id, a session key, or a word that lists show."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from fledge.api.values import Plan, Reply, Result, RunInfo, TimelineEvent
+from fledge.api.views import run_info, session_key, timeline
+from fledge.core.keys import AGENT_ID, SessionKey
+from fledge.errors import BadInput
+from fledge.gateway.desk import Desk
+from fledge.gateway.sessions import Key, Milliseconds, RunId, Wait, Words, while_open
+from fledge.gateway.table import Params, method
+from fledge.orchestrator import control, spawn
+from fledge.orchestrator.asked import Caller, SpawnParams
+from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.control import Killing
+from fledge.orchestrator.spawner import accepted
+from fledge.orchestrator.views import find_run
+from fledge.store.base import Tx
+
+Target = Annotated[
+    str, Meta(min_length=1, max_length=256, description="a run id, a session key, a label, `#2`, or `last`")
+]
+
+
+class Spawn(Params, frozen=True, kw_only=True):
+    """`subagents.spawn`: what `sessions_spawn` takes, and for whom."""
+
+    params: SpawnParams
+    requester: Key = "main"
+    """The conversation that gets the answer."""
+    program: Annotated[str, Meta(max_length=64, description="instead: a program, which reads it by run id")] = ""
+
+
+@method("subagents.spawn", dict[str, Any])
+async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
+    """Start a run on behalf of a conversation, or of a program that reads its result by run id."""
+    fl = desk.fl
+    if params.program and not AGENT_ID.fullmatch(params.program):
+        raise BadInput("program", "must be a word of letters, digits, '-' or '_'", params.program)
+    session = session_key(params.requester, "requester")
+    if params.program:
+        session = str(SessionKey("main", "named", params.program))
+
+    def opened(c: Commit) -> None:
+        known = c.tx.session(session)
+        if params.program and known is not None and known.kind != "program":
+            raise BadInput("program", f"{session} is a conversation; choose another name for the program")
+        if params.program:
+            spawn.open_program(c, session)
+        elif known is None:
+            spawn.open_conversation(c, session)
+
+    await fl.engine.commit(opened)
+    return accepted(await fl.spawner.spawn(params.params, Caller(session=session)))
+
+
+class Listed(Params, frozen=True, kw_only=True):
+    """Which runs."""
+
+    requester: Key = "main"
+    status: Annotated[str, Meta(max_length=64, description="active, done, a phase, or an outcome")] = ""
+
+
+@method("subagents.list", list[RunInfo])
+async def subagents_list(desk: Desk, params: Listed) -> list[RunInfo]:
+    """The runs of a requester, oldest first."""
+    return await desk.fl.runs(requester=params.requester, status=params.status or None)
+
+
+class Tree(Params, frozen=True, kw_only=True):
+    """Below whom."""
+
+    root: Annotated[str, Meta(max_length=256, description="a session; empty: all conversations and programs")] = ""
+
+
+@method("subagents.tree", list[RunInfo])
+async def subagents_tree(desk: Desk, params: Tree) -> list[RunInfo]:
+    """Everything below a session, each run with its children."""
+    return await desk.fl.tree(params.root or None)
+
+
+class One(Params, frozen=True, kw_only=True):
+    """One run."""
+
+    target: Target
+    session_key: Key = "main"
+    """Words such as `last` are meant of this session's runs."""
+
+
+def found(tx: Tx, params: One) -> str:
+    """The key of the run that is meant."""
+    if tx.find_run(params.target) is not None:
+        return params.target
+    known = tx.run_named(params.target)
+    return known[0] if known is not None else find_run(tx, session_key(params.session_key, "sessionKey"), params.target)
+
+
+class Story(Struct, frozen=True, kw_only=True):
+    """A run in full."""
+
+    run: RunInfo
+    timeline: tuple[TimelineEvent, ...]
+
+
+@method("subagents.info", Story)
+async def subagents_info(desk: Desk, params: One) -> Story:
+    """One run in full, with its children and its timeline."""
+
+    def look(tx: Tx) -> Story:
+        key = found(tx, params)
+        return Story(run=run_info(tx, key, deep=True), timeline=tuple(timeline(tx.events(key))))
+
+    return await desk.fl.engine.store.read(look)
+
+
+class ResultOf(Params, frozen=True, kw_only=True):
+    """`subagents.result`."""
+
+    run_id: RunId
+    timeout_ms: Milliseconds = 30_000
+
+
+@method("subagents.result", Result[Any])
+async def subagents_result(desk: Desk, params: ResultOf) -> Result[Any]:
+    """What came of a run; waits for it. For a program's run this is how it is told: reading counts as delivered."""
+    run = await desk.fl.run(params.run_id)
+    return await while_open(desk, run.result(params.timeout_ms / 1000), run.peek)
+
+
+class Told(One, frozen=True, kw_only=True):
+    """Words for a run."""
+
+    message: Words
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """The attempt that follows."""
+
+    session_key: str
+    run_id: str
+
+
+@method("subagents.steer", Attempt)
+async def subagents_steer(desk: Desk, params: Told) -> Attempt:
+    """Stop what a run is doing and redirect it: a new attempt."""
+    run = await desk.fl.engine.commit(lambda c: control.steer(c, found(c.tx, params), params.message))
+    return Attempt(session_key=run.key, run_id=run.run_id)
+
+
+class ToldAndWaits(Told, frozen=True, kw_only=True):
+    """Words for a run, and how long to wait for its answer."""
+
+    timeout_seconds: Wait = 0.0
+
+
+@method("subagents.send", Reply)
+async def subagents_send(desk: Desk, params: ToldAndWaits) -> Reply:
+    """Add a message without stopping anything; a run at work reads it at its next step."""
+    key = await desk.fl.engine.store.read(lambda tx: found(tx, params))
+    session = desk.fl.session(key)
+    run_id = await session.post(params.message)
+    return await while_open(
+        desk, session.reply(run_id, timeout=params.timeout_seconds), lambda: session.reply(run_id, timeout=0)
+    )
+
+
+@method("subagents.kill", Killing)
+async def subagents_kill(desk: Desk, params: One) -> Killing:
+    """End a run and everything below it, silently. `all`: everything below the session."""
+    if params.target.strip().casefold() in ("all", "*"):
+        key = session_key(params.session_key, "sessionKey")
+        return await desk.fl.engine.commit(lambda c: control.kill_below(c, key))
+    return await desk.fl.engine.commit(lambda c: control.kill(c, found(c.tx, params)))
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------------
+
+
+class Nothing(Params, frozen=True, kw_only=True):
+    """Nothing."""
+
+
+@method("plans.list", list[Plan])
+async def plans_list(desk: Desk, params: Nothing) -> list[Plan]:
+    """Plans that await an answer, oldest first."""
+    return await desk.fl.plans()
+
+
+class Approved(One, frozen=True, kw_only=True):
+    """A plan that may be carried out."""
+
+    words: Annotated[str, Meta(max_length=4000)] = "APPROVED: proceed"
+
+
+@method("plans.approve", Attempt)
+async def plans_approve(desk: Desk, params: Approved) -> Attempt:
+    """Let a plan be carried out."""
+    return await _answered(desk, params, True, params.words)
+
+
+class Rejected(One, frozen=True, kw_only=True):
+    """A plan that may not."""
+
+    reason: Annotated[str, Meta(min_length=1, max_length=4000)]
+
+
+@method("plans.reject", Attempt)
+async def plans_reject(desk: Desk, params: Rejected) -> Attempt:
+    """Let it plan again, with the reason."""
+    return await _answered(desk, params, False, params.reason)
+
+
+async def _answered(desk: Desk, params: One, approve: bool, words: str) -> Attempt:
+    run = await desk.fl.engine.commit(lambda c: control.answer_plan(c, found(c.tx, params), approve, words))
+    return Attempt(session_key=run.key, run_id=run.run_id)

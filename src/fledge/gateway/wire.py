@@ -1,0 +1,78 @@
+"""How values look on the wire: keys in camelCase, times as whole milliseconds since the epoch; and their schemas.
+
+The same rule makes the value and its schema, so that what is published is what is sent.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+
+def camel(name: str) -> str:
+    """The name on the wire."""
+    head, *rest = name.rstrip("_").split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def to_wire(value: object) -> Any:
+    """The value as JSON can hold it."""
+    if isinstance(value, Struct):
+        return _struct(value)
+    if isinstance(value, Mapping):
+        return {str(key): to_wire(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_wire(one) for one in value]
+    return value
+
+
+def _struct(value: Struct) -> dict[str, Any]:
+    config = value.__struct_config__
+    told: dict[str, Any] = {}
+    if config.tag is not None and config.tag_field is not None:
+        told[config.tag_field] = config.tag
+    for name, default in zip(value.__struct_fields__, _defaults(type(value)), strict=True):
+        one = getattr(value, name)
+        if one is msgspec.UNSET or (config.omit_defaults and one == default):
+            continue
+        is_time = name.endswith("_at") and isinstance(one, int | float)
+        told[camel(name)] = round(one * 1000) if is_time else to_wire(one)
+    return told
+
+
+def _defaults(kind: type[Struct]) -> tuple[Any, ...]:
+    given = kind.__struct_defaults__
+    return (msgspec.NODEFAULT,) * (len(kind.__struct_fields__) - len(given)) + given
+
+
+def schemas(kinds: Mapping[str, Any], ref: str = "#/$defs/{name}") -> tuple[dict[str, Any], dict[str, Any]]:
+    """JSON Schemas of these types as they look on the wire, and the parts they refer to."""
+    made, parts = msgspec.json.schema_components(kinds.values(), ref_template=ref)
+    return (
+        {name: _renamed(schema) for name, schema in zip(kinds, made, strict=True)},
+        {name: _renamed(schema) for name, schema in parts.items()},
+    )
+
+
+def _renamed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_renamed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    told = {key: _renamed(value) for key, value in schema.items() if key not in ("properties", "required")}
+    if isinstance(told.get("description"), str):
+        told["description"] = told["description"].partition(">>>")[0].strip()  # examples are in Python
+    if "properties" in schema:
+        told["properties"] = {
+            camel(key): _time(one) if key.endswith(("_at", "At")) else _renamed(one)
+            for key, one in schema["properties"].items()
+        }
+        told["required"] = [camel(key) for key in schema.get("required", ())]
+    return told
+
+
+def _time(schema: Any) -> Any:
+    nullable = "null" in str(schema)
+    told: dict[str, Any] = {"description": "milliseconds since the epoch"}
+    return told | ({"type": ["integer", "null"]} if nullable else {"type": "integer"})

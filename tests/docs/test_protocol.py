@@ -1,0 +1,49 @@
+"""What docs/protocol.md says of the gateway is so: its requests are answered in the shape it shows."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fledge.gateway import app, rpc  # noqa: F401  (fills the table of methods)
+from fledge.gateway.table import METHODS
+from tests.gateway.serving import OverHttp, serving
+
+PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+
+
+def shown() -> list[Any]:
+    """Every JSON block of the page, read."""
+    return [msgspec.json.decode(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]
+
+
+def test_the_requests_on_the_page_are_answered_in_the_shape_it_shows(tmp_path: Path) -> None:
+    ask, accepted, wait, waited = shown()
+    with serving(tmp_path / "state") as server:
+        over = OverHttp(server)
+        told = over.raw(ask)
+        assert set(told["result"]) == set(accepted["result"])
+        assert told["result"]["status"] == accepted["result"]["status"]
+        wait["params"]["runId"] = told["result"]["runId"]
+        ended = over.raw(wait)
+        assert set(ended["result"]) == set(waited["result"])
+        assert ended["result"]["status"] == waited["result"]["status"]
+        assert over.raw(ask)["result"] == told["result"]
+
+
+def test_every_method_and_code_the_page_names_is_there_and_none_is_left_out() -> None:
+    words = set(re.findall(r"`([a-z]+(?:\.[a-zA-Z]+)?)[ `{]", PAGE))
+    rows = re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)
+    named = set(words & set(METHODS))
+    for row in rows:
+        group = ""
+        for word in re.findall(r"`([a-z]*\.?[a-z]+)", row):
+            group = word.partition(".")[0] or group
+            named.add(word if not word.startswith(".") else group + word)
+    told_elsewhere = {"events.unsubscribe"}
+    assert set(METHODS) - named - told_elsewhere == set()
+    codes = {int(code) for code in re.findall(r"-32\d{3}", PAGE)}
+    assert codes == {
+        value for name, value in vars(rpc).items() if name.isupper() and isinstance(value, int) and value < 0
+    }

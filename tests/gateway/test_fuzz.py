@@ -1,0 +1,128 @@
+"""Whatever is sent, the answer is a result or an error that says what is wrong: fuzzed from the published schema."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fledge
+from fledge.config.schema import Gateway
+from fledge.gateway import app, rpc  # noqa: F401  (fills the table of methods)
+from fledge.gateway.desk import Desk
+from fledge.gateway.table import METHODS, call, schema
+from tests.api.scene import Place
+
+PUBLISHED = schema()
+TOLD = {rpc.PARSE, rpc.INVALID, rpc.NO_METHOD, rpc.BAD_PARAMS, rpc.REFUSED, rpc.NOT_FOUND, rpc.TOO_MANY}
+"""Every error but our own trouble."""
+NAMES = ("main", "agent:main:main", "last", "#1", "all", "agent:main:subagent:x", "program", "agent:main:program")
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def fitting(form: dict[str, Any], name: str = "") -> st.SearchStrategy[Any]:
+    """Values that a schema of ours allows."""
+    if "$ref" in form:
+        return fitting(PUBLISHED["$defs"][form["$ref"].rpartition("/")[2]], name)
+    if "anyOf" in form:
+        return st.one_of([fitting(one, name) for one in form["anyOf"]])
+    if "enum" in form:
+        return st.sampled_from(form["enum"])
+    match form.get("type"):
+        case "string":
+            text = st.text(min_size=form.get("minLength", 0), max_size=min(30, form.get("maxLength", 30)))
+            return (
+                st.sampled_from(NAMES) | text if name.lower().endswith(("key", "target", "id", "requester")) else text
+            )
+        case "integer" | "number" as kind:
+            most = 50 if name.startswith("timeout") else form.get("maximum", 1000)
+            numbers = st.integers(form.get("minimum", 0), most)
+            return numbers if kind == "integer" else numbers.map(float)
+        case "boolean":
+            return st.booleans()
+        case "null":
+            return st.none()
+        case "array":
+            return st.lists(fitting(form.get("items", {}), name), max_size=3)
+        case "object" if "properties" in form:
+            needed = {key: fitting(one, key) for key, one in form["properties"].items() if key in form["required"]}
+            other = {key: fitting(one, key) for key, one in form["properties"].items() if key not in form["required"]}
+            return st.fixed_dictionaries(needed, optional=other)
+        case _:
+            return json_values
+
+
+def conversation(tmp_path_factory: pytest.TempPathFactory, requests: list[Any], check: Callable[[Any], None]) -> None:
+    """Send requests one after the other to a gateway's methods, in virtual time."""
+
+    async def body(fl: fledge.Fledge) -> None:
+        desk = Desk(fl, Gateway())
+        for request in requests:
+            raw = request if isinstance(request, bytes) else msgspec.json.encode(request)
+            async with asyncio.timeout(3600):
+                told = await rpc.answer(raw, lambda name, given: call(desk, name, given))
+            check(None if told is None else msgspec.json.decode(told))
+
+    Place(Path(tmp_path_factory.mktemp("fuzz"))).act(body)
+
+
+def is_proper(told: Any) -> None:
+    """A result, or an error of a kind that callers can do something about."""
+    for one in told if isinstance(told, list) else [told]:
+        assert one is None or "result" in one or one["error"]["code"] in TOLD, one
+
+
+requests = st.sampled_from(sorted(METHODS)).flatmap(
+    lambda name: st.fixed_dictionaries(
+        {
+            "jsonrpc": st.just("2.0"),
+            "method": st.just(name),
+            "params": fitting(PUBLISHED["methods"][name]["params"]),
+            "id": st.integers(0, 9),
+        }
+    )
+)
+
+
+def test_the_published_schema_names_every_method_with_what_it_takes_and_answers() -> None:
+    assert set(PUBLISHED["methods"]) == set(METHODS)
+    for one in PUBLISHED["methods"].values():
+        assert one["description"]
+        assert one["params"]
+        assert one["result"]
+    fields = [name for form in PUBLISHED["$defs"].values() for name in form.get("properties", ())]
+    assert [name for name in fields if "_" in name] == []
+    for contract in ("agent", "agent.wait", "send", "sessions.list", "sessions.history", "sessions.patch",
+                     "sessions.delete", "events.subscribe", "health", "commands.run"):  # fmt: skip
+        assert contract in PUBLISHED["methods"]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(asks=st.lists(requests, min_size=1, max_size=12))
+def test_requests_that_fit_the_schema_are_answered_or_refused_properly(
+    tmp_path_factory: pytest.TempPathFactory, asks: list[Any]
+) -> None:
+    conversation(tmp_path_factory, asks, is_proper)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(asks=st.lists(st.tuples(st.sampled_from(sorted(METHODS)), json_values), min_size=1, max_size=20))
+def test_parameters_of_any_shape_are_answered_or_refused_properly(
+    tmp_path_factory: pytest.TempPathFactory, asks: list[tuple[str, Any]]
+) -> None:
+    documents = [{"jsonrpc": "2.0", "method": name, "params": params, "id": 1} for name, params in asks]
+    conversation(tmp_path_factory, documents, is_proper)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(asks=st.lists(st.binary(max_size=60) | json_values.map(msgspec.json.encode), min_size=1, max_size=20))
+def test_bytes_of_any_kind_are_refused_properly(tmp_path_factory: pytest.TempPathFactory, asks: list[bytes]) -> None:
+    conversation(tmp_path_factory, asks, is_proper)

@@ -1,0 +1,396 @@
+"""Every method, over each transport: what the library does, reached from outside."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fledge
+from fledge.core import events as ev
+from fledge.core.policy import UNREAD_PROGRAM_S
+from fledge.core.run import CompletedGiveup
+from fledge.models.base import Request
+from fledge.models.scripted import Answer, Reply, last_text
+from fledge.testing import ScriptedModel, use
+from tests.api.scene import obedient
+from tests.gateway.serving import Asks, OverHttp, OverSocket, Server, serving
+from tests.runtime.desk import said
+
+MAIN = "agent:main:main"
+
+
+@fledge.tool
+async def launch() -> str:
+    """Launch."""
+    return "launched"
+
+
+async def script(request: Request) -> Answer:
+    """Echoes, waits for ever, delegates, launches: as it is told."""
+    words = last_text(request)
+    if words == "Delegate":
+        return Reply(calls=(use("sessions_spawn", task="Say hello", label="child"),))
+    if words == "Launch":
+        return Reply(calls=(use("launch"),))
+    if "Wait for me" not in words and said(request):
+        return f"heard: {words.splitlines()[0]}"
+    return await obedient(request)
+
+
+SETTINGS: dict[str, object] = {"tools": {"launch": {"approval": "ask"}}, "agents": {"defaults": {"maxConcurrent": 16}}}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("gateway") / "state"
+    with serving(folder, ScriptedModel(script), SETTINGS, tools=[launch]) as server:
+        yield server
+
+
+@pytest.fixture(params=["http", "websocket"])
+def ask(server: Server, request: pytest.FixtureRequest) -> Iterator[Asks]:
+    if request.param == "http":
+        yield OverHttp(server)
+    else:
+        with server.socket() as connection:
+            yield OverSocket(connection)
+
+
+@pytest.fixture
+def chat(request: pytest.FixtureRequest) -> str:
+    """A conversation of this test's own."""
+    return "agent:main:" + "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------------
+
+
+def test_agent_accepts_and_agent_wait_says_how_it_ended(ask: Asks, chat: str) -> None:
+    accepted = ask.call("agent", message="Hello", sessionKey=chat, idempotencyKey=f"key {chat}")
+    assert set(accepted) == {"runId", "status"}
+    assert accepted["status"] == "accepted"
+    assert ask.call("agent", message="Hello", sessionKey=chat, idempotencyKey=f"key {chat}") == accepted
+    done = ask.call("agent.wait", runId=accepted["runId"], timeoutMs=20_000)
+    assert (done["status"], done["runId"]) == ("ok", accepted["runId"])
+    assert isinstance(done["startedAt"], int)
+    assert done["startedAt"] <= done["endedAt"]
+    assert ask.call("reply", sessionKey=chat, runId=accepted["runId"])["text"] == "echo: Hello"
+
+
+def test_a_wait_that_expires_is_pending(ask: Asks, chat: str) -> None:
+    accepted = ask.call("agent", message="Wait for me", sessionKey=chat)
+    waited = ask.call("agent.wait", runId=accepted["runId"], timeoutMs=1)
+    assert (waited["status"], waited.get("endedAt")) == ("pending", None)
+    ask.call("sessions.stop", key=chat)
+    done = ask.call("agent.wait", runId=accepted["runId"])
+    assert (done["status"], done["error"]) == ("error", "stopped")
+
+
+def test_send_waits_for_the_answer_and_the_history_has_both(ask: Asks, chat: str) -> None:
+    assert ask.call("send", sessionKey=chat, message="Hello")["text"] == "echo: Hello"
+    history = ask.call("sessions.history", key=chat)
+    assert [(one["role"], one["text"]) for one in history] == [("user", "Hello"), ("assistant", "echo: Hello")]
+    assert ask.call("sessions.history", key=chat, after=1) == history[1:]
+    assert ask.call("sessions.wait", key=chat) == {"settled": True}
+    assert chat in [one["key"] for one in ask.call("sessions.list", kinds=["named"], limit=1000)]
+
+
+def test_a_session_can_be_labelled_given_a_model_and_deleted(ask: Asks, chat: str) -> None:
+    ask.call("send", sessionKey=chat, message="Hello")
+    row = ask.call("sessions.patch", key=chat, label="Mine", model="scripted/echo", thinking="")
+    assert (row["label"], row["state"]) == ("Mine", "idle")
+    assert ask.call("send", sessionKey=chat, message="plain")["text"] == "plain"
+    ask.call("sessions.patch", key=chat, model="")
+    assert ask.call("send", sessionKey=chat, message="again")["text"] == "heard: again"
+    assert ask.call("sessions.delete", key=chat, deleteTranscript=False) == {"ok": True}
+    assert len(ask.call("sessions.history", key=chat)) == 6
+    with pytest.raises(fledge.NotFound):
+        ask.call("sessions.delete", key=chat)
+    ask.call("send", sessionKey=chat, message="new")
+    assert ask.call("sessions.delete", key=chat, emitLifecycleHooks=False) == {"ok": True}
+    assert ask.call("sessions.history", key=chat) == []
+
+
+def test_slash_commands_do_what_they_do_in_the_chat(ask: Asks, chat: str) -> None:
+    ask.call("send", sessionKey=chat, message="Hello")
+    done = ask.call("commands.run", sessionKey=chat, line="/subagents list")
+    assert done["ok"]
+    assert done["text"].startswith("Subagents (current session)")
+    refused = ask.call("commands.run", sessionKey=chat, line="/nonsense")
+    assert not refused["ok"]
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------------
+
+
+def spawned(ask: Asks, task: str, chat: str, **params: object) -> dict[str, Any]:
+    answer: dict[str, Any] = ask.call("subagents.spawn", requester=chat, params={"task": task, **params})
+    assert answer["status"] == "accepted"
+    return answer
+
+
+def test_a_spawn_for_a_conversation_is_told_there(ask: Asks, chat: str) -> None:
+    accepted = spawned(ask, "Say hello", chat, label="child")
+    result = ask.call("subagents.result", runId=accepted["runId"])
+    assert (result["status"], result["text"], result["sessionKey"]) == (
+        "ok",
+        "echo: Say hello",
+        accepted["childSessionKey"],
+    )
+    ask.call("sessions.wait", key=chat)
+    (run,) = ask.call("subagents.list", requester=chat)
+    assert (run["label"], run["status"], run["delivery"]) == ("child", "ok", "delivered")
+    assert [one["role"] for one in ask.call("sessions.history", key=chat)] == ["event", "assistant"]
+    story = ask.call("subagents.info", target="child", sessionKey=chat)
+    assert story["run"]["runId"] == accepted["runId"]
+    assert [one["name"] for one in story["timeline"]][:3] == ["Admitted", "Prepared", "Claimed"]
+    assert [one["label"] for one in ask.call("subagents.tree", root=chat)] == ["child"]
+
+
+def test_a_spawn_for_a_program_is_read_by_its_run_id(ask: Asks, chat: str) -> None:
+    program = chat.rpartition(":")[2][:64]
+    answer = ask.call("subagents.spawn", program=program, params={"task": "Say hello"})
+    result = ask.call("subagents.result", runId=answer["runId"])
+    assert result["text"] == "echo: Say hello"
+    (run,) = ask.call("subagents.list", requester=f"agent:main:{program}")
+    assert run["delivery"] == "delivered"
+
+
+def test_a_run_is_steered_sent_to_and_killed(ask: Asks, chat: str) -> None:
+    first = spawned(ask, "Wait for me", chat, label="one")
+    assert ask.call("subagents.send", target="last", sessionKey=chat, message="Wait for me too")["status"] == "pending"
+    steered = ask.call("subagents.steer", target=first["runId"], message="Say goodbye")
+    assert steered["sessionKey"] == first["childSessionKey"]
+    done = ask.call("agent.wait", runId=first["runId"])
+    assert (done["status"], done["runId"]) == ("ok", steered["runId"])
+    second = spawned(ask, "Wait for me", chat)
+    third = spawned(ask, "Wait for me", chat)
+    ended = ask.call("subagents.kill", target=second["childSessionKey"])
+    assert second["childSessionKey"] in (*ended["killed"], *ended["stopping"])
+    assert ask.call("subagents.result", runId=second["runId"])["status"] == "killed"
+    ask.call("subagents.kill", target="all", sessionKey=chat)
+    assert ask.call("agent.wait", runId=third["runId"])["error"] == "killed"
+
+
+def test_plans_are_listed_and_answered(ask: Asks, chat: str) -> None:
+    accepted = spawned(ask, "Say hello", chat, label="planner", planMode=True)
+    plan = wait_for(lambda: [one for one in ask.call("plans.list") if one["sessionKey"] == accepted["childSessionKey"]])
+    assert (plan[0]["label"], plan[0]["text"]) == ("planner", "echo: Say hello")
+    again = ask.call("plans.reject", target=accepted["runId"], reason="too short")
+    wait_for(lambda: [one for one in ask.call("plans.list") if one["runId"] == again["runId"]])
+    approved = ask.call("plans.approve", target=again["runId"])
+    assert ask.call("agent.wait", runId=approved["runId"])["status"] == "ok"
+
+
+def wait_for(look: Any) -> Any:
+    """What a look finds, once it finds something; the gateway's own waits do the waiting."""
+    for _ in range(1000):
+        found = look()
+        if found:
+            return found
+    raise AssertionError("it never came to that")
+
+
+# ---- people ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verdict", ["approve", "deny"])
+def test_a_question_is_answered_only_for_the_call_that_was_shown(ask: Asks, chat: str, verdict: str) -> None:
+    reply = ask.call("send", sessionKey=chat, message="Launch")
+    (question,) = reply["questions"]
+    assert question in ask.call("approvals.list")
+    with pytest.raises(fledge.Refused):
+        ask.call(f"approvals.{verdict}", id=question["id"], digest="of another")
+    assert ask.call(f"approvals.{verdict}", id=question["id"], digest=question["digest"]) == {"ok": True}
+    words = ask.call("reply", sessionKey=chat, runId=reply["runId"])["text"]
+    assert words.startswith("heard: launched" if verdict == "approve" else "heard: launch was refused")
+
+
+def test_undelivered_results_are_listed_retried_and_dismissed(server: Server, ask: Asks) -> None:
+    fl = server.desk.fl
+
+    async def lose() -> str:
+        run = await fl.spawn("Say hello", label="lost")
+        async for _ in run.events():
+            pass
+        await give_up(run.session_key)
+        return run.session_key
+
+    async def give_up(key: str) -> None:
+        late = ev.CameDue(at=fl.engine.clock.now() + UNREAD_PROGRAM_S + 1, next_run_id="none")
+        await fl.engine.commit(lambda c: c.apply(key, late))
+        await fl.until(lambda tx: isinstance(tx.load_run(key).phase, CompletedGiveup) or None)
+
+    key = server.do(lose())
+    (lost,) = [one for one in ask.call("undelivered.list") if one["sessionKey"] == key]
+    assert (lost["label"], lost["status"], lost["text"]) == ("lost", "ok", "echo: Say hello")
+    assert ask.call("undelivered.retry", target=key) == {"ok": True}
+    assert key not in [one["sessionKey"] for one in ask.call("undelivered.list")]
+    server.do(give_up(key))
+    assert ask.call("undelivered.dismiss", target=key) == {"ok": True}
+    with pytest.raises(fledge.Refused):
+        ask.call("undelivered.retry", target=key)
+
+
+def test_health_says_how_it_is(ask: Asks) -> None:
+    health = ask.call("health")
+    assert (health["status"], health["version"]) == ("ok", fledge.__version__)
+    assert health["startedAt"] <= health["nowAt"]
+    assert set(health["counters"]) >= {"phases", "outcomes", "deliveries"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "given"),
+    [
+        ("ps", {}),
+        ("tree", {}),
+        ("log", {"name": "main", "last": 5, "tools": True}),
+        ("undelivered", {}),
+        ("sessions", {"limit": 3}),
+        ("session", {"name": "main"}),
+    ],
+)
+def test_what_the_command_line_shows_is_lines_and_a_value(ask: Asks, verb: str, given: dict[str, object]) -> None:
+    ask.call("send", sessionKey="main", message="Hello")
+    shown = ask.call("cli.act", verb=verb, given=given)
+    assert shown["lines"]
+    assert all(isinstance(line, str) for line in shown["lines"])
+    assert shown["code"] == 0
+
+
+# ---- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "field"),
+    [
+        ("agent", {}, "message"),
+        ("agent", {"message": ""}, "message"),
+        ("agent", {"message": "x", "sessionKey": "a b"}, "sessionKey"),
+        ("agent", {"message": "x", "thinking": "very"}, "thinking"),
+        ("agent", {"message": "x", "model": "nowhere/x"}, "model"),
+        ("agent", {"message": "x", "lane": "fast"}, "lane"),
+        ("agent", {"message": "x", "timeoutSeconds": -1}, "timeoutSeconds"),
+        ("agent", {"message": "x", "colour": "red"}, "colour"),
+        ("agent.wait", {"runId": "x", "timeoutMs": 10**9}, "timeoutMs"),
+        ("agent.wait", {"runId": "x", "timeoutMs": "soon"}, "timeoutMs"),
+        ("send", {"sessionKey": "main"}, "message"),
+        ("sessions.history", {"key": "main", "limit": 0}, "limit"),
+        ("sessions.patch", {"key": "main", "model": "nowhere/x"}, "model"),
+        ("subagents.spawn", {"params": {"task": ""}}, "task"),
+        ("subagents.spawn", {"params": {"task": "x", "cleanup": "burn"}}, "params.cleanup"),
+        ("subagents.spawn", {"params": {"task": "x"}, "program": "a b"}, "program"),
+        ("plans.reject", {"target": "x", "reason": ""}, "reason"),
+        ("approvals.approve", {"id": "x"}, "digest"),
+        ("cli.act", {"verb": "burn"}, "verb"),
+        ("cli.act", {"verb": "info"}, "given"),
+        ("cli.act", {"verb": "info", "given": {"colour": "red"}}, "given"),
+        ("events.subscribe", {"cursor": -1}, "cursor"),
+    ],
+)
+def test_bad_input_names_the_field(ask: Asks, method: str, params: dict[str, Any], field: str) -> None:
+    with pytest.raises(fledge.BadInput) as refused:
+        ask.call(method, **params)
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("agent.wait", {"runId": "nobody"}),
+        ("reply", {"sessionKey": "main", "runId": "nobody"}),
+        ("sessions.history", {"key": "agent:main:nobody"}),
+        ("sessions.stop", {"key": "agent:main:nobody"}),
+        ("subagents.info", {"target": "nobody"}),
+        ("subagents.kill", {"target": "agent:main:subagent:nobody"}),
+        ("subagents.result", {"runId": "nobody"}),
+        ("plans.approve", {"target": "nobody"}),
+        ("approvals.deny", {"id": "nobody", "digest": "x"}),
+        ("undelivered.retry", {"target": "nobody"}),
+    ],
+)
+def test_what_is_not_there_says_so(ask: Asks, method: str, params: dict[str, Any]) -> None:
+    with pytest.raises(fledge.NotFound):
+        ask.call(method, **params)
+
+
+def test_an_unknown_method_is_refused_with_the_nearest(ask: Asks) -> None:
+    told = ask.raw({"jsonrpc": "2.0", "method": "agent.waits", "id": 7})
+    assert told == {
+        "jsonrpc": "2.0",
+        "error": {"code": -32601, "message": "no method 'agent.waits'; did you mean agent.wait?"},
+        "id": 7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "code", "name"),
+    [
+        ("{", -32700, None),
+        ("", -32700, None),
+        ("nonsense", -32700, None),
+        ('"\\ud800"', -32700, None),
+        ([], -32600, None),
+        (3, -32600, None),
+        ({}, -32600, None),
+        ({"jsonrpc": "1.0", "method": "health", "id": 1}, -32600, 1),
+        ({"jsonrpc": "2.0", "method": 3, "id": 1}, -32600, 1),
+        ({"jsonrpc": "2.0", "method": "health", "id": {}}, -32600, None),
+        ({"jsonrpc": "2.0", "method": "health", "id": True}, -32600, None),
+        ({"jsonrpc": "2.0", "method": "health", "id": 1, "extra": 1}, -32600, 1),
+        ({"jsonrpc": "2.0", "method": "health", "params": [], "id": "x"}, -32602, "x"),
+        ({"jsonrpc": "2.0", "method": "health", "params": None, "id": "x"}, -32602, "x"),
+    ],
+)
+def test_what_is_no_request_gets_the_error_of_the_standard(
+    ask: Asks, document: object, code: int, name: object
+) -> None:
+    told = ask.raw(document)
+    assert (told["error"]["code"], told["id"]) == (code, name)
+
+
+def test_a_batch_is_answered_as_a_batch_and_notifications_get_no_answer(ask: Asks, chat: str) -> None:
+    asks = [
+        {"jsonrpc": "2.0", "method": "health", "id": 1},
+        {"jsonrpc": "2.0", "method": "agent", "params": {"message": "Hello", "sessionKey": chat}},
+        {"jsonrpc": "2.0", "method": "nothing", "id": "two"},
+    ]
+    told = ask.raw(asks)
+    assert {one["id"] for one in told} == {1, "two"}
+    assert ask.raw({"jsonrpc": "2.0", "method": "nothing"}) is None
+    ask.call("sessions.wait", key=chat)
+    assert len(ask.call("sessions.history", key=chat)) == 2, "a notification is carried out"
+    assert ask.raw([{"jsonrpc": "2.0", "method": "health", "id": 1}] * 51)["error"]["code"] == -32600
+
+
+def test_our_own_trouble_is_told_without_its_words(server: Server, ask: Asks) -> None:
+    from fledge.gateway.table import METHODS
+
+    async def breaks(desk: object, params: object) -> object:
+        raise RuntimeError("a secret")
+
+    known = METHODS["health"]
+    METHODS["breaks"] = type(known)("breaks", known.params, known.result, "", breaks)
+    try:
+        told = ask.raw({"jsonrpc": "2.0", "method": "breaks", "id": 1})
+    finally:
+        del METHODS["breaks"]
+    assert told["error"] == {"code": -32603, "message": "internal error: see the gateway's log"}
+
+
+def test_two_gateways_cannot_have_one_folder(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(fledge.StoreLocked, match=f"gateway at {server.address}"), serving(server.state):
+        pass
+
+
+def test_many_clients_ask_at_once_and_each_gets_its_own_answer(server: Server) -> None:
+    async def many() -> list[str]:
+        def one(number: int) -> str:
+            told = server.client().call("send", sessionKey=f"many-{number}", message=f"number {number}")
+            return str(told["text"])
+
+        return list(await asyncio.gather(*(asyncio.to_thread(one, n) for n in range(20))))
+
+    assert asyncio.run(many()) == [f"echo: number {n}" for n in range(20)]
