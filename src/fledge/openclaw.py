@@ -87,10 +87,12 @@ def read_past(folder: Path) -> Past:
     if not isinstance(rows, Mapping):
         raise BadInput(str(path), "must hold an object of runs")
     found: dict[str, PastRun] = {}
+    ids: set[str] = set()
     for run_id, row in rows.items():
         run = _run(str(run_id), row)
-        if run is not None and run.key not in found:
+        if run is not None and run.key not in found and run.run_id not in ids:
             found[run.key] = run
+            ids.add(run.run_id)
     transcripts = _transcripts(folder)
     return Past(tuple(_parents_first(found)), transcripts, len(rows) - len(found))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fledge.core.lifecycle import replay
@@ -183,6 +183,7 @@ FIELDS = st.dictionaries(st.sampled_from(list(row(A))), JSON)
 
 
 @given(st.lists(FIELDS, max_size=4))
+@example([{"runId": None}, {"runId": "0"}])
 def test_hostile_rows_are_read_or_left_out(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]
 ) -> None:
