@@ -13,7 +13,10 @@ import queue
 import sqlite3
 import threading
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 BATCH = 512
 
@@ -25,6 +28,14 @@ UPDATE = "UPDATE run SET phase = ?, version = ?, due_at = ?, state = ? WHERE key
 INSERT = "INSERT INTO event (run, version, phase, event) VALUES (?,?,?,?)"
 
 SELECT = "SELECT version, state FROM run WHERE key = ?"
+
+
+class Change(Protocol[T_co]):
+    """Something to be written in one transaction with others."""
+
+    def write(self, db: sqlite3.Connection) -> T_co:
+        """Write it; what is answered reaches whoever asked for it once it is durable."""
+        ...
 
 
 class Blind(NamedTuple):
@@ -64,12 +75,14 @@ class Loading(NamedTuple):
 class GroupCommit:
     """Takes whatever changes wait, writes them in one transaction, then wakes those who wait."""
 
-    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop, schema: str = SCHEMA) -> None:
         self._path, self._loop = path, loop
-        self._changes: queue.SimpleQueue[tuple[Blind | Loading, asyncio.Future[None]] | None] = queue.SimpleQueue()
+        self._changes: queue.SimpleQueue[tuple[Change[Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        self.commits = 0
+        """How many times something was written to disk."""
         with_schema = sqlite3.connect(path)
         with_schema.execute("PRAGMA journal_mode = WAL")
-        with_schema.executescript(SCHEMA)
+        with_schema.executescript(schema)
         with_schema.close()
         self._writer = threading.Thread(target=self._write, name="bare-write", daemon=True)
 
@@ -86,9 +99,9 @@ class GroupCommit:
         """From now on changes are written."""
         self._writer.start()
 
-    def change(self, change: Blind | Loading) -> asyncio.Future[None]:
-        """Done once the change is durable."""
-        future = self._loop.create_future()
+    def change(self, change: Change[T]) -> "asyncio.Future[T]":
+        """Done once the change is durable, with what writing it answered."""
+        future: asyncio.Future[T] = self._loop.create_future()
         self._changes.put((change, future))
         return future
 
@@ -108,24 +121,24 @@ class GroupCommit:
                     batch.append(self._changes.get_nowait())
                 except queue.Empty:
                     break
-            durable = []
+            durable: list[tuple[asyncio.Future[Any], Any]] = []
             db.execute("BEGIN IMMEDIATE")
             for item in batch:
                 if item is None:
                     stopping = True
                     continue
                 change, future = item
-                change.write(db)
-                durable.append(future)
+                durable.append((future, change.write(db)))
             db.execute("COMMIT")
+            self.commits += 1
             if durable:
                 self._loop.call_soon_threadsafe(_wake, durable)
         db.close()
 
 
-def _wake(futures: list[asyncio.Future[None]]) -> None:
-    for future in futures:
-        future.set_result(None)
+def _wake(durable: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for future, answer in durable:
+        future.set_result(answer)
 
 
 class JsonRegistry:

@@ -34,6 +34,7 @@ from fledge.store.sqlite import SqliteStore
 from fledge.tools.base import tool
 
 MODEL = "bench/scripted"
+PROBE = "agent:main:probe"
 TASK = SpawnParams(task="add two and three", label="add")
 ANSWER = "done:5"
 TIMEOUT_S = 900
@@ -157,6 +158,8 @@ class Latencies(msgspec.Struct, frozen=True):
     """From asking to being accepted."""
     deliveries: list[float]
     """From a child's last word to its place in the conversation's transcript."""
+    commits: list[float]
+    """The smallest commit there is, by nobody but itself, in between."""
 
 
 def latencies(times: int) -> Latencies:
@@ -181,9 +184,10 @@ def latencies(times: int) -> Latencies:
 async def _one_by_one(home: Household, times: int, said_at: list[float]) -> Latencies:
     told: list[float] = []
     quiet = asyncio.Event()
+    await home.engine.commit(lambda c: spawn.open_conversation(c, PROBE))
     home.engine.on_change(lambda key: told.append(time.perf_counter()))
     home.engine.on_move(lambda key: quiet.set())
-    spawns, deliveries = [], []
+    spawns, deliveries, commits = [], [], []
     for _ in range(times):
         told.clear()
         said_at.clear()
@@ -195,4 +199,7 @@ async def _one_by_one(home: Household, times: int, said_at: list[float]) -> Late
             quiet.clear()
             await quiet.wait()
         deliveries.append(1000 * (told[-1] - said_at[0]))
-    return Latencies(spawns, deliveries)
+        began = time.perf_counter()
+        await home.sqlite.transact(lambda tx: tx.raise_generation(PROBE))
+        commits.append(1000 * (time.perf_counter() - began))
+    return Latencies(spawns, deliveries, commits)

@@ -1,8 +1,8 @@
 """Whole small lives through the engine: spawn → claim → finish → consumed by an idle conversation.
 
 Children of one conversation, played by a `ScriptedPerformer` that takes no time to think, on a real store. With two
-steps in between (a model's call and a tool's result) a life has the shape of the floor's: `bench_floor.py` of the peer
-benchmarks, a hand-written loop with the same guarantees, run beside it where it is to be found.
+steps in between (a model's call and a tool's result) a life has the shape of the floor's, a hand-written loop with the
+same guarantees that is run beside it.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -31,7 +31,8 @@ from fledge.testing import ScriptedPerformer, Stage
 T = TypeVar("T")
 
 MAIN = "agent:main:main"
-FLOOR = Path(__file__).resolve().parents[2] / "shared" / "bench" / "peers" / "bench_floor.py"
+ROOT = Path(__file__).resolve().parents[1]
+PEERS_FLOOR = ROOT.parent / "shared" / "bench" / "peers" / "bench_floor.py"
 FLOOR_STEPS = 2
 FLOOR_COMMITS = 5 + 1 / 64
 """Spawn, claim, model step, tool result, end, and a share of the requester's drain."""
@@ -155,12 +156,13 @@ def _check_all_read(tx: Tx, children: int) -> None:
         raise RuntimeError(f"{read} of {children} results were read: the figures mean nothing")
 
 
-def floor(children: int, width: int) -> Lives | None:
-    """What the hand-written floor takes for as many children at this width; None if it is not on this machine."""
-    if not FLOOR.exists():
-        return None
-    command = [sys.executable, "-B", str(FLOOR), str(children), str(width)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+def floor(children: int, width: int, which: Literal["peers", "own"] = "peers") -> Lives:
+    """What the hand-written floor takes for as many children at this width: that of the peer benchmarks, if it is on
+    this machine, else our own (`bench.floor`)."""
+    of_peers = which == "peers" and PEERS_FLOOR.exists()
+    program = ["-B", str(PEERS_FLOOR)] if of_peers else ["-m", "bench.floor"]
+    command = [sys.executable, *program, str(children), str(width)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))[7:])
     return Lives(
         children,
@@ -169,5 +171,5 @@ def floor(children: int, width: int) -> Lives | None:
         found["cpu_s"],
         FLOOR_COMMITS * children,
         writes=found["fsyncs"],
-        grown_mb=found["rss_peak_mb"] - found["rss_before_mb"],
+        grown_mb=found["rss_peak_mb"] - found["rss_before_mb"] if of_peers else found["grown_mb"],
     )

@@ -1,4 +1,4 @@
-"""The table: what is measured, in which sizes, against which bars. `python -m bench [--quick]`.
+"""The table: what is measured, in which sizes, against which bars. `python -m bench [--quick] [--only PART …]`.
 
 Every comparison is made in this one run, its sides taking turns; bars are held against ratios of medians, because the
 machine is noisy and its disk is its own. Exit code 1 if a bar fails.
@@ -7,24 +7,30 @@ machine is noisy and its disk is its own. Exit code 1 if a bar fails.
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from bench import crowd, imports, lives, streaming, transitions, turns
-from bench.measure import ROUNDS, Bar, Line, Meter, Rate, machine, median_rate, table
+from bench import children, crowd, imports, lives, peers, restart, streaming, transitions, turns
+from bench.measure import ROUNDS, Bar, Line, Meter, Rate, machine, median_rate, percentile, table
 
 RESULTS = Path(__file__).parent / "results"
 
 HALF_THE_BARE_LOOP = Bar("at least", 0.5)
 FLAT = Bar("at most", 1.3)
 QUICK_TO_IMPORT = Bar("at most", 100, "ms")
+QUICK_TO_HELP = Bar("at most", 250, "ms")
 AN_EIGHTH_OF_THE_SDK = Bar("at least", 8)
 PROMPT = Bar("at most", 250, "ms")
 SMALL = Bar("at most", 300, "MB")
 SIX_FLOORS = Bar("at most", 6)
+SIX_COMMITS = Bar("at most", 6)
+THREE_COMMITS = Bar("at most", 3)
+AT_ONCE = Bar("at most", 50, "ms")
+RESUMED = Bar("at most", 3, "s")
+FULL_LANES = Bar("at most", 5, "s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,13 @@ class Sizes:
     sessions: tuple[int, ...]
     turns: int
     """At least so many in a round, however few sessions there are."""
+    families: tuple[int, ...]
+    """How many children one conversation has, as users have them."""
+    answers: int
+    """How often a spawn and a delivery are timed."""
+    unfinished: int
+    peers: int
+    """Children of other libraries; 0: they are not even looked for."""
 
 
 FULL = Sizes(
@@ -78,6 +91,10 @@ FULL = Sizes(
     crowds=ROUNDS,
     sessions=(100, 1000),
     turns=1000,
+    families=(100, 1000, 10_000),
+    answers=300,
+    unfinished=10_000,
+    peers=100,
 )
 QUICK = Sizes(
     rounds=ROUNDS,
@@ -98,6 +115,10 @@ QUICK = Sizes(
     crowds=1,
     sessions=(100, 1000),
     turns=500,
+    families=(100, 1000),
+    answers=100,
+    unfinished=2000,
+    peers=100,
 )
 
 
@@ -155,34 +176,94 @@ def started(sizes: Sizes) -> Iterator[Line]:
         if took is None:
             yield Line(name, "does not run", f"{nothing:.0f} ms CPU (pass)")
             continue
-        bar = QUICK_TO_IMPORT if name == "import fledge" else None
+        bar = {"import fledge": QUICK_TO_IMPORT, "fledge --help": QUICK_TO_HELP}.get(name)
         beside = f"{nothing:.0f} ms CPU (pass)"
         yield Line(name, f"{took:.0f} ms CPU", beside, took - nothing, bar, "ms")
 
 
 def lived(sizes: Sizes) -> Iterator[Line]:
     """Whole lives through the engine beside the floor."""
-    for children in sizes.children:
+    for number in sizes.children:
         for width in sizes.widths:
             short, alike, floor = [], [], []
             for _ in range(sizes.rounds):
-                short.append(lives.live(children, width))
-                alike.append(lives.live(children, width, lives.FLOOR_STEPS))
-                if (bottom := lives.floor(children, width)) is not None:
-                    floor.append(bottom)
-            yield from _lines_of(children, width, short, alike, floor)
+                short.append(lives.live(number, width))
+                alike.append(lives.live(number, width, lives.FLOOR_STEPS))
+                floor.append(lives.floor(number, width))
+            mine, same, bottom = (lives.median_lives(found) for found in (short, alike, floor))
+            a_commit = mine.cpu_us_a_commit / bottom.cpu_us_a_commit
+            a_child = same.cpu_ms_a_child / bottom.cpu_ms_a_child
+            yield Line(f"{number} lives, {width} at once, CPU a commit / floor", str(mine), str(bottom), a_commit)
+            yield Line("  with the floor's two steps, CPU a child / floor", str(same), str(bottom), a_child)
 
 
-def _lines_of(
-    children: int, width: int, short: list[lives.Lives], alike: list[lives.Lives], floor: list[lives.Lives]
-) -> Iterator[Line]:
-    bottom = lives.median_lives(floor) if floor else None
-    mine, same = lives.median_lives(short), lives.median_lives(alike)
-    beside = "no floor here" if bottom is None else str(bottom)
-    a_commit = None if bottom is None else mine.cpu_us_a_commit / bottom.cpu_us_a_commit
-    a_child = None if bottom is None else same.cpu_ms_a_child / bottom.cpu_ms_a_child
-    yield Line(f"{children} lives, {width} at once, CPU a commit / floor", str(mine), beside, a_commit)
-    yield Line("  with the floor's two steps, CPU a child / floor", str(same), beside, a_child)
+def raised(sizes: Sizes) -> Iterator[Line]:
+    """Whole children of one conversation beside the floor, and many beside few."""
+    children.live(min(sizes.families), min(sizes.widths))  # what the first child imports is on nobody's bill
+    for width in sizes.widths:
+        found: dict[int, lives.Lives] = {}
+        for number in sizes.families:
+            ours, floor = [], []
+            for _ in range(sizes.rounds):
+                ours.append(children.live(number, width))
+                floor.append(lives.floor(number, width))
+            mine, bottom = lives.median_lives(ours), lives.median_lives(floor)
+            found[number] = mine
+            ratio = mine.cpu_ms_a_child / bottom.cpu_ms_a_child
+            yield Line(f"{number:,} children, {width} at once, CPU / floor", str(mine), str(bottom), ratio, SIX_FLOORS)
+        few, many = found[min(found)], found[max(found)]
+        growth = many.cpu_ms_a_child / few.cpu_ms_a_child
+        what = f"  CPU a child, {many.children:,} children / {few.children:,}"
+        yield Line(what, f"{many.cpu_ms_a_child:.2f} ms", f"{few.cpu_ms_a_child:.2f} ms", growth, FLAT)
+
+
+def answered(sizes: Sizes) -> Iterator[Line]:
+    """How soon a spawn is accepted, and how soon a child's answer is in an idle conversation's transcript."""
+    rounds = [children.latencies(sizes.answers) for _ in range(sizes.rounds)]
+    commit_ms, spawn_ms, p50_ms = (
+        median(percentile(took, 50) for took in figures)
+        for figures in (
+            [one.commits for one in rounds],
+            [one.spawns for one in rounds],
+            [one.deliveries for one in rounds],
+        )
+    )
+    spawn_p99_ms = median(percentile(one.spawns, 99) for one in rounds)
+    p99_ms = median(percentile(one.deliveries, 99) for one in rounds)
+    alone = f"{commit_ms:.2f} ms"
+    shown = f"p50 {spawn_ms:.2f} p99 {spawn_p99_ms:.1f} ms"
+    yield Line("spawn() returns, p50 / a lone commit", shown, alone, spawn_ms / commit_ms, THREE_COMMITS)
+    shown = f"p50 {p50_ms:.2f} p99 {p99_ms:.1f} ms"
+    yield Line(
+        "child's last word → idle transcript, p50 / a lone commit", shown, alone, p50_ms / commit_ms, SIX_COMMITS
+    )
+    yield Line("  p99", f"{p99_ms:.1f} ms", "", p99_ms, AT_ONCE, "ms")
+
+
+def restarted(sizes: Sizes) -> Iterator[Line]:
+    """A new process on what a killed one left."""
+    for width in sizes.widths:
+        found = [restart.restart(sizes.unfinished, width) for _ in range(sizes.rounds)]
+        first_s, full_s = median(x.first_s for x in found), median(x.full_s for x in found)
+        what = f"restart, {sizes.unfinished:,} unfinished, {width} at once: first model call"
+        yield Line(what, f"{first_s:.2f} s", "", first_s, RESUMED, "s")
+        yield Line("  lane full", f"{full_s:.2f} s", "", full_s, FULL_LANES, "s")
+
+
+def compared_with_peers(sizes: Sizes) -> Iterator[Line]:
+    """Other libraries beside ours, where they are installed."""
+    if not sizes.peers:
+        return
+    width = max(sizes.widths)
+    mine = lives.median_lives([children.live(sizes.peers, width) for _ in range(sizes.rounds)])
+    ours = f"{mine.cpu_ms_a_child:.2f} ms"
+    for peer in peers.measured(sizes.peers, sizes.rounds):
+        what = f"CPU a child, {sizes.peers} children, {peer.what} / fledge"
+        if peer.cpu_ms is None:
+            yield Line(what, peer.detail, ours)
+        else:
+            ratio = peer.cpu_ms / mine.cpu_ms_a_child
+            yield Line(what, f"{peer.cpu_ms:.2f} ms ({peer.detail})", ours, ratio)
 
 
 def streamed(sizes: Sizes) -> Iterator[Line]:
@@ -222,18 +303,14 @@ def turned(sizes: Sizes) -> Iterator[Line]:
         for sessions in sizes.sessions:
             for _ in range(max(1, sizes.turns // sessions)):
                 ours[sessions].append(turns.turns(sessions))
-                if (share := turns.floor_ms(sessions)) is not None:
-                    floors[sessions].append(share)
+                floors[sessions].append(turns.floor_ms(sessions))
     for sessions in sizes.sessions:
         mine, what = (
             turns.median_turns(ours[sessions]),
             f"durable turn, {sessions} sessions at once, CPU / floor's 4 of 6",
         )
-        if floors[sessions]:
-            share = median(floors[sessions])
-            yield Line(what, str(mine), f"{share:.3f} ms", mine.cpu_ms_a_turn / share, SIX_FLOORS)
-        else:
-            yield Line(what, str(mine), "no floor here")
+        share = median(floors[sessions])
+        yield Line(what, str(mine), f"{share:.3f} ms", mine.cpu_ms_a_turn / share, SIX_FLOORS)
     few, many = (turns.median_turns(ours[sessions]) for sessions in (min(sizes.sessions), max(sizes.sessions)))
     growth = many.cpu_ms_a_turn / few.cpu_ms_a_turn
     beside = f"{few.cpu_ms_a_turn:.2f} ms"
@@ -241,13 +318,26 @@ def turned(sizes: Sizes) -> Iterator[Line]:
     yield Line(what, f"{many.cpu_ms_a_turn:.2f} ms", beside, growth, FLAT)
 
 
-PARTS = (compared, aged, rewritten, started, lived, streamed, crowded, turned)
+PARTS = {
+    "transitions": compared,
+    "aged": aged,
+    "json": rewritten,
+    "start": started,
+    "lives": lived,
+    "children": raised,
+    "answers": answered,
+    "restart": restarted,
+    "streams": streamed,
+    "crowd": crowded,
+    "turns": turned,
+    "peers": compared_with_peers,
+}
 
 
-def measured(sizes: Sizes) -> list[Line]:
-    """All lines, in order, each part's name printed when it begins."""
+def measured(sizes: Sizes, only: Sequence[str] = ()) -> list[Line]:
+    """All lines of these parts, or of all, in order; each part's name is printed when it begins."""
     lines: list[Line] = []
-    for part in PARTS:
+    for part in (part for name, part in PARTS.items() if not only or name in only):
         print(f"… {part.__name__}", flush=True)
         lines.extend(part(sizes))
     return lines
@@ -263,10 +353,10 @@ def keep(lines: list[Line], sizes: Sizes, wall_s: float, folder: Path = RESULTS)
     return path
 
 
-def report(sizes: Sizes, folder: Path = RESULTS) -> int:
+def report(sizes: Sizes, folder: Path = RESULTS, only: Sequence[str] = ()) -> int:
     """Measure, print the table, keep it; answers how many bars failed."""
     with Meter() as m:
-        lines = measured(sizes)
+        lines = measured(sizes, only)
     failed = sum(line.verdict == "FAIL" for line in lines)
     print(table(lines))
     print("µs and ms are CPU of all threads, except p50 and p99; value: measured / beside, or the difference in ms")
@@ -279,5 +369,7 @@ def report(sizes: Sizes, folder: Path = RESULTS) -> int:
 def main(arguments: list[str]) -> int:
     """The exit code: 1 if a bar failed."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="What fledge costs, and whether bars hold.")
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, about a minute")
-    return 1 if report(QUICK if parser.parse_args(arguments).quick else FULL) else 0
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, about two minutes")
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), metavar="PART", default=(), help=", ".join(PARTS))
+    asked = parser.parse_args(arguments)
+    return 1 if report(QUICK if asked.quick else FULL, only=asked.only) else 0

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from bench import crowd, lives, run, sse_server, streaming, turns
+from bench import children, crowd, lives, peers, run, sse_server, streaming, turns
 from bench.measure import Bar, Line, Meter, Rate, filesystem_of, median_rate, percentile, table
 
 TINY = run.Sizes(
@@ -27,6 +27,10 @@ TINY = run.Sizes(
     crowds=1,
     sessions=(2, 4),
     turns=4,
+    families=(10, 20),
+    answers=3,
+    unfinished=20,
+    peers=0,
 )
 
 
@@ -37,16 +41,23 @@ def test_every_part_of_the_table_is_measured_printed_and_kept(
     printed = capsys.readouterr().out
     (kept,) = tmp_path.glob("*.json")
     lines = json.loads(kept.read_text("utf-8"))["lines"]
-    beside_the_floor = [f"durable turn, {sessions} sessions at once, CPU / floor's 4 of 6" for sessions in (2, 4)]
     assert [line["what"] for line in lines if line["bar"]] == [
         "transitions, 50 waiting / bare group commit",
         "CPU a transition, 50 waiting, 50 older runs / none",
         "import fledge",
+        "fledge --help",
+        *(f"{number} children, 8 at once, CPU / floor" for number in (10, 20)),
+        "  CPU a child, 20 children / 10",
+        "spawn() returns, p50 / a lone commit",
+        "child's last word → idle transcript, p50 / a lone commit",
+        "  p99",
+        "restart, 20 unfinished, 8 at once: first model call",
+        "  lane full",
         "CPU a streamed call, 8 chunks, openai SDK / fledge",
         "CPU a streamed call, 8 chunks, anthropic SDK / fledge",
         "5 streams at once, lag of the loop, p99",
         "  the most memory it held",
-        *(beside_the_floor if lives.FLOOR.exists() else []),
+        *(f"durable turn, {sessions} sessions at once, CPU / floor's 4 of 6" for sessions in (2, 4)),
         "  CPU a turn, 4 sessions / 2",
     ]
     assert failed == sum(line["verdict"] == "FAIL" for line in lines)
@@ -56,6 +67,32 @@ def test_every_part_of_the_table_is_measured_printed_and_kept(
 def test_a_life_without_steps_takes_spawn_claim_end_and_its_share_of_the_readings() -> None:
     found = lives.live(children=50, width=1000)
     assert 3 * 50 < found.commits <= 6 * 50
+
+
+def test_a_child_takes_five_commits_and_its_share_of_the_readings_and_is_driven_without_a_look() -> None:
+    found = children.live(children=50, width=1000)
+    assert 5 * 50 <= found.commits <= 5.5 * 50
+    assert found.reads < 50
+
+
+def test_our_own_floor_makes_at_most_six_commits_a_child() -> None:
+    found = lives.floor(50, 8, "own")
+    assert (found.children, found.width) == (50, 8)
+    assert 0 < found.writes <= 6 * 50
+    assert found.cpu_s > 0
+
+
+def test_parts_of_the_table_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run.report(TINY, tmp_path, only=["json"])
+    said = capsys.readouterr().out
+    assert "… rewritten\n" in said
+    assert "… crowded\n" not in said
+
+
+def test_peers_that_are_not_there_are_named_with_the_reason(tmp_path: Path) -> None:
+    found = list(peers.measured(1, 1, tmp_path))
+    assert all(one.cpu_ms is None for one in found)
+    assert all(one.detail.startswith(("not installed: python -m bench.peers install", "not measured")) for one in found)
 
 
 def test_without_an_sdk_its_lines_say_so_and_their_bars_fail() -> None:
