@@ -45,9 +45,11 @@ def serving(tmp_path: Path, module: str) -> Iterator[Model]:
     model = Model(folder)
     command = [sys.executable, "-m", module, str(model.port), str(model.hold)]
     with subprocess.Popen(command, cwd=ROOT) as server:
-        until(server, model.port.exists)
-        yield model
-        server.terminate()
+        try:
+            until(server, model.port.exists)
+            yield model
+        finally:
+            server.terminate()
 
 
 def workspace(tmp_path: Path) -> Path:

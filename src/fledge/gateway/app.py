@@ -1,9 +1,9 @@
 """The web application: what is at which address, and the door in front of all of it.
 
 `POST /rpc` and the WebSocket `/ws` speak JSON-RPC, `GET /events` is a feed, `/health`, `/metrics` and `/schema` are for
-machines, `POST /channels/{name}` takes what channels post to us. Everything passes the door, which lets nothing else
-happen before it has looked at names, origins, the token and the rate; what comes from a channel proves itself by its
-signature.
+machines, `POST /channels/{name}` takes what channels post to us, `/` is the page. Everything passes the door, which
+lets nothing else happen before it has looked at names, origins, the token and the rate; what comes from a channel
+proves itself by its signature, and the page's files, which hold no data, are anybody's.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from fledge.gateway.auth import Door, Rate, Rejection
 from fledge.gateway.desk import Desk
 from fledge.gateway.feed import Wanted
 from fledge.gateway.metrics import exposition
+from fledge.gateway.page import is_page, page_routes
 from fledge.gateway.rpc import Fault, fault_of
 from fledge.gateway.socket import converse
 from fledge.gateway.stream import EventStream
@@ -47,6 +48,7 @@ class Gate:
         self._app, self._desk, self._door, self._clock = app, desk, door, clock
         per_second = desk.limits.requests_per_second
         self._rate = Rate(per_second, BURST * per_second)
+        self._readers = Rate(per_second, BURST * per_second)
         self._strangers = Rate(STRANGERS_PER_SECOND, BURST * STRANGERS_PER_SECOND)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,10 +66,13 @@ class Gate:
     def _refuse(self, scope: Scope) -> Rejection | None:
         client = (scope.get("client") or ("unknown", 0))[0]
         now = self._clock()
-        proven = scope["type"] == "http" and scope["path"].startswith(CHANNELS)
+        http = scope["type"] == "http"
+        reads = http and is_page(scope["method"], scope["path"])
+        proven = reads or (http and scope["path"].startswith(CHANNELS))
         rejection = self._door.refuse(scope["headers"], proven)
         # Whoever shows nothing cannot use up what those have who do: on one machine all come from one address.
-        if (self._rate if rejection is None else self._strangers).take(client, now):
+        rate = self._strangers if rejection is not None else self._readers if reads else self._rate
+        if rate.take(client, now):
             return Rejection(429, "too many requests: wait a moment")
         if rejection is None and self._desk.closing.is_set():
             return Rejection(503, "the gateway is closing")
@@ -132,6 +137,7 @@ def make_app(desk: Desk, door: Door, secrets: Mapping[str, Key], routes: tuple[B
         Route("/metrics", on_metrics, methods=["GET"]),
         Route("/schema", on_schema, methods=["GET"]),
         Route(CHANNELS + "{name}", on_channel, methods=["POST"]),
+        *page_routes(),
         *routes,
     ]
     return Gate(Starlette(routes=places, lifespan=lifespan, exception_handlers={Exception: _trouble}), desk, door)

@@ -5,8 +5,11 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from fledge.api.values import Plan, Reply, Result, RunInfo, TimelineEvent
-from fledge.api.views import run_info, session_key, timeline
+from fledge.api.views import result, run_info, session_key, timeline
+from fledge.core.announce import DeliveryTrace
+from fledge.core.freeze import Stats
 from fledge.core.keys import AGENT_ID, SessionKey
+from fledge.core.run import Instant
 from fledge.errors import BadInput
 from fledge.gateway.desk import Desk
 from fledge.gateway.sessions import Key, Milliseconds, RunId, Wait, Words, while_open
@@ -16,7 +19,8 @@ from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.spawner import accepted
-from fledge.orchestrator.views import find_run
+from fledge.orchestrator.transcripts import models_of
+from fledge.orchestrator.views import find_run, tries
 from fledge.store.base import Tx
 
 Target = Annotated[
@@ -97,11 +101,25 @@ def found(tx: Tx, params: One) -> str:
     return known[0] if known is not None else find_run(tx, session_key(params.session_key, "sessionKey"), params.target)
 
 
+class Try(Struct, frozen=True, kw_only=True):
+    """A try at delivering something of a run."""
+
+    at: Instant
+    trace: DeliveryTrace
+
+
 class Story(Struct, frozen=True, kw_only=True):
     """A run in full."""
 
     run: RunInfo
     timeline: tuple[TimelineEvent, ...]
+    tries: tuple[Try, ...]
+    text: str
+    """Its frozen words; empty while it has none, or while they are held back."""
+    stats: Stats
+    """What all its attempts have used so far."""
+    models: tuple[str, ...]
+    """Those that really answered."""
 
 
 @method("subagents.info", Story)
@@ -110,7 +128,16 @@ async def subagents_info(desk: Desk, params: One) -> Story:
 
     def look(tx: Tx) -> Story:
         key = found(tx, params)
-        return Story(run=run_info(tx, key, deep=True), timeline=tuple(timeline(tx.events(key))))
+        ended, spent = tx.load_run(key).ended, tx.used(key)
+        took_s = None if ended is None else ended.elapsed_s
+        return Story(
+            run=run_info(tx, key, deep=True),
+            timeline=tuple(timeline(tx.events(key))),
+            tries=tuple(Try(at=at, trace=trace) for at, trace in tries(tx, key)),
+            text=result(tx, key).text,
+            stats=Stats(took_s, spent.tokens_in, spent.tokens_out, spent.cost_usd),
+            models=tuple(models_of(tx, key)),
+        )
 
     return await desk.fl.engine.store.read(look)
 

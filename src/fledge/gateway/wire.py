@@ -36,7 +36,7 @@ def _struct(value: Struct) -> dict[str, Any]:
         one = getattr(value, name)
         if one is msgspec.UNSET or (config.omit_defaults and one == default):
             continue
-        is_time = name.endswith("_at") and isinstance(one, int | float)
+        is_time = (name == "at" or name.endswith("_at")) and isinstance(one, int | float)
         told[camel(name)] = round(one * 1000) if is_time else to_wire(one)
     return told
 
@@ -65,7 +65,7 @@ def _renamed(schema: Any) -> Any:
         told["description"] = told["description"].partition(">>>")[0].strip()  # examples are in Python
     if "properties" in schema:
         told["properties"] = {
-            camel(key): _time(one) if key.endswith(("_at", "At")) else _renamed(one)
+            camel(key): _time(one) if key == "at" or key.endswith(("_at", "At")) else _renamed(one)
             for key, one in schema["properties"].items()
         }
         told["required"] = [camel(key) for key in schema.get("required", ())]

@@ -1,0 +1,157 @@
+// The gateway as the page asks it: methods, and the feed of what happens. The token goes into the header of a request
+// and nowhere else; this tab keeps it, and forgets it when it is closed or signed out.
+
+const KEPT = "fledge.token";
+const CALL_MS = 120_000;
+const SILENT_MS = 45_000; // the feed says something every 15 s, if only that all is quiet
+const FIRST_WAIT_MS = 300;
+const LONGEST_WAIT_MS = 15_000;
+
+/** The token is missing or not right. */
+export class Unauthorised extends Error {}
+/** Nobody answers, or not now: trying again is right. */
+export class Unreachable extends Error {}
+/** The gateway said no, and why. */
+export class Refusal extends Error {
+  constructor(message, code) { super(message); this.code = code; }
+}
+export const NOT_FOUND = -32001;
+
+let token = sessionStorage.getItem(KEPT) ?? "";
+
+export const isSignedIn = () => token !== "";
+
+export function forget() {
+  token = "";
+  sessionStorage.removeItem(KEPT);
+}
+
+/** Keep the token if the gateway takes it. */
+export async function signIn(given) {
+  if (!/^[\x21-\x7e]+$/.test(given)) throw new Unauthorised("no token looks like that");
+  token = given;
+  try {
+    await call("health");
+  } catch (error) {
+    token = "";
+    throw error;
+  }
+  sessionStorage.setItem(KEPT, token);
+}
+
+async function ask(path, given = {}) {
+  const headers = { authorization: `Bearer ${token}`, ...given.headers };
+  let response;
+  try {
+    response = await fetch(path, { cache: "no-store", credentials: "omit", redirect: "error", ...given, headers });
+  } catch {
+    throw new Unreachable("the gateway does not answer");
+  }
+  if (response.status === 401) throw new Unauthorised("the gateway does not take this token");
+  if (response.status === 429) throw new Unreachable("too many requests: wait a moment");
+  if (response.status >= 500) throw new Unreachable("the gateway cannot answer now");
+  return response;
+}
+
+/** What a method answers. */
+export async function call(method, params = {}) {
+  const body = JSON.stringify({ jsonrpc: "2.0", method, params, id: 1 });
+  const headers = { "content-type": "application/json" };
+  const response = await ask("/rpc", { method: "POST", headers, body, signal: AbortSignal.timeout(CALL_MS) });
+  let told;
+  try {
+    told = await response.json();
+  } catch {
+    throw new Unreachable("the gateway's answer broke off");
+  }
+  if (!response.ok) throw new Refusal(String(told.error ?? response.status), 0);
+  if (told.error) throw new Refusal(told.error.message, told.error.code);
+  return told.result;
+}
+
+/** A name that nothing else has, for something that must not be done twice. */
+export function unique() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Follows the gateway's events, for as long as it is told to. Numbered events are never missed: it goes on from the last
+ * number it saw. Whatever else was missed must be read anew, so it tells each time when it is connected. */
+export class Feed {
+  #cursor = null;
+  #ended = false;
+  #abort = new AbortController();
+  #wake = () => {};
+  #waitMs = FIRST_WAIT_MS;
+
+  /** `told(event)`; `state(word, seconds)`: connecting, connected, waiting; `refused()`: the token is not right. */
+  constructor(told, state, refused) {
+    this.told = told;
+    this.state = state;
+    this.refused = refused;
+  }
+
+  async run() {
+    while (!this.#ended) {
+      this.state("connecting", 0);
+      try {
+        await this.#once();
+      } catch (error) {
+        if (error instanceof Unauthorised) { if (!this.#ended) this.refused(); return; }
+      }
+      if (!this.#ended) await this.#pause();
+    }
+  }
+
+  end() {
+    this.#ended = true;
+    this.#abort.abort();
+    this.#wake();
+  }
+
+  /** Try at once instead of waiting. */
+  hurry() { this.#wake(); }
+
+  async #pause() {
+    const waitMs = this.#waitMs * (0.75 + Math.random() / 2);
+    this.#waitMs = Math.min(this.#waitMs * 2, LONGEST_WAIT_MS);
+    this.state("waiting", waitMs / 1000);
+    await new Promise((go) => {
+      const timer = setTimeout(go, waitMs);
+      this.#wake = () => { clearTimeout(timer); go(); };
+    });
+    this.#wake = () => {};
+  }
+
+  async #once() {
+    this.#abort = new AbortController();
+    const query = this.#cursor === null ? "" : `?cursor=${this.#cursor}`;
+    const response = await ask(`/events${query}`, { signal: this.#abort.signal });
+    if (!response.ok) {
+      this.#cursor = null; // another folder may be served now: begin anew
+      return;
+    }
+    this.state("connected", 0);
+    this.told({ type: "connected" });
+    const reader = response.body.getReader();
+    const decoder = new TextDecoder();
+    let rest = "";
+    for (;;) {
+      const silence = setTimeout(() => this.#abort.abort(), SILENT_MS);
+      const { done, value } = await reader.read().finally(() => clearTimeout(silence));
+      if (done) return;
+      this.#waitMs = FIRST_WAIT_MS;
+      const blocks = (rest + decoder.decode(value, { stream: true })).split("\n\n");
+      rest = blocks.pop();
+      for (const block of blocks) this.#block(block);
+    }
+  }
+
+  #block(block) {
+    for (const line of block.split("\n")) {
+      if (line.startsWith(": from ") && this.#cursor === null) this.#cursor = Number(line.slice(7));
+      else if (line.startsWith("id: ")) this.#cursor = Number(line.slice(4));
+      else if (line.startsWith("data: ")) this.told(JSON.parse(line.slice(6)));
+    }
+  }
+}

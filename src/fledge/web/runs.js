@@ -1,0 +1,66 @@
+// The tree of runs, as it stands.
+
+import { call } from "./gateway.js";
+import { byId, chip, coalesced, duration, el, runLink } from "./dom.js";
+
+const MOST = 300; // lines shown; the command line shows all
+const OVER = new Set(["completed", "archived", "gone"]); // nothing more is to be said of these
+
+export class Runs {
+  #was = "";
+
+  constructor(failed) {
+    this.refresh = coalesced(() => this.#read(), failed);
+  }
+
+  async #read() {
+    const runs = await call("subagents.tree");
+    const active = count(runs, (run) => run.endedAt === null);
+    byId("runs-count").textContent = active;
+    byId("runs-count").hidden = active === 0;
+    const is = JSON.stringify(runs);
+    if (is === this.#was) return;
+    this.#was = is;
+    const room = { left: MOST };
+    const focused = document.activeElement?.dataset?.run;
+    const tree = list([...runs].sort(byAge), room);
+    byId("runs-tree").replaceChildren(...(runs.length ? [tree] : []));
+    if (room.left < 0) byId("runs-tree").append(el("p", { class: "muted" }, `and ${-room.left} more: fledge tree shows all`));
+    byId("runs-empty").textContent = "No runs yet. The model starts them, or you do: /subagents spawn";
+    byId("runs-empty").hidden = runs.length > 0;
+    if (focused) [...byId("runs-tree").querySelectorAll("a")].find((one) => one.dataset.run === focused)?.focus();
+    mark();
+  }
+}
+
+/** Show which run is looked at. */
+export function mark() {
+  for (const one of byId("runs-tree").querySelectorAll("a")) {
+    if (one.hash === location.hash) one.setAttribute("aria-current", "page");
+    else one.removeAttribute("aria-current");
+  }
+}
+
+const byAge = (one, other) => Number(one.endedAt !== null) - Number(other.endedAt !== null) || other.createdAt - one.createdAt;
+
+const count = (runs, which) => runs.reduce((sum, run) => sum + Number(which(run)) + count(run.children, which), 0);
+
+/** The lines of these runs and of what is below them, as long as there is room. */
+function list(runs, room) {
+  const rows = [];
+  for (const run of runs) {
+    room.left -= 1;
+    if (room.left < 0) room.left -= count(run.children, () => true);
+    else rows.push(row(run, list(run.children, room)));
+  }
+  return el("ul", { class: "tree" }, ...rows);
+}
+
+function row(run, below) {
+  const took = run.startedAt && run.endedAt ? ` ${duration((run.endedAt - run.startedAt) / 1000)}` : "";
+  const name = run.label || run.task;
+  const link = runLink(run.sessionKey, name.length > 80 ? `${name.slice(0, 80)} …` : name, { "data-run": run.sessionKey });
+  const phase = run.endedAt !== null && !OVER.has(run.phase) ? ` ${run.phase.replaceAll("_", " ")}` : "";
+  link.append(" ", chip(run.status), el("span", { class: "muted" }, phase + took));
+  return el("li", {}, link, below.childElementCount ? below : null);
+}

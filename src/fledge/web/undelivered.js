@@ -1,0 +1,36 @@
+// Results that found nobody.
+
+import { call } from "./gateway.js";
+import { button, byId, chip, clock, coalesced, el, runLink, words } from "./dom.js";
+
+export class Undelivered {
+  #was = "";
+
+  constructor(failed) {
+    this.failed = failed;
+    this.refresh = coalesced(() => this.#read(), failed);
+  }
+
+  async #read() {
+    const found = await call("undelivered.list");
+    byId("undelivered-count").textContent = found.length;
+    byId("undelivered-count").hidden = found.length === 0;
+    byId("undelivered-empty").textContent = "Everything has arrived.";
+    byId("undelivered-empty").hidden = found.length > 0;
+    const is = JSON.stringify(found);
+    if (is === this.#was) return;
+    this.#was = is;
+    byId("undelivered-cards").replaceChildren(...found.map((one) => this.#card(one)));
+  }
+
+  #card(one) {
+    const act = (method) => async () => { await call(method, { target: one.runId }); await this.refresh(); };
+    return el("article", { class: "card", "data-run": one.sessionKey },
+      el("h3", {}, runLink(one.sessionKey, one.label || one.sessionKey), " ", chip(one.status)),
+      el("p", { class: "muted" }, `${one.kind}, ${clock(one.arrivedAt)}`),
+      words(one.text || "(without words)"),
+      el("div", { class: "row" },
+        button("Retry", act("undelivered.retry"), this.failed, "primary"),
+        button("Dismiss", act("undelivered.dismiss"), this.failed, "danger")));
+  }
+}

@@ -1,0 +1,144 @@
+"""What the page's tests share: a browser, a real `fledge serve`, and a person in front of the page."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Dialog, Locator, Page, expect, sync_playwright
+
+from fledge.gateway.client import Client
+from tests.cli.test_run import MODEL, Model
+
+PATIENCE_MS = 20_000
+
+
+@contextmanager
+def browsing() -> Iterator[Browser]:
+    """A browser, as long as the block lasts. Without one: nothing is tested here, but CI must have one."""
+    chromium = shutil.which("chromium")
+    if chromium is None and not os.environ.get("CI"):
+        pytest.skip("there is no chromium here")
+    assert chromium is not None, "CI tests the page: chromium must be installed"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Gateway:
+    """`fledge serve` in a process of its own, which can be killed and started again at the same address."""
+
+    def __init__(self, model: Model, folder: Path) -> None:
+        self.model, self.folder = model, folder
+        self.state, self.port = folder / "state", 0
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it; it takes requests afterwards."""
+        settings = ("--set", "tools.write.approval=ask", "--set", "announce.maxRetries=0")
+        place = ("--state", str(self.state), "--port", str(self.port))
+        command = [sys.executable, "-m", "fledge.cli.main", "serve", *place, *MODEL, *settings]
+        (self.folder / "work").mkdir(exist_ok=True)
+        with (self.folder / "serve.log").open("a") as log:
+            self._process = subprocess.Popen(
+                command, cwd=self.folder / "work", env=self.model.env, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert self._process.stdout is not None
+        told = self._process.stdout.readline()
+        assert " at http://" in told, (self.folder / "serve.log").read_text()
+        self.port = int(told.partition(" at http://")[2].partition(";")[0].rpartition(":")[2])
+
+    def end(self, how: int = signal.SIGTERM) -> None:
+        """End it, by this signal."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(30)
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def token(self) -> str:
+        return (self.state / "gateway.token").read_text().strip()
+
+    def call(self, method: str, **params: object) -> Any:
+        return Client(self.address, self.token).call(method, **params)
+
+
+class Person:
+    """Somebody in front of the page. Whatever the page should never do is remembered in `wrong`."""
+
+    def __init__(self, page: Page, gateway: Gateway) -> None:
+        self.page, self.gateway = page, gateway
+        self.wrong: list[str] = []
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("dialog", self._asked_by)
+        page.on("pageerror", lambda error: self.wrong.append(f"error {error}"))
+        page.on("console", lambda told: self._heard(told.text))
+        page.on("request", lambda asked: self._asked(asked.url, asked.headers.get("cookie")))
+
+    def _asked_by(self, dialog: Dialog) -> None:
+        self.wrong.append(f"dialog {dialog.message}")
+        dialog.dismiss()
+
+    def _heard(self, text: str) -> None:
+        # Chromium itself says so of every answer that is no success, and of a gateway that is gone.
+        if not text.startswith("Failed to load resource"):
+            self.wrong.append(f"console {text}")
+
+    def _asked(self, url: str, cookie: str | None) -> None:
+        known = ("/", "/page/", "/rpc", "/events", "/events?cursor=")
+        path = url.removeprefix(self.gateway.address)
+        is_known = path in known or (path.startswith(known[1:]) and "?" not in path.removeprefix("/events?cursor="))
+        if not url.startswith(self.gateway.address) or not is_known or self.gateway.token in url or cookie:
+            self.wrong.append(f"request {url} cookie {cookie}")
+
+    def sign_in(self) -> None:
+        self.page.goto(self.gateway.address)
+        self.show_token(self.gateway.token)
+        self.see("#connection", "connected")
+
+    def show_token(self, token: str) -> None:
+        self.page.get_by_label("Token of this gateway").fill(token)
+        self.page.keyboard.press("Enter")
+
+    def say(self, text: str) -> None:
+        self.page.get_by_label("Message, or a command such as /help").fill(text)
+        self.page.keyboard.press("Enter")
+
+    def see(self, where: str, text: str, times: int = 1) -> Locator:
+        """So many parts of the page hold this text, now or soon."""
+        found = self.page.locator(where).filter(has_text=text)
+        expect(found).to_have_count(times, timeout=PATIENCE_MS)
+        return found
+
+    def said(self, text: str) -> Locator:
+        """An answer in the conversation, once."""
+        return self.see("#chat-log .entry[data-role=assistant]", text)
+
+
+@contextmanager
+def sitting(browser: Browser, gateway: Gateway, **options: Any) -> Iterator[Person]:
+    """A person with a fresh browser, as long as the block lasts; the page did nothing wrong meanwhile."""
+    context = browser.new_context(**options)
+    try:
+        person = Person(context.new_page(), gateway)
+        yield person
+        assert person.page.evaluate("window.hacked") is None
+        assert context.cookies() == []
+        assert person.wrong == []
+    finally:
+        context.close()

@@ -1,0 +1,222 @@
+"""The page in a real browser, against a real gateway: whole journeys of a person."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.browsing import Gateway, browsing, sitting
+from tests.browser.page_server import RELEASE, SHOWN
+from tests.cli.test_run import Model, serving
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    with serving(tmp_path_factory.mktemp("page"), "tests.browser.page_server") as model:
+        yield model
+
+
+@pytest.fixture
+def gateway(model: Model, tmp_path: Path) -> Iterator[Gateway]:
+    gateway = Gateway(model, tmp_path)
+    try:
+        gateway.start()
+        yield gateway
+    finally:
+        gateway.end()
+        release(gateway).unlink(missing_ok=True)
+
+
+def release(gateway: Gateway) -> Path:
+    """Let the children that wait go on."""
+    file = gateway.model.port.parent / RELEASE
+    file.touch()
+    return file
+
+
+def test_sign_in_chat_and_commands_on_a_phone_by_keyboard(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway, viewport={"width": 360, "height": 640}) as person:
+        page = person.page
+        page.goto(gateway.address)
+        person.show_token("no-such-token-" + "x" * 30)
+        person.see("#signin-error", "That is not the token of this gateway.")
+        person.show_token(gateway.token)
+        person.see("#connection", "connected")
+        person.see("#chat-empty", "Nothing has been said yet.")
+        expect(page.get_by_label("Message, or a command such as /help")).to_be_focused()
+        person.say("hello")
+        person.said("How can I help?")
+        person.see("#chat-log .entry[data-role=user]", "hello")
+        expect(page.locator("#chat-pending .entry")).to_have_count(0)
+        person.say("/etc/hosts is a path")
+        person.said("You said: /etc/hosts is a path")
+        expect(page.locator("#chat-log")).to_have_attribute("aria-live", "polite")
+        person.say("/subagents frobnicate")
+        person.see(".entry[data-role=command][data-failed]", "there is no such command")
+        person.say("/subagents spawn main dig deep")
+        person.said("The digger found gold.")
+        person.say("/subagents list")
+        person.see(".entry[data-role=command]", "1) done")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, "nothing sticks out"
+        assert gateway.token not in page.url
+        assert gateway.token not in page.evaluate("JSON.stringify(localStorage) + document.cookie")
+        page.reload()
+        person.said("How can I help?")
+        page.get_by_role("button", name="Sign out").press("Enter")
+        expect(page.get_by_label("Token of this gateway")).to_be_focused()
+        expect(page.locator("#chat-log .entry")).to_have_count(0)
+        assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_a_subagents_answer_arrives_once_and_its_page_tells_all(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        person.say("spawn")
+        person.said("The digger found gold.")
+        page.locator("#runs-tree").get_by_role("link", name="digger").click()
+        person.see(".facts dd", "gold, at the very bottom")
+        person.see(".facts dd", "unknown; tokens: 10 in, 5 out")
+        person.see("section[aria-label=Timeline] li", "AttemptEnded → ")
+        person.see("section[aria-label=Delivery] li", "to agent:main:main (fallback): direct-primary delivered")
+        person.see("section[aria-label=Transcript] .entry", "dig deep")
+        page.goto(f"{gateway.address}/#/run/agent:main:subagent:none")
+        person.see("#view-run", "There is no such run")
+
+
+def test_hostile_words_are_shown_and_do_nothing(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        person.say("act")
+        told = person.said("It said: ")
+        assert SHOWN in told.inner_text()
+        page.locator("#runs-tree").get_by_role("link", name="<i>label</i>").click()
+        person.see(".facts dd", "onerror")
+        assert SHOWN in page.locator("section[aria-label=Transcript]").inner_text()
+        assert SHOWN in page.locator(".facts").inner_text()
+        person.see(".facts dd", "hostile <b>task</b>")
+        page.goto(f"{gateway.address}/#/chat")
+        person.say("<img src=x onerror=alert(1)>")
+        person.see("#chat-log .entry[data-role=user]", "<img src=x onerror=alert(1)>")
+        person.say("/subagents log 1")
+        person.see(".entry[data-role=command]", "onerror")
+        person.say("/subagents <script>alert(1)</script>")
+        person.see(".entry[data-role=command][data-failed]", "there is no such command")
+        assert page.locator("#app img, #app script, #app b, #app i").count() == 0
+
+
+def test_the_browser_itself_refuses_markup_made_from_text(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        person.page.goto(gateway.address)
+        refused = "text => { try { document.body.innerHTML = text; return false } catch { return true } }"
+        assert person.page.evaluate(refused, "<b>x</b>")
+        assert any("TrustedHTML" in words for words in person.wrong)
+        person.wrong.clear()
+
+
+def test_plans_are_answered_and_calls_are_denied_and_allowed(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        person.say("plan")
+        card = person.see("#waiting .card", "A plan awaits your answer")
+        card.get_by_role("button", name="Reject").click()
+        person.see("#alert", "say why the plan is rejected")
+        card.get_by_label("Reason for rejecting").fill("deeper")
+        card.get_by_role("button", name="Reject").click()
+        person.see("#waiting .card", "child heard")
+        page.get_by_role("button", name="Approve").click()
+        expect(page.locator("#waiting .card")).to_have_count(0)
+        person.say("write")
+        card = person.see("#waiting .card", "May it run write?")
+        assert '"made.txt"' in card.inner_text()
+        expect(page).to_have_title("(1) fledge")
+        card.get_by_role("button", name="Deny").click()
+        person.said("The tool said: write was refused")
+        assert not (gateway.folder / "work" / "made.txt").exists()
+        person.say("write")
+        person.see("#waiting .card", "May it run write?").get_by_role("button", name="Allow").click()
+        person.said("made.txt")
+        assert (gateway.folder / "work" / "made.txt").read_text() == "made"
+        expect(page).to_have_title("fledge")
+
+
+def test_a_run_is_sent_to_steered_and_killed(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        person.say("wait")
+        page.locator("#runs-tree").get_by_role("link", name="waiter").click()
+        person.see(".facts dd", "running")
+        page.get_by_label("Words for this run").fill("look left")
+        page.get_by_role("button", name="Steer").click()
+        person.see("section[aria-label=Timeline] li", "Steered")
+        person.see(".facts dd", "child heard:")
+        page.get_by_role("link", name="Chat", exact=True).click()
+        person.said("The waiter changed its mind.")
+        person.say("wait")
+        page.locator("#runs-tree").get_by_role("link", name="waiter running").click()
+        page.get_by_role("button", name="Kill").click()
+        page.get_by_role("button", name="Really kill it").click()
+        person.see(".facts .chip", "killed")
+
+
+def test_a_gateway_that_was_killed_is_found_again_and_nothing_is_doubled(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        person.say("hello")
+        person.said("How can I help?")
+        person.say("wait")
+        person.see("#runs-tree a", "running")
+        gateway.end(signal.SIGKILL)
+        person.see("#connection", "not connected")
+        person.say("hello again")
+        person.see("#chat-pending .entry", "not sent yet")
+        gateway.start()
+        person.see("#connection", "connected")
+        person.said("You said: hello again")
+        release(gateway)
+        person.said("The waiter is done.")
+        person.said("How can I help?")
+        person.see("#chat-log .entry[data-role=user]", "hello again")
+        expect(page.locator("#chat-pending .entry")).to_have_count(0)
+        person.see("#runs-tree a", "ok")
+        shown = page.locator("#chat-log .entry").all_inner_texts()
+        page.reload()
+        person.said("The waiter is done.")
+        assert page.locator("#chat-log .entry").all_inner_texts() == shown
+
+
+def test_undelivered_results_are_retried_and_dismissed(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        page.get_by_role("link", name="Undelivered").click()
+        person.see("#undelivered-empty", "Everything has arrived.")
+        page.get_by_role("link", name="Chat", exact=True).click()
+        for number in (1, 2):
+            person.say("wait")
+            person.see("#runs-tree a", "running", times=number)
+        gateway.call("sessions.delete", key="main")
+        release(gateway)
+        person.see("#undelivered-count", "2")
+        person.say("hello")
+        person.said("How can I help?")
+        page.get_by_role("link", name="Undelivered").click()
+        cards = person.see("#undelivered-cards .card", "I waited", times=2)
+        cards.first.get_by_role("button", name="Dismiss").click()
+        person.see("#undelivered-cards .card", "I waited")
+        cards.first.get_by_role("button", name="Retry").click()
+        person.see("#undelivered-empty", "Everything has arrived.")
+        page.get_by_role("link", name="Chat", exact=True).click()
+        person.said("The waiter is done.")
