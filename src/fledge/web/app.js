@@ -10,13 +10,17 @@ import { Waiting } from "./waiting.js";
 
 const MAIN = "agent:main:main";
 const VIEWS = ["chat", "runs", "undelivered"];
-const SOON_MS = 100;
+const SOON_MS = 50;
+const CALM_MS = 400; // between two looks; more if a look takes long
 
 let page = null;
 
 /** Everything that is there once somebody has signed in. */
 class Page {
   #soon = 0;
+  #again = false;
+  #lookedAt = -CALM_MS;
+  #pauseMs = CALM_MS;
 
   constructor() {
     const failed = (error) => this.failed(error);
@@ -59,14 +63,16 @@ class Page {
 
   /** Runs have changed: look again, soon, however many events say so. */
   changed() {
-    if (this.#soon) return;
-    this.#soon = setTimeout(() => {
+    if (this.#soon) { this.#again = true; return; }
+    this.#soon = setTimeout(async () => {
+      this.#again = false;
+      const began = performance.now();
+      await Promise.all([this.runs.refresh(), this.waiting.refresh(), this.undelivered.refresh(), this.run?.refresh()]);
+      this.#pauseMs = Math.max(CALM_MS, 4 * (performance.now() - began));
+      this.#lookedAt = performance.now();
       this.#soon = 0;
-      this.runs.refresh();
-      this.waiting.refresh();
-      this.undelivered.refresh();
-      this.run?.refresh();
-    }, SOON_MS);
+      if (this.#again) this.changed();
+    }, Math.max(SOON_MS, this.#lookedAt + this.#pauseMs - performance.now()));
   }
 
   route() {

@@ -6,6 +6,7 @@ import { byId, el, words } from "./dom.js";
 import { Transcript } from "./transcript.js";
 
 const NEAR_PX = 80;
+const COMMAND_MS = 120_000; // some wait for an answer
 const COMMAND = /^\/[a-zA-Z]+(\s|$)/; // as cli/slash.py says: a path at the beginning stays a message
 
 export class Chat {
@@ -88,7 +89,7 @@ export class Chat {
     this.bottom();
     let told;
     try {
-      told = await call("commands.run", { sessionKey: this.key, line });
+      told = await call("commands.run", { sessionKey: this.key, line }, COMMAND_MS);
     } catch (error) {
       if (error instanceof Unauthorised) return this.failed(error);
       told = { ok: false, text: error.message };

@@ -2,7 +2,7 @@
 // and nowhere else; this tab keeps it, and forgets it when it is closed or signed out.
 
 const KEPT = "fledge.token";
-const CALL_MS = 120_000;
+const CALL_MS = 30_000;
 const SILENT_MS = 45_000; // the feed says something every 15 s, if only that all is quiet
 const FIRST_WAIT_MS = 300;
 const LONGEST_WAIT_MS = 15_000;
@@ -53,11 +53,11 @@ async function ask(path, given = {}) {
   return response;
 }
 
-/** What a method answers. */
-export async function call(method, params = {}) {
+/** What a method answers, within so long. */
+export async function call(method, params = {}, patienceMs = CALL_MS) {
   const body = JSON.stringify({ jsonrpc: "2.0", method, params, id: 1 });
   const headers = { "content-type": "application/json" };
-  const response = await ask("/rpc", { method: "POST", headers, body, signal: AbortSignal.timeout(CALL_MS) });
+  const response = await ask("/rpc", { method: "POST", headers, body, signal: AbortSignal.timeout(patienceMs) });
   let told;
   try {
     told = await response.json();

@@ -31,7 +31,7 @@ export class Transcript {
     if (fresh.length) {
       this.#first ||= fresh[0].seq;
       this.#last = fresh.at(-1).seq;
-      this.#quieten(false);
+      if (fresh.some((entry) => entry.role === "assistant")) this.#quieten(false);
     }
     const more = !this.#begun && entries.length === this.#shown;
     this.#begun = true;
