@@ -6,15 +6,15 @@ and given up in the end, and changes no run.
 
 from typing import Protocol
 
-from fledge.core.context import Reason
+from fledge.core.hook import Left
 
-__all__ = ["ContextEngine", "Reason"]
+__all__ = ["ContextEngine", "Left"]
 
 
 class ContextEngine(Protocol):
     """Keeps context for runs."""
 
-    async def subagent_ended(self, session_key: str, reason: Reason) -> None:
+    async def subagent_ended(self, session_key: str, reason: Left) -> None:
         """The run of this session is done with: `completed` and kept, `deleted`, `swept` when it was archived in its
         time, or `released` when somebody took it off the lists. May be told twice."""
         ...

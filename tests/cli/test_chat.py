@@ -194,6 +194,17 @@ def test_through_a_pipe_it_is_plain_and_ends_when_all_is_answered(model: Model, 
     assert "\x1b" not in done.stdout
 
 
+def test_focus_lets_the_user_talk_with_a_subagent(model: Model, work: Path) -> None:
+    command = [sys.executable, "-m", "fledge.cli.main", *MODEL, "--state", str(work / "state")]
+    lines = "/subagents spawn main dig deep\n/focus last\nwhat is there?\n/unfocus\nred\n"
+    done = subprocess.run(command, cwd=work, env=model.env, input=lines, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    focused, _, unfocused = done.stdout.partition("this place is not bound to ")
+    assert "; /unfocus ends that\ngold, at the very bottom\n" in focused
+    assert "what is there?" not in unfocused
+    assert "You said: red" in unfocused
+
+
 def test_without_a_model_it_says_what_to_do(work: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI")} | {"HOME": str(work)}
     command = [sys.executable, "-m", "fledge.cli.main", "--state", str(work / "state")]

@@ -164,6 +164,21 @@ def test_a_run_of_one_task_leaves_its_thread_when_it_ends(scene: Scene) -> None:
     assert route(scene, child.session) is None
 
 
+def test_a_place_that_was_focused_on_a_run_stays_its_own_after_its_end_but_not_after_a_kill(scene: Scene) -> None:
+    main = scene.main()
+    first, second = scene.begin(main), scene.begin(main)
+    for child, place in ((first, OPS), (second, NEWS)):
+        scene.commit(partial(bindings.focus, session=MAIN, target=child.session, address=place))
+    scene.finish(first, "done")
+    scene.kill(second.session)
+    scene.exit(second)
+    scene.finish(main, "NO_REPLY")
+    scene.read_main()
+    assert [(event.reason, event.send_farewell) for event in ended(scene)] == [("killed", True), ("complete", False)]
+    assert route(scene, second.session) is None
+    assert scene.commit(lambda c: heard(c, OPS, "and then?", "m-1")) == first.session
+
+
 def test_a_spawn_that_fails_after_its_thread_was_bound_says_farewell(scene: Scene) -> None:
     main = scene.main()
     key = scene.reserve(main, mode="session")

@@ -1,12 +1,13 @@
 """What goes out of the outbox, and the channels that the settings name."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from fledge.config import check
+from fledge.config import check, parse
 from fledge.core.route import Message
 from fledge.errors import BadInput, NotArrived
 from fledge.runtime.outlet import Outlet, channels_of
@@ -150,6 +151,13 @@ def test_channels_and_hooks_of_openclaw_are_read_over_with_a_warning_and_ours_ap
         "channels.telegram: ignored, a key of OpenClaw that fledge does not use",
         "hooks.enabled: ignored, a key of OpenClaw that fledge does not use",
     )
+
+
+def test_the_settings_in_the_documentation_are_right() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "channels.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```json5\n(.*?)```", page, re.DOTALL)
+    config = parse(example).config
+    assert (list(config.channels), list(config.hooks)) == (["ops"], ["audit"])
 
 
 def test_announce_settings_reach_the_commits() -> None:

@@ -171,7 +171,9 @@ MOVES: dict[str, Callable[[Tx, str], object]] = {
 
 HERE = Address("ops", "u-1", "t é")
 LAST = Route(session=MAIN, kind="last", address=HERE, used_at=AT)
-BOUND = Route(session=RUN, kind="bound", address=HERE, used_at=AT, owner="u-1", idle_s=60.0, ends_at=AT + 90)
+BOUND = Route(
+    session=RUN, kind="bound", address=HERE, used_at=AT, owner="u-1", idle_s=60.0, ends_at=AT + 90, made_by="focus"
+)
 
 
 class RouteConformance:

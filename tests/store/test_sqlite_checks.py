@@ -210,6 +210,7 @@ FORBIDDEN: Final[list[tuple[str, Fields, Fields]]] = [
     *(("outbox", POST, {"state": state, "closed_at": AT}) for state in ("sent", "dismissed")),
     ("inbox", ROW, {"route": "by hand"}),
     ("routes", ROUTE, {"kind": "lost"}),
+    ("routes", ROUTE, {"made_by": "chance"}),
     ("routes", ROUTE, {"due_at": AT}),
 ]
 

@@ -41,10 +41,13 @@ class Conversation:
         key: SessionKey,
         profiles: ConfiguredProfiles,
         is_asked: bool = False,
+        origin: str = "",
     ) -> None:
         self._engine, self._changes, self._feed, self._profiles = engine, changes, feed, profiles
         self._is_asked = is_asked
         """Somebody answers questions to a person, so they are worth waiting for."""
+        self._origin = origin
+        """Where whoever speaks here is reached."""
         self._agent_id = key.agent_id
         self.key = str(key)
 
@@ -120,7 +123,8 @@ class Conversation:
 
         def say(c: Commit) -> tuple[str, int]:
             turn = c.tx.turn(self.key)
-            return commission.accept(c, self.key, message).run_id, 0 if turn is None else turn.failures
+            accepted = commission.accept(c, self.key, message, origin=self._origin)
+            return accepted.run_id, 0 if turn is None else turn.failures
 
         return await self._engine.commit(say)
 

@@ -8,6 +8,7 @@ from fledge.api.conversation import Conversation
 from fledge.api.opened import Opened
 from fledge.api.values import Accepted, Waited
 from fledge.core.keys import parse_key
+from fledge.core.route import Address, check_address, origin_of
 from fledge.errors import BadInput
 from fledge.models.base import Thinking
 from fledge.orchestrator import commission
@@ -19,8 +20,11 @@ from fledge.store.base import Tx, Wishes
 class Talking(Opened):
     """The part of `Fledge` that is about conversations."""
 
-    def session(self, key: str = "main") -> Conversation:
+    def session(self, key: str = "main", *, address: Address | None = None) -> Conversation:
         """A conversation with a model that can spawn: `main`, a name, or a whole key. It begins with the first message.
+
+        `address` is where whoever speaks is reached: answers are sent there besides being returned. Without it they
+        go to where the conversation was last spoken to from, if that was a channel.
 
         >>> (await fl.session("main").send("Hello")).text
         'echo: Hello'
@@ -30,7 +34,13 @@ class Talking(Opened):
             raise BadInput("key", "is this program's own name: no model answers there", key)
         parts = self._parts
         return Conversation(
-            self.engine, self._watch, parts.agent.feed, parse_key(name), parts.profiles, is_asked=self._is_asked
+            self.engine,
+            self._watch,
+            parts.agent.feed,
+            parse_key(name),
+            parts.profiles,
+            is_asked=self._is_asked,
+            origin="" if address is None else origin_of(check_address(address)),
         )
 
     async def agent(

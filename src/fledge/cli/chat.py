@@ -41,12 +41,12 @@ async def sit(state: Path, model: str | None, settings: tuple[str, ...]) -> int:
     screen = open_screen(state / HISTORY)
     for warning in found.warnings:
         screen.say(warning, "note")
-    here = {TERMINAL: ScreenChannel(screen)}
-    opened = fledge.open(state, model=model, config=found.config, program="chat", channels=here)
+    channel = ScreenChannel(screen)
+    opened = fledge.open(state, model=model, config=found.config, program="chat", channels={TERMINAL: channel})
     opened.check()
     async with opened as fl:
         await fl.engine.commit(_sit_down)
-        chat = Chat(fl, screen)
+        chat = Chat(fl, screen, channel)
         screen.interrupt = chat.interrupt
         return await chat.run()
 
@@ -59,14 +59,17 @@ def _sit_down(c: Commit) -> None:
 
 
 class ScreenChannel:
-    """The chat as a channel: replies and questions are shown as they come, so only the rest is left to it."""
+    """The chat as a channel: questions, and replies of the session that is talked with, are shown as they come, so only
+    the rest is left to it."""
 
     def __init__(self, screen: "Screen") -> None:
         self._screen = screen
+        self.streams = MAIN
+        """The session whose replies are shown as they come."""
 
     async def send(self, message: Message) -> None:
         """Show it."""
-        if message.about == "result":
+        if message.about == "result" or (message.about == "reply" and message.session_key != self.streams):
             self._screen.say(message.text)
         elif message.about not in ("reply", "approval"):
             self._screen.say(message.text, "note")
@@ -134,8 +137,8 @@ class Hush:
 class Chat:
     """One sitting."""
 
-    def __init__(self, fl: fledge.Fledge, screen: Screen) -> None:
-        self._fl, self._screen = fl, screen
+    def __init__(self, fl: fledge.Fledge, screen: Screen, channel: ScreenChannel) -> None:
+        self._fl, self._screen, self._channel = fl, screen, channel
         self._hush = Hush(screen.flow)
         self._told: set[str] = set()
         """What was already shown: ends of runs, questions, plans."""
@@ -147,6 +150,7 @@ class Chat:
         fl = self._fl
         fl.engine.on_change(lambda _: self._changed.set())
         self._told = set(await self._look(_known))
+        self._channel.streams = await self._look(_talked_with)
         await self._greet()
         watching = [asyncio.ensure_future(self._watch_turns()), asyncio.ensure_future(self._watch_runs())]
         try:
@@ -184,12 +188,13 @@ class Chat:
             return
         try:
             if slash.is_command(line):
-                done = await commands.run_command(self._fl, MAIN, line)
+                done = await commands.run_command(self._fl, MAIN, line, commands.Person(at=HERE))
                 self._screen.say(done.text, "note")
+                self._channel.streams = await self._look(_talked_with)
             elif self._screen.in_turns:
-                await self._fl.session("main").send(line)
+                await self._fl.session(await self._look(_talked_with), address=HERE).send(line)
             else:
-                await self._fl.session("main").post(line)
+                await self._fl.session(await self._look(_talked_with), address=HERE).post(line)
         except FledgeError as error:
             self._screen.say(str(error), "error")
         self._changed.set()
@@ -213,7 +218,7 @@ class Chat:
         heard = self._fl.listen()
         try:
             async for event in heard:
-                if event.session == MAIN:
+                if event.session == self._channel.streams:
                     self._hear(event)
         finally:
             heard.close()
@@ -247,6 +252,11 @@ class Chat:
             self._screen.status(await self._look(lambda tx: commands.status_line(tx, MAIN)))
             self._changed.clear()
             await self._fl.engine.clock.wait_until(now + LOOK_S, self._changed)
+
+
+def _talked_with(tx: Tx) -> str:
+    """Whom words typed here are for: the main agent, unless `/focus` said otherwise."""
+    return bindings.session_at(tx, HERE) or MAIN
 
 
 def _earlier(tx: Tx) -> list[tuple[str, str]]:

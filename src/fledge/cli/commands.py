@@ -16,7 +16,7 @@ from fledge.config import Config, spawnable
 from fledge.core.exchange import plan_words
 from fledge.core.freeze import one_line
 from fledge.core.prompts import flattened, list_text
-from fledge.core.route import TERMINAL, Address
+from fledge.core.route import Address
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
 from fledge.orchestrator import bindings, control, killing, steps, views
 from fledge.orchestrator.asked import Caller, SpawnParams
@@ -251,8 +251,8 @@ def _focus(c: Commit, session: str, order: Order, by: Person) -> str:
     key = _run(c.tx, session, order)
     route = c.tx.route(session)
     place = by.at or (None if route is None else route.address)
-    if place is None or place.channel == TERMINAL:
-        raise Refused("error", "no channel is bound here: a thread of a channel can be, the terminal cannot")
+    if place is None:
+        raise Refused("error", "no channel is bound here: nobody speaks to this conversation from one")
     bindings.focus(c, session, key, place, by.name)
     return f"what is said here is said to {_name(c.tx, key)} now; /unfocus ends that"
 

@@ -21,6 +21,9 @@ HOOKS: Final[tuple[HookName, ...]] = (
     "subagent_delivery_target",
     "subagent_ended",
 )
+Left = Literal["completed", "deleted", "swept", "released"]
+"""How a run leaves a context engine's care: done and kept; done and deleted; archived in its time; taken off the lists
+by somebody."""
 EndedOutcome = Literal["ok", "error", "timeout", "killed", "unknown", "reset", "deleted"]
 """How it came out; `reset`: nothing of the run ended, its thread was unbound."""
 

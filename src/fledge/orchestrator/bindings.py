@@ -5,11 +5,13 @@ said in its place to its session, until somebody unbinds it, its session ends, o
 Nothing here sends.
 """
 
+from typing import Literal
+
 from msgspec.structs import replace
 
 from fledge.core.hook import EndedOutcome
 from fledge.core.route import Address, check_address
-from fledge.core.run import Archived
+from fledge.core.run import Archived, Killed, Run
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import hook_calls, outbox
 from fledge.orchestrator.commit import Commit
@@ -38,7 +40,9 @@ def follow(c: Commit, session: str, address: Address) -> None:
 # ---- binding ---------------------------------------------------------------------------------------------------------
 
 
-def bind(c: Commit, session: str, address: Address, owner: str = "") -> Route:
+def bind(
+    c: Commit, session: str, address: Address, owner: str = "", made_by: Literal["spawn", "focus"] = "spawn"
+) -> Route:
     """From now on the session belongs to that place: what is said there is said to it, and it answers there.
 
     Refused: bindings are switched off, the session is gone, another session is bound there.
@@ -57,6 +61,7 @@ def bind(c: Commit, session: str, address: Address, owner: str = "") -> Route:
         owner=owner,
         idle_s=c.rules.binding_idle_s,
         ends_at=c.at + limit_s if limit_s else None,
+        made_by=made_by,
     )
     held = c.tx.bound_at(address.channel, address.place)
     if held is not None and session_at(c.tx, address) is None:
@@ -73,9 +78,21 @@ def unbind(c: Commit, session: str, reason: str = "unbound", outcome: EndedOutco
         return None
     run = c.find(session)
     if run is not None and run.terms.mode == "session":
-        hook_calls.ended(c, run, reason, outcome)
+        hook_calls.ended(c, run, route.address, reason, outcome)
     c.tx.drop_route(session)
     return route
+
+
+def run_ended(c: Commit, run: Run) -> None:
+    """The run is over, and whoever listens is told. It leaves the thread that was made for it; a place that somebody
+    focused on it stays its own, unless it was killed."""
+    route = c.tx.route(run.key)
+    killed = run.ended is not None and isinstance(run.ended.outcome, Killed)
+    if route is not None and route.kind == "bound" and (route.made_by == "spawn" or killed):
+        hook_calls.ended(c, run, route.address)
+        c.tx.drop_route(run.key)
+    else:
+        hook_calls.ended(c, run)
 
 
 def come_due(c: Commit, session: str) -> bool:
@@ -108,7 +125,7 @@ def focus(c: Commit, session: str, target: str, address: Address | None = None, 
             _check_owner(route, owner)
     if held is not None and held.session != target:
         unbind(c, held.session)
-    return bind(c, target, place, owner)
+    return bind(c, target, place, owner, "focus")
 
 
 def unfocus(c: Commit, session: str, address: Address | None = None, owner: str = "") -> Route:

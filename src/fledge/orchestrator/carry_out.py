@@ -94,8 +94,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
         case fx.CallHook(hook="subagent_spawned"):
             hook_calls.spawned(c, run)
         case fx.CallHook():
-            hook_calls.ended(c, run)
-            bindings.unbind(c, key)
+            bindings.run_ended(c, run)
         case fx.CleanUp():
             if not leaves_at(run, "cleanup"):
                 clean_now(c, key)
@@ -115,9 +114,10 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             c.tx.delete_session(key)
             _remove(c, run, "end")
         case fx.Forget():
-            if c.tx.route(key) is not None:
+            route = c.tx.route(key)
+            if route is not None:
                 # A thread was made ready for a child that will never be.
-                hook_calls.ended(c, run, "spawn-failed", "error")
+                hook_calls.ended(c, run, route.address, "spawn-failed", "error")
             _remove(c, run, "end")
             c.forget(key)
 

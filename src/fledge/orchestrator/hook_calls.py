@@ -9,8 +9,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from fledge.core.context import Reason
-from fledge.core.hook import Call, DeliveryTarget, Ended, EndedOutcome, HookEvent, HookName, Spawned, Spawning
+from fledge.core.hook import Call, DeliveryTarget, Ended, EndedOutcome, HookEvent, HookName, Left, Spawned, Spawning
 from fledge.core.keys import parse_key
 from fledge.core.route import Address, address_of
 from fledge.core.run import Run
@@ -76,11 +75,11 @@ def spawned(c: Commit, run: Run) -> None:
     _tell(c, "subagent_spawned", run.key, _at(event, place_of(c.tx, run.key)))
 
 
-def ended(c: Commit, run: Run, reason: str = "", outcome: EndedOutcome | None = None) -> None:
+def ended(
+    c: Commit, run: Run, thread: Address | None = None, reason: str = "", outcome: EndedOutcome | None = None
+) -> None:
     """Tell that a run is over, or that its thread is left; once, whichever comes first."""
     over = run.ended
-    route = c.tx.route(run.key)
-    thread = None if route is None or route.kind != "bound" else route.address
     came_out: EndedOutcome = "unknown" if over is None else _OUTCOMES.get(over.outcome.status, "unknown")
     event = Ended(
         target_session_key=run.key,
@@ -118,7 +117,7 @@ def is_asked(c: Commit, key: str) -> bool:
     return any(c.tx.is_due(post_key("subagent_delivery_target", one.name, key)) for one in listeners)
 
 
-def context(c: Commit, key: str, reason: Reason) -> None:
+def context(c: Commit, key: str, reason: Left) -> None:
     """Tell the context engine, if there is one, that a run is done with in this way."""
     if c.rules.context_engine:
         body = _encode({"sessionKey": key, "reason": reason}).decode()

@@ -14,7 +14,7 @@ from fledge.channels.base import Channel
 from fledge.channels.webhook import Poster, WebhookChannel
 from fledge.clock import Clock
 from fledge.config.schema import Config, Webhook
-from fledge.context_engine import ContextEngine, Reason
+from fledge.context_engine import ContextEngine, Left
 from fledge.core.hook import Call, DeliveryTarget, Spawning, target_in, thread_for
 from fledge.core.route import TERMINAL, Address
 from fledge.errors import BadInput, NotArrived, Refused
@@ -29,11 +29,11 @@ SEND_S = 330.0
 """Nobody may take longer over one post, whatever was set."""
 
 
-class _Left(Struct, frozen=True, rename="camel"):
+class _Leaving(Struct, frozen=True, rename="camel"):
     """What a context engine is told."""
 
     session_key: str
-    reason: Reason
+    reason: Left
 
 
 class Outlet:
@@ -76,7 +76,7 @@ class Outlet:
             elif call is not None:
                 return await self._hook(post.key, call)
             elif post.kind == "context":
-                left = msgspec.json.decode(post.body, type=_Left)
+                left = msgspec.json.decode(post.body, type=_Leaving)
                 if self._context_engine is not None:
                     await self._context_engine.subagent_ended(left.session_key, left.reason)
             else:

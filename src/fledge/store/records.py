@@ -238,6 +238,8 @@ class Route(Struct, frozen=True, kw_only=True):
     """When something was last said there."""
     owner: str = ""
     """Who bound it."""
+    made_by: Literal["spawn", "focus"] = "spawn"
+    """A binding was made for the session, or somebody chose it for their place."""
     idle_s: float = 0.0
     """A binding ends after this long without a word; 0: never."""
     ends_at: Instant | None = None

@@ -9,7 +9,7 @@ from fledge.store.base import Post, Route
 from fledge.store.sqlite_work import WorkVerbs
 
 _POST = "key, kind, run, body, tries, due_at, lane, retries, expires_at, state, coalesce(error, '')"
-_ROUTE = "session, kind, channel, recipient, thread, used_at, owner, idle_s, ends_at"
+_ROUTE = "session, kind, channel, recipient, thread, used_at, owner, idle_s, ends_at, made_by"
 
 # Every lane in which somebody waits: a walk over the first column of the index, not over its rows.
 _HEADS = f"""
@@ -134,10 +134,10 @@ class OutgoingVerbs(WorkVerbs):
         self._uses("routes")
         self._db.execute(
             "INSERT OR REPLACE INTO routes (session, kind, channel, recipient, thread, place, owner, idle_s, ends_at,"
-            " used_at, due_at) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+            " used_at, due_at, made_by) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 *(route.session, route.kind, address.channel, address.to, address.thread, address.place),
-                *(route.owner, route.idle_s, route.ends_at, route.used_at, route.due_at),
+                *(route.owner, route.idle_s, route.ends_at, route.used_at, route.due_at, route.made_by),
             ),
         )
 
@@ -163,7 +163,7 @@ class OutgoingVerbs(WorkVerbs):
 
 
 def _route(row: Any) -> Route:
-    session, kind, channel, recipient, thread, used_at, owner, idle_s, ends_at = row
+    session, kind, channel, recipient, thread, used_at, owner, idle_s, ends_at, made_by = row
     return Route(
         session=session,
         kind=kind,
@@ -172,4 +172,5 @@ def _route(row: Any) -> Route:
         owner=owner,
         idle_s=idle_s,
         ends_at=ends_at,
+        made_by=made_by,
     )
