@@ -31,6 +31,7 @@ from fledge.core.run import (
     TimedOut,
     Unknown,
     Waiting,
+    on_wire,
 )
 from tests.core.samples import RUNS
 
@@ -135,3 +136,17 @@ def test_what_is_agreed_unless_said_otherwise_is_what_the_contract_says() -> Non
         kept_s=2592000.0,
         timeline_s=2592000.0,
     )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (Ok(), ("ok", "complete")),
+        (Failed("no"), ("error", "error")),
+        (TimedOut(), ("timeout", "timeout")),
+        (Killed(named=True), ("error", "killed")),
+        (Unknown(), ("unknown", "unknown")),
+    ],
+)
+def test_on_the_wire_a_kill_is_an_error_whose_reason_is_killed(outcome: Outcome, told: tuple[str, str]) -> None:
+    assert on_wire(outcome) == told

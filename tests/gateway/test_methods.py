@@ -169,7 +169,10 @@ def test_a_run_is_steered_sent_to_and_killed(ask: Asks, chat: str) -> None:
     third = spawned(ask, "Wait for me", chat)
     ended = ask.call("subagents.kill", target=second["childSessionKey"])
     assert second["childSessionKey"] in (*ended["killed"], *ended["stopping"])
-    assert ask.call("subagents.result", runId=second["runId"])["status"] == "killed"
+    result = ask.call("subagents.result", runId=second["runId"])
+    assert (result["status"], result["error"], result["endedReason"]) == ("error", "killed", "killed")
+    (listed,) = [one for one in ask.call("subagents.list", requester=chat) if one["runId"] == second["runId"]]
+    assert (listed["status"], listed["endedReason"]) == ("error", "killed")
     ask.call("subagents.kill", target="all", sessionKey=chat)
     assert ask.call("agent.wait", runId=third["runId"])["error"] == "killed"
 

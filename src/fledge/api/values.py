@@ -5,7 +5,7 @@ from typing import Generic, Literal, TypeVar
 from msgspec import Struct
 
 from fledge.core.freeze import Stats
-from fledge.core.run import Instant, Outcome
+from fledge.core.run import EndedReason, Instant, Outcome
 
 T = TypeVar("T")
 
@@ -25,6 +25,8 @@ class Result(Struct, Generic[T], frozen=True, kw_only=True):
     text: str = ""
     """Its frozen words; of a timeout or kill, what it had done so far."""
     error: str | None = None
+    ended_reason: EndedReason | None = None
+    """Why it is over; on the gateway's wire a killed run's status is `error`, and this says `killed`."""
     outcome: Outcome | None = None
     """The same as `status` and `error`, typed; None while pending."""
     value: T | None = None
@@ -69,6 +71,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     """The outcome's word once there is one, else the phase."""
     phase: str
     error: str | None
+    ended_reason: EndedReason | None
     requester: str
     depth: int
     attempt: int

@@ -11,7 +11,7 @@ from fledge.core.events import Admitted, Event
 from fledge.core.freeze import Stats
 from fledge.core.keys import parse_key
 from fledge.core.lifecycle import born, transition
-from fledge.core.run import AnnounceDeferred, AwaitingApproval, Ok, Run
+from fledge.core.run import AnnounceDeferred, AwaitingApproval, Ok, Run, on_wire
 from fledge.core.schema import fit
 from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
 from fledge.errors import BadInput, NotFound
@@ -72,6 +72,7 @@ def result(tx: Tx, key: str, result_type: type[T] | None = None) -> Result[T]:
         status=_status(ended.outcome.status),
         text=text,
         error=ended.outcome.error,
+        ended_reason=on_wire(ended.outcome)[1],
         outcome=ended.outcome,
         value=value,
         value_error=value_error,
@@ -130,6 +131,7 @@ def run_info(tx: Tx, key: str, deep: bool = False) -> RunInfo:
         status=run.phase.name if ended is None else ended.outcome.status,
         phase=run.phase.name,
         error=None if ended is None else ended.outcome.error,
+        ended_reason=None if ended is None else on_wire(ended.outcome)[1],
         requester=run.terms.parent,
         depth=run.terms.depth,
         attempt=run.attempt,

@@ -63,6 +63,24 @@ class Unknown(Struct, frozen=True, tag="unknown"):
 
 Outcome = Ok | Failed | TimedOut | Killed | Unknown
 
+WireStatus = Literal["ok", "error", "timeout", "unknown"]
+EndedReason = Literal["complete", "error", "timeout", "killed", "unknown"]
+
+
+def on_wire(outcome: Outcome) -> tuple[WireStatus, EndedReason]:
+    """Status and `endedReason` as they stand on the wire: a kill is an error whose reason is `killed`."""
+    match outcome:
+        case Ok():
+            return "ok", "complete"
+        case Failed():
+            return "error", "error"
+        case TimedOut():
+            return "timeout", "timeout"
+        case Killed():
+            return "error", "killed"
+        case _:
+            return "unknown", "unknown"
+
 
 class Ended(Struct, frozen=True):
     """The outcome with its times and its frozen result. Fixed in one commit, carried by every later phase."""

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from fledge.api.program import Fledge
-from fledge.core.run import Instant
+from fledge.core.run import EndedReason, Instant, on_wire
 from fledge.errors import BadInput
 from fledge.runtime.feed import Subscription, TurnEvent
 from fledge.store.base import Happened, Tx
@@ -34,6 +34,7 @@ class RunEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
     phase: str
     status: str
     """The outcome's word once there is one, else the phase."""
+    ended_reason: EndedReason | None
     requester: str
     label: str
 
@@ -175,7 +176,8 @@ def _told(tx: Tx, happened: Happened) -> RunEvent:
         version=happened.version,
         at=happened.event.at,
         phase=run.phase.name,
-        status=run.phase.name if run.ended is None else run.ended.outcome.status,
+        status=run.phase.name if run.ended is None else on_wire(run.ended.outcome)[0],
+        ended_reason=None if run.ended is None else on_wire(run.ended.outcome)[1],
         requester=run.terms.parent,
         label=spec.label,
     )

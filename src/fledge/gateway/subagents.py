@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from fledge.api.values import Plan, Reply, Result, RunInfo, TimelineEvent
 from fledge.api.views import result, run_info, session_key, timeline
@@ -60,6 +61,12 @@ async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
     return accepted(await fl.spawner.spawn(params.params, Caller(session=session)))
 
 
+def _told(run: RunInfo) -> RunInfo:
+    """As it stands on the wire: a kill is an error whose reason is `killed`."""
+    status = "error" if run.ended_reason == "killed" else run.status
+    return replace(run, status=status, children=tuple(map(_told, run.children)))
+
+
 class Listed(Params, frozen=True, kw_only=True):
     """Which runs."""
 
@@ -70,7 +77,8 @@ class Listed(Params, frozen=True, kw_only=True):
 @method("subagents.list", list[RunInfo])
 async def subagents_list(desk: Desk, params: Listed) -> list[RunInfo]:
     """The runs of a requester, oldest first."""
-    return await desk.fl.runs(requester=params.requester, status=params.status or None)
+    runs = await desk.fl.runs(requester=params.requester, status=params.status or None)
+    return [_told(run) for run in runs]
 
 
 class Tree(Params, frozen=True, kw_only=True):
@@ -82,7 +90,7 @@ class Tree(Params, frozen=True, kw_only=True):
 @method("subagents.tree", list[RunInfo])
 async def subagents_tree(desk: Desk, params: Tree) -> list[RunInfo]:
     """Everything below a session, each run with its children."""
-    return await desk.fl.tree(params.root or None)
+    return [_told(run) for run in await desk.fl.tree(params.root or None)]
 
 
 class One(Params, frozen=True, kw_only=True):
@@ -131,7 +139,7 @@ async def subagents_info(desk: Desk, params: One) -> Story:
         ended, spent = tx.load_run(key).ended, tx.used(key)
         took_s = None if ended is None else ended.elapsed_s
         return Story(
-            run=run_info(tx, key, deep=True),
+            run=_told(run_info(tx, key, deep=True)),
             timeline=tuple(timeline(tx.events(key))),
             tries=tuple(Try(at=at, trace=trace) for at, trace in tries(tx, key)),
             text=result(tx, key).text,
@@ -153,7 +161,8 @@ class ResultOf(Params, frozen=True, kw_only=True):
 async def subagents_result(desk: Desk, params: ResultOf) -> Result[Any]:
     """What came of a run; waits for it. For a program's run this is how it is told: reading counts as delivered."""
     run = await desk.fl.run(params.run_id)
-    return await while_open(desk, run.result(params.timeout_ms / 1000), run.peek)
+    result = await while_open(desk, run.result(params.timeout_ms / 1000), run.peek)
+    return replace(result, status="error") if result.status == "killed" else result
 
 
 class Told(One, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from fledge.core.keys import is_child_key
 from fledge.core.route import INTERNAL
-from fledge.core.run import Instant, Ok, Run, TimedOut
+from fledge.core.run import Instant, Run, on_wire
 from fledge.errors import BadInput, NotFound, Refused
 from fledge.orchestrator import control, deliver, spawn
 from fledge.orchestrator.commit import Commit
@@ -109,7 +109,8 @@ def _of_run(run: Run) -> Standing:
     if ended is None:
         return Standing(status="pending", run_id=run.run_id, session=run.key, started_at=run.started_at)
     outcome = ended.outcome
-    status: Status = "ok" if isinstance(outcome, Ok) else "timeout" if isinstance(outcome, TimedOut) else "error"
+    told, _ = on_wire(outcome)
+    status: Status = "error" if told == "unknown" else told
     error = outcome.error or ("its outcome is unknown" if status == "error" else None)
     return Standing(
         status=status,
