@@ -226,15 +226,20 @@ class CrashPoint:
 
     async def transact(self, job: Callable[[Tx], T]) -> T:
         """Run the job, unless its turn has come."""
+        number = 0
 
         def counted(tx: Tx) -> T:
-            self.begun += 1
+            nonlocal number
+            number = self.begun = self.begun + 1
             # A job that begins proves that the one before it is on disk.
             if self.begun == self._nth + (self._when == "after"):
                 os._exit(self._code)
             return job(tx)
 
-        return await self._store.transact(counted)
+        result = await self._store.transact(counted)
+        if self._when == "after" and number == self._nth:
+            os._exit(self._code)  # nobody has heard that it is done
+        return result
 
     async def read(self, job: Callable[[Tx], T]) -> T:
         """Reading crashes nothing."""

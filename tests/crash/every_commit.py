@@ -13,6 +13,7 @@ import importlib
 import json
 import mmap
 import os
+import signal
 import struct
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from fledge.testing import START, CrashPoint, InlineStore, VirtualClock, run_vir
 
 When = Literal["before", "after"]
 CRASHED = 86
+PATIENCE_S = 120
 
 
 class Scenario(Protocol):
@@ -50,9 +52,10 @@ class SharedClock(VirtualClock):
 
 
 def in_a_process(work: Callable[[], None]) -> int:
-    """Fork, work, and answer the exit code: 0, or whatever it died of."""
+    """Fork, work, and answer the exit code: 0, or whatever it died of. One that never ends dies of its alarm."""
     pid = os.fork()
     if pid == 0:
+        signal.alarm(PATIENCE_S)
         try:
             work()
             os._exit(0)

@@ -1,6 +1,7 @@
 """What is still under way for a call when that call is closed (steer, interrupt, timeout) changes nothing any more.
 
-The store may come to a job late: the job was handed in before the call was closed, and is run after it.
+The store may come to a job late: the job was handed in before the call was closed, and is run after it. And a driver
+that is superseded before it has read anything asks nothing.
 """
 
 from pathlib import Path
@@ -9,15 +10,19 @@ import pytest
 
 from fledge.config import parse
 from fledge.models.scripted import Reply, ScriptedModel, use
+from fledge.orchestrator import control
 from fledge.orchestrator.asked import SpawnParams
+from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger, SendParams
 from fledge.orchestrator.spawner import Spawner
+from fledge.orchestrator.turns import Drive
+from fledge.runtime.agent import Profile
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.sessions import caller_of
 from fledge.tools.subagents import subagents_tool
 from tests.orchestrator.host import FakeHost
 from tests.orchestrator.stage import rules
-from tests.runtime.desk import Desk, Office, cast, in_turn
+from tests.runtime.desk import MAIN, Desk, Office, OneProfile, cast, in_turn
 
 HELD_S = 1.0
 CONFIG = parse('{"agents": {"defaults": {"subagents": {"maxSpawnDepth": 3}}}}').config
@@ -106,3 +111,23 @@ def test_what_is_done_for_an_open_call_is_done(office: Office) -> None:
 
     model = ScriptedModel(cast(worker=in_turn(Reply("", (use("hold"),)), "done")))
     assert office.act(body, model, box.holding("spawn")) == ["child"]
+
+
+def test_a_driver_that_was_superseded_before_its_first_look_asks_nothing(office: Office) -> None:
+    model = ScriptedModel(cast())
+
+    async def body(desk: Desk) -> None:
+        profiles = desk.profiles
+
+        class Deletes(OneProfile):
+            async def profile(self, engine: Engine, drive: Drive) -> Profile:
+                found = await profiles.profile(engine, drive)
+                await engine.commit(lambda c: control.delete_session(c, MAIN))
+                return found
+
+        desk.agent.profiles = Deletes(model, [], {})
+        await desk.send("go")
+        await desk.clock.sleep(5)
+
+    office.act(body, model)
+    assert model.requests == []

@@ -26,9 +26,9 @@ from tests.sim.people import ROOTS
 from tests.sim.schedule import HORIZON_S, Schedule
 from tests.sim.watch import Noted
 
-JUST_NOW_S = 0.1
-"""A driver learns a moment later that it was superseded or its step called off; what it begins within that moment is
-no fault of its own."""
+HEARS_S, DEAF_S = 0.1, 60.0
+"""How long after it was killed, superseded or called off a driver may still begin something: until it hears of it. One
+whose model does not let itself be cancelled goes on for a while; nothing of that is written."""
 EVERY = 16
 """Counters and folds are computed from scratch after every so many commits."""
 
@@ -47,6 +47,7 @@ class Witness:
         self._asks: Counter[tuple[str, int]] = Counter()
         self._begun: Counter[str] = Counter()
         self._called_off: dict[str, float] = {}
+        self._hears_s = DEAF_S if plan.lingering else HEARS_S
 
     def look_at(self, store: InlineStore, clock: VirtualClock) -> None:
         """From now on this process is watched."""
@@ -138,10 +139,10 @@ class Witness:
         run = tx.find_run(session)
         if run is None or not isinstance(run.phase, Ending) or not isinstance(run.phase.cause, Stopping):
             return False
-        return run.phase.due_at - STOP_S < self._clock.now() - JUST_NOW_S
+        return run.phase.due_at - STOP_S < self._clock.now() - self._hears_s
 
     def _just_called_off(self, session: str) -> bool:
-        return self._called_off.get(session, 0.0) > self._clock.now() - JUST_NOW_S
+        return self._called_off.get(session, 0.0) > self._clock.now() - self._hears_s
 
     # ---- tools
 

@@ -203,13 +203,16 @@ class _Turn:
                 pass
 
     async def _look(self) -> None:
-        """Read the transcript, as far as it is not known, and how many steps were called off by then."""
+        """Read the transcript, as far as it is not known, and how many steps were called off by then.
+
+        A driver that was superseded reads nothing: the session may be gone, or another's.
+        """
         self.called_off = False
-        session, last = self.drive.session, self.last
+        session, epoch, last = self.drive.session, self.drive.epoch, self.last
 
         def look(tx: Tx) -> tuple[list[Entry], int]:
-            driver = tx.driver(session)
-            return transcripts.visible(tx, session, last), 0 if driver is None else driver.interrupts
+            interrupts = tx.fence(session, epoch).interrupts
+            return transcripts.visible(tx, session, last), interrupts
 
         entries, interrupts = await self.read(look)
         self.lines += [Line(entry.seq, from_body(entry.body)) for entry in entries]

@@ -1,0 +1,220 @@
+"""Who acts in the stories: models that follow a script by label, tools and a host that leave notes, people who look.
+
+Notes are lines in a file that no crash takes back: what a model was asked, which tool began. So it can be counted
+across processes what was asked or begun again.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from fledge.clock import Clock
+from fledge.config import Config, parse
+from fledge.core.access import Role, ToolRules, child_tools, planning_tools
+from fledge.core.run import Run
+from fledge.errors import FledgeError
+from fledge.ids import RandomIds
+from fledge.models.base import Message, ModelEvent, Request
+from fledge.models.scripted import Answer, ScriptedModel
+from fledge.orchestrator.commit import Commit, Rules
+from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawner import Spawner
+from fledge.orchestrator.turns import Drive
+from fledge.runtime.agent import Agent, Profile
+from fledge.store.base import Post, Store, Tx
+from fledge.tools.base import Tool, ToolContext, tool
+from fledge.tools.registry import ToolSet
+from fledge.tools.sessions import spawn_tool, yield_tool
+from fledge.tools.subagents import subagents_tool
+from tests.sim import verdict
+from tests.sim.people import MAIN, OTHER, opening, walk
+
+Mind = Callable[[Request], Answer]
+Wishes = Callable[[Tx, float], list[Callable[[Commit], object]]]
+CONFIG = parse(
+    json.dumps({"agents": {"defaults": {"subagents": {"maxSpawnDepth": 3, "maxChildrenPerAgent": 8}}}})
+).config
+MODEL_S = 1.0
+"""How long a model takes to answer."""
+LOOK_S = 0.5
+"""How often people look."""
+
+
+class Story(Struct, frozen=True, kw_only=True):
+    """A scenario as data."""
+
+    minds: dict[str, Mind]
+    """By label; `main` and `other` are the conversations."""
+    begin: Callable[[Commit], object]
+    """What people say first; again after a restart that changes nothing."""
+    ends: dict[str, str]
+    """How each run must come out, whatever happens; several words where a crash may decide."""
+    told: dict[str, str]
+    """In whose transcript each answer must be, once; runs that are not named are told nowhere."""
+    wishes: Wishes = lambda tx, at: []
+    """What people want done, seeing what there is."""
+    rules: Rules = Rules()
+    config: Config = CONFIG
+    tool_s: float = 1.0
+    """How long each of the tools takes."""
+    bind_s: float = 0.0
+    """How long it takes to bind a thread."""
+
+
+# ---- notes -----------------------------------------------------------------------------------------------------------
+
+
+def note(folder: Path, what: str, **more: object) -> None:
+    """Leave a line that no crash takes back."""
+    with (folder / "notes.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"what": what, **more}) + "\n")
+
+
+def notes(folder: Path) -> list[dict[str, Any]]:
+    """All lines, over all processes."""
+    path = folder / "notes.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def place(messages: tuple[Message, ...]) -> str:
+    """The name of a place in a conversation: the same for the same messages."""
+    return hashlib.sha256(msgspec.json.encode(messages)).hexdigest()
+
+
+# ---- who acts --------------------------------------------------------------------------------------------------------
+
+
+class NotedModel:
+    """Plays a script, and leaves a line for each request."""
+
+    def __init__(self, folder: Path, session: str, mind: Mind, clock: Clock) -> None:
+        self._folder, self._session = folder, session
+        self._model = ScriptedModel(mind, latency_s=MODEL_S, sleep=lambda seconds: wait(clock, seconds))
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        note(self._folder, "asked", session=self._session, place=place(request.messages))
+        async for event in self._model.stream(request):
+            yield event
+
+    async def close(self) -> None:
+        return
+
+
+async def wait(clock: Clock, seconds: float) -> None:
+    """Let time pass, at the pace of this clock."""
+    await clock.wait_until(clock.now() + seconds, asyncio.Event())
+
+
+def noted_tools(folder: Path, story: Story, clock: Clock) -> list[Tool]:
+    """One that may not be repeated, one that may, one that only reads; each leaves a line when it begins."""
+
+    async def work(name: str, context: ToolContext) -> str:
+        note(folder, "begun", tool=name, call=context.call_key)
+        await wait(clock, story.tool_s)
+        return f"{name} is done"
+
+    async def once(context: ToolContext) -> str:
+        return await work("once", context)
+
+    async def again(context: ToolContext) -> str:
+        return await work("again", context)
+
+    async def look(context: ToolContext) -> str:
+        return await work("look", context)
+
+    return [tool(once), tool(repeatable=True)(again), tool(read_only=True)(look)]
+
+
+class Cast:
+    """The sessions of a story."""
+
+    def __init__(self, story: Story, folder: Path, clock: Clock) -> None:
+        self._story, self._folder, self._clock = story, folder, clock
+
+    async def profile(self, engine: Engine, drive: Drive) -> Profile:
+        label, facts = await engine.store.read(lambda tx: (label_of(tx, drive.session), tx.session(drive.session)))
+        spawner = Spawner(engine, self._story.config, self)
+        tools = ToolSet(
+            [
+                *noted_tools(self._folder, self._story, self._clock),
+                *(spawn_tool(spawner), yield_tool(), subagents_tool(engine)),
+            ]
+        )
+        names = tools.names
+        if facts is not None and facts.kind == "subagent":
+            role: Role = "orchestrator" if facts.facts.role == "orchestrator" else "leaf"
+            names = child_tools(names, role, ToolRules())
+        if drive.run is not None and drive.run.plan == "planning":
+            names = planning_tools(names, tools.read_only)
+        return Profile(
+            model=NotedModel(self._folder, drive.session, self._story.minds[label], self._clock),
+            model_name="scripted",
+            system=label,
+            tools=tools.only(names),
+            workspace=self._folder,
+        )
+
+    async def remove(self, leaves: tuple[str, ...]) -> None:
+        raise AssertionError(leaves)
+
+    async def call(self, post: Post) -> None:
+        raise AssertionError(post)
+
+    @property
+    def model(self) -> str | None:
+        return None
+
+    @property
+    def has_sandbox(self) -> bool:
+        return False
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        return ()
+
+    def check_model(self, name: str, thinking: str | None) -> None:
+        """Every name will do."""
+
+    async def bind_thread(self, run: Run) -> None:
+        await wait(self._clock, self._story.bind_s)
+
+
+def label_of(tx: Tx, session: str) -> str:
+    """What a session is called."""
+    return {MAIN: "main", OTHER: "other"}.get(session) or tx.spec(session).label
+
+
+# ---- the performance -------------------------------------------------------------------------------------------------
+
+
+async def perform(story: Story, store: Store, clock: Clock, folder: Path) -> None:
+    """Start, or go on wherever the store stands, until everything has come to rest."""
+    try:
+        agent = Agent(Cast(story, folder, clock))
+        async with Engine(store, agent, clock=clock, ids=RandomIds(), rules=story.rules) as engine:
+            await engine.commit(opening)
+            await engine.commit(story.begin)
+            while True:
+                wishes, over = await engine.store.read(lambda tx: (story.wishes(tx, clock.now()), is_over(tx, story)))
+                if over and not wishes:
+                    return
+                for decide in wishes:
+                    try:
+                        await engine.commit(decide)
+                    except FledgeError:
+                        continue  # it came out otherwise between looking and acting
+                await wait(clock, LOOK_S)
+    finally:
+        await store.close()
+
+
+def is_over(tx: Tx, story: Story) -> bool:
+    """Every run that must exist does, and nothing goes on any more."""
+    labels = {tx.spec(key).label for key in walk(tx)}
+    return labels >= set(story.ends) and not verdict.restless(tx)

@@ -1,0 +1,218 @@
+"""The stories that are crashed everywhere, as data: what models say, what people do, how it must end."""
+
+from collections.abc import Callable
+from functools import partial
+
+from fledge.core.inbox import QueueMode, QueueSettings
+from fledge.core.run import Run
+from fledge.models.base import AssistantMessage, Request, ToolMessage
+from fledge.models.scripted import Answer, Reply, use
+from fledge.orchestrator import control, spawn
+from fledge.orchestrator.commit import Commit, Rules
+from fledge.store.base import Tx
+from tests.crash.players import Mind, Story
+from tests.sim.people import MAIN, OTHER, walk
+
+
+def said(*answers: Answer) -> Mind:
+    """The first answer to a transcript without replies, the next to one with a single reply, and so on."""
+
+    def mind(request: Request) -> Answer:
+        replies = sum(isinstance(message, AssistantMessage) for message in request.messages)
+        return answers[min(replies, len(answers) - 1)]
+
+    return mind
+
+
+def calls(*made: Answer) -> Reply:
+    """A reply that does nothing but call tools."""
+    return Reply("", tuple(made))  # type: ignore[arg-type]
+
+
+def child(label: str, **terms: object) -> Answer:
+    """A call that spawns."""
+    return use("sessions_spawn", task=f"do {label}", label=label, **terms)
+
+
+def host(*made: Answer) -> Mind:
+    """A conversation that spawns when told to, says that it is under way, and takes in the rest without a word."""
+
+    def mind(request: Request) -> Answer:
+        last = request.messages[-1]
+        if last.text == "go":
+            return calls(*made)
+        return "It is under way." if isinstance(last, ToolMessage) else "NO_REPLY"
+
+    return mind
+
+
+def works(label: str) -> Mind:
+    """One tool call, then the answer."""
+    return said(calls(use("look")), f"SUMMARY: {label} is done")
+
+
+def speak(session: str = MAIN) -> Callable[[Commit], object]:
+    """Somebody says go, once."""
+    return partial(control.send, key=session, message="go", row_key=f"go:{session}")
+
+
+def rules(mode: QueueMode = "collect", width: int = 8) -> Rules:
+    return Rules(queue=QueueSettings(mode=mode), widths={"main": 4, "subagent": width, "nested": 1})
+
+
+def runs(tx: Tx) -> dict[str, Run]:
+    """All runs by label."""
+    return {tx.spec(key).label: tx.load_run(key) for key in walk(tx)}
+
+
+# ---- what people do --------------------------------------------------------------------------------------------------
+
+
+def steer_once(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
+    run = runs(tx).get("w")
+    if run is None or run.attempt > 1 or run.ended is not None or not _ran(run, 2.2, at):
+        return []
+    return [partial(control.steer, key=run.key, message="rather this")]
+
+
+def kill_it(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
+    run = runs(tx).get("parent")
+    if run is None or run.ended is not None or not _ran(run, 2.2, at):
+        return []
+    return [partial(control.kill, key=run.key)]
+
+
+def _ran(run: Run, seconds: float, at: float) -> bool:
+    return run.started_at is not None and at >= run.started_at + seconds
+
+
+def answer_plans(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
+    """The first plan of `again` is rejected, every other is approved."""
+    wishes: list[Callable[[Commit], object]] = []
+    for label, run in runs(tx).items():
+        if run.phase.name == "awaiting_approval":
+            approve = label != "again" or run.attempt > 1
+            words = "APPROVED: proceed" if approve else "REJECTED: think again"
+            wishes.append(partial(control.answer_plan, key=run.key, approve=approve, words=words))
+    return wishes
+
+
+def lose_and_find(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
+    """The requester is deleted while its child works; once its result is given up, it is there again and wants it."""
+    run, other = runs(tx).get("orphan"), tx.session(OTHER)
+    if run is None or other is None:
+        return []
+    if run.phase.name == "completed_giveup":
+        return [partial(spawn.open_conversation, key=OTHER), partial(control.retry, key=run.key)]
+    return [partial(control.delete_session, key=OTHER)] if run.ended is None and not other.deleted else []
+
+
+def begin_other(c: Commit) -> None:
+    """Only while nobody has said it: a deleted conversation stays deleted."""
+    if c.tx.row(f"go:{OTHER}") is None:
+        control.send(c, OTHER, "go", row_key=f"go:{OTHER}")
+
+
+# ---- the stories -----------------------------------------------------------------------------------------------------
+
+EIGHT = tuple(f"w{n}" for n in range(8))
+THREE = ("w1", "w2", "w3")
+
+STORIES: dict[str, Story] = {
+    "eight children side by side": Story(
+        minds={"main": host(*map(child, EIGHT))} | {label: works(label) for label in EIGHT},
+        begin=speak(),
+        ends=dict.fromkeys(EIGHT, "ok"),
+        told=dict.fromkeys(EIGHT, "main"),
+    ),
+    "collected after a debounce": Story(
+        minds={
+            "main": said(calls(*map(child, THREE), use("look")), "It is under way.", "NO_REPLY"),
+            "w1": said("w1 is done"),
+            "w2": works("w2"),
+            "w3": said(calls(use("look")), calls(use("again")), "w3 is done"),
+        },
+        begin=speak(),
+        ends=dict.fromkeys(THREE, "ok"),
+        told=dict.fromkeys(THREE, "main"),
+        tool_s=2.0,
+    ),
+    "steered into a busy turn": Story(
+        minds={
+            "main": said(calls(child("w")), calls(use("look")), calls(use("once")), "It is here.", "NO_REPLY"),
+            "w": said("w is done"),
+        },
+        begin=speak(),
+        ends={"w": "ok"},
+        told={"w": "main"},
+        rules=rules("steer"),
+    ),
+    "given up, and retried": Story(
+        minds={"other": host(child("orphan")), "orphan": said(calls(use("look")), "orphan is done")},
+        begin=begin_other,
+        ends={"orphan": "ok"},
+        told={"orphan": "other"},
+        wishes=lose_and_find,
+        tool_s=6.0,
+    ),
+    "deleted after it was told": Story(
+        minds={"main": host(child("w", cleanup="delete")), "w": works("w")},
+        begin=speak(),
+        ends={"w": "ok"},
+        told={"w": "main"},
+    ),
+    "main, an orchestrator, three workers": Story(
+        minds={
+            "main": host(child("o")),
+            "o": said(calls(*map(child, THREE), use("sessions_yield")), "SUMMARY: all three are done"),
+        }
+        | {label: works(label) for label in THREE},
+        begin=speak(),
+        ends=dict.fromkeys(("o", *THREE), "ok"),
+        told={"o": "main"} | dict.fromkeys(THREE, "o"),
+        rules=rules(width=2),
+    ),
+    "steered in the middle of a call": Story(
+        minds={"main": host(child("w")), "w": said(calls(use("once")), "SUMMARY: redirected")},
+        begin=speak(),
+        ends={"w": "ok"},
+        told={"w": "main"},
+        wishes=steer_once,
+        tool_s=30.0,
+    ),
+    "killed with a spawn in flight": Story(
+        minds={
+            "main": host(child("parent")),
+            "parent": said(calls(child("late", thread=True, mode="session")), "SUMMARY: never said"),
+            "late": said("late is done"),
+        },
+        begin=speak(),
+        ends={"parent": "killed"},
+        told={},
+        wishes=kill_it,
+        bind_s=20.0,
+    ),
+    "the last child settles as its parent yields": Story(
+        minds={
+            "main": host(child("o")),
+            # The worker's only reply and the orchestrator's second are due at the same moment.
+            "o": said(calls(child("w")), calls(use("sessions_yield")), "SUMMARY: w is done"),
+            "w": said("w is done"),
+        },
+        begin=speak(),
+        ends={"o": "ok", "w": "ok"},
+        told={"o": "main", "w": "o"},
+        tool_s=0.0,
+    ),
+    "plans approved and rejected": Story(
+        minds={
+            "main": host(child("plan", planMode=True), child("again", planMode=True)),
+            "plan": said("1. look 2. do", "SUMMARY: planned and done"),
+            "again": said("1. guess", "1. measure", "SUMMARY: measured"),
+        },
+        begin=speak(),
+        ends={"plan": "ok", "again": "ok"},
+        told={"plan": "main", "again": "main"},
+        wishes=answer_plans,
+    ),
+}
