@@ -24,6 +24,7 @@ from fledge.models.base import Message, ModelEvent, Request
 from fledge.models.scripted import Answer, ScriptedModel
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawn import Request as SpawnRequest
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import Agent, Profile
@@ -181,7 +182,16 @@ class Cast:
     def check_model(self, name: str, thinking: str | None) -> None:
         """Every name will do."""
 
-    async def bind_thread(self, run: Run) -> None:
+    def workspace_of(self, agent_id: str, given: str) -> Path:
+        return Path(given or self._folder)
+
+    def own_folder(self, leaf: str, workspace: Path) -> Path:
+        return self._folder / leaf
+
+    async def make(self, request: SpawnRequest) -> None:
+        """Nothing of a story lies outside the database."""
+
+    async def bind_thread(self, engine: Engine, run: Run) -> None:
         await wait(self._clock, self._story.bind_s)
 
 
