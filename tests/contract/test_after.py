@@ -75,15 +75,15 @@ def test_delete_kept_removes_a_kept_session_with_the_archive_and_the_timeline_st
         scene.check()
 
 
-@pytest.mark.parametrize(("expects", "called_at"), [(True, 10.0), (False, 1.0)])
+@pytest.mark.parametrize(("expects", "told_at", "called_at"), [(True, 10.0, 10.0), (False, 10.25, 1.0)])
 def test_the_ended_hook_comes_after_the_announce_unless_nobody_waits_for_it(
-    tmp_path: Path, expects: bool, called_at: float
+    tmp_path: Path, expects: bool, told_at: float, called_at: float
 ) -> None:
     async def body(world: World) -> None:
         await world.send()
         await world.spawn("a", expects=expects)
         await world.clock.sleep(20)
-        assert world.driven("main") == [0.0, 10.0]
+        assert world.driven("main") == [0.0, told_at]
         assert world.performer.called == [(called_at, "subagent_ended")]
 
     scripts = {"main": in_turns(works(10)), "a": works(1, "done")}

@@ -16,16 +16,16 @@ from fledge.core.heartbeat import (
     ActiveHours,
     Cause,
     HeartbeatSettings,
-    Notice,
     Situation,
     Verdict,
     Wake,
     active_hours,
-    add_notice,
     is_blank_checklist,
+    is_idle_round,
     is_open,
     is_repeat,
     is_silence,
+    is_worth_noticing,
     minutes_until_open,
     next_periodic_at,
     request_wake,
@@ -158,10 +158,7 @@ NIGHT = HeartbeatSettings(every_s=60.0, hours=ActiveHours(1320, 360))
 NEVER = HeartbeatSettings(every_s=60.0, hours=ActiveHours(600, 600))
 IDLE = Situation(minute_of_day=720, session="idle", waiting=0)
 BUSY = Situation(minute_of_day=720, session="busy", waiting=0)
-NOTHING = Situation(minute_of_day=720, session="idle", waiting=0, checklist="# Watch\n- [ ]\n")
-SOMETHING = Situation(minute_of_day=720, session="idle", waiting=0, checklist="- check the mail")
-NEWS = Situation(minute_of_day=720, session="idle", waiting=1, checklist="")
-BUSY_NOTHING = Situation(minute_of_day=720, session="busy", waiting=0, checklist="")
+NEWS = Situation(minute_of_day=720, session="idle", waiting=1)
 
 
 @pytest.mark.parametrize(
@@ -169,18 +166,18 @@ BUSY_NOTHING = Situation(minute_of_day=720, session="busy", waiting=0, checklist
     [
         ("interval", OFF, IDLE, Verdict("disabled")),
         ("interval", HeartbeatSettings(hours=NIGHT.hours), BUSY, Verdict("disabled")),
-        ("default", OFF, IDLE, Verdict(None)),
+        ("default", OFF, NEWS, Verdict(None)),
         ("interval", EVERY, IDLE, Verdict(None)),
         ("interval", HeartbeatSettings(every_s=0.5), IDLE, Verdict(None)),
         ("interval", NIGHT, BUSY, Verdict("quiet-hours", 36000.0)),
         ("action", NIGHT, IDLE, Verdict("quiet-hours", 36000.0)),
         ("action", NEVER, IDLE, Verdict("quiet-hours", None)),
-        ("interval", EVERY, BUSY_NOTHING, Verdict("busy", 1.0)),
+        ("interval", EVERY, BUSY, Verdict("busy", 1.0)),
         ("action", OFF, BUSY, Verdict("busy", 1.0)),
-        ("interval", EVERY, NOTHING, Verdict("empty")),
-        ("action", EVERY, NOTHING, Verdict(None)),
-        ("retry", EVERY, NOTHING, Verdict(None)),
-        ("interval", EVERY, SOMETHING, Verdict(None)),
+        ("default", OFF, BUSY, Verdict("busy", 1.0)),
+        ("default", EVERY, IDLE, Verdict("empty")),
+        ("action", EVERY, IDLE, Verdict(None)),
+        ("retry", EVERY, IDLE, Verdict(None)),
         ("interval", EVERY, NEWS, Verdict(None)),
     ],
 )
@@ -191,7 +188,8 @@ def test_a_due_wake_runs_unless_a_reason_comes_first(
 
 
 def test_the_periodic_heartbeat_is_off_by_default_and_hours_are_open() -> None:
-    assert (HeartbeatSettings().every_s, HeartbeatSettings().hours) == (0.0, None)
+    settings = HeartbeatSettings()
+    assert (settings.every_s, settings.hours, settings.zone, settings.ack_chars) == (0.0, None, "local", 300)
 
 
 @pytest.mark.parametrize(
@@ -211,6 +209,21 @@ def test_the_periodic_heartbeat_is_off_by_default_and_hours_are_open() -> None:
 )
 def test_a_checklist_without_a_task_is_blank(text: str, blank: bool) -> None:
     assert is_blank_checklist(text) is blank
+
+
+@pytest.mark.parametrize(
+    ("cause", "checklist", "idle"),
+    [
+        ("interval", "# Watch\n- [ ]\n", True),
+        ("interval", "- check the mail", False),
+        ("interval", None, False),
+        ("default", "", False),
+        ("action", "", False),
+        ("", "", False),
+    ],
+)
+def test_a_periodic_beat_with_nothing_to_look_after_is_idle(cause: str, checklist: str | None, idle: bool) -> None:
+    assert is_idle_round(cause, checklist) is idle
 
 
 @pytest.mark.parametrize(
@@ -236,26 +249,21 @@ def test_the_next_beat_is_a_whole_number_of_periods_after_the_last(
 # ---- what it says ----------------------------------------------------------------------------------------------------
 
 
-def test_notices_are_kept_trimmed_in_order() -> None:
-    first = add_notice((), Notice(" a \n", 1.0))
-    assert first == (Notice("a", 1.0),)
-    assert add_notice(first, Notice("b", 2.0)) == (Notice("a", 1.0), Notice("b", 2.0))
-
-
-def test_an_empty_notice_and_a_consecutive_duplicate_add_nothing() -> None:
-    notices = (Notice("a", 1.0), Notice("b", 2.0))
-    assert add_notice(notices, Notice("b ", 3.0)) == notices
-    assert add_notice(notices, Notice(" ", 3.0)) == notices
-    assert add_notice((), Notice("", 3.0)) == ()
-    assert add_notice(notices, Notice("a", 3.0)) == (*notices, Notice("a", 3.0))
-
-
-@pytest.mark.parametrize(("held", "first"), [(18, "n0"), (19, "n0"), (20, "n1")])
-def test_at_most_twenty_notices_wait_and_the_oldest_give_way(held: int, first: str) -> None:
-    notices = tuple(Notice(f"n{n}", float(n)) for n in range(held))
-    grown = add_notice(notices, Notice("new", 99.0))
-    assert len(grown) == min(held + 1, 20)
-    assert (grown[0].text, grown[-1]) == (first, Notice("new", 99.0))
+@pytest.mark.parametrize(
+    ("text", "last", "worth"),
+    [
+        ("a", None, True),
+        ("a", "b", True),
+        ("a", "a", False),
+        (" a\n", "a ", False),
+        (" ", None, False),
+        ("", "a", False),
+    ],
+)
+def test_an_empty_notice_and_a_consecutive_duplicate_are_not_worth_a_row(
+    text: str, last: str | None, worth: bool
+) -> None:
+    assert is_worth_noticing(text, last) is worth
 
 
 @pytest.mark.parametrize(
@@ -304,20 +312,28 @@ def test_anything_else_is_heard(reply: str) -> None:
     assert is_silence(reply) is False
 
 
+@pytest.mark.parametrize(("extra", "chars", "silent"), [(0, 0, True), (1, 0, False), (10, 10, True), (11, 10, False)])
+def test_how_much_may_stand_beside_an_ok_is_a_setting(extra: int, chars: int, silent: bool) -> None:
+    assert is_silence("HEARTBEAT_OK " + "x" * extra, chars) is silent
+
+
 @pytest.mark.parametrize("hostile", ["<" * 100_000, " _" * 50_000, "HEARTBEAT_OK_" * 8_000, "\\" * 100_000])
 def test_hostile_replies_are_read_in_passing(hostile: str) -> None:
     assert is_silence(hostile + "x") is False
 
 
 @pytest.mark.parametrize(
-    ("text", "told", "now", "repeat"),
+    ("text", "said", "now", "repeat"),
     [
-        ("a", None, 0.0, False),
-        ("a", Notice("a", 10.0), 10.0, True),
-        (" a", Notice("a\n", 10.0), 86409.0, True),
-        ("a", Notice("a", 10.0), 86410.0, False),
-        ("b", Notice("a", 10.0), 10.0, False),
+        ("a", ("", None), 0.0, False),
+        ("", ("", None), 0.0, False),
+        ("a", ("a", 10.0), 10.0, True),
+        (" a", ("a\n", 10.0), 86409.0, True),
+        ("a", ("a", 10.0), 86410.0, False),
+        ("b", ("a", 10.0), 10.0, False),
     ],
 )
-def test_the_same_words_within_a_day_are_a_repeat(text: str, told: Notice | None, now: float, repeat: bool) -> None:
-    assert is_repeat(text, told, now) is repeat
+def test_the_same_words_within_a_day_are_a_repeat(
+    text: str, said: tuple[str, float | None], now: float, repeat: bool
+) -> None:
+    assert is_repeat(text, *said, now) is repeat

@@ -186,3 +186,31 @@ def test_the_last_words_are_those_of_this_attempt_silence_and_asides_apart(
 )
 def test_contents_of_attached_files_are_not_shown_again(name: str, arguments: str, shown: str) -> None:
     assert shown_arguments(CallEntry("c", name, arguments)) == shown
+
+
+def test_what_a_note_hides_is_seen_no_more_and_nothing_else_is() -> None:
+    bodies: list[Body] = [
+        Spoken("before"),
+        Spoken("[Heartbeat]", kind="heartbeat"),
+        Told("something came in"),
+        Replied("HEARTBEAT_OK"),
+        Noted("nothing needed attention", hides_from=2),
+        Spoken("after"),
+        Noted("for the record"),
+    ]
+    lines = [Line(number, body) for number, body in enumerate(bodies, 1)]
+    assert [line.seq for line in in_order(lines)] == [1, 5, 6, 7]
+    assert [line.seq for line in in_order(lines[2:])] == [5, 6, 7], "also if a page begins in between"
+
+
+def test_a_note_that_stands_for_what_was_hidden_still_stands_for_it() -> None:
+    bodies: list[Body] = [
+        Spoken("a"),
+        Replied("HEARTBEAT_OK"),
+        Noted("", hides_from=1),
+        Spoken("b"),
+        Noted("all of it", covers=4),
+        Spoken("c"),
+    ]
+    lines = [Line(number, body) for number, body in enumerate(bodies, 1)]
+    assert [line.seq for line in in_order(lines)] == [5, 6]

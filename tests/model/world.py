@@ -17,7 +17,7 @@ from fledge.core import policy
 from fledge.core.lifecycle import replay
 from fledge.core.run import Ended, Killed, Ok, Run, Terms, Waiting
 from fledge.errors import Refused, StaleWrite
-from fledge.orchestrator import control, due, spawn, turns
+from fledge.orchestrator import control, due, heartbeat, spawn, turns
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.turns import Drive
@@ -123,6 +123,8 @@ class World:
     def let_time_act(self) -> bool:
         keys = self.read(lambda tx: tx.due_runs(self.clock.now(), 1000))
         moved = [self.commit(partial(due.come_due, key=key)) for key in keys]
+        beats = self.read(lambda tx: tx.due_heartbeats(self.clock.now(), 1000))
+        moved += [self.commit(partial(heartbeat.come_due, session=session)) for session in beats]
         return any(moved)
 
     # ---- looking

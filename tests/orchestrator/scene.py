@@ -51,12 +51,22 @@ class Scene(World):
             del self.drives[key]
         while key not in self.drives:
             if not self.claim():
+                if self._heartbeat(key):
+                    continue
                 place = self.read(lambda tx: tx.queued(key))
                 assert place is not None, f"{key} is not queued"
                 assert place.due_at is not None, f"{key} cannot be claimed"
                 assert place.due_at > self.clock.now(), f"{key} cannot be claimed"
                 self.clock.advance(place.due_at - self.clock.now())
         return self.drives[key]
+
+    def _heartbeat(self, key: str) -> bool:
+        """Wait for the wake of this session, if one is wanted."""
+        beat = self.read(lambda tx: tx.heartbeat(key))
+        if beat is None or beat.due_at is None:
+            return False
+        self.clock.advance(max(0.0, beat.due_at - self.clock.now()))
+        return self.let_time_act()
 
     def begin(self, parent: Drive, **terms: Any) -> Drive:
         """A child of this driver that runs."""

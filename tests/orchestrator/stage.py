@@ -198,9 +198,10 @@ class World:
         return sorted(label for part in await self.told(session) for label in part)
 
     async def heard(self, session: str = MAIN, kind: Literal["user", "event", "assistant"] = "user") -> list[str]:
-        """The words of all entries of a kind."""
+        """The words of all entries of a kind, but for what a heartbeat begins with."""
         entries = await self.look(lambda tx: tx.entries(session, limit=100_000))
-        return [str(msgspec.json.decode(entry.body)["text"]) for entry in entries if entry.kind == kind]
+        bodies = [msgspec.json.decode(entry.body) for entry in entries if entry.kind == kind]
+        return [str(body["text"]) for body in bodies if body.get("kind") != "heartbeat"]
 
     async def unsettled(self, session: str = MAIN) -> int:
         return await self.look(lambda tx: tx.counts(session).unsettled)

@@ -259,6 +259,7 @@ def test_a_notice_is_put_once_per_key_and_starts_a_turn(scene: Scene) -> None:
     for words in ("first", "second"):
         scene.commit(partial(deliver.notice, session=MAIN, key="n:1", words=words))
     assert [(row.kind, row.body) for row in scene.unread(MAIN)] == [("notice", "first")]
+    scene.pass_time(0.25)
     assert scene.claimable() == [MAIN]
 
 

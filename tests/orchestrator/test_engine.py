@@ -476,7 +476,7 @@ def test_a_provisional_error_without_recovery_is_the_outcome_after_fifteen_secon
     theatre.act(body, {"shaky": shaky})
 
 
-@pytest.mark.parametrize(("step_at", "told_at"), [(None, 30.0), (20.0, 50.0)])
+@pytest.mark.parametrize(("step_at", "told_at"), [(None, 30.25), (20.0, 50.25)])
 def test_a_stuck_run_is_told_once_and_goes_on(theatre: Theatre, step_at: float | None, told_at: float) -> None:
     async def stuck(stage: Stage) -> None:
         if step_at is not None:

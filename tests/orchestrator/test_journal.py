@@ -1,12 +1,14 @@
 """What commits did, in counts and lines of log; and the trace of every try at a delivery, also of those in vain."""
 
 import logging
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from fledge.core import events as ev
 from fledge.core.announce import Tried
+from fledge.core.heartbeat import HeartbeatSettings, active_hours
 from fledge.orchestrator import control, journal, spawn, views
 from fledge.orchestrator.commit import Commit, Hints
 from fledge.testing import Stage
@@ -114,6 +116,22 @@ def test_a_busy_requester_is_waited_for_however_long_it_takes(scene: Scene) -> N
     scene.finish(main)
     assert scene.read_main() == [o.session]
     assert len(scene.traces(scene.outcome_row(o.session).key)) == 1
+
+
+def test_outside_active_hours_the_clock_of_giving_up_stands_still() -> None:
+    """Test time begins at 08:00 UTC."""
+    hours = HeartbeatSettings(hours=active_hours("09:00", "17:00"), zone="UTC")
+    with closing(Scene(heartbeat=hours)) as scene:
+        o = scene.orchestrator(expects=False, max_retries=100_000)
+        scene.delete()
+        scene.finish(o, "the answer")
+        for _ in range(440):
+            scene.pass_time(8.0)
+        assert scene.phase(o.session) == "announce_deferred", "for almost an hour"
+        for _ in range(50):
+            scene.pass_time(8.0)
+        assert scene.phase(o.session) == "completed_giveup", "five minutes into the hours"
+        scene.check()
 
 
 # ---- counts ----------------------------------------------------------------------------------------------------------

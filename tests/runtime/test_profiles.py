@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from fledge.config import check, with_settings
+from fledge.core.heartbeat import ActiveHours, HeartbeatSettings
 from fledge.core.policy import Limits
 from fledge.core.run import Terms
 from fledge.errors import BadInput, Refused
 from fledge.models.names import Registry
 from fledge.models.scripted import ScriptedModel, echo
-from fledge.orchestrator import control, spawn
+from fledge.orchestrator import control, heartbeat, spawn
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import Profile
@@ -26,7 +27,11 @@ MAIN = "agent:main:main"
 
 
 def look(
-    tmp_path: Path, *settings: str, child: dict[str, Any] | None = None, model: str | None = "scripted/one"
+    tmp_path: Path,
+    *settings: str,
+    child: dict[str, Any] | None = None,
+    model: str | None = "scripted/one",
+    beat: bool = False,
 ) -> Profile:
     """The profile of the main conversation, or of a child of it, under these settings."""
     found: list[Profile | BaseException] = []
@@ -64,7 +69,10 @@ def look(
             InlineStore(state), ScriptedPerformer(script), clock=VirtualClock(), ids=SeededIds(1)
         ) as engine:
             await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
-            await engine.commit(lambda c: control.send(c, MAIN, "go"))
+            if beat:
+                await engine.commit(lambda c: heartbeat.request(c, MAIN, "somebody asked"))
+            else:
+                await engine.commit(lambda c: control.send(c, MAIN, "go"))
             for _ in range(100):
                 if found:
                     break
@@ -120,6 +128,16 @@ def test_documents_of_the_folder_are_in_the_prompt_and_a_child_sees_only_two(
     assert {name for name in ("AGENTS.md", "TOOLS.md", "SOUL.md") if f"words of {name}" in system} == seen
 
 
+@pytest.mark.parametrize("text", ["- look at the mail", ""])
+def test_what_to_look_after_is_read_for_heartbeats_only(tmp_path: Path, text: str) -> None:
+    assert look(tmp_path, beat=True).checklist is None
+    (tmp_path / "work" / "HEARTBEAT.md").write_text(text)
+    spoken, beating = look(tmp_path), look(tmp_path, beat=True)
+    assert (spoken.checklist, beating.checklist) == (None, text)
+    assert "## HEARTBEAT.md" not in spoken.system
+    assert f"## HEARTBEAT.md\n\n{text}" in beating.system
+
+
 def test_a_childs_prompt_holds_its_task_and_its_rules(tmp_path: Path) -> None:
     system = look(tmp_path, child={}).system
     assert system.startswith("# Subagent Context")
@@ -159,6 +177,20 @@ def test_settings_of_queue_announce_and_lanes_reach_the_commits() -> None:
     assert (rules.queue.mode, rules.queue.debounce_s) == ("steer", 0.25)
     assert (rules.style, rules.inline_chars, rules.delete_kept) == ("compact", 77, True)
     assert rules.widths == {"main": 2, "subagent": 3, "nested": 1}
+
+
+def test_settings_of_heartbeats_reach_the_commits() -> None:
+    assert rules_of(with_settings({}, ()).config).heartbeat == HeartbeatSettings()
+    settings = (
+        "agents.defaults.heartbeat.every=30m",
+        "agents.defaults.heartbeat.ackMaxChars=7",
+        "agents.defaults.heartbeat.activeHours.start=22:00",
+        "agents.defaults.heartbeat.activeHours.end=06:30",
+        "agents.defaults.heartbeat.activeHours.timezone=Europe/Paris",
+    )
+    assert rules_of(with_settings({}, settings).config).heartbeat == HeartbeatSettings(
+        every_s=1800.0, hours=ActiveHours(1320, 390), zone="Europe/Paris", ack_chars=7
+    )
 
 
 def test_a_configured_runtime_sees_only_the_secrets_it_was_given(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from fledge.core.goods import Goods
 from fledge.core.lifecycle import born
 from fledge.core.route import Address
 from fledge.errors import FledgeError, Refused, StaleWrite, StoreError
-from fledge.store.base import Counts, Place, Ran, Route, Spec, Tx
+from fledge.store.base import Counts, Heartbeat, Place, Ran, Route, Spec, Tx
 from tests.core.samples import AT, TERMS
 from tests.store.bench import FACTS, MAIN, Bench, OpenStore, admit, conversation, follow, queue
 from tests.store.conformance_commissions import CommissionConformance
 from tests.store.conformance_exchanges import ExchangeConformance
+from tests.store.conformance_heartbeats import HeartbeatConformance
 from tests.store.conformance_inbox import InboxConformance
 from tests.store.conformance_lanes import LaneConformance
 from tests.store.conformance_leases import DueConformance, LeaseConformance
@@ -93,6 +94,11 @@ WRITES: dict[str, Callable[[Tx], object]] = {
     "drop_route": lambda tx: tx.drop_route("talk"),
     "aim_row": lambda tx: tx.aim_row("row", "there", "hook"),
     "set_origin": lambda tx: tx.set_origin("talk", "there"),
+    "interrupt": lambda tx: tx.interrupt("driven"),
+    "drop_row": lambda tx: tx.drop_row("row", AT),
+    "line_told": lambda tx: tx.line_told("row", AT),
+    "save_heartbeat": lambda tx: tx.save_heartbeat(Heartbeat("talk", beat_at=AT)),
+    "set_heartbeat": lambda tx: tx.set_heartbeat("talk", "action"),
 }
 
 
@@ -105,6 +111,7 @@ class StoreConformance(
     UsedConformance,
     CommissionConformance,
     ExchangeConformance,
+    HeartbeatConformance,
     InboxConformance,
     OutboxConformance,
     RouteConformance,

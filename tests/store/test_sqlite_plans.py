@@ -63,6 +63,7 @@ def statements_of(scene: Scene) -> dict[str, int]:
         tx.claimable({"subagent": 4, "main": 4}, now, 64)
         tx.due_runs(now, 64)
         tx.due_posts(now, 64)
+        tx.due_heartbeats(now, 64)
         tx.next_due(now)
         tx.children_page(MAIN, 20)
         tx.reservations(100)

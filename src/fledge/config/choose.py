@@ -8,6 +8,7 @@ from typing import TypeVar, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fledge.config.forms import duration_s
 from fledge.config.schema import (
     Agent,
     Approval,
@@ -20,6 +21,7 @@ from fledge.config.schema import (
     Thinking,
 )
 from fledge.core.access import AgentToAgent, Visibility, refuse_target, sandboxed_visibility
+from fledge.core.heartbeat import HeartbeatSettings, active_hours
 from fledge.core.inbox import QueueSettings
 from fledge.core.keys import check_agent_id
 from fledge.errors import BadInput
@@ -160,6 +162,18 @@ def queue_settings(
         debounce_s=debounce_ms / 1000,
         cap=queue.cap if own.cap is None else own.cap,
         drop=own.drop or queue.drop,
+    )
+
+
+def heartbeat_settings(config: Config) -> HeartbeatSettings:
+    """When conversations have turns that nobody spoke for."""
+    said = config.agents.defaults.heartbeat
+    hours = said.active_hours
+    return HeartbeatSettings(
+        every_s=duration_s(said.every),
+        hours=None if hours is None else active_hours(hours.start, hours.end),
+        zone="local" if hours is None else hours.timezone,
+        ack_chars=said.ack_max_chars,
     )
 
 

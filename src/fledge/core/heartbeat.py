@@ -1,8 +1,8 @@
 """Heartbeats: when a session is given a turn nobody spoke for, and whether its answer is worth hearing.
 
-Here are the rules for waking (coalesced, retried while busy, kept out of quiet hours), for the notices such a turn
-carries, and for reading `HEARTBEAT_OK`. Times of day arrive as minutes; this file knows no clock, no time zone and no
-row. Completions a heartbeat speaks of are inbox rows: referenced there, never counted or cut here.
+Here are the rules for waking (coalesced, retried while busy, kept out of quiet hours), for which notices are worth a
+turn, and for reading `HEARTBEAT_OK`. Times of day arrive as minutes; this file knows no clock and no row. Completions a
+heartbeat speaks of are inbox rows: referenced there, never counted or cut here.
 """
 
 import math
@@ -23,6 +23,11 @@ OK_EXTRA_CHARS: Final = 300
 COALESCE_S: Final = 0.25
 BUSY_RETRY_S: Final = 1.0
 MAX_NOTICES: Final = 20
+PROMPT: Final = (
+    "[Heartbeat] Nobody has spoken to you. Look at what has come in, and at what you were told to look after; do what"
+    f" is due, and speak up about what needs attention. If nothing does, answer only {HEARTBEAT_OK}."
+)
+"""What such a turn begins with."""
 REPEAT_S: Final = 24 * 3600.0
 """For this long the same heartbeat text is not told again."""
 DAY_MINUTES: Final = 24 * 60
@@ -118,10 +123,13 @@ def minutes_until_open(hours: ActiveHours | None, minute_of_day: int) -> int | N
 
 
 class HeartbeatSettings(Struct, frozen=True, kw_only=True):
-    """`heartbeat`: how often by itself (0 is off), and at which hours at all."""
+    """`heartbeat`: how often by itself (0 is off), at which hours at all, and how much may stand beside an ok."""
 
     every_s: float = 0.0
     hours: ActiveHours | None = None
+    zone: str = "local"
+    """In which time zone the hours are."""
+    ack_chars: int = OK_EXTRA_CHARS
 
 
 class Situation(Struct, frozen=True, kw_only=True):
@@ -131,8 +139,6 @@ class Situation(Struct, frozen=True, kw_only=True):
     session: Literal["idle", "busy"]
     waiting: int
     """Notices and completions that a heartbeat turn would read."""
-    checklist: str | None = None
-    """What it was told to look after; None if nobody wrote anything down."""
 
 
 class Verdict(Struct, frozen=True):
@@ -146,7 +152,7 @@ def verdict(wake: Wake, settings: HeartbeatSettings, situation: Situation) -> Ve
     """Whether a due wake becomes a turn; the first reason against it counts, in the order of `Skip`.
 
     Only the periodic one can be off. Outside the hours it waits for them, a busy session is tried again after a second,
-    and a periodic wake with nothing to read and nothing to look after is let go.
+    and a wake for something that was read meanwhile is let go.
     """
     if wake.cause == "interval" and settings.every_s <= 0:
         return Verdict("disabled")
@@ -155,10 +161,14 @@ def verdict(wake: Wake, settings: HeartbeatSettings, situation: Situation) -> Ve
         return Verdict("quiet-hours", None if quiet is None else quiet * 60.0)
     if situation.session == "busy":
         return Verdict("busy", BUSY_RETRY_S)
-    idle_round = wake.cause == "interval" and situation.waiting == 0
-    if idle_round and situation.checklist is not None and is_blank_checklist(situation.checklist):
+    if situation.waiting == 0 and wake.cause == "default":
         return Verdict("empty")
     return Verdict(None)
+
+
+def is_idle_round(cause: str, checklist: str | None) -> bool:
+    """True of a periodic heartbeat whose checklist, where there is one, asks for nothing."""
+    return cause == "interval" and checklist is not None and is_blank_checklist(checklist)
 
 
 def is_blank_checklist(text: str) -> bool:
@@ -177,33 +187,22 @@ def next_periodic_at(every_s: float, last_at: Instant, now: Instant) -> Instant 
 # ---- what it says ----------------------------------------------------------------------------------------------------
 
 
-class Notice(Struct, frozen=True):
-    """Something the system wants a session to know: a stuck child, a budget nearly used up."""
-
-    text: str
-    noticed_at: Instant
+def is_worth_noticing(text: str, last: str | None) -> bool:
+    """True of a notice that says something, and something else than the last one that waits."""
+    return bool(text.strip()) and (last is None or text.strip() != last.strip())
 
 
-def add_notice(notices: tuple[Notice, ...], notice: Notice) -> tuple[Notice, ...]:
-    """The waiting notices with one more: at most 20, the oldest give way; an empty one, or the last one again, adds
-    nothing."""
-    text = notice.text.strip()
-    if not text or (notices and notices[-1].text == text):
-        return notices
-    return (*notices, Notice(text, notice.noticed_at))[-MAX_NOTICES:]
-
-
-def is_silence(reply: str) -> bool:
+def is_silence(reply: str, extra_chars: int = OK_EXTRA_CHARS) -> bool:
     """True if a heartbeat's reply asks for nothing: `HEARTBEAT_OK` at its beginning or end, whatever markup and
-    punctuation surround it, with at most 300 characters besides."""
+    punctuation surround it, with at most so many characters besides."""
     plain = _TAG.sub(" ", reply).replace("&nbsp;", " ").strip()
     found = _OPENS.match(plain) or _CLOSES.search(plain)
     if found is None:
         return False
     rest = plain[: found.start()] + plain[found.end() :]
-    return len(rest.strip()) <= OK_EXTRA_CHARS
+    return len(rest.strip()) <= extra_chars
 
 
-def is_repeat(text: str, told: Notice | None, now: Instant) -> bool:
+def is_repeat(text: str, said: str, said_at: Instant | None, now: Instant) -> bool:
     """True if a heartbeat says word for word what it said less than a day ago."""
-    return told is not None and told.text.strip() == text.strip() and now - told.noticed_at < REPEAT_S
+    return said_at is not None and said.strip() == text.strip() and now - said_at < REPEAT_S

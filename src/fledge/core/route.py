@@ -100,9 +100,9 @@ def answer_to(origin: str, route: Address | None) -> Address | None:
     return address_of(origin) or route
 
 
-def is_worth_sending(text: str) -> bool:
+def is_worth_sending(text: str, ack_chars: int = heartbeat.OK_EXTRA_CHARS) -> bool:
     """True of words for people: not empty, and none of the tokens by which a model says nothing."""
-    return said(text) == "text" and text.strip() != REPLY_SKIP and not heartbeat.is_silence(text)
+    return said(text) == "text" and text.strip() != REPLY_SKIP and not heartbeat.is_silence(text, ack_chars)
 
 
 class Message(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -75,6 +75,8 @@ class Noted(Struct, frozen=True, omit_defaults=True, tag="note"):
 
     text: str
     covers: int = 0
+    hides_from: int = 0
+    """From that entry up to this note, nothing is seen by a model any more; 0: nothing is hidden."""
 
 
 Body = Spoken | Told | Replied | Resulted | Noted
@@ -196,7 +198,16 @@ def in_order(lines: Iterable[Line]) -> list[Line]:
     """The lines as a model must see them: what an earlier note stands for left out, each result behind its call."""
     ordered = list(lines)
     covered = max((line.body.covers for line in ordered if isinstance(line.body, Noted)), default=0)
-    ordered = [line for line in ordered if line.seq > covered and not _is_superseded(line, covered)]
+    hidden = [
+        (line.body.hides_from, line.seq) for line in ordered if isinstance(line.body, Noted) and line.body.hides_from
+    ]
+    ordered = [
+        line
+        for line in ordered
+        if line.seq > covered
+        and not _is_superseded(line, covered)
+        and not any(first <= line.seq < last for first, last in hidden)
+    ]
     results: dict[int, list[Line]] = {}
     for line in ordered:
         if isinstance(line.body, Resulted):

@@ -74,8 +74,7 @@ def time_out(c: Commit, run_id: str) -> bool:
     if commission.started_at + commission.wishes.timeout_s > c.at:
         return False
     control.stop_turn(c, commission.session, "timeout")
-    if c.tx.unread(commission.session, 1):
-        deliver.wake(c, commission.session)
+    deliver.wake_again(c, commission.session)
     return True
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from fledge.core import effects as fx
 from fledge.core import events as ev
 from fledge.core.announce import DeliveryTrace, Style
+from fledge.core.heartbeat import HeartbeatSettings
 from fledge.core.inbox import QueueSettings
 from fledge.core.lifecycle import born, transition
 from fledge.core.run import Gone, Instant, Run
@@ -38,6 +39,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     """The settings that commits need, already chosen."""
 
     queue: QueueSettings = QueueSettings()
+    heartbeat: HeartbeatSettings = HeartbeatSettings()
     style: Style = "auto"
     inline_chars: int = 4000
     hooks: Mapping[str, tuple[Listener, ...]] = field(default_factory=dict)

@@ -126,8 +126,7 @@ def stop(c: Commit, session: str) -> Killing:
     stop_turn(c, session)
     exchanges.drop_begun(c, session, "its sender was stopped")
     done = kill_below(c, session)
-    if c.tx.unread(session, 1):
-        deliver.wake(c, session)
+    deliver.wake_again(c, session)
     return done
 
 

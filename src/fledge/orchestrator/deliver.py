@@ -15,11 +15,12 @@ from fledge.core import inbox
 from fledge.core.announce import Completion, announce_key
 from fledge.core.freeze import Stats
 from fledge.core.goods import Goods
+from fledge.core.heartbeat import MAX_NOTICES, is_worth_noticing
 from fledge.core.route import Address, Found, origin_of
 from fledge.core.run import Killed, Ok, Path, Run, Running, TextId
 from fledge.core.schema import fit
 from fledge.errors import Refused
-from fledge.orchestrator import drain, exchanges, hook_calls, transcripts
+from fledge.orchestrator import drain, exchanges, heartbeat, hook_calls, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Row, RowKind, RowState
 
@@ -114,7 +115,7 @@ def _arrived(c: Commit, key: str, kind: RowKind, source: str, session: str | Non
     if session is not None:
         if c.rules.deliver == "send" and drain.post(c, key, session):
             return
-        arrived(c, session)
+        arrived(c, session, quiet=not drain.is_awaited(c, source))
         if kind == "outcome" and is_program(c, session) and not c.run(source).terms.program:
             c.apply(source, ev.HandedToProgram(at=c.at))
     elif kind == "outcome":
@@ -173,12 +174,16 @@ def close_rows(c: Commit, run: str, kind: ev.RowKind, state: RowState) -> None:
 
 
 def notice(c: Commit, session: str, key: str, words: str) -> None:
-    """Tell a session something the system noticed, once per key. One that is gone needs no telling, a program looks."""
+    """Tell a session something the system noticed, once per key and not twice in a row. One that is gone needs no
+    telling, a program looks."""
     known = c.tx.session(session)
     if known is None or known.deleted or known.kind == "program":
         return
+    last = c.tx.newest_unread(session, "notice")
+    if not is_worth_noticing(words, last[0].body if last else None):
+        return
     if put_message(c, session, key, "notice", None, words):
-        wake(c, session)
+        wake(c, session, quiet=True)
 
 
 def put_message(
@@ -191,9 +196,10 @@ def put_message(
     if not c.tx.put_row(key, session, kind, source, words, c.at, origin=origin):
         return False
     queue = c.rules.queue
-    if c.tx.count_waiting(session, kind, origin) > queue.cap:
+    cap = min(queue.cap, MAX_NOTICES) if kind == "notice" else queue.cap
+    if c.tx.count_waiting(session, kind, origin) > cap:
         waiting = [drain.item(row) for row in c.tx.unread(session) if row.kind == kind and row.origin == origin]
-        kept = inbox.overflow(waiting, queue.cap, queue.drop)
+        kept = inbox.overflow(waiting, cap, queue.drop)
         if kept.refused:
             raise Refused("rate_limited", f"{queue.cap} messages wait for {session} already: messages.queue.cap")
         for item in kept.dropped:
@@ -242,8 +248,7 @@ def read_on(c: Commit, key: str) -> None:
     for row in rows:
         if row.kind in CONTROL:
             c.tx.close_row(row.key, "void", c.at)
-    if any(row.kind not in CONTROL for row in rows):
-        wake(c, key)
+    wake_again(c, key)
 
 
 def suppress(c: Commit, run: Run) -> None:
@@ -284,11 +289,11 @@ def _path(c: Commit, session: str | None, expects: bool) -> Path:
     return inbox.arbitrate(state, c.rules.queue.mode, expects).path or "queued"
 
 
-def arrived(c: Commit, session: str) -> None:
+def arrived(c: Commit, session: str, quiet: bool = False) -> None:
     """A completion or a message has arrived: it calls off the step of a busy session, if its queue mode says so, and is
     read at once; else it waits, and the session is woken."""
     if c.rules.queue.mode != "interrupt" or not interrupt(c, session):
-        wake(c, session)
+        wake(c, session, quiet)
 
 
 def interrupt(c: Commit, session: str) -> bool:
@@ -313,14 +318,25 @@ def interrupt(c: Commit, session: str) -> bool:
     return True
 
 
-def wake(c: Commit, session: str) -> None:
-    """A row has arrived: an idle conversation gets a turn now, a busy one when its queue mode says so.
+def wake_again(c: Commit, session: str) -> None:
+    """A turn is over: if something is left unread, the next one comes in its time."""
+    rows = c.tx.unread(session, drain.WINDOW)
+    if rows:
+        wake(c, session, quiet=all(drain.is_quiet(c, row) for row in rows))
+
+
+def wake(c: Commit, session: str, quiet: bool = False) -> None:
+    """A row has arrived: an idle conversation gets a turn now, a busy one when its queue mode says so; for a quiet one,
+    which nobody waits for, it is a heartbeat's.
 
     A run that is still alive reads at its own boundaries, a program through its handles; neither needs waking here.
     """
     known = c.tx.session(session)
     run = c.find(session)
     if known is None or known.deleted or known.kind == "program" or (run is not None and run.ended is None):
+        return
+    if quiet:
+        heartbeat.request(c, session, "something came in that nobody waits for", "default")
         return
     due_at = None
     collecting = _is_collecting(c, session)

@@ -55,6 +55,16 @@ def take(c: Commit, session: str, at_boundary: bool) -> int:
     return len(taken)
 
 
+def entering(c: Commit, session: str) -> list[Row]:
+    """The rows that a turn which opens now would read first."""
+    return _entering(c, session, c.tx.unread(session, WINDOW), at_boundary=False)
+
+
+def is_quiet(c: Commit, row: Row) -> bool:
+    """True of what nobody waits for: a notice, or something of a fire-and-forget run."""
+    return row.kind == "notice" or (row.announces is not None and not is_awaited(c, row.source))
+
+
 def would_join(c: Commit, session: str) -> bool:
     """True if something that waits may enter the live turn at its next boundary."""
     return bool(_entering(c, session, c.tx.unread(session, WINDOW), at_boundary=True))
@@ -119,7 +129,7 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind:
 
 
 def _address(c: Commit, session: str, rows: list[Row]) -> None:
-    """Let the turn's reply go where these rows came from."""
+    """Let the turn's reply go where these rows came from; one that somebody speaks in is a heartbeat's no more."""
     turn = None if is_attempt(c, session) else c.tx.turn(session)
     if turn is None:
         return
@@ -129,6 +139,8 @@ def _address(c: Commit, session: str, rows: list[Row]) -> None:
     after = joined(turn.origin, origin, is_first=turn.drained == len(rows))
     if after != turn.origin:
         c.tx.set_origin(session, after)
+    if turn.heartbeat and not all(is_quiet(c, row) for row in rows):
+        c.tx.set_heartbeat(session, "")
 
 
 def is_attempt(c: Commit, session: str) -> bool:
@@ -169,7 +181,7 @@ def _left_out(c: Commit, session: str, messages: list[Row]) -> list[Body]:
 def _path_taken(c: Commit, row: Row, at_boundary: bool) -> Path:
     """How a row really arrived: what was to be steered and missed its boundary was queued."""
     if at_boundary:
-        return inbox.arbitrate("busy", c.rules.queue.mode, _expects(c, row)).path or "queued"
+        return inbox.arbitrate("busy", c.rules.queue.mode, is_awaited(c, row.source)).path or "queued"
     return "queued" if row.path == "steered" else row.path
 
 
@@ -187,7 +199,7 @@ def _collected(c: Commit, session: str, rows: list[Row], behind: Sequence[Row]) 
 
 def _whole(c: Commit, session: str, row: Row) -> Completion:
     """A completion with its words, for whoever reads it here."""
-    audience: Audience = "nested" if c.find(session) is not None else "main" if _expects(c, row) else "quiet"
+    audience: Audience = "nested" if c.find(session) is not None else "main" if is_awaited(c, row.source) else "quiet"
     text = "" if row.text is None else c.tx.text(row.text)
     return replace(_decode(row.body), result=text, audience=audience)
 
@@ -199,16 +211,17 @@ def _entry(c: Commit, rows: list[Row], collected: Collected, at_boundary: bool) 
     return Told(text, tuple(typed), collected.summarised)
 
 
-def _expects(c: Commit, row: Row) -> bool:
-    run = c.find(row.source or "")
-    return run is None or run.terms.expects
+def is_awaited(c: Commit, run: str | None) -> bool:
+    """False of a fire-and-forget run: nobody waits for its completions."""
+    known = c.find(run or "")
+    return known is None or known.terms.expects
 
 
 def traced(c: Commit, session: str, row: Row, path: Path, form: Literal["whole", "summarised"] = "whole") -> None:
     """Record how a completion was delivered."""
     run = c.find(row.source or "")
     state: inbox.RequesterState = "idle" if path == "direct" else "busy"
-    phases = inbox.arbitrate(state, c.rules.queue.mode, _expects(c, row)).phases
+    phases = inbox.arbitrate(state, c.rules.queue.mode, is_awaited(c, row.source)).phases
     tried = tuple(Tried(phase, "deferred") for phase in phases[:-1])
     if run is None or not run.terms.program:
         tried += (Tried(phases[-1], "delivered", path),)

@@ -8,7 +8,7 @@ from fledge.core.leaves import leaves_at
 from fledge.core.route import Address
 from fledge.core.run import CleanupPending, Completed
 from fledge.errors import NotFound
-from fledge.orchestrator import control, deliver, hook_calls, outbox, transcripts, turns, undelivered
+from fledge.orchestrator import control, deliver, heartbeat, hook_calls, outbox, transcripts, turns, undelivered
 from fledge.orchestrator.carry_out import clean_now
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Post
@@ -45,7 +45,7 @@ def come_due(c: Commit, key: str) -> bool:
         progress_at=None if driver is None else max(driver.progress_at, driver.patient_until or 0.0),
         partial=transcripts.progress_so_far(c, key) if run.ended is None and run.started_at is not None else None,
         reachable=deliver.told(c, run.terms.parent).session is not None,
-        paused=counts.unsettled > 0,
+        paused=counts.unsettled > 0 or not heartbeat.is_open(c),
         held_by=control.held_by(c, key) if isinstance(run.phase, Completed) else None,
     )
     return c.apply(key, event).ignored is None

@@ -17,7 +17,7 @@ from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.errors import NotArrived, StaleWrite, Stopped, StoreError
 from fledge.ids import Ids, RandomIds
-from fledge.orchestrator import bindings, commission, due, journal, turns
+from fledge.orchestrator import bindings, commission, due, heartbeat, journal, turns
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Hints, Rules
 from fledge.orchestrator.journal import Counters
@@ -93,6 +93,7 @@ class Engine:
     async def __aenter__(self) -> "Engine":
         while await self.surely(lambda c: due.take_over(c, self.owner)):
             pass
+        await self.surely(heartbeat.schedule)
         self._group = await asyncio.TaskGroup().__aenter__()
         self._loop = self._group.create_task(self._run(), name="fledge-engine")
         return self
@@ -239,18 +240,19 @@ class Engine:
     async def _pass(self, now: Instant) -> bool:
         """Do what is due now; True if there was anything, so there may be more."""
 
-        def look(tx: Tx) -> tuple[list[Place], list[str], list[Post], list[str], list[str]]:
+        def look(tx: Tx) -> tuple[list[Place], list[str], list[Post], list[str], list[str], list[str]]:
             places = tx.claimable(self.rules.widths, now, CLAIMS_A_PASS)
             due_runs, due_posts = tx.due_runs(now, DUE_A_PASS), tx.due_posts(now, DUE_A_PASS)
             overdue, unbound = tx.overdue_commissions(now, DUE_A_PASS), tx.due_routes(now, DUE_A_PASS)
-            return places, due_runs, due_posts, overdue, unbound
+            return places, due_runs, due_posts, overdue, unbound, tx.due_heartbeats(now, DUE_A_PASS)
 
         self._missed.clear()  # whoever was claimed in an earlier pass is known by now
-        places, keys, posts, overdue, unbound = await self.store.read(look)
+        places, keys, posts, overdue, unbound, beats = await self.store.read(look)
         worked = self._troubled = False
         for post in posts:
             worked |= self._errand(f"post:{post.key}", self._send(post))
         jobs = [self._claim(place) for place in places] + [self._come_due(key) for key in keys]
+        jobs += [self.commit(partial(heartbeat.come_due, session=session)) for session in beats]
         jobs += [self.commit(partial(commission.time_out, run_id=run_id)) for run_id in overdue]
         jobs += [self.commit(partial(bindings.come_due, session=key)) for key in unbound]
         for outcome in await asyncio.gather(*jobs, return_exceptions=True):

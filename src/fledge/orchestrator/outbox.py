@@ -36,7 +36,7 @@ def address_for(c: Commit, session: str, origin: str) -> Address | None:
 def reply(c: Commit, session: str, origin: str, entry: int, text: str) -> None:
     """Post the words that ended a turn, if there are any and somebody is to hear them."""
     address = address_for(c, session, origin)
-    if address is not None and is_worth_sending(text):
+    if address is not None and is_worth_sending(text, c.rules.heartbeat.ack_chars):
         _post(c, f"reply:{session}:{entry}", address, "reply", session, text)
 
 

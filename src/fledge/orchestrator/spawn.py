@@ -19,7 +19,7 @@ from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
 from fledge.core.transcript import Spoken, in_order
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
-from fledge.orchestrator import budget, lease, transcripts, undelivered
+from fledge.orchestrator import budget, heartbeat, lease, transcripts, undelivered
 from fledge.orchestrator.carry_out import unsettle_above
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.lease import Lease
@@ -233,6 +233,8 @@ def open_conversation(c: Commit, key: str) -> None:
     """Make a conversation; opening one that exists changes nothing, but that it is told of what was given up since."""
     parsed = parse_key(key)
     c.tx.open_session(key, "main" if parsed.kind == "main" else "named", None, 0, SessionFacts(parsed.agent_id), c.at)
+    if parsed.kind == "main" and c.rules.heartbeat.every_s:
+        heartbeat.keep_beat(c, key)
     undelivered.tell(c, key)
 
 

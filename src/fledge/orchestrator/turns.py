@@ -15,7 +15,7 @@ from fledge.core.freeze import freeze, one_line, said, sound
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
 from fledge.core.transcript import Replied, Resulted, last_output, last_said, open_calls
 from fledge.errors import Refused, Stopped
-from fledge.orchestrator import budget, deliver, drain, exchanges, lease, outbox, talk, transcripts
+from fledge.orchestrator import budget, deliver, drain, exchanges, heartbeat, lease, outbox, talk, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.seat import Seat, seat_of
@@ -38,6 +38,8 @@ class Drive(Struct, frozen=True):
     """How many of its steps were called off, as far as it knows: what it writes for an older one is refused."""
     seat: Seat | None = None
     """What the claim knew of the session."""
+    heartbeat: str = ""
+    """Why nobody spoke for this turn, when it was claimed; empty for one that somebody did."""
 
     @property
     def lease(self) -> Lease:
@@ -67,10 +69,11 @@ def claim(c: Commit, place: Place, owner: str) -> Drive | None:
         _expire_questions(c, session)
     else:
         turn = c.tx.open_turn(session, generations_of(c, session), c.at)
+    beat = turn.heartbeat if resumed or live(run) else heartbeat.begin(c, session, drain.entering(c, session))
     # What came in is read only after all results of a step are in.
     midway = resumed and bool(open_calls(transcripts.lines(c.tx, session)))
     taken = 0 if midway else drain.take(c, session, at_boundary=resumed)
-    if not taken and not resumed and not live(run):
+    if not taken and not resumed and not live(run) and not beat:
         c.tx.close_turn(session, "nothing to read", c.at)
         c.release(session, epoch)
         return None
@@ -78,7 +81,8 @@ def claim(c: Commit, place: Place, owner: str) -> Drive | None:
     run = run if live(run) else None
     lines = c.written.get(session)
     known = lines if lines and lines[0].seq == 1 and not more else None
-    return Drive(session, epoch, turn.turn, run, turn.generations, more, seat=seat_of(c.tx, session, known))
+    seat = seat_of(c.tx, session, known)
+    return Drive(session, epoch, turn.turn, run, turn.generations, more, seat=seat, heartbeat=beat)
 
 
 def _expire_questions(c: Commit, session: str) -> None:
@@ -144,11 +148,11 @@ def _left_behind(c: Commit, session: str) -> str:
 
 def _replied(c: Commit, drive: Drive, entry: int, text: str) -> Goes:
     turn = c.tx.turn(drive.session)
-    outbox.reply(c, drive.session, "" if turn is None else turn.origin, entry, text)
+    if turn is None or not heartbeat.answered(c, turn, text):
+        outbox.reply(c, drive.session, "" if turn is None else turn.origin, entry, text)
     exchanges.close_turn(c, drive.session, "replied")
     c.release(drive.session, drive.epoch)
-    if c.tx.unread(drive.session, 1):
-        deliver.wake(c, drive.session)
+    deliver.wake_again(c, drive.session)
     return "over"
 
 
@@ -166,6 +170,15 @@ def _signal(c: Commit, drive: Drive, end: ev.End) -> Run:
         messages=facts.messages,
     )
     return c.apply(drive.session, event).run
+
+
+def let_go(c: Commit, drive: Drive, why: str) -> None:
+    """End a heartbeat's turn that has nothing to do, without asking its model."""
+    lease.check(c, drive.session, drive.lease)
+    heartbeat.hide(c, drive.session)
+    exchanges.close_turn(c, drive.session, why)
+    c.release(drive.session, drive.epoch)
+    deliver.wake_again(c, drive.session)
 
 
 def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] = "error") -> None:

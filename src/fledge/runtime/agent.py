@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from fledge.core.access import tool_name
 from fledge.core.freeze import sound
 from fledge.core.goods import Goods
+from fledge.core.heartbeat import is_idle_round
 from fledge.core.policy import Spent
 from fledge.core.route import Address
 from fledge.core.transcript import SPAWN, CallEntry, Line, OpenCall, Replied, Resulted, from_body, open_calls, yielded
@@ -75,6 +76,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = field(default_factory=dict)
     cost_usd: Callable[[str, Usage], float | None] = field(default_factory=lambda: _unpriced)
     """What a step cost, if the price is known."""
+    checklist: str | None = None
+    """What a heartbeat is to look after; None if nobody wrote anything down."""
 
 
 def _failed(c: Commit, drive: Drive, error: str, goods: Goods | None) -> None:
@@ -125,6 +128,9 @@ class Agent:
             reason = refused.reason
             self.feed.emit(TurnEvent("error", drive.session, reason, drive.turn))
             await engine.commit(lambda c: turns.fail(c, drive, reason))
+            return
+        if is_idle_round(drive.heartbeat, profile.checklist):
+            await engine.commit(lambda c: turns.let_go(c, drive, "nothing to look after"))
             return
         await _Turn(self.feed, engine, drive, profile).run()
 

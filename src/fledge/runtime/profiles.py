@@ -17,6 +17,7 @@ from fledge.config import (
     ModelChoice,
     agent,
     approval_for,
+    heartbeat_settings,
     lane_for,
     model_for_child,
     queue_settings,
@@ -72,6 +73,10 @@ MAIN_PROMPT = (
 )
 MAKING_TOOLS = frozenset({"write", "edit", "exec"})
 """Tools with which files can be made."""
+
+
+CHECKLIST = "HEARTBEAT.md"
+"""Where a workspace says what heartbeats are to look after."""
 ASKS_BY_DEFAULT = frozenset({"exec"})
 """Tools that need a person where nothing else is configured and there is no sandbox."""
 POSITIONS = 256
@@ -83,6 +88,7 @@ def rules_of(config: Config) -> Rules:
     defaults = config.agents.defaults
     return Rules(
         queue=queue_settings(config),
+        heartbeat=heartbeat_settings(config),
         style=config.announce.style,
         inline_chars=config.announce.inline_chars,
         delete_kept=config.archive.delete_kept,
@@ -199,10 +205,13 @@ class ConfiguredProfiles:
         tools, asks = self._tools_in(_position(session, seat.run, boxed))
         makes_files = bool(tools.names & MAKING_TOOLS)
         own = self._system(session, seat.run, spec, workspace, makes_files)
+        checklist = _text_of(workspace / CHECKLIST) if drive.heartbeat and seat.run is None else None
+        look_after = [] if checklist is None else [_document(CHECKLIST, checklist)]
         return Profile(
             model=model,
             model_name=name,
-            system="\n\n".join([own, *await self._besides(engine, seat)]),
+            system="\n\n".join([own, *look_after, *await self._besides(engine, seat)]),
+            checklist=checklist,
             tools=tools,
             workspace=workspace,
             cwd=session.facts.cwd,
@@ -451,10 +460,16 @@ def _thinking(word: str) -> Thinking:
 
 def _documents(workspace: Path, names: Iterable[str]) -> list[str]:
     """The workspace's own documents for agents, where they are; each cut to a bounded size."""
-    found = []
-    for name in names:
-        path = workspace / name
-        if path.is_file() and not path.is_symlink():
-            text = path.read_bytes()[: 64 * 1024].decode("utf-8", "replace")
-            found.append(f"## {name}\n\n{cut_document(name, text)}")
-    return found
+    texts = {name: _text_of(workspace / name) for name in names}
+    return [_document(name, text) for name, text in texts.items() if text is not None]
+
+
+def _text_of(path: Path) -> str | None:
+    """What a document says, as far as it is ever read; None if there is none."""
+    if not path.is_file() or path.is_symlink():
+        return None
+    return path.read_bytes()[: 64 * 1024].decode("utf-8", "replace")
+
+
+def _document(name: str, text: str) -> str:
+    return f"## {name}\n\n{cut_document(name, text)}"

@@ -27,6 +27,7 @@ from fledge.store.records import (
     Entry,
     EntryKind,
     Happened,
+    Heartbeat,
     Place,
     Post,
     PostState,
@@ -60,6 +61,7 @@ __all__ = [
     "Entry",
     "EntryKind",
     "Happened",
+    "Heartbeat",
     "Place",
     "Post",
     "PostState",
@@ -330,8 +332,8 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """The rows that wait to enter a session, in order of arrival."""
         ...
 
-    def newest_unread(self, session: str) -> list[Row]:
-        """The row that arrived last and still waits; empty if none does."""
+    def newest_unread(self, session: str, kind: RowKind | None = None) -> list[Row]:
+        """The row (of this kind) that arrived last and still waits; empty if none does."""
         ...
 
     def count_waiting(self, session: str, kind: RowKind, origin: str) -> int:

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from fledge.core.attachments import Receipt
 from fledge.core.events import Event
+from fledge.core.heartbeat import Cause
 from fledge.core.policy import Budget, Spent
 from fledge.core.route import Address, Found
 from fledge.core.run import Instant, Path, TextId
@@ -172,6 +173,26 @@ class Turn(Struct, frozen=True):
     """How much of completions it was told whole."""
     origin: str = ""
     """Where the words it answers came from."""
+    heartbeat: Cause | Literal[""] = ""
+    """Why nobody spoke for it; empty for a turn that somebody did."""
+
+
+class Heartbeat(Struct, frozen=True):
+    """What is wanted of a conversation by itself."""
+
+    session: str
+    cause: Cause | Literal[""] = ""
+    """Of the wake that waits, or whose turn is queued; empty if none is wanted."""
+    reason: str = ""
+    due_at: Instant | None = None
+    """When that wake is looked at; None once its turn is queued, or if its hours never come."""
+    held: Literal["", "busy", "quiet-hours"] = ""
+    """Why it was not a turn yet."""
+    beat_at: Instant | None = None
+    """When the periodic one is due."""
+    said: str = ""
+    """What such a turn last said aloud."""
+    said_at: Instant | None = None
 
 
 class Ran(Struct, frozen=True, omit_defaults=True):

@@ -46,6 +46,8 @@ SELECT min(due) FROM (
   UNION ALL SELECT (SELECT deadline_at FROM commissions
                     WHERE deadline_at > :after AND ended_at IS NULL ORDER BY deadline_at LIMIT 1)
   UNION ALL SELECT (SELECT due_at FROM routes WHERE due_at > :after ORDER BY due_at LIMIT 1)
+  UNION ALL SELECT (SELECT due_at FROM heartbeats WHERE due_at > :after ORDER BY due_at LIMIT 1)
+  UNION ALL SELECT (SELECT beat_at FROM heartbeats WHERE beat_at > :after ORDER BY beat_at LIMIT 1)
 )
 """
 
@@ -94,10 +96,14 @@ class SqliteTx(OutgoingVerbs):
             self._known.quiet[session] = None
         return rows
 
-    def newest_unread(self, session: str) -> list[Row]:
-        """The last unread row of an inbox."""
-        sql = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread' ORDER BY seq DESC LIMIT 1"
-        return [Row(*row) for row in self._db.execute(sql, (session,))]
+    def newest_unread(self, session: str, kind: RowKind | None = None) -> list[Row]:
+        """The last unread row of an inbox, or of one kind in it."""
+        sql = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread'"
+        if kind is None:
+            found = self._db.execute(f"{sql} ORDER BY seq DESC LIMIT 1", (session,))
+        else:
+            found = self._db.execute(f"{sql} AND kind = ? ORDER BY seq DESC LIMIT 1", (session, kind))
+        return [Row(*row) for row in found]
 
     def count_waiting(self, session: str, kind: RowKind, origin: str) -> int:
         """Unread rows of this kind and origin."""

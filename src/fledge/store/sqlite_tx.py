@@ -38,7 +38,7 @@ _decode_spec = msgspec.json.Decoder(Spec).decode
 _decode_facts = msgspec.json.Decoder(SessionFacts).decode
 _decode_generations = msgspec.json.Decoder(dict[str, int]).decode
 
-_TURN = "session, turn, generations, drained, failures, crashes, opened_at, told_bytes, origin"
+_TURN = "session, turn, generations, drained, failures, crashes, opened_at, told_bytes, origin, heartbeat"
 _SESSION = "key, kind, parent, depth, facts, state, epoch, generation, created_at"
 _SESSIONS = f"""
 SELECT {_SESSION},
@@ -188,6 +188,7 @@ class RunVerbs:
             "reserves",
             "routes",
             "commissions",
+            "heartbeats",
         ):
             self._db.execute(f"DELETE FROM {table} WHERE session = ?", (key,))
         self._db.execute("DELETE FROM exchanges WHERE requester = ? OR target = ?", (key, key))
@@ -360,7 +361,8 @@ class SessionVerbs(RunVerbs):
         if not keep_transcript:
             self._db.execute("DELETE FROM entries WHERE session = ?", (key,))
         self._db.execute("DELETE FROM turns WHERE session = ?", (key,))
-        self._db.execute("DELETE FROM routes WHERE session = ?", (key,))
+        for table in ("routes", "heartbeats"):
+            self._db.execute(f"DELETE FROM {table} WHERE session = ?", (key,))
 
     def lineage(self, key: str) -> list[Session]:
         """The session and its ancestors, nearest first."""

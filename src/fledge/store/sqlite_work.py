@@ -1,4 +1,5 @@
-"""The verbs on questions to a person, commissions, budgets, what turns ran with, and exchanges, in SQL."""
+"""The verbs on questions to a person, commissions, budgets, what turns ran with, exchanges and
+heartbeats, in SQL."""
 
 from typing import Any
 
@@ -8,9 +9,10 @@ from fledge.core.exchange import Exchange
 from fledge.core.goods import Goods
 from fledge.core.policy import Budget, Spent
 from fledge.core.run import Instant
-from fledge.store.base import Approval, ApprovalState, Commission, Purse, Ran, Wishes
+from fledge.store.base import Approval, ApprovalState, Commission, Heartbeat, Purse, Ran, Wishes
 from fledge.store.sqlite_tx import SessionVerbs, to_json
 
+_HEARTBEAT = "session, cause, reason, due_at, held, beat_at, said, said_at"
 _APPROVAL = "id, session, entry, idx, tool, arguments, digest, state, asked_at, expires_at, answered_by"
 _MOVES: dict[ApprovalState, tuple[str, ...]] = {
     "allowed": ("waiting",),
@@ -31,7 +33,7 @@ _decode_ran = msgspec.json.Decoder(Ran).decode
 
 
 class WorkVerbs(SessionVerbs):
-    """Notes, approvals, commissions, purses, what ran, exchanges."""
+    """Notes, approvals, commissions, purses, what ran, exchanges, heartbeats."""
 
     def turn_ran(self, session: str, ran: Ran) -> None:
         """The open turn runs with this."""
@@ -179,6 +181,34 @@ class WorkVerbs(SessionVerbs):
             at,
             limit,
         )
+
+    def heartbeat(self, session: str) -> Heartbeat | None:
+        """What is wanted of this conversation by itself."""
+        row = self._one(f"SELECT {_HEARTBEAT} FROM heartbeats WHERE session = ?", session)
+        return None if row is None else Heartbeat(*row)
+
+    def save_heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Insert or replace what is wanted."""
+        self._db.execute(
+            f"INSERT OR REPLACE INTO heartbeats ({_HEARTBEAT}) VALUES (?,?,?,?,?,?,?,?)",
+            tuple(getattr(heartbeat, name) for name in heartbeat.__struct_fields__),
+        )
+
+    def due_heartbeats(self, at: Instant, limit: int) -> list[str]:
+        """Sessions whose wake or periodic heartbeat is due."""
+        return self._column(
+            "SELECT session FROM (SELECT session, due_at AS due FROM heartbeats WHERE due_at <= ?"
+            " UNION ALL SELECT session, beat_at FROM heartbeats WHERE beat_at <= ?)"
+            " GROUP BY session ORDER BY min(due), session LIMIT ?",
+            at,
+            at,
+            limit,
+        )
+
+    def set_heartbeat(self, session: str, cause: str) -> None:
+        """The open turn is a heartbeat's, or no more."""
+        self._known.turns.pop(session, None)
+        self._db.execute("UPDATE turns SET heartbeat = ? WHERE session = ? AND state = 'open'", (cause, session))
 
     def has_purses(self) -> bool:
         """True if any session has a budget."""

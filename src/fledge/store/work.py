@@ -1,4 +1,5 @@
-"""The store's contract, second part: the verbs on questions to a person, commissions, budgets and exchanges.
+"""The store's contract, second part: the verbs on questions to a person, commissions, budgets, exchanges and
+heartbeats.
 
 `base.Tx` is these and all others. Nothing here knows SQL, rules or time.
 """
@@ -9,7 +10,7 @@ from fledge.core.exchange import Exchange
 from fledge.core.goods import Goods
 from fledge.core.policy import Spent
 from fledge.core.run import Instant
-from fledge.store.records import Approval, ApprovalState, Commission, Purse
+from fledge.store.records import Approval, ApprovalState, Commission, Heartbeat, Purse
 
 
 class WorkTx(Protocol):
@@ -122,4 +123,21 @@ class WorkTx(Protocol):
 
     def hops_made(self, root: str) -> int:
         """How many messages were sent in all exchanges under this root."""
+        ...
+
+    # -- heartbeats
+    def heartbeat(self, session: str) -> Heartbeat | None:
+        """What is wanted of this conversation by itself, if anything ever was."""
+        ...
+
+    def save_heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Store what is wanted."""
+        ...
+
+    def due_heartbeats(self, at: Instant, limit: int) -> list[str]:
+        """Sessions whose wake or periodic heartbeat is due, the longest overdue first."""
+        ...
+
+    def set_heartbeat(self, session: str, cause: str) -> None:
+        """The open turn is one that nobody spoke for, or, if the cause is empty, one that somebody did after all."""
         ...

@@ -1,0 +1,187 @@
+"""Heartbeats: turns that nobody spoke for. When one is wanted, when it becomes a turn, what its answer hides.
+
+Rows that nobody waits for (notices, fire-and-forget completions) wake an idle conversation this way, so does whoever
+asks for it, and the clock where `heartbeat.every` is set. A wake is a row with a due time; starting up and finding it
+due is the recovery. The rules are in `core.heartbeat`; this file knows what time of day it is.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec.structs import replace
+
+from fledge.core import heartbeat as rules
+from fledge.core.heartbeat import Cause, Situation, Wake
+from fledge.core.run import Instant
+from fledge.core.transcript import Noted, Replied, Spoken
+from fledge.orchestrator import drain, exchanges, transcripts
+from fledge.orchestrator.commit import Commit
+from fledge.store.base import Heartbeat, Row, Turn
+
+
+def request(c: Commit, session: str, reason: str, cause: Cause = "action") -> None:
+    """Let the conversation have a heartbeat soon; requests within a quarter of a second are one.
+
+    A live run reads at its own boundaries: asked for it, the conversation above it all has the heartbeat.
+    """
+    key = _conversation(c, session)
+    if key is None:
+        return
+    known = c.tx.heartbeat(key) or Heartbeat(key)
+    wake = rules.request_wake(_pending(known), cause, reason, c.at)
+    held = known.held if known.due_at is not None else ""
+    c.tx.save_heartbeat(replace(known, cause=wake.cause, reason=wake.reason, due_at=wake.due_at, held=held))
+    c.hints.look = True
+
+
+def _conversation(c: Commit, session: str) -> str | None:
+    lineage = [above for above in c.tx.lineage(session) if not drain.is_attempt(c, above.key)]
+    found = lineage[0] if lineage else None
+    return None if found is None or found.deleted or found.kind == "program" else found.key
+
+
+def _pending(known: Heartbeat) -> Wake | None:
+    return None if not known.cause or known.due_at is None else Wake(known.cause, known.reason, known.due_at)
+
+
+# ---- time ------------------------------------------------------------------------------------------------------------
+
+
+def schedule(c: Commit) -> None:
+    """Let every main conversation beat as often as the settings say from now on; one that was missed is due at once."""
+    for session, _ in c.tx.sessions(limit=1_000_000):
+        if session.kind == "main" and not session.deleted:
+            keep_beat(c, session.key)
+
+
+def keep_beat(c: Commit, session: str) -> None:
+    """The same for one conversation. Where the settings have not changed nothing does."""
+    every_s = c.rules.heartbeat.every_s
+    known = c.tx.heartbeat(session) or Heartbeat(session)
+    if every_s <= 0:
+        beat_at = None
+    elif known.beat_at is None:
+        beat_at = c.at + every_s
+    else:
+        beat_at = min(known.beat_at, c.at + every_s)
+    if beat_at != known.beat_at:
+        c.tx.save_heartbeat(replace(known, beat_at=beat_at))
+        c.hints.look = True
+
+
+def come_due(c: Commit, session: str) -> bool:
+    """Let time act on what is wanted of a conversation; False if nothing was due any more."""
+    known = c.tx.heartbeat(session)
+    if known is None:
+        return False
+    if known.beat_at is not None and known.beat_at <= c.at:
+        known = _beaten(c, known, known.beat_at)
+    wake = _pending(known)
+    if wake is None or wake.due_at > c.at:
+        return _saved(c, known)
+    driver = c.tx.driver(session)
+    busy = driver is not None and (driver.release_at is None or driver.release_at > c.at)
+    if not busy and (c.tx.turn(session) is not None or c.tx.queued(session) is not None):
+        # Somebody else's turn is open or comes: it reads what waits, and asks again for what it leaves.
+        return _saved(c, _over(known))
+    minute, second = time_of_day(c.at, c.rules.heartbeat.zone)
+    waiting = sum(drain.is_quiet(c, row) for row in c.tx.unread(session, drain.WINDOW))
+    situation = Situation(minute_of_day=minute, session="busy" if busy else "idle", waiting=waiting)
+    verdict = rules.verdict(wake, c.rules.heartbeat, situation)
+    match verdict.skip:
+        case None:
+            exchanges.enqueue(c, session, session)
+            return _saved(c, replace(known, due_at=None, held=""))
+        case "busy":
+            return _saved(c, replace(known, due_at=rules.retry_wake(wake, c.at).due_at, held="busy"))
+        case "quiet-hours":
+            due_at = None if verdict.again_s is None else c.at + verdict.again_s - second
+            return _saved(c, replace(known, due_at=due_at, held="quiet-hours"))
+        case _:
+            return _saved(c, _over(known))
+
+
+def _beaten(c: Commit, known: Heartbeat, beat_at: Instant) -> Heartbeat:
+    """The periodic heartbeat is wanted now, and the next a whole number of periods later: missed ones are one."""
+    every_s = c.rules.heartbeat.every_s
+    known = replace(known, beat_at=rules.next_periodic_at(every_s, beat_at, c.at))
+    if _pending(known) is not None or every_s <= 0:
+        return known
+    return replace(known, cause="interval", reason="heartbeat.every", due_at=c.at, held="")
+
+
+def _over(known: Heartbeat) -> Heartbeat:
+    return replace(known, cause="", reason="", due_at=None, held="")
+
+
+def _saved(c: Commit, known: Heartbeat) -> Literal[True]:
+    c.tx.save_heartbeat(known)
+    return True
+
+
+def is_open(c: Commit) -> bool:
+    """True inside `heartbeat.activeHours`."""
+    settings = c.rules.heartbeat
+    return settings.hours is None or rules.is_open(settings.hours, time_of_day(c.at, settings.zone)[0])
+
+
+def time_of_day(at: Instant, zone: str) -> tuple[int, float]:
+    """The minute of the day in that zone, and the seconds of that minute."""
+    if zone == "local":
+        now = time.localtime(at)
+        return now.tm_hour * 60 + now.tm_min, now.tm_sec + at % 1
+    from datetime import datetime  # read only where a zone is named
+    from zoneinfo import ZoneInfo
+
+    there = datetime.fromtimestamp(at, ZoneInfo(zone))
+    return there.hour * 60 + there.minute, there.second + there.microsecond / 1e6
+
+
+# ---- turns -----------------------------------------------------------------------------------------------------------
+
+
+def begin(c: Commit, session: str, rows: Sequence[Row]) -> Cause | Literal[""]:
+    """A turn of a conversation opens with these rows: it is a heartbeat's if nobody spoke, and begins by saying so.
+
+    Answers why, or nothing. Whatever was wanted is done with this turn.
+    """
+    known = c.tx.heartbeat(session)
+    wanted: Cause | Literal[""] = "" if known is None or known.held else known.cause
+    if known is not None and known.cause:
+        _saved(c, _over(known))
+    if any(not drain.is_quiet(c, row) for row in rows) or not (rows or wanted):
+        return ""
+    cause: Cause = "default" if rows and wanted != "action" else wanted or "default"
+    c.tx.set_heartbeat(session, cause)
+    transcripts.write(c, session, Spoken(rules.PROMPT, kind="heartbeat"))
+    return cause
+
+
+def answered(c: Commit, turn: Turn, text: str) -> bool:
+    """A heartbeat's turn was answered; True if that is for nobody: silence, or word for word what it said before.
+
+    Silence is hidden from what the model sees later, unless the turn did something that it should remember.
+    """
+    if not turn.heartbeat:
+        return False
+    if rules.is_silence(text, c.rules.heartbeat.ack_chars):
+        hide(c, turn.session)
+        return True
+    known = c.tx.heartbeat(turn.session) or Heartbeat(turn.session)
+    if rules.is_repeat(text, known.said, known.said_at, c.at):
+        return True
+    return not _saved(c, replace(known, said=text, said_at=c.at))
+
+
+def hide(c: Commit, session: str) -> None:
+    """Let the model see nothing more of the turn that is ending, unless it used tools."""
+    for line in reversed(transcripts.lines(c.tx, session)):
+        match line.body:
+            case Replied(calls=calls) if calls:
+                return
+            case Spoken(kind="heartbeat"):
+                transcripts.write(c, session, Noted("a heartbeat: nothing needed attention", hides_from=line.seq))
+                return
+            case _:
+                continue
