@@ -1,4 +1,4 @@
--- fledge schema 13: turns that nobody spoke for.
+-- fledge schema 14: turns that nobody spoke for.
 
 -- What was wanted of a conversation by itself: the wake that waits (`cause`, `reason`; `due_at` is when it is looked at,
 -- null once its turn is queued or if its hours never come; `held` is why it was not a turn yet), when the periodic one
