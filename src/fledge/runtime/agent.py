@@ -205,6 +205,7 @@ class _Turn:
                 await self._look()
             else:
                 self.lines = list(known)
+                await asyncio.sleep(0)  # a stop that came while the profile was made is heard before anything is asked
             while await self._go_on():
                 pass
 
