@@ -103,6 +103,9 @@ export function duration(seconds) {
 
 const TONES = { ok: "good", error: "bad", timeout: "bad", unknown: "bad", running: "busy", awaiting_approval: "busy" };
 
+/** How a run stands, for people: on the wire a kill is an error that ended as killed. */
+export const standing = (run) => (run.endedReason === "killed" ? "killed" : run.status);
+
 /** A word for how a run stands, with a colour that says no more than the word does. */
 export function chip(status) {
   return el("span", { class: "chip", "data-tone": TONES[status] ?? "" }, status.replaceAll("_", " "));

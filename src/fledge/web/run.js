@@ -2,7 +2,7 @@
 // a person can do about it.
 
 import { call, NOT_FOUND, Refusal } from "./gateway.js";
-import { byId, button, chip, clock, coalesced, confirmed, duration, el, runLink, words } from "./dom.js";
+import { button, byId, chip, clock, coalesced, confirmed, duration, el, runLink, standing, words } from "./dom.js";
 import { Transcript } from "./transcript.js";
 import { planAnswer } from "./waiting.js";
 
@@ -74,7 +74,7 @@ function facts({ run, stats, models, text }) {
   const cost = stats.costUsd === null ? "unknown" : `about $${stats.costUsd.toFixed(4)}`;
   const tokens = stats.tokensIn === null ? "none counted" : `${stats.tokensIn} in, ${stats.tokensOut} out`;
   const lines = [
-    ["Status", [chip(run.status), ` ${run.phase === run.status ? "" : run.phase}`]],
+    ["Status", [chip(standing(run)), ` ${run.phase === run.status ? "" : run.phase}`]],
     ["Task", [words(run.task)]],
     ["Asked by", [run.requester]],
     ["Attempt", [String(run.attempt)]],

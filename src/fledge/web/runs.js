@@ -1,7 +1,7 @@
 // The tree of runs, as it stands.
 
 import { call } from "./gateway.js";
-import { byId, chip, coalesced, duration, el, runLink } from "./dom.js";
+import { byId, chip, coalesced, duration, el, runLink, standing } from "./dom.js";
 
 const MOST = 300; // lines shown; the command line shows all
 const OVER = new Set(["completed", "archived", "gone"]); // nothing more is to be said of these
@@ -61,6 +61,6 @@ function row(run, below) {
   const name = run.label || run.task;
   const link = runLink(run.sessionKey, name.length > 80 ? `${name.slice(0, 80)} …` : name, { "data-run": run.sessionKey });
   const phase = run.endedAt !== null && !OVER.has(run.phase) ? ` ${run.phase.replaceAll("_", " ")}` : "";
-  link.append(" ", chip(run.status), el("span", { class: "muted" }, phase + took));
+  link.append(" ", chip(standing(run)), el("span", { class: "muted" }, phase + took));
   return el("li", {}, link, below.childElementCount ? below : null);
 }
