@@ -12,7 +12,7 @@ import pytest
 
 from fledge.core.run import Instant
 from fledge.errors import StaleWrite
-from fledge.store.base import Counts, Driver, EntryKind, Place, RowKind, RowState
+from fledge.store.base import Counts, Driver, EntryKind, Place, RowKind, RowState, Used
 from tests.sim.play import Play, play
 from tests.sim.schedule import schedule
 from tests.sim.watch import Spy
@@ -69,8 +69,10 @@ class FencesNothing(Spy):
 
 
 class LosesResults(Spy):
-    def append(self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]]) -> int:
-        return super().append(session, at, [entry for entry in entries if entry[0] != "tool"] or entries[:0])
+    def append(
+        self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]], used: Used | None = None
+    ) -> int:
+        return super().append(session, at, [entry for entry in entries if entry[0] != "tool"] or entries[:0], used)
 
 
 @pytest.mark.parametrize(

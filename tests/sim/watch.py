@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from fledge.core.events import Event
 from fledge.core.run import Instant, Run
 from fledge.core.transcript import Replied, Resulted, Spoken, Told, from_body
-from fledge.store.base import EntryKind, RowKind, Spec, Tx
+from fledge.store.base import EntryKind, RowKind, Spec, Tx, Used
 from fledge.testing import InlineStore
 from tests.sim.schedule import Death, Schedule, dice
 
@@ -106,8 +106,10 @@ class Spy:
         self._noted.crowded.add(session)
         return self._tx.child_unsettled(session)
 
-    def append(self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]]) -> int:
-        last = self._tx.append(session, at, entries)
+    def append(
+        self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]], used: Used | None = None
+    ) -> int:
+        last = self._tx.append(session, at, entries, used)
         for _, text in entries:
             match from_body(text):
                 case Spoken(row=row) if row:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from fledge.core.transcript import CallEntry, Replied, Resulted, Spoken, to_body
-from fledge.orchestrator import spawn
+from fledge.orchestrator import spawn, transcripts
 from fledge.store.base import EntryKind, Tx
 from tests.model.world import MAIN
 from tests.tools.desk import SAY, Desk, play
@@ -227,12 +227,9 @@ def test_a_history_stays_within_eighty_kilobytes(tmp_path: Path) -> None:
 def test_a_status_is_read_back_from_what_ran(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         usage = {"input": 100, "cacheRead": 20, "output": 7}
-        await desk.engine.store.transact(
-            write(
-                ("assistant", Replied("a", model="other-1", usage={"input": 1}, cost_usd=0.25)),
-                ("assistant", Replied("b", model="scripted-1", usage=usage, cost_usd=0.5)),
-            )
-        )
+        first = Replied("a", model="other-1", usage={"input": 1}, cost_usd=0.25)
+        second = Replied("b", model="scripted-1", usage=usage, cost_usd=0.5)
+        await desk.engine.commit(lambda c: transcripts.write(c, MAIN, first, second))
         await desk("sessions_spawn", task="work")
         await desk("sessions_spawn", task=f"{SAY}done")
         await desk.pass_time(1.0)
