@@ -123,7 +123,8 @@ class Talking(Opened):
     def listen(self, size: int = 1000, poke: Callable[[], None] | None = None) -> Subscription:
         """Hear what happens inside turns from now on: words, tools, retries, of every session. Close it when done.
 
-        At most `size` events wait for a slow listener. `poke`, if given, is called at each; it must not block.
+        At most `size` events wait for a slow listener. `poke`, if given, is called at each; it must not block. Called
+        before the folder is open, nothing of what is taken up there is missed.
 
         >>> heard = fl.listen()
         >>> reply = await fl.session("main").send("Hello")
@@ -131,5 +132,4 @@ class Talking(Opened):
         >>> [event.kind async for event in heard]
         ['start', 'assistant:text', 'usage', 'end']
         """
-        self.engine  # noqa: B018  (refuses if closed)
         return self._parts.agent.feed.listen(size, poke)

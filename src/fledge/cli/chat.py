@@ -22,7 +22,7 @@ from fledge.core.transcript import Replied, Spoken, from_body
 from fledge.errors import FledgeError
 from fledge.orchestrator import bindings, control, spawn
 from fledge.orchestrator.commit import Commit
-from fledge.runtime.feed import TurnEvent
+from fledge.runtime.feed import Subscription, TurnEvent
 from fledge.store.base import Tx
 
 MAIN = main_key()
@@ -44,9 +44,10 @@ async def sit(state: Path, model: str | None, settings: tuple[str, ...]) -> int:
     channel = ScreenChannel(screen)
     opened = fledge.open(state, model=model, config=found.config, program="chat", channels={TERMINAL: channel})
     opened.check()
+    heard = opened.listen()  # before it is open: an interrupted turn goes on at once, and its answer is to be seen
     async with opened as fl:
         await fl.engine.commit(_sit_down)
-        chat = Chat(fl, screen, channel)
+        chat = Chat(fl, screen, channel, heard)
         screen.interrupt = chat.interrupt
         return await chat.run()
 
@@ -137,8 +138,8 @@ class Hush:
 class Chat:
     """One sitting."""
 
-    def __init__(self, fl: fledge.Fledge, screen: Screen, channel: ScreenChannel) -> None:
-        self._fl, self._screen, self._channel = fl, screen, channel
+    def __init__(self, fl: fledge.Fledge, screen: Screen, channel: ScreenChannel, heard: Subscription) -> None:
+        self._fl, self._screen, self._channel, self._heard = fl, screen, channel, heard
         self._hush = Hush(screen.flow)
         self._told: set[str] = set()
         """What was already shown: ends of runs, questions, plans."""
@@ -179,8 +180,11 @@ class Chat:
         self._screen.say(
             f"fledge {fledge.__version__} · {self._fl.state} · /help for commands, Ctrl-D to leave", "note"
         )
-        for words, style in await self._look(_earlier):
+        earlier, is_over = await self._look(lambda tx: (_earlier(tx), tx.turn(MAIN) is None))
+        for words, style in earlier:
             self._screen.say(words, style)
+        if is_over:
+            self._heard.waiting()  # what was said until now stands there already
 
     async def _take(self, line: str) -> None:
         """What the user typed: a command, or words for the main agent."""
@@ -215,7 +219,7 @@ class Chat:
     # ---- what arrives meanwhile
 
     async def _watch_turns(self) -> None:
-        heard = self._fl.listen()
+        heard = self._heard
         try:
             async for event in heard:
                 if event.session == self._channel.streams:
