@@ -36,7 +36,10 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     assert missing == []
 
 
-EXAMPLES = {"two_levels.py": "told once: 1 entry, 1 completion"}
+EXAMPLES = {
+    "two_levels.py": "told once: 1 entry, 1 completion",
+    "orchestrated.py": "four answers in place, each exactly once; the killed worker is silent",
+}
 """What each example ends with. `conversation.py` needs a model server: tests/cli/test_run.py runs and kills it."""
 
 
