@@ -21,9 +21,7 @@ from tests.crash.every_commit import CRASHED, SharedClock, When, in_a_process
 from tests.crash.judgement import Left, judge, left
 from tests.crash.players import Story, perform
 from tests.crash.stories import STORIES
-
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
-"""Nothing here depends on what a disk keeps: a process that ends leaves its writes to the system."""
+from tests.empty import MEMORY
 
 
 def transactions(story: Story) -> int:

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fledge.core import events as ev
 from fledge.core.inbox import QueueSettings
-from fledge.orchestrator import control, due, spawn, turns
+from fledge.orchestrator import control, due, spawn, steps, turns
 from tests.model.world import MAIN, World
 
 PICK = st.integers(0, 1_000_000)
@@ -18,7 +18,7 @@ PICK = st.integers(0, 1_000_000)
 
 class TreeOfRuns(RuleBasedStateMachine):
     @initialize(
-        mode=st.sampled_from(["collect", "steer", "followup", "steer-backlog"]),
+        mode=st.sampled_from(["collect", "steer", "followup", "steer-backlog", "interrupt"]),
         children=st.integers(0, 2),
         workers=st.integers(0, 2),
         main_replies=st.booleans(),
@@ -52,7 +52,7 @@ class TreeOfRuns(RuleBasedStateMachine):
         keys = self.world.driven()
         # Children first: a main session that has replied has nothing left to do.
         keys = [key for key in keys if key != MAIN or pick % 4 == 0] or keys
-        return self.world.drives[keys[pick % len(keys)]] if keys else None
+        return self.world.current(self.world.drives[keys[pick % len(keys)]]) if keys else None
 
     def _child(self, pick: int) -> turns.Drive | None:
         drive = self._drive(pick)
@@ -108,6 +108,8 @@ class TreeOfRuns(RuleBasedStateMachine):
     @rule(pick=PICK, text=st.sampled_from(["an answer", "an answer", "NO_REPLY", "ANNOUNCE_SKIP", ""]))
     def finish(self, pick: int, text: str) -> None:
         drive = self._drive(pick)
+        if drive is not None and self.world.has_open_calls(drive) and not self.world.take_up(drive):
+            return
         if drive is not None and self.world.attempt(lambda c: turns.finish(c, drive, text)) == "over":
             self.world.exit(drive)
 
@@ -131,11 +133,24 @@ class TreeOfRuns(RuleBasedStateMachine):
             if recovers:
                 self.world.attempt(lambda c: turns.recovered(c, drive))
 
-    @rule(pick=PICK, asked=st.sampled_from(["all", "any", 2]))
+    @rule(pick=PICK, asked=st.sampled_from(["all", "any", 1, 2, 3]))
     def wait(self, pick: int, asked: Any) -> None:
         drive = self._child(pick)
-        if drive is not None:
+        if drive is not None and not self.world.has_open_calls(drive):
             self.world.attempt(lambda c: turns.wait(c, drive, asked))
+
+    @rule(pick=PICK)
+    def ask_a_person(self, pick: int) -> None:
+        drive = self._drive(pick)
+        if drive is not None and not self.world.has_open_calls(drive):
+            self.world.ask(drive)
+
+    @rule(pick=PICK, allow=st.booleans())
+    def a_person_answers(self, pick: int, allow: bool) -> None:
+        asked = self.world.read(lambda tx: tx.open_approvals())
+        if asked:
+            question = asked[pick % len(asked)].id
+            self.world.attempt(lambda c: steps.answer(c, question, allow, "a person"))
 
     @precondition(lambda self: self.world.ghosts)
     @rule(pick=PICK)

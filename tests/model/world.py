@@ -5,25 +5,27 @@ order of commits can come up. `World.settle` then lets time run on until nothing
 """
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.lifecycle import replay
 from fledge.core.run import Ended, Killed, Ok, Run, Terms, Waiting
+from fledge.core.transcript import CallEntry, Replied, Resulted, open_calls
 from fledge.errors import Refused, StaleWrite
-from fledge.orchestrator import control, due, heartbeat, spawn, turns
+from fledge.orchestrator import control, due, heartbeat, spawn, steps, transcripts, turns
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Spec, Tx
 from fledge.store.sqlite_flow import SqliteTx
 from fledge.testing import InlineStore, ManualClock, SeededIds
+from tests.empty import empty_store
 
 T = TypeVar("T")
 MAIN = "agent:main:main"
@@ -35,10 +37,10 @@ LIMITS = policy.Limits(max_depth=3, max_children=CAP)
 class World:
     """The system under test, the drivers that exist in its process, and what a person remembers of it."""
 
-    def __init__(self, **rules: Any) -> None:
-        self.folder = tempfile.mkdtemp(prefix="fledge-model-")
+    def __init__(self, widths: dict[str, int] | None = None, **rules: Any) -> None:
+        self.folder = empty_store("fledge-model-")
         self.clock, self.ids = ManualClock(), SeededIds(7)
-        self.rules = Rules(widths=WIDTHS, **rules)
+        self.rules = Rules(widths=widths or WIDTHS, **rules)
         self.drives: dict[str, Drive] = {}
         self.ghosts: list[Drive] = []
         self.outcomes: dict[str, Ended] = {}
@@ -95,7 +97,7 @@ class World:
 
     def claim(self) -> bool:
         """Claim whoever is first; False if nobody may be claimed now."""
-        places = self.read(lambda tx: tx.claimable(WIDTHS, self.clock.now(), 1))
+        places = self.read(lambda tx: tx.claimable(self.rules.widths, self.clock.now(), 1))
         if not places:
             return False
         drive = self.commit(lambda c: turns.claim(c, places[0], self.owner))
@@ -109,7 +111,8 @@ class World:
     def exit(self, drive: Drive) -> None:
         """The driver's task is gone, as the engine would report it."""
         self.commit(lambda c: turns.left(c, drive.session, drive.epoch))
-        if self.drives.get(drive.session) is drive:
+        held = self.drives.get(drive.session)
+        if held is not None and held.epoch == drive.epoch:
             del self.drives[drive.session]
 
     def request(self, drive: Drive, **terms: Any) -> spawn.Request:
@@ -119,6 +122,33 @@ class World:
             limits=LIMITS,
             generations=drive.generations,
         )
+
+    def ask(self, drive: Drive) -> None:
+        """The model wants something that needs a person; there is nothing else to do, so the turn waits for them."""
+        reply = Replied("may I?", (CallEntry("call", "exec", "{}", "asked"),))
+        if self.attempt(lambda c: steps.replied(c, drive, reply, 0, 60.0)) is not None:
+            self.take_up(drive)
+
+    def take_up(self, drive: Drive) -> bool:
+        """A driver that finds calls open: their results are written if all are decided, else it waits on. False if
+        there is nothing more to do for it."""
+
+        def decide(c: Commit) -> bool:
+            calls = open_calls(transcripts.lines(c.tx, drive.session))
+            answers = steps.answers(c.tx, drive.session, calls)
+            if "waiting" in answers.values():
+                steps.ask(c, drive)
+                return False
+            steps.resulted(c, drive, [Resulted(x.entry, x.index, "call", "exec", "done") for x in calls], 0, True)
+            return True
+
+        goes_on = self.attempt(decide)
+        if goes_on is False:
+            self.exit(drive)
+        return bool(goes_on)
+
+    def has_open_calls(self, drive: Drive) -> bool:
+        return bool(self.read(lambda tx: open_calls(transcripts.lines(tx, drive.session))))
 
     def let_time_act(self) -> bool:
         keys = self.read(lambda tx: tx.due_runs(self.clock.now(), 1000))
@@ -139,6 +169,8 @@ class World:
                 self._wind_up(self.drives[key])
             for key in self.read(_awaiting):
                 self.commit(partial(control.answer_plan, key=key, approve=True, words="APPROVED: proceed"))
+            for asked in self.read(lambda tx: tx.open_approvals()):
+                self.attempt(partial(steps.answer, approval_id=asked.id, allow=True, answered_by="a person"))
             if not self.claim() and not self.let_time_act():
                 next_at = self.read(lambda tx: tx.next_due(self.clock.now()))
                 if self.at_rest() or next_at is None:
@@ -148,14 +180,22 @@ class World:
         assert self.at_rest(), [(run.key, run.phase) for run in self.runs()]
 
     def _wind_up(self, drive: Drive) -> None:
+        drive = self.current(drive)
         if not self._is_current(drive):
             self.exit(drive)
             return
         run = self.read(lambda tx: tx.find_run(drive.session))
         if run is not None and run.phase.name == "ending" and run.ended is None:
             self.exit(drive)  # its executor gives up: a stop is acknowledged, a grace runs out
+        elif self.has_open_calls(drive):
+            self.take_up(drive)
         elif self.attempt(lambda c: turns.finish(c, drive, "done")) == "over":
             self.exit(drive)
+
+    def current(self, drive: Drive) -> Drive:
+        """The drive as its driver knows it once it has read on after an interrupt."""
+        driver = self.read(lambda tx: tx.driver(drive.session))
+        return drive if driver is None else replace(drive, interrupts=driver.interrupts)
 
     def at_rest(self) -> bool:
         def look(tx: Tx) -> bool:
@@ -224,7 +264,7 @@ class World:
         assert all(count <= CAP for count in places.values()), places
         now = self.clock.now()
         live = [d for d in tx.drivers() if d.release_at is None or d.release_at > now]
-        for lane, width in WIDTHS.items():
+        for lane, width in self.rules.widths.items():
             assert sum(d.lane == lane for d in live) <= width, f"{lane} is over its width"
 
     def _rows(self, tx: Tx, sessions: list[str]) -> None:

@@ -5,13 +5,10 @@ answers everything that was found wrong, in sentences; nothing if all held.
 """
 
 import asyncio
-import atexit
 import logging
 import shutil
-import tempfile
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -19,6 +16,7 @@ from fledge.errors import FledgeError
 from fledge.orchestrator.engine import Engine
 from fledge.runtime.agent import Agent
 from fledge.testing import START, InlineStore, SeededIds, VirtualClock, run_virtual
+from tests.empty import empty_store
 from tests.sim import verdict
 from tests.sim.cast import Cast
 from tests.sim.people import deeds, opening
@@ -57,7 +55,7 @@ class Play:
         self._plan, self._witness, self._spy = plan, Witness(plan, tell), spy
         self._lives = self._acted = 0
         self._at = 0.0
-        self._folder = Path(tempfile.mkdtemp(prefix="fledge-sim-", dir=_memory()))
+        self._folder = empty_store("fledge-sim-")
 
     def run(self) -> Report:
         """All lives, one after the other, until everything is at rest or something is wrong."""
@@ -65,7 +63,6 @@ class Play:
         log.addHandler(ears)
         log.propagate = False
         try:
-            shutil.copytree(_empty(), self._folder, dirs_exist_ok=True)
             for death in (*self._plan.deaths, None):
                 self._lives += 1
                 if run_virtual(self._life(death)) or witness.wrong:
@@ -176,21 +173,3 @@ async def _bury() -> None:
         for task in others:
             task.cancel()
         await asyncio.wait(others, timeout=1.0)
-
-
-_made: list[Path] = []
-
-
-def _empty() -> Path:
-    """An empty store, made once."""
-    if not _made:
-        folder = Path(tempfile.mkdtemp(prefix="fledge-sim-empty-", dir=_memory()))
-        atexit.register(shutil.rmtree, folder)
-        InlineStore(folder).close_now()
-        _made.append(folder)
-    return _made[0]
-
-
-def _memory() -> str | None:
-    """A folder that is no disk, where there is one: nothing here depends on what a disk keeps."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
