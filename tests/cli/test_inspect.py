@@ -38,13 +38,13 @@ def child(world: World, label: str, answer: str | None = "done\nSUMMARY: fine") 
 
 
 def show(world: World, *arguments: str) -> list[str]:
-    done = fledge(*arguments, "--state", world.folder)
+    done = fledge(*arguments, "--state", str(world.folder))
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
 def refused(world: World, *arguments: str) -> str:
-    done = fledge(*arguments, "--state", world.folder)
+    done = fledge(*arguments, "--state", str(world.folder))
     assert done.returncode == 1
     return done.stderr
 
