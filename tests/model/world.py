@@ -173,9 +173,10 @@ class World:
                 self.attempt(partial(steps.answer, approval_id=asked.id, allow=True, answered_by="a person"))
             if not self.claim() and not self.let_time_act():
                 next_at = self.read(lambda tx: tx.next_due(self.clock.now()))
-                if self.at_rest() or next_at is None:
+                if self.at_rest() or (next_at is None and not self.drives):
                     break
-                self.clock.advance(max(0.0, next_at - self.clock.now()) + 0.001)
+                if next_at is not None:
+                    self.clock.advance(max(0.0, next_at - self.clock.now()) + 0.001)
             self.check()
         assert self.at_rest(), [(run.key, run.phase) for run in self.runs()]
 
