@@ -19,7 +19,7 @@ def test_the_demo_is_killed_half_way_and_every_answer_arrives_once(tmp_path: Pat
     before, after = re.split(r"\*\*\* kill -9 \d+ \*\*\*", done.stdout)
     assert 'steer "open questions"' in before
     assert 'approve the plan of "tidy-up"' in after
-    assert "LeaseLost        → queued  (crash: driven again)" in after
+    assert "LeaseLost        → queued  (crash in a step)" in after
     assert "3 subagents, 3 answers in the conversation: each exactly once.\n" in after
     assert f"fledge tree --state {state}" in after
 

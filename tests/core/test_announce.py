@@ -807,7 +807,7 @@ def test_whatever_is_collected_each_is_a_block_or_a_line(told: list[Completion],
     ("outcome", "wire"),
     [
         (Delivered("queued"), b'{"kind":"delivered","path":"queued"}'),
-        (Deferred("requester-busy"), b'{"kind":"deferred","reason":"requester-busy"}'),
+        (Deferred("missing-requester"), b'{"kind":"deferred","reason":"missing-requester"}'),
         (Skipped("announce-skip"), b'{"kind":"skipped","reason":"announce-skip"}'),
         (DeliveryFailed(retryable=True, error="gone"), b'{"kind":"failed","retryable":true,"error":"gone"}'),
     ],

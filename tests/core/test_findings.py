@@ -12,7 +12,6 @@ from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.lifecycle import transition
 from fledge.core.run import (
-    AnnounceDeferred,
     Announcing,
     CleanupPending,
     Ending,
@@ -122,12 +121,6 @@ def test_f2_a_kill_suppresses_the_inbox_instead(name: str, mode: str) -> None:
 def test_f2_a_run_whose_row_nobody_is_left_to_read_is_deferred_and_given_up() -> None:
     run = play(RUNS["announcing"], ev.RequesterLost(at=AT), *(came_due(at) for at in (1001.0, 1003.0, 1007.0)))
     assert run.phase == CleanupPending(OK, Undelivered("nobody is left to tell"), 0, 1007.0)
-
-
-@pytest.mark.parametrize("name", ["deferred, requester-busy", "deferred, child-active"])
-def test_f2_a_requester_that_goes_while_the_announce_is_postponed_is_missed_too(name: str) -> None:
-    missing = AnnounceDeferred(OK, "missing-requester", 1, AT, 2800.0, 1001.0)
-    assert transition(RUNS[name], ev.RequesterLost(at=AT)).run.phase == missing
 
 
 # ---- F3: a child without a row settles all the same ------------------------------------------------------------------

@@ -32,7 +32,7 @@ SIGNALS = "AttemptStarted AttemptEnded AttemptFaltered DriverStopped LeaseLost"
 PLAN = "PlanApproved PlanRejected"
 ANSWERS = f"{PLAN} PersonAnswered"
 CLEANUP = "Removed CleanedUp CleanupFailed"
-DELIVERY = f"RowConsumed RowSuppressed RequesterLost HandedToProgram AnnouncePostponed Retried Dismissed {CLEANUP}"
+DELIVERY = f"RowConsumed RowSuppressed RequesterLost HandedToProgram Retried Dismissed {CLEANUP}"
 BIRTH = "Admitted Prepared Imported Claimed"
 
 GRID: dict[str, dict[str, str]] = {
@@ -97,19 +97,10 @@ GRID: dict[str, dict[str, str]] = {
     },
     "announcing": {
         "announcing": "AttemptEnded ChildrenSettled KillOrdered HandedToProgram",
-        "announce_deferred": "RequesterLost AnnouncePostponed",
+        "announce_deferred": "RequesterLost",
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed Retried Dismissed "
         "Removed CleanedUp CleanupFailed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
-    },
-    "deferred, its row written": {
-        "announcing": "HandedToProgram CameDue",
-        # Whoever was busy may be gone now: "none: missing-requester".
-        "announce_deferred": "AttemptEnded ChildrenSettled KillOrdered RequesterLost",
-        "cleanup_pending": "RowConsumed RowSuppressed",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed "
-        "AnnouncePostponed Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "deferred, descendants-active": {
@@ -117,7 +108,7 @@ GRID: dict[str, dict[str, str]] = {
         "announce_deferred": "AttemptEnded KillOrdered",
         "cleanup_pending": "RowConsumed RowSuppressed",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
-        "HandedToProgram AnnouncePostponed Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
+        "HandedToProgram Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "deferred, missing-requester": {
@@ -125,7 +116,7 @@ GRID: dict[str, dict[str, str]] = {
         "announce_deferred": "AttemptEnded ChildrenSettled KillOrdered CameDue",
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
-        "AnnouncePostponed Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
+        "Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "awaiting_approval": {
@@ -140,7 +131,7 @@ GRID: dict[str, dict[str, str]] = {
         "completed": "CleanedUp",
         "completed_giveup": "CleanedUp",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
-        "RequesterLost HandedToProgram AnnouncePostponed Retried Dismissed Removed CameDue",
+        "RequesterLost HandedToProgram Retried Dismissed Removed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "completed": {
@@ -154,7 +145,7 @@ GRID: dict[str, dict[str, str]] = {
         "completed": "RowConsumed Dismissed CameDue",
         "completed_giveup": "ChildrenSettled KillOrdered",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
-        "RequesterLost HandedToProgram AnnouncePostponed Removed CleanedUp CleanupFailed CameDue",
+        "RequesterLost HandedToProgram Removed CleanedUp CleanupFailed CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked",
     },
     "archived": {
@@ -180,8 +171,6 @@ def situation(run: Run) -> str:
             return "ending, stopping"
         case Asking():
             return "waiting for a person"
-        case AnnounceDeferred(reason="child-active" | "requester-busy"):
-            return "deferred, its row written"
         case AnnounceDeferred(reason=reason):
             return f"deferred, {reason}"
         case phase:

@@ -83,7 +83,7 @@ LATE: list[tuple[str, Signal, rc.Verdict]] = [
     ("announcing a timeout", finished(), rc.Late(TEXT)),
     ("announcing a timeout", finished(text="t-partial"), rc.Ignore("a known end, repeated")),
     ("announcing the unknown", finished(), rc.Late(TEXT)),
-    ("deferred, requester-busy", finished(), rc.Late(TEXT)),
+    ("deferred, missing-requester", finished(), rc.Late(TEXT)),
     ("cleanup, delivered", finished(), OVER),
     ("cleanup, delivered", finished("silent"), rc.Ignore("a late end without words")),
     ("cleanup, failed and delivered", finished(), rc.Late(TEXT)),

@@ -99,6 +99,8 @@ class TimelineEvent(Struct, frozen=True, kw_only=True):
     name: str
     phase: str
     attempt: int
+    reason: str = ""
+    """Why it happened, where the name does not say it."""
 
 
 class Message(Struct, frozen=True, kw_only=True):

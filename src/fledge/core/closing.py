@@ -151,7 +151,7 @@ def requester_lost(run: Run, event: ev.RequesterLost) -> Step:
     """Nobody is left to tell: try again soon, then give up."""
     at = event.at
     match run.phase:
-        case Announcing(ended=ended) | AnnounceDeferred(ended=ended, reason="requester-busy" | "child-active"):
+        case Announcing(ended=ended):
             expires_at = at + policy.expiry_s(run.terms.expects)
             due_at = at + policy.retry_s(1)
             phase = AnnounceDeferred(ended, "missing-requester", 1, at, expires_at, due_at)
@@ -169,15 +169,6 @@ def handed_to_program(run: Run, event: ev.HandedToProgram) -> Step:
             return move(run, Announcing(ended, event.at + policy.UNREAD_PROGRAM_S))
         case _:
             return ignore(run, "nothing is being announced")
-
-
-def postponed(run: Run, event: ev.AnnouncePostponed) -> Step:
-    """The announce waits; its row stays consumable meanwhile."""
-    if not isinstance(run.phase, Announcing):
-        return ignore(run, "nothing is being announced")
-    expires_at = event.at + policy.expiry_s(run.terms.expects)
-    phase = AnnounceDeferred(run.phase.ended, event.reason, 0, event.at, expires_at, event.due_at)
-    return move(run, phase)
 
 
 def retried(run: Run, event: ev.Retried) -> Step:
@@ -216,8 +207,6 @@ def try_again(run: Run, phase: AnnounceDeferred, event: ev.CameDue) -> Step:
     """A postponed announce is due: address it again, wait on, or give up."""
     at = event.at
     expires_at = phase.expires_at + (at - phase.since_at if event.paused else 0.0)
-    if phase.reason != "missing-requester":
-        return move(run, Announcing(phase.ended, program_due(run, at)))
     if event.reachable:
         return move(run, Announcing(phase.ended, program_due(run, at)), fx.Readdress())
     if policy.gives_up(phase.tries, run.terms.max_retries, at, expires_at):

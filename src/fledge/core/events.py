@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from fledge.core.run import DeferReason, Ended, Instant, Path, Terms, TextId
+from fledge.core.run import Ended, Instant, Path, Terms, TextId
 
 Said = Literal["text", "empty", "silent", "skip"]
 """What a whole reply amounts to: words, nothing, `NO_REPLY`, `ANNOUNCE_SKIP`."""
@@ -203,13 +203,6 @@ class HandedToProgram(_Event, frozen=True, kw_only=True, tag=True):
     """Its requester is gone, and the nearest above is a program, which reads through handles."""
 
 
-class AnnouncePostponed(_Event, frozen=True, kw_only=True, tag=True):
-    """A delivery could not be tried yet."""
-
-    reason: DeferReason
-    due_at: Instant
-
-
 class Retried(_Event, frozen=True, kw_only=True, tag=True):
     """Somebody asked to deliver a given-up result again."""
 
@@ -276,7 +269,6 @@ Event = (
     | RowSuppressed
     | RequesterLost
     | HandedToProgram
-    | AnnouncePostponed
     | Retried
     | Dismissed
     | Removed
@@ -296,10 +288,10 @@ def reason(event: Event) -> str:
     match event:
         case AttemptEnded(end=Errored(error=error)) | AttemptFaltered(error=error) | CleanupFailed(error=error):
             return error
-        case Withdrawn(reason=why) | AnnouncePostponed(reason=why):
+        case Withdrawn(reason=why):
             return why
         case LeaseLost(step_open=step_open):
-            return "crash: driven again" if step_open else "stopped: driven again"
+            return "crash in a step" if step_open else "its driver is gone"
         case RowConsumed(path=path):
             return path
         case KillOrdered(named=False):

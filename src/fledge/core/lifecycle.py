@@ -105,8 +105,6 @@ def transition(run: Run, event: ev.Event) -> Step:
             return closing.requester_lost(run, event)
         case ev.HandedToProgram():
             return closing.handed_to_program(run, event)
-        case ev.AnnouncePostponed():
-            return closing.postponed(run, event)
         case ev.Retried():
             return closing.retried(run, event)
         case ev.Dismissed():

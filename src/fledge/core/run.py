@@ -18,7 +18,7 @@ Mode = Literal["run", "session"]
 Cleanup = Literal["keep", "delete"]
 PlanState = Literal["none", "planning", "approved"]
 SkipReason = Literal["announce-skip", "silent", "suppressed"]
-DeferReason = Literal["child-active", "descendants-active", "missing-requester", "requester-busy"]
+DeferReason = Literal["descendants-active", "missing-requester"]
 Path = Literal["direct", "queued", "steered"]
 
 

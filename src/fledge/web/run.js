@@ -65,7 +65,7 @@ export class RunPage {
     if (!waits) this.plan.replaceChildren();
     this.planOf = waits ? run.runId : "";
     this.story.replaceChildren(
-      part("Timeline", told.timeline.map((one) => [clock(one.at), `${one.name} → ${one.phase}${one.attempt > 1 ? ` (attempt ${one.attempt})` : ""}`])),
+      part("Timeline", told.timeline.map((one) => [clock(one.at), moment(one)])),
       part("Delivery", told.tries.map((one) => [clock(one.at), tried(one.trace)])));
   }
 }
@@ -92,6 +92,10 @@ function facts({ run, stats, models, text }) {
     el("p", { class: "muted" }, run.sessionKey),
     el("dl", { class: "facts" }, ...lines.flatMap(([name, told]) => [el("dt", {}, name), el("dd", {}, ...told)])),
   ];
+}
+
+function moment({ name, phase, attempt, reason }) {
+  return `${name} → ${phase}${attempt > 1 ? `, attempt ${attempt}` : ""}${reason ? ` (${reason})` : ""}`;
 }
 
 function tried(trace) {
