@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from fledge.core import policy
 from fledge.core.run import Mode, Terms
+from fledge.core.transcript import CallEntry, Replied, Resulted, open_calls
 from fledge.errors import Refused
-from fledge.orchestrator import control, spawn
+from fledge.orchestrator import control, spawn, transcripts, turns
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
@@ -213,3 +214,24 @@ def test_a_notice_for_a_program_is_not_left_unread_for_ever(scene: Scene) -> Non
     scene.pass_time(300.0)
     assert scene.run(o.session).phase.due_at is None, "it was noticed that it is stuck"
     assert scene.inbox(PROGRAM) == []
+
+
+# ---- what other runtimes leave open ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["failed", "stopped"])
+def test_whatever_ends_an_attempt_closes_the_calls_it_leaves_open(scene: Scene, end: str) -> None:
+    """Work of a foreign runtime is a call; left open, it would be taken for work that a message was interrupted in."""
+    main = scene.main()
+    child = scene.begin(main)
+    call = CallEntry("work", "program", "do it", "started")
+    scene.commit(lambda c: transcripts.write(c, child.session, Replied(calls=(call,))))
+    if end == "failed":
+        scene.fail(child, "interrupted by a restart")
+    else:
+        scene.kill(child.session)
+        scene.commit(lambda c: turns.fail(c, child, "it did not like that"))
+    lines = scene.read(lambda tx: transcripts.lines(tx, child.session))
+    assert open_calls(lines) == []
+    assert isinstance(lines[-1].body, Resulted)
+    assert lines[-1].body.text == ("interrupted" if end == "failed" else "killed") + "; it was not finished"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fledge.orchestrator import control, deliver, heartbeat, spawn
+from fledge.orchestrator import control, deliver, exchanges, heartbeat, spawn
 from fledge.orchestrator.heartbeat import time_of_day
 from fledge.store.base import Heartbeat
 from fledge.testing import START
@@ -96,12 +96,36 @@ def test_a_wake_for_what_was_read_meanwhile_is_let_go(scene: Scene) -> None:
     assert scene.claimable() == []
 
 
-def test_a_wake_beside_a_turn_that_comes_anyway_is_let_go(scene: Scene) -> None:
+def test_a_wake_beside_a_turn_that_comes_anyway_is_that_turn(scene: Scene) -> None:
     ask(scene)
     scene.send(MAIN, "good morning", None)
     scene.pass_time(0.25)
-    assert wanted(scene) == Heartbeat(MAIN)
     assert scene.start(MAIN).heartbeat == ""
+    assert wanted(scene) == Heartbeat(MAIN)
+
+
+def test_a_turn_that_comes_anyway_and_finds_nothing_to_read_is_the_heartbeats_own(scene: Scene) -> None:
+    ask(scene)
+    scene.commit(lambda c: exchanges.enqueue(c, MAIN, MAIN))
+    scene.pass_time(0.25)
+    assert scene.start(MAIN).heartbeat == "action"
+    assert wanted(scene) == Heartbeat(MAIN)
+
+
+def test_a_wake_that_is_held_stays_wanted_though_a_turn_was_queued_that_finds_nothing_to_read(scene: Scene) -> None:
+    main = scene.main()
+    ask(scene)
+    scene.pass_time(0.25)
+    held = wanted(scene)
+    assert held is not None
+    assert (held.cause, held.held) == ("action", "busy")
+    scene.commit(lambda c: exchanges.enqueue(c, MAIN, MAIN))
+    scene.finish(main)
+    assert scene.claim()
+    assert scene.driven() == []
+    assert wanted(scene) == held
+    scene.pass_time(1.0)
+    assert scene.start(MAIN).heartbeat == "action"
 
 
 def test_a_wake_beside_a_turn_that_waits_for_its_next_try_is_let_go_and_asked_for_again_at_its_end(

@@ -109,6 +109,28 @@ def test_whoever_missed_messages_is_told_as_soon_as_they_can_be_reached_and_nobo
     played(theatre, scene)
 
 
+def test_they_are_told_again_of_what_they_missed_if_that_did_not_reach_them_either(theatre: Theatre) -> None:
+    async def scene(world: World, outside: Outside) -> None:
+        outside.down, outside.takes_s = {"ops": 4}, {"ops": 1.0}
+        await hear(world, OPS, "hello", "m-1")
+        await world.clock.sleep(50)
+        assert outside.heard == []
+        await hear(world, OPS, "are you there?", "m-2")
+        while not outside.heard:
+            await world.clock.sleep(0.1)
+        outside.down = {"ops": 4}
+        await world.clock.sleep(50)
+        assert [message.about for _, message in outside.arrived] == ["reply"]
+        await hear(world, OPS, "and now?", "m-3")
+        await world.clock.sleep(50)
+        assert [message.about for _, message in outside.arrived] == ["reply", "reply", "notice"]
+        await hear(world, OPS, "thanks", "m-4")
+        await world.clock.sleep(50)
+        assert [message.about for _, message in outside.arrived] == ["reply", "reply", "notice", "reply"]
+
+    played(theatre, scene)
+
+
 def test_a_channel_that_is_down_delays_only_itself_and_keeps_its_order(theatre: Theatre) -> None:
     async def scene(world: World, outside: Outside) -> None:
         outside.down = {"ops": 2}

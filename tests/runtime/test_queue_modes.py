@@ -228,6 +228,26 @@ def test_interrupts_in_quick_succession_are_all_read_in_the_same_turn(office: Of
     assert [request.messages[-1].text for request in model.requests][-2:] == ["no, stop", "really"]
 
 
+def test_news_of_an_interrupt_that_its_driver_has_read_already_calls_off_nothing_more(office: Office) -> None:
+    model = ScriptedModel(script)
+
+    async def body(desk: Desk) -> list[str]:
+        await desk.send("go")
+        await desk.sleep_until(5)
+        await desk.send("wait")
+        await desk.sleep_until(6)
+        driver = await desk.engine.store.read(lambda tx: tx.driver(MAIN))
+        assert driver is not None
+        assert driver.interrupts == 1
+        # The commit that called the step off tells its driver late: it was read from the rows meanwhile.
+        await desk.engine.commit(lambda c: c.hints.interrupted.append((MAIN, driver.epoch, 1)))
+        await at_rest(desk, MAIN)
+        return await desk.heard(MAIN, "user")
+
+    assert office.act(body, model, Kit().tool("slow", 10), rules=rules("interrupt")) == ["go", "wait"]
+    assert len(model.requests) == 2
+
+
 def test_a_notice_interrupts_nothing(office: Office) -> None:
     kit, model = Kit(), ScriptedModel(script)
 

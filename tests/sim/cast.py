@@ -4,23 +4,33 @@ The tools that concern sessions are the real ones; the model and the other tools
 """
 
 import asyncio
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
+from fledge.core.goods import Goods
+from fledge.core.route import Address
 from fledge.core.run import Run
 from fledge.errors import Refused
 from fledge.models.base import Model
 from fledge.models.retry import Retrying
+from fledge.orchestrator import bindings, hook_calls
+from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawn import Request
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import Profile
-from fledge.store.base import Post
+from fledge.runtime.base import Runtime
+from fledge.store.base import Post, Session
 from fledge.tools.registry import ToolSet
+from fledge.tools.send import send_tool
 from fledge.tools.sessions import spawn_tool, yield_tool
 from fledge.tools.subagents import subagents_tool
-from tests.sim.hands import ASKS, hands
+from tests.sim.hands import ASKS, command, hands
 from tests.sim.mind import Mind, Who
 from tests.sim.schedule import dice
 from tests.sim.witness import Witness
@@ -32,6 +42,12 @@ class Cast:
     def __init__(self, witness: Witness) -> None:
         self._witness, self._plan = witness, witness.plan
         self._every: ToolSet | None = None
+        self._outlet = witness.outside.outlet()
+        self._runtimes = witness.workers.runtimes()
+
+    def rules(self, settled: Rules) -> Rules:
+        """These, with who listens here."""
+        return replace(settled, hooks=self._outlet.listeners)
 
     # ---- how sessions think
 
@@ -65,8 +81,11 @@ class Cast:
         )
 
     async def _tools(self, engine: Engine, drive: Drive) -> ToolSet:
+        beyond = self._plan.beyond
         if self._every is None:
             ours = [spawn_tool(Spawner(engine, self._plan.config, self)), yield_tool(), subagents_tool(engine)]
+            ours += [send_tool(Messenger(engine, self._plan.config))] if beyond.chatty else []
+            ours += [command()] if beyond.runtimes else []
             self._every = ToolSet([*hands(self._witness, self._plan.lingering), *ours])
         every = self._every
         session = await engine.store.read(lambda tx: tx.session(drive.session))
@@ -75,7 +94,7 @@ class Cast:
         names = every.names if facts.tools is None else every.names & frozenset(facts.tools)
         if session.kind == "subagent":
             role: Role = "orchestrator" if facts.role == "orchestrator" else "leaf"
-            names = child_tools(names, role, ToolRules())
+            names = child_tools(names, role, ToolRules(also_allow=("sessions_send",) if beyond.children_send else ()))
         if drive.run is not None and drive.run.plan == "planning":
             names = planning_tools(names, every.read_only)
         return every.only(names)
@@ -83,8 +102,20 @@ class Cast:
     async def remove(self, leaves: tuple[str, ...]) -> None:
         raise AssertionError(leaves)
 
-    async def call(self, post: Post) -> None:
-        raise AssertionError(post)
+    async def call(self, post: Post) -> Address | None:
+        """To whoever is outside."""
+        return await self._outlet.call(post)
+
+    # ---- children of other runtimes
+
+    def runtime(self, name: str) -> Runtime | None:
+        return self._runtimes.get(name)
+
+    def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
+        return Path("/nowhere"), {}
+
+    def goods(self, session: Session, run: Run | None) -> Callable[[bool], Goods] | None:
+        return None
 
     # ---- what children may be given
 
@@ -98,7 +129,7 @@ class Cast:
 
     @property
     def runtimes(self) -> tuple[str, ...]:
-        return ()
+        return self._witness.workers.names
 
     def workspace_of(self, agent_id: str, given: str) -> Path:
         return Path(given or "/nowhere")
@@ -113,8 +144,14 @@ class Cast:
         """Every name will do."""
 
     async def bind_thread(self, engine: Engine, run: Run) -> None:
-        """Takes a while, and does not always work: a child that has to be prepared. A program has no channel."""
+        """By whoever listens, if somebody does. Else it takes a while, and does not always work: a child that has to be
+        prepared. A program has no channel."""
         label = self._witness.label(run.key)
+        if self._plan.beyond.listens:
+            asked = await engine.store.read(lambda tx: hook_calls.spawning(tx, run))
+            address = await self._outlet.bind(asked)
+            await engine.commit(lambda c: bindings.bind(c, run.key, address, asked.to))
+            return
         if label.startswith("p"):
             raise Refused("error", "thread: no channel here can bind a thread")
         throw = dice(self._plan.seed, "thread", label)

@@ -71,3 +71,12 @@ def hands(witness: Witness, lingering: bool) -> list[Tool]:
         tool(repeatable=True)(hand_asks_again),
         tool(timeout=10.0)(hand_lingers),
     ]
+
+
+def command() -> Tool:
+    """The right to start programs; nobody here uses it otherwise than for a child's runtime."""
+
+    async def run_it(context: ToolContext) -> str:
+        return "nothing"
+
+    return tool(name="exec")(run_it)

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from fledge.core.freeze import ANNOUNCE_SKIP, NO_REPLY
+from fledge.core.freeze import ANNOUNCE_SKIP, HEARTBEAT_OK, NO_REPLY, REPLY_SKIP
+from fledge.core.heartbeat import PROMPT
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -52,6 +53,10 @@ class Watcher(Protocol):
 
     seed: int
     trouble: float
+    chatty: float
+    """How readily messages are sent."""
+    foreign: tuple[str, ...]
+    """Runtimes that children may be carried out by."""
 
     @property
     def calm(self) -> bool:
@@ -102,6 +107,9 @@ class Mind:
         if request.messages[-1:] == (UserMessage(COMPACT_PROMPT),):
             return f"notes of {who.label} up to {replies}", []
         throw = dice(self._watcher.seed, "reply", who.label, replies)
+        beat = dice(self._watcher.seed, "beat", who.label, replies)
+        if request.messages[-1:] == (UserMessage(PROMPT),) and (self._watcher.calm or beat.random() < 0.8):
+            return self._beat(beat, replies), []
         # A conversation ends its turn sooner or later, a run its work.
         length = _since_last_word(request) if who.talks else replies
         if self._watcher.calm or length >= throw.randint(1, 4):
@@ -111,8 +119,15 @@ class Mind:
 
     def _final(self, throw: random.Random, replies: int) -> str:
         words = f"answer {replies} of {self._who.label}"
+        if self._watcher.chatty and dice(self._watcher.seed, "skip", self._who.label, replies).random() < 0.1:
+            return REPLY_SKIP
         said = [words] * 12 + [NO_REPLY, ANNOUNCE_SKIP, "", f"{words}\nSUMMARY: short", words + " and more" * 800]
         return throw.choice(said)
+
+    def _beat(self, throw: random.Random, replies: int) -> str:
+        """An answer to a heartbeat in which nothing came in: mostly that all is well."""
+        said = [HEARTBEAT_OK] * 4 + [f"{HEARTBEAT_OK} all is quiet", f"<b>{HEARTBEAT_OK}</b>.", "as ever", "as ever"]
+        return throw.choice([*said, f"look at {replies}", f"{HEARTBEAT_OK} {'and more ' * 60}", NO_REPLY, ""])
 
     def _calls(self, throw: random.Random, request: Request, replies: int) -> list[Call]:
         who = self._who
@@ -127,11 +142,23 @@ class Mind:
             calls += [use(name) for name in throw.choices(hands, k=throw.randint(1, 3))] if hands else []
         if (calls or children) and throw.random() < 0.5:
             calls.append(_yields(throw))
+        if "sessions_send" in who.tools:
+            calls += self._sends(dice(self._watcher.seed, "send", who.label, replies), children)
         if throw.random() < 0.05:
             calls.append(use("no_such_tool", x=1))
         if throw.random() < 0.05:
             calls.append(Call("", "sessions_spawn", "{not json"))
         return calls
+
+    def _sends(self, throw: random.Random, children: list[str]) -> list[Call]:
+        """Messages to its children, to other agents, to nobody; waited for or not."""
+        if throw.random() >= self._watcher.chatty:
+            return []
+        whom: dict[str, object] = {"sessionKey": throw.choice(["agent:bob:main", "agent:eve:main", "agent:main:main"])}
+        if children and throw.random() < 0.4:
+            whom = {"label": throw.choice(children)} if throw.random() < 0.8 else {"sessionKey": "nobody"}
+        waits_s = throw.choice([0, 0, 2, 30])
+        return [use("sessions_send", message=f"from {self._who.label}", timeoutSeconds=waits_s, **whom)]
 
     def _spawn(self, throw: random.Random, label: str) -> Call:
         terms: dict[str, Any] = {"task": f"the work of {label}", "label": label}
@@ -145,6 +172,10 @@ class Mind:
             terms["runTimeoutSeconds"] = throw.choice([2, 8, 30])
         if throw.random() < 0.1:
             terms |= {"thread": True, "mode": "session"}
+        other = dice(self._watcher.seed, "runtime", label)
+        if self._watcher.foreign and other.random() < 0.4:
+            terms["runtime"] = other.choice(self._watcher.foreign)
+            terms.pop("planMode", None)
         return use("sessions_spawn", **terms)
 
 

@@ -1,22 +1,28 @@
 """The people around a simulated system: they talk, send, steer, kill, stop, answer plans and questions, delete
-conversations, and look after what could not be delivered; a program beside them spawns and reads.
+conversations, write from channels and into threads, and look after what could not be delivered; a program beside them
+spawns and reads.
 
 They live outside the process: what they have done is not done again after it died. An act is one commit on what is
 there at that moment; a refusal is fine, and changes nothing.
 """
 
+import random
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from fledge.channels.inbound import heard
 from fledge.core import policy
+from fledge.core.route import Address
 from fledge.core.run import Terms
-from fledge.orchestrator import control, spawn, steps
+from fledge.orchestrator import bindings, control, heartbeat, outbox, spawn, steps
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Spec, Tx
-from tests.sim.schedule import Act, Schedule, dice
+from tests.sim.schedule import CHANNELS, Act, Schedule, dice
 
 MAIN, OTHER, PROGRAM = "agent:main:main", "agent:main:other", "agent:main:program"
-ROOTS = (MAIN, OTHER, PROGRAM)
+BOB, EVE = "agent:bob:main", "agent:eve:main"
+ROOTS = (MAIN, OTHER, PROGRAM, BOB, EVE)
+NAMES = {MAIN: "main", OTHER: "other", PROGRAM: "program", BOB: "bob", EVE: "eve"}
 
 Deciding = Callable[[Commit], object]
 
@@ -70,6 +76,18 @@ def deeds(schedule: Schedule, act: Act, number: int, tx: Tx) -> list[Deciding]:
             given_up = [found for found in runs if found.phase.name == "completed_giveup"]
             again = throw.random() < 0.5
             return [partial(control.retry if again else control.dismiss, key=found.key) for found in given_up]
+        case "write":
+            return _writes(schedule, throw, number, tx)
+        case "resend":
+            again = throw.random() < 0.5
+            return [partial(outbox.retry if again else outbox.dismiss, key=post.key) for post in tx.undelivered_posts()]
+        case "beat":
+            return [partial(heartbeat.request, session=throw.choice([MAIN, OTHER]), reason=f"person {number} asks")]
+        case "focus":
+            place = Address(throw.choice(CHANNELS), "ann", throw.choice(["", "t-focus"]))
+            if run is None or throw.random() < 0.3:
+                return [partial(bindings.unfocus, session=MAIN, address=place)]
+            return [partial(bindings.focus, session=MAIN, target=run.key, address=place)]
         case _ if run is None:
             return []
         case "send":
@@ -80,6 +98,17 @@ def deeds(schedule: Schedule, act: Act, number: int, tx: Tx) -> list[Deciding]:
             return [partial(control.steer, key=run.key, message=f"rather this, {number}")]
         case "kill":
             return [partial(control.kill, key=run.key)]
+
+
+def _writes(schedule: Schedule, throw: random.Random, number: int, tx: Tx) -> list[Deciding]:
+    """Somebody writes from a channel, perhaps into the thread of a session, perhaps twice: what came is not known."""
+    address = Address(throw.choice(CHANNELS), throw.choice(["ann", "bob"]), throw.choice(["", "", "t-focus"]))
+    bound = tx.bindings()
+    if bound and throw.random() < 0.5:
+        address = throw.choice(bound).address
+    agent = throw.choice(["main", "main", "bob"]) if schedule.beyond.chatty else "main"
+    words = partial(heard, address=address, text=f"message {number}", message_id=f"m{number}", agent_id=agent)
+    return [words] * throw.choice([1, 1, 2])
 
 
 def _program_spawn(schedule: Schedule, number: int) -> spawn.Request:

@@ -20,7 +20,7 @@ from tests.empty import empty_store
 from tests.sim import verdict
 from tests.sim.cast import Cast
 from tests.sim.people import deeds, opening
-from tests.sim.schedule import HORIZON_S, Death, Schedule, schedule
+from tests.sim.schedule import HORIZON_S, Death, Schedule, at_last, schedule
 from tests.sim.watch import Spy, WatchedStore
 from tests.sim.witness import Ears, Witness
 
@@ -94,13 +94,16 @@ class Play:
             lambda: bool(witness.wrong),
         )
         ids = SeededIds(plan.seed * 1000 + self._lives)
-        engine = Engine(store, Agent(Cast(witness)), clock=clock, ids=ids, rules=plan.rules)
+        cast = Cast(witness)
+        rules = cast.rules((plan if death is not None else at_last(plan)).rules)
+        engine = Engine(store, Agent(cast, places=cast), clock=clock, ids=ids, rules=rules)
         story = asyncio.create_task(self._story(engine, death))
         died = asyncio.create_task(store.died.wait())
         try:
             await asyncio.wait([story, died], return_when=asyncio.FIRST_COMPLETED)
             self._at = clock.now() - START
             witness.dead = True
+            witness.lived[witness.life] = self._at
             if store.died.is_set():
                 witness.say("---- died")
                 if store.runs_away:
@@ -120,6 +123,9 @@ class Play:
         plan, witness = self._plan, self._witness
         before = asyncio.all_tasks()
         closes_at = witness.now() + death.commits if death is not None and death.how == "closed" else None
+        if plan.rules.heartbeat.every_s and death is not None:
+            # While there are periodic heartbeats nothing is ever at rest.
+            closes_at = max(witness.now(), min(HORIZON_S, closes_at or HORIZON_S))
         async with engine:
             await engine.commit(opening)
             while self._acted < len(plan.acts):
@@ -133,6 +139,7 @@ class Play:
                 await asyncio.sleep(max(0.0, closes_at - witness.now()))
             else:
                 await self._rest(engine)
+            witness.closes = True
         left = asyncio.all_tasks() - before
         if left:
             witness.wrong.append(f"tasks left: {sorted(task.get_name() for task in left)}")
@@ -153,18 +160,24 @@ class Play:
         """Let time pass until nothing goes on any more; then judge, and once more after the sweeper came."""
         witness, store = self._witness, engine.store
         await asyncio.sleep(max(0.0, HORIZON_S - witness.now()))
-        by, wait_s = witness.now() + REST_S, 1.0
-        while found := await store.read(verdict.restless):
-            if witness.now() > by:
-                witness.wrong += [f"never comes to rest: {what}" for what in found]
-                return
+        if not await self._has_come_to_rest(engine):
+            return
+        witness.say("---- at rest")
+        witness.wrong += await store.read(witness.judge)
+        await asyncio.sleep(AFTERWARDS_S)
+        if await self._has_come_to_rest(engine):
+            witness.wrong += [f"later: {what}" for what in await store.read(witness.judge)]
+
+    async def _has_come_to_rest(self, engine: Engine) -> bool:
+        """True once nothing goes on; False if something always does."""
+        by, wait_s = self._witness.now() + REST_S, 1.0
+        while found := await engine.store.read(verdict.restless):
+            if self._witness.now() > by:
+                self._witness.wrong += [f"never comes to rest: {what}" for what in found]
+                return False
             await asyncio.sleep(wait_s)
             wait_s = min(600.0, wait_s * 1.5)
-        witness.say("---- at rest")
-        witness.wrong += await store.read(lambda tx: verdict.judge(tx, witness.ledger))
-        await asyncio.sleep(AFTERWARDS_S)
-        later = await store.read(lambda tx: verdict.judge(tx, witness.ledger))
-        witness.wrong += [f"later: {what}" for what in later]
+        return True
 
 
 async def _bury() -> None:

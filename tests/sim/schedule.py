@@ -1,16 +1,19 @@
 """What a seed decides before anything happens: settings, what people will do and when, where the process dies.
 
 Chances are drawn by name, never in the order of events: `dice(seed, "reply", label, 3)` is the same whoever throws
-first, so that a schedule is played the same way however its tasks take turns.
+first, so that a schedule is played the same way however its tasks take turns. What a schedule has beyond spawning
+(other agents, heartbeats, channels, hooks, foreign runtimes) is drawn apart, so that adding to it changes nothing else.
 """
 
 import random
 from typing import Literal, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from fledge.config import Config, parse
+from fledge.core.heartbeat import ActiveHours, HeartbeatSettings
 from fledge.core.inbox import QueueMode, QueueSettings
 from fledge.orchestrator.commit import Rules
 
@@ -29,6 +32,10 @@ Deed = Literal[
     "read",
     "delete",
     "undelivered",
+    "write",
+    "resend",
+    "beat",
+    "focus",
 ]
 WEIGHTS: dict[Deed, int] = {
     "say": 10,
@@ -43,6 +50,11 @@ WEIGHTS: dict[Deed, int] = {
     "delete": 1,
     "undelivered": 2,
 }
+CHANNELS = ("ops", "news")
+FIRST_MINUTE = 8 * 60
+"""The minute of the day, in UTC, at which every play begins."""
+Outage = tuple[float, float]
+"""From when until when, in seconds of the play, a channel is down."""
 
 
 def dice(*names: object) -> random.Random:
@@ -90,13 +102,37 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """Some models and tools go on for a while when they are told to stop."""
     runs: int
     """No more than about so many runs are spawned."""
+    beyond: "Beyond"
+
+
+class Beyond(Struct, frozen=True, kw_only=True):
+    """What there is beyond conversations and their children; each may be absent."""
+
+    chatty: float = 0.0
+    """How readily sessions send to each other; 0: they have no tool for it."""
+    children_send: bool = False
+    """Children have that tool, too."""
+    outages: dict[str, tuple[Outage, ...]] = field(default_factory=dict)
+    """When each channel is down; empty: people write from no channel."""
+    listens: bool = False
+    """Hooks are listened to, and threads are bound by one of them."""
+    trouble: float = 0.0
+    """The share of calls to whoever is outside that go wrong."""
+    runtimes: bool = False
+    """Children may be carried out by other runtimes."""
+
+    @property
+    def writes(self) -> bool:
+        """People write from channels."""
+        return bool(self.outages)
 
 
 def schedule(seed: int) -> Schedule:
     """What this seed decides."""
-    throw = dice(seed, "schedule")
+    throw, more = dice(seed, "schedule"), dice(seed, "beyond")
+    beyond, beats = _beyond(more), _beats(more)
     mode: QueueMode = throw.choice(get_args(QueueMode))
-    config = _config(throw)
+    config = _config(throw, beyond, more)
     limits = config.agents.defaults.subagents
     acts = [Act(0.0, "say", 0)]
     acts += [
@@ -111,6 +147,10 @@ def schedule(seed: int) -> Schedule:
         )
         for _ in range(throw.choice([0, 1, 1, 2, 3, 5, 8]))
     )
+    if beats.every_s:
+        # Once everybody has acted it is switched off: else nothing would ever be at rest.
+        deaths += (Death(int(HORIZON_S), "closed", 0.0),)
+    acts += _more_acts(more, beyond, beats.every_s > 0)
     return Schedule(
         seed=seed,
         config=config,
@@ -119,6 +159,11 @@ def schedule(seed: int) -> Schedule:
             widths={"main": throw.randint(1, 4), "subagent": limits.max_concurrent, "nested": 1},
             style=throw.choice(["auto", "full", "compact"]),
             delete_kept=throw.random() < 0.2,
+            heartbeat=beats,
+            deliver=more.choice(["turn", "turn", "send"]) if beyond.writes else "turn",
+            max_retries=more.choice([1, 3]),
+            binding_idle_s=more.choice([40.0, 24 * 3600.0]),
+            context_engine=beyond.listens,
         ),
         acts=tuple(sorted(acts, key=lambda act: act.at)),
         deaths=deaths,
@@ -130,10 +175,57 @@ def schedule(seed: int) -> Schedule:
         slow_store=throw.random() < 0.5,
         lingering=throw.random() < 0.4,
         runs=throw.randint(3, 14),
+        beyond=beyond,
     )
 
 
-def _config(throw: random.Random) -> Config:
+def at_last(plan: Schedule) -> Schedule:
+    """The same with the periodic heartbeat switched off."""
+    return replace(plan, rules=replace(plan.rules, heartbeat=replace(plan.rules.heartbeat, every_s=0.0)))
+
+
+def _beyond(throw: random.Random) -> Beyond:
+    chatty = throw.choice([0.0] * 5 + [0.3, 1.0])
+    outages = {name: tuple(_outages(throw)) for name in CHANNELS} if throw.random() < 0.3 else {}
+    return Beyond(
+        chatty=chatty,
+        children_send=throw.random() < 0.3,
+        outages=outages,
+        listens=throw.random() < 0.3,
+        trouble=throw.choice([0.0, 0.2, 0.5]),
+        runtimes=throw.random() < 0.3,
+    )
+
+
+def _outages(throw: random.Random) -> list[Outage]:
+    """None, some that pass, or one for ever."""
+    kind = throw.choice(["up", "up", "down", "down", "gone"])
+    if kind == "gone":
+        return [(throw.uniform(0.0, HORIZON_S), float("inf"))]
+    begins = sorted(throw.uniform(0.0, HORIZON_S) for _ in range(throw.randint(1, 3) if kind == "down" else 0))
+    return [(at, at + throw.choice([1.0, 20.0, 600.0])) for at in begins]
+
+
+def _beats(throw: random.Random) -> HeartbeatSettings:
+    every_s = throw.choice([0.0] * 6 + [25.0, 60.0, 300.0])
+    hours = throw.choice([None, (1, 0), (3, 1), (2, -2), (12, 1)])
+    if hours is None:
+        return HeartbeatSettings(every_s=every_s, zone="UTC")
+    start, end = ((FIRST_MINUTE + minutes) % (24 * 60) for minutes in hours)
+    return HeartbeatSettings(every_s=every_s, hours=ActiveHours(start, end), zone="UTC")
+
+
+def _more_acts(throw: random.Random, beyond: Beyond, beats: bool) -> list[Act]:
+    wanted: list[Deed] = []
+    if beyond.writes:
+        most: dict[Deed, int] = {"write": 8, "resend": 2, "focus": 3}
+        wanted += [deed for deed, times in most.items() for _ in range(throw.randint(deed == "write", times))]
+    if beats:
+        wanted += ["beat" for _ in range(throw.randint(0, 3))]
+    return [Act(throw.uniform(0.5, HORIZON_S), deed, throw.randrange(1 << 30)) for deed in wanted]
+
+
+def _config(throw: random.Random, beyond: Beyond, more: random.Random) -> Config:
     subagents: dict[str, object] = {
         "maxSpawnDepth": throw.randint(1, 3),
         "maxChildrenPerAgent": throw.randint(1, 5),
@@ -145,9 +237,13 @@ def _config(throw: random.Random) -> Config:
     }
     if throw.random() < 0.2:
         subagents["budget"] = throw.choice([{"turns": 3}, {"turns": 8}, {"tokens": 20_000}])
-    document = {
+    document: dict[str, object] = {
         "agents": {"defaults": {"subagents": subagents}},
         "plan": {"approvalHours": throw.choice([0.01, 1.0])},
         "announce": {"maxRetries": throw.choice([1, 3])},
     }
+    if beyond.chatty:
+        document["agents"] = {"defaults": {"subagents": subagents}, "list": [{"id": "bob"}, {"id": "eve"}]}
+        document["tools"] = {"agentToAgent": {"enabled": True, "allow": ["*"]}, "sessions": {"visibility": "all"}}
+        document["session"] = {"agentToAgent": {"maxPingPongTurns": more.choice([0, 2, 5])}}
     return parse(msgspec.json.encode(document).decode()).config

@@ -79,6 +79,24 @@ def sound(tx: Tx) -> list[str]:
     return wrong
 
 
+def could_go_on(tx: Tx, schedule: Schedule, now: Instant, under_way: set[str]) -> set[tuple[str, int]]:
+    """What waits though nothing holds it up, each with a number that changes when it was taken up in between: posts
+    that are due and not on their way, words that an idle conversation could read."""
+    posts = [post for post in tx.due_posts(now, 100) if post.state == "waiting" and post.key not in under_way]
+    found = {(f"post {post.key}", post.tries) for post in posts}
+    drivers = Counter(driver.lane for driver in tx.drivers())
+    for session in map(tx.session, ROOTS):
+        if session is None or session.kind == "program" or session.deleted:
+            continue
+        key, place = session.key, tx.queued(session.key)
+        full = place is not None and drivers[place.lane] >= schedule.rules.widths.get(place.lane, 1)
+        later = place is not None and place.due_at is not None and place.due_at > now
+        if full or later or tx.turn(key) is not None or tx.driver(key) is not None:
+            continue
+        found |= {(f"{key} to read {row.key}", session.epoch) for row in tx.unread(key) if row.kind == "send"}
+    return found
+
+
 # ---- at rest ---------------------------------------------------------------------------------------------------------
 
 
@@ -92,6 +110,11 @@ def restless(tx: Tx) -> list[str]:
         if tx.queued(key) is not None:
             found.append(f"{key} is queued")
         found += [f"{key} has not read {row.key}" for row in tx.unread(key)]
+        beat = tx.heartbeat(key)
+        if beat is not None and beat.cause:
+            found.append(f"{key} is to have a heartbeat")
+    if tx.waiting_posts():
+        found.append(f"{tx.waiting_posts()} posts wait")
     return found + [f"{driver.session} has a driver" for driver in tx.drivers()]
 
 

@@ -13,14 +13,25 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct, field
 
 from fledge.core.events import Event
+from fledge.core.exchange import Exchange
 from fledge.core.run import Instant, Run
 from fledge.core.transcript import Replied, Resulted, Spoken, Told, from_body
-from fledge.store.base import EntryKind, RowKind, Spec, Tx, Used
+from fledge.store.base import EntryKind, Heartbeat, RowKind, Spec, Tx, Used
 from fledge.testing import InlineStore
 from tests.sim.schedule import Death, Schedule, dice
 
 T = TypeVar("T")
 MOST_COMMITS = 3_000
+
+
+class Posted(Struct, frozen=True):
+    """Something that is to leave."""
+
+    kind: str
+    lane: str
+    body: str
+    at: Instant
+    retries: int
 
 
 class Noted(Struct):
@@ -40,6 +51,16 @@ class Noted(Struct):
     """Calls with a committed result."""
     crowded: set[str] = field(default_factory=set)
     """Sessions that may have more active children than before."""
+    posted: dict[str, Posted] = field(default_factory=dict)
+    """Everything that was ever put into the outbox, in order."""
+    sent_at: dict[str, Instant] = field(default_factory=dict)
+    given_up_at: dict[str, Instant] = field(default_factory=dict)
+    put_away_at: dict[str, Instant] = field(default_factory=dict)
+    """Posts that somebody tried again, or took off the list of what was given up."""
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
+    """Messages between sessions, as they last stood."""
+    beats: dict[str, tuple[Heartbeat, Heartbeat]] = field(default_factory=dict)
+    """Of one commit: what was wanted of a conversation before it and after it."""
     called_off: set[str] = field(default_factory=set)
     """Sessions whose driver was superseded, or its step called off."""
     wrong: list[str] = field(default_factory=list)
@@ -56,6 +77,11 @@ class Noted(Struct):
         for session, count in more.replies.items():
             self.replies[session] = self.replies.get(session, 0) + count
         self.answered |= more.answered
+        self.posted |= more.posted
+        self.sent_at |= more.sent_at
+        self.given_up_at |= more.given_up_at
+        self.put_away_at |= more.put_away_at
+        self.exchanges |= more.exchanges
 
 
 class Spy:
@@ -125,6 +151,54 @@ class Spy:
             self._say(f"{session} += {_short(text)}")
         return last
 
+    def post(self, key: str, kind: str, run: str | None, body: str, due_at: Instant, **more: Any) -> bool:
+        new = self._tx.post(key, kind, run, body, due_at, **more)
+        if new:
+            self._noted.posted[key] = Posted(kind, more.get("lane", ""), body, due_at, more.get("retries", 3))
+            if key.startswith("hook:subagent_ended:") and run is not None and self._is_unannounced(run):
+                self._noted.wrong.append(f"{key} before its answer is told")
+        self._say(f"post {key}: {'new' if new else 'known'}")
+        return new
+
+    def _is_unannounced(self, run: str) -> bool:
+        known = self._tx.find_run(run)
+        if known is None or not known.terms.expects or known.terms.mode == "session":
+            return False
+        return any(row.kind == "outcome" and row.state == "unread" for row in self._tx.rows_of(run))
+
+    def post_done(self, key: str, at: Instant) -> None:
+        self._tx.post_done(key, at)
+        self._noted.sent_at[key] = at
+        self._say(f"post_done {key}")
+
+    def give_up_post(self, key: str, error: str, until: Instant, at: Instant) -> None:
+        self._tx.give_up_post(key, error, until, at)
+        self._noted.given_up_at[key] = at
+        self._say(f"give_up_post {key}: {error}")
+
+    def dismiss_post(self, key: str, at: Instant) -> bool:
+        self._noted.put_away_at[key] = at
+        return self._tx.dismiss_post(key, at)
+
+    def retry_post(self, key: str, at: Instant, expires_at: Instant | None) -> bool:
+        self._noted.put_away_at[key] = at
+        self._say(f"retry_post {key}")
+        return self._tx.retry_post(key, at, expires_at)
+
+    def save_exchange(self, exchange: Exchange) -> None:
+        self._tx.save_exchange(exchange)
+        self._noted.exchanges[exchange.id] = exchange
+        self._say(f"exchange {exchange.id} {exchange.kind}: {exchange.stage}, {exchange.hops} hops")
+
+    def save_heartbeat(self, heartbeat: Heartbeat) -> None:
+        session = heartbeat.session
+        before = self._tx.heartbeat(session) or Heartbeat(session)
+        if session in self._noted.beats:
+            before = self._noted.beats[session][0]
+        self._tx.save_heartbeat(heartbeat)
+        self._noted.beats[session] = (before, heartbeat)
+        self._say(f"heartbeat {_short(heartbeat)}")
+
     def supersede(self, session: str, until: Instant) -> None:
         self._tx.supersede(session, until)
         self._noted.called_off.add(session)
@@ -150,6 +224,7 @@ _WORTH_A_LINE = frozenset(
     (
         *("close_row", "readdress_row", "claim", "release", "enqueue", "dequeue", "stop_driver"),
         *("close_turn", "open_turn", "turn_failed", "delete_session", "child_settled", "move_approval"),
+        *("set_heartbeat", "set_route", "drop_route", "set_origin", "post_failed"),
     )
 )
 

@@ -7,28 +7,32 @@ counts across them.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fledge.core.reconcile import STOP_S
 from fledge.core.run import Ending, Stopping
 from fledge.core.transcript import Line, Replied, from_body
 from fledge.core.transcript import Noted as Note
-from fledge.models.base import AssistantMessage, Request, UserMessage
+from fledge.models.base import AssistantMessage, Message, Request, UserMessage
 from fledge.orchestrator import transcripts
 from fledge.runtime import context
 from fledge.store.base import Tx
 from fledge.testing import START, InlineStore, VirtualClock
 from fledge.tools.base import ToolContext
-from tests.sim import verdict
+from tests.sim import beats, leaving, verdict
 from tests.sim.hands import ASKS
 from tests.sim.mind import Who, wire_faults
-from tests.sim.people import ROOTS
+from tests.sim.outside import Outside
+from tests.sim.people import NAMES, walk
 from tests.sim.schedule import HORIZON_S, Schedule
 from tests.sim.watch import Noted
+from tests.sim.workers import Workers
 
 HEARS_S, DEAF_S = 0.1, 60.0
 """How long after it was killed, superseded or called off a driver may still begin something: until it hears of it. One
 whose model does not let itself be cancelled goes on for a while; nothing of that is written."""
+PROMPT_S = 10.0
+"""Nothing that could be taken up lies about for longer, whatever hangs elsewhere."""
 EVERY = 16
 """Counters and folds are computed from scratch after every so many commits."""
 
@@ -38,21 +42,31 @@ class Witness:
 
     def __init__(self, plan: Schedule, tell: Callable[[str], None] | None) -> None:
         self.plan, self._tell = plan, tell
-        self.seed, self.trouble = plan.seed, plan.trouble
+        self.seed, self.trouble, self.chatty = plan.seed, plan.trouble, plan.beyond.chatty
         self.wrong: list[str] = []
         self.ledger = Noted()
-        self.commits = 0
+        self.commits = self.life = 0
+        self._waits: dict[tuple[str, int], float] = {}
+        """Since when something waits that nothing holds up."""
+        self.lived: dict[int, float] = {}
+        """Until when each process lived."""
         self.dead = True
         """The process of now has died: what its tasks still do does not count."""
+        self.closes = False
+        """It is being closed: it takes up nothing more."""
         self._asks: Counter[tuple[str, int]] = Counter()
         self._begun: Counter[str] = Counter()
         self._called_off: dict[str, float] = {}
         self._hears_s = DEAF_S if plan.lingering else HEARS_S
+        self.outside, self.workers = Outside(self), Workers(self)
+        self.foreign = self.workers.names
 
     def look_at(self, store: InlineStore, clock: VirtualClock) -> None:
         """From now on this process is watched."""
         self._store, self._clock = store, clock
-        self.dead = False
+        self.dead = self.closes = False
+        self.life += 1
+        self._waits.clear()
 
     @property
     def talks(self) -> bool:
@@ -75,8 +89,7 @@ class Witness:
 
     def label(self, session: str) -> str:
         """What a session is called: its place in the tree of spawns, the same in every play of the seed."""
-        names = {key: key.rpartition(":")[2] for key in ROOTS}
-        return names.get(session) or self.ledger.labels[session]
+        return NAMES.get(session) or self.ledger.labels[session]
 
     def say(self, words: str) -> None:
         """Something for whoever listens."""
@@ -99,9 +112,21 @@ class Witness:
             sessions = [*self.ledger.told.get(row, ()), *noted.told[row]]
             if len(sessions) > 1:
                 self.wrong.append(f"row {row} is told more than once, in {sessions}")
-        self.wrong += verdict.limits_exceeded(tx, self.plan, noted, self._clock.now())
+        now = self._clock.now()
+        self.wrong += verdict.limits_exceeded(tx, self.plan, noted, now)
+        self.wrong += beats.unsound(tx, self.plan, noted.beats, now)
         if self.commits % EVERY == 0:
             self.wrong += verdict.sound(tx)
+            waiting = verdict.could_go_on(tx, self.plan, now, self.outside.under_way)
+            self._waits = {what: self._waits.get(what, now) for what in waiting if not self.closes}
+            late = [what for (what, _), since in self._waits.items() if now - since > PROMPT_S]
+            self.wrong += [f"nothing holds it up, and it waits: {what}" for what in late]
+
+    def judge(self, tx: Tx) -> list[str]:
+        """Everything that is wrong once all is at rest."""
+        runs = {key: tx.load_run(key) for key in walk(tx)}
+        wrong = verdict.judge(tx, self.ledger) + leaving.judge(tx, self.plan, self.ledger, self.outside, runs)
+        return wrong + leaving.unheard(tx, self.workers.done, runs, {**self.lived, self.life: self.now()})
 
     # ---- models
 
@@ -121,18 +146,27 @@ class Witness:
         faults: list[str] = []
         if request.messages[-1:] != (UserMessage(context.COMPACT_PROMPT),):
             seen = sum(isinstance(message, AssistantMessage) for message in request.messages)
-            summarised = any(isinstance(line.body, Note) for line in lines)
-            asked_for = replied if summarised else replied[seen : seen + 1]
+            notes = [(line.body.hides_from, line.seq) for line in lines if isinstance(line.body, Note)]
+            asked_for = replied if notes else replied[seen : seen + 1]
+            # What a heartbeat hid is as if it had never been: the next one begins at the same place.
+            hidden = [(first, last) for first, last in notes if first]
+            asked_for = [at for at in asked_for if not any(one <= lines[at].seq < end for one, end in hidden)]
             if any(context.messages(lines[:at]) == request.messages for at in asked_for):
                 faults.append("asked again for a reply that is committed")
             known = tx.session(who.session)
             if known is not None and known.epoch == who.epoch and not self._just_called_off(who.session):
-                faults += wire_faults(request)
-                if context.messages(transcripts.lines(tx, who.session)) != request.messages:
+                faults += wire_faults(request) + beats.remembered(request)
+                stored = context.messages(transcripts.lines(tx, who.session))
+                if stored != request.messages and not self._was_posted(stored, request):
                     faults.append("asked with another transcript than the one that is stored")
         if self._stopped_before(tx, who.session):
             faults.append("asked after it was killed")
         return len(replied), faults
+
+    def _was_posted(self, stored: Sequence[Message], request: Request) -> bool:
+        """What is told by a post enters a transcript while its session thinks of something else."""
+        rest = iter(stored)
+        return self.plan.rules.deliver == "send" and all(message in rest for message in request.messages)
 
     def _stopped_before(self, tx: Tx, session: str) -> bool:
         """A kill reached it, and not just now."""

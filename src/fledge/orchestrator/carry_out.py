@@ -53,8 +53,8 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             c.tx.stop_driver(key, until_at)
             c.hints.stop.append(key)
         case fx.CloseCalls(reason=reason):
-            if c.tx.turn(key) is not None:
-                transcripts.close_calls(c, key, reason)
+            # Its turn may be closed by now, for its driver was released; what that left open is open all the same.
+            transcripts.close_calls(c, key, reason)
             exchanges.close_turn(c, key, reason)
             for child in c.tx.children_in(key, "spawning"):
                 c.apply(child, ev.Withdrawn(at=c.at, reason=reason))

@@ -79,8 +79,9 @@ class Hints(Struct):
     """Something became due or claimable, or a slot or result became free."""
     stop: list[str] = field(default_factory=list)
     """Sessions whose driver should stop now."""
-    interrupted: list[tuple[str, int]] = field(default_factory=list)
-    """Sessions and epochs whose driver should leave its step and read on."""
+    interrupted: list[tuple[str, int, int]] = field(default_factory=list)
+    """Sessions and epochs whose driver should leave its step and read on, with how many of its steps are called off by
+    now: one that knows of them already has left that step."""
     released: list[tuple[str, int]] = field(default_factory=list)
     """Sessions and epochs whose driver is done."""
     ended: list[str] = field(default_factory=list)

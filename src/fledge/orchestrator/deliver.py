@@ -314,7 +314,7 @@ def interrupt(c: Commit, session: str) -> bool:
         c.apply(child, ev.Withdrawn(at=c.at, reason="interrupted"))
     c.tx.interrupt(session)
     drain.take(c, session, at_boundary=True)
-    c.hints.interrupted.append((session, driver.epoch))
+    c.hints.interrupted.append((session, driver.epoch, driver.interrupts + 1))
     return True
 
 

@@ -78,7 +78,7 @@ class Engine:
         """By session and epoch: a superseded driver may still be on its way out when the next one starts."""
         self._over: set[tuple[str, int]] = set()
         """Drivers that have committed their end and are about to return."""
-        self._interrupts: dict[tuple[str, int], Callable[[], None]] = {}
+        self._interrupts: dict[tuple[str, int], Callable[[int], None]] = {}
         """How drivers that can leave a step and go on are told to."""
         self._missed: set[str] = set()
         """Sessions that were to stop while no driver of theirs was known here: one may just have been claimed."""
@@ -170,16 +170,17 @@ class Engine:
             for task in self._drivers.get(session, {}).values():
                 task.cancel()
             self._missed.update({session} - self._drivers.keys())
-        for lease in hints.interrupted:
-            self._interrupt(*lease)
+        for called_off in hints.interrupted:
+            self._interrupt(*called_off)
         self._over.update((key, epoch) for key, epoch in hints.released if epoch in self._drivers.get(key, {}))
         self._tell(hints)
         if hints.look:
             self._poked.set()
 
     @contextmanager
-    def interruptible(self, drive: Drive, leave_step: Callable[[], None]) -> Iterator[None]:
-        """While this is open, the driver is told by `leave_step` that its step was called off, after that commit.
+    def interruptible(self, drive: Drive, leave_step: Callable[[int], None]) -> Iterator[None]:
+        """While this is open, the driver is told by `leave_step` that its step was called off, after that commit, and
+        how many of its steps have been by then: news of one that it has left already may still be on its way.
 
         A driver that never says so is stopped instead, and its turn is driven again from what was committed.
         """
@@ -190,10 +191,10 @@ class Engine:
         finally:
             del self._interrupts[lease]
 
-    def _interrupt(self, session: str, epoch: int) -> None:
+    def _interrupt(self, session: str, epoch: int, times: int) -> None:
         leave_step = self._interrupts.get((session, epoch))
         if leave_step is not None:
-            leave_step()
+            leave_step(times)
         elif (task := self._drivers.get(session, {}).get(epoch)) is not None:
             task.cancel()
 

@@ -82,9 +82,12 @@ def come_due(c: Commit, session: str) -> bool:
         return _saved(c, known)
     driver = c.tx.driver(session)
     busy = driver is not None and (driver.release_at is None or driver.release_at > c.at)
-    if not busy and (c.tx.turn(session) is not None or c.tx.queued(session) is not None):
-        # Somebody else's turn is open or comes: it reads what waits, and asks again for what it leaves.
+    if not busy and c.tx.turn(session) is not None:
+        # Somebody else's turn is open: it reads what waits, and asks again for what it leaves.
         return _saved(c, _over(known))
+    if not busy and c.tx.queued(session) is not None:
+        # A turn comes anyway. If it finds nothing else to read, it is this one's.
+        return _saved(c, replace(known, due_at=None, held=""))
     minute, second = time_of_day(c.at, c.rules.heartbeat.zone)
     waiting = sum(drain.is_quiet(c, row) for row in c.tx.unread(session, drain.WINDOW))
     situation = Situation(minute_of_day=minute, session="busy" if busy else "idle", waiting=waiting)
@@ -144,13 +147,16 @@ def time_of_day(at: Instant, zone: str) -> tuple[int, float]:
 def begin(c: Commit, session: str, rows: Sequence[Row]) -> Cause | Literal[""]:
     """A turn of a conversation opens with these rows: it is a heartbeat's if nobody spoke, and begins by saying so.
 
-    Answers why, or nothing. Whatever was wanted is done with this turn.
+    Answers why, or nothing. Whatever was wanted is done with this turn; without rows, and while what is wanted must
+    wait, there is no turn and it stays wanted.
     """
     known = c.tx.heartbeat(session)
     wanted: Cause | Literal[""] = "" if known is None or known.held else known.cause
+    if not (rows or wanted):
+        return ""
     if known is not None and known.cause:
         _saved(c, _over(known))
-    if any(not drain.is_quiet(c, row) for row in rows) or not (rows or wanted):
+    if any(not drain.is_quiet(c, row) for row in rows):
         return ""
     cause: Cause = "default" if rows and wanted != "action" else wanted or "default"
     c.tx.set_heartbeat(session, cause)

@@ -106,7 +106,11 @@ def sent(c: Commit, post: Post) -> None:
         words = "\n".join(one_line(one.text, LINE_CHARS) for one in lost[-5:])
         count = f"{len(lost)} message{'' if len(lost) == 1 else 's'}"
         text = f"{count} to you could not be delivered earlier (fledge undelivered):\n{words}"
-        _post(c, f"notice:undelivered:{lost[-1].id}", message.address, "notice", message.session_key, text)
+        key = f"undelivered:{lost[-1].id}"
+        say(c, message.session_key, message.address, key, text)
+        told = c.tx.find_post(f"notice:{key}")
+        if told is not None and told.state == "undelivered":
+            retry(c, told.key)  # that they are to be told of it did not reach them either
 
 
 def failed(c: Commit, post: Post, error: str, wait_s: float = 0.0) -> None:

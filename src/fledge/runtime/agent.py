@@ -243,7 +243,9 @@ class _Turn:
             self.step = None
         return True
 
-    def _leave_step(self) -> None:
+    def _leave_step(self, times: int) -> None:
+        if times <= self.drive.interrupts:
+            return  # what was read then is known here: this is another step
         self.called_off = True
         step, self.step = self.step, None
         if step is not None:
