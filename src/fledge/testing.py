@@ -47,6 +47,7 @@ __all__ = [
     "VirtualClock",
     "run_virtual",
     "use",
+    "virtual_runner",
 ]
 
 START: Instant = 1_800_000_000.0
@@ -136,9 +137,14 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.time
 
 
+def virtual_runner() -> asyncio.Runner:
+    """A runner of coroutines in virtual time; between two runs its tasks, and its time, stand still."""
+    return asyncio.Runner(loop_factory=_VirtualLoop)
+
+
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in virtual time: every wait ends at once, in the right order. For single-threaded code only."""
-    with asyncio.Runner(loop_factory=_VirtualLoop) as runner:
+    with virtual_runner() as runner:
         return runner.run(main)
 
 

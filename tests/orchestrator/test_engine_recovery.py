@@ -275,6 +275,28 @@ def test_a_conversation_whose_turn_crashes_three_times_is_told_and_answers_again
     theatre.act(last)
 
 
+def test_a_conversation_that_crashes_every_process_is_left_alone_after_its_turn_and_one_heartbeat(
+    theatre: Theatre,
+) -> None:
+    async def first(world: World) -> None:
+        await world.send()
+        await world.clock.sleep(1)
+
+    theatre.act(first, {"main": works(100)}, ends="crashed")
+    for _ in range(5):
+        theatre.act(one_second, {"main": works(100)}, ends="crashed")
+
+    async def last(world: World) -> None:
+        await world.clock.sleep(3600)
+        assert await world.heard() == ["go", "the last turn crashed 3 times and was given up"]
+        assert await world.heard(kind="assistant") == []
+        await world.send("and now?")
+        await world.clock.sleep(1)
+        assert await world.heard(kind="assistant") == ["answer of main"]
+
+    theatre.act(last)
+
+
 def test_a_result_that_was_unread_at_the_crash_is_told_once_by_the_next_process(theatre: Theatre) -> None:
     async def first(world: World) -> None:
         await world.send()

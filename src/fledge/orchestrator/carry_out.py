@@ -225,6 +225,8 @@ def clean_now(c: Commit, key: str) -> bool:
             return False
         c.tx.dequeue(key)
         c.tx.delete_session(key)
+        for notice in c.tx.unread(key):
+            c.tx.close_row(notice.key, "void", c.at)
     c.apply(key, ev.CleanedUp(at=c.at))
     hook_calls.context(c, key, "deleted" if run.terms.cleanup == "delete" else "completed")
     return True

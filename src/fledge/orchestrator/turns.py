@@ -197,6 +197,7 @@ def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] 
         # Trying again could not end otherwise: the next message finds out whether there is more to spend.
         exchanges.close_turn(c, drive.session, error)
         outbox.tell(c, drive.session, f"budget:{drive.session}:{drive.turn}", f"the turn ended: {error}")
+        deliver.wake_again(c, drive.session)
         return
     if turn is not None and turn.drained:
         _tell_unanswered(c, turn, error)
@@ -327,17 +328,21 @@ def _lease_lost(c: Commit, run: Run, driver: Driver, crashed: bool) -> None:
 
 
 def _turn_lost(c: Commit, session: str, driver: Driver, crashed: bool) -> None:
-    """A conversation's turn has no run to fail: after three crashes in the same step it is closed, and that is told."""
+    """A conversation's turn has no run to fail: after three crashes in the same step it is closed, and that is told.
+
+    The conversation itself is told by a heartbeat; one that crashed is not followed by another, or there were no end.
+    """
     turn = c.tx.turn(session)
     before = 0 if turn is None else turn.crashes
     crashes = policy.crashes_after(before, crashed and driver.step_open, driver.steps > 0)
     c.tx.supersede(session, c.at)
     if crashes >= policy.MAX_CRASHES:
         exchanges.close_turn(c, session, f"crashed {crashes} times")
-        deliver.notice(
-            c, session, f"crashed:{session}:{driver.epoch}", f"the last turn crashed {crashes} times and was given up"
-        )
-        outbox.tell(c, session, f"crashed:{session}:{driver.epoch}", f"a turn crashed {crashes} times: given up")
+        key = f"crashed:{session}:{driver.epoch}"
+        if turn is None or not turn.heartbeat:
+            deliver.notice(c, session, key, f"the last turn crashed {crashes} times and was given up")
+        outbox.tell(c, session, key, f"a turn crashed {crashes} times: given up")
+        deliver.wake_again(c, session)
         return
     c.tx.turn_failed(session, 0 if turn is None else turn.failures, crashes)
     due_again(c, session, 0.0)
