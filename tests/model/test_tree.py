@@ -1,16 +1,15 @@
 """Any order of moves over a tree of runs, with crashes in between: nothing lost, nothing twice, everything settles."""
 
-import os
 from functools import partial
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fledge.core import events as ev
 from fledge.core.inbox import QueueSettings
 from fledge.orchestrator import control, due, spawn, steps, turns
+from tests.model.effort import effort
 from tests.model.world import MAIN, World
 
 PICK = st.integers(0, 1_000_000)
@@ -248,13 +247,5 @@ class TreeOfRuns(RuleBasedStateMachine):
             self.world.check()
 
 
-SOAK = int(os.environ.get("FLEDGE_SOAK", "1"))
-
-TreeOfRuns.TestCase.settings = settings(
-    max_examples=60 * SOAK,
-    stateful_step_count=45,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    print_blob=True,
-)
+TreeOfRuns.TestCase.settings = effort(examples=60, steps=45)
 TestTreeOfRuns = TreeOfRuns.TestCase

@@ -26,6 +26,7 @@ from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import Profile
 from fledge.runtime.base import Runtime
 from fledge.store.base import Post, Session
+from fledge.tools.base import Tool
 from fledge.tools.registry import ToolSet
 from fledge.tools.send import send_tool
 from fledge.tools.sessions import spawn_tool, yield_tool
@@ -64,11 +65,8 @@ class Cast:
             spawns="sessions_spawn" in tools.names and len(self._witness.ledger.admitted) < plan.runs,
             tools=tuple(sorted(tools.names)),
         )
-        mind: Model = Mind(self._witness, who, plan.lingering)
-        if plan.retries:
-            mind = Retrying(mind, chance=dice(plan.seed, "retry", who.label, drive.epoch).random)
         return Profile(
-            model=mind,
+            model=self._mind(who),
             model_name="simulated",
             system=who.label,
             tools=tools,
@@ -80,13 +78,23 @@ class Cast:
             is_budgeted=budgeted,
         )
 
+    def _mind(self, who: Who) -> Model:
+        plan = self._plan
+        mind = Mind(self._witness, who, plan.lingering)
+        if not plan.retries:
+            return mind
+        return Retrying(mind, chance=dice(plan.seed, "retry", who.label, who.epoch).random)
+
+    def _hands(self) -> list[Tool]:
+        return hands(self._witness, self._plan.lingering)
+
     async def _tools(self, engine: Engine, drive: Drive) -> ToolSet:
         beyond = self._plan.beyond
         if self._every is None:
             ours = [spawn_tool(Spawner(engine, self._plan.config, self)), yield_tool(), subagents_tool(engine)]
             ours += [send_tool(Messenger(engine, self._plan.config))] if beyond.chatty else []
             ours += [command()] if beyond.runtimes else []
-            self._every = ToolSet([*hands(self._witness, self._plan.lingering), *ours])
+            self._every = ToolSet([*self._hands(), *ours])
         every = self._every
         session = await engine.store.read(lambda tx: tx.session(drive.session))
         assert session is not None

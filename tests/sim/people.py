@@ -53,7 +53,7 @@ def deeds(schedule: Schedule, act: Act, number: int, tx: Tx) -> list[Deciding]:
             key = throw.choice([MAIN, MAIN, MAIN, OTHER])
             return [partial(control.send, key=key, message=f"message {number}", row_key=f"said:{number}")]
         case "spawn":
-            return [partial(spawn.spawn, request=_program_spawn(schedule, number))]
+            return [partial(spawn.spawn, request=program_spawn(schedule, number))]
         case "stop":
             return [partial(control.stop, session=throw.choice([MAIN, OTHER, *(found.key for found in runs)]))]
         case "delete":
@@ -111,7 +111,7 @@ def _writes(schedule: Schedule, throw: random.Random, number: int, tx: Tx) -> li
     return [words] * throw.choice([1, 1, 2])
 
 
-def _program_spawn(schedule: Schedule, number: int) -> spawn.Request:
+def program_spawn(schedule: Schedule, number: int) -> spawn.Request:
     limits = schedule.config.agents.defaults.subagents
     terms = Terms(
         parent=PROGRAM,

@@ -14,14 +14,14 @@ from msgspec import Struct
 
 from fledge.errors import FledgeError
 from fledge.orchestrator.engine import Engine
-from fledge.runtime.agent import Agent
-from fledge.testing import START, InlineStore, SeededIds, VirtualClock, run_virtual
+from fledge.testing import START, VirtualClock, run_virtual
 from tests.empty import empty_store
 from tests.sim import verdict
 from tests.sim.cast import Cast
 from tests.sim.people import deeds, opening
+from tests.sim.process import Process
 from tests.sim.schedule import HORIZON_S, Death, Schedule, at_last, schedule
-from tests.sim.watch import Spy, WatchedStore
+from tests.sim.watch import Spy
 from tests.sim.witness import Ears, Witness
 
 REST_S = 3 * 86_400.0
@@ -79,31 +79,17 @@ class Play:
         """One process; True if everything had come to rest when it ended."""
         plan, witness = self._plan, self._witness
         asyncio.get_running_loop().set_exception_handler(lambda loop, trouble: None)
-        inline, clock = InlineStore(self._folder), VirtualClock(START + self._at)
-        witness.look_at(inline, clock)
+        clock = VirtualClock(START + self._at)
+        rules = (plan if death is not None else at_last(plan)).rules
+        process = Process(witness, self._folder, clock, Cast(witness), rules, death, self._spy)
+        store = process.store
         witness.say(f"---- life {self._lives}, to end {death}")
-        store = WatchedStore(
-            inline,
-            witness.ledger,
-            witness.committing,
-            plan,
-            self._lives,
-            death,
-            witness.talks,
-            self._spy,
-            lambda: bool(witness.wrong),
-        )
-        ids = SeededIds(plan.seed * 1000 + self._lives)
-        cast = Cast(witness)
-        rules = cast.rules((plan if death is not None else at_last(plan)).rules)
-        engine = Engine(store, Agent(cast, places=cast), clock=clock, ids=ids, rules=rules)
-        story = asyncio.create_task(self._story(engine, death))
+        story = asyncio.create_task(self._story(process.engine, death))
         died = asyncio.create_task(store.died.wait())
         try:
             await asyncio.wait([story, died], return_when=asyncio.FIRST_COMPLETED)
             self._at = clock.now() - START
-            witness.dead = True
-            witness.lived[witness.life] = self._at
+            witness.died()
             if store.died.is_set():
                 witness.say("---- died")
                 if store.runs_away:
@@ -114,9 +100,7 @@ class Play:
                 witness.wrong.append("".join(traceback.format_exception(raised)))
             return raised is None and story.result()
         finally:
-            store.died.set()
-            await _bury()
-            inline.close_now()
+            await process.bury()
 
     async def _story(self, engine: Engine, death: Death | None) -> bool:
         """Open, let people act, come to rest or be closed before; then nothing may be left of the process."""
@@ -178,11 +162,3 @@ class Play:
             await asyncio.sleep(wait_s)
             wait_s = min(600.0, wait_s * 1.5)
         return True
-
-
-async def _bury() -> None:
-    """End every other task; some will not be hurried."""
-    while others := asyncio.all_tasks() - {asyncio.current_task()}:
-        for task in others:
-            task.cancel()
-        await asyncio.wait(others, timeout=1.0)

@@ -36,7 +36,7 @@ KINDS: tuple[ev.RowKind, ...] = ("outcome", "plan", "expired", "late")
 
 
 def limits_exceeded(tx: Tx, schedule: Schedule, noted: Noted, now: Instant) -> list[str]:
-    """Lanes over their width, suspects side by side, parents with too many children."""
+    """Lanes over their width, slots of those who wait, suspects side by side, parents with too many children."""
     wrong: list[str] = []
     held = [driver for driver in tx.drivers() if driver.release_at is None or driver.release_at > now]
     for lane, count in Counter(driver.lane for driver in held).items():
@@ -44,12 +44,41 @@ def limits_exceeded(tx: Tx, schedule: Schedule, noted: Noted, now: Instant) -> l
             wrong.append(f"lane {lane} has {count} drivers")
     if sum(driver.suspect for driver in held) > 1:
         wrong.append("suspects are driven side by side")
+    for driver in held:
+        run = tx.find_run(driver.session) if driver.release_at is None else None
+        if run is not None and isinstance(run.phase, Waiting):
+            wrong.append(f"{run.key} waits and holds a slot")
     most = schedule.config.agents.defaults.subagents.max_children_per_agent
     for parent in noted.crowded - {PROGRAM}:
         active = [run for run in map(tx.load_run, tx.children(parent)) if _takes_a_place(tx, run)]
         if len(active) > most:
             wrong.append(f"{parent} has {len(active)} active children of {most}")
     return wrong
+
+
+def misplaced(tx: Tx, noted: Noted) -> list[str]:
+    """Completions that were told to somebody else than the nearest requester that is there."""
+    wrong: list[str] = []
+    for key, sessions in noted.told.items():
+        row = tx.row(key)
+        if row is None or row.announces is None or row.source is None:
+            continue
+        requester = _requester(tx, row.source)
+        if requester is not None and sessions != [requester]:
+            wrong.append(f"row {key} is told in {sessions} instead of {requester}")
+    return wrong
+
+
+def _requester(tx: Tx, key: str) -> str | None:
+    """Whom a run is told to now; None if that is not to be known any more."""
+    run = tx.find_run(key)
+    while run is not None:
+        above, session = tx.find_run(run.terms.parent), tx.session(run.terms.parent)
+        gone = above is not None and above.ended is not None and above.terms.mode == "run"
+        if session is not None and not session.deleted and not gone:
+            return session.key
+        run = above
+    return None
 
 
 def _takes_a_place(tx: Tx, run: Run) -> bool:
@@ -59,6 +88,13 @@ def _takes_a_place(tx: Tx, run: Run) -> bool:
 def is_settled(tx: Tx, run: Run) -> bool:
     """Its outcome is fixed, or its plan waits, and so it is for all below."""
     return run.concluded and all(is_settled(tx, tx.load_run(child)) for child in tx.children(run.key))
+
+
+def overlooked(tx: Tx, schedule: Schedule, now: Instant) -> list[str]:
+    """What could be done now, though whoever should do it has nothing else to do."""
+    claimable = [place.session for place in tx.claimable(schedule.rules.widths, now, 99)]
+    due = [*tx.due_runs(now, 99), *tx.due_heartbeats(now, 99), *tx.overdue_commissions(now, 99)]
+    return [f"{key} could be claimed" for key in claimable] + [f"{key} is due" for key in due]
 
 
 def sound(tx: Tx) -> list[str]:

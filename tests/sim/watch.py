@@ -8,7 +8,7 @@ the process, so it remembers what a deleted transcript held.
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from msgspec import Struct, field
 
@@ -248,14 +248,15 @@ class WatchedStore:
         words: bool,
         spy: type[Spy],
         is_enough: Callable[[], bool],
+        on_death: Callable[[], None],
     ) -> None:
         self._store, self._ledger, self._check, self._spy = store, ledger, check, spy
-        self._is_enough = is_enough
+        self._is_enough, self._on_death = is_enough, on_death
         self._death, self._reruns, self._slow, self._words = death, plan.reruns, plan.slow_store, words
         self._throw = dice(plan.seed, "store", life)
         self._turn_at = 0.0
         self._pending: set[asyncio.Future[Any]] = set()
-        self.begun = 0
+        self.begun = self._seen = 0
         self.died = asyncio.Event()
 
     async def transact(self, job: Callable[[Tx], T]) -> T:
@@ -276,7 +277,7 @@ class WatchedStore:
             return
         self.begun += 1
         if self._dies("before"):
-            return self._die()
+            return self.die()
         try:
             if self._throw.random() < self._reruns:
                 self._in_vain(job)
@@ -285,7 +286,7 @@ class WatchedStore:
         except Exception as raised:
             told = partial(_fail, answer, raised)
         if self._dies("after"):
-            return self._die()
+            return self.die()
         loop = asyncio.get_running_loop()
         loop.call_later(self._throw.choice([0.0, 0.001]) if self._slow else 0.0, told)
 
@@ -316,15 +317,30 @@ class WatchedStore:
     @property
     def runs_away(self) -> bool:
         """No schedule takes this many commits: somebody goes round in circles."""
-        return self.begun > MOST_COMMITS
+        return self.begun - self._seen > MOST_COMMITS
+
+    def look_on(self) -> None:
+        """Whoever plays moves, and has seen that all went well so far: commits are counted from here."""
+        self._seen = self.begun
 
     def _dies(self, when: str) -> bool:
         if self.runs_away or self._is_enough():
             return True
         return self._death is not None and self._death.how == when and self.begun >= self._death.commits
 
-    def _die(self) -> None:
+    def doom(self, commits: int, how: Literal["before", "after"]) -> None:
+        """The process will die at the n-th commit from now."""
+        self._death = Death(self.begun + commits, how, 0.0)
+
+    @property
+    def is_busy(self) -> bool:
+        """Somebody waits for a commit."""
+        return bool(self._pending)
+
+    def die(self) -> None:
+        """From now on nothing is written, and nobody is answered."""
         self.died.set()
+        self._on_death()
         for waiting in list(self._pending):
             waiting.cancel()
 

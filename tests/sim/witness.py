@@ -51,7 +51,6 @@ class Witness:
         self.lived: dict[int, float] = {}
         """Until when each process lived."""
         self.dead = True
-        """The process of now has died: what its tasks still do does not count."""
         self.closes = False
         """It is being closed: it takes up nothing more."""
         self._asks: Counter[tuple[str, int]] = Counter()
@@ -67,6 +66,12 @@ class Witness:
         self.dead = self.closes = False
         self.life += 1
         self._waits.clear()
+
+    def died(self) -> None:
+        """The process is gone: what its tasks still do does not count."""
+        if not self.dead:
+            self.dead = True
+            self.lived[self.life] = self.now()
 
     @property
     def talks(self) -> bool:
@@ -114,6 +119,7 @@ class Witness:
                 self.wrong.append(f"row {row} is told more than once, in {sessions}")
         now = self._clock.now()
         self.wrong += verdict.limits_exceeded(tx, self.plan, noted, now)
+        self.wrong += verdict.misplaced(tx, noted)
         self.wrong += beats.unsound(tx, self.plan, noted.beats, now)
         if self.commits % EVERY == 0:
             self.wrong += verdict.sound(tx)
