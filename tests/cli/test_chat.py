@@ -1,5 +1,6 @@
 """`fledge` alone, in a real pseudo-terminal and through a pipe, against a strict model server."""
 
+import asyncio
 import fcntl
 import io
 import os
@@ -10,14 +11,21 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from fledge.cli.chat import Hush
+import fledge
+from fledge.cli.chat import MAIN, Chat, Hush, ScreenChannel
 from fledge.cli.screen import Plain, clean
+from fledge.cli.slash import Choice
+from fledge.models.base import Request
+from fledge.models.scripted import Answer
+from fledge.runtime.feed import TurnEvent
+from fledge.testing import ScriptedModel
+from tests.api.scene import Place
 from tests.cli.test_run import MODEL, Model, serving, until, workspace
 
 PATIENCE_S = 60.0
@@ -155,11 +163,19 @@ def test_slash_commands_questions_and_plans_are_answered_in_the_chat(model: Mode
         chat.see("planner has a plan")
         chat.say("/subagents list")
         chat.see("[PLAN:AWAITING APPROVAL]")
+        chat.type("/subagents info pl\t")
+        chat.see("planner")
+        chat.type(ENTER)  # takes what was completed
+        chat.type(ENTER)
+        chat.see("status    awaiting approval")
         chat.say("/subagents approve planner")
         chat.see("approved the plan of")
         chat.see("planner: ok")
         chat.say("/nothing")
         chat.see("there is no such command")
+        chat.say("/help")
+        chat.see("/subagents list")
+        chat.see("Ctrl-D or /quit leaves")
         chat.say("/quit")
         assert chat.process.wait(timeout=PATIENCE_S) == 0
 
@@ -179,6 +195,7 @@ def test_the_last_conversation_goes_on_at_the_next_start(model: Model, work: Pat
         chat.type(CTRL_D)
         assert chat.process.wait(timeout=PATIENCE_S) == 0
     assert (work / "state" / "chat_history").stat().st_mode & 0o777 == 0o600
+    assert (work / "state").stat().st_mode & 0o777 == 0o700
 
 
 def test_through_a_pipe_it_is_plain_and_ends_when_all_is_answered(model: Model, work: Path) -> None:
@@ -204,6 +221,78 @@ def test_focus_lets_the_user_talk_with_a_subagent(model: Model, work: Path) -> N
     assert re.search(r"; /unfocus ends that\n(?:.*\n)*?gold, at the very bottom\n", focused)
     assert "what is there?" not in unfocused
     assert "You said: red" in unfocused
+
+
+def test_a_focus_that_stayed_is_told_at_the_next_start(model: Model, work: Path) -> None:
+    command = [sys.executable, "-m", "fledge.cli.main", *MODEL, "--state", str(work / "state")]
+    told = [
+        subprocess.run(command, cwd=work, env=model.env, input=lines, capture_output=True, text=True, timeout=120)
+        for lines in ("/subagents spawn main dig deep\n/focus last\n", "/unfocus\n", "")
+    ]
+    assert "what is said here is said to dig deep; /unfocus ends that" in told[1].stdout
+    assert "is said to" not in told[2].stdout
+
+
+class Heard:
+    """A screen that keeps what it is shown."""
+
+    in_turns = False
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.flowing = ""
+
+    def say(self, text: str, style: str = "") -> None:
+        self.rest()
+        self.lines.append(text)
+
+    def flow(self, text: str) -> None:
+        self.flowing += text
+
+    def rest(self) -> None:
+        if self.flowing:
+            self.lines.append(self.flowing)
+        self.flowing = ""
+
+    def status(self, line: str) -> None:
+        """Not kept."""
+
+    def offer(self, targets: Sequence[Choice]) -> None:
+        """Not kept."""
+
+    async def read(self) -> str | None:
+        await asyncio.Event().wait()
+        return None
+
+
+def test_words_of_a_stopped_turn_that_come_late_are_not_shown(tmp_path: Path) -> None:
+    screen = Heard()
+    asked: list[Request] = []
+
+    async def hang_once(request: Request) -> Answer:
+        asked.append(request)
+        if len(asked) == 1:
+            await asyncio.Event().wait()
+        return "hello yourself"
+
+    async def body(fl: fledge.Fledge) -> None:
+        heard = fl.listen()
+        chat = Chat(fl, screen, ScreenChannel(screen), heard)
+        talking = asyncio.ensure_future(chat.run())
+        await fl.session("main").post("talk")
+        await asyncio.sleep(5)
+        heard.put(TurnEvent("assistant:text", MAIN, "so far", 1))
+        await asyncio.sleep(1)
+        assert not await chat.interrupt()
+        heard.put(TurnEvent("assistant:text", MAIN, " and further", 1))
+        await fl.session("main").send("hello")
+        await asyncio.sleep(1)
+        talking.cancel()
+        await asyncio.gather(talking, return_exceptions=True)
+
+    Place(tmp_path).act(body, ScriptedModel(hang_once))
+    said = screen.lines[1:]
+    assert said == ["so far", "stopped; subagents go on (/stop stops them too)", "hello yourself"]
 
 
 def test_without_a_model_it_says_what_to_do(work: Path) -> None:

@@ -158,7 +158,7 @@ def test_status_agents_focus_and_help_answer(place: Place) -> None:
         assert "subagents 0 active · 0 done" in shown
         assert (await say("/agents")).splitlines()[1].startswith("  main")
         await say("/subagents spawn main look around")
-        assert "no channel is bound here" in await say("/focus last")
+        assert "you speak from no place that could be bound" in await say("/focus last")
         assert "nothing is bound here" in await say("/unfocus")
         assert "/stop" in await say("/help")
         assert "/subagents steer <id|#> <message>" in await say("/subagents help")

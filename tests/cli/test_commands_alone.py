@@ -152,7 +152,7 @@ def test_a_deeper_one_is_found_by_its_names(tmp_path: Path) -> None:
         ("/steer 9 left", "no subagent number 9: there are 2"),
         ("/subagents log", "/log: say it like this"),
         ("/kil 1", "/kil: there is no such command: perhaps /kill"),
-        ("/focus twin1", "no channel is bound here"),
+        ("/focus twin1", "you speak from no place that could be bound"),
         ("/unfocus", "nothing is bound here"),
         ("/allow 1a2b", "/allow: no question is named '1a2b': /approvals lists what waits for you"),
         ("/subagents undelivered retry twin1", "nothing of it is undelivered"),

@@ -74,6 +74,7 @@ def test_what_is_no_command_stays_a_message(line: str) -> None:
     ("line", "reason"),
     [
         ("/kil 1", "/kil: there is no such command: perhaps /kill; /help lists them"),
+        ("/info 1", "/info: there is no such command: perhaps /subagents info; /help lists them"),
         ("/xyzzyq", "/xyzzyq: there is no such command: /help lists them"),
         ("/kill", "/kill: say it like this: /subagents kill <id|#|all>"),
         ("/steer 1", "/steer: say it like this: /subagents steer <id|#> <message>"),

@@ -10,9 +10,11 @@ import pytest
 import fledge
 from fledge.core import events as ev
 from fledge.core.policy import UNREAD_PROGRAM_S
+from fledge.core.route import Address
 from fledge.core.run import CompletedGiveup
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, Reply, last_text
+from fledge.orchestrator import bindings
 from fledge.testing import ScriptedModel, use
 from tests.api.scene import obedient
 from tests.gateway.serving import Asks, OverHttp, OverSocket, Server, serving
@@ -122,6 +124,33 @@ def test_slash_commands_do_what_they_do_in_the_chat(ask: Asks, chat: str) -> Non
     assert not refused["ok"]
 
 
+def test_a_client_has_no_place_that_could_be_bound(server: Server, ask: Asks, chat: str) -> None:
+    key = spawned(ask, "Wait for me", chat)["childSessionKey"]
+    place = Address("board", "somebody")
+    server.do(server.desk.fl.engine.commit(lambda c: bindings.follow(c, chat, place)))
+    told = ask.call("commands.run", sessionKey=chat, line=f"/focus {key}")
+    assert not told["ok"]
+    assert told["text"] == f"you speak from no place that could be bound: open the conversation {key} itself"
+    assert server.do(server.desk.fl.engine.store.read(lambda tx: bindings.session_at(tx, place))) is None
+    assert ask.call("commands.run", sessionKey=chat, line="/unfocus")["text"] == "nothing is bound here"
+
+
+def test_a_tree_is_limited_and_says_what_it_left_out(ask: Asks, chat: str) -> None:
+    waits = spawned(ask, "Wait for me", chat, label="oldest")["childSessionKey"]
+    for label in ("first", "second", "third"):
+        ask.call("agent.wait", runId=spawned(ask, "Say hello", chat, label=label)["runId"], timeoutMs=30_000)
+    whole = ask.call("subagents.tree", root=chat)
+    assert [one["label"] for one in whole["runs"]] == ["oldest", "first", "second", "third"]
+    assert whole["leftOut"] == 0
+    some = ask.call("subagents.tree", root=chat, limit=2)
+    assert [one["label"] for one in some["runs"]] == ["oldest", "first"]
+    assert some["leftOut"] == 2
+    for limit in (0, 1001):
+        with pytest.raises(fledge.BadInput, match="limit"):
+            ask.call("subagents.tree", root=chat, limit=limit)
+    ask.call("subagents.kill", target=waits)
+
+
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 
@@ -146,7 +175,7 @@ def test_a_spawn_for_a_conversation_is_told_there(ask: Asks, chat: str) -> None:
     story = ask.call("subagents.info", target="child", sessionKey=chat)
     assert story["run"]["runId"] == accepted["runId"]
     assert [one["name"] for one in story["timeline"]][:3] == ["Admitted", "Prepared", "Claimed"]
-    assert [one["label"] for one in ask.call("subagents.tree", root=chat)] == ["child"]
+    assert [one["label"] for one in ask.call("subagents.tree", root=chat)["runs"]] == ["child"]
 
 
 def test_a_spawn_for_a_program_is_read_by_its_run_id(ask: Asks, chat: str) -> None:

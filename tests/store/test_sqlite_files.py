@@ -21,6 +21,18 @@ from tests.store.folders import close, fill, notes_in
 
 ROOT: Final = Path(__file__).parents[2]
 
+# ---- whose it is -----------------------------------------------------------------------------------------------------
+
+
+async def test_nobody_else_can_read_what_is_stored(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path / "state")
+    await store.transact(lambda tx: None)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "state").iterdir()}
+    await store.close()
+    assert modes == dict.fromkeys([DATABASE, f"{DATABASE}-shm", f"{DATABASE}-wal", "lock"], 0o600)
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
 # ---- owning a store --------------------------------------------------------------------------------------------------
 
 

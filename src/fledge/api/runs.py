@@ -15,6 +15,7 @@ from fledge.orchestrator.asked import NATIVE, Caller
 from fledge.orchestrator.changes import deadline
 from fledge.store.base import Tx
 
+ALL = 1_000_000
 T = TypeVar("T")
 Told = Callable[[Handle[Any]], Awaitable[None] | None]
 Which = Handle[Any] | str
@@ -119,6 +120,8 @@ class Runs(Opened):
     async def tree(self, root: str | None = None) -> list[RunInfo]:
         """Everything below a session, each run with its children; without a name, below every conversation and program.
 
+        Oldest first; what is archived is not shown.
+
         >>> run = await fl.spawn("Say hello", label="greeting")
         >>> [run.label for run in await fl.tree()]
         ['greeting']
@@ -126,7 +129,7 @@ class Runs(Opened):
 
         def view(tx: Tx) -> list[RunInfo]:
             roots = tx.roots() if root is None else [views.session_key(root, "root")]
-            return [views.run_info(tx, key, deep=True) for session in roots for key in tx.children(session)]
+            return views.forest(tx, roots, ALL).runs
 
         return await self.engine.store.read(view)
 

@@ -85,6 +85,8 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     """How many of its own children have not settled."""
     children: tuple["RunInfo", ...] = ()
     """Filled in by `fl.tree()`."""
+    left_out: int = 0
+    """How many of its children are not among them, where an answer is limited."""
 
 
 class TimelineEvent(Struct, frozen=True, kw_only=True):

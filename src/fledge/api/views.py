@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, get_args
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fledge.api.values import GivenUp, Message, Plan, Question, Result, RunInfo, Status, TimelineEvent
 from fledge.core.announce import Completion, announce_key
@@ -15,7 +17,7 @@ from fledge.core.run import AnnounceDeferred, AwaitingApproval, Ok, Run, on_wire
 from fledge.core.schema import fit
 from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
 from fledge.errors import BadInput, NotFound
-from fledge.store.base import Approval, Entry, Row, Tx
+from fledge.store.base import Approval, ChildrenPage, Entry, Row, Tx
 
 T = TypeVar("T")
 
@@ -124,8 +126,42 @@ def _completion(tx: Tx, run: Run) -> Completion:
     )
 
 
-def run_info(tx: Tx, key: str, deep: bool = False) -> RunInfo:
-    """The run as lists show it; with what is below it if `deep`."""
+class Forest(Struct, frozen=True, kw_only=True):
+    """What is below some sessions, each run with its children, oldest first; archived ones are not shown."""
+
+    runs: list[RunInfo]
+    left_out: int
+    """How many there are directly below the sessions that are not among them."""
+
+
+def forest(tx: Tx, roots: Sequence[str], limit: int) -> Forest:
+    """So many runs below these sessions, taken level by level, active ones first: what is left out is deep or done."""
+    pages: dict[str, ChildrenPage] = {}
+    level = list(roots)
+    while level:
+        below: list[str] = []
+        for session in level:
+            pages[session] = tx.children_page(session, limit)
+            below += pages[session].keys
+            limit -= len(pages[session].keys)
+        level = below
+
+    def shown(session: str) -> list[RunInfo]:
+        runs = [run_info(tx, key) for key in pages[session].keys]
+        return [
+            replace(run, children=tuple(shown(run.session_key)), left_out=beyond(run.session_key))
+            for run in sorted(runs, key=lambda run: (run.created_at, run.session_key))
+        ]
+
+    def beyond(session: str) -> int:
+        page = pages[session]
+        return page.active + page.done - len(page.keys)
+
+    return Forest(runs=[run for root in roots for run in shown(root)], left_out=sum(map(beyond, roots)))
+
+
+def run_info(tx: Tx, key: str) -> RunInfo:
+    """The run as lists show it."""
     run, spec = tx.load_run(key), tx.spec(key)
     ended = run.ended
     return RunInfo(
@@ -146,7 +182,6 @@ def run_info(tx: Tx, key: str, deep: bool = False) -> RunInfo:
         started_at=run.started_at,
         ended_at=None if ended is None else ended.ended_at,
         unsettled=tx.counts(key).unsettled,
-        children=tuple(run_info(tx, child, deep) for child in tx.children(key)) if deep else (),
     )
 
 

@@ -6,7 +6,8 @@ the same one at the next start.
 """
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +26,8 @@ from fledge.orchestrator.commit import Commit
 from fledge.runtime.feed import Subscription, TurnEvent
 from fledge.store.base import Tx
 
+log = logging.getLogger("fledge.chat")
+
 MAIN = main_key()
 HISTORY = "chat_history"
 LOOK_S = 0.5
@@ -33,6 +36,8 @@ LOOK_BACK = 4
 """How many messages of an earlier sitting are shown."""
 SILENT = ("NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP")
 LEAVE = ("/quit", "/exit", "/bye")
+KEYS = """Enter sends; Alt-Enter, or \\ before Enter, begins another line; Tab completes
+Ctrl-C stops the turn; Ctrl-D or /quit leaves, and nothing is lost by it"""
 
 
 async def sit(state: Path, model: str | None, settings: tuple[str, ...]) -> int:
@@ -103,6 +108,10 @@ class Screen(Protocol):
         """What goes on in the background, in a line; empty if nothing does."""
         ...
 
+    def offer(self, targets: Sequence[slash.Choice]) -> None:
+        """From now on these are the names that a command may be completed with."""
+        ...
+
     async def read(self) -> str | None:
         """What the user says next; None if they leave."""
         ...
@@ -144,6 +153,8 @@ class Chat:
         self._told: set[str] = set()
         """What was already shown: ends of runs, questions, plans."""
         self._leaving = False
+        self._stopped = 0
+        """The last turn that was stopped: what is still on its way from it is not shown."""
         self._changed = asyncio.Event()
 
     async def run(self) -> int:
@@ -154,6 +165,8 @@ class Chat:
         self._channel.streams = await self._look(_talked_with)
         await self._greet()
         watching = [asyncio.ensure_future(self._watch_turns()), asyncio.ensure_future(self._watch_runs())]
+        for task in watching:
+            task.add_done_callback(self._gone)
         try:
             while (line := await self._screen.read()) is not None:
                 self._leaving = False
@@ -173,6 +186,13 @@ class Chat:
             self._screen.say(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them.", "note")
         return 0
 
+    def _gone(self, watching: "asyncio.Task[None]") -> None:
+        """What was to last as long as the sitting has failed: whoever sits here must know that they hear no more."""
+        error = None if watching.cancelled() else watching.exception()
+        if error is not None:
+            log.error("the chat hears no more", exc_info=error)
+            self._screen.say(f"nothing more can be shown as it comes ({error}); leave, and start again", "error")
+
     async def _look(self, view: Callable[[Tx], commands.T]) -> commands.T:
         return await self._fl.engine.store.read(view)
 
@@ -185,6 +205,9 @@ class Chat:
             self._screen.say(words, style)
         if is_over:
             self._heard.waiting()  # what was said until now stands there already
+        if self._channel.streams != MAIN:
+            name = await self._look(lambda tx: commands.named(tx, self._channel.streams))
+            self._screen.say(f"what is said here is said to {name}; /unfocus ends that", "note")
 
     async def _take(self, line: str) -> None:
         """What the user typed: a command, or words for the main agent."""
@@ -194,6 +217,8 @@ class Chat:
             if slash.is_command(line):
                 done = await commands.run_command(self._fl, MAIN, line, commands.Person(at=HERE))
                 self._screen.say(done.text, "note")
+                if done.verb == "help":
+                    self._screen.say(KEYS, "note")
                 self._channel.streams = await self._look(_talked_with)
             elif self._screen.in_turns:
                 await self._fl.session(await self._look(_talked_with), address=HERE).send(line)
@@ -205,9 +230,11 @@ class Chat:
 
     async def interrupt(self) -> bool:
         """Ctrl-C: stop the turn; with none, ask before leaving, and the second time leave. True: leave now."""
-        if await self._look(lambda tx: tx.turn(MAIN) is not None):
+        turn = await self._look(lambda tx: tx.turn(MAIN))
+        if turn is not None:
             await self._fl.engine.commit(lambda c: control.stop_turn(c, MAIN))
-            self._screen.rest()
+            self._stopped = turn.turn
+            self._rest()
             self._screen.say("stopped; subagents go on (/stop stops them too)", "note")
             return False
         if self._leaving:
@@ -222,10 +249,13 @@ class Chat:
         heard = self._heard
         try:
             async for event in heard:
-                if event.session == self._channel.streams:
+                if event.session == self._channel.streams and not self._is_stopped(event):
                     self._hear(event)
         finally:
             heard.close()
+
+    def _is_stopped(self, event: TurnEvent) -> bool:
+        return event.session == MAIN and event.kind == "assistant:text" and event.turn <= self._stopped
 
     def _hear(self, event: TurnEvent) -> None:
         match event.kind:
@@ -253,7 +283,9 @@ class Chat:
                 self._told.add(key)
                 self._screen.say(words, style)
             now = self._fl.engine.clock.now()
-            self._screen.status(await self._look(lambda tx: commands.status_line(tx, MAIN)))
+            line, targets = await self._look(lambda tx: (commands.status_line(tx, MAIN), commands.targets(tx, MAIN)))
+            self._screen.status(line)
+            self._screen.offer(targets)
             self._changed.clear()
             await self._fl.engine.clock.wait_until(now + LOOK_S, self._changed)
 

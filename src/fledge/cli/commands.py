@@ -4,6 +4,7 @@ A command comes from a person whom the edge knows, and is never given by a model
 below the session it is given in. How a line is read is in `slash`; which edge it came from is not known here.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ from fledge.cli.slash import Order
 from fledge.config import Config, spawnable
 from fledge.core.exchange import plan_words
 from fledge.core.freeze import one_line
-from fledge.core.prompts import flattened, list_text
+from fledge.core.prompts import ChildRow, flattened, in_list_order, list_text
 from fledge.core.route import Address
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
 from fledge.orchestrator import bindings, control, killing, steps, views
@@ -42,6 +43,8 @@ class CommandResult(Struct, frozen=True):
 
     text: str
     ok: bool = True
+    verb: slash.Verb | None = None
+    """What was done; None of a line that could not be read."""
 
 
 class Person(Struct, frozen=True):
@@ -49,7 +52,7 @@ class Person(Struct, frozen=True):
 
     name: str = "user"
     at: Address | None = None
-    """None: where their conversation was last spoken to from."""
+    """None: nowhere that could be bound, as a client of the gateway."""
 
 
 async def run_command(fl: Fledge, session: str, line: str, by: Person | None = None) -> CommandResult:
@@ -58,18 +61,30 @@ async def run_command(fl: Fledge, session: str, line: str, by: Person | None = N
 
 
 def targets(tx: Tx, session: str) -> list[slash.Choice]:
-    """The labels of a session's subagents with how they stand, for completion."""
-    return [(flattened(row.label, NAME_CHARS), row.status_text) for row in views.child_rows(tx, session) if row.label]
+    """What a session's subagents are called, with how they stand, for completion. A label that several have is none:
+    there the number in the list is offered."""
+    rows = in_list_order(views.child_rows(tx, session))
+    times = Counter(row.label for row in rows)
+    return [
+        (name, row.status_text) if times[row.label] == 1 else (str(number), f"{name}: {row.status_text}")
+        for number, row in enumerate(rows, 1)
+        if (name := flattened(row.label, NAME_CHARS))
+    ]
 
 
 def status_line(tx: Tx, session: str) -> str:
     """What goes on below a conversation, in one line; empty if nothing does."""
     rows = [row for row in views.child_rows(tx, session) if row.is_active]
-    shown = [f"{flattened(row.label, SHORT_CHARS) or row.key[-8:]} {row.status_text}" for row in rows[:SHOWN]]
+    shown = [f"{flattened(row.label, SHORT_CHARS) or row.key[-8:]} {_standing(row)}" for row in rows[:SHOWN]]
     more = [f"and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else []
     asked = len(_asked(tx, session))
     waits = [f"{asked} {'question waits' if asked == 1 else 'questions wait'} for you"] if asked else []
     return "  ·  ".join([*shown, *more, *waits])
+
+
+def _standing(row: ChildRow) -> str:
+    """How it stands, said once."""
+    return row.status if row.status == "awaiting approval" else row.status_text
 
 
 class Commands:
@@ -84,7 +99,7 @@ class Commands:
             order = slash.read(line)
             if order is None:
                 raise BadInput("command", "must begin with / and a word: /help lists them", line)
-            return CommandResult(await self._do(session, order, by or Person()))
+            return CommandResult(await self._do(session, order, by or Person()), verb=order.verb)
         except FledgeError as error:
             return CommandResult(str(error), ok=False)
 
@@ -144,13 +159,13 @@ class Commands:
         bound = [row for row in views.child_rows(tx, session) if _is_bound(tx, row.key)]
         if bound:
             lines.append("Bound to a thread:")
-            lines += [f"  {_name(tx, row.key)} · {row.status_text}" for row in bound]
+            lines += [f"  {named(tx, row.key)} · {row.status_text}" for row in bound]
         return lines
 
     async def _send(self, session: str, order: Order) -> str:
         key = await self._read(lambda tx: _run(tx, session, order))
         sent = await self._messenger.tell(session, key, order.words)
-        name = await self._read(lambda tx: _name(tx, key))
+        name = await self._read(lambda tx: named(tx, key))
         return _told(name, sent)
 
     async def _spawn(self, session: str, order: Order) -> str:
@@ -181,7 +196,7 @@ class Commands:
         parts = {"killed": came.killed, "finished before the kill": came.finished, "did not stop": came.running}
 
         def words(tx: Tx) -> str:
-            told = [f"{how}: {', '.join(_name(tx, key) for key in keys)}" for how, keys in parts.items() if keys]
+            told = [f"{how}: {', '.join(named(tx, key) for key in keys)}" for how, keys in parts.items() if keys]
             return "; ".join(told) or "nothing was running"
 
         return await self._read(words)
@@ -212,7 +227,7 @@ def _meant(tx: Tx, session: str, order: Order) -> str:
     return views.find_run(tx, session, order.target) if order.target else session
 
 
-def _name(tx: Tx, key: str) -> str:
+def named(tx: Tx, key: str) -> str:
     run = tx.find_run(key)
     label = "" if run is None else tx.spec(key).label
     return flattened(label, NAME_CHARS) or key
@@ -238,7 +253,7 @@ def _killed(c: Commit, session: str, order: Order) -> control.Killing:
 
 def _direct(c: Commit, session: str, order: Order) -> str:
     key = _run(c.tx, session, order)
-    name = _name(c.tx, key)
+    name = named(c.tx, key)
     if order.verb == "steer":
         run = control.steer(c, key, order.words)
         return f"steered {name}: attempt {run.attempt} · run {run.run_id[:8]}"
@@ -249,12 +264,10 @@ def _direct(c: Commit, session: str, order: Order) -> str:
 
 def _focus(c: Commit, session: str, order: Order, by: Person) -> str:
     key = _run(c.tx, session, order)
-    route = c.tx.route(session)
-    place = by.at or (None if route is None else route.address)
-    if place is None:
-        raise Refused("error", "no channel is bound here: nobody speaks to this conversation from one")
-    bindings.focus(c, session, key, place, by.name)
-    return f"what is said here is said to {_name(c.tx, key)} now; /unfocus ends that"
+    if by.at is None:
+        raise Refused("error", f"you speak from no place that could be bound: open the conversation {key} itself")
+    bindings.focus(c, session, key, by.at, by.name)
+    return f"what is said here is said to {named(c.tx, key)} now; /unfocus ends that"
 
 
 def _told(name: str, sent: Sent) -> str:
@@ -279,7 +292,7 @@ def _asked(tx: Tx, session: str) -> list[Approval]:
 
 def _questions(tx: Tx, session: str, now: float) -> list[str]:
     asked = _asked(tx, session)
-    return [render.question_line(one, _name(tx, one.session), now) for one in asked] or ["nothing waits for you"]
+    return [render.question_line(one, named(tx, one.session), now) for one in asked] or ["nothing waits for you"]
 
 
 def _answer(c: Commit, session: str, order: Order, by: str) -> str:
@@ -290,4 +303,4 @@ def _answer(c: Commit, session: str, order: Order, by: str) -> str:
         raise BadInput(f"/{order.verb}", f"{why} {which}: /approvals lists what waits for you")
     asked = found[0]
     steps.answer(c, asked.id, order.verb == "allow", by, asked.digest)
-    return f"{'allowed' if order.verb == 'allow' else 'denied'}: {asked.tool} for {_name(c.tx, asked.session)}"
+    return f"{'allowed' if order.verb == 'allow' else 'denied'}: {asked.tool} for {named(c.tx, asked.session)}"

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -67,6 +67,9 @@ class Plain:
     def status(self, line: str) -> None:
         """There is no place for it: ends are told as they come, and /status shows the rest."""
 
+    def offer(self, targets: Sequence[slash.Choice]) -> None:
+        """Nothing is completed here."""
+
     async def read(self) -> str | None:
         """The next line; None at the end of the input, or when the user leaves by Ctrl-C."""
         if self._reader is None:
@@ -96,10 +99,11 @@ class Terminal:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import FileHistory
 
-        history.parent.mkdir(parents=True, exist_ok=True)
+        history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(history, os.O_CREAT | os.O_APPEND, 0o600))
         self._flowing = ""
         self._status = ""
+        self._targets: Sequence[slash.Choice] = ()
         self.in_turns = False
         self._colours = wants_colour(sys.stdout)
         self.interrupt: Interrupt | None = None
@@ -108,7 +112,7 @@ class Terminal:
             message=self._message,
             multiline=True,
             history=FileHistory(str(history)),
-            completer=_completer(),
+            completer=_completer(lambda: self._targets),
             complete_while_typing=True,
             key_bindings=self._keys(),
             bottom_toolbar=lambda: self._status or None,
@@ -133,6 +137,10 @@ class Terminal:
         if self._flowing:
             line, self._flowing = self._flowing, ""
             self._print(line, "")
+
+    def offer(self, targets: Sequence[slash.Choice]) -> None:
+        """Completed from now on."""
+        self._targets = targets
 
     def status(self, line: str) -> None:
         """Shown at the bottom."""
@@ -198,14 +206,14 @@ class Terminal:
         return keys
 
 
-def _completer() -> "Completer":
-    """Slash commands, as far as typed."""
+def _completer(targets: Callable[[], Sequence[slash.Choice]]) -> "Completer":
+    """Slash commands and the names they are about, as far as typed."""
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion
     from prompt_toolkit.document import Document
 
     class Commands(Completer):
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-            for word, meaning in slash.complete(document.text_before_cursor):
+            for word, meaning in slash.complete(document.text_before_cursor, targets()):
                 typed = document.text_before_cursor.rpartition(" ")[2]
                 yield Completion(word, start_position=-len(typed), display_meta=meaning)
 

@@ -132,12 +132,12 @@ def read(line: str) -> Order | None:
 
 def _known(word: str, known: Mapping[str, Verb], prefix: str) -> Verb:
     if word not in known:
-        raise _unknown(f"{prefix}{word}", [f"{prefix}{name}" for name in known])
+        near = difflib.get_close_matches(f"{prefix}{word}", ["/subagents", *(f"{prefix}{name}" for name in known)], n=1)
+        raise _unknown(f"{prefix}{word}", [f"/subagents {word}"] if word in _ACTIONS else near)
     return known[word]
 
 
-def _unknown(said: str, known: Sequence[str]) -> BadInput:
-    near = difflib.get_close_matches(said, ["/subagents", *known], n=1)
+def _unknown(said: str, near: Sequence[str]) -> BadInput:
     return BadInput(said[:80], f"there is no such command: {f'perhaps {near[0]}; ' if near else ''}/help lists them")
 
 

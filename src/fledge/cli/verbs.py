@@ -34,6 +34,7 @@ from fledge.store.base import Tx
 MAIN = main_key()
 GOES_ON = "`fledge run --continue` goes on with it"
 FAILED, AWAITS_A_PERSON = 1, 3
+ALL = 1_000_000
 
 
 class Shown(Struct, frozen=True):
@@ -96,7 +97,7 @@ def _tree(tx: Tx) -> Shown:
         below = tree_lines(tx, root, now)
         if below:
             lines += below if root == MAIN else [root, *below]
-    value = [api.run_info(tx, key, deep=True) for root in roots for key in tx.children(root)]
+    value = api.forest(tx, roots, ALL).runs
     return Shown(lines or ["no runs"], wire(value))
 
 

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from fledge.api.values import Accepted, Message, Reply, Waited
 from fledge.api.views import session_key
-from fledge.cli.commands import CommandResult, run_command
+from fledge.cli.commands import CommandResult, Person, run_command
 from fledge.core.run import Instant
 from fledge.errors import NotFound
 from fledge.gateway.desk import LONGEST_WAIT_S, Desk
@@ -293,4 +293,4 @@ class Command(Params, frozen=True, kw_only=True):
 @method("commands.run", CommandResult)
 async def commands_run(desk: Desk, params: Command) -> CommandResult:
     """Do what a slash command says, as the user of that conversation."""
-    return await run_command(desk.fl, session_key(params.session_key, "sessionKey"), params.line)
+    return await run_command(desk.fl, session_key(params.session_key, "sessionKey"), params.line, Person("gateway"))

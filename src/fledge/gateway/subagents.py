@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from fledge.api.values import Plan, Reply, Result, RunInfo, TimelineEvent
-from fledge.api.views import result, run_info, session_key, timeline
+from fledge.api.views import Forest, forest, result, run_info, session_key, timeline
 from fledge.core.announce import DeliveryTrace
 from fledge.core.freeze import Stats
 from fledge.core.keys import AGENT_ID, SessionKey
@@ -24,6 +24,7 @@ from fledge.orchestrator.transcripts import models_of
 from fledge.orchestrator.views import find_run, tries
 from fledge.store.base import Tx
 
+MOST_SHOWN = 300
 Target = Annotated[
     str, Meta(min_length=1, max_length=256, description="a run id, a session key, a label, `#2`, or `last`")
 ]
@@ -85,12 +86,20 @@ class Tree(Params, frozen=True, kw_only=True):
     """Below whom."""
 
     root: Annotated[str, Meta(max_length=256, description="a session; empty: all conversations and programs")] = ""
+    limit: Annotated[int, Meta(ge=1, le=1000, description="runs in all, level by level from the top")] = MOST_SHOWN
 
 
-@method("subagents.tree", list[RunInfo])
-async def subagents_tree(desk: Desk, params: Tree) -> list[RunInfo]:
-    """Everything below a session, each run with its children."""
-    return [_told(run) for run in await desk.fl.tree(params.root or None)]
+@method("subagents.tree", Forest)
+async def subagents_tree(desk: Desk, params: Tree) -> Forest:
+    """What is below a session, each run with its children, oldest first. `leftOut` counts what the limit left out, here
+    and in each run, the done before the active: ask below that run for more."""
+
+    def look(tx: Tx) -> Forest:
+        roots = [session_key(params.root, "root")] if params.root else tx.roots()
+        return forest(tx, roots, params.limit)
+
+    found = await desk.fl.engine.store.read(look)
+    return replace(found, runs=[_told(run) for run in found.runs])
 
 
 class One(Params, frozen=True, kw_only=True):
@@ -138,8 +147,9 @@ async def subagents_info(desk: Desk, params: One) -> Story:
         key = found(tx, params)
         ended, spent = tx.load_run(key).ended, tx.used(key)
         took_s = None if ended is None else ended.elapsed_s
+        below = forest(tx, [key], MOST_SHOWN)
         return Story(
-            run=_told(run_info(tx, key, deep=True)),
+            run=_told(replace(run_info(tx, key), children=tuple(below.runs), left_out=below.left_out)),
             timeline=tuple(timeline(tx.events(key))),
             tries=tuple(Try(at=at, trace=trace) for at, trace in tries(tx, key)),
             text=result(tx, key).text,

@@ -3,6 +3,7 @@
 A file that is newer than this program, or damaged, is refused and never written to.
 """
 
+import os
 import re
 import sqlite3
 from importlib import resources
@@ -63,8 +64,17 @@ def migrate(db: sqlite3.Connection, path: Path, known: list[tuple[int, str]] | N
     return newest
 
 
+def make_private(path: Path) -> None:
+    """Make the file, if there is none, so that only its owner can read it: conversations are private."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be made ({error.strerror}); check the folder's permissions") from error
+
+
 def _back_up(db: sqlite3.Connection, path: Path, version: int) -> Path:
     copy = path.with_name(f"{path.name}.schema-{version}.backup")
+    make_private(copy)
     target = sqlite3.connect(copy)
     try:
         db.backup(target)

@@ -19,7 +19,7 @@ from fledge.errors import StoreError
 from fledge.store.base import Tx
 from fledge.store.known import Known
 from fledge.store.lock import StoreLock
-from fledge.store.migrate import migrate, refuse_foreign
+from fledge.store.migrate import make_private, migrate, refuse_foreign
 from fledge.store.sqlite_flow import SqliteTx
 
 T = TypeVar("T")
@@ -257,6 +257,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         if path.exists():
             _inspect(path)
+        else:
+            make_private(path)  # what lies beside it, its log, is made with the same rights
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     except sqlite3.Error as error:
         raise _unusable(path, error) from error

@@ -3,7 +3,7 @@
 import { call } from "./gateway.js";
 import { byId, chip, coalesced, duration, el, runLink, standing } from "./dom.js";
 
-const MOST = 300; // lines shown; the command line shows all
+const MOST = 300; // runs shown; the command line shows all
 const OVER = new Set(["completed", "archived", "gone"]); // nothing more is to be said of these
 
 export class Runs {
@@ -14,18 +14,17 @@ export class Runs {
   }
 
   async #read() {
-    const runs = await call("subagents.tree");
+    const { runs, leftOut } = await call("subagents.tree", { limit: MOST });
     const active = count(runs, (run) => run.endedAt === null);
     byId("runs-count").textContent = active;
     byId("runs-count").hidden = active === 0;
-    const is = JSON.stringify(runs);
+    const is = JSON.stringify([runs, leftOut]);
     if (is === this.#was) return;
     this.#was = is;
-    const room = { left: MOST };
     const focused = document.activeElement?.dataset?.run;
-    const tree = list([...runs].sort(byAge), room);
+    const tree = list(runs);
     byId("runs-tree").replaceChildren(...(runs.length ? [tree] : []));
-    if (room.left < 0) byId("runs-tree").append(el("p", { class: "muted" }, `and ${-room.left} more: fledge tree shows all`));
+    if (leftOut) byId("runs-tree").append(more(leftOut));
     byId("runs-empty").textContent = "No runs yet. The model starts them, or you do: /subagents spawn";
     byId("runs-empty").hidden = runs.length > 0;
     if (focused) [...byId("runs-tree").querySelectorAll("a")].find((one) => one.dataset.run === focused)?.focus();
@@ -45,22 +44,16 @@ const byAge = (one, other) => Number(one.endedAt !== null) - Number(other.endedA
 
 const count = (runs, which) => runs.reduce((sum, run) => sum + Number(which(run)) + count(run.children, which), 0);
 
-/** The lines of these runs and of what is below them, as long as there is room. */
-function list(runs, room) {
-  const rows = [];
-  for (const run of runs) {
-    room.left -= 1;
-    if (room.left < 0) room.left -= count(run.children, () => true);
-    else rows.push(row(run, list(run.children, room)));
-  }
-  return el("ul", { class: "tree" }, ...rows);
-}
+const more = (number) => el("p", { class: "muted" }, `and ${number} more: fledge tree shows all`);
 
-function row(run, below) {
+/** The lines of these runs and of what is below them. */
+const list = (runs) => el("ul", { class: "tree" }, ...[...runs].sort(byAge).map(row));
+
+function row(run) {
   const took = run.startedAt && run.endedAt ? ` ${duration((run.endedAt - run.startedAt) / 1000)}` : "";
   const name = run.label || run.task;
   const link = runLink(run.sessionKey, name.length > 80 ? `${name.slice(0, 80)} …` : name, { "data-run": run.sessionKey });
   const phase = run.endedAt !== null && !OVER.has(run.phase) ? ` ${run.phase.replaceAll("_", " ")}` : "";
   link.append(" ", chip(standing(run)), el("span", { class: "muted" }, phase + took));
-  return el("li", {}, link, below.childElementCount ? below : null);
+  return el("li", {}, link, run.children.length ? list(run.children) : null, run.leftOut ? more(run.leftOut) : null);
 }
