@@ -11,7 +11,7 @@ from fledge.models.base import Call
 from fledge.models.scripted import Reply
 from tests.cli.chat_server import talk
 from tests.models.openai_server import OpenAIServer
-from tests.models.serving import Answer, Body, main
+from tests.models.serving import Answer, Body, Status, main
 
 RELEASE = "release"
 """Once this file is beside the port file, children that wait go on."""
@@ -46,6 +46,8 @@ async def speak(body: Body) -> Answer:
         return talk(body) if "dig" in words else Reply(f"child heard: {words[-40:]}")
     if last["role"] == "user":
         match words:
+            case "fail":
+                return [Status(400, {"error": {"message": "no such luck", "type": "invalid_request_error"}})]
             case "wait":
                 return Reply("", (Call("", "sessions_spawn", WAIT),))
             case "act":

@@ -170,6 +170,91 @@ def test_a_run_is_sent_to_steered_and_killed(browser: Browser, gateway: Gateway)
         person.see(".facts .chip", "killed")
 
 
+def test_words_are_sent_to_a_run_that_goes_on(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        person.say("wait")
+        page.locator("#runs-tree").get_by_role("link", name="waiter").click()
+        person.see(".facts dd", "running")
+        page.get_by_role("button", name="Send", exact=True).click()
+        person.see("#alert", "there are no words to tell it")
+        page.get_by_label("Words for this run").fill("mind the gap")
+        page.get_by_role("button", name="Send", exact=True).click()
+        expect(page.get_by_label("Words for this run")).to_have_value("")
+        release(gateway)
+        person.see("section[aria-label=Transcript] .entry", "mind the gap", times=2)
+        person.see("section[aria-label=Transcript] .entry[data-role=assistant]", "child heard: mind the gap")
+        assert page.locator("section[aria-label=Timeline] li").filter(has_text="Steered").count() == 0
+
+
+def test_conversations_are_chosen_begun_and_kept_apart(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway, viewport={"width": 360, "height": 640}) as person:
+        page = person.page
+        person.sign_in()
+        person.say("hello")
+        person.said("How can I help?")
+        page.get_by_role("button", name="New").click()
+        page.get_by_label("Name of the new conversation").fill("two words")
+        page.keyboard.press("Enter")
+        person.see("#alert", "a conversation's name begins with a letter or digit")
+        page.get_by_label("Name of the new conversation").fill("side")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(f"{gateway.address}/#/chat/agent%3Amain%3Aside")
+        person.see("#chat-empty", "Nothing has been said yet.")
+        person.say("over here")
+        person.said("You said: over here")
+        assert gateway.call("sessions.history", key="side")[0]["text"] == "over here"
+        page.get_by_label("Message, or a command such as /help").fill("not finished")
+        page.get_by_label("Conversation", exact=True).select_option("main")
+        person.said("How can I help?")
+        expect(page.locator("#chat-log .entry").filter(has_text="over here")).to_have_count(0)
+        expect(page.get_by_label("Message, or a command such as /help")).to_have_value("")
+        person.say("write")  # a question of the other conversation leads to it
+        page.get_by_label("Conversation", exact=True).select_option("side")
+        person.said("You said: over here")
+        expect(page.get_by_label("Message, or a command such as /help")).to_have_value("not finished")
+        page.locator("#waiting .card").get_by_role("link", name="main").click()
+        person.said("How can I help?")
+        page.locator("#waiting .card").get_by_role("button", name="Deny").click()
+        person.said("The tool said: write was refused")
+        page.go_back()
+        person.said("You said: over here")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, "nothing sticks out"
+        page.reload()
+        person.said("You said: over here")
+        page.goto(f"{gateway.address}/#/chat/not%20a%20key")
+        person.see("#alert", "must look like")
+
+
+def test_a_turn_that_fails_says_so(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        person.sign_in()
+        person.say("fail")
+        person.see("#chat-live", "That failed: ")
+        person.see("#chat-live", "no such luck")
+        person.page.get_by_role("button", name="Stop").click()
+        person.say("hello")
+        person.said("How can I help?")
+        expect(person.page.locator("#chat-live")).to_be_hidden()
+
+
+def test_a_link_from_another_site_opens_the_page(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        page = person.page
+        link = f'<a href="{gateway.address}/">fledge</a>'
+        page.route("http://elsewhere.test/", lambda route: route.fulfill(content_type="text/html", body=link))
+        page.goto("http://elsewhere.test/")
+        page.get_by_role("link", name="fledge").click()
+        expect(page.get_by_label("Token of this gateway")).to_be_focused()
+        person.wrong.clear()  # it went elsewhere first
+        page.route("http://elsewhere.test/", lambda route: route.fulfill(content_type="text/html", body=""))
+        page.goto("http://elsewhere.test/")
+        asking = f"fetch('{gateway.address}/', {{mode: 'no-cors'}}).then(r => r.type, () => 'refused')"
+        assert page.evaluate(asking) != "basic"
+        person.wrong.clear()
+
+
 def test_a_gateway_that_was_killed_is_found_again_and_nothing_is_doubled(browser: Browser, gateway: Gateway) -> None:
     with sitting(browser, gateway) as person:
         page = person.page

@@ -94,6 +94,48 @@ def test_these_requests_are_let_in(headers: dict[str, str]) -> None:
     assert LOCAL.refuse(shown(**headers)) is None
 
 
+LINK = {"authorization": "", "sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
+
+
+def test_a_link_from_another_site_opens_the_page_and_nothing_else() -> None:
+    assert LOCAL.refuse(shown(**LINK), proven=True, opens=True) is None
+    refused = [
+        LOCAL.refuse(shown(**LINK), proven=True),
+        *(
+            LOCAL.refuse(shown(**LINK | other), proven=True, opens=True)
+            for other in (
+                {"sec_fetch_dest": "iframe"},
+                {"sec_fetch_mode": "no-cors"},
+                {"sec_fetch_mode": ""},
+                {"origin": "https://evil.example"},
+                {"origin": "null"},
+            )
+        ),
+    ]
+    assert [one and one.status for one in refused] == [403] * 6
+    elsewhere = LOCAL.refuse(shown(**LINK | {"host": "evil.example"}), proven=True, opens=True)
+    assert elsewhere is not None
+    assert elsewhere.status == 421
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/", 200), ("/page/app.js", 403), ("/rpc", 403), ("/events", 403), ("/health", 403)]
+)
+def test_over_the_wire_too_only_the_page_itself_is_led_to(server: Server, path: str, status: int) -> None:
+    headers = {
+        "Authorization": f"Bearer {server.token}",
+        "Sec-Fetch-Site": "cross-site",
+        "Sec-Fetch-Mode": "navigate",
+        "Sec-Fetch-Dest": "document",
+    }
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    try:
+        connection.request("GET", path, headers=headers)
+        assert connection.getresponse().status == status
+    finally:
+        connection.close()
+
+
 @pytest.mark.parametrize(
     ("status", "headers"),
     [

@@ -1,5 +1,6 @@
 """The embedded store and its folder: who may own it, which folders are refused, and a full disk."""
 
+import asyncio
 import json
 import os
 import signal
@@ -24,11 +25,15 @@ ROOT: Final = Path(__file__).parents[2]
 # ---- whose it is -----------------------------------------------------------------------------------------------------
 
 
-async def test_nobody_else_can_read_what_is_stored(tmp_path: Path) -> None:
-    store = SqliteStore.open(tmp_path / "state")
-    await store.transact(lambda tx: None)
-    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "state").iterdir()}
-    await store.close()
+def test_nobody_else_can_read_what_is_stored(tmp_path: Path) -> None:
+    async def opened() -> dict[str, int]:
+        store = SqliteStore.open(tmp_path / "state")
+        await store.transact(lambda tx: None)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "state").iterdir()}
+        await store.close()
+        return modes
+
+    modes = asyncio.run(opened())
     assert modes == dict.fromkeys([DATABASE, f"{DATABASE}-shm", f"{DATABASE}-wal", "lock"], 0o600)
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 

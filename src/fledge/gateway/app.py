@@ -69,7 +69,7 @@ class Gate:
         http = scope["type"] == "http"
         reads = http and is_page(scope["method"], scope["path"])
         proven = reads or (http and scope["path"].startswith(CHANNELS))
-        rejection = self._door.refuse(scope["headers"], proven)
+        rejection = self._door.refuse(scope["headers"], proven, opens=reads and scope["path"] == "/")
         # Whoever shows nothing cannot use up what those have who do: on one machine all come from one address.
         rate = self._strangers if rejection is not None else self._readers if reads else self._rate
         if rate.take(client, now):

@@ -85,13 +85,14 @@ class Door(Struct, frozen=True, kw_only=True):
     by_address: bool = False
     """It may also be asked for by any numeric address: it listens to more than this machine."""
 
-    def refuse(self, headers: Headers, proven: bool = False) -> Rejection | None:
-        """None if the request may come in. `proven`: it shows who it is in another way than by the token."""
+    def refuse(self, headers: Headers, proven: bool = False, opens: bool = False) -> Rejection | None:
+        """None if the request may come in. `proven`: it shows who it is in another way than by the token; `opens`: it
+        is for the page itself, to which other sites may lead."""
         host = _only(headers, b"host")
         if host is None or not self._is_ours(host):
             # A page that lets its own name point to this machine still says that name here.
             return Rejection(421, "this gateway is not asked for under that name")
-        if not self._may_ask(headers, host):
+        if not self._may_ask(headers, host) and not (opens and _leads_here(headers)):
             return Rejection(403, "pages of that origin may not use this gateway")
         if not proven and not self._has_token(headers):
             return Rejection(401, "a bearer token is needed")
@@ -120,6 +121,13 @@ class Door(Struct, frozen=True, kw_only=True):
         scheme, _, token = shown.partition(" ")
         same = hmac.compare_digest(token.strip().encode("utf-8", "replace"), self.token.encode())
         return same and scheme.lower() == "bearer"
+
+
+def _leads_here(headers: Headers) -> bool:
+    """True of a link that somebody followed: a browser opens the page at the top, and no script of the other site can
+    read what it is given, or had any say in what is asked besides the address."""
+    said = (_only(headers, b"sec-fetch-mode"), _only(headers, b"sec-fetch-dest"))
+    return said == ("navigate", "document") and not any(name == b"origin" for name, _ in headers)
 
 
 def door(token: str, host: str, allowed_hosts: Iterable[str], allowed_origins: Iterable[str]) -> Door:

@@ -26,6 +26,7 @@ HEADERS: Final = {
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-cache",
 }
 """Script and style only from here, none of it in the page itself; no script can ever make markup from text."""

@@ -3,12 +3,12 @@
 import { Feed, forget, isSignedIn, signIn, Unauthorised, Unreachable } from "./gateway.js";
 import { byId, plain } from "./dom.js";
 import { Chat } from "./chat.js";
+import { Conversations, MAIN, isRun } from "./conversations.js";
 import { RunPage } from "./run.js";
 import { mark, Runs } from "./runs.js";
 import { Undelivered } from "./undelivered.js";
 import { Waiting } from "./waiting.js";
 
-const MAIN = "agent:main:main";
 const VIEWS = ["chat", "runs", "undelivered"];
 const SOON_MS = 50;
 const CALM_MS = 400; // between two looks; more if a look takes long
@@ -24,10 +24,12 @@ class Page {
 
   constructor() {
     const failed = (error) => this.failed(error);
-    this.chat = new Chat(MAIN, failed);
+    this.chats = new Map(); // every conversation that was opened on this page, by its key
+    this.chat = null;
+    this.conversations = new Conversations(failed);
     this.runs = new Runs(failed);
     this.undelivered = new Undelivered(failed);
-    this.waiting = new Waiting(MAIN, failed, (number) => { document.title = number ? `(${number}) fledge` : "fledge"; });
+    this.waiting = new Waiting(failed, (number) => { document.title = number ? `(${number}) fledge` : "fledge"; });
     this.run = null;
     this.feed = new Feed((event) => this.hear(event), connection, () => signOut("The gateway does not take this token any more."));
     this.route();
@@ -37,13 +39,13 @@ class Page {
   hear(event) {
     switch (event.type) {
       case "connected":
-        this.chat.reconnected();
+        for (const chat of this.chats.values()) chat.reconnected();
         this.run?.transcript.hush();
         this.run?.transcript.refresh();
         this.changed();
         break;
       case "turn":
-        if (event.sessionKey === MAIN) this.chat.transcript.hear(event);
+        this.chats.get(event.sessionKey)?.transcript.hear(event);
         if (event.sessionKey === this.run?.key) this.run.transcript.hear(event);
         if (event.kind === "end" || event.kind === "error") this.changed();
         break;
@@ -51,7 +53,7 @@ class Page {
         this.waiting.refresh();
         break;
       case "lost":
-        this.chat.transcript.refresh();
+        for (const chat of this.chats.values()) chat.transcript.refresh();
         this.run?.transcript.refresh();
         this.changed();
         break;
@@ -67,7 +69,7 @@ class Page {
     this.#soon = setTimeout(async () => {
       this.#again = false;
       const began = performance.now();
-      await Promise.all([this.runs.refresh(), this.waiting.refresh(), this.undelivered.refresh(), this.run?.refresh()]);
+      await Promise.all([this.conversations.refresh(), this.runs.refresh(), this.waiting.refresh(), this.undelivered.refresh(), this.run?.refresh()]);
       this.#pauseMs = Math.max(CALM_MS, 4 * (performance.now() - began));
       this.#lookedAt = performance.now();
       this.#soon = 0;
@@ -77,19 +79,31 @@ class Page {
 
   route() {
     const [, name, rest] = location.hash.split("/");
-    const isRun = name === "run" && rest;
-    const view = isRun ? "run" : VIEWS.includes(name) ? name : "chat";
+    let key = "";
+    try { key = decodeURIComponent(rest ?? ""); } catch { location.hash = "#/chat"; return; }
+    if (name === "chat" && isRun(key)) { location.replace(`#/run/${rest}`); return; }
+    const view = name === "run" && key ? "run" : VIEWS.includes(name) ? name : "chat";
     byId("app").dataset.view = view;
     for (const link of document.querySelectorAll("nav a")) {
       if (link.dataset.view === view) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
-    let key = "";
-    try { key = isRun ? decodeURIComponent(rest) : ""; } catch { location.hash = "#/chat"; }
-    if (!key) this.run = null;
+    if (view !== "run") this.run = null;
     else if (this.run?.key !== key) this.run = new RunPage(key, (error) => this.failed(error));
-    if (view === "chat") this.chat.bottom();
+    if (view === "chat" || this.chat === null) this.talk(view === "chat" && key ? key : MAIN);
     mark();
+  }
+
+  /** Show this conversation. */
+  talk(key) {
+    if (this.chat?.key !== key) {
+      this.chat?.hide();
+      if (!this.chats.has(key)) this.chats.set(key, new Chat(key, (error) => this.failed(error)));
+      this.chat = this.chats.get(key);
+      this.chat.show();
+      this.conversations.choose(key);
+    }
+    this.chat.bottom();
   }
 
   failed(error) {

@@ -1,5 +1,5 @@
-// The main conversation: what was said, what is being said, and the box to say more in. What a person says is given a
-// name of its own, so it can be sent again when the gateway was gone, and is heard once.
+// A conversation: what was said, what is being said, and the box to say more in. What a person says is given a name of its
+// own, so it can be sent again when the gateway was gone, and is heard once. Several may be open, and one is shown.
 
 import { call, Unauthorised, unique, Unreachable } from "./gateway.js";
 import { byId, el, words } from "./dom.js";
@@ -13,31 +13,50 @@ export class Chat {
   #pending = [];
   #connected = [];
   #atEnd = true;
+  #draft = "";
 
   constructor(key, failed) {
     this.key = key;
     this.failed = failed;
     this.scroll = byId("chat-scroll");
-    const parts = { log: byId("chat-log"), live: byId("chat-live"), names: ["you", "fledge"] };
+    this.earlier = el("button", { id: "earlier", type: "button", hidden: true, on: { click: () => this.#earlier() } }, "Show earlier");
+    this.empty = el("p", { id: "chat-empty", class: "empty" }, "loading …");
+    this.log = el("ol", { id: "chat-log", class: "log", role: "log", "aria-label": "Messages" });
+    this.live = el("div", { id: "chat-live", class: "live", "aria-live": "off", hidden: true });
+    this.unread = el("ol", { id: "chat-pending", class: "log", "aria-label": "Not yet read" });
+    const parts = { log: this.log, live: this.live, names: ["you", "fledge"] };
     parts.grown = (entries, more) => this.#grown(entries, more);
     parts.moved = () => this.#follow();
     this.transcript = new Transcript(key, parts, failed);
+    this.transcript.refresh();
+  }
+
+  /** From now on this conversation is the one that is shown and spoken to. */
+  show() {
     const box = byId("say");
+    box.value = this.#draft;
+    this.scroll.replaceChildren(this.earlier, this.empty, this.log, this.live, this.unread);
     byId("composer").onsubmit = (event) => { event.preventDefault(); this.#submit(box); };
     box.onkeydown = (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); this.#submit(box); }
     };
-    byId("stop").onclick = () => call("sessions.stop", { key }).catch(failed);
+    byId("stop").onclick = () => call("sessions.stop", { key: this.key }).catch(this.failed);
     byId("newest").onclick = () => this.bottom();
-    byId("earlier").onclick = () => this.#earlier();
     this.scroll.onscroll = () => {
       this.#atEnd = this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight < NEAR_PX;
       if (this.#atEnd) byId("newest").hidden = true;
     };
+    this.bottom();
   }
+
+  /** Another is shown now; what was typed here is kept. */
+  hide() { this.#draft = byId("say").value; }
+
+  get #isShown() { return this.log.isConnected; }
 
   bottom() {
     this.#atEnd = true;
+    if (!this.#isShown) return;
     this.scroll.scrollTop = this.scroll.scrollHeight;
     byId("newest").hidden = true;
   }
@@ -56,17 +75,17 @@ export class Chat {
 
   #grown(entries, more) {
     for (const entry of entries) if (entry.role === "user") this.#read(entry.text);
-    if (more) byId("earlier").hidden = false;
-    byId("chat-empty").textContent = "Nothing has been said yet. Say hello, or type /help.";
-    byId("chat-empty").hidden = byId("chat-log").childElementCount > 0 || this.#pending.length > 0;
+    if (more) this.earlier.hidden = false;
+    this.empty.textContent = "Nothing has been said yet. Say hello, or type /help.";
+    this.empty.hidden = this.log.childElementCount > 0 || this.#pending.length > 0;
     this.#follow();
-    if (!this.#atEnd && entries.length) byId("newest").hidden = false;
+    if (this.#isShown && !this.#atEnd && entries.length) byId("newest").hidden = false;
   }
 
   async #earlier() {
     const before = this.scroll.scrollHeight;
     try {
-      byId("earlier").hidden = !(await this.transcript.earlier());
+      this.earlier.hidden = !(await this.transcript.earlier());
       this.scroll.scrollTop += this.scroll.scrollHeight - before;
     } catch (error) {
       this.failed(error);
@@ -77,7 +96,7 @@ export class Chat {
     const text = box.value.trim();
     if (text === "") return;
     box.value = "";
-    byId("chat-empty").hidden = true;
+    this.empty.hidden = true;
     if (COMMAND.test(text)) this.#command(text);
     else this.#say(text);
   }
@@ -85,7 +104,7 @@ export class Chat {
   async #command(line) {
     const result = el("pre", { dir: "auto" }, "…");
     const entry = el("li", { class: "entry", "data-role": "command" }, el("p", { class: "who" }, line), result);
-    byId("chat-log").append(entry);
+    this.log.append(entry);
     this.bottom();
     let told;
     try {
@@ -104,7 +123,7 @@ export class Chat {
     const entry = el("li", { class: "entry", "data-role": "user" }, status, words(text));
     const saying = { text, entry };
     this.#pending.push(saying);
-    byId("chat-pending").append(entry);
+    this.unread.append(entry);
     this.bottom();
     const idempotencyKey = unique();
     for (;;) {
@@ -119,7 +138,8 @@ export class Chat {
           continue;
         }
         this.#drop(saying);
-        byId("say").value ||= text;
+        if (this.#isShown) byId("say").value ||= text;
+        else this.#draft ||= text;
         this.failed(error);
         return;
       }

@@ -2,6 +2,7 @@
 // a person can do about it.
 
 import { call, NOT_FOUND, Refusal } from "./gateway.js";
+import { chatLink, isRun } from "./conversations.js";
 import { button, byId, chip, clock, coalesced, confirmed, duration, el, runLink, standing, words } from "./dom.js";
 import { Transcript } from "./transcript.js";
 import { planAnswer } from "./waiting.js";
@@ -76,7 +77,7 @@ function facts({ run, stats, models, text }) {
   const lines = [
     ["Status", [chip(standing(run)), ` ${run.phase === run.status ? "" : run.phase}`]],
     ["Task", [words(run.task)]],
-    ["Asked by", [run.requester]],
+    ["Asked by", [isRun(run.requester) ? runLink(run.requester, run.requester) : chatLink(run.requester)]],
     ["Attempt", [String(run.attempt)]],
     ["Started", [run.startedAt === null ? "not yet" : clock(run.startedAt)]],
     ["Took", [stats.runtimeS === null ? "" : duration(stats.runtimeS)]],

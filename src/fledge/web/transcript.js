@@ -91,12 +91,22 @@ export class Transcript {
       case "tool:end":
         this.refresh();
         break;
-      case "end":
       case "error":
+        this.refresh().then(() => { this.#quieten(true); this.#failed(event.text); });
+        break;
+      case "end":
       case "interrupt":
         this.refresh().then(() => this.#quieten(true));
         break;
     }
+    this.parts.moved?.();
+  }
+
+  /** A turn came to nothing, and is tried again. */
+  #failed(why) {
+    const told = el("p", { class: "error" }, `That failed: ${why}`);
+    this.parts.live.replaceChildren(told, el("p", { class: "muted" }, "It is tried again by itself, until it works or is stopped."));
+    this.parts.live.hidden = false;
     this.parts.moved?.();
   }
 

@@ -2,14 +2,14 @@
 // shown, and new ones come last, so that a button always means what was read beside it.
 
 import { call } from "./gateway.js";
+import { chatLink, isRun } from "./conversations.js";
 import { button, byId, clock, coalesced, el, runLink, words } from "./dom.js";
 
 export class Waiting {
   #cards = new Map();
 
-  /** `main`: the conversation they are shown beside; `counted(number)` is told how many there are. */
-  constructor(main, failed, counted) {
-    this.main = main;
+  /** `counted(number)` is told how many there are. */
+  constructor(failed, counted) {
     this.failed = failed;
     this.counted = counted;
     this.refresh = coalesced(() => this.#read(), failed);
@@ -41,14 +41,10 @@ export class Waiting {
     return el("article", { class: "card", "data-question": one.id },
       el("h3", {}, `May it run ${one.tool}?`),
       el("pre", { dir: "ltr" }, one.arguments),
-      el("p", { class: "muted" }, "asked by ", this.#asker(one.sessionKey), `, until ${clock(one.expiresAt)}`),
+      el("p", { class: "muted" }, "asked by ", asker(one.sessionKey), `, until ${clock(one.expiresAt)}`),
       el("div", { class: "row" },
         button("Allow", answer("approvals.approve"), this.failed, "primary"),
         button("Deny", answer("approvals.deny"), this.failed, "danger")));
-  }
-
-  #asker(key) {
-    return key === this.main ? "this conversation" : runLink(key, key);
   }
 
   #plan(one) {
@@ -59,6 +55,8 @@ export class Waiting {
       planAnswer(one.runId, this.failed, this.refresh));
   }
 }
+
+const asker = (key) => (isRun(key) ? runLink(key, key) : chatLink(key));
 
 /** Buttons to approve or reject the plan of a run's attempt. */
 export function planAnswer(target, failed, done) {
