@@ -29,6 +29,7 @@ from fledge.store.base import Approval
 from tests.model.effort import effort
 from tests.model.house import Held, House, Word
 from tests.sim.broken import (
+    AnnouncesTwice,
     ForgetsToCount,
     KeepsSlots,
     KnowsNoWidths,
@@ -326,6 +327,7 @@ TestEngineMoves = EngineMoves.TestCase
         (TellsTwice, "is told more than once"),
         (ForgetsToCount, r"counts \d unsettled, there are \d"),
         (KnowsNoWidths, r"lane \w+ has \d drivers"),
+        (AnnouncesTwice, "no attempt's only one of its kind"),
         (TellsTheWrongOne, r"is told in .* instead of"),
         (KeepsSlots, "waits and holds a slot"),
         (SleepsOn, "sleeps though what it waits for is there"),

@@ -122,6 +122,15 @@ class ForgetsExchanges(Spy):
         return []
 
 
+class AnnouncesTwice(Spy):
+    def put_row(
+        self, key: str, session: str | None, kind: RowKind, source: str | None, body: str, at: Instant, **more: Any
+    ) -> bool:
+        if kind == "outcome":
+            super().put_row(f"{key}:again", session, kind, source, body, at, **more)
+        return super().put_row(key, session, kind, source, body, at, **more)
+
+
 class TellsTheWrongOne(Spy):
     def append(
         self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]], used: Used | None = None

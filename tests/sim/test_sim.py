@@ -9,6 +9,7 @@ import re
 import pytest
 
 from tests.sim.broken import (
+    AnnouncesTwice,
     CallsNoHooks,
     ChangesBodies,
     CountsNoHops,
@@ -64,6 +65,7 @@ def test_a_seed_is_played_the_same_way_every_time() -> None:
         (KnowsNoWidths, r"lane \w+ has \d drivers", 0),
         (FencesNothing, "is written to by", 0),
         (LosesResults, r"was begun \d times", 0),
+        (AnnouncesTwice, "no attempt's only one of its kind", 0),
         (TellsTheWrongOne, "is told in .* instead of", 0),
         (KeepsSlots, "waits and holds a slot", 0),
         (SleepsOn, "sleeps though what it waits for is there", 0),

@@ -121,7 +121,9 @@ def could_go_on(tx: Tx, schedule: Schedule, now: Instant, under_way: set[str]) -
     posts = [post for post in tx.due_posts(now, 100) if post.state == "waiting" and post.key not in under_way]
     found = {(f"post {post.key}", post.tries) for post in posts}
     drivers = Counter(driver.lane for driver in tx.drivers())
-    for session in map(tx.session, ROOTS):
+    roots = [tx.session(key) for key in ROOTS]
+    claims = sum(session.epoch for session in roots if session is not None)
+    for session in roots:
         if session is None or session.kind == "program" or session.deleted:
             continue
         key, place = session.key, tx.queued(session.key)
@@ -129,7 +131,9 @@ def could_go_on(tx: Tx, schedule: Schedule, now: Instant, under_way: set[str]) -
         later = place is not None and place.due_at is not None and place.due_at > now
         if full or later or tx.turn(key) is not None or tx.driver(key) is not None:
             continue
-        found |= {(f"{key} to read {row.key}", session.epoch) for row in tx.unread(key) if row.kind == "send"}
+        # A slot that is free at this moment may have been others' ever since.
+        turn = session.epoch if place is None else claims
+        found |= {(f"{key} to read {row.key}", turn) for row in tx.unread(key) if row.kind == "send"}
     return found
 
 
@@ -203,6 +207,9 @@ def _one_run(tx: Tx, run: Run, runs: dict[str, Run], ledger: Noted) -> list[str]
             wrong.append(f"row {row.key} is consumed, and in transcripts {ledger.told.get(row.key)}")
         if row.state != "consumed" and row.key in ledger.told:
             wrong.append(f"row {row.key} is {row.state}, and in transcripts {ledger.told[row.key]}")
+    own = f"announce:v1:{run.key}:"
+    strays = [key for key in ledger.told if key.startswith(own) and key not in rows and not key.endswith(":wake")]
+    wrong += [f"row {key} is told, and is no attempt's only one of its kind" for key in strays]
     return wrong + _answer(tx, run)
 
 
