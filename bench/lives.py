@@ -10,10 +10,10 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from statistics import median
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -46,15 +46,15 @@ class CountingStore:
         self._store = store
         self.asked = self.reads = 0
 
-    async def transact(self, job: Callable[[Tx], T]) -> T:
+    def transact(self, job: Callable[[Tx], T]) -> Coroutine[Any, Any, T]:
         """One more logical commit."""
         self.asked += 1
-        return await self._store.transact(job)
+        return self._store.transact(job)
 
-    async def read(self, job: Callable[[Tx], T]) -> T:
+    def read(self, job: Callable[[Tx], T]) -> Coroutine[Any, Any, T]:
         """One more read."""
         self.reads += 1
-        return await self._store.read(job)
+        return self._store.read(job)
 
     async def close(self) -> None:
         """Close the store."""

@@ -105,7 +105,7 @@ def test_a_requesters_prompt_shows_its_children(tmp_path: Path) -> None:
     profiles, seen = configured(tmp_path), list[str]()
 
     async def main(stage: Stage) -> None:
-        for _ in range(2):
+        for _ in range(0 if seen else 2):  # not again for the answers
             fresh = replace(stage.drive, seat=None)  # what the claim saw is older than its children
             seen.append((await profiles.profile(stage.engine, fresh)).system)
             await stage.spawn("eyes")

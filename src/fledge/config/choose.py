@@ -3,6 +3,8 @@
 Pure functions of a `Config`. An agent without an entry of its own has the defaults. This file changes no settings.
 """
 
+from collections.abc import Callable
+from functools import wraps
 from typing import TypeVar, get_args
 
 from msgspec import Struct
@@ -48,12 +50,37 @@ class QueueOverride(Struct, frozen=True, rename="camel", omit_defaults=True):
     drop: Drop | None = None
 
 
+_P = TypeVar("_P")
+REMEMBERED = 256
+"""For how many agents a choice is remembered."""
+
+
+def _remembered(choose: Callable[[Config, str], _P]) -> Callable[[Config, str], _P]:
+    """The same choice, made once for each agent while the same configuration is asked about: those do not change."""
+    latest: tuple[Config | None, dict[str, _P]] = (None, {})
+
+    @wraps(choose)
+    def chosen(config: Config, agent_id: str) -> _P:
+        nonlocal latest
+        known_of, known = latest
+        if known_of is not config or len(known) >= REMEMBERED:
+            known = {}
+            latest = (config, known)
+        if agent_id not in known:
+            known[agent_id] = choose(config, agent_id)
+        return known[agent_id]
+
+    return chosen
+
+
+@_remembered
 def agent(config: Config, agent_id: str) -> Agent:
     """The agent's entry, or an empty one if it has none. Refused: what cannot be an agent's id."""
     wanted = check_agent_id(agent_id)
     return next((one for one in config.agents.list if one.id == wanted), Agent(id=wanted))
 
 
+@_remembered
 def subagent_limits(config: Config, agent_id: str) -> Subagents:
     """Limits and defaults of the children this agent spawns: its own where it sets them, else those for all."""
     defaults, own = config.agents.defaults.subagents, agent(config, agent_id).subagents
@@ -66,6 +93,7 @@ def lane_for(config: Config, agent_id: str) -> str:
     return "subagent" if own.subagents.max_concurrent is None else f"subagent:{own.id}"
 
 
+@_remembered
 def sandbox_for(config: Config, agent_id: str) -> Sandbox:
     """Where this agent's tools run: as it says itself, else as said for all."""
     return _overlaid(config.agents.defaults.sandbox, agent(config, agent_id).sandbox)

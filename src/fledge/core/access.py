@@ -36,7 +36,7 @@ _WIDTH: Final[dict[str, Visibility]] = {"self": "self", "tree": "tree", "agent":
 # ---- tools -----------------------------------------------------------------------------------------------------------
 
 
-class ToolRules(Struct, frozen=True, kw_only=True):
+class ToolRules(Struct, frozen=True, gc=False, kw_only=True):
     """`tools.subagents.tools`: names and `*` globs, letter case aside. No `allow` at all is not allow-only."""
 
     deny: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ def _globbed(text: str, pattern: str) -> bool:
 # ---- seeing ----------------------------------------------------------------------------------------------------------
 
 
-class Sight(Struct, frozen=True, kw_only=True):
+class Sight(Struct, frozen=True, gc=False, kw_only=True):
     """Who looks at whom, and how the two are related."""
 
     caller: str
@@ -201,7 +201,7 @@ def refuse_target(own: str, wanted: str, allow_agents: Sequence[str]) -> Refusal
 # ---- agent to agent --------------------------------------------------------------------------------------------------
 
 
-class AgentToAgent(Struct, frozen=True, kw_only=True):
+class AgentToAgent(Struct, frozen=True, gc=False, kw_only=True):
     """`tools.agentToAgent`, with `session.agentToAgent.maxPingPongTurns`. An empty `allow` names every agent."""
 
     enabled: bool = False

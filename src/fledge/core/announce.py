@@ -9,6 +9,7 @@ This file does not know inboxes, queues, channels or retries, nor how a result w
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -66,7 +67,8 @@ class Completion(
 
     def __post_init__(self) -> None:
         for name in ("child_session_key", "run_id", "label", "task", "result"):
-            force_setattr(self, name, sound(getattr(self, name)))
+            if not (text := getattr(self, name)).isascii():
+                force_setattr(self, name, sound(text))
         if self.goods != Goods():
             force_setattr(self, "goods", self.goods.sounded())
         if self.schema_error is not None:
@@ -116,7 +118,7 @@ def for_people(completion: Completion) -> str:
     return f"{_head(completion)}\n\n{words}" if words else _head(completion)
 
 
-class Collected(Struct, frozen=True):
+class Collected(Struct, frozen=True, gc=False):
     """The text of a turn that reads several completions, and the positions of those told in one line only."""
 
     text: str
@@ -365,7 +367,12 @@ def _shown(text: str) -> str:
 
 def _field(text: str, limit: int) -> str:
     # Bounded before, so that a huge field costs little, and after, because guarding adds characters.
-    return one_line(guarded(one_line(text, limit)), limit)
+    return _guarded_line(one_line(text, limit), limit)
+
+
+@lru_cache(maxsize=512)  # a title, a task and a key stand in several places of one text
+def _guarded_line(line: str, limit: int) -> str:
+    return one_line(guarded(line), limit)
 
 
 def _key(completion: Completion) -> str:
@@ -416,13 +423,13 @@ def _size(text: str) -> int:
 # ---- the delivery ----------------------------------------------------------------------------------------------------
 
 
-class Deferred(Struct, frozen=True, tag_field="kind", tag="deferred"):
+class Deferred(Struct, frozen=True, gc=False, tag_field="kind", tag="deferred"):
     """Postponed; it will be tried again."""
 
     reason: DeferReason
 
 
-class DeliveryFailed(Struct, frozen=True, tag_field="kind", tag="failed"):
+class DeliveryFailed(Struct, frozen=True, gc=False, tag_field="kind", tag="failed"):
     """This try told nobody."""
 
     retryable: bool
@@ -436,7 +443,7 @@ DeliveryPhase = Literal["direct-primary", "queue-primary", "queue-fallback", "di
 PhaseResult = Literal["delivered", "deferred", "skipped", "failed"]
 
 
-class Tried(Struct, frozen=True):
+class Tried(Struct, frozen=True, gc=False):
     """One phase of a delivery and how it came out; `detail` is its path, reason or error."""
 
     phase: DeliveryPhase
@@ -444,7 +451,7 @@ class Tried(Struct, frozen=True):
     detail: str = ""
 
 
-class DeliveryTrace(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DeliveryTrace(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What is recorded of a try at delivery: to whom, by which route, what was tried, how it went."""
 
     key: str

@@ -20,7 +20,7 @@ NAME_BYTES: Final = 255
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
-class Attachment(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class Attachment(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """A file as it stands on the wire."""
 
     name: Annotated[str, Meta(description="a plain file name")]
@@ -28,14 +28,14 @@ class Attachment(Struct, frozen=True, rename="camel", omit_defaults=True, forbid
     encoding: Literal["utf8", "base64"] = "utf8"
 
 
-class File(Struct, frozen=True):
+class File(Struct, frozen=True, gc=False):
     """A file that was checked."""
 
     name: str
     data: bytes
 
 
-class Receipt(Struct, frozen=True, omit_defaults=True):
+class Receipt(Struct, frozen=True, gc=False, omit_defaults=True):
     """What is told of a file that was taken."""
 
     name: str
@@ -43,7 +43,7 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
     sha256: str
 
 
-class AttachmentLimits(Struct, frozen=True):
+class AttachmentLimits(Struct, frozen=True, gc=False):
     """How many, how large, how large together."""
 
     max_files: int = 50

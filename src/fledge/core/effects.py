@@ -13,7 +13,7 @@ from fledge.core.events import RowKind
 from fledge.core.run import Instant, TextId
 
 
-class _Effect(Struct, frozen=True, tag=True):
+class _Effect(Struct, frozen=True, gc=False, tag=True):
     pass
 
 

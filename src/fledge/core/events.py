@@ -22,14 +22,14 @@ Asked = Literal["all", "any"] | int
 # ---- ends: what an executor says when an attempt is over -------------------------------------------------------------
 
 
-class Finished(Struct, frozen=True, tag="finished"):
+class Finished(Struct, frozen=True, gc=False, tag="finished"):
     """A final reply was committed."""
 
     said: Said
     text: TextId | None = None
 
 
-class Errored(Struct, frozen=True, tag="errored"):
+class Errored(Struct, frozen=True, gc=False, tag="errored"):
     """It cannot go on. A spent budget also stops everything below."""
 
     error: str
@@ -37,7 +37,7 @@ class Errored(Struct, frozen=True, tag="errored"):
     partial: TextId | None = None
 
 
-class RanOut(Struct, frozen=True, tag="ran_out"):
+class RanOut(Struct, frozen=True, gc=False, tag="ran_out"):
     """The executor itself enforced a time limit."""
 
     partial: TextId | None = None
@@ -49,7 +49,7 @@ End = Finished | Errored | RanOut
 # ---- events ----------------------------------------------------------------------------------------------------------
 
 
-class _Event(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+class _Event(Struct, frozen=True, gc=False, kw_only=True, tag=True, omit_defaults=True):
     at: Instant
 
 

@@ -32,21 +32,21 @@ _PLAN_ANSWER: Final = re.compile(r"\s*(APPROVED|REJECTED)\s*(?::(.*))?", re.DOTA
 # ---- stages: where an exchange is ------------------------------------------------------------------------------------
 
 
-class Asked(Struct, frozen=True, tag="asked"):
+class Asked(Struct, frozen=True, gc=False, tag="asked"):
     """The message waits for the target's answer."""
 
 
-class Talking(Struct, frozen=True, tag="talking"):
+class Talking(Struct, frozen=True, gc=False, tag="talking"):
     """The two take turns; so many have been taken."""
 
     turns: int
 
 
-class Closing(Struct, frozen=True, tag="closing"):
+class Closing(Struct, frozen=True, gc=False, tag="closing"):
     """The target may say something in its own conversation, or nothing."""
 
 
-class Over(Struct, frozen=True, tag="over"):
+class Over(Struct, frozen=True, gc=False, tag="over"):
     """Nothing more will come of it."""
 
     why: str
@@ -55,7 +55,7 @@ class Over(Struct, frozen=True, tag="over"):
 Stage = Asked | Talking | Closing | Over
 
 
-class Exchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Exchange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One message, with all that followed from it."""
 
     id: str
@@ -127,7 +127,7 @@ def _takes_a_turn(run: Run | None) -> bool:
 # ---- what follows ----------------------------------------------------------------------------------------------------
 
 
-class Move(Struct, frozen=True):
+class Move(Struct, frozen=True, gc=False):
     """The exchange afterwards, and the words of the next message, if there is one."""
 
     exchange: Exchange
@@ -217,7 +217,7 @@ def _framed(speaker: str, words: str, instruction: str) -> str:
 # ---- answers to plans ------------------------------------------------------------------------------------------------
 
 
-class PlanAnswer(Struct, frozen=True):
+class PlanAnswer(Struct, frozen=True, gc=False):
     """What somebody says of a plan."""
 
     approves: bool

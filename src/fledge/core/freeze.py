@@ -140,7 +140,7 @@ def _ends(text: str) -> str:
 # ---- figures ---------------------------------------------------------------------------------------------------------
 
 
-class Stats(Struct, frozen=True, rename="camel"):
+class Stats(Struct, frozen=True, gc=False, rename="camel"):
     """What an attempt took, as measured; None where nothing was measured."""
 
     runtime_s: float | None = None

@@ -17,7 +17,7 @@ MOST: Final = 50
 """How many files are named; more are counted."""
 
 
-class Artifact(Struct, frozen=True, omit_defaults=True):
+class Artifact(Struct, frozen=True, gc=False, omit_defaults=True):
     """A file that is handed over."""
 
     name: str
@@ -27,7 +27,7 @@ class Artifact(Struct, frozen=True, omit_defaults=True):
     """The beginning of its digest; empty if it was not taken."""
 
 
-class Worktree(Struct, frozen=True, omit_defaults=True):
+class Worktree(Struct, frozen=True, gc=False, omit_defaults=True):
     """A git worktree of a child's own."""
 
     path: str
@@ -39,7 +39,7 @@ class Worktree(Struct, frozen=True, omit_defaults=True):
     more_changed: int = 0
 
 
-class Goods(Struct, frozen=True, omit_defaults=True):
+class Goods(Struct, frozen=True, gc=False, omit_defaults=True):
     """All of it."""
 
     folder: str = ""

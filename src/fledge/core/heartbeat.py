@@ -43,7 +43,7 @@ _EMPTY_LINE: Final = re.compile(r"(#.*|[-*+](\s*\[[ xX]?\])?|```.*)?")
 # ---- wakes -----------------------------------------------------------------------------------------------------------
 
 
-class Wake(Struct, frozen=True):
+class Wake(Struct, frozen=True, gc=False):
     """A wanted heartbeat of one session: the strongest cause asked for, and when it is due."""
 
     cause: Cause
@@ -73,7 +73,7 @@ def retry_wake(wake: Wake, now: Instant) -> Wake:
 # ---- active hours ----------------------------------------------------------------------------------------------------
 
 
-class ActiveHours(Struct, frozen=True):
+class ActiveHours(Struct, frozen=True, gc=False):
     """`heartbeat.activeHours` in minutes of the day, start included, end not; it may wrap around midnight."""
 
     start_minute: int
@@ -122,7 +122,7 @@ def minutes_until_open(hours: ActiveHours | None, minute_of_day: int) -> int | N
 # ---- whether to run --------------------------------------------------------------------------------------------------
 
 
-class HeartbeatSettings(Struct, frozen=True, kw_only=True):
+class HeartbeatSettings(Struct, frozen=True, gc=False, kw_only=True):
     """`heartbeat`: how often by itself (0 is off), at which hours at all, and how much may stand beside an ok."""
 
     every_s: float = 0.0
@@ -132,7 +132,7 @@ class HeartbeatSettings(Struct, frozen=True, kw_only=True):
     ack_chars: int = OK_EXTRA_CHARS
 
 
-class Situation(Struct, frozen=True, kw_only=True):
+class Situation(Struct, frozen=True, gc=False, kw_only=True):
     """What is true of the session when its wake is due."""
 
     minute_of_day: int
@@ -141,7 +141,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     """Notices and completions that a heartbeat turn would read."""
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Struct, frozen=True, gc=False):
     """Run it now (no skip), or why not and in how many seconds to look again; None is not by itself."""
 
     skip: Skip | None

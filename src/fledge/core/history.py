@@ -26,7 +26,7 @@ CUT: Final = "\n[cut: the rest is not shown]"
 _encode = msgspec.json.Encoder().encode
 
 
-class Shown(Struct, frozen=True, rename="camel", omit_defaults=True):
+class Shown(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """One message of a transcript, fit to be shown."""
 
     role: Literal["user", "assistant", "tool", "event", "note"]
@@ -40,7 +40,7 @@ class Shown(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The tools a reply called, each with its arguments on one line."""
 
 
-class History(Struct, frozen=True, rename="camel"):
+class History(Struct, frozen=True, gc=False, rename="camel"):
     """What is shown of a transcript, oldest first, and what became of the rest."""
 
     messages: tuple[Shown, ...]
@@ -76,7 +76,7 @@ def history(said: Iterable[tuple[Instant, Body]], limit: int, include_tools: boo
     )
 
 
-class _Part(Struct, frozen=True):
+class _Part(Struct, frozen=True, gc=False):
     shown: Shown
     cut: bool
     redacted: bool

@@ -28,7 +28,7 @@ EndedOutcome = Literal["ok", "error", "timeout", "killed", "unknown", "reset", "
 """How it came out; `reset`: nothing of the run ended, its thread was unbound."""
 
 
-class _Told(Struct, frozen=True, kw_only=True, rename="camel", tag_field="hook"):
+class _Told(Struct, frozen=True, gc=False, kw_only=True, rename="camel", tag_field="hook"):
     channel: str = ""
     """With `to` and `thread`: the place outside that is concerned; empty if there is none."""
     to: str = ""
@@ -90,14 +90,14 @@ class Ended(_Told, frozen=True, kw_only=True, rename="camel", tag="subagent_ende
 HookEvent = Spawning | Spawned | DeliveryTarget | Ended
 
 
-class Call(Struct, frozen=True):
+class Call(Struct, frozen=True, gc=False):
     """One event for one listener, as it stands in the outbox."""
 
     listener: str
     event: HookEvent
 
 
-class Binding(Struct, frozen=True, kw_only=True, rename="camel"):
+class Binding(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """What `subagent_spawning` may answer: a thread that is ready, or that it must not be."""
 
     status: Literal["ok", "error"] = "ok"
@@ -109,7 +109,7 @@ class Binding(Struct, frozen=True, kw_only=True, rename="camel"):
     thread: str = ""
 
 
-class _Place(Struct, frozen=True, kw_only=True):
+class _Place(Struct, frozen=True, gc=False, kw_only=True):
     channel: str
     to: str
     thread: str = ""

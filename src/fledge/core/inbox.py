@@ -52,7 +52,7 @@ _MODES: Final[dict[str, QueueMode]] = {
 }
 
 
-class Item(Struct, frozen=True):
+class Item(Struct, frozen=True, gc=False):
     """What scheduling needs to know of one waiting row."""
 
     key: str
@@ -66,7 +66,7 @@ class Item(Struct, frozen=True):
     """Its beginning, for a line that stands in for it."""
 
 
-class QueueSettings(Struct, frozen=True, kw_only=True):
+class QueueSettings(Struct, frozen=True, gc=False, kw_only=True):
     """How a busy session treats what arrives (`messages.queue`)."""
 
     mode: QueueMode = "collect"
@@ -96,7 +96,7 @@ def queue_mode(word: str) -> QueueMode:
 # ---- arbitration: how a completion reaches its requester -------------------------------------------------------------
 
 
-class Plan(Struct, frozen=True):
+class Plan(Struct, frozen=True, gc=False):
     """How a completion will reach its requester, and what the trace says was tried."""
 
     how: How
@@ -224,7 +224,7 @@ def _lead(items: Sequence[Item]) -> Item:
 # ---- overflow: what gives way when too much waits --------------------------------------------------------------------
 
 
-class Kept(Struct, frozen=True):
+class Kept(Struct, frozen=True, gc=False):
     """What stays of the waiting messages. `dropped` rows leave the queue, `refused` ones never entered it."""
 
     kept: tuple[Item, ...]
@@ -267,7 +267,7 @@ def backoff_s(failures: int) -> float:
     return min(BACKOFF_MAX_S, 2.0 ** min(failures, 6)) if failures > 0 else 0.0
 
 
-class Unanswered(Struct, frozen=True):
+class Unanswered(Struct, frozen=True, gc=False):
     """A turn that drained rows and gave no reply: when it is due again, and how it is shown meanwhile."""
 
     due_at: Instant

@@ -18,7 +18,7 @@ AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 
 
-class SessionKey(Struct, frozen=True):
+class SessionKey(Struct, frozen=True, gc=False):
     """A key taken apart. `str()` puts it together again."""
 
     agent_id: str

@@ -28,7 +28,7 @@ _AMBIGUOUS: Final = re.compile(r"\[|--|&&|\|\||~~")
 """In a class: other engines read set operations into these."""
 
 
-class Part(Struct, frozen=True):
+class Part(Struct, frozen=True, gc=False):
     """One character of some kind, at least and at most so many times; no most is no limit."""
 
     one: str
@@ -36,7 +36,7 @@ class Part(Struct, frozen=True):
     most: int | None
 
 
-class Pattern(Struct, frozen=True):
+class Pattern(Struct, frozen=True, gc=False):
     """A pattern that was read."""
 
     parts: tuple[Part, ...]

@@ -29,7 +29,7 @@ WARN_SHARE = 0.8
 _SETTING = "agents.defaults.subagents"
 
 
-class Refusal(Struct, frozen=True):
+class Refusal(Struct, frozen=True, gc=False):
     """A rule that forbids it: `forbidden` is policy, `error` is bad input, `done` and `rate_limited` are about now."""
 
     status: Literal["forbidden", "error", "done", "rate_limited"]
@@ -39,7 +39,7 @@ class Refusal(Struct, frozen=True):
 # ---- admission -------------------------------------------------------------------------------------------------------
 
 
-class Limits(Struct, frozen=True):
+class Limits(Struct, frozen=True, gc=False):
     """The limits that hold for one spawning session."""
 
     max_depth: int = 1
@@ -48,7 +48,7 @@ class Limits(Struct, frozen=True):
     """0 is off."""
 
 
-class Occupancy(Struct, frozen=True):
+class Occupancy(Struct, frozen=True, gc=False):
     """What a spawning session has now, counted in the admitting commit."""
 
     depth: int
@@ -211,7 +211,7 @@ def is_suspect(crashes: int) -> bool:
 # ---- retention -------------------------------------------------------------------------------------------------------
 
 
-class Remains(Struct, frozen=True):
+class Remains(Struct, frozen=True, gc=False):
     """What still hangs on a settled run, counted in the sweeping commit."""
 
     rows: int
@@ -247,7 +247,7 @@ def outlived(
 # ---- budgets ---------------------------------------------------------------------------------------------------------
 
 
-class Budget(Struct, frozen=True, omit_defaults=True):
+class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
     """Ceilings of a run or a tree; None is no ceiling.
 
     >>> run = await fl.spawn("Say hello", budget=fledge.Budget(tokens=50_000, usd=0.50))
@@ -261,7 +261,7 @@ class Budget(Struct, frozen=True, omit_defaults=True):
     seconds: float | None = None
 
 
-class Spent(Struct, frozen=True, omit_defaults=True):
+class Spent(Struct, frozen=True, gc=False, omit_defaults=True):
     """What was used, and what open model steps have reserved."""
 
     tokens: int = 0

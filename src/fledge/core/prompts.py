@@ -48,7 +48,7 @@ _FENCES: Final = re.compile("`{3,}")
 # ---- what a child is told --------------------------------------------------------------------------------------------
 
 
-class Brief(Struct, frozen=True, kw_only=True):
+class Brief(Struct, frozen=True, gc=False, kw_only=True):
     """What is known of a child when its prompt is written."""
 
     key: str
@@ -230,7 +230,7 @@ def accepted_note(mode: Mode, requester: str) -> str | None:
 # ---- what a parent sees of its children ------------------------------------------------------------------------------
 
 
-class ChildRow(Struct, frozen=True, kw_only=True):
+class ChildRow(Struct, frozen=True, gc=False, kw_only=True):
     """One child as lists show it."""
 
     key: str

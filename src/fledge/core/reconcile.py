@@ -45,57 +45,57 @@ STOP_S = 5.0
 """How long a driver that was stopped or superseded may keep its slot."""
 
 
-class Complete(Struct, frozen=True):
+class Complete(Struct, frozen=True, gc=False):
     """The attempt finished; `running` is how it was being driven."""
 
     end: Finished
     running: Running
 
 
-class BreakOff(Struct, frozen=True):
+class BreakOff(Struct, frozen=True, gc=False):
     """The attempt is over without a reply."""
 
     end: Errored | RanOut
 
 
-class DecideKilled(Struct, frozen=True):
+class DecideKilled(Struct, frozen=True, gc=False):
     """The kill stands."""
 
     named: bool
 
 
-class LateWin(Struct, frozen=True):
+class LateWin(Struct, frozen=True, gc=False):
     """A complete end inside the stopping window wins over the kill that named this run."""
 
     end: Finished
 
 
-class Late(Struct, frozen=True):
+class Late(Struct, frozen=True, gc=False):
     """A complete end after another outcome was fixed."""
 
     end: Finished
 
 
-class Hold(Struct, frozen=True):
+class Hold(Struct, frozen=True, gc=False):
     """Provisional: wait for a start or an end until then."""
 
     until_at: Instant
     grace: Grace
 
 
-class Resume(Struct, frozen=True):
+class Resume(Struct, frozen=True, gc=False):
     """The executor recovered: the run goes on."""
 
     running: Running
 
 
-class Requeue(Struct, frozen=True):
+class Requeue(Struct, frozen=True, gc=False):
     """The lease is lost without an end: the run is driven again."""
 
     running: Running
 
 
-class Ignore(Struct, frozen=True):
+class Ignore(Struct, frozen=True, gc=False):
     """It changes nothing; the reason says why."""
 
     reason: str

@@ -33,7 +33,7 @@ About = Literal["reply", "result", "notice", "approval"]
 _CHANNEL: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
-class Address(Struct, frozen=True, array_like=True):
+class Address(Struct, frozen=True, gc=False, array_like=True):
     """Whom to reach, and where."""
 
     channel: str
@@ -105,7 +105,7 @@ def is_worth_sending(text: str, ack_chars: int = heartbeat.OK_EXTRA_CHARS) -> bo
     return said(text) == "text" and text.strip() != REPLY_SKIP and not heartbeat.is_silence(text, ack_chars)
 
 
-class Message(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Message(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """What is handed to a channel. The same message may come more than once; its id says so."""
 
     id: str

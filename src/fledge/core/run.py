@@ -25,28 +25,28 @@ Path = Literal["direct", "queued", "steered"]
 # ---- outcomes: how a run came out ------------------------------------------------------------------------------------
 
 
-class Ok(Struct, frozen=True, tag="ok"):
+class Ok(Struct, frozen=True, gc=False, tag="ok"):
     """The attempt finished what it was asked."""
 
     status: ClassVar[str] = "ok"
     error: ClassVar[str | None] = None
 
 
-class Failed(Struct, frozen=True, tag="error"):
+class Failed(Struct, frozen=True, gc=False, tag="error"):
     """It could not go on; `error` says why, in words for people."""
 
     error: str
     status: ClassVar[str] = "error"
 
 
-class TimedOut(Struct, frozen=True, tag="timeout"):
+class TimedOut(Struct, frozen=True, gc=False, tag="timeout"):
     """Its time was up; what it had done so far was kept."""
 
     status: ClassVar[str] = "timeout"
     error: ClassVar[str | None] = None
 
 
-class Killed(Struct, frozen=True, tag="killed"):
+class Killed(Struct, frozen=True, gc=False, tag="killed"):
     """Somebody killed it. `named` is true of the run the kill named, false of those below it."""
 
     named: bool
@@ -54,7 +54,7 @@ class Killed(Struct, frozen=True, tag="killed"):
     error: ClassVar[str | None] = "killed"
 
 
-class Unknown(Struct, frozen=True, tag="unknown"):
+class Unknown(Struct, frozen=True, gc=False, tag="unknown"):
     """Nothing else can be said."""
 
     status: ClassVar[str] = "unknown"
@@ -82,7 +82,7 @@ def on_wire(outcome: Outcome) -> tuple[WireStatus, EndedReason]:
             return "unknown", "unknown"
 
 
-class Ended(Struct, frozen=True):
+class Ended(Struct, frozen=True, gc=False):
     """The outcome with its times and its frozen result. Fixed in one commit, carried by every later phase."""
 
     outcome: Outcome
@@ -101,21 +101,21 @@ class Ended(Struct, frozen=True):
 # ---- deliveries: how an announce came out ----------------------------------------------------------------------------
 
 
-class Delivered(Struct, frozen=True, tag_field="kind", tag="delivered"):
+class Delivered(Struct, frozen=True, gc=False, tag_field="kind", tag="delivered"):
     """The requester's transcript has it."""
 
     word: ClassVar[str] = "delivered"
     path: Path
 
 
-class Skipped(Struct, frozen=True, tag_field="kind", tag="skipped"):
+class Skipped(Struct, frozen=True, gc=False, tag_field="kind", tag="skipped"):
     """There was nothing to tell, or a kill or a plan's answer made it moot."""
 
     word: ClassVar[str] = "skipped"
     reason: SkipReason
 
 
-class Undelivered(Struct, frozen=True, tag_field="kind", tag="undelivered"):
+class Undelivered(Struct, frozen=True, gc=False, tag_field="kind", tag="undelivered"):
     """Nobody could be told; the result sits in the visible *undelivered* list."""
 
     word: ClassVar[str] = "undelivered"
@@ -128,7 +128,7 @@ Delivery = Delivered | Skipped | Undelivered
 # ---- phases: where a run is in its life ------------------------------------------------------------------------------
 
 
-class Spawning(Struct, frozen=True, tag="spawning"):
+class Spawning(Struct, frozen=True, gc=False, tag="spawning"):
     """Means: admitted, its place reserved; session, attachments and binding are being prepared.
     Ends by: prepared; failed; withdrawn with its caller's call; 30 s.
     After a crash: a reservation nobody was told of is deleted with all it prepared; the resumed call prepares again.
@@ -139,7 +139,7 @@ class Spawning(Struct, frozen=True, tag="spawning"):
     due_at: Instant
 
 
-class Queued(Struct, frozen=True, tag="queued"):
+class Queued(Struct, frozen=True, gc=False, tag="queued"):
     """Means: accepted, waits for a slot in its lane.
     Ends by: claimed; steered; killed; the queue timeout or the run's own deadline.
     After a crash: claimed again.
@@ -153,7 +153,7 @@ class Queued(Struct, frozen=True, tag="queued"):
     """Set while a send's turn interrupts a waiting period; that period goes on afterwards."""
 
 
-class Running(Struct, frozen=True, tag="running"):
+class Running(Struct, frozen=True, gc=False, tag="running"):
     """Means: an attempt holds the lease and a slot.
     Ends by: the attempt's end; yield; final text while descendants are unsettled; steer; kill; the deadline.
     After a crash: back to queued under a new epoch, resumed from the transcript; the third crash without a committed
@@ -169,7 +169,7 @@ class Running(Struct, frozen=True, tag="running"):
     """When it was told as stuck; it shows as such until its driver commits a step again."""
 
 
-class Waiting(Struct, frozen=True, tag="waiting"):
+class Waiting(Struct, frozen=True, gc=False, tag="waiting"):
     """Means: it yielded, or its text was final while descendants were unsettled; it holds no slot.
     Ends by: its condition (all children settled, or `until_settled` of them); the yield's deadline; send; steer; kill;
     the run's deadline.
@@ -186,7 +186,7 @@ class Waiting(Struct, frozen=True, tag="waiting"):
     """The condition as it was asked for (`all`, `any`, a number, or `final text`), for people."""
 
 
-class Asking(Struct, frozen=True, tag="asking"):
+class Asking(Struct, frozen=True, gc=False, tag="asking"):
     """Means: a tool call of the turn waits for a person's approval; told as `waiting`. It holds no slot, and the run's
     own clock stands still.
     Ends by: every question answered or expired; steer; kill.
@@ -201,7 +201,7 @@ class Asking(Struct, frozen=True, tag="asking"):
     serving: "Waiting | None" = None
 
 
-class Grace(Struct, frozen=True, tag="grace"):
+class Grace(Struct, frozen=True, gc=False, tag="grace"):
     """A provisional signal: its executor may still recover, and then goes on as `resumes`."""
 
     error: str
@@ -210,7 +210,7 @@ class Grace(Struct, frozen=True, tag="grace"):
     resumes: Running
 
 
-class Stopping(Struct, frozen=True, tag="stopping"):
+class Stopping(Struct, frozen=True, gc=False, tag="stopping"):
     """A kill found it driven. `named`: the kill named this very run. `may_win`: and a complete end would be its result,
     so one that is committed before the driver stops wins over the kill."""
 
@@ -218,7 +218,7 @@ class Stopping(Struct, frozen=True, tag="stopping"):
     may_win: bool = False
 
 
-class Ending(Struct, frozen=True, tag="ending"):
+class Ending(Struct, frozen=True, gc=False, tag="ending"):
     """Means: a terminal signal was seen and is not yet decided: a provisional error in its 15 s grace (driver and slot
     kept), or stopping after a kill (at most 5 s; no new step, no send, no steer).
     Ends by: start (back to running), end, the grace running out; for stopping the driver's acknowledgement, a complete
@@ -232,7 +232,7 @@ class Ending(Struct, frozen=True, tag="ending"):
     cause: Grace | Stopping
 
 
-class Announcing(Struct, frozen=True, tag="announcing"):
+class Announcing(Struct, frozen=True, gc=False, tag="announcing"):
     """Means: the outcome is fixed, the result frozen, and the requester's inbox row written in that same commit.
     Ends by: the row being consumed, skipped (suppressed), or found undeliverable.
     After a crash: the row is still there.
@@ -245,7 +245,7 @@ class Announcing(Struct, frozen=True, tag="announcing"):
     """When a result for a program is given up; a session's never is."""
 
 
-class AnnounceDeferred(Struct, frozen=True, tag="announce_deferred"):
+class AnnounceDeferred(Struct, frozen=True, gc=False, tag="announce_deferred"):
     """Means: the announce is postponed for `reason`; its row, where one is written, stays consumable.
     Ends by: its due time; the row being consumed; descendants settling; giving up after `announce.maxRetries`.
     After a crash: continues from its due time.
@@ -262,7 +262,7 @@ class AnnounceDeferred(Struct, frozen=True, tag="announce_deferred"):
     """When it is tried again; None while only descendants can end the deferral."""
 
 
-class AwaitingApproval(Struct, frozen=True, tag="awaiting_approval"):
+class AwaitingApproval(Struct, frozen=True, gc=False, tag="awaiting_approval"):
     """Means: the plan is written and a person or the requester must answer it. Holds no slot, takes a child place, is
     settled for its parent.
     Ends by: approved; rejected; expired after `plan.approvalHours`, which is told; killed.
@@ -275,7 +275,7 @@ class AwaitingApproval(Struct, frozen=True, tag="awaiting_approval"):
     plan: TextId | None
 
 
-class CleanupPending(Struct, frozen=True, tag="cleanup_pending"):
+class CleanupPending(Struct, frozen=True, gc=False, tag="cleanup_pending"):
     """Means: the delivery is decided; hooks, attachments and session deletion remain.
     Ends by: all of them done.
     After a crash: repeated; every step is idempotent.
@@ -289,7 +289,7 @@ class CleanupPending(Struct, frozen=True, tag="cleanup_pending"):
     due_at: Instant
 
 
-class Completed(Struct, frozen=True, tag="completed"):
+class Completed(Struct, frozen=True, gc=False, tag="completed"):
     """Means: settled, delivered or skipped, cleaned up.
     Ends by: being archived.
     After a crash: stays.
@@ -305,7 +305,7 @@ class Completed(Struct, frozen=True, tag="completed"):
     """When the sweeper looks at it; None in session mode."""
 
 
-class CompletedGiveup(Struct, frozen=True, tag="completed_giveup"):
+class CompletedGiveup(Struct, frozen=True, gc=False, tag="completed_giveup"):
     """Means: settled, but the result could not be delivered; it sits in *undelivered*.
     Ends by: retried; dismissed; `undelivered.retentionDays`.
     After a crash: stays.
@@ -319,7 +319,7 @@ class CompletedGiveup(Struct, frozen=True, tag="completed_giveup"):
     due_at: Instant
 
 
-class Archived(Struct, frozen=True, tag="archived"):
+class Archived(Struct, frozen=True, gc=False, tag="archived"):
     """Means: left the lists; a tombstone with the timeline stays, and for a while the kept session.
     Ends by: the retention of both; then the row is gone.
     After a crash: stays.
@@ -336,7 +336,7 @@ class Archived(Struct, frozen=True, tag="archived"):
     """When the timeline goes, where the session goes first."""
 
 
-class Gone(Struct, frozen=True, tag="gone"):
+class Gone(Struct, frozen=True, gc=False, tag="gone"):
     """Means: the reservation failed or was withdrawn; nobody was ever told of it.
     Ends by: nothing; the row is deleted in the same commit.
     After a crash: is not there.
@@ -396,7 +396,7 @@ TIMED = (Queued, Running, Waiting)
 # ---- the run ---------------------------------------------------------------------------------------------------------
 
 
-class Terms(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Terms(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """What was agreed at the spawn and never changes: all that decisions need, and nothing they do not."""
 
     parent: str
@@ -428,7 +428,7 @@ class Terms(Struct, frozen=True, omit_defaults=True, kw_only=True):
     timeline_s: float = 30 * 86400.0
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class Run(Struct, frozen=True, gc=False, kw_only=True):
     """One delegated task. Equal to the fold of its events: `lifecycle.replay(events) == run`."""
 
     key: str

@@ -129,7 +129,7 @@ def _referred(said: object) -> str | None:
 # ---- the answer ------------------------------------------------------------------------------------------------------
 
 
-class Fit(Struct, frozen=True):
+class Fit(Struct, frozen=True, gc=False):
     """An answer held against a schema: its JSON, or its own words where none was found, and what is wrong with it."""
 
     text: str

@@ -7,7 +7,7 @@ from fledge.core import effects as fx
 from fledge.core.run import Phase, Run
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, gc=False):
     """What became of an event: a new run with its effects, or the old one and the reason it was ignored."""
 
     run: Run

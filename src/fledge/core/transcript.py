@@ -17,7 +17,7 @@ CallState = Literal["ready", "started", "asked"]
 """Where a call without a result stands: it may be run; it was begun and must not be again; a person was asked."""
 
 
-class CallEntry(Struct, frozen=True, omit_defaults=True):
+class CallEntry(Struct, frozen=True, gc=False, omit_defaults=True):
     """One tool call of a reply. Its name is its place: the entry's number and its index; ids of providers repeat."""
 
     id: str
@@ -27,7 +27,7 @@ class CallEntry(Struct, frozen=True, omit_defaults=True):
     """As it stood in the commit that appended the reply."""
 
 
-class Spoken(Struct, frozen=True, omit_defaults=True, tag="user"):
+class Spoken(Struct, frozen=True, gc=False, omit_defaults=True, tag="user"):
     """Words that came in through the inbox."""
 
     text: str
@@ -36,7 +36,7 @@ class Spoken(Struct, frozen=True, omit_defaults=True, tag="user"):
     source: str = ""
 
 
-class Told(Struct, frozen=True, omit_defaults=True, tag="event"):
+class Told(Struct, frozen=True, gc=False, omit_defaults=True, tag="event"):
     """Completions that were read, as text and as what they announce."""
 
     text: str
@@ -44,7 +44,7 @@ class Told(Struct, frozen=True, omit_defaults=True, tag="event"):
     summarised: tuple[int, ...] = ()
 
 
-class Replied(Struct, frozen=True, omit_defaults=True, tag="assistant"):
+class Replied(Struct, frozen=True, gc=False, omit_defaults=True, tag="assistant"):
     """A committed model reply."""
 
     text: str = ""
@@ -59,7 +59,7 @@ class Replied(Struct, frozen=True, omit_defaults=True, tag="assistant"):
     """It answers a message beside the task, and is no part of its result."""
 
 
-class Resulted(Struct, frozen=True, omit_defaults=True, tag="tool"):
+class Resulted(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool"):
     """The result of one call: of the reply at `entry`, the `index`-th."""
 
     entry: int
@@ -70,7 +70,7 @@ class Resulted(Struct, frozen=True, omit_defaults=True, tag="tool"):
     is_error: bool = False
 
 
-class Noted(Struct, frozen=True, omit_defaults=True, tag="note"):
+class Noted(Struct, frozen=True, gc=False, omit_defaults=True, tag="note"):
     """Something for the record. `covers`: it stands for all entries up to that number in what a model sees."""
 
     text: str
@@ -97,14 +97,14 @@ def from_body(text: str) -> Body:
         raise BadInput("entry", f"is not a transcript entry ({error})", text) from error
 
 
-class Line(Struct, frozen=True):
+class Line(Struct, frozen=True, gc=False):
     """One entry with its number."""
 
     seq: int
     body: Body
 
 
-class OpenCall(Struct, frozen=True):
+class OpenCall(Struct, frozen=True, gc=False):
     """A call that has no result yet."""
 
     entry: int
@@ -156,7 +156,7 @@ YIELD = "sessions_yield"
 def yielded(lines: Sequence[Line]) -> CallEntry | None:
     """The yield the turn stands at: of the last reply, carried out, with nothing read since; None if there is none."""
     last = next((line for line in reversed(lines) if isinstance(line.body, Replied | Spoken | Told)), None)
-    if last is None or not isinstance(last.body, Replied):
+    if last is None or not isinstance(last.body, Replied) or all(call.name != YIELD for call in last.body.calls):
         return None
     bodies = [line.body for line in lines]
     done = {body.index for body in bodies if _is_success(body, last.seq)}
@@ -197,34 +197,35 @@ def last_output(lines: Sequence[Line]) -> str:
 def in_order(lines: Iterable[Line]) -> list[Line]:
     """The lines as a model must see them: what an earlier note stands for left out, each result behind its call."""
     ordered = list(lines)
-    covered = max((line.body.covers for line in ordered if isinstance(line.body, Noted)), default=0)
-    hidden = [
-        (line.body.hides_from, line.seq) for line in ordered if isinstance(line.body, Noted) and line.body.hides_from
-    ]
-    ordered = [
-        line
-        for line in ordered
-        if line.seq > covered
-        and not _is_superseded(line, covered)
-        and not any(first <= line.seq < last for first, last in hidden)
-    ]
+    found = _seen(ordered) if any(isinstance(line.body, Noted) for line in ordered) else ordered
     results: dict[int, list[Line]] = {}
-    for line in ordered:
+    for line in found:
         if isinstance(line.body, Resulted):
             results.setdefault(line.body.entry, []).append(line)
-    found: list[Line] = []
-    notes = [line for line in ordered if isinstance(line.body, Noted) and line.body.covers]
-    found.extend(notes[-1:])
-    for line in ordered:
-        if isinstance(line.body, Resulted) or (isinstance(line.body, Noted) and line.body.covers):
-            continue
-        found.append(line)
-        found.extend(sorted(results.get(line.seq, ()), key=_index))
-    return found
+    if not results:
+        return found
+    placed: list[Line] = []
+    for line in found:
+        if not isinstance(line.body, Resulted):
+            placed.append(line)
+            placed.extend(sorted(results.get(line.seq, ()), key=_index))
+    return placed
 
 
-def _is_superseded(line: Line, covered: int) -> bool:
-    return isinstance(line.body, Noted) and 0 < line.body.covers < covered
+def _seen(lines: list[Line]) -> list[Line]:
+    """What is left where there are notes: the newest that stands for others first, then what nothing stands for."""
+    notes = [(line, line.body) for line in lines if isinstance(line.body, Noted)]
+    covered = max(note.covers for _, note in notes)
+    hidden = [(note.hides_from, line.seq) for line, note in notes if note.hides_from]
+    seen = [
+        line for line in lines if line.seq > covered and not any(first <= line.seq < last for first, last in hidden)
+    ]
+    standing = [line for line in seen if covered and _covers(line) == covered]
+    return [*standing[-1:], *(line for line in seen if not _covers(line))]
+
+
+def _covers(line: Line) -> int:
+    return line.body.covers if isinstance(line.body, Noted) else 0
 
 
 def _index(line: Line) -> int:

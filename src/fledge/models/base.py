@@ -20,7 +20,7 @@ forbids it; the request itself is wrong; the stream was cut after it had begun."
 # ---- what is asked ---------------------------------------------------------------------------------------------------
 
 
-class Call(Struct, frozen=True, tag="call"):
+class Call(Struct, frozen=True, gc=False, tag="call"):
     """The model wants a tool to be run. `id` is the provider's and may repeat; `arguments` is raw JSON text."""
 
     id: str
@@ -28,13 +28,13 @@ class Call(Struct, frozen=True, tag="call"):
     arguments: str
 
 
-class UserMessage(Struct, frozen=True, tag="user"):
+class UserMessage(Struct, frozen=True, gc=False, tag="user"):
     """Words from outside the model: a person, another agent, the system's notices."""
 
     text: str
 
 
-class AssistantMessage(Struct, frozen=True, tag="assistant", omit_defaults=True):
+class AssistantMessage(Struct, frozen=True, gc=False, tag="assistant", omit_defaults=True):
     """What the model said, and which tools it called."""
 
     text: str = ""
@@ -44,7 +44,7 @@ class AssistantMessage(Struct, frozen=True, tag="assistant", omit_defaults=True)
     """A provider's proof of its thinking, to be handed back with it."""
 
 
-class ToolMessage(Struct, frozen=True, tag="tool", omit_defaults=True):
+class ToolMessage(Struct, frozen=True, gc=False, tag="tool", omit_defaults=True):
     """The result of one call."""
 
     call_id: str
@@ -56,7 +56,7 @@ class ToolMessage(Struct, frozen=True, tag="tool", omit_defaults=True):
 Message = UserMessage | AssistantMessage | ToolMessage
 
 
-class ToolSpec(Struct, frozen=True):
+class ToolSpec(Struct, frozen=True, gc=False):
     """A tool as the model sees it."""
 
     name: str
@@ -65,7 +65,7 @@ class ToolSpec(Struct, frozen=True):
     """JSON Schema of its arguments: an object."""
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, gc=False, kw_only=True):
     """One model step. Every tool message answers a call of the assistant message before it."""
 
     model: str
@@ -80,20 +80,20 @@ class Request(Struct, frozen=True, kw_only=True):
 # ---- what comes back -------------------------------------------------------------------------------------------------
 
 
-class Text(Struct, frozen=True, tag="text"):
+class Text(Struct, frozen=True, gc=False, tag="text"):
     """More words of the reply."""
 
     text: str
 
 
-class Thought(Struct, frozen=True, tag="thought", omit_defaults=True):
+class Thought(Struct, frozen=True, gc=False, tag="thought", omit_defaults=True):
     """More of the model's thinking; `signature` comes with the last piece, where the provider signs."""
 
     text: str
     signature: str = ""
 
 
-class Usage(Struct, frozen=True, tag="usage", omit_defaults=True):
+class Usage(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True):
     """Tokens of this step, as the provider counted them. Input does not include what the cache served or stored."""
 
     input_tokens: int = 0
@@ -102,14 +102,14 @@ class Usage(Struct, frozen=True, tag="usage", omit_defaults=True):
     cache_write_tokens: int = 0
 
 
-class Ended(Struct, frozen=True, tag="ended"):
+class Ended(Struct, frozen=True, gc=False, tag="ended"):
     """The reply is complete. `model` is the one that really answered, as the provider names it."""
 
     stop: Stop
     model: str
 
 
-class Broke(Struct, frozen=True, tag="broke", omit_defaults=True):
+class Broke(Struct, frozen=True, gc=False, tag="broke", omit_defaults=True):
     """There will be no reply. What came before this event in the stream must not be used."""
 
     trouble: Trouble

@@ -19,6 +19,7 @@ from fledge.models.base import Usage
 Dollars = Annotated[float, Meta(ge=0)]
 Tokens = Annotated[int, Meta(ge=1)]
 _DATED = re.compile(r"(?:-\d{8}|-\d{4}-\d\d-\d\d|-latest|@\d{8})$")
+REMEMBERED = 256
 _SHIPPED = Path(__file__).with_name("catalog.json")
 
 
@@ -69,6 +70,8 @@ class Catalog:
             self._cards = msgspec.convert(merged, dict[str, Card])
         except msgspec.ValidationError as error:
             raise BadInput("catalog", str(error)) from None
+        self._found: dict[str, Card | None] = {}
+        """What names were found to mean: they are asked about at every step."""
         self._bare: dict[str, list[str]] = {}
         for name in self._cards:
             self._bare.setdefault(name.split("/", 1)[1], []).append(name)
@@ -83,6 +86,13 @@ class Catalog:
 
     def find(self, name: str) -> Card | None:
         """The card of a model, with or without provider, with or without a date; None if there is none."""
+        if name not in self._found:
+            if len(self._found) >= REMEMBERED:
+                self._found.clear()
+            self._found[name] = self._find(name)
+        return self._found[name]
+
+    def _find(self, name: str) -> Card | None:
         for candidate in (name, _DATED.sub("", name)):
             if candidate in self._cards:
                 return self._cards[candidate]

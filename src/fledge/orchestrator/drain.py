@@ -50,6 +50,8 @@ def item(row: Row) -> inbox.Item:
 def take(c: Commit, session: str, at_boundary: bool) -> int:
     """Consume what may enter the session now, at the start of a turn or at a step boundary; answers how many rows."""
     rows = c.tx.unread(session, WINDOW)
+    if not rows:
+        return 0
     taken = _entering(c, session, rows, at_boundary)
     consume(c, session, taken, at_boundary, _behind(taken, rows))
     return len(taken)
@@ -106,10 +108,11 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind:
     summarised: set[str] = set()
     told_bytes = 0
     if completions:
-        collected = _collected(c, session, completions, behind)
+        told = [_whole(c, session, row) for row in completions]
+        collected = _collected(c, session, told, behind)
         summarised = {completions[at].key for at in collected.summarised}
         told_bytes = collected.whole_bytes
-        bodies.append(_entry(c, completions, collected, at_boundary))
+        bodies.append(_entry(c, completions, told, collected, at_boundary))
     bodies += _left_out(c, session, messages)
     bodies += [Spoken(row.body, row.key, row.kind, row.source or "") for row in messages]
     transcripts.write(c, session, *bodies)
@@ -157,7 +160,7 @@ def post(c: Commit, key: str, session: str) -> bool:
         return False
     completion = replace(_whole(c, session, row), audience="posted")
     collected = collect([completion], c.rules.style, c.ids.nonce(), inline_chars=c.rules.inline_chars)
-    transcripts.write(c, session, _entry(c, [row], collected, at_boundary=False))
+    transcripts.write(c, session, _entry(c, [row], [completion], collected, at_boundary=False))
     c.tx.close_row(key, "consumed", c.at)
     traced(c, session, row, "direct", "summarised" if collected.summarised else "whole")
     outbox.result(c, session, address, key, completion)
@@ -185,7 +188,7 @@ def _path_taken(c: Commit, row: Row, at_boundary: bool) -> Path:
     return "queued" if row.path == "steered" else row.path
 
 
-def _collected(c: Commit, session: str, rows: list[Row], behind: Sequence[Row]) -> Collected:
+def _collected(c: Commit, session: str, completions: list[Completion], behind: Sequence[Row]) -> Collected:
     turn = c.tx.turn(session)
     room = TURN_BYTES - (0 if turn is None else turn.told_bytes)
     style, inline_chars = c.rules.style, c.rules.inline_chars
@@ -193,7 +196,6 @@ def _collected(c: Commit, session: str, rows: list[Row], behind: Sequence[Row]) 
         room = 0
     elif behind:
         room = room_beside([_whole(c, session, row) for row in behind], style, room, inline_chars)
-    completions = [_whole(c, session, row) for row in rows]
     return collect(completions, style, c.ids.nonce(), max(0, room), inline_chars)
 
 
@@ -204,8 +206,11 @@ def _whole(c: Commit, session: str, row: Row) -> Completion:
     return replace(_decode(row.body), result=text, audience=audience)
 
 
-def _entry(c: Commit, rows: list[Row], collected: Collected, at_boundary: bool) -> Told:
-    typed = [{"row": row.key, "run": row.source, "status": _decode(row.body).outcome.status} for row in rows]
+def _entry(c: Commit, rows: list[Row], completions: list[Completion], collected: Collected, at_boundary: bool) -> Told:
+    typed = [
+        {"row": row.key, "run": row.source, "status": completion.outcome.status}
+        for row, completion in zip(rows, completions, strict=True)
+    ]
     prefix = inbox.arbitrate("busy", c.rules.queue.mode, True).prefix if at_boundary else ""
     text = f"{prefix} {collected.text}" if prefix else collected.text
     return Told(text, tuple(typed), collected.summarised)

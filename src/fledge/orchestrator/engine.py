@@ -252,25 +252,35 @@ class Engine:
         worked = self._troubled = False
         for post in posts:
             worked |= self._errand(f"post:{post.key}", self._send(post))
-        jobs = [self._claim(place) for place in places] + [self._come_due(key) for key in keys]
+        jobs = [self._claim(places)] if places else []
+        jobs += [self._come_due(key) for key in keys]
         jobs += [self.commit(partial(heartbeat.come_due, session=session)) for session in beats]
         jobs += [self.commit(partial(commission.time_out, run_id=run_id)) for run_id in overdue]
         jobs += [self.commit(partial(bindings.come_due, session=key)) for key in unbound]
         for outcome in await asyncio.gather(*jobs, return_exceptions=True):
             if isinstance(outcome, BaseException):
-                # One row that cannot be taken up must not keep the others waiting; it is tried again soon.
-                self._troubled = True
-                log.error("a due row could not be taken up: %s", outcome, exc_info=outcome)
+                self._note_trouble(outcome)
             else:
                 worked |= outcome
         return worked
 
-    async def _claim(self, place: Place) -> bool:
+    def _note_trouble(self, error: BaseException) -> None:
+        """A row that cannot be taken up must not keep the others waiting; it is tried again soon."""
+        self._troubled = True
+        log.error("a due row could not be taken up: %s", error, exc_info=error)
+
+    async def _claim(self, places: list[Place]) -> bool:
+        """Claim these, all in one commit if that works, else each in its own."""
         try:
-            drive = await self.commit(lambda c: turns.claim(c, place, self.owner))
-        except StaleWrite:
-            return True  # it was killed or ended between looking and claiming
-        if drive is not None:
+            drives = await self.commit(lambda c: turns.claim_all(c, places, self.owner))
+        except Exception:
+            if len(places) == 1:
+                raise
+            for outcome in await asyncio.gather(*(self._claim([one]) for one in places), return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    self._note_trouble(outcome)
+            return True
+        for drive in drives:
             self._start(self._drive(drive), f"drive {drive.session}")
         return True
 

@@ -61,6 +61,8 @@ def spawning(tx: Tx, run: Run) -> Spawning:
 
 def spawned(c: Commit, run: Run) -> None:
     """Tell that a child was accepted."""
+    if "subagent_spawned" not in c.rules.hooks:
+        return
     spec = c.tx.spec(run.key)
     route = c.tx.route(run.key)
     event = Spawned(
@@ -79,6 +81,8 @@ def ended(
     c: Commit, run: Run, thread: Address | None = None, reason: str = "", outcome: EndedOutcome | None = None
 ) -> None:
     """Tell that a run is over, or that its thread is left; once, whichever comes first."""
+    if "subagent_ended" not in c.rules.hooks:
+        return
     over = run.ended
     came_out: EndedOutcome = "unknown" if over is None else _OUTCOMES.get(over.outcome.status, "unknown")
     event = Ended(
@@ -101,6 +105,8 @@ _REASONS = {"ok": "complete"}
 
 def ask_target(c: Commit, run: Run, requester: str, origin: str) -> bool:
     """Ask where the answer of a run should go; False if nobody listens."""
+    if "subagent_delivery_target" not in c.rules.hooks:
+        return False
     event = DeliveryTarget(
         child_session_key=run.key,
         requester_session_key=requester,

@@ -10,7 +10,7 @@ from fledge.errors import Interrupted
 from fledge.orchestrator.commit import Commit
 
 
-class Lease(Struct, frozen=True):
+class Lease(Struct, frozen=True, gc=False):
     """The epoch a driver was given, and how many of its steps were called off by now."""
 
     epoch: int

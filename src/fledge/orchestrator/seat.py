@@ -10,7 +10,7 @@ from fledge.core.transcript import Line
 from fledge.store.base import Session, Spec, Tx, Wishes
 
 
-class Seat(Struct, frozen=True, kw_only=True):
+class Seat(Struct, frozen=True, gc=False, kw_only=True):
     """A session as it was when its turn was claimed."""
 
     session: Session

@@ -4,6 +4,7 @@ one that was superseded changes nothing more, and finds out by `StaleWrite`.
 A *drive* is one driver's hold on one session: of a live run, or of a conversation that has something to read.
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
@@ -54,6 +55,12 @@ Goes = Literal["on", "over"]
 def live(run: Run | None) -> bool:
     """True of a run whose outcome is open: its session's turns are attempts."""
     return run is not None and run.ended is None
+
+
+def claim_all(c: Commit, places: Iterable[Place], owner: str) -> list[Drive]:
+    """Claim each of these that is still queued: others were killed or ended between looking and claiming."""
+    drives = (claim(c, place, owner) for place in places if c.tx.queued(place.session) is not None)
+    return [drive for drive in drives if drive is not None]
 
 
 def claim(c: Commit, place: Place, owner: str) -> Drive | None:

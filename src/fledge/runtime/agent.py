@@ -440,6 +440,9 @@ class _Turn:
         until_at = self.engine.clock.now() + self._longest(call.call for call in ready)
         if started or any((call.entry, call.index) not in self.own for call in ready):
             await self.commit(lambda c, drive: steps.started(c, drive, started, max(0.0, until_at - c.at)))
+        if len(calls) == len(ready) == 1:  # no need for a task of its own
+            await self._append([await self._alone(ready[0], answers)], True, 0.0)
+            return True
         running = {asyncio.ensure_future(self._run(call, answers)) for call in ready}
         missing = len(calls)
         try:
@@ -456,6 +459,14 @@ class _Turn:
             await self.commit(steps.ask)
             return False
         return True
+
+    async def _alone(self, call: OpenCall, answers: Mapping[tuple[int, int], str]) -> Resulted:
+        """The result of a call that nothing runs beside. A stop that its tool kept to itself still stops the turn."""
+        result = await self._run(call, answers)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+        return result
 
     def _longest(self, calls: Iterable[CallEntry]) -> float:
         """How long the slowest of these calls may take, as far as tools have a limit."""

@@ -5,6 +5,7 @@ comes from the catalogue of models.
 """
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -166,6 +167,8 @@ class ConfiguredProfiles:
         self._tools: dict[str, ToolSet] = {}
         self._tools_of: Engine | None = None
         """The engine that the session tools in `_tools` belong to."""
+        self._folders: dict[tuple[str, str], Path] = {}
+        """Where sessions of an agent work that were given a folder, or none."""
         self._sets: dict[_Position, tuple[ToolSet, frozenset[str]]] = {}
         """The tools of sessions in the same position, and which of them ask a person: settings do not change."""
 
@@ -205,7 +208,7 @@ class ConfiguredProfiles:
         tools, asks = self._tools_in(_position(session, seat.run, boxed))
         makes_files = bool(tools.names & MAKING_TOOLS)
         own = self._system(session, seat.run, spec, workspace, makes_files)
-        checklist = _text_of(workspace / CHECKLIST) if drive.heartbeat and seat.run is None else None
+        checklist = _text_of(f"{workspace}/{CHECKLIST}") if drive.heartbeat and seat.run is None else None
         look_after = [] if checklist is None else [_document(CHECKLIST, checklist)]
         return Profile(
             model=model,
@@ -275,8 +278,13 @@ class ConfiguredProfiles:
 
     def workspace_of(self, agent_id: str, given: str) -> Path:
         """The folder in which a session of this agent works that was given this one, or none."""
-        named = agent(self._config, agent_id).workspace or self._config.agents.defaults.workspace
-        return Path(given or named or self._workspace).expanduser().absolute()
+        place = (agent_id, given)
+        if place not in self._folders:
+            if len(self._folders) >= POSITIONS:
+                self._folders.clear()
+            named = agent(self._config, agent_id).workspace or self._config.agents.defaults.workspace
+            self._folders[place] = Path(given or named or self._workspace).expanduser().absolute()
+        return self._folders[place]
 
     def own_folder(self, leaf: str, workspace: Path) -> Path:
         """Where a child would work, in what is made under this name. Refused: nothing can be kept here."""
@@ -460,15 +468,18 @@ def _thinking(word: str) -> Thinking:
 
 def _documents(workspace: Path, names: Iterable[str]) -> list[str]:
     """The workspace's own documents for agents, where they are; each cut to a bounded size."""
-    texts = {name: _text_of(workspace / name) for name in names}
+    texts = {name: _text_of(f"{workspace}/{name}") for name in names}
     return [_document(name, text) for name, text in texts.items() if text is not None]
 
 
-def _text_of(path: Path) -> str | None:
+def _text_of(path: str) -> str | None:
     """What a document says, as far as it is ever read; None if there is none."""
-    if not path.is_file() or path.is_symlink():
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return None
+    except (OSError, ValueError):
         return None
-    return path.read_bytes()[: 64 * 1024].decode("utf-8", "replace")
+    return Path(path).read_bytes()[: 64 * 1024].decode("utf-8", "replace")
 
 
 def _document(name: str, text: str) -> str:

@@ -20,7 +20,7 @@ RowState = Literal["unread", "consumed", "suppressed", "void", "undelivered", "d
 COMPLETIONS: frozenset[RowKind] = frozenset(("outcome", "plan", "expired", "late"))
 
 
-class SessionFacts(Struct, frozen=True, omit_defaults=True):
+class SessionFacts(Struct, frozen=True, gc=False, omit_defaults=True):
     """What is known of a session besides its place in the tree. A person may change label, model and thinking."""
 
     agent_id: str = "main"
@@ -41,7 +41,7 @@ class SessionFacts(Struct, frozen=True, omit_defaults=True):
     thinking: str = ""
 
 
-class Session(Struct, frozen=True):
+class Session(Struct, frozen=True, gc=False):
     """A durable conversation."""
 
     key: str
@@ -56,7 +56,7 @@ class Session(Struct, frozen=True):
     created_at: Instant
 
 
-class Spec(Struct, frozen=True, omit_defaults=True):
+class Spec(Struct, frozen=True, gc=False, omit_defaults=True):
     """What was asked of a run: read by people and prompts, never by decisions."""
 
     task: str
@@ -77,7 +77,7 @@ class Spec(Struct, frozen=True, omit_defaults=True):
     """Where the words of the turn that spawned it came from: where its answer should go."""
 
 
-class ChildrenPage(Struct, frozen=True):
+class ChildrenPage(Struct, frozen=True, gc=False):
     """The first of a session's children in list order, and how many there are in all. Archived ones do not count."""
 
     keys: list[str]
@@ -86,7 +86,7 @@ class ChildrenPage(Struct, frozen=True):
     done: int
 
 
-class Counts(Struct, frozen=True):
+class Counts(Struct, frozen=True, gc=False):
     """A session's children."""
 
     spawned: int
@@ -98,7 +98,7 @@ class Counts(Struct, frozen=True):
         return self.spawned - self.unsettled
 
 
-class Used(Struct, frozen=True):
+class Used(Struct, frozen=True, gc=False):
     """What a session's replies used, those that a note stands for included; None where no provider said."""
 
     tokens_in: int | None = None
@@ -106,7 +106,7 @@ class Used(Struct, frozen=True):
     cost_usd: float | None = None
 
 
-class Row(Struct, frozen=True):
+class Row(Struct, frozen=True, gc=False):
     """One thing in an inbox."""
 
     seq: int
@@ -139,7 +139,7 @@ class Row(Struct, frozen=True):
                 return None
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):
     """One line of a transcript."""
 
     seq: int
@@ -148,7 +148,7 @@ class Entry(Struct, frozen=True):
     body: str
 
 
-class Happened(Struct, frozen=True):
+class Happened(Struct, frozen=True, gc=False):
     """An event with its place in the order of all events: what a feed resumes from."""
 
     seq: int
@@ -157,7 +157,7 @@ class Happened(Struct, frozen=True):
     event: Event
 
 
-class Turn(Struct, frozen=True):
+class Turn(Struct, frozen=True, gc=False):
     """The open drive of a session's loop."""
 
     session: str
@@ -177,7 +177,7 @@ class Turn(Struct, frozen=True):
     """Why nobody spoke for it; empty for a turn that somebody did."""
 
 
-class Heartbeat(Struct, frozen=True):
+class Heartbeat(Struct, frozen=True, gc=False):
     """What is wanted of a conversation by itself."""
 
     session: str
@@ -195,7 +195,7 @@ class Heartbeat(Struct, frozen=True):
     said_at: Instant | None = None
 
 
-class Ran(Struct, frozen=True, omit_defaults=True):
+class Ran(Struct, frozen=True, gc=False, omit_defaults=True):
     """What a turn really ran with, as its driver had it when the model first answered."""
 
     model: str
@@ -206,7 +206,7 @@ class Ran(Struct, frozen=True, omit_defaults=True):
     workspace: str = ""
 
 
-class Driver(Struct, frozen=True):
+class Driver(Struct, frozen=True, gc=False):
     """Who drives a session: the lease and the slot."""
 
     session: str
@@ -229,7 +229,7 @@ class Driver(Struct, frozen=True):
 PostState = Literal["waiting", "sent", "undelivered", "dismissed"]
 
 
-class Post(Struct, frozen=True):
+class Post(Struct, frozen=True, gc=False):
     """One thing in the outbox."""
 
     key: str
@@ -248,7 +248,7 @@ class Post(Struct, frozen=True):
     error: str = ""
 
 
-class Route(Struct, frozen=True, kw_only=True):
+class Route(Struct, frozen=True, gc=False, kw_only=True):
     """Where a session's words go."""
 
     session: str
@@ -278,7 +278,7 @@ class Route(Struct, frozen=True, kw_only=True):
 ApprovalState = Literal["waiting", "allowed", "denied", "expired", "void", "started"]
 
 
-class Approval(Struct, frozen=True, kw_only=True):
+class Approval(Struct, frozen=True, gc=False, kw_only=True):
     """A question to a person: may this very call be run?"""
 
     id: str
@@ -295,7 +295,7 @@ class Approval(Struct, frozen=True, kw_only=True):
     answered_by: str = ""
 
 
-class Wishes(Struct, frozen=True, omit_defaults=True):
+class Wishes(Struct, frozen=True, gc=False, omit_defaults=True):
     """What is wished for the turn that reads a commission's words; empty: as usual."""
 
     model: str = ""
@@ -308,7 +308,7 @@ class Wishes(Struct, frozen=True, omit_defaults=True):
     """False: its reply goes to no channel."""
 
 
-class Commission(Struct, frozen=True, kw_only=True):
+class Commission(Struct, frozen=True, gc=False, kw_only=True):
     """What somebody asked of a session and waits for under a run id."""
 
     run_id: str
@@ -331,7 +331,7 @@ class Commission(Struct, frozen=True, kw_only=True):
     """The newest entry of the transcript when it ended: its reply, if it replied."""
 
 
-class Purse(Struct, frozen=True):
+class Purse(Struct, frozen=True, gc=False):
     """What a session and everything below it may use, and what became of it."""
 
     session: str
@@ -342,7 +342,7 @@ class Purse(Struct, frozen=True):
     warned: bool = False
 
 
-class Place(Struct, frozen=True):
+class Place(Struct, frozen=True, gc=False):
     """A queued session that may be claimed."""
 
     session: str

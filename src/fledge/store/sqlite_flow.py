@@ -204,8 +204,11 @@ class SqliteTx(OutgoingVerbs):
             " RETURNING rank, last_seq",
             lane,
         )
-        behind = self._one("SELECT max(rank) FROM queue WHERE lane = ? AND spawner = ?", lane, spawner)[0]
-        rank = fair_rank(lane_rank, behind or 0)
+        # A place that was claimed since has raised the lane's own rank: what is remembered of it does no harm.
+        behind = self._known.ranks.get((lane, spawner))
+        if behind is None:
+            behind = self._one("SELECT max(rank) FROM queue WHERE lane = ? AND spawner = ?", lane, spawner)[0]
+        rank = self._known.ranks[lane, spawner] = fair_rank(lane_rank, behind or 0)
         self._db.execute(
             "INSERT INTO queue VALUES (?,?,?,?,?,?,?)", (session, lane, spawner, rank, seq, int(suspect), due_at)
         )
@@ -214,6 +217,7 @@ class SqliteTx(OutgoingVerbs):
     def dequeue(self, session: str) -> None:
         """Take it out of its lane's queue."""
         self._known.places[session] = None
+        self._known.ranks.clear()
         self._db.execute("DELETE FROM queue WHERE session = ?", (session,))
 
     def queued(self, session: str) -> Place | None:

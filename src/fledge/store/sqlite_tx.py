@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from fledge.core.announce import announce_key
 from fledge.core.events import Event
-from fledge.core.run import Instant, Run, TextId, Waiting
+from fledge.core.run import AwaitingApproval, Instant, Run, TextId, Waiting
 from fledge.errors import NotFound, Refused, StaleWrite
 from fledge.store.base import (
     ChildrenPage,
@@ -29,7 +29,7 @@ from fledge.store.base import (
     Turn,
     Used,
 )
-from fledge.store.known import Known
+from fledge.store.known import SHORT, Known
 
 _encode = msgspec.json.Encoder().encode
 _decode_run = msgspec.json.Decoder(Run).decode
@@ -55,7 +55,7 @@ _APPEND = "UPDATE sessions SET last_entry = last_entry + ? WHERE key = ? RETURNI
 _APPEND_USED = """
 UPDATE sessions SET last_entry = last_entry + ?1, tokens_in = coalesce(tokens_in, 0) + ?2,
   tokens_out = coalesce(tokens_out, 0) + ?3, cost_usd = coalesce(cost_usd + ?4, cost_usd, ?4)
-WHERE key = ?5 RETURNING last_entry
+WHERE key = ?5 RETURNING last_entry, tokens_in, tokens_out, cost_usd
 """
 
 
@@ -150,6 +150,8 @@ class RunVerbs:
         if saved.rowcount != 1:
             raise StaleWrite(f"{after.key} is not at version {before.version} any more")
         self._known.runs[after.key] = (number, after)
+        if isinstance(phase, AwaitingApproval) or isinstance(before.phase, AwaitingApproval):
+            self._known.awaiting = None
         if after.run_id != before.run_id:
             self._name_attempt(number, after)
         self._record(number, after, event)
@@ -168,6 +170,9 @@ class RunVerbs:
         if row is None:
             return
         self._known.forget_session(key)
+        self._known.awaiting = None
+        self._known.texts.clear()
+        self._known.ranks.clear()
         last = self.last_event()
         for table in ("run_events", "attempts"):
             self._db.execute(f"DELETE FROM {table} WHERE run = ?", row)
@@ -253,11 +258,13 @@ class RunVerbs:
 
     def awaiting(self) -> list[str]:
         """Runs whose plan awaits its answer."""
-        # `+id`: for the order of `id` itself all runs would be gone through.
-        return self._column(
-            "SELECT key FROM runs WHERE (phase = 'spawning' OR phase = 'awaiting_approval')"
-            " AND phase = 'awaiting_approval' ORDER BY +id"
-        )
+        if self._known.awaiting is None:
+            # `+id`: for the order of `id` itself all runs would be gone through.
+            self._known.awaiting = self._column(
+                "SELECT key FROM runs WHERE (phase = 'spawning' OR phase = 'awaiting_approval')"
+                " AND phase = 'awaiting_approval' ORDER BY +id"
+            )
+        return list(self._known.awaiting)
 
     def reservations(self, limit: int) -> list[str]:
         """Runs that are still being prepared."""
@@ -296,10 +303,15 @@ class RunVerbs:
         body = text.encode("utf-8", "replace").decode()
         text_id = hashlib.sha256(f"{owner}\n{body}".encode()).hexdigest()[:32]
         self._db.execute("INSERT OR IGNORE INTO texts VALUES (?,?,?)", (text_id, owner, body))
+        if len(body) <= SHORT:
+            self._known.texts[text_id] = body
         return text_id
 
     def text(self, text_id: TextId) -> str:
         """A kept text."""
+        known = self._known.texts.get(text_id)
+        if known is not None:
+            return known
         row = self._one("SELECT body FROM texts WHERE id = ?", text_id)
         if row is None:
             raise NotFound(f"no text {text_id}")
@@ -319,7 +331,7 @@ class SessionVerbs(RunVerbs):
             (key, kind, parent, depth, to_json(facts), at),
         )
         if made.rowcount:
-            self._known.sessions[key] = Session(key, kind, parent, depth, facts, False, 0, 0, at)
+            self._known.made_session(Session(key, kind, parent, depth, facts, False, 0, 0, at))
             return
         self._known.sessions.pop(key, None)
         gone = "SELECT key FROM sessions WHERE key = ? AND state = 'deleted'"
@@ -354,6 +366,7 @@ class SessionVerbs(RunVerbs):
         """Drop transcript and turns; keep the row as a mark."""
         self._known.sessions.pop(key, None)
         self._known.turns.pop(key, None)
+        self._known.used.pop(key, None)
         self._db.execute(
             "UPDATE sessions SET state = 'deleted', tokens_in = NULL, tokens_out = NULL, cost_usd = NULL WHERE key = ?",
             (key,),
@@ -444,6 +457,8 @@ class SessionVerbs(RunVerbs):
             row = self._one(_APPEND, len(entries), session)
         else:
             row = self._one(_APPEND_USED, len(entries), used.tokens_in, used.tokens_out, used.cost_usd, session)
+            if row is not None:
+                self._known.used[session] = Used(*row[1:])
         if row is None:
             raise NotFound(f"no session {session}")
         last: int = row[0]
@@ -453,8 +468,11 @@ class SessionVerbs(RunVerbs):
 
     def used(self, session: str) -> Used:
         """What was added up."""
-        row = self._one("SELECT tokens_in, tokens_out, cost_usd FROM sessions WHERE key = ?", session)
-        return Used() if row is None else Used(*row)
+        used = self._known.used
+        if session not in used:
+            row = self._one("SELECT tokens_in, tokens_out, cost_usd FROM sessions WHERE key = ?", session)
+            used[session] = Used() if row is None else Used(*row)
+        return used[session]
 
     def entries(self, session: str, after: int = 0, limit: int = 1000) -> list[Entry]:
         """A page of the transcript."""

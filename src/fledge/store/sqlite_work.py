@@ -47,12 +47,16 @@ class WorkVerbs(SessionVerbs):
 
     def keep_goods(self, session: str, goods: Goods) -> None:
         """What the session hands over, as far as is known now."""
+        self._known.goods.pop(session, None)
         self._db.execute("UPDATE sessions SET goods = ? WHERE key = ?", (to_json(goods), session))
 
     def goods(self, session: str) -> Goods | None:
         """What the session hands over."""
-        row = self._one("SELECT goods FROM sessions WHERE key = ?", session)
-        return None if row is None or row[0] is None else _decode_goods(row[0])
+        known = self._known.goods
+        if session not in known:
+            row = self._one("SELECT goods FROM sessions WHERE key = ?", session)
+            known[session] = None if row is None or row[0] is None else _decode_goods(row[0])
+        return known[session]
 
     def children_with_leaves(self, session: str, limit: int) -> list[str]:
         """The newest children that left something outside the database."""

@@ -18,6 +18,7 @@ class ToolSet:
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
+        self._names: frozenset[str] | None = None
         self._specs: tuple[ToolSpec, ...] | None = None
         for one in tools:
             self.add(one)
@@ -28,7 +29,7 @@ class ToolSet:
         if name in self._tools:
             raise BadInput("name", f'there is a tool "{self._tools[name].name}" already', tool.name)
         self._tools[name] = tool
-        self._specs = None
+        self._names = self._specs = None
 
     def __iter__(self) -> Iterator[Tool]:
         """Every tool, by name."""
@@ -44,7 +45,9 @@ class ToolSet:
     @property
     def names(self) -> frozenset[str]:
         """The one name of each."""
-        return frozenset(self._tools)
+        if self._names is None:  # they are asked for at every step
+            self._names = frozenset(self._tools)
+        return self._names
 
     @property
     def read_only(self) -> frozenset[str]:
