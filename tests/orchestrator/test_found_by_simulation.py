@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,10 +15,11 @@ from fledge.core import policy
 from fledge.core.run import Mode, Terms
 from fledge.core.transcript import CallEntry, Replied, Resulted, open_calls
 from fledge.errors import Refused
-from fledge.orchestrator import control, spawn, transcripts, turns
+from fledge.orchestrator import control, deliver, spawn, transcripts, turns
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.turns import Drive
 from fledge.store.base import Spec, Tx
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 from tests.model.world import CAP, MAIN
@@ -235,3 +237,40 @@ def test_whatever_ends_an_attempt_closes_the_calls_it_leaves_open(scene: Scene, 
     assert open_calls(lines) == []
     assert isinstance(lines[-1].body, Resulted)
     assert lines[-1].body.text == ("interrupted" if end == "failed" else "killed") + "; it was not finished"
+
+
+# ---- what waits behind a turn that is given up -----------------------------------------------------------------------
+
+
+def _two_words_apart(scene: Scene) -> Drive:
+    """Two agents say something to main, each in its own talk; main has read the first."""
+
+    def say(c: Commit) -> None:
+        for number in range(2):
+            deliver.put_message(c, MAIN, f"w{number}", "send", "agent:bob:main", "hello", f"exchange:{number}")
+        deliver.wake(c, MAIN)
+
+    scene.commit(say)
+    drive = scene.start(MAIN)
+    assert [row.key for row in scene.unread(MAIN)] == ["w1"]
+    return drive
+
+
+def test_what_waits_behind_a_turn_without_budget_has_its_own_turn(scene: Scene) -> None:
+    scene.fail(_two_words_apart(scene), "budget", cause="budget")
+    assert scene.claimable() == [MAIN]
+    scene.start(MAIN)
+    assert scene.unread(MAIN) == []
+
+
+def test_what_waits_behind_a_turn_that_was_given_up_after_crashes_has_its_own_turn(scene: Scene) -> None:
+    _two_words_apart(scene)
+    for _ in range(3):
+        scene.start(MAIN)
+        scene.commit(lambda c: c.tx.progress(MAIN, c.at, step_open=True))
+        driver = scene.read(lambda tx: tx.driver(MAIN))
+        assert driver is not None
+        scene.commit(partial(turns.lost, driver=replace(driver, step_open=True, steps=0), crashed=True))
+        del scene.drives[MAIN]
+    assert scene.read(lambda tx: tx.turn(MAIN)) is None
+    assert scene.claimable() == [MAIN]

@@ -5,7 +5,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
+from fledge.core.heartbeat import HeartbeatSettings
 from fledge.orchestrator import control, deliver, exchanges, heartbeat, spawn
 from fledge.orchestrator.heartbeat import time_of_day
 from fledge.store.base import Heartbeat
@@ -110,6 +112,18 @@ def test_a_turn_that_comes_anyway_and_finds_nothing_to_read_is_the_heartbeats_ow
     scene.pass_time(0.25)
     assert scene.start(MAIN).heartbeat == "action"
     assert wanted(scene) == Heartbeat(MAIN)
+
+
+def test_a_heartbeat_that_begins_is_the_periodic_one_too_if_that_is_due(scene: Scene) -> None:
+    """As after a restart: the turn of one beat was queued, and others were missed since."""
+    scene.rules = replace(scene.rules, heartbeat=HeartbeatSettings(every_s=60.0))
+    scene.commit(lambda c: heartbeat.keep_beat(c, MAIN))
+    began = scene.clock.now()
+    scene.pass_time(60.0)
+    scene.clock.advance(125.0)
+    assert scene.start(MAIN).heartbeat == "interval"
+    assert wanted(scene) == Heartbeat(MAIN, beat_at=began + 240.0)
+    assert not scene.let_time_act()
 
 
 def test_a_wake_that_is_held_stays_wanted_though_a_turn_was_queued_that_finds_nothing_to_read(scene: Scene) -> None:

@@ -99,6 +99,15 @@ class MakesUpForBeats(Spy):
         super().save_heartbeat(heartbeat)
 
 
+class BeatsTwice(Spy):
+    def save_heartbeat(self, heartbeat: Heartbeat) -> None:
+        before = self._tx.heartbeat(heartbeat.session)
+        over = before is not None and before.cause == "interval" and not heartbeat.cause
+        if over and heartbeat.beat_at is not None:
+            heartbeat = replace(heartbeat, cause="interval", due_at=heartbeat.beat_at - 10.0)
+        super().save_heartbeat(heartbeat)
+
+
 class SkipsBeats(Spy):
     def save_heartbeat(self, heartbeat: Heartbeat) -> None:
         wanted = heartbeat.cause == "interval" and heartbeat.due_at is not None

@@ -9,8 +9,9 @@ import msgspec
 from fledge.core.announce import announce_key
 from fledge.core.exchange import MAX_HOPS
 from fledge.core.route import Message
-from fledge.core.run import Failed, Killed, Run, TimedOut
+from fledge.core.run import Failed, Killed, Ok, Run, TimedOut
 from fledge.core.transcript import Replied, from_body
+from fledge.orchestrator.asked import NATIVE
 from fledge.orchestrator.hook_calls import post_key
 from fledge.store.base import Post, Tx
 from tests.sim.outside import Outside
@@ -117,6 +118,19 @@ def unheard(tx: Tx, done: Iterable[Done], runs: dict[str, Run], lived: dict[int,
         late = tx.row(announce_key(run.key, run.run_id, "late")) is not None
         if isinstance(run.ended.outcome, Failed | TimedOut) and not late and run.phase.name != "archived":
             wrong.append(f"{run.key} said {one.text!r} at {one.at:.3f}, and is told to have failed: {run.ended}")
+    return wrong
+
+
+def misquoted(tx: Tx, done: Iterable[Done], runs: dict[str, Run]) -> list[str]:
+    """Runs of other runtimes that are told to have said something which their work never said."""
+    said = {(one.session, one.text) for one in done}
+    wrong: list[str] = []
+    for run in runs.values():
+        ended = run.ended
+        if ended is None or ended.result is None or not isinstance(ended.outcome, Ok):
+            continue
+        if tx.spec(run.key).runtime != NATIVE and (run.key, tx.text(ended.result)) not in said:
+            wrong.append(f"{run.key} is told to have said {tx.text(ended.result)[:80]!r}")
     return wrong
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.sim.broken import (
     AnnouncesTwice,
+    BeatsTwice,
     CallsNoHooks,
     ChangesBodies,
     CountsNoHops,
@@ -76,6 +77,7 @@ def test_a_seed_is_played_the_same_way_every_time() -> None:
         (KnowsNoOrder, "things arrived in the order", 8),
         (ForgetsWhatWasLost, "are not told of it", 8),
         (MakesUpForBeats, "after the beat at .* the next is at", 3),
+        (BeatsTwice, "beats more often than its time came", 76),
         (SkipsBeats, "its time came, and nothing came of it", 3),
         (LosesLateWords, "is told to have failed", 143),
         (CountsNoHops, r"2\d messages came of", 26),

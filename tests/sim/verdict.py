@@ -23,6 +23,7 @@ from fledge.core.run import (
     Waiting,
 )
 from fledge.core.transcript import Replied, Resulted, from_body
+from fledge.orchestrator.asked import NATIVE
 from fledge.store.base import Row, Tx
 from tests.sim.people import PROGRAM, ROOTS, walk
 from tests.sim.schedule import Schedule
@@ -252,6 +253,8 @@ def _answer(tx: Tx, run: Run) -> list[str]:
     assert run.ended is not None
     if session is None or session.deleted or run.ended.result is None or not isinstance(run.ended.outcome, Ok):
         return []
+    if tx.spec(run.key).runtime != NATIVE:
+        return []  # what another runtime says late stands in no transcript; `leaving` knows what it said
     text = tx.text(run.ended.result)
     bodies = [from_body(entry.body) for entry in tx.entries(run.key, limit=1_000_000)]
     said = {freeze(body.text, "") for body in bodies if isinstance(body, Replied)}

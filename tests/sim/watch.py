@@ -6,6 +6,7 @@ the process, so it remembers what a deleted transcript held.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar, cast
@@ -61,6 +62,10 @@ class Noted(Struct):
     """Messages between sessions, as they last stood."""
     beats: dict[str, tuple[Heartbeat, Heartbeat]] = field(default_factory=dict)
     """Of one commit: what was wanted of a conversation before it and after it."""
+    came_due: Counter[str] = field(default_factory=Counter)
+    """By session: how often the time of its periodic heartbeat came."""
+    beaten: Counter[str] = field(default_factory=Counter)
+    """By session: how often a turn was opened for it."""
     called_off: set[str] = field(default_factory=set)
     """Sessions whose driver was superseded, or its step called off."""
     wrong: list[str] = field(default_factory=list)
@@ -82,6 +87,8 @@ class Noted(Struct):
         self.given_up_at |= more.given_up_at
         self.put_away_at |= more.put_away_at
         self.exchanges |= more.exchanges
+        self.came_due += more.came_due
+        self.beaten += more.beaten
 
 
 class Spy:
@@ -195,9 +202,15 @@ class Spy:
         before = self._tx.heartbeat(session) or Heartbeat(session)
         if session in self._noted.beats:
             before = self._noted.beats[session][0]
+        self._noted.came_due[session] += before.beat_at not in (None, heartbeat.beat_at) and bool(heartbeat.beat_at)
         self._tx.save_heartbeat(heartbeat)
         self._noted.beats[session] = (before, heartbeat)
         self._say(f"heartbeat {_short(heartbeat)}")
+
+    def set_heartbeat(self, session: str, cause: str) -> None:
+        self._tx.set_heartbeat(session, cause)
+        self._noted.beaten[session] += cause == "interval"
+        self._say(f"set_heartbeat {session} {cause}")
 
     def supersede(self, session: str, until: Instant) -> None:
         self._tx.supersede(session, until)
@@ -224,7 +237,7 @@ _WORTH_A_LINE = frozenset(
     (
         *("close_row", "readdress_row", "claim", "release", "enqueue", "dequeue", "stop_driver"),
         *("close_turn", "open_turn", "turn_failed", "delete_session", "child_settled", "move_approval"),
-        *("set_heartbeat", "set_route", "drop_route", "set_origin", "post_failed"),
+        *("set_route", "drop_route", "set_origin", "post_failed"),
     )
 )
 

@@ -121,6 +121,8 @@ class Witness:
         self.wrong += verdict.limits_exceeded(tx, self.plan, noted, now)
         self.wrong += verdict.misplaced(tx, noted)
         self.wrong += beats.unsound(tx, self.plan, noted.beats, now)
+        beaten = (self.ledger.beaten + noted.beaten) - (self.ledger.came_due + noted.came_due)
+        self.wrong += [f"{session} beats more often than its time came" for session in beaten]
         if self.commits % EVERY == 0:
             self.wrong += verdict.sound(tx)
             waiting = verdict.could_go_on(tx, self.plan, now, self.outside.under_way)
@@ -132,6 +134,7 @@ class Witness:
         """Everything that is wrong once all is at rest."""
         runs = {key: tx.load_run(key) for key in walk(tx)}
         wrong = verdict.judge(tx, self.ledger) + leaving.judge(tx, self.plan, self.ledger, self.outside, runs)
+        wrong += leaving.misquoted(tx, self.workers.done, runs)
         return wrong + leaving.unheard(tx, self.workers.done, runs, {**self.lived, self.life: self.now()})
 
     # ---- models

@@ -150,14 +150,18 @@ def begin(c: Commit, session: str, rows: Sequence[Row]) -> Cause | Literal[""]:
     Answers why, or nothing. Whatever was wanted is done with this turn; without rows, and while what is wanted must
     wait, there is no turn and it stays wanted.
     """
-    known = c.tx.heartbeat(session)
-    wanted: Cause | Literal[""] = "" if known is None or known.held else known.cause
+    known = c.tx.heartbeat(session) or Heartbeat(session)
+    wanted: Cause | Literal[""] = "" if known.held else known.cause
     if not (rows or wanted):
         return ""
-    if known is not None and known.cause:
-        _saved(c, _over(known))
+    if known.cause:
+        known = _over(known)
+        _saved(c, known)
     if any(not drain.is_quiet(c, row) for row in rows):
         return ""
+    if known.beat_at is not None and known.beat_at <= c.at:
+        # The periodic one is due as well, after a restart perhaps for the second time: this is it.
+        _saved(c, replace(known, beat_at=rules.next_periodic_at(c.rules.heartbeat.every_s, known.beat_at, c.at)))
     cause: Cause = "default" if rows and wanted != "action" else wanted or "default"
     c.tx.set_heartbeat(session, cause)
     transcripts.write(c, session, Spoken(rules.PROMPT, kind="heartbeat"))
