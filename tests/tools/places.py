@@ -50,5 +50,23 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:
     return found
 
 
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def open_descriptors(beneath: Path | None = None) -> set[str]:
+    """What this process has open beneath a folder, and its pipes, sockets and the like, each told from every other.
+
+    Files elsewhere are not ours to judge: the interpreter and other tests open and close theirs when they like.
+    """
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            what = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:
+            continue  # the one this list was read by
+        is_there = beneath is not None and Path(what).is_relative_to(beneath.resolve())
+        if is_there or what.startswith(("pipe:", "socket:", "anon_inode:")):
+            found.add(f"{number} {what}")
+    return found
+
+
+def left_open(before: set[str], beneath: Path | None = None) -> set[str]:
+    """What was opened since then and is open still. What was closed meanwhile, whoever it belonged to, is fine."""
+    return open_descriptors(beneath) - before

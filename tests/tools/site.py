@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from fledge.tools.web import Address, refuse_special
-from tests.tools.places import open_descriptors
+from tests.tools.places import left_open, open_descriptors
 
 
 class Site:
@@ -54,7 +54,7 @@ def visit(work: Visit) -> Any:
     try:
         return asyncio.run(main())
     finally:
-        assert open_descriptors() == before
+        assert left_open(before) == set()
 
 
 class Names:

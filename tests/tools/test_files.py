@@ -13,7 +13,7 @@ from fledge.errors import BadInput
 from fledge.tools import files
 from fledge.tools.base import ToolContext
 from fledge.tools.files import edit, file_tools, grep_tool, list_folder, read, write
-from tests.tools.places import SECRET, call, error, open_descriptors, place, snapshot, text
+from tests.tools.places import SECRET, call, error, left_open, open_descriptors, place, snapshot, text
 
 grep = grep_tool()
 
@@ -279,7 +279,7 @@ def test_a_pattern_that_takes_for_ever_is_stopped_while_the_loop_goes_on(context
     put(context, "f", "a" * 60 + "b\n")
     # More than a pipe holds, so that the feeder is stopped while it writes.
     put(context, "g", "x\n" * 200_000)
-    before, threads = open_descriptors(), threading.active_count()
+    before, threads = open_descriptors(context.workspace), threading.active_count()
     beats = 0
 
     async def main() -> str:
@@ -295,13 +295,13 @@ def test_a_pattern_that_takes_for_ever_is_stopped_while_the_loop_goes_on(context
         "grep: pattern: took longer than 0.3 s: narrow path or glob, and avoid nested repeats such as (a+)+"
     )
     assert beats > 10
-    assert open_descriptors() == before
+    assert left_open(before, context.workspace) == set()
     assert threading.active_count() == threads
 
 
 def test_a_search_that_is_cancelled_leaves_no_process_thread_or_descriptor(context: ToolContext) -> None:
     put(context, "f", "a" * 60 + "b\n")
-    before = open_descriptors()
+    before = open_descriptors(context.workspace)
 
     async def main() -> None:
         with pytest.raises(TimeoutError):
@@ -310,7 +310,7 @@ def test_a_search_that_is_cancelled_leaves_no_process_thread_or_descriptor(conte
         assert children() == []
 
     asyncio.run(main())
-    assert open_descriptors() == before
+    assert left_open(before, context.workspace) == set()
 
 
 def children() -> list[str]:

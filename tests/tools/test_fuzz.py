@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from fledge.tools.files import edit, file_tools, grep_tool, list_folder, read, w
 from fledge.tools.registry import ToolSet
 from fledge.tools.shell import exec_tool
 from fledge.tools.web import Fetcher, SearchHit, fetch_tool, search_tool
-from tests.tools.places import SECRET, open_descriptors, place, snapshot
+from tests.tools.places import SECRET, left_open, open_descriptors, place, snapshot
 
 
 class Nowhere:
@@ -60,11 +61,27 @@ def context() -> Iterator[ToolContext]:
         (ws / "loop").symlink_to("loop")
         (ws / "sub" / "up").symlink_to("../..")
         outside, state = snapshot(ws.parent / "outside"), snapshot(ws / ".fledge")
-        before = open_descriptors()
+        before = open_descriptors(Path(folder))
         yield here
-        assert open_descriptors() == before
+        assert left_open(before, Path(folder)) == set()
         assert (snapshot(ws.parent / "outside"), snapshot(ws / ".fledge")) == (outside, state)
         assert {entry.name for entry in ws.parent.iterdir()} == {"ws", "outside"}
+
+
+def test_what_is_left_open_is_seen_and_what_others_open_and_close_is_not(tmp_path: Path) -> None:
+    with (tmp_path / "closed").open("w") as closed, (tmp_path / "elsewhere").open("w"):
+        here = tmp_path / "here"
+        here.mkdir()
+        before = open_descriptors(here)
+        closed.close()
+        assert left_open(before, here) == set()
+        with (here / "file").open("w") as file:
+            assert left_open(before, here) == {f"{file.fileno()} {here / 'file'}"}
+        reading, writing = os.pipe()
+        assert len(left_open(before, here)) == 2
+        os.close(reading)
+        os.close(writing)
+        assert left_open(before, here) == set()
 
 
 def say(tool: Tool, context: ToolContext, raw: str) -> ToolResult:
