@@ -187,14 +187,17 @@ def test_without_a_model_the_error_says_how_to_name_one(model: Model, work: Path
     assert done.stderr == "fledge: no model is set: give --model NAME, or set agents.defaults.model\n"
 
 
-def test_a_second_process_is_told_who_has_the_store(model: Model, work: Path) -> None:
+def test_a_second_process_is_answered_by_the_one_that_has_the_store(model: Model, work: Path) -> None:
     arguments = [sys.executable, "-m", "fledge.cli.main", "run", "--state", "../state", *MODEL, "Please use list"]
     model.hold.touch()
     with subprocess.Popen(arguments, cwd=work, env=model.env, stdout=subprocess.PIPE, text=True) as first:
         until(first, lambda: model.requests == 1)
         second = fledge(model, work, "ps", "--state", "../state")
-        assert second.returncode == 1
-        assert f"is in use by process {first.pid} on " in second.stderr
+        assert second.stdout == "main · a turn is open\n"
+        third = fledge(model, work, "serve", "--state", "../state", "--port", "0")
+        assert third.returncode == 1
+        assert f"is in use by process {first.pid} on " in third.stderr
+        assert ": end that first, or name another folder\n" in third.stderr
         model.hold.unlink()
         assert first.communicate()[0] == "The tool said: notes.txt (5)\n"
 

@@ -100,7 +100,7 @@ def test_a_gateway_that_is_killed_loses_nothing_and_its_folder_is_free(folder: F
 def test_sigterm_answers_who_waits_and_ends_in_order(folder: Folder) -> None:
     with folder.served() as process:
         client = find(folder.state)
-        assert client is not None
+        assert isinstance(client, Client)
         events = client.events(cursor=0)
         client.call("subagents.spawn", program="other", params={"task": "x"})
         assert next(events)["event"] == "Admitted"

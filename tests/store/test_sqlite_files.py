@@ -108,7 +108,7 @@ def test_whoever_comes_second_is_told_who_holds_the_store_until_that_one_closes_
     who = f"process {holder.pid} on {socket.gethostname()} (racer.py, gateway at 127.0.0.1:7)"
     with pytest.raises(StoreLocked) as refused:
         SqliteStore.open(tmp_path)
-    assert str(refused.value) == f"{tmp_path} is in use by {who}"
+    assert str(refused.value) == f"{tmp_path} is in use by {who}: end that first, or name another folder"
     holder.go_on()
     assert holder.hear() == {"said": "closed"}
     close(SqliteStore.open(tmp_path))

@@ -21,6 +21,7 @@ from fledge.core.keys import main_key
 from fledge.core.route import TERMINAL, Message
 from fledge.core.transcript import Replied, Spoken, from_body
 from fledge.errors import FledgeError
+from fledge.gateway.client import HATCH
 from fledge.orchestrator import bindings, control, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.runtime.feed import Subscription, TurnEvent
@@ -42,15 +43,19 @@ Ctrl-C stops the turn; Ctrl-D or /quit leaves, and nothing is lost by it"""
 
 async def sit(state: Path, model: str | None, settings: tuple[str, ...]) -> int:
     """Open the state folder and talk; 1 if no model is set, or the folder cannot be used."""
+    from fledge.gateway.hatch import hatch
+
     found = discover(Path.cwd(), settings).loaded
     screen = open_screen(state / HISTORY)
     for warning in found.warnings:
         screen.say(warning, "note")
     channel = ScreenChannel(screen)
-    opened = fledge.open(state, model=model, config=found.config, program="chat", channels={TERMINAL: channel})
+    opened = fledge.open(
+        state, model=model, config=found.config, program="chat", channels={TERMINAL: channel}, address=HATCH
+    )
     opened.check()
     heard = opened.listen()  # before it is open: an interrupted turn goes on at once, and its answer is to be seen
-    async with opened as fl:
+    async with opened as fl, hatch(fl):
         await fl.engine.commit(_sit_down)
         chat = Chat(fl, screen, channel, heard)
         screen.interrupt = chat.interrupt

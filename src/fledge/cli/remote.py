@@ -1,4 +1,5 @@
-"""Commands on a folder that a gateway holds are done by that gateway: here is how it is found, and `run` through it."""
+"""Commands on a folder that another process holds are done by that process, a gateway or a chat: here is how it is
+found, and `run` through it."""
 
 import sys
 from collections.abc import Callable
@@ -6,22 +7,22 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fledge.core.freeze import said
-from fledge.gateway.client import Client, find
+from fledge.gateway.client import Remote, find
 
 T = TypeVar("T")
 LOOK_MS = 2000
 AWAITS_A_PERSON = 3
 
-__all__ = ["Client", "converse", "here_or_there"]
+__all__ = ["Remote", "converse", "here_or_there"]
 
 
-def here_or_there(folder: Path, here: Callable[[], T], there: Callable[[Client], T]) -> T:
-    """What is done with the folder itself; through its gateway if one holds it."""
+def here_or_there(folder: Path, here: Callable[[], T], there: Callable[[Remote], T]) -> T:
+    """What is done with the folder itself; by whoever holds it, if they can be asked."""
     client = find(folder)
     return here() if client is None else there(client)
 
 
-def converse(client: Client, prompt: str | None, model: str = "") -> int:
+def converse(client: Remote, prompt: str | None, model: str = "") -> int:
     """Say the prompt, print what the main conversation answers, return when everything has settled."""
     told = _last(client)
     run_id = None if prompt is None else client.call("agent", message=prompt, model=model)["runId"]
@@ -41,13 +42,13 @@ def converse(client: Client, prompt: str | None, model: str = "") -> int:
             return 0
 
 
-def _last(client: Client) -> int:
+def _last(client: Remote) -> int:
     newest = client.call("sessions.list", kinds=["main"], limit=1)
     entries = client.call("sessions.history", key="main", limit=1) if newest else []
     return int(entries[-1]["seq"]) if entries else 0
 
 
-def _print_new(client: Client, after: int) -> int:
+def _print_new(client: Remote, after: int) -> int:
     if not client.call("sessions.list", kinds=["main"], limit=1):
         return after
     entries = client.call("sessions.history", key="main", after=after, limit=1000)

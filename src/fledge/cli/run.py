@@ -19,6 +19,7 @@ from fledge.cli.render import tree_lines, unanswered_lines
 from fledge.config.places import discover
 from fledge.core.keys import main_key
 from fledge.core.route import TERMINAL, origin_of
+from fledge.gateway.client import HATCH
 from fledge.models.base import Model
 from fledge.orchestrator import bindings, commission, spawn
 from fledge.orchestrator.commit import Commit
@@ -48,6 +49,8 @@ def state_folder(given: str | None) -> Path:
 
 async def converse(request: Request, *, models: Mapping[str, Model] | None = None, tools: Iterable[Tool] = ()) -> int:
     """Drive the conversation until everything has settled; 0, 1 after an error, 3 if a person is awaited."""
+    from fledge.gateway.hatch import hatch
+
     loaded = discover(Path.cwd(), request.settings).loaded
     for warning in loaded.warnings:
         print(f"fledge: {warning}", file=sys.stderr)
@@ -59,9 +62,10 @@ async def converse(request: Request, *, models: Mapping[str, Model] | None = Non
         config=loaded.config,
         tools=tools,
         channels={TERMINAL: terminal},
+        address=HATCH,
     )
     opened.check()
-    async with opened as fl:
+    async with opened as fl, hatch(fl):
         heard = fl.listen()
         failures = await fl.engine.commit(lambda c: _begin(c, request.prompt))
         return await _until_settled(fl, heard, failures)

@@ -1,7 +1,7 @@
 """The commands that look at a state folder or decide something in it: `ps`, `tree`, `info`, `log`, `undelivered`,
 `sessions`, `agents`, `steer`, `kill`, `approve`, `reject`, `spawn`, `send`.
 
-Each is a function of rows; `act` does it with the folder itself, or lets the gateway do it that holds the folder. What
+Each is a function of rows; `act` does it with the folder itself, or lets whoever holds the folder do it. What
 is decided in a folder nobody drives goes on when somebody does: `fledge run --continue`, or chat. Each answers `Shown`:
 lines for people, and the same as a value for `--json`.
 """
@@ -27,6 +27,7 @@ from fledge.core.access import AgentToAgent
 from fledge.core.freeze import one_line
 from fledge.core.keys import main_key
 from fledge.errors import BadInput
+from fledge.gateway.client import HATCH
 from fledge.orchestrator import control, steps, views
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Tx
@@ -57,14 +58,14 @@ def _camel(value: object) -> object:
 
 
 def act(folder: Path, verb: str, **given: Any) -> Shown:
-    """Look or decide, in the folder itself or through the gateway that holds it."""
+    """Look or decide, in the folder itself or through whoever holds it."""
 
     def here() -> Shown:
         if verb in LOOKS:
             return inspect.look(folder, lambda tx: LOOKS[verb](tx, **given))
         return inspect.change(folder, lambda c: DEEDS[verb](c, **given))
 
-    def there(client: remote.Client) -> Shown:
+    def there(client: remote.Remote) -> Shown:
         told = msgspec.convert(client.call("cli.act", verb=verb, given=given), Shown)
         return Shown([line.replace(f"; {GOES_ON}", "") for line in told.lines], told.value, told.code)
 
@@ -255,7 +256,9 @@ def spawn(folder: Path, model: str | None, settings: tuple[str, ...], asked: Tas
     """Start a run and wait for what comes of it."""
 
     async def here() -> Shown:
-        async with _opened(folder, model, settings) as fl:
+        from fledge.gateway.hatch import hatch
+
+        async with _opened(folder, model, settings) as fl, hatch(fl):
             return await _spawn(fl, asked, model)
 
     return remote.here_or_there(folder, lambda: asyncio.run(here()), lambda client: _spawn_there(client, asked, model))
@@ -287,7 +290,7 @@ def _came_of(ok: bool, status: str, text: str, error: str | None, value: object)
     return Shown(lines, value, 0 if ok else FAILED)
 
 
-def _spawn_there(client: remote.Client, asked: Task, model: str | None) -> Shown:
+def _spawn_there(client: remote.Remote, asked: Task, model: str | None) -> Shown:
     params: dict[str, object] = {
         "task": asked.task,
         "label": asked.label,
@@ -314,12 +317,14 @@ def send(folder: Path, model: str | None, settings: tuple[str, ...], name: str, 
     """Say something to a conversation or a run, and wait for the answer."""
 
     async def here() -> Shown:
-        async with _opened(folder, model, settings) as fl:
+        from fledge.gateway.hatch import hatch
+
+        async with _opened(folder, model, settings) as fl, hatch(fl):
             key = await fl.engine.store.read(lambda tx: session_named(tx, name))
             reply = await fl.session(key).send(message)
         return _answered(reply.status, reply.text, reply.error, wire(reply))
 
-    def there(client: remote.Client) -> Shown:
+    def there(client: remote.Remote) -> Shown:
         key = client.call("cli.act", verb="session", given={"name": name})["value"]
         reply: dict[str, Any] = client.call("send", sessionKey=key, message=message, timeoutSeconds=600)
         return _answered(reply["status"], reply["text"], reply["error"], reply)
@@ -341,4 +346,4 @@ def session_named(tx: Tx, name: str) -> str:
 
 def _opened(folder: Path, model: str | None, settings: tuple[str, ...]) -> fledge.Fledge:
     config = discover(Path.cwd(), settings).loaded.config
-    return fledge.open(folder, model=model, config=config, program="cli")
+    return fledge.open(folder, model=model, config=config, program="cli", address=HATCH)

@@ -1,11 +1,15 @@
-"""Asking a gateway from another process, with nothing but the standard library.
+"""Asking whoever holds a state folder from another process, with nothing but the standard library.
 
-Where it is stands in the lock of the state folder, the token in a file beside it: whoever may read the folder may ask.
+Where they are stands in the lock of the folder: a gateway, with its token in a file beside it, or a hatch, a socket in
+the folder itself. Whoever may read the folder may ask.
 """
 
 import http.client
+import os
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,15 +24,14 @@ TIMEOUT_S = 30.0
 CONNECT_S = 2.0
 
 
-class Client:
-    """A gateway, as other processes reach it. Each call is a request of its own; close nothing."""
+HATCH = "hatch"
+"""What stands in the lock instead of an address, and what the socket is called."""
+PATH_BYTES = 100
+"""The path of a socket may not be longer than about this."""
 
-    def __init__(self, address: str, token: str) -> None:
-        parts = urlsplit(address)
-        if parts.scheme != "http" or not parts.hostname or not parts.port:
-            raise BadInput("address", "must be like http://127.0.0.1:18789", address)
-        self._place, self._token = (parts.hostname, parts.port), token
-        self.address = address
+
+class Remote(ABC):
+    """Whoever holds a folder, as other processes ask it. Each call is a request of its own; close nothing."""
 
     def call(self, method: str, /, **params: object) -> Any:
         """What the method answers. Raises what it refused, as the library would, or StoreError if nobody answers."""
@@ -37,11 +40,85 @@ class Client:
         for name, seconds in (("timeoutSeconds", 1.0), ("timeoutMs", 0.001)):
             given = params.get(name)
             wait_s += given * seconds if isinstance(given, int | float) else 0.0
-        raw = self.request("POST", "/rpc", msgspec.json.encode(ask), wait_s)
-        told = msgspec.json.decode(raw)
+        told = msgspec.json.decode(self.exchange(msgspec.json.encode(ask), wait_s))
         if "error" in told:
             raise error_of(told["error"])
         return told["result"]
+
+    @abstractmethod
+    def exchange(self, raw: bytes, wait_s: float) -> bytes:
+        """The answer to one request. Raises StoreError if nobody answers in time."""
+
+    @abstractmethod
+    def is_there(self) -> bool:
+        """True if somebody takes connections there."""
+
+
+class Hatch(Remote):
+    """A process that holds a folder and is no gateway, such as a chat."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+
+    def exchange(self, raw: bytes, wait_s: float) -> bytes:
+        """One line there, one line back."""
+        try:
+            with self._connected(wait_s) as connection, connection.makefile("rb") as answer:
+                connection.sendall(raw + b"\n")
+                told = answer.readline()
+        except OSError as error:
+            raise StoreError(f"the process that holds {self._state} does not answer ({error})") from None
+        if not told:
+            raise StoreError(f"the process that holds {self._state} has ended: try again")
+        return told
+
+    def is_there(self) -> bool:
+        """True if somebody takes connections there."""
+        try:
+            self._connected(CONNECT_S).close()
+        except OSError:
+            return False
+        return True
+
+    def _connected(self, timeout_s: float) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(timeout_s)
+        try:
+            with reached(self._state) as path:
+                connection.connect(path)
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+
+@contextmanager
+def reached(state: Path) -> Iterator[str]:
+    """A path of the folder's socket that is short enough to be used, as long as the block lasts."""
+    path = str(state / HATCH)
+    if len(os.fsencode(path)) <= PATH_BYTES:
+        yield path
+        return
+    folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{HATCH}"
+    finally:
+        os.close(folder)
+
+
+class Client(Remote):
+    """A gateway."""
+
+    def __init__(self, address: str, token: str) -> None:
+        parts = urlsplit(address)
+        if parts.scheme != "http" or not parts.hostname or not parts.port:
+            raise BadInput("address", "must be like http://127.0.0.1:18789", address)
+        self._place, self._token = (parts.hostname, parts.port), token
+        self.address = address
+
+    def exchange(self, raw: bytes, wait_s: float) -> bytes:
+        """A POST, and its answer's body."""
+        return self.request("POST", "/rpc", raw, wait_s)
 
     def is_there(self) -> bool:
         """True if somebody takes connections there."""
@@ -103,13 +180,13 @@ def error_of(error: dict[str, Any]) -> FledgeError:
             return Refused(data.get("status", "error"), error["message"])
 
 
-def find(state: Path) -> Client | None:
-    """The gateway that holds this state folder, if one does. Refused: its token cannot be read.
+def find(state: Path) -> Remote | None:
+    """Whoever holds this state folder and can be asked, if anybody does. Refused: a gateway's token cannot be read.
 
     What a dead process left in the lock's file counts for nothing: somebody must take connections there.
     """
     holder = holder_of(state / "lock")
     if holder is None or not holder.address:
         return None
-    client = Client(holder.address, read_token(state))
-    return client if client.is_there() else None
+    remote = Hatch(state) if holder.address == HATCH else Client(holder.address, read_token(state))
+    return remote if remote.is_there() else None

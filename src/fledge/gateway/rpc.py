@@ -114,6 +114,11 @@ def _failed(name: object, fault: Fault) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "error": error | ({"data": fault.data} if fault.data else {}), "id": known}
 
 
+def refusal(words: str) -> bytes:
+    """The answer to something that is no request."""
+    return _encode(_failed(None, Fault(INVALID, words)))
+
+
 def notification(method: str, params: object) -> bytes:
     """Something that is told without having been asked for."""
     return _encode({"jsonrpc": "2.0", "method": method, "params": params})

@@ -21,10 +21,10 @@ class Holder(msgspec.Struct, frozen=True):
     command: str
     since_at: float
     address: str = ""
-    """Where its gateway listens, if it has one."""
+    """Where it can be asked, if it can: its gateway's address, or the word for a socket in the folder."""
 
     def __str__(self) -> str:
-        at = f", gateway at {self.address}" if self.address else ""
+        at = f", gateway at {self.address}" if self.address.startswith("http") else ""
         return f"process {self.pid} on {self.host} ({self.command}{at})"
 
 
@@ -41,7 +41,8 @@ class StoreLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._fd)
-            raise StoreLocked(f"{path.parent} is in use by {holder_of(path) or 'another process'}") from error
+            who = holder_of(path) or "another process"
+            raise StoreLocked(f"{path.parent} is in use by {who}: end that first, or name another folder") from error
         try:
             self.write(at, address)
         except OSError as error:

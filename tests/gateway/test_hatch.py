@@ -1,0 +1,101 @@
+"""A process that holds a folder and is no gateway: commands of the same user ask it through a socket in the folder."""
+
+import asyncio
+import socket
+import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+import fledge
+from fledge.errors import StoreError
+from fledge.gateway.client import HATCH, Hatch, find
+from fledge.gateway.hatch import hatch
+from fledge.testing import ScriptedModel
+from tests.api.scene import obedient
+
+T = TypeVar("T")
+
+
+def held(state: Path, body: Callable[[fledge.Fledge], Awaitable[T]]) -> T:
+    """Hold the folder, with a hatch, as long as the body takes."""
+
+    async def main() -> T:
+        opened = fledge.open(state, model=ScriptedModel(obedient), config={}, workspace=state.parent, address=HATCH)
+        async with opened as fl, hatch(fl):
+            return await body(fl)
+
+    return asyncio.run(main())
+
+
+async def asked(state: Path, method: str, **params: object) -> Any:
+    """Ask as another process does."""
+    remote = await asyncio.to_thread(find, state)
+    assert isinstance(remote, Hatch)
+    return await asyncio.to_thread(remote.call, method, **params)
+
+
+@pytest.mark.parametrize("name", ["state", "s" * 120], ids=["a path", "a path that is long for a socket"])
+def test_whoever_holds_the_folder_can_be_asked_and_afterwards_nothing_is_left(tmp_path: Path, name: str) -> None:
+    state = tmp_path / name
+
+    async def body(fl: fledge.Fledge) -> None:
+        assert stat.S_IMODE((state / HATCH).stat().st_mode) == 0o600
+        assert (await asked(state, "health"))["status"] == "ok"
+        assert (await asked(state, "send", sessionKey="main", message="hello"))["text"] == "echo: hello"
+        with pytest.raises(fledge.NotFound, match="no session"):
+            await asked(state, "sessions.history", key="nobody")
+        with pytest.raises(fledge.BadInput, match="limit"):
+            await asked(state, "sessions.list", limit=0)
+
+    held(state, body)
+    assert not (state / HATCH).exists()
+    assert find(state) is None
+
+
+def test_a_socket_that_a_dead_process_left_is_taken_over_and_a_file_of_that_name_is_not(tmp_path: Path) -> None:
+    async def body(fl: fledge.Fledge) -> object:
+        return await asked(tmp_path, "health") if (tmp_path / HATCH).is_socket() else None
+
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / HATCH))
+    assert held(tmp_path, body) is not None
+    (tmp_path / HATCH).write_text("mine")
+    assert held(tmp_path, body) is None
+    assert (tmp_path / HATCH).read_text() == "mine"
+
+
+def test_nonsense_is_answered_with_what_is_wrong(tmp_path: Path) -> None:
+    async def body(fl: fledge.Fledge) -> list[Any]:
+        most = fl.config.gateway.max_body_kb * 1024
+        sent = (b"{}", b"no json", b"x" * most, b"x" * (3 * most))
+        told = [await asyncio.to_thread(Hatch(tmp_path).exchange, raw, 30.0) for raw in sent]
+        return [msgspec.json.decode(one)["error"]["message"] for one in told]
+
+    is_no_request, is_no_json, *are_long = held(tmp_path, body)
+    assert is_no_request.startswith("must be {")
+    assert is_no_json == "must be JSON"
+    assert [one.endswith(" KiB: gateway.maxBodyKb") for one in are_long] == [True, True]
+
+
+def test_whoever_waits_when_the_process_ends_is_told(tmp_path: Path) -> None:
+    async def body(fl: fledge.Fledge) -> "asyncio.Task[Any]":
+        run = await fl.spawn("Wait for me")
+        remote = Hatch(tmp_path)
+        waiting = asyncio.ensure_future(
+            asyncio.to_thread(remote.call, "agent.wait", runId=run.run_id, timeoutMs=600_000)
+        )
+        assert await asked(tmp_path, "health")
+        return waiting
+
+    async def main() -> Any:
+        opened = fledge.open(tmp_path, model=ScriptedModel(obedient), config={}, address=HATCH)
+        async with opened as fl, hatch(fl):
+            waiting = await body(fl)
+        return (await asyncio.gather(waiting, return_exceptions=True))[0]
+
+    ended = asyncio.run(main())
+    assert isinstance(ended, StoreError) or ended["status"] == "pending"
