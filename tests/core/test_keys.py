@@ -9,10 +9,12 @@ from fledge.core.keys import (
     agent_of,
     check_agent_id,
     child_key,
+    is_called,
     is_child_key,
     list_kind,
     main_key,
     parse_key,
+    short_id,
 )
 from fledge.errors import BadInput
 
@@ -174,3 +176,17 @@ def test_every_key_that_is_read_reads_the_same_again(agent: str, name: str) -> N
 )
 def test_a_key_says_what_kind_of_session_it_names(key: str, kind: str) -> None:
     assert list_kind(key) == kind
+
+
+@pytest.mark.parametrize(
+    ("unique", "short"),
+    [
+        ("550e8400-e29b-41d4-a716-446655440000", "550e8400"),
+        ("01a1dea1-2d73-7be4-a1ce-f436f661c190", "f661c190"),
+        ("r2", "r2"),
+    ],
+)
+def test_a_short_form_tells_a_uuid_from_others_of_the_same_minute(unique: str, short: str) -> None:
+    assert short_id(unique) == short
+    assert all(is_called(unique, word) for word in (short, short[:4].upper(), unique, unique[:12]))
+    assert not is_called(unique, "x" + short)

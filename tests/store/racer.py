@@ -48,7 +48,7 @@ async def hold(folder: Path) -> None:
     tell(said="ready")
     wait_for_word()
     try:
-        store = SqliteStore.open(folder, address="127.0.0.1:7")
+        store = SqliteStore.open(folder, address="http://127.0.0.1:7")
     except FledgeError as error:
         tell(said="refused", kind=type(error).__name__, why=str(error))
         return

@@ -105,7 +105,7 @@ def test_whoever_comes_second_is_told_who_holds_the_store_until_that_one_closes_
     holder.hear()
     holder.go_on()
     assert holder.hear() == {"said": "won"}
-    who = f"process {holder.pid} on {socket.gethostname()} (racer.py, gateway at 127.0.0.1:7)"
+    who = f"process {holder.pid} on {socket.gethostname()} (racer.py, gateway at http://127.0.0.1:7)"
     with pytest.raises(StoreLocked) as refused:
         SqliteStore.open(tmp_path)
     assert str(refused.value) == f"{tmp_path} is in use by {who}: end that first, or name another folder"
@@ -159,10 +159,10 @@ def open_files(path: Path) -> int:
 
 
 def test_the_lock_says_who_holds_it_and_nobody_once_it_is_closed(tmp_path: Path) -> None:
-    store = SqliteStore.open(tmp_path, address="127.0.0.1:7")
+    store = SqliteStore.open(tmp_path, address="http://127.0.0.1:7")
     holder = holder_of(tmp_path / "lock")
     assert holder is not None
-    assert (holder.pid, holder.host, holder.address) == (os.getpid(), socket.gethostname(), "127.0.0.1:7")
+    assert (holder.pid, holder.host, holder.address) == (os.getpid(), socket.gethostname(), "http://127.0.0.1:7")
     close(store)
     assert holder_of(tmp_path / "lock") is None
     assert (tmp_path / "lock").read_bytes() == b""

@@ -17,7 +17,7 @@ from fledge.cli import commands, slash
 from fledge.cli.screen import open_screen
 from fledge.config.places import discover
 from fledge.core.freeze import one_line
-from fledge.core.keys import main_key
+from fledge.core.keys import main_key, short_id
 from fledge.core.route import TERMINAL, Message
 from fledge.core.transcript import Replied, Spoken, from_body
 from fledge.errors import FledgeError
@@ -331,7 +331,7 @@ def _news(tx: Tx, told: set[str]) -> list[tuple[str, str, str]]:
             found.append((f"end:{key}", f"● {label}: {run.ended.outcome.status}", "note"))
     for asked in tx.open_approvals():
         if f"ask:{asked.id}" not in told:
-            short = asked.id[:8]
+            short = short_id(asked.id)
             words = f"{asked.tool} {one_line(asked.arguments, SHOWN_CHARS)}"
             found.append((f"ask:{asked.id}", f"? {words}\n  /allow {short} or /deny {short}", "ask"))
     return found

@@ -16,6 +16,7 @@ from fledge.cli.slash import Order
 from fledge.config import Config, spawnable
 from fledge.core.exchange import plan_words
 from fledge.core.freeze import one_line
+from fledge.core.keys import is_called, short_id
 from fledge.core.prompts import ChildRow, flattened, in_list_order, list_text
 from fledge.core.route import Address
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
@@ -180,7 +181,7 @@ class Commands:
             thinking=next((level for level in slash.THINKING if level == order.thinking), None),
         )
         run = (await self._spawner.spawn(params, Caller(session=session))).run
-        return f"started {run.key} · run {run.run_id[:8]}"
+        return f"started {run.key} · run {short_id(run.run_id)}"
 
     async def _kill(self, session: str, order: Order) -> str:
         done = await self._engine.commit(lambda c: _killed(c, session, order))
@@ -256,7 +257,7 @@ def _direct(c: Commit, session: str, order: Order) -> str:
     name = named(c.tx, key)
     if order.verb == "steer":
         run = control.steer(c, key, order.words)
-        return f"steered {name}: attempt {run.attempt} · run {run.run_id[:8]}"
+        return f"steered {name}: attempt {run.attempt} · run {short_id(run.run_id)}"
     approves = order.verb == "approve"
     run = control.answer_plan(c, key, approves, plan_words(approves, order.words))
     return f"{'approved' if approves else 'rejected'} the plan of {name}: attempt {run.attempt}"
@@ -296,7 +297,7 @@ def _questions(tx: Tx, session: str, now: float) -> list[str]:
 
 
 def _answer(c: Commit, session: str, order: Order, by: str) -> str:
-    found = [one for one in _asked(c.tx, session) if one.id.startswith(order.target.lower())]
+    found = [one for one in _asked(c.tx, session) if is_called(one.id, order.target)]
     if len(found) != 1:
         why = f"{len(found)} questions are" if found else "no question is"
         which = f"named {order.target[:80]!r}" if order.target else "waiting"

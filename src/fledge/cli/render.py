@@ -5,6 +5,7 @@ import msgspec
 from fledge.core import events as ev
 from fledge.core.announce import Completion, DeliveryTrace, announce_key
 from fledge.core.freeze import Stats, one_line, stats_line
+from fledge.core.keys import short_id
 from fledge.core.lifecycle import born, transition
 from fledge.core.prompts import is_stuck
 from fledge.core.run import Instant, Queued, Run
@@ -171,7 +172,8 @@ def status_lines(tx: Tx, key: str, queue_mode: str) -> list[str]:
     view = views.session_status(tx, key, queue_mode)
     stats = Stats(None, view.tokens_in, view.tokens_out, view.cost_usd)
     lines = [
-        f"session   {key} · {view.state}" + (f" · {view.run_status} · run {view.run_id[:8]}" if view.run_id else ""),
+        f"session   {key} · {view.state}"
+        + (f" · {view.run_status} · run {short_id(view.run_id)}" if view.run_id else ""),
         f"model     {one_line(view.model, LINE_CHARS) or 'none has answered yet'}",
         f"used      {stats_line(stats).partition(' • ')[2]}",
         f"queue     {view.queue_mode} · {view.unread} unread",
@@ -189,7 +191,8 @@ def question_line(approval: Approval, name: str, now: Instant) -> str:
     left_s = max(0.0, approval.expires_at - now)
     left = f"{left_s / 3600:.0f} h" if left_s >= 3600 else f"{left_s / 60:.0f} min"
     call = f"{approval.tool} {one_line(approval.arguments, LINE_CHARS)}"
-    return f"{approval.id[:8]}  {call}  for {one_line(name, LABEL_CHARS)}, {left} left: /allow {approval.id[:8]}"
+    short = short_id(approval.id)
+    return f"{short}  {call}  for {one_line(name, LABEL_CHARS)}, {left} left: /allow {short}"
 
 
 # ---- results that found nobody ---------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from fledge.api.views import is_at_rest
 from fledge.channels.terminal import HERE, TerminalChannel
 from fledge.cli.render import tree_lines, unanswered_lines
 from fledge.config.places import discover
-from fledge.core.keys import main_key
+from fledge.core.keys import main_key, short_id
 from fledge.core.route import TERMINAL, origin_of
 from fledge.gateway.client import HATCH
 from fledge.models.base import Model
@@ -25,7 +25,7 @@ from fledge.orchestrator import bindings, commission, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.steps import question
 from fledge.runtime.feed import Subscription
-from fledge.store.base import Tx
+from fledge.store.base import Approval, Tx
 from fledge.tools.base import Tool
 
 AWAITS_A_PERSON = 3
@@ -124,7 +124,12 @@ def awaits(tx: Tx) -> list[str]:
     asked = tx.open_approvals()
     if not asked or tx.waiting_posts() or any(driver.release_at is None for driver in tx.drivers()):
         return []
-    return [question(approval) for approval in asked]
+    return [_asked(approval) for approval in asked]
+
+
+def _asked(approval: Approval) -> str:
+    """What waits for a person, and how to answer."""
+    return f"{question(approval)}  (fledge approve {short_id(approval.id)}, or reject)"
 
 
 def ps(tx: Tx) -> list[str]:
@@ -135,6 +140,6 @@ def ps(tx: Tx) -> list[str]:
     lines = [f"main · {state}" + (f" · {unread} unread" if unread else "")]
     lines += tree_lines(tx, main_key(), time.time())
     lines += unanswered_lines(tx, time.time())
-    lines += [question(approval) for approval in tx.open_approvals()]
+    lines += [_asked(approval) for approval in tx.open_approvals()]
     lost = len(tx.undelivered()) + len(tx.undelivered_posts())
     return [*lines, f"{lost} undelivered: fledge undelivered"] if lost else lines

@@ -25,7 +25,7 @@ from fledge.config import spawnable
 from fledge.config.places import discover
 from fledge.core.access import AgentToAgent
 from fledge.core.freeze import one_line
-from fledge.core.keys import main_key
+from fledge.core.keys import is_called, main_key, short_id
 from fledge.errors import BadInput
 from fledge.gateway.client import HATCH
 from fledge.orchestrator import control, steps, views
@@ -194,7 +194,7 @@ def answer(folder: Path, name: str, words: str, yes: bool) -> Shown:
 
 
 def _answer(c: Commit, name: str, words: str, yes: bool) -> Shown:
-    asked = [one for one in c.tx.open_approvals() if name and one.id.startswith(name)]
+    asked = [one for one in c.tx.open_approvals() if name and is_called(one.id, name)]
     if len(asked) != 1:
         return _answer_plan(c, name, words, yes)
     steps.answer(c, asked[0].id, yes, "user", asked[0].digest)
@@ -282,7 +282,7 @@ async def _spawn(fl: fledge.Fledge, asked: Task, model: str | None) -> Shown:
 
 
 def _planned(text: str, run_id: str, value: object) -> Shown:
-    return Shown([text, "", f"approve it with: fledge approve {run_id[:8]}"], value, AWAITS_A_PERSON)
+    return Shown([text, "", f"approve it with: fledge approve {short_id(run_id)}"], value, AWAITS_A_PERSON)
 
 
 def _came_of(ok: bool, status: str, text: str, error: str | None, value: object) -> Shown:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core.freeze import sound
+from fledge.core.keys import short_id
 
 ARTIFACTS: Final = "artifacts"
 """The folder in a workspace from which files are handed over."""
@@ -65,4 +66,4 @@ class Goods(Struct, frozen=True, gc=False, omit_defaults=True):
 
 def artifacts_folder(session_name: str, owns_workspace: bool) -> str:
     """Where a child puts what it hands over, in its workspace: a folder of its own where others work there too."""
-    return ARTIFACTS if owns_workspace else f"{ARTIFACTS}/{session_name[:8]}"
+    return ARTIFACTS if owns_workspace else f"{ARTIFACTS}/{short_id(session_name)}"

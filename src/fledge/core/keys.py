@@ -4,7 +4,7 @@ Keys are flat at any depth; who spawned whom is stored, never read out of a key.
 """
 
 import re
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -92,3 +92,17 @@ def list_kind(key: str) -> ListKind:
             return kind
         case _:
             return "named"
+
+
+SHORT_CHARS: Final = 8
+
+
+def short_id(unique: str) -> str:
+    """The eight characters by which people tell a uuid from others: its first or, where it begins with the time
+    (version 7) and so with what is the same for a minute, its last."""
+    return unique[-SHORT_CHARS:] if unique[14:15] == "7" else unique[:SHORT_CHARS]
+
+
+def is_called(unique: str, word: str) -> bool:
+    """True if the word is the beginning of a uuid, or of its short form."""
+    return unique.casefold().startswith(word.casefold()) or short_id(unique).casefold().startswith(word.casefold())

@@ -14,6 +14,7 @@ from msgspec import Struct
 from fledge.core.access import Role
 from fledge.core.announce import guarded
 from fledge.core.freeze import NO_REPLY, one_line
+from fledge.core.keys import short_id
 from fledge.core.run import Ending, Instant, Mode, PlanState, Run, Running, Stopping
 
 Live = Literal["spawning", "queued", "running", "waiting", "stopping", "awaiting approval"]
@@ -28,7 +29,6 @@ BLOCK_ROWS: Final = 20
 LIST_ROWS: Final = 200
 LABEL_CHARS: Final = 48
 TASK_CHARS: Final = 72
-RUN_ID_CHARS: Final = 8
 NUDGE_CHARS: Final = 400
 
 _FINISHED: Final = get_args(Finished)
@@ -298,7 +298,7 @@ def in_list_order(rows: Sequence[ChildRow]) -> tuple[ChildRow, ...]:
 def list_text(rows: Sequence[ChildRow], now: Instant) -> str:
     """The list of a session's children for people, numbered in list order; beyond the first 200 they are counted."""
     lines = [
-        f"{number}) {row.status_text} · {_name(row)} · {_elapsed(row, now)} · run {row.run_id[:RUN_ID_CHARS]}"
+        f"{number}) {row.status_text} · {_name(row)} · {_elapsed(row, now)} · run {short_id(row.run_id)}"
         for number, row in enumerate(in_list_order(rows)[:LIST_ROWS], 1)
     ]
     more = [f"… and {len(rows) - LIST_ROWS} more"] if len(rows) > LIST_ROWS else []
@@ -334,7 +334,7 @@ def wake_message(silent: Sequence[str]) -> str:
 def _block_row(number: int, row: ChildRow, now: Instant) -> str:
     named = [quoted(row.label, LABEL_CHARS)] if row.label else []
     task = [f"task {quoted(row.task, TASK_CHARS)}"] if row.task else []
-    ids = [f"session {row.key}", f"run {row.run_id[:RUN_ID_CHARS]}"]
+    ids = [f"session {row.key}", f"run {short_id(row.run_id)}"]
     return f"{number}) " + " · ".join([row.status_text, *named, *task, _elapsed(row, now), *ids])
 
 

@@ -6,6 +6,7 @@ is what they get. Unknown and ambiguous words each say so, by `NotFound`.
 
 from collections.abc import Callable, Sequence
 
+from fledge.core.keys import is_called
 from fledge.core.prompts import ChildRow, flattened, in_list_order
 from fledge.errors import NotFound
 
@@ -19,7 +20,7 @@ def pick(word: str, rows: Sequence[ChildRow], below: Sequence[ChildRow] = ()) ->
     """The child a word means; what lies further `below` is found by its names, after the children themselves.
 
     In this order: `last`; a number, with or without `#`; a session key; a whole label; the beginning of a label; the
-    beginning of a run id. Letter case does not matter.
+    beginning of a run id, or of its short form. Letter case does not matter.
     """
     token = word.strip().casefold()
     if not token:
@@ -59,6 +60,6 @@ def _only(found: Sequence[ChildRow], word: str, noun: str) -> ChildRow:
 _READINGS: tuple[Callable[[ChildRow, str], bool], ...] = (
     lambda row, token: row.label.casefold() == token,
     lambda row, token: row.label.casefold().startswith(token),
-    lambda row, token: row.run_id.casefold().startswith(token),
+    lambda row, token: is_called(row.run_id, token),
 )
 """How a word may fit a row, the strictest first."""

@@ -12,6 +12,7 @@ from msgspec import Struct
 from fledge.core import events as ev
 from fledge.core.freeze import NO_REPLY, one_line, said
 from fledge.core.goods import Goods
+from fledge.core.keys import short_id
 from fledge.core.policy import Spent
 from fledge.core.prompts import nudge
 from fledge.core.run import Running
@@ -88,7 +89,7 @@ def _record(c: Commit, drive: Drive, ran: Ran | None) -> None:
 
 def question(approval: Approval) -> str:
     """What a person is asked, in one line."""
-    return f"waits for approval {approval.id[:8]}: {approval.tool} {one_line(approval.arguments, 200)}"
+    return f"waits for approval {short_id(approval.id)}: {approval.tool} {one_line(approval.arguments, 200)}"
 
 
 def digest(tool: str, arguments: str) -> str:

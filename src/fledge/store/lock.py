@@ -24,7 +24,7 @@ class Holder(msgspec.Struct, frozen=True):
     """Where it can be asked, if it can: its gateway's address, or the word for a socket in the folder."""
 
     def __str__(self) -> str:
-        at = f", gateway at {self.address}" if self.address.startswith("http") else ""
+        at = f", gateway at {self.address}" if ":" in self.address else ""
         return f"process {self.pid} on {self.host} ({self.command}{at})"
 
 
