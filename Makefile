@@ -32,6 +32,7 @@ docs: $(STAMP)
 	$(BIN)/python -m fledge.config > docs/config.md
 
 $(STAMP): pyproject.toml
+	@echo "Setting up $(VENV), once; this takes a minute."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $(STAMP)

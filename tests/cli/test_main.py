@@ -23,7 +23,10 @@ def test_the_demo_is_killed_half_way_and_every_answer_arrives_once(tmp_path: Pat
     assert "3 subagents, 3 answers in the conversation: each exactly once.\n" in after
     assert f"fledge tree --state {state}" in after
 
-    tree = fledge("tree", "--state", state)
+    again = fledge("demo", "--state", state)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "--state: must be a new folder" in again.stderr
+    tree = fledge("tree", "--state", state, "-v")
     assert tree.stdout.splitlines() == [
         "├─ survey · completed (ok)",
         "├─ open questions · completed (ok), attempt 2",
@@ -47,6 +50,13 @@ def test_a_damaged_store_is_refused_in_one_line_that_says_what_to_do(tmp_path: P
     assert done.stderr.count("\n") == 1
     assert "restore a copy" in done.stderr
     assert (tmp_path / "fledge.db").read_bytes() == b"not a database" * 100
+
+
+def test_the_demo_says_what_is_wrong_with_a_folder() -> None:
+    done = fledge("demo", "--state", "/proc/nothing")
+    assert done.returncode == 1
+    assert done.stderr.startswith("fledge: /proc/nothing: cannot be made (")
+    assert done.stderr.count("\n") == 1
 
 
 def test_help_and_version_are_readable() -> None:

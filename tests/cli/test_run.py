@@ -182,9 +182,31 @@ def test_bad_input_is_refused_by_name_and_nothing_is_made(
     assert not (work.parent / "state").exists()
 
 
+def test_without_a_key_nothing_is_said_yet(model: Model, work: Path) -> None:
+    env = {name: value for name, value in model.env.items() if not name.startswith("OPENAI")}
+    command = [
+        sys.executable,
+        "-m",
+        "fledge.cli.main",
+        "run",
+        "--state",
+        "../state",
+        "--model",
+        "openai/gpt-5",
+        "hello",
+    ]
+    done = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert (
+        done.stderr == "fledge: no key: set OPENAI_API_KEY, or OPENAI_API_KEY_FILE to a file that only you can read\n"
+    )
+    assert not (work.parent / "state").exists()
+
+
 def test_without_a_model_the_error_says_how_to_name_one(model: Model, work: Path) -> None:
     done = fledge(model, work, "run", "--state", "../state", "hello")
-    assert done.stderr == "fledge: no model is set: give --model NAME, or set agents.defaults.model\n"
+    assert done.stderr.startswith("fledge: no model is set: give --model NAME, such as openai/gpt-5")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_second_process_is_answered_by_the_one_that_has_the_store(model: Model, work: Path) -> None:

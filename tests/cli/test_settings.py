@@ -59,6 +59,18 @@ def test_config_shows_what_applies_and_where_it_comes_from(fledge: Fledge, tmp_p
     assert "no such setting" in fledge("config", "announce.stile").stderr
 
 
+def test_config_shows_a_block_and_names_the_file_that_is_wrong(fledge: Fledge, tmp_path: Path) -> None:
+    shown = fledge("config", "agents.defaults.subagents.budget").stdout.splitlines()
+    assert shown[:2] == ["// all at its default", "agents.defaults.subagents.budget.tokens: 0"]
+    assert fledge("config", "agent").returncode == 1
+    path = tmp_path / "project" / "fledge.json5"
+    path.write_text("{agents: {defaults: {workspac: 3}}}")
+    done = fledge("config")
+    assert done.stderr == f"fledge: {path}: agents.defaults.workspac: unknown key (did you mean workspace?)\n"
+    path.write_text("{agents: {defaults: {}}}")
+    assert fledge("config", "--set", "agents.x=1").stderr.startswith("fledge: agents.x: unknown key")
+
+
 def test_trust_says_what_it_lets_in_and_a_change_takes_it_back(fledge: Fledge, tmp_path: Path) -> None:
     path = tmp_path / "project" / "fledge.json5"
     path.write_text("{agents: {defaults: {model: 'openai/gpt-5'}}}")

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import fledge
-from fledge.errors import StoreError
+from fledge.errors import FledgeError
 from fledge.gateway.client import HATCH, Hatch, find
 from fledge.gateway.hatch import hatch
 from fledge.testing import ScriptedModel
@@ -98,4 +98,4 @@ def test_whoever_waits_when_the_process_ends_is_told(tmp_path: Path) -> None:
         return (await asyncio.gather(waiting, return_exceptions=True))[0]
 
     ended = asyncio.run(main())
-    assert isinstance(ended, StoreError) or ended["status"] == "pending"
+    assert isinstance(ended, FledgeError) or ended["status"] == "pending"

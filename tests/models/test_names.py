@@ -1,10 +1,11 @@
 """Names of models: what they open, and what is said where they open nothing."""
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from fledge.errors import BadInput
+from fledge.errors import BadInput, Refused
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Ended, Request, UserMessage
 from fledge.models.catalog import Catalog
@@ -42,7 +43,7 @@ def test_a_name_opens_its_provider(name: str, kind: type, shown: str, provider_n
         ("gpt-55", "openai/gpt-5"),
         ("claude-sonet-4-5", "anthropic/claude-sonnet-4-5"),
         ("opnai/gpt-5", "no provider 'opnai'; did you mean openai"),
-        ("zzz/qqq", "anthropic, deepseek"),
+        ("zzz/qqq", "no provider 'zzz'; there are anthropic, deepseek"),
         ("zzzzzzzz", "a full name is like openai/gpt-5"),
         ("openai/", "no such model"),
         ("scripted/ecko", "did you mean scripted/echo?"),
@@ -89,6 +90,39 @@ def test_without_a_key_it_is_said_which_one_is_missing(name: str, key: str) -> N
     broke = broke_of(run(ask(model)))
     assert broke.trouble == "auth"
     assert key in broke.message
+
+
+@pytest.mark.parametrize("name", ["openai/m", "gpt-5", "anthropic/m"])
+def test_a_missing_key_is_found_before_anything_is_asked(name: str) -> None:
+    with pytest.raises(Refused, match=r"no key: set [A-Z]+_API_KEY, or"):
+        Registry({}).check_key(name)
+    Registry({"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}).check_key(name)
+
+
+@pytest.mark.parametrize("name", ["ollama/m", "vllm/m", "scripted/echo", "own", "mine/x", "openai/own"])
+def test_what_wants_no_key_is_not_asked_for_one(name: str) -> None:
+    registry = Registry({})
+    for own in ("own", "mine", "openai/own"):
+        registry.add_model(own, ScriptedModel(lambda request: "hi"))
+    registry.check_key(name)
+    here = Registry({"OPENAI_BASE_URL": "http://localhost:1/v1"})
+    here.check_key("openai/m")
+
+
+def test_an_address_that_is_none_is_refused_by_the_variable_that_says_it() -> None:
+    with pytest.raises(BadInput, match=r"^OPENAI_BASE_URL: must be an address like https://host/v1 \(got 'banana'\)$"):
+        Registry({"OPENAI_BASE_URL": "banana"}).open("openai/m")
+
+
+def test_where_nobody_is_the_address_is_told() -> None:
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))  # and nobody listens
+        at = f"http://127.0.0.1:{unheard.getsockname()[1]}/v1"
+        model, _ = open_model("openai/m", env={"OPENAI_BASE_URL": at})
+        broke = broke_of(run(ask(model)))
+    assert broke.trouble == "retryable"
+    words = f"{at} cannot be reached (Connection refused): is the address right, and the server running?"
+    assert broke.message == words
 
 
 def test_a_server_on_this_machine_needs_no_key() -> None:

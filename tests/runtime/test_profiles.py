@@ -145,7 +145,7 @@ def test_a_childs_prompt_holds_its_task_and_its_rules(tmp_path: Path) -> None:
 
 
 def test_without_a_model_the_refusal_says_how_to_name_one(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"give --model NAME, or set agents.defaults.model"):
+    with pytest.raises(Refused, match=r"give --model NAME, such as .*, or set agents.defaults.model"):
         look(tmp_path, model=None)
 
 

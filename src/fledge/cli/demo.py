@@ -7,6 +7,7 @@ really be killed. This file is also an example of the Python API.
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,9 +21,10 @@ from fledge.cli.live import LiveLines
 from fledge.cli.render import timeline_lines, tree_lines
 from fledge.core.keys import main_key
 from fledge.core.transcript import Replied, Told, from_body
+from fledge.errors import BadInput
 from fledge.models.scripted import ScriptedModel
 from fledge.store.base import Tx
-from fledge.store.sqlite import SqliteStore
+from fledge.store.sqlite import DATABASE, SqliteStore
 
 MAIN = main_key()
 LOOK_S = 0.1
@@ -94,6 +96,8 @@ def _is_half_way(tx: Tx) -> bool:
 def show(state: str | None = None) -> int:
     """Run the play, kill it, run it again, and tell what came of it. 0 if every answer arrived exactly once."""
     if state is not None:
+        if (Path(state) / DATABASE).exists():
+            raise BadInput("--state", "must be a new folder: the demo tells a story from its beginning", state)
         return _show(Path(state), kept=True)
     with tempfile.TemporaryDirectory(prefix="fledge-demo-") as folder:
         return _show(Path(folder), kept=False)
@@ -102,6 +106,7 @@ def show(state: str | None = None) -> int:
 def _show(state: Path, kept: bool) -> int:
     print("A scripted model plays the model's part. Everything else is real: the store, the tools, which work on this")
     print("folder and only read, the steering, the approval, the processes, and the kill -9.\n")
+    asyncio.run(SqliteStore.open(state).close())  # what is wrong with the folder is said here
     pid = _run(state, kill=True)
     print(f"\n*** kill -9 {pid} ***   nothing was saved, closed or told")
     print("*** started again ***     the same program, the same folder: it goes on where it stood\n")
@@ -130,9 +135,12 @@ async def _report(state: Path, kept: bool) -> int:
         await store.close()
     print("\n".join(lines))
     where = f" --state {state}" if kept else ""
+
+    hidden = shutil.which("fledge") is None and Path(sys.argv[0]).name == "fledge"
+    name = sys.argv[0] if hidden else "fledge"
     print("\nNext, with a model of your own (set OPENAI_API_KEY or ANTHROPIC_API_KEY, or OPENAI_BASE_URL):")
-    print('  fledge run --model openai/gpt-5 "What is in this folder? Use subagents."')
-    print(f"  fledge tree{where}    fledge info LABEL{where}    fledge log LABEL{where}    fledge doctor")
+    print(f'  {name} run --model openai/gpt-5 "What is in this folder? Use subagents."')
+    print(f"  {name} tree{where}    {name} info LABEL{where}    {name} log LABEL{where}    {name} doctor")
     return 0 if once else 1
 
 

@@ -17,7 +17,7 @@ from fledge.config import Config
 from fledge.config.places import discover
 from fledge.errors import FledgeError, StoreLocked
 from fledge.models.keys import read_key
-from fledge.models.names import BUILT_IN, Provider
+from fledge.models.names import BUILT_IN, Provider, base_url_of, needed_key
 from fledge.store.sqlite import DATABASE, SqliteStore
 from fledge.tools.shell import find_sandbox
 
@@ -71,16 +71,19 @@ async def _models(config: Config | None, env: Mapping[str, str], model: str | No
 
 
 async def _provider(provider: Provider, env: Mapping[str, str]) -> list[Finding]:
-    base_url = (provider.base_url_env and env.get(provider.base_url_env)) or provider.base_url
     key = None
     findings: list[Finding] = []
+    try:
+        base_url, wanted = base_url_of(provider, env), needed_key(provider, env)
+    except FledgeError as error:
+        return [Finding("provider", "fail", str(error), f"correct {provider.base_url_env}, or unset it")]
     if provider.key_env:
         try:
             key = read_key(provider.key_env, env)
         except FledgeError as error:
             findings.append(Finding("key", "fail", str(error), "see docs/security.md on keys"))
         else:
-            missing = key is None and provider.key == "needed"
+            missing = key is None and wanted is not None
             words = f"{provider.key_env} is {'not set' if key is None else 'set'}"
             remedy = f"export {provider.key_env}=…, or {provider.key_env}_FILE=path of a 0600 file" if missing else ""
             findings.append(Finding("key", "warn" if missing else "ok", words, remedy))
@@ -143,6 +146,9 @@ async def _store(state: Path) -> list[Finding]:
 
 def _places(state: Path) -> Iterable[Finding]:
     existing = next(path for path in (state, *state.parents) if path.exists())
+    if not existing.is_dir():
+        yield Finding("permissions", "fail", f"{existing} is a file, not a folder", "name another with --state")
+        return
     if not os.access(existing, os.W_OK | os.X_OK):
         yield Finding("permissions", "fail", f"{existing} cannot be written", f"chown or chmod {existing}, or --state")
     elif state.exists() and state.stat().st_mode & 0o077:

@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="fledge", description=f"{fledge.__doc__} Without a command: a conversation.", parents=[state, thinks]
     )
     parser.add_argument("--version", action="version", version=f"fledge {fledge.__version__}")
-    parser.add_argument("-v", dest="verbose", action="count", default=0, help="say more on standard error; -vv: all")
+    _loud(parser, 0)
     parser.set_defaults(command=_chat, state=None, model=None, settings=None)
     commands = parser.add_subparsers(metavar="COMMAND")
     chat = commands.add_parser("chat", parents=[state, thinks], help="talk to the main agent, as without a command")
@@ -161,7 +161,15 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="subagents at work, killed with -9 half-way and started again, offline")
     demo.add_argument("--state", metavar="DIR", help="keep its state in this folder (default: a temporary one)")
     demo.set_defaults(command=_demo)
+    for command in commands.choices.values():
+        _loud(command, argparse.SUPPRESS)
     return parser
+
+
+def _loud(parser: argparse.ArgumentParser, default: object) -> None:
+    """Before the command or behind it."""
+    words = "say more on standard error; -vv: all"
+    parser.add_argument("-v", dest="verbose", action="count", default=default, help=words)
 
 
 def _chat(options: argparse.Namespace) -> int:

@@ -89,6 +89,9 @@ def show(folder: Path, settings: tuple[str, ...], key: str | None) -> list[str]:
         known = {one.key: one for one in describe()}
         for part in key.split("."):
             value = value.get(part) if isinstance(value, dict) else None
+        below = [f"{name}: {one.default}" for name, one in known.items() if name.startswith(f"{key}.")]
+        if value is None and below:
+            return ["// all at its default", *below]
         if value is None and key not in known:
             raise BadInput(key, "no such setting; `fledge config` shows all that are set, docs/config.md all there are")
         return [known[key].default if value is None else json.dumps(value, indent=2, ensure_ascii=False)]

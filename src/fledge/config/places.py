@@ -47,8 +47,29 @@ def user_folder(env: Mapping[str, str] | None = None) -> Path:
 
 
 def discover(project: Path, settings: Sequence[str] = (), user: Path | None = None) -> Found:
-    """The settings for work in this folder: defaults, the user's, the project's as far as trusted, then single ones."""
+    """The settings for work in this folder: defaults, the user's, the project's as far as trusted, then single ones.
+
+    Refused, by the file and the key: what no setting is, or may be.
+    """
     user = user or user_folder()
+    try:
+        return _discover(project, settings, user)
+    except BadInput as error:
+        raise _blamed(error, (project / FILE, user / FILE)) from None
+
+
+def _blamed(error: BadInput, files: Sequence[Path]) -> BadInput:
+    """The error, with the file that it is in; as it was if it is in none of them alone."""
+    for path in files:
+        try:
+            check(read(path) or {}, str(path))
+        except BadInput as own:
+            if own.field == error.field and not own.field.startswith(str(path)):
+                return BadInput(f"{path}: {own.field}", own.expected, own.got)
+    return error
+
+
+def _discover(project: Path, settings: Sequence[str], user: Path) -> Found:
     sources: list[str] = []
     own = _layers(user, sources)
     if project.resolve() == user.resolve():

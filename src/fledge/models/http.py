@@ -6,6 +6,9 @@ its consumer or by cancellation, closes its connection. The connections are `poo
 """
 
 import asyncio
+import errno
+import os
+import socket
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol
@@ -26,6 +29,7 @@ _MOST_ERROR_BYTES = 64 * 1024
 # A compressed stream comes in blocks: late, and costly to unpack.
 _FIELDS = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "User-Agent": "fledge"}
 _NETWORK = (BadAnswer, OSError)
+_NOBODY_THERE = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -157,6 +161,8 @@ class Wire:
             words = str(error) or type(error).__name__
             if isinstance(error, TimeoutError):
                 words = f"no answer in time ({words})"
+            elif not begun and (why := _unreachable(error)):
+                words = f"{self._base} cannot be reached ({why}): is the address right, and the server running?"
             yield Broke("interrupted" if begun else "retryable", shown(words, key))
 
     async def close(self) -> None:
@@ -199,9 +205,22 @@ class Wire:
         return self._pool
 
 
+def _unreachable(error: Exception) -> str:
+    """Why nobody is there to be asked, in the system's words; empty of every other trouble."""
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    # asyncio puts words of its own in the place of the system's.
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno in _NOBODY_THERE else ""
+
+
 async def without_key(name: str) -> AsyncIterator[ModelEvent]:
     """The reply where a key is needed and there is none."""
-    yield Broke("auth", f"no key: set {name}, or {name}_FILE to a file that only you can read")
+    yield Broke("auth", no_key(name))
+
+
+def no_key(name: str) -> str:
+    """What is said where a key is needed and there is none."""
+    return f"no key: set {name}, or {name}_FILE to a file that only you can read"
 
 
 def checked_url(base_url: str) -> str:

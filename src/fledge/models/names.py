@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from fledge.clock import Clock
-from fledge.errors import BadInput
+from fledge.errors import BadInput, Refused
 from fledge.models.anthropic import BASE_URL as ANTHROPIC_URL
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Model
 from fledge.models.catalog import Catalog, shipped
-from fledge.models.http import Limits, checked_url
+from fledge.models.http import Limits, checked_url, no_key
 from fledge.models.keys import read_key
 from fledge.models.openai import BASE_URL as OPENAI_URL
 from fledge.models.openai import OpenAIModel
@@ -64,6 +64,22 @@ BUILT_IN = (
     Provider(name="groq", base_url="https://api.groq.com/openai/v1", key_env="GROQ_API_KEY"),
     Provider(name="xai", base_url="https://api.x.ai/v1", key_env="XAI_API_KEY"),
 )
+
+
+def base_url_of(provider: Provider, env: Mapping[str, str]) -> str:
+    """Where the service is. Refused, by the variable that says it: what is no address."""
+    said = (provider.base_url_env and env.get(provider.base_url_env)) or None
+    try:
+        return checked_url(said or provider.base_url)
+    except BadInput as error:
+        raise BadInput(str(provider.base_url_env) if said else error.field, error.expected, error.got) from None
+
+
+def needed_key(provider: Provider, env: Mapping[str, str]) -> str | None:
+    """The variable without which the service cannot be used; None of a server on this machine, which says itself
+    whether it wants a key."""
+    here = urlsplit(base_url_of(provider, env)).hostname in _LOOPBACK
+    return provider.key_env if provider.key == "needed" and not here else None
 
 
 class Registry:
@@ -128,16 +144,25 @@ class Registry:
         for model in (*self._opened.values(), *self._models.values()):
             await model.close()
 
+    def check_key(self, name: str) -> None:
+        """Refused: the name means no model, or one whose service wants a key where none is set."""
+        self.open(name)
+        whole = name if "/" in name or name in self._models else self._full(name)
+        provider = None if whole in self._models else self._providers.get(whole.partition("/")[0])
+        if provider is None or whole.partition("/")[0] in self._models:
+            return
+        wanted = needed_key(provider, self._env)
+        if wanted is not None and read_key(wanted, self._env) is None:
+            raise Refused("error", no_key(wanted))
+
     def _adapter(self, provider: Provider) -> Model:
         env = self._env
-        base_url = (provider.base_url_env and env.get(provider.base_url_env)) or provider.base_url
+        base_url = base_url_of(provider, env)
         key = read_key(provider.key_env, env) if provider.key_env else None
-        # A server on this machine says itself whether it wants a key.
-        needed = provider.key == "needed" and urlsplit(checked_url(base_url)).hostname not in _LOOPBACK
         make = OpenAIModel if provider.protocol == "openai" else AnthropicModel
         return make(
             key=key,
-            key_name=provider.key_env if needed else None,
+            key_name=needed_key(provider, env),
             base_url=base_url,
             limits=self._limits,
             clock=self._clock,
@@ -158,8 +183,9 @@ class Registry:
         prefix, slash, _ = name.partition("/")
         if slash and prefix != SCRIPTED and prefix not in self._providers:
             known = sorted({*self._providers, *(own.partition("/")[0] for own in self._models)})
-            near = get_close_matches(prefix, known, 3, 0.5) or known
-            return BadInput("model", f"no provider {prefix!r}; did you mean {', '.join(near)}?", name)
+            near = get_close_matches(prefix, known, 3, 0.5)
+            hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(known)}"
+            return BadInput("model", f"no provider {prefix!r}; {hint}", name)
         names = {*(self._catalog or shipped()).names(), *self._models}
         if prefix == SCRIPTED:
             names = {own for own in names if own.startswith(f"{SCRIPTED}/")}

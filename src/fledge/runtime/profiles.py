@@ -108,6 +108,12 @@ def rules_of(config: Config) -> Rules:
     )
 
 
+NO_MODEL = (
+    "no model is set: give --model NAME, such as openai/gpt-5, anthropic/claude-sonnet-4-5 or ollama/llama3.2,"
+    " or set agents.defaults.model (fledge init)"
+)
+
+
 class _Position(Struct, frozen=True):
     """What decides which tools a session has, besides the settings."""
 
@@ -177,6 +183,8 @@ class ConfiguredProfiles:
         name is wrong, its key unusable."""
         choice, _ = self._choice(agent_id, spec)
         self._registry.choose(choice.primary, choice.fallbacks)
+        if not choice.fallbacks:
+            self._registry.check_key(choice.primary)
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         """The profile for this drive. Refused: no model is set, or its name or key is wrong."""
@@ -271,7 +279,7 @@ class ConfiguredProfiles:
 
     def check_model(self, name: str, thinking: str | None) -> None:
         """Refused: a name that means no model, a key that is missing, a thinking level the model does not have."""
-        self._registry.open(name)
+        self._registry.check_key(name)
         card = self._catalog.find(name)
         if card is not None and not card.thinks and thinking not in (None, "off"):
             raise BadInput("thinking", f"must be off: {name} has no other level", thinking)
@@ -319,7 +327,7 @@ class ConfiguredProfiles:
         if self._model is not None:
             return ModelChoice(self._model), thinking
         if own is None:
-            raise Refused("error", "no model is set: give --model NAME, or set agents.defaults.model")
+            raise Refused("error", NO_MODEL)
         return own, thinking
 
     def _folder(self, agent_id: str, session: Session) -> Path:

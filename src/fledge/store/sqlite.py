@@ -79,6 +79,8 @@ class SqliteStore:
         folder = Path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except FileExistsError as error:
+            raise StoreError(f"{folder} is a file, not a folder; name another") from error
         except OSError as error:
             raise StoreError(
                 f"{folder}: cannot be made ({error.strerror}); choose a folder you may write to"
@@ -291,6 +293,8 @@ def _inspect(path: Path) -> None:
 
 
 def _unusable(path: Path, error: sqlite3.Error) -> StoreError:
+    if path.is_dir():
+        return StoreError(f"{path} is a folder, not a database; move it away, or name another state folder")
     if "full" in str(error) or "disk I/O" in str(error):
         return StoreError(f"{path}: cannot be opened ({error}); free some space or check the disk")
     return StoreError(
