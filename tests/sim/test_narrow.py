@@ -4,6 +4,7 @@ Trees of orchestrators to the greatest depth there is, with yields at every leve
 kind of schedule of the simulation, with its lanes narrowed.
 """
 
+import asyncio
 import json
 import os
 from itertools import product
@@ -24,6 +25,8 @@ from tests.sim.schedule import Schedule, schedule
 
 NARROW = {"main": 1, "subagent": 1, "nested": 1}
 DEEPEST = 5
+SOON_S = 1500.0
+"""Of virtual time: before any yield's deadline could help."""
 SEEDS = 100 * int(os.environ.get("FLEDGE_SOAK", "0")) or 20
 
 
@@ -83,7 +86,12 @@ def test_every_parent_that_waits_finishes_and_every_answer_is_told_where_it_belo
     tmp_path: Path, shape: str, asked: object, apart: bool
 ) -> None:
     played = story(TREES[shape], asked, apart)
-    run_virtual(perform(played, InlineStore(tmp_path), VirtualClock(), tmp_path))
+
+    async def in_time() -> None:
+        async with asyncio.timeout(SOON_S):
+            await perform(played, InlineStore(tmp_path), VirtualClock(), tmp_path)
+
+    run_virtual(in_time())
     store = InlineStore(tmp_path)
     try:
         assert store.run(lambda tx: judge(tx, played, tmp_path, [])).wrong == []
