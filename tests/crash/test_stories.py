@@ -1,0 +1,83 @@
+"""The stories that are crashed everywhere really hold what their names say, when nothing goes wrong."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from fledge.core import events as ev
+from fledge.orchestrator.commit import Commit
+from fledge.store.base import Tx
+from fledge.testing import InlineStore, VirtualClock, run_virtual
+from tests.crash.judgement import judge
+from tests.crash.players import perform
+from tests.crash.stories import STORIES, runs
+
+Happened = dict[str, list[ev.Event]]
+DIRECTED = (ev.Yielded, ev.ChildrenSettled, ev.Steered, ev.KillOrdered, ev.PlanApproved, ev.PlanRejected)
+
+
+class Told:
+    """A story played through: what each run lived through, how all stood whenever people acted, what was wrong."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        story = STORIES[name]
+        self.seen: list[dict[str, str]] = []
+
+        def look(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
+            wanted = story.wishes(tx, at)
+            if wanted:
+                self.seen.append({label: run.phase.name for label, run in runs(tx).items()})
+            return wanted
+
+        run_virtual(perform(replace(story, wishes=look), InlineStore(folder), VirtualClock(), folder))
+        store = InlineStore(folder)
+        try:
+            self.events: Happened = store.run(lambda tx: {label: tx.events(run.key) for label, run in runs(tx).items()})
+            self.wrong = store.run(lambda tx: judge(tx, story, folder, [])).wrong
+        finally:
+            store.close_now()
+
+    def directed(self, label: str) -> list[str]:
+        """What others did to a run, and its waits, by name."""
+        return [type(event).__name__ for event in self.events[label] if isinstance(event, DIRECTED)]
+
+    def at(self, label: str, kind: type[ev.Event]) -> float:
+        """When this happened to a run, first."""
+        return next(event.at for event in self.events[label] if isinstance(event, kind))
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_story_ends_as_it_should_when_nothing_goes_wrong(name: str, tmp_path: Path) -> None:
+    assert Told(name, tmp_path).wrong == []
+
+
+def test_the_orchestrator_waits_for_three_workers_and_is_woken_once(tmp_path: Path) -> None:
+    told = Told("main, an orchestrator, three workers", tmp_path)
+    assert told.directed("o") == ["Yielded", "ChildrenSettled"]
+
+
+def test_the_steer_comes_while_a_call_is_under_way(tmp_path: Path) -> None:
+    told = Told("steered in the middle of a call", tmp_path)
+    assert told.seen == [{"w": "running"}]
+    assert told.directed("w") == ["Steered"]
+
+
+def test_the_kill_comes_while_a_child_is_being_prepared(tmp_path: Path) -> None:
+    told = Told("killed with a spawn in flight", tmp_path)
+    assert told.seen == [{"parent": "running", "late": "spawning"}]
+    assert told.directed("parent") == ["KillOrdered"]
+    assert "late" not in told.events, "nothing of it is left"
+
+
+def test_the_last_child_settles_in_the_moment_of_the_yield(tmp_path: Path) -> None:
+    told = Told("the last child settles as its parent yields", tmp_path)
+    assert told.at("w", ev.AttemptEnded) == pytest.approx(told.at("o", ev.Yielded), abs=0.01)
+    assert told.directed("o") == ["Yielded"], "it was settled before, so the yield itself finds its condition met"
+
+
+def test_one_plan_is_approved_and_another_rejected_before(tmp_path: Path) -> None:
+    told = Told("plans approved and rejected", tmp_path)
+    assert told.directed("plan") == ["PlanApproved"]
+    assert told.directed("again") == ["PlanRejected", "PlanApproved"]
