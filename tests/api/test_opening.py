@@ -78,6 +78,8 @@ def test_importing_fledge_loads_nothing_heavy_and_costs_next_to_nothing() -> Non
         ("config", {"config": "/nowhere/fledge.json5"}),
         ("announce.style", {"config": {"announce": {"style": "loud"}}}),
         ("workspace", {"workspace": 3}),
+        ("workspace", {"workspace": "/nowhere"}),
+        ("state", {"state": "\0"}),
         ("program", {"program": "a b"}),
         ("program", {"program": ""}),
         ("runtimes.mine", {"runtimes": {"mine": 3}}),
@@ -178,6 +180,8 @@ def test_a_spawn_that_makes_no_sense_is_refused_by_name_and_nothing_is_started(
         with pytest.raises(fledge.BadInput) as refused:
             await fl.spawn(**asked)
         assert refused.value.field == field
+        if field in ("thinking", "cleanup"):
+            assert refused.value.expected.startswith("must be one of ")
         assert await fl.runs() == []
 
     place.act(body)

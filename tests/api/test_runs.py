@@ -308,6 +308,10 @@ def test_runs_are_listed_by_requester_and_status(place: Place) -> None:
             return [run.label for run in await fl.runs(**which)]
 
         assert await labels() == ["quick", "slow"]
+        with pytest.raises(fledge.BadInput, match=r"^status: must be one of active, done, spawning, "):
+            await labels(status="busy")
+        with pytest.raises(fledge.BadInput, match="must be a name of letters, digits"):
+            await labels(requester="a b")
         assert await labels(status="active") == ["slow"]
         assert await labels(status="running") == ["slow"]
         assert await labels(status="done") == ["quick"]

@@ -224,7 +224,7 @@ def test_conversations_are_chosen_begun_and_kept_apart(browser: Browser, gateway
         page.reload()
         person.said("You said: over here")
         page.goto(f"{gateway.address}/#/chat/not%20a%20key")
-        person.see("#alert", "must look like")
+        person.see("#alert", "must be a name of letters")
 
 
 def test_a_turn_that_fails_says_so(browser: Browser, gateway: Gateway) -> None:

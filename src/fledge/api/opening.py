@@ -81,6 +81,8 @@ def open(
     """
     folder = _folder(state, "state")
     work = Path.cwd() if workspace is None else _folder(workspace, "workspace")
+    if not work.is_dir():
+        raise BadInput("workspace", "must be a folder that exists", str(work))
     settings = _config(config, work)
     registry = Registry(env)
     for name, own in (models or {}).items():
@@ -145,7 +147,7 @@ def run_sync(main: Callable[[Fledge], Awaitable[T]], state: str | Path, **option
 
 
 def _folder(value: str | Path, field: str) -> Path:
-    if not isinstance(value, str | os.PathLike) or not str(value):
+    if not isinstance(value, str | os.PathLike) or not str(value) or "\0" in str(value):
         raise BadInput(field, "must be a folder", value)
     return Path(value).expanduser()
 

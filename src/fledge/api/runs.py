@@ -10,12 +10,14 @@ from fledge.api.handle import Handle, consume
 from fledge.api.opened import Opened
 from fledge.api.spawning import SpawnOptions
 from fledge.api.values import Result, RunInfo
+from fledge.core.run import PHASES
 from fledge.errors import BadInput
 from fledge.orchestrator.asked import NATIVE, Caller
 from fledge.orchestrator.changes import deadline
 from fledge.store.base import Tx
 
 ALL = 1_000_000
+STATUSES = ("active", "done", *(phase.name for phase in PHASES), "ok", "error", "timeout", "killed", "unknown")
 T = TypeVar("T")
 Told = Callable[[Handle[Any]], Awaitable[None] | None]
 Which = Handle[Any] | str
@@ -113,6 +115,8 @@ class Runs(Opened):
         >>> [run.label for run in await fl.runs()]
         ['greeting']
         """
+        if status is not None and status not in STATUSES:
+            raise BadInput("status", f"must be one of {', '.join(STATUSES)}", status)
         parent = self.program if requester is None else views.session_key(requester, "requester")
         found = await self.engine.store.read(lambda tx: [views.run_info(tx, key) for key in tx.children(parent)])
         return [run for run in found if status is None or status in _words(run)]

@@ -8,7 +8,7 @@ import math
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
@@ -95,7 +95,18 @@ def _misfit(words: str, own: dict[str, str]) -> BadInput:
     field = own.get(place[1], place[1]) if place else ""
     field = "timeout" if field == "run_timeout_seconds" else field or "spawn"
     what = _PLACE.sub("", words).replace("`", "")
+    choices = _choices(get_type_hints(SpawnParams).get(field))
+    if choices and "enum" in what:
+        what = f"must be one of {', '.join(choices)}"
     return BadInput(f"{field}{place[2] if place else ''}", f"{what[:1].lower()}{what[1:]}")
+
+
+def _choices(kind: object) -> list[str]:
+    """The words among which a field chooses; empty if it does not."""
+    found: list[str] = []
+    for one in get_args(kind):
+        found += [one] if isinstance(one, str) else _choices(one)
+    return found
 
 
 def for_program(request: Request) -> Request:
