@@ -211,6 +211,24 @@ def test_through_a_pipe_it_is_plain_and_ends_when_all_is_answered(model: Model, 
     assert "\x1b" not in done.stdout
 
 
+def test_through_a_pipe_it_ends_where_only_a_person_could_go_on(model: Model, work: Path) -> None:
+    ask = ("--set", "tools.write.approval=ask")
+    command = [sys.executable, "-m", "fledge.cli.main", *MODEL, "--state", str(work / "state"), *ask]
+    done = subprocess.run(
+        command, cwd=work, env=model.env, input="write\n", capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert done.returncode == 0, done.stderr
+    assert "? write " in done.stdout
+
+
+def test_leaving_waits_for_nobody(model: Model, work: Path) -> None:
+    with chatting(model, work, "--set", "tools.write.approval=ask") as chat:
+        chat.say("write")
+        chat.see("/allow ")
+        chat.type(CTRL_D)
+        assert chat.process.wait(timeout=PATIENCE_S) == 0
+
+
 def test_focus_lets_the_user_talk_with_a_subagent(model: Model, work: Path) -> None:
     command = [sys.executable, "-m", "fledge.cli.main", *MODEL, "--state", str(work / "state")]
     lines = "/subagents spawn main dig deep\n/focus last\nwhat is there?\n/unfocus\nred\n"

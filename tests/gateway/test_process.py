@@ -97,6 +97,34 @@ def test_a_gateway_that_is_killed_loses_nothing_and_its_folder_is_free(folder: F
         assert client.call("reply", sessionKey="main", runId=said["runId"])["text"] == "hello"
 
 
+def test_a_conversation_goes_on_in_a_terminal_while_a_gateway_holds_the_folder(folder: Folder) -> None:
+    def chat(lines: str, *options: str) -> str:
+        done = subprocess.run(
+            folder.command(*options),
+            cwd=folder.work,
+            env=folder.env,
+            input=lines,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    with folder.served():
+        told = chat("say this\n/subagents spawn main dig deep\n/nonsense\n/help\n")
+        assert "held by another process, which answers" in told
+        assert "\nsay this\n" in told
+        assert "started agent:main:subagent:" in told
+        assert "there is no such command" in told
+        assert "Ctrl-D or /quit leaves" in told
+        assert "● dig deep: ok" in told
+        again = chat("")
+        assert "› say this\nsay this\n" in again
+        assert "● dig deep" not in again
+    assert "held by another process" not in chat("/quit\n", "--model", "scripted/echo")
+
+
 def test_sigterm_answers_who_waits_and_ends_in_order(folder: Folder) -> None:
     with folder.served() as process:
         client = find(folder.state)

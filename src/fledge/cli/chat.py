@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Protocol
 
 import fledge
+from fledge.api.views import is_at_rest
 from fledge.channels.terminal import HERE
 from fledge.cli import commands, slash
+from fledge.cli.run import awaits
 from fledge.cli.screen import open_screen
+from fledge.cli.visiting import Visit
 from fledge.config.places import discover
 from fledge.core.freeze import one_line
 from fledge.core.keys import main_key, short_id
 from fledge.core.route import TERMINAL, Message
 from fledge.core.transcript import Replied, Spoken, from_body
 from fledge.errors import FledgeError
-from fledge.gateway.client import HATCH
+from fledge.gateway.client import HATCH, find
 from fledge.orchestrator import bindings, control, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.runtime.feed import Subscription, TurnEvent
@@ -42,11 +45,16 @@ Ctrl-C stops the turn; Ctrl-D or /quit leaves, and nothing is lost by it"""
 
 
 async def sit(state: Path, model: str | None, settings: tuple[str, ...]) -> int:
-    """Open the state folder and talk; 1 if no model is set, or the folder cannot be used."""
+    """Open the state folder and talk, or talk to whoever holds it; 1 if no model is set, or it cannot be used."""
     from fledge.gateway.hatch import hatch
 
     found = discover(Path.cwd(), settings).loaded
     screen = open_screen(state / HISTORY)
+    remote = await asyncio.to_thread(find, state)
+    if remote is not None:
+        visit = Visit(remote, screen, state, model or "")
+        screen.interrupt = visit.interrupt
+        return await visit.run(LEAVE, KEYS)
     for warning in found.warnings:
         screen.say(warning, "note")
     channel = ScreenChannel(screen)
@@ -179,8 +187,9 @@ class Chat:
                     break
                 await self._take(line)
             else:
-                # The input is over: what was asked is still answered.
-                await fl.session("main").settled()
+                if self._screen.in_turns:
+                    # The input is over: what was asked is still answered, unless a person must say something first.
+                    await fl.until(lambda tx: is_at_rest(tx, MAIN) or bool(awaits(tx)) or None)
         finally:
             for task in watching:
                 task.cancel()

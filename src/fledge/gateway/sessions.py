@@ -250,16 +250,22 @@ async def sessions_delete(desk: Desk, params: SessionsDelete) -> Done:
     return Done()
 
 
-class OneSession(Params, frozen=True, kw_only=True):
-    """A session by its key."""
+class SessionsStop(Params, frozen=True, kw_only=True):
+    """`sessions.stop`."""
 
     key: Key = "main"
+    below: bool = True
+    """False: only its turn; what it spawned goes on."""
 
 
 @method("sessions.stop", Killing)
-async def sessions_stop(desk: Desk, params: OneSession) -> Killing:
+async def sessions_stop(desk: Desk, params: SessionsStop) -> Killing:
     """Stop a session's turn and everything below it."""
-    return await desk.fl.session(params.key).stop()
+    if params.below:
+        return await desk.fl.session(params.key).stop()
+    key = session_key(params.key, "key")
+    await desk.fl.engine.commit(lambda c: control.stop_turn(c, key))
+    return Killing((), ())
 
 
 class SessionsWait(Params, frozen=True, kw_only=True):
