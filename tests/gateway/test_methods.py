@@ -124,6 +124,16 @@ def test_slash_commands_do_what_they_do_in_the_chat(ask: Asks, chat: str) -> Non
     assert not refused["ok"]
 
 
+def test_a_turn_is_stopped_alone_or_with_everything_below(ask: Asks, chat: str) -> None:
+    run = spawned(ask, "Wait for me", chat)
+    said = ask.call("agent", sessionKey=chat, message="Wait for me")
+    assert ask.call("agent.wait", runId=said["runId"], timeoutMs=0)["status"] == "pending"
+    assert ask.call("sessions.stop", key=chat, below=False) == {"killed": [], "stopping": []}
+    assert ask.call("agent.wait", runId=run["runId"], timeoutMs=0)["status"] == "pending"
+    assert len(ask.call("sessions.stop", key=chat).values()) == 2
+    assert ask.call("agent.wait", runId=run["runId"], timeoutMs=30_000)["status"] == "error"
+
+
 def test_a_client_has_no_place_that_could_be_bound(server: Server, ask: Asks, chat: str) -> None:
     key = spawned(ask, "Wait for me", chat)["childSessionKey"]
     place = Address("board", "somebody")
