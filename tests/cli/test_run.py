@@ -224,6 +224,19 @@ def test_a_second_process_is_answered_by_the_one_that_has_the_store(model: Model
         assert first.communicate()[0] == "The tool said: notes.txt (5)\n"
 
 
+def test_two_who_run_at_once_share_the_conversation_and_both_are_answered(model: Model, work: Path) -> None:
+    command = [sys.executable, "-m", "fledge.cli.main", "run", "--state", "../state", *MODEL, "Please use list"]
+    model.hold.touch()
+    with subprocess.Popen(command, cwd=work, env=model.env, stdout=subprocess.PIPE, text=True) as first:
+        until(first, lambda: model.requests == 1)
+        with subprocess.Popen(command, cwd=work, env=model.env, stdout=subprocess.PIPE, text=True) as second:
+            until(second, lambda: "1 unread" in fledge(model, work, "ps", "--state", "../state").stdout)
+            model.hold.unlink()
+            answers = [first.communicate(timeout=60)[0], second.communicate(timeout=60)[0]]
+        assert (first.returncode, second.returncode) == (0, 0)
+    assert all(answer.startswith("The tool said: notes.txt (5)\n") for answer in answers)
+
+
 def test_the_twenty_line_example_goes_on_after_kill_minus_nine(model: Model, work: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / "conversation.py"), "../state"]
     with killed_amid(model, work, command):

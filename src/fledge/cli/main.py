@@ -197,7 +197,7 @@ def _run(options: argparse.Namespace) -> int:
     return remote.here_or_there(
         state,
         lambda: asyncio.run(run.converse(request)),
-        lambda client: remote.converse(client, prompt, options.model or ""),
+        lambda client: remote.converse(client, state, prompt, options.model or ""),
     )
 
 
