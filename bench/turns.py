@@ -1,9 +1,9 @@
 """A durable turn: two model calls and one tool call, every step committed, in many conversations at once.
 
 A `ScriptedModel` that takes no time to think, through `Agent`, `Engine` and `SqliteStore`. Each conversation has a
-message waiting before the measuring begins, so a turn writes in four commits: the claim, the reply that calls the
-tool, the result, the final reply. The floor's child makes six, two of which (the spawn, the reading by its requester) a
-turn does not have: four sixths of its CPU stand beside a turn's.
+message waiting before the measuring begins, so a turn writes in four commits: the claim, which it shares with others,
+the reply that calls the tool, the result, the final reply. The floor's child makes six, two of which (the spawn, the
+reading by its requester) a turn does not have: four sixths of its CPU stand beside a turn's.
 """
 
 import asyncio
