@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 import fledge
-from fledge.errors import FledgeError
+from fledge.cli import verbs
+from fledge.errors import FledgeError, StoreLocked
 from fledge.gateway.client import HATCH, Hatch, find
 from fledge.gateway.hatch import hatch
 from fledge.testing import ScriptedModel
@@ -54,6 +55,24 @@ def test_whoever_holds_the_folder_can_be_asked_and_afterwards_nothing_is_left(tm
     held(state, body)
     assert not (state / HATCH).exists()
     assert find(state) is None
+
+
+def test_beside_a_program_that_has_none_what_only_looks_is_shown_and_nothing_is_changed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with fledge.open(tmp_path, model=ScriptedModel(obedient), config={}) as fl:
+            await (await fl.spawn("Say hello", label="greeting")).result()
+            for verb in ("tree", "ps", "sessions", "undelivered"):
+                assert (await asyncio.to_thread(verbs.act, tmp_path, verb, **GIVEN.get(verb, {}))).code == 0
+            shown = await asyncio.to_thread(verbs.tree, tmp_path)
+            assert "greeting · completed (ok)" in shown.lines[-1]
+            with pytest.raises(StoreLocked, match="end that first, or name another folder"):
+                await asyncio.to_thread(verbs.kill, tmp_path, "greeting")
+            assert (await (await fl.spawn("Say more")).result()).ok
+
+    asyncio.run(main())
+
+
+GIVEN: dict[str, dict[str, Any]] = {"sessions": {"limit": 5}}
 
 
 def test_a_socket_that_a_dead_process_left_is_taken_over_and_a_file_of_that_name_is_not(tmp_path: Path) -> None:

@@ -13,19 +13,19 @@ from typing import TypeVar
 from fledge.cli.render import info_lines, log_lines
 from fledge.core.keys import main_key
 from fledge.core.targets import pick
-from fledge.errors import NotFound, StoreError
+from fledge.errors import NotFound, StoreError, StoreLocked
 from fledge.ids import RandomIds
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.views import child_rows, find_run, rows_below
 from fledge.store.base import Tx
-from fledge.store.sqlite import DATABASE, SqliteStore
+from fledge.store.sqlite import DATABASE, SqliteStore, peek
 
 T = TypeVar("T")
 
 
 def look(folder: Path, view: Callable[[Tx], T]) -> T:
-    """What a view shows of a state folder; refused if there is no store in it."""
+    """What a view shows of a state folder, also beside a program that holds it; refused if there is no store in it."""
 
     async def looking() -> T:
         store = _open(folder)
@@ -34,7 +34,10 @@ def look(folder: Path, view: Callable[[Tx], T]) -> T:
         finally:
             await store.close()
 
-    return asyncio.run(looking())
+    try:
+        return asyncio.run(looking())
+    except StoreLocked:
+        return peek(folder, view)
 
 
 def change(folder: Path, decide: Callable[[Commit], T]) -> T:

@@ -2,7 +2,6 @@
 found, and `run` through it."""
 
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,14 +11,12 @@ from fledge.cli import inspect
 from fledge.core.freeze import said
 from fledge.core.keys import main_key, short_id
 from fledge.core.transcript import Replied, from_body
-from fledge.errors import StoreError, StoreLocked
+from fledge.errors import StoreError
 from fledge.gateway.client import Remote, find
 from fledge.store.base import Tx
 
 T = TypeVar("T")
 LOOK_MS = 2000
-CLOSING_TRIES, CLOSING_S = 50, 0.1
-"""How long whoever held a folder may take to close it."""
 AWAITS_A_PERSON = 3
 
 __all__ = ["Remote", "converse", "here_or_there"]
@@ -39,20 +36,10 @@ def converse(client: Remote, folder: Path, prompt: str | None, model: str = "") 
         return _until_settled(client, heard, run_id)
     except StoreError as error:
         # It may have finished what was asked, and have left with that.
-        rest = _left(folder, heard)
+        rest = inspect.look(folder, heard.rest)
         if not rest:
             print(f"fledge: {error}; nothing is lost: `fledge run --continue` goes on", file=sys.stderr)
         return 0 if rest else 1
-
-
-def _left(folder: Path, heard: "_Heard") -> bool:
-    """Print what is new in a folder whose holder has gone, as soon as it has let go; True if nothing is left to do."""
-    for _ in range(CLOSING_TRIES):
-        try:
-            return inspect.look(folder, heard.rest)
-        except StoreLocked:
-            time.sleep(CLOSING_S)
-    return False
 
 
 def _until_settled(client: Remote, heard: "_Heard", run_id: str | None) -> int:

@@ -64,6 +64,11 @@ def migrate(db: sqlite3.Connection, path: Path, known: list[tuple[int, str]] | N
     return newest
 
 
+def is_behind(db: sqlite3.Connection) -> bool:
+    """True if this program would migrate the file."""
+    return schema_version(db) < migrations()[-1][0]
+
+
 def make_private(path: Path) -> None:
     """Make the file, if there is none, so that only its owner can read it: conversations are private."""
     try:

@@ -19,7 +19,7 @@ from fledge.errors import StoreError
 from fledge.store.base import Tx
 from fledge.store.known import Known
 from fledge.store.lock import StoreLock
-from fledge.store.migrate import make_private, migrate, refuse_foreign
+from fledge.store.migrate import is_behind, make_private, migrate, refuse_foreign
 from fledge.store.sqlite_flow import SqliteTx
 
 T = TypeVar("T")
@@ -278,6 +278,26 @@ def _connect(path: Path) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def peek(folder: Path, view: Callable[[Tx], T]) -> T:
+    """What a view shows of a store that another process owns: one moment of it, while the owner goes on.
+
+    Refused: a file that is no store, or of another version than this program.
+    """
+    path = folder / DATABASE
+    try:
+        db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        try:
+            refuse_foreign(db, path)
+            if is_behind(db):
+                raise StoreError(f"{path} is held by an older fledge: ask that one")
+            db.execute("BEGIN")
+            return view(SqliteTx(db))
+        finally:
+            db.close()
+    except sqlite3.Error as error:
+        raise _unusable(path, error) from error
 
 
 def _inspect(path: Path) -> None:
