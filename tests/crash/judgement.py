@@ -67,7 +67,8 @@ def judge(tx: Tx, story: Story, folder: Path, before: list[Left]) -> Found:
     """Everything that is wrong with the end."""
     ledger = _ledger(tx)
     doubled = [f"{row} is in {sessions}" for row, sessions in ledger.told.items() if len(sessions) > 1]
-    return Found(_lost(tx, story, ledger), doubled, _repeated(folder, before), _general(tx, story, ledger))
+    other = _general(tx, story, ledger) + story.faults(tx, folder)
+    return Found(_lost(tx, story, ledger), doubled, _repeated(folder, before), other)
 
 
 def _ledger(tx: Tx) -> Noted:

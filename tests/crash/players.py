@@ -17,6 +17,7 @@ from msgspec import Struct
 from fledge.clock import Clock
 from fledge.config import Config, parse
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
+from fledge.core.goods import Goods
 from fledge.core.run import Run
 from fledge.errors import FledgeError
 from fledge.ids import RandomIds
@@ -28,11 +29,13 @@ from fledge.orchestrator.spawn import Request as SpawnRequest
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import Agent, Profile
-from fledge.store.base import Post, Store, Tx
+from fledge.runtime.child_files import ChildFiles
+from fledge.store.base import Post, Session, Store, Tx
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.registry import ToolSet
 from fledge.tools.sessions import spawn_tool, yield_tool
 from fledge.tools.subagents import subagents_tool
+from tests.crash import worktree_story
 from tests.sim import verdict
 from tests.sim.people import MAIN, OTHER, opening, walk
 
@@ -66,6 +69,12 @@ class Story(Struct, frozen=True, kw_only=True):
     """How long each of the tools takes."""
     bind_s: float = 0.0
     """How long it takes to bind a thread."""
+    worktrees: bool = False
+    """There is a repository, and children may work in worktrees of it."""
+    weight: int = 1
+    """How many times as long as others it takes: so many times fewer of its points are in a sample."""
+    faults: Callable[[Tx, Path], list[str]] = lambda tx, folder: []
+    """What is wrong with what is left outside the database."""
 
 
 # ---- notes -----------------------------------------------------------------------------------------------------------
@@ -137,6 +146,7 @@ class Cast:
 
     def __init__(self, story: Story, folder: Path, clock: Clock) -> None:
         self._story, self._folder, self._clock = story, folder, clock
+        self._files = ChildFiles(folder / "state" if story.worktrees else None)
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         label, facts = await engine.store.read(lambda tx: (label_of(tx, drive.session), tx.session(drive.session)))
@@ -144,6 +154,7 @@ class Cast:
         tools = ToolSet(
             [
                 *noted_tools(self._folder, self._story, self._clock),
+                *(worktree_story.working_tools() if self._story.worktrees else ()),
                 *(spawn_tool(spawner), yield_tool(), subagents_tool(engine)),
             ]
         )
@@ -158,14 +169,24 @@ class Cast:
             model_name="scripted",
             system=label,
             tools=tools.only(names),
-            workspace=self._folder,
+            workspace=self.workspace_of("", "" if facts is None else facts.facts.workspace),
+            goods=self._goods(drive, facts),
         )
 
+    def _goods(self, drive: Drive, session: Session | None) -> Callable[[bool], Goods] | None:
+        if session is None or not self._story.worktrees:
+            return None
+        return self._files.goods(session, drive.run, self.workspace_of("", session.facts.workspace))
+
     async def remove(self, leaves: tuple[str, ...]) -> None:
-        raise AssertionError(leaves)
+        """What a child leaves; the first time, where that is wanted, not to its end."""
+        if (self._folder / worktree_story.MORTAL).exists():
+            worktree_story.die_halfway(self._folder, len(notes(self._folder)))
+        await self._files.remove(leaves)
 
     async def call(self, post: Post) -> None:
-        raise AssertionError(post)
+        """Nothing of a story leaves but what is to be removed."""
+        await self._files.call(post)
 
     @property
     def model(self) -> str | None:
@@ -183,13 +204,13 @@ class Cast:
         """Every name will do."""
 
     def workspace_of(self, agent_id: str, given: str) -> Path:
-        return Path(given or self._folder)
+        return Path(given or self._folder / ("repo" if self._story.worktrees else ""))
 
     def own_folder(self, leaf: str, workspace: Path) -> Path:
-        return self._folder / leaf
+        return self._files.own_folder(leaf, workspace)
 
     async def make(self, request: SpawnRequest) -> None:
-        """Nothing of a story lies outside the database."""
+        await self._files.make(request)
 
     async def bind_thread(self, engine: Engine, run: Run) -> None:
         await wait(self._clock, self._story.bind_s)
@@ -206,6 +227,8 @@ def label_of(tx: Tx, session: str) -> str:
 async def perform(story: Story, store: Store, clock: Clock, folder: Path) -> None:
     """Start, or go on wherever the store stands, until everything has come to rest."""
     try:
+        if story.worktrees:
+            worktree_story.set_up(folder)
         agent = Agent(Cast(story, folder, clock))
         async with Engine(store, agent, clock=clock, ids=RandomIds(), rules=story.rules) as engine:
             await engine.commit(opening)

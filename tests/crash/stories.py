@@ -11,6 +11,7 @@ from fledge.orchestrator import control, spawn
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.store.base import Tx
 from tests.crash.players import Mind, Story
+from tests.crash.worktree_story import LABELS, faults, spawned
 from tests.sim.people import MAIN, OTHER, walk
 
 
@@ -203,6 +204,20 @@ STORIES: dict[str, Story] = {
         ends={"o": "ok", "w": "ok"},
         told={"o": "main", "w": "o"},
         tool_s=0.0,
+    ),
+    "worktrees that hold work, and one that holds none": Story(
+        minds={
+            "main": host(*map(spawned, LABELS)),
+            "clean": said(calls(use("look")), "SUMMARY: nothing to do"),
+            "dirty": said(calls(use("scribble")), "SUMMARY: written"),
+            "ahead": said(calls(use("record")), "SUMMARY: recorded"),
+        },
+        begin=speak(),
+        ends=dict.fromkeys(LABELS, "ok"),
+        told=dict.fromkeys(LABELS, "main"),
+        worktrees=True,
+        weight=3,
+        faults=faults,
     ),
     "plans approved and rejected": Story(
         minds={

@@ -21,6 +21,7 @@ from tests.crash.every_commit import CRASHED, SharedClock, When, in_a_process
 from tests.crash.judgement import Left, judge, left
 from tests.crash.players import Story, perform
 from tests.crash.stories import STORIES
+from tests.crash.worktree_story import MORTAL
 from tests.empty import MEMORY
 
 
@@ -42,12 +43,14 @@ def crash_at(story: Story, nth: int, when: When, again: int) -> list[str]:
     with tempfile.TemporaryDirectory(dir=MEMORY) as name, mmap.mmap(-1, 8) as memory:
         folder = Path(name)
         memory[:8] = struct.pack("d", START)
+        (folder / MORTAL).touch()
         before: list[Left] = []
         for point in (nth, again) if again else (nth,):
             code = in_a_process(partial(play, story, folder, memory, point, when))
             if code not in (CRASHED, 0):
                 return [f"a process died with {code}"]
             before.append(left(folder))
+        (folder / MORTAL).unlink(missing_ok=True)
         code = in_a_process(partial(play, story, folder, memory, sys.maxsize, "before"))
         if code != 0:
             return [f"the last process died with {code}"]

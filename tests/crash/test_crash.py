@@ -44,14 +44,15 @@ def test_a_second_crash_during_recovery_changes_nothing_either() -> None:
 
 @pytest.mark.parametrize("story", STORIES)
 def test_a_story_of_real_agents_ends_the_same_wherever_a_process_is_killed(story: str) -> None:
-    found = judge("story_every_commit", story, *sample(7))
+    step = 7 * STORIES[story].weight
+    found = judge("story_every_commit", story, *sample(step))
     assert int(str(found["transactions"])) >= 12
-    assert int(str(found["points"])) >= 2 * int(str(found["transactions"])) // (1 if SOAK else 7)
+    assert int(str(found["points"])) >= 2 * int(str(found["transactions"])) // (1 if SOAK else step)
 
 
 @pytest.mark.parametrize("story", STORIES if SOAK else sorted(STORIES)[TODAY % len(STORIES) :][:1])
 def test_a_story_survives_a_second_crash_during_recovery(story: str) -> None:
-    judge("story_every_commit", story, "--again", *sample(7))
+    judge("story_every_commit", story, "--again", *sample(7 * STORIES[story].weight))
 
 
 def test_a_process_killed_at_a_random_moment_is_taken_over_by_the_next(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ def is_whole(precious: Path) -> bool:
 
 def test_a_folder_and_what_is_written_in_it_are_private(root: Path) -> None:
     made = make_folder(root, LEAF)
-    write_file(made, "a", b"xyz")
+    write_file(root, LEAF, "a", b"xyz")
     assert made == root / "work" / "7f-1"
     assert (mode(root / "work"), mode(made), mode(made / "a")) == (0o700, 0o700, 0o600)
     assert (made / "a").read_bytes() == b"xyz"
@@ -47,11 +47,11 @@ def test_a_folder_and_what_is_written_in_it_are_private(root: Path) -> None:
 
 def test_what_is_there_is_not_made_or_written_again(root: Path) -> None:
     made = make_folder(root, LEAF)
-    write_file(made, "a", b"xyz")
+    write_file(root, LEAF, "a", b"xyz")
     with pytest.raises(FileExistsError):
         make_folder(root, LEAF)
     with pytest.raises(FileExistsError):
-        write_file(made, "a", b"other")
+        write_file(root, LEAF, "a", b"other")
     assert (made / "a").read_bytes() == b"xyz"
 
 
@@ -67,7 +67,7 @@ def test_only_plain_names_in_our_folders_are_leaves(root: Path, leaf: str) -> No
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\x00"])
 def test_only_plain_names_are_written(root: Path, name: str) -> None:
     with pytest.raises(BadInput, match="name"):
-        write_file(make_folder(root, LEAF), name, b"")
+        write_file(root, LEAF, name, b"")
 
 
 def test_a_link_in_place_of_our_folder_is_not_followed(root: Path, precious: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_link_in_place_of_a_file_is_not_written_through(root: Path, precious: 
     (made / "new").symlink_to(precious / "new")
     for name in ("a", "new"):
         with pytest.raises(FileExistsError):
-            write_file(made, name, b"evil")
+            write_file(root, LEAF, name, b"evil")
     assert is_whole(precious)
     assert not (precious / "new").exists()
 

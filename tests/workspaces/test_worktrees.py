@@ -12,11 +12,11 @@ import pytest
 
 from fledge.core.goods import Worktree
 from fledge.errors import Refused
-from fledge.workspaces.worktrees import look_at, make_worktree, record_of, remove_worktree
+from fledge.workspaces.worktrees import look_at, make_worktree, names_inside, record_of, remove_worktree
 from tests.workspaces.repository import commit, make_repository, run_git
 
 LEAF = "worktrees/0123456789abcdef"
-BRANCH = "fledge/0123456789abc"
+BRANCH = "fledge/456789abcdef"
 
 
 @pytest.fixture
@@ -56,6 +56,14 @@ def test_a_worktree_has_all_files_on_a_branch_of_its_own(root: Path, repo: Path)
     assert run_git(work, "branch", "--show-current") == BRANCH
     assert run_git(work, "status", "--porcelain") == ""
     assert run_git(repo, "status", "--porcelain") == ""
+
+
+def test_children_that_are_spawned_at_the_same_moment_have_branches_of_their_own(root: Path, repo: Path) -> None:
+    names = ["01a1deec-ebea-7c0b-82d4-b4f817853a78", "01a1deec-ebea-7e7f-a54d-563d33172b3a"]
+    for name in names:
+        make_worktree(root, f"worktrees/{name}", repo)
+    branches = run_git(repo, "branch", "--format=%(refname:short)").split()
+    assert branches == ["fledge/563d33172b3a", "fledge/b4f817853a78", "main"]
 
 
 def test_whoever_works_further_down_has_its_child_there_too(root: Path, repo: Path) -> None:
@@ -219,6 +227,15 @@ def test_what_is_handed_over_counts_as_work_though_the_repository_ignores_it(roo
     assert seen is not None
     assert seen.changed == ("sub/artifacts/report",)
     assert not remove_worktree(root, LEAF)
+
+
+def test_what_lies_behind_a_link_in_it_is_not_told(root: Path, repo: Path, tmp_path: Path) -> None:
+    """git itself follows a link that a folder was swapped for after it had looked."""
+    work = make_worktree(root, LEAF, repo)
+    (tmp_path / "outside").mkdir()
+    (work / "out").symlink_to(tmp_path / "outside")
+    (work / "new").mkdir()
+    assert names_inside(work, {"out/secret", "out/deep/er", "new/file", "top"}) == {"out", "new/file", "top"}
 
 
 def test_many_changes_are_counted(root: Path, repo: Path) -> None:

@@ -40,15 +40,38 @@ def make_folder(root: Path, leaf: str) -> Path:
     return root / kind / name
 
 
-def write_file(folder: Path, name: str, data: bytes, mode: int = 0o600) -> None:
-    """A new file in a folder of ours. Refused: a name that is not plain; a file that is there."""
+def write_file(root: Path, leaf: str, name: str, data: bytes) -> None:
+    """A new private file in a folder of ours. Refused: a name that is not plain; a file that is there."""
     if not name or "/" in name or "\x00" in name or name in (".", ".."):
         raise BadInput("name", "must be a plain file name", name)
-    held = os.open(folder, _FOLDER)
-    try:
-        write_in(held, name, data, mode)
-    finally:
-        os.close(held)
+    kind, own = split_leaf(leaf)
+    with _kind(root, kind, make=False) as above:
+        held = os.open(own, _FOLDER, dir_fd=above)
+        try:
+            write_in(held, name, data, 0o600)
+        finally:
+            os.close(held)
+
+
+def write_beside(root: Path, leaf: str, suffix: str, data: bytes) -> None:
+    """A new private file beside a folder of ours, called like it with this suffix."""
+    kind, name = split_leaf(leaf)
+    with _kind(root, kind, make=False) as held:
+        write_in(held, f"{name}{suffix}", data, 0o600)
+
+
+def remove_beside(root: Path, leaf: str, suffix: str) -> None:
+    """That file is gone; one that is gone already is fine."""
+    kind, name = split_leaf(leaf)
+    with suppress(FileNotFoundError), _kind(root, kind, make=False) as held:
+        os.unlink(f"{name}{suffix}", dir_fd=held)
+
+
+def put_aside(root: Path, leaf: str, suffix: str) -> None:
+    """The folder is called so from now on; one that is gone already is fine."""
+    kind, name = split_leaf(leaf)
+    with suppress(FileNotFoundError), _kind(root, kind, make=False) as held:
+        os.rename(name, f"{name}{suffix}", src_dir_fd=held, dst_dir_fd=held)
 
 
 def write_in(held: int, name: str, data: bytes, mode: int) -> None:

@@ -86,10 +86,10 @@ class Places:
             _check_inside(Path(making.workspace), making.cwd)
 
     def _attach(self, leaf: str, files: tuple[File, ...]) -> None:
-        folder = folders.make_folder(self._state, leaf)
+        folders.make_folder(self._state, leaf)
         for file in files:
-            folders.write_file(folder, file.name, file.data)
-        folders.write_file(folder, MANIFEST, msgspec.json.encode({"files": receipts(files)}))
+            folders.write_file(self._state, leaf, file.name, file.data)
+        folders.write_file(self._state, leaf, MANIFEST, msgspec.json.encode({"files": receipts(files)}))
 
     def remove(self, leaves: tuple[str, ...]) -> None:
         """Remove what is there of these, except worktrees that hold work: those stay. Raises if it cannot."""

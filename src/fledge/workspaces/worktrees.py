@@ -25,6 +25,7 @@ from fledge.workspaces import folders
 from fledge.workspaces.git import git, line, names, succeeds
 
 BRANCHES: Final = "fledge/"
+BRANCH_CHARS: Final = 12
 MAX_FILES: Final = 50_000
 MAX_BYTES: Final = 1024 * 1024 * 1024
 """Of all files together: a larger worktree is not made, and one that has grown larger is taken to hold work."""
@@ -62,7 +63,7 @@ def make_worktree(root: Path, leaf: str, workspace: Path, max_files: int = MAX_F
 
     Refused: no repository, one that does not know the workspace, no commit yet, too many or too large files.
     """
-    kind, name = folders.split_leaf(leaf)
+    _, name = folders.split_leaf(leaf)
     record = _look_up(workspace, name)
     place = folders.make_folder(root, leaf)
     _keep(root, leaf, record)
@@ -75,7 +76,7 @@ def make_worktree(root: Path, leaf: str, workspace: Path, max_files: int = MAX_F
         raise Refused("error", "workspace: the repository lacks some of its files' contents") from None
     work = place / record.prefix if record.prefix else place
     work.mkdir(parents=True, exist_ok=True)
-    folders.write_file(root / kind, f"{name}{READY}", b"")
+    folders.write_beside(root, leaf, READY, b"")
     return work
 
 
@@ -90,7 +91,8 @@ def _look_up(workspace: Path, name: str) -> Record:
     if not succeeds(workspace, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"):
         raise Refused("error", "workspace: worktree needs a commit to start from, and the repository has none yet")
     base = line(workspace, "rev-parse", "--verify", "HEAD^{commit}")
-    return Record(os.path.realpath(shared), f"{BRANCHES}{name[:13]}", base, prefix)
+    # The last part of an id: the first is the time, and children of one step are spawned at the same.
+    return Record(os.path.realpath(shared), f"{BRANCHES}{name[-BRANCH_CHARS:]}", base, prefix)
 
 
 def _owns(top: Path, shared: Path) -> bool:
@@ -183,8 +185,7 @@ def _write(place: Path, blob: _Blob, data: bytes) -> None:
 
 
 def _keep(root: Path, leaf: str, record: Record) -> None:
-    kind, name = folders.split_leaf(leaf)
-    folders.write_file(root / kind, f"{name}{RECORD}", msgspec.json.encode(record))
+    folders.write_beside(root, leaf, RECORD, msgspec.json.encode(record))
 
 
 def record_of(root: Path, leaf: str) -> Record | None:
@@ -222,7 +223,29 @@ def _changed(place: Path, prefix: str) -> list[str]:
     # What is handed over counts even where the repository ignores it.
     handed = names(place, "ls-files", "-o", "-z", "--", f":(top,literal){prefix}{'/' * bool(prefix)}{ARTIFACTS}/")
     changed = [blob.path for blob in _indexed(place) if not _is_as_stored(place, blob)]
-    return sorted({*staged, *new, *handed, *changed})
+    return sorted({*staged, *names_inside(place, {*new, *handed}), *changed})
+
+
+def names_inside(place: Path, found: set[str]) -> set[str]:
+    """These names, except that one which leads out of the worktree is only told by the folder that does: git may have
+    looked into a folder that was swapped for a link under its hands."""
+    folders_in: dict[str, bool] = {}
+    told: set[str] = set()
+    with Confined(place) as confined:
+        for name in found:
+            above = os.path.dirname(name)
+            if above not in folders_in:
+                folders_in[above] = _is_folder_in(confined, above)
+            told.add(name if folders_in[above] else name.partition("/")[0])
+    return told
+
+
+def _is_folder_in(confined: Confined, folder: str) -> bool:
+    try:
+        with confined.folder(folder or "."):
+            return True
+    except (BadInput, OSError):
+        return False
 
 
 def _indexed(place: Path) -> list[_Blob]:
@@ -273,16 +296,14 @@ def remove_worktree(root: Path, leaf: str) -> bool:
     tip = _tip(repository, record) if repository.is_dir() else None
     if (root / kind / f"{name}{READY}").exists() and _holds_work(place, repository, record, tip):
         return False
-    with suppress(FileNotFoundError):
-        os.rename(place, f"{place}{GONE}")
+    folders.put_aside(root, leaf, GONE)
     folders.remove_folder(root, f"{leaf}{GONE}")
     if repository.is_dir():
         _forget(repository, place)
         if tip is not None:
             git(repository, "update-ref", "-d", f"refs/heads/{record.branch}", tip)
     for suffix in (READY, RECORD):
-        with suppress(FileNotFoundError):
-            (root / kind / f"{name}{suffix}").unlink()
+        folders.remove_beside(root, leaf, suffix)
     return True
 
 
