@@ -140,3 +140,11 @@ def test_a_session_goes_before_its_channel_and_that_before_all(
 ) -> None:
     config = check({"messages": {"queue": QUEUE}}).config
     assert queue_settings(config, channel, override) == expected
+
+
+def test_a_choice_is_that_of_the_configuration_asked_about_however_they_alternate() -> None:
+    wide, narrow = (check({"agents": {"defaults": {"subagents": {"maxConcurrent": n}}}}, "x").config for n in (9, 2))
+    agents = [f"a{number}" for number in range(300)]
+    found = [(subagent_limits(wide, one).max_concurrent, subagent_limits(narrow, one).max_concurrent) for one in agents]
+    assert set(found) == {(9, 2)}
+    assert subagent_limits(wide, "a0") is subagent_limits(wide, "a0")

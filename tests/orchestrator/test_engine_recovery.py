@@ -2,6 +2,8 @@
 An act that ends `crashed` is a kill -9: everything in memory vanishes, and the next act is another process."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,11 @@ from fledge.core import events as ev
 from fledge.core.run import Terms
 from fledge.errors import StoreError
 from fledge.orchestrator import spawn, turns
+from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Spec, Tx
+from fledge.store.sqlite import DATABASE
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 from tests.orchestrator.stage import LIMITS, MAIN, Theatre, World, in_turns, lingers, rules, two_steps, works
 
@@ -48,6 +52,23 @@ def test_a_driver_that_raises_ends_its_run_with_a_readable_error(
         assert error in (await world.heard(kind="event"))[0]
 
     theatre.act(body, {"a": breaks})
+
+
+def test_a_row_that_cannot_be_taken_up_keeps_no_other_waiting(
+    theatre: Theatre, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def queue(world: World) -> list[str]:
+        return [await world.spawn(label) for label in "abc"]
+
+    async def body(world: World) -> None:
+        await world.clock.sleep(60)
+        assert await world.all_told() == ["a", "c"]
+
+    damaged = theatre.act(queue, rules=Rules(widths={"main": 4, "subagent": 0}))[1]
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as db, db:
+        db.execute("UPDATE runs SET state = '{' WHERE key = ?", (damaged,))
+    theatre.act(body)
+    assert "a due row could not be taken up" in caplog.text
 
 
 class Absent(ScriptedPerformer):

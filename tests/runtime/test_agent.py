@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from fledge.models.scripted import Reply, ScriptedModel
 from fledge.orchestrator import control
 from fledge.store.base import Ran, Tx
 from fledge.testing import START
+from fledge.tools.base import tool
 from tests.orchestrator.stage import rules
 from tests.runtime.desk import MAIN, PROGRAM, Desk, Kit, Office, asked, cast, in_turn, results, use, worker
 
@@ -331,6 +333,25 @@ def test_a_kill_cancels_running_tools_and_leaves_no_task_behind(office: Office) 
     assert office.act(body, model, *tools) == ("killed", "killed", 5.0)
     assert sorted(kit.cancelled) == ["a", "b"]
     assert len(asked(model)) == 1
+
+
+def test_a_tool_that_keeps_a_stop_to_itself_does_not_keep_its_turn(office: Office) -> None:
+    @tool
+    async def stubborn() -> str:
+        """Goes on."""
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(100)
+        return "went on"
+
+    model = worker(use("stubborn"), "and on")
+
+    async def body(desk: Desk) -> None:
+        await desk.spawn("worker")
+        await desk.sleep_until(5)
+
+    office.act(body, model, stubborn)
+    assert len(asked(model)) == 1
+    assert office.now == 5
 
 
 def test_a_kill_while_the_model_thinks_leaves_no_task_behind(office: Office) -> None:
