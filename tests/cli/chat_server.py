@@ -31,6 +31,8 @@ def talk(body: Body) -> Reply:
             return Reply("", (Call("", "write", WRITE),))
         case "escape":
             return Reply("red \x1b[31malert\x07 over")
+        case "flood":
+            return Reply("x" * 200_000 + " and that was it")
         case "quiet":
             return Reply("NO_REPLY")
         case text if "gold" in text:

@@ -221,6 +221,16 @@ def test_through_a_pipe_it_ends_where_only_a_person_could_go_on(model: Model, wo
     assert "? write " in done.stdout
 
 
+def test_a_line_without_an_end_does_not_hold_up_the_chat(model: Model, work: Path) -> None:
+    with chatting(model, work) as chat:
+        chat.say("flood")
+        chat.see("and that was it")
+        chat.say("hello")
+        chat.see("How can I help?")
+        chat.type(CTRL_D)
+        assert chat.process.wait(timeout=PATIENCE_S) == 0
+
+
 def test_leaving_waits_for_nobody(model: Model, work: Path) -> None:
     with chatting(model, work, "--set", "tools.write.approval=ask") as chat:
         chat.say("write")

@@ -36,6 +36,7 @@ MAIN = main_key()
 HISTORY = "chat_history"
 LOOK_S = 0.5
 SHOWN_CHARS = 160
+ERROR_CHARS = 400
 LOOK_BACK = 4
 """How many messages of an earlier sitting are shown."""
 SILENT = ("NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP")
@@ -275,9 +276,13 @@ class Chat:
         match event.kind:
             case "assistant:text":
                 self._hush.add(event.text)
-            case "retry" | "error":
+            case "retry":
                 self._rest()
-                self._screen.say(one_line(event.text, SHOWN_CHARS), "error" if event.kind == "error" else "note")
+                self._screen.say(one_line(event.text, SHOWN_CHARS), "note")
+            case "error":
+                self._rest()
+                self._screen.say(one_line(event.text, ERROR_CHARS), "error")
+                self._screen.say("it is tried again by itself; Ctrl-C stops that", "note")
             case "tool:start":
                 self._rest()
                 self._screen.say(f"· {one_line(event.text, SHOWN_CHARS)}", "note")

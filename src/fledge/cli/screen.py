@@ -22,6 +22,8 @@ Interrupt = Callable[[], Awaitable[bool]]
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 STYLES = {"you": "\x1b[1m", "note": "\x1b[2m", "ask": "\x1b[33m", "error": "\x1b[31m"}
 PROMPT = "› "
+LONGEST_FLOW = 1000
+"""A line that is longer is shown in parts while it comes."""
 
 
 def clean(text: str) -> str:
@@ -127,9 +129,15 @@ class Terminal:
 
     def flow(self, text: str) -> None:
         """Whole lines are printed; the one that is still coming stands just above the line being typed."""
-        *lines, self._flowing = (self._flowing + clean(text)).split("\n")
-        for line in lines:
-            self._print(line, "")
+        *lines, coming = (self._flowing + clean(text)).split("\n")
+        while len(coming) > LONGEST_FLOW:
+            # It stands in the prompt until it is whole, and is drawn anew with each piece.
+            cut = coming.rfind(" ", 1, LONGEST_FLOW) + 1 or LONGEST_FLOW
+            lines.append(coming[:cut])
+            coming = coming[cut:]
+        self._flowing = coming
+        if lines:
+            self._print("\n".join(lines), "")
         self._session.app.invalidate()
 
     def rest(self) -> None:
