@@ -191,6 +191,7 @@ class Chat:
                 if self._screen.in_turns:
                     # The input is over: what was asked is still answered, unless a person must say something first.
                     await fl.until(lambda tx: is_at_rest(tx, MAIN) or bool(awaits(tx)) or None)
+                    await self._tell_news()
         finally:
             for task in watching:
                 task.cancel()
@@ -296,11 +297,16 @@ class Chat:
         if self._hush.end():
             self._screen.rest()
 
-    async def _watch_runs(self) -> None:
-        while True:
-            for key, words, style in await self._look(lambda tx: _news(tx, self._told)):
+    async def _tell_news(self) -> None:
+        """Ends, plans and questions that were not shown yet, each once, whoever looks first."""
+        for key, words, style in await self._look(lambda tx: _news(tx, self._told)):
+            if key not in self._told:
                 self._told.add(key)
                 self._screen.say(words, style)
+
+    async def _watch_runs(self) -> None:
+        while True:
+            await self._tell_news()
             now = self._fl.engine.clock.now()
             line, targets = await self._look(lambda tx: (commands.status_line(tx, MAIN), commands.targets(tx, MAIN)))
             self._screen.status(line)
