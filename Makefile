@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+READY := $(VENV)/.ready
 
 .PHONY: demo test check bench soak mutate docs clean
 
-demo: $(STAMP)
+# The demo needs only what users do; what developers need besides takes longer to fetch.
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(READY))
 	$(BIN)/fledge demo
 
 test: $(STAMP)
@@ -31,8 +33,14 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.generate
 	$(BIN)/python -m fledge.config > docs/config.md
 
+$(READY): pyproject.toml
+	@echo "Setting up $(VENV), once; this takes a few seconds."
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[gateway,chat]'
+	touch $(READY)
+
 $(STAMP): pyproject.toml
-	@echo "Setting up $(VENV), once; this takes a minute."
+	@echo "Setting up $(VENV) for development, once; this takes a minute."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $(STAMP)

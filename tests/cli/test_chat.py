@@ -90,10 +90,12 @@ class Terminal:
 
 
 @contextmanager
-def chatting(model: Model, work: Path, *options: str) -> Iterator[Terminal]:
+def chatting(model: Model, work: Path, *options: str, bare: Path | None = None) -> Iterator[Terminal]:
+    """A chat in a terminal; `bare`: a folder whose modules are found before all others."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "fledge.cli.main", *MODEL, "--state", str(work / "state"), *options]
     env = model.env | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40", "NO_COLOR": "1"}
+    env |= {} if bare is None else {"PYTHONPATH": str(bare)}
     with subprocess.Popen(
         command,
         cwd=work,
@@ -108,7 +110,8 @@ def chatting(model: Model, work: Path, *options: str) -> Iterator[Terminal]:
         terminal = Terminal(process, ours)
         try:
             terminal.see("Ctrl-D")
-            terminal.await_prompt()
+            if bare is None:
+                terminal.await_prompt()
             yield terminal
         finally:
             if process.poll() is None:
@@ -219,6 +222,18 @@ def test_through_a_pipe_it_ends_where_only_a_person_could_go_on(model: Model, wo
     )
     assert done.returncode == 0, done.stderr
     assert "? write " in done.stdout
+
+
+def test_without_the_line_editor_it_is_plain_and_says_what_to_install(model: Model, work: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "prompt_toolkit.py").write_text("raise ImportError('not installed')\n")
+    with chatting(model, work, bare=bare) as chat:
+        assert "pip install 'fledge[chat]'" in chat.text
+        chat.type("hello\n")
+        chat.see("How can I help?")
+        chat.type(CTRL_D)
+        assert chat.process.wait(timeout=PATIENCE_S) == 0
 
 
 def test_a_line_without_an_end_does_not_hold_up_the_chat(model: Model, work: Path) -> None:

@@ -235,4 +235,6 @@ def open_screen(history: Path) -> Plain | Terminal:
     try:
         return Terminal(history)
     except ImportError:
-        return Plain()
+        plain = Plain()
+        plain.say("with `pip install 'fledge[chat]'` this line can be edited and completed", "note")
+        return plain
