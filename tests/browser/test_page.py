@@ -139,6 +139,7 @@ def test_plans_are_answered_and_calls_are_denied_and_allowed(browser: Browser, g
         person.say("write")
         card = person.see("#waiting .card", "May it run write?")
         assert '"made.txt"' in card.inner_text()
+        person.see("#chat-live", "waiting for you")
         expect(page).to_have_title("(1) fledge")
         card.get_by_role("button", name="Deny").click()
         person.said("The tool said: write was refused")

@@ -29,7 +29,10 @@ class Page {
     this.conversations = new Conversations(failed);
     this.runs = new Runs(failed);
     this.undelivered = new Undelivered(failed);
-    this.waiting = new Waiting(failed, (number) => { document.title = number ? `(${number}) fledge` : "fledge"; });
+    this.waiting = new Waiting(
+      failed,
+      (number) => { document.title = number ? `(${number}) fledge` : "fledge"; },
+      (keys) => { for (const [key, chat] of this.chats) if (keys.has(key)) chat.transcript.awaits(); });
     this.run = null;
     this.feed = new Feed((event) => this.hear(event), connection, () => signOut("The gateway does not take this token any more."));
     this.route();

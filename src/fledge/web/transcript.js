@@ -102,6 +102,13 @@ export class Transcript {
     this.parts.moved?.();
   }
 
+  /** A call of this session waits for a person. */
+  awaits() {
+    this.#open();
+    this.#status.textContent = "waiting for you …";
+    this.parts.moved?.();
+  }
+
   /** A turn came to nothing, and is tried again. */
   #failed(why) {
     const told = el("p", { class: "error" }, `That failed: ${why}`);

@@ -8,8 +8,9 @@ import { button, byId, clock, coalesced, el, runLink, words } from "./dom.js";
 export class Waiting {
   #cards = new Map();
 
-  /** `counted(number)` is told how many there are. */
-  constructor(failed, counted) {
+  /** `counted(number)` is told how many there are, `asked(keys)` whose calls wait. */
+  constructor(failed, counted, asked) {
+    this.asked = asked;
     this.failed = failed;
     this.counted = counted;
     this.refresh = coalesced(() => this.#read(), failed);
@@ -34,6 +35,7 @@ export class Waiting {
     }
     byId("waiting").hidden = this.#cards.size === 0;
     this.counted(this.#cards.size);
+    this.asked(new Set(questions.map((one) => one.sessionKey)));
   }
 
   #question(one) {
