@@ -3,7 +3,9 @@ nothing twice, every run ends, no limit exceeded. A failure is a short list of m
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
+from itertools import product
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -34,6 +36,7 @@ from tests.sim.broken import (
     KeepsSlots,
     KnowsNoWidths,
     LosesRows,
+    RaisesNoGeneration,
     SleepsOn,
     TellsTheWrongOne,
     TellsTwice,
@@ -64,12 +67,12 @@ PAUSE = st.sampled_from([None, None, None, 0.0, 0.002])
 """A move mostly ends when nothing more happens by itself; else the next one comes in between."""
 
 
-def plan(mode: QueueMode, widths: dict[str, int], hours: float, deaf: bool, slow: bool) -> Schedule:
-    """What the machine decides before anything happens."""
+def plan(mode: QueueMode, widths: dict[str, int], hours: float, deaf: bool, slow: int) -> Schedule:
+    """What the machine decides before anything happens. `slow`: 0, or by which seed commits take time."""
     subagents = {"maxSpawnDepth": 3, "maxChildrenPerAgent": 3, "maxConcurrent": widths["subagent"]}
     document = {"agents": {"defaults": {"subagents": subagents}}, "plan": {"approvalHours": hours}}
     return Schedule(
-        seed=0,
+        seed=slow,
         config=parse(msgspec.json.encode(document).decode()).config,
         rules=Rules(queue=QueueSettings(mode=mode), widths=widths),
         acts=(),
@@ -79,7 +82,7 @@ def plan(mode: QueueMode, widths: dict[str, int], hours: float, deaf: bool, slow
         trouble=0.0,
         retries=False,
         reruns=0.1 if slow else 0.0,
-        slow_store=slow,
+        slow_store=slow > 0,
         lingering=deaf,
         runs=1000,
         beyond=Beyond(),
@@ -95,7 +98,7 @@ class EngineMoves(RuleBasedStateMachine):
         widths=st.sampled_from([(1, 1), (1, 2), (2, 3)]),
         hours=st.sampled_from([1.0, 0.01]),
         deaf=st.booleans(),
-        slow=st.booleans(),
+        slow=st.integers(0, 9),
         children=st.integers(0, 2),
         terms=TERMS,
         workers=st.integers(0, 2),
@@ -107,7 +110,7 @@ class EngineMoves(RuleBasedStateMachine):
         widths: tuple[int, int],
         hours: float,
         deaf: bool,
-        slow: bool,
+        slow: int,
         children: int,
         terms: dict[str, Any],
         workers: int,
@@ -236,9 +239,18 @@ class EngineMoves(RuleBasedStateMachine):
         self._commit(f"{self._name(run)} is steered", partial(control.steer, key=run.key, message="rather"), pause_s)
 
     @precondition(lambda self: self.house.runs())
-    @rule(pick=PICK, how=st.sampled_from(["killed", "killed", "stopped", "main"]), pause_s=PAUSE)
-    def kill(self, pick: int, how: str, pause_s: float | None) -> None:
+    @rule(
+        pick=PICK,
+        how=st.sampled_from(["killed", "killed", "stopped", "main"]),
+        spawning_s=st.sampled_from([None, 0.0, 0.002, 0.01]),
+        pause_s=PAUSE,
+    )
+    def kill(self, pick: int, how: str, spawning_s: float | None, pause_s: float | None) -> None:
+        """Perhaps in the moment in which it spawns."""
         run = _one(self.house.runs(), pick)
+        held = [held for held in self.house.waiting("model") if held.label == self.house.witness.label(run.key)]
+        if held and spawning_s is not None:
+            self._spawn(held[0], 1, {}, None, spawning_s)
         if how == "main":
             self._commit("/stop in main", partial(control.stop, session=MAIN), pause_s)
         else:
@@ -313,8 +325,33 @@ def _one(them: Sequence[T], pick: int) -> T:
     return them[pick % len(them)]
 
 
-EngineMoves.TestCase.settings = effort(examples=120, steps=35)
+EngineMoves.TestCase.settings = effort(examples=100, steps=35)
 TestEngineMoves = EngineMoves.TestCase
+
+
+# ---- one race, looked at closely -------------------------------------------------------------------------------------
+
+
+def spawn_and_kill_at_once(spy: type[Spy]) -> None:
+    """A child spawns, and is killed before, while or after that is committed: as slow as the store happens to be."""
+    for slow, pause_s in product(range(1, 13), (0.0, 0.002, 0.01)):
+        house = House(plan("collect", {"main": 1, "subagent": 1, "nested": 1}, 1.0, slow % 2 == 0, slow), spy)
+        with closing(house):
+            house.commit(partial(control.send, key=MAIN, message="go", row_key="said:1"))
+            house.give(house.waiting("model")[0], Reply("", (use("sessions_spawn", task="a", label="a"),)))
+            child = next(held for held in house.waiting("model") if held.label == "a")
+            house.give(child, Reply("", (use("sessions_spawn", task="b", label="b"),)), pause_s)
+            house.commit(partial(control.kill, key=house.runs()[0].key))
+            house.settle()
+
+
+def test_a_kill_in_the_moment_of_a_spawn_leaves_nobody_behind() -> None:
+    spawn_and_kill_at_once(Spy)
+
+
+def test_without_generations_it_would() -> None:
+    with pytest.raises(AssertionError, match="was admitted below"):
+        spawn_and_kill_at_once(RaisesNoGeneration)
 
 
 # ---- the machine can fail --------------------------------------------------------------------------------------------

@@ -160,3 +160,8 @@ class SleepsOn(Spy):
         counts = self._tx.child_settled(session)
         run = self._tx.find_run(session)
         return replace(counts, unsettled=99) if run and isinstance(run.phase, Waiting) else counts
+
+
+class RaisesNoGeneration(Spy):
+    def raise_generation(self, key: str) -> int:
+        return 0

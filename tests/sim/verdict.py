@@ -10,15 +10,18 @@ from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.announce import announce_key
 from fledge.core.freeze import freeze
+from fledge.core.inbox import QueueSettings
 from fledge.core.lifecycle import born, replay, transition
 from fledge.core.run import (
     Delivered,
+    Ending,
     Failed,
     Instant,
     Killed,
     Ok,
     Run,
     Skipped,
+    Stopping,
     Undelivered,
     Waiting,
 )
@@ -80,6 +83,17 @@ def _requester(tx: Tx, key: str) -> str | None:
             return session.key
         run = above
     return None
+
+
+def begun_below_a_kill(tx: Tx, noted: Noted) -> list[str]:
+    """Runs that were admitted though somebody above them is being stopped."""
+    above = [(key, tx.find_run(session.key)) for key in noted.admitted for session in tx.lineage(key)[1:]]
+    stopping = [(key, run.key) for key, run in above if run is not None and _is_stopping(run)]
+    return [f"{key} was admitted below {killed}, which was killed" for key, killed in stopping]
+
+
+def _is_stopping(run: Run) -> bool:
+    return isinstance(run.phase, Ending) and isinstance(run.phase.cause, Stopping)
 
 
 def _takes_a_place(tx: Tx, run: Run) -> bool:
@@ -267,6 +281,7 @@ def _answer(tx: Tx, run: Run) -> list[str]:
 def _once(tx: Tx, ledger: Noted) -> list[str]:
     """Nothing is in two places or twice in one; a message that was accepted was read, or its reader was ended."""
     wrong = [f"row {row} is in {sessions}" for row, sessions in ledger.told.items() if len(sessions) != 1]
+    sent = Counter(ledger.sent.values())
     for key, session in ledger.sent.items():
         row = tx.row(key)
         state = None if row is None else row.state
@@ -276,6 +291,9 @@ def _once(tx: Tx, ledger: Noted) -> list[str]:
         elif state == "void":
             if not _reader_ended(tx, session):
                 wrong.append(f"message {key} is void, and its reader {session} is there")
+        elif state == "dropped":
+            if sent[session] <= QueueSettings().cap:
+                wrong.append(f"message {key} gave way, and {session} never had too many")
         else:
             wrong.append(f"message {key} is {state}")
     return wrong

@@ -119,7 +119,7 @@ class Witness:
                 self.wrong.append(f"row {row} is told more than once, in {sessions}")
         now = self._clock.now()
         self.wrong += verdict.limits_exceeded(tx, self.plan, noted, now)
-        self.wrong += verdict.misplaced(tx, noted)
+        self.wrong += verdict.misplaced(tx, noted) + verdict.begun_below_a_kill(tx, noted)
         self.wrong += beats.unsound(tx, self.plan, noted.beats, now)
         beaten = (self.ledger.beaten + noted.beaten) - (self.ledger.came_due + noted.came_due)
         self.wrong += [f"{session} beats more often than its time came" for session in beaten]
