@@ -5,10 +5,12 @@ from contextlib import closing
 
 import pytest
 
+from fledge.orchestrator import talk
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, scene_fixture
 
 DAY_S = 86400.0
+BOB = "agent:bob:main"
 TABLES = ("runs", "run_events", "attempts", "texts", "deliveries", "spawns", "entries", "turns", "children")
 
 scene = pytest.fixture(scene_fixture)
@@ -98,3 +100,30 @@ def test_what_is_undelivered_stays_its_days_and_its_run_as_long(scene: Scene) ->
     scene.pass_time(1.0)
     assert scene.read(lambda tx: tx.undelivered()) == []
     assert scene.phase(o.session) == "completed"
+
+
+# ---- messages between sessions ---------------------------------------------------------------------------------------
+
+
+def _say(scene: Scene, name: str) -> None:
+    sending = talk.Sending(id=name, sender=MAIN, target=BOB, message="hello", opens=True)
+    scene.commit(lambda c: talk.begin(c, sending))
+
+
+def _known(scene: Scene) -> list[str]:
+    return [row[0] for row in scene.sql("SELECT id FROM exchanges ORDER BY id")]
+
+
+def test_what_two_conversations_said_to_each_other_is_forgotten_once_it_is_over_and_old(scene: Scene) -> None:
+    for name in ("answered", "unread"):
+        _say(scene, name)
+    scene.finish(scene.start(BOB), "NO_REPLY")
+    scene.clock.advance(30 * DAY_S)
+    _say(scene, "young")
+    assert _known(scene) == ["answered", "unread", "young"]
+    scene.clock.advance(1.0)
+    _say(scene, "new")
+    assert _known(scene) == ["new", "unread", "young"]
+    for _ in range(3):
+        scene.finish(scene.start(BOB), "NO_REPLY")
+    assert scene.unread(BOB) == []

@@ -98,6 +98,28 @@ def test_a_fire_and_forget_completion_reaches_an_idle_session_as_a_heartbeat(off
     assert watched.at == [0.25]
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (QUIET, []),
+        (f"{QUIET} all is quiet", []),
+        (f"all is quiet. {QUIET}", []),
+        ("look at this", ["look at this"]),
+        (f"{QUIET} {'but ' * 100}", [f"{QUIET} {'but ' * 100}"]),
+    ],
+)
+def test_whoever_watches_hears_a_heartbeat_only_once_it_is_known_to_say_something(
+    office: Office, words: str, told: list[str]
+) -> None:
+    async def body(desk: Desk) -> list[str]:
+        watching = desk.listen()
+        await request(desk)
+        await desk.sleep_until(10)
+        return [event.text for event in watching.waiting() if event.kind == "assistant:text"]
+
+    assert office.act(body, answers(words)) == told
+
+
 def test_a_completion_that_is_waited_for_is_an_ordinary_turn_at_once(office: Office) -> None:
     watched = Watched()
 

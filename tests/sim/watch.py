@@ -192,8 +192,8 @@ class Spy:
         self._say(f"retry_post {key}")
         return self._tx.retry_post(key, at, expires_at)
 
-    def save_exchange(self, exchange: Exchange) -> None:
-        self._tx.save_exchange(exchange)
+    def save_exchange(self, exchange: Exchange, at: Instant) -> None:
+        self._tx.save_exchange(exchange, at)
         self._noted.exchanges[exchange.id] = exchange
         self._say(f"exchange {exchange.id} {exchange.kind}: {exchange.stage}, {exchange.hops} hops")
 

@@ -372,7 +372,12 @@ class Retention(Struct, frozen=True, rename="camel", omit_defaults=True):
     """How long things stay after archiving."""
 
     kept_days: Annotated[int, _from(1, "days a kept session stays readable after its run was archived")] = 30
-    timeline_days: Annotated[int, _from(1, "days the tombstone and timeline of an archived run stay")] = 30
+    timeline_days: Annotated[
+        int,
+        _from(
+            1, "days the tombstone and timeline of an archived run stay, and what agents said to each other is known"
+        ),
+    ] = 30
 
 
 class Archive(Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -59,6 +59,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     """How often a message to a channel is sent again before it is undelivered."""
     undelivered_s: float = 7 * 86400.0
     """How long it is kept then."""
+    exchanges_s: float = 30 * 86400.0
+    """How long messages between sessions are known after nothing more will come of them."""
     widths: dict[str, int] = field(default_factory=lambda: {"main": 4, "subagent": 8, "nested": 1})
     """Lane widths; a lane that is not named here is 1 wide."""
 

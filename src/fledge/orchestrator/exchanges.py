@@ -62,5 +62,5 @@ def drop_begun(c: Commit, session: str, why: str) -> None:
 
 def drop(c: Commit, exchange: Exchange, why: str) -> None:
     """Nothing more will come of an exchange."""
-    c.tx.save_exchange(dropped(exchange, why))
+    c.tx.save_exchange(dropped(exchange, why), c.at)
     c.hints.moved.append(exchange.target)

@@ -24,6 +24,9 @@ from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.spawn import generations_of, open_conversation
 from fledge.orchestrator.views import is_below
 
+FORGOTTEN_A_COMMIT = 20
+"""How many old exchanges a new one puts out of the way, at most."""
+
 
 class Sending(Struct, frozen=True, kw_only=True):
     """A message that was read and whose sender may send it."""
@@ -51,7 +54,7 @@ def again(c: Commit, exchange_id: str, wait_s: float) -> Exchange | None:
     if exchange is None or exchange.kind == "tell" or exchange.speaker is None or exchange.reply is not None:
         return exchange
     waiting = replace(exchange, until_at=c.at + wait_s if wait_s > 0 else None)
-    c.tx.save_exchange(waiting)
+    c.tx.save_exchange(waiting, c.at)
     exchanges.hurry(c, waiting.target)
     return waiting
 
@@ -73,7 +76,8 @@ def begin(c: Commit, sending: Sending) -> Exchange:
     exchange = _exchange(c, sending, kind, None if kind == "tell" else until_at)
     if answer is not None:
         return _answered_plan(c, exchange, answer.approves, answer.reason)
-    c.tx.save_exchange(exchange)
+    c.tx.save_exchange(exchange, c.at)
+    c.tx.forget_exchanges(c.at - c.rules.exchanges_s, FORGOTTEN_A_COMMIT)
     _post(c, exchange, rules.first_words(exchange, message))
     exchanges.hurry(c, sending.target)
     return exchange
@@ -139,7 +143,7 @@ def answer_plan(c: Commit, exchange_id: str, sender: str, target: str, approves:
 def _answered_plan(c: Commit, exchange: Exchange, approves: bool, reason: str) -> Exchange:
     control.answer_plan(c, exchange.target, approves, rules.plan_words(approves, reason))
     done = replace(exchange, stage=Over("approved" if approves else "rejected"))
-    c.tx.save_exchange(done)
+    c.tx.save_exchange(done, c.at)
     return done
 
 
@@ -166,7 +170,7 @@ def answered(c: Commit, session: str, reply: str) -> None:
             after = replace(after, row=f"send:{after.id}:{after.hops}")
             why = _unreachable(c, after.speaker or "")
             after = after if why is None else rules.dropped(after, why)
-        c.tx.save_exchange(after)
+        c.tx.save_exchange(after, c.at)
         if move.say and after.speaker is not None:
             _post(c, after, move.say)
         c.hints.moved.append(exchange.target)

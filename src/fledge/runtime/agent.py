@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from fledge.core.access import tool_name
 from fledge.core.freeze import sound
 from fledge.core.goods import Goods
-from fledge.core.heartbeat import is_idle_round
+from fledge.core.heartbeat import is_idle_round, is_silence
 from fledge.core.policy import Spent
 from fledge.core.route import Address
 from fledge.core.transcript import SPAWN, CallEntry, Line, OpenCall, Replied, Resulted, from_body, open_calls, yielded
@@ -347,7 +347,8 @@ class _Turn:
                 match event:
                     case Text(text=text):
                         texts.append(text)
-                        self.tell("assistant:text", text)
+                        if not self.drive.heartbeat:
+                            self.tell("assistant:text", text)
                     case Thought():
                         thoughts.append(event)
                     case Call():
@@ -355,6 +356,7 @@ class _Turn:
                     case Usage():
                         usage = event
                     case Ended(model=answered):
+                        self._tell_held("".join(texts), bool(calls))
                         self.tell("usage", f"{usage.input_tokens} in, {usage.output_tokens} out")
                         return self._reply("".join(texts), thoughts, calls, usage, answered)
                     case Broke():
@@ -362,6 +364,12 @@ class _Turn:
             return Broke("interrupted", "the model's stream ended without an end")
         finally:
             await close_stream(stream)
+
+    def _tell_held(self, text: str, has_calls: bool) -> None:
+        """What a heartbeat says is told only when all of it is known: it may mean that there is nothing to hear."""
+        silent = not has_calls and is_silence(text, self.engine.rules.heartbeat.ack_chars)
+        if self.drive.heartbeat and text and not silent:
+            self.tell("assistant:text", text)
 
     def _reply(self, text: str, thoughts: list[Thought], calls: list[Call], usage: Usage, model: str) -> Replied:
         counted = {

@@ -96,6 +96,7 @@ def rules_of(config: Config) -> Rules:
         deliver=config.announce.deliver,
         max_retries=config.announce.max_retries,
         undelivered_s=config.undelivered.retention_days * 86400.0,
+        exchanges_s=config.retention.timeline_days * 86400.0,
         binds=config.session.thread_bindings.enabled,
         binding_idle_s=config.session.thread_bindings.idle_hours * 3600.0,
         binding_max_age_s=config.session.thread_bindings.max_age_hours * 3600.0,

@@ -240,15 +240,30 @@ class WorkVerbs(SessionVerbs):
 
     # -- messages between sessions
 
-    def save_exchange(self, exchange: Exchange) -> None:
+    def save_exchange(self, exchange: Exchange, at: Instant) -> None:
         """Insert or replace an exchange."""
         one = exchange
         until = None if one.speaker is None or one.reply is not None else one.until_at
         self._uses("exchanges")
         self._db.execute(
-            "INSERT OR REPLACE INTO exchanges VALUES (?,?,?,?,?,?,?,?,?)",
-            (one.id, one.root, one.requester, one.target, one.row, one.speaker, until, one.hops, to_json(one)),
+            "INSERT OR REPLACE INTO exchanges VALUES (?,?,?,?,?,?,?,?,?,?)",
+            (
+                *(one.id, one.root, one.requester, one.target, one.row, one.speaker, until, one.hops, to_json(one)),
+                at if one.speaker is None else None,
+            ),
         )
+
+    def forget_exchanges(self, before: Instant, limit: int) -> int:
+        """Delete whole roots, the oldest first."""
+        if self._is_unused("exchanges"):
+            return 0
+        return self._db.execute(
+            "DELETE FROM exchanges WHERE root IN (SELECT root FROM"
+            " (SELECT root FROM exchanges WHERE over_at < :before ORDER BY over_at LIMIT :most) old"
+            " WHERE NOT EXISTS (SELECT 1 FROM exchanges e LEFT JOIN inbox i ON i.key = e.row AND i.state = 'unread'"
+            " WHERE e.root = old.root AND (e.over_at IS NULL OR e.over_at >= :before OR i.key IS NOT NULL)))",
+            {"before": before, "most": limit},
+        ).rowcount
 
     def exchange(self, exchange_id: str) -> Exchange | None:
         """An exchange by its id."""

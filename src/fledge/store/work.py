@@ -97,8 +97,13 @@ class WorkTx(Protocol):
         ...
 
     # -- messages between sessions
-    def save_exchange(self, exchange: Exchange) -> None:
-        """Store an exchange as it stands."""
+    def save_exchange(self, exchange: Exchange, at: Instant) -> None:
+        """Store an exchange as it stands at this time."""
+        ...
+
+    def forget_exchanges(self, before: Instant, limit: int) -> int:
+        """Forget some of those that were over before this time; answers how many. What came of one message goes
+        together, and not while anything of it is open, younger or unread."""
         ...
 
     def exchange(self, exchange_id: str) -> Exchange | None:
