@@ -98,6 +98,20 @@ FIXED: dict[str, Row] = {
         (*RELEASED, *CLEAN),
         {},
     ),
+    "silence over unsettled children that cannot wake it: skipped, not yet settled": (
+        RUNS["running, not wakeable"],
+        finished("silent", unsettled=1),
+        cleaning(NOTHING, Skipped("silent")),
+        (*RELEASED, *CLEAN),
+        {},
+    ),
+    "silence with a fallback over unsettled children that cannot wake it: told when they have settled": (
+        replace(RUNS["running, not wakeable"], fallback="t-before"),
+        finished("silent", unsettled=1),
+        AnnounceDeferred(Ended(Ok(), 900.0, AT, "t-before"), "descendants-active", 0, AT, 2800.0, None),
+        (*RELEASED, fx.Trace("deferred", "descendants-active")),
+        {},
+    ),
     "not wakeable, over unsettled children: announced when they have settled": (
         RUNS["running, not wakeable"],
         finished(unsettled=1),

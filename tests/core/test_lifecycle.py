@@ -368,6 +368,12 @@ def test_a_timeline_folds_into_the_run_it_made() -> None:
     assert (run.version, run.attempt, run.run_id, run.wakes) == (9, 2, "run-2", 1)
 
 
+def test_history_that_was_lived_elsewhere_awaits_no_plan() -> None:
+    birth = ev.Admitted(at=1.0, key=KEY, terms=replace(TERMS, plan=True), run_id="run-1")
+    run = replay([birth, ev.Imported(at=2.0, ended=Ended(Ok(), 0.5, 0.7, "t-new"))])
+    assert (run.plan, run.started_at, run.phase.name) == ("none", 0.5, "completed")
+
+
 def test_a_timeline_of_one_event_is_the_newborn_run() -> None:
     first = ev.Admitted(at=1.0, key=KEY, terms=TERMS, run_id="run-1")
     assert replay(iter([first])) == born(first)
