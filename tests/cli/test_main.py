@@ -1,9 +1,12 @@
 """The command line through the real process: what it prints, and how it refuses."""
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 
 def fledge(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -57,6 +60,24 @@ def test_the_demo_says_what_is_wrong_with_a_folder() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("fledge: /proc/nothing: cannot be made (")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("decoding", ["strict", "surrogateescape"])
+def test_what_is_no_text_is_refused_by_name(tmp_path: Path, decoding: str) -> None:
+    env = os.environ | {"PYTHONIOENCODING": f"utf-8:{decoding}", "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "fledge.cli.main"]
+    model = ["--model", "scripted/echo", "--state", str(tmp_path / "state")]
+
+    def say(*words: str | bytes, given: bytes = b"") -> tuple[int, str]:
+        done = subprocess.run([*command, *words], env=env, input=given, capture_output=True, timeout=60, cwd=tmp_path)
+        return done.returncode, (done.stdout + done.stderr).decode()
+
+    assert say("run", *model, given=b"\xff") == (1, "fledge: standard input: must be text in UTF-8\n")
+    assert say("run", *model, b"\xff") == (1, "fledge: prompt: must be text in UTF-8\n")
+    assert say("spawn", *model, "-", given=b"\xff") == (1, "fledge: standard input: must be text in UTF-8\n")
+    code, told = say(*model, given=b"say \xff\n")
+    assert code == 0
+    assert "\nsay \ufffd\n" in told
 
 
 def test_help_and_version_are_readable() -> None:

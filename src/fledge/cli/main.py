@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         logging.basicConfig(level=logging.INFO if options.verbose == 1 else logging.DEBUG, stream=sys.stderr)
     try:
+        _check_text(options)
         return int(options.command(options))
     except FledgeError as error:
         print(f"fledge: {error}", file=sys.stderr)
@@ -166,6 +167,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _check_text(options: argparse.Namespace) -> None:
+    """Refused: what was said is no text. Folders may be named as they like."""
+    for name, value in vars(options).items():
+        if isinstance(value, str) and name not in ("state", "folder"):
+            _checked(name, value)
+
+
+def _checked(name: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadInput(name, "must be text in UTF-8") from None
+    return text
+
+
+def _stdin() -> str:
+    """What comes on standard input."""
+    try:
+        return _checked("standard input", sys.stdin.read())
+    except UnicodeDecodeError:
+        raise BadInput("standard input", "must be text in UTF-8") from None
+
+
 def _loud(parser: argparse.ArgumentParser, default: object) -> None:
     """Before the command or behind it."""
     words = "say more on standard error; -vv: all"
@@ -189,7 +213,7 @@ def _run(options: argparse.Namespace) -> int:
         raise BadInput("--continue", "takes no prompt: it finishes what is unfinished")
     prompt = options.prompt
     if not options.go_on and prompt in (None, "-"):
-        prompt = sys.stdin.read()
+        prompt = _stdin()
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     state = run.state_folder(options.state)
@@ -302,7 +326,7 @@ def _approve(options: argparse.Namespace) -> int:
 
 
 def _words(given: str, field: str) -> str:
-    words = sys.stdin.read() if given == "-" else given
+    words = _stdin() if given == "-" else given
     if not words.strip():
         raise BadInput(field, "must not be empty")
     return words

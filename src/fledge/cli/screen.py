@@ -3,6 +3,7 @@ for everything else. Words of models are hostile: control characters never reach
 """
 
 import asyncio
+import io
 import os
 import re
 import sys
@@ -85,6 +86,8 @@ class Plain:
         return await self._lines.get()
 
     def _pump(self, loop: asyncio.AbstractEventLoop) -> None:
+        if isinstance(self._in, io.TextIOWrapper):
+            self._in.reconfigure(errors="replace")  # what is no text is shown as such, and ends nothing
         for line in self._in:
             loop.call_soon_threadsafe(self._lines.put_nowait, line.rstrip("\n"))
         loop.call_soon_threadsafe(self._lines.put_nowait, None)

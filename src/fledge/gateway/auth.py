@@ -95,7 +95,7 @@ class Door(Struct, frozen=True, kw_only=True):
         if not self._may_ask(headers, host) and not (opens and _leads_here(headers)):
             return Rejection(403, "pages of that origin may not use this gateway")
         if not proven and not self._has_token(headers):
-            return Rejection(401, "a bearer token is needed")
+            return Rejection(401, "a bearer token is needed: it is in the file gateway.token of the state folder")
         return None
 
     def _is_ours(self, host: str) -> bool:

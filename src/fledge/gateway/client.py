@@ -161,9 +161,16 @@ class Client(Remote):
         connection.request(verb, path, body, headers)
         response = connection.getresponse()
         if response.status >= 400:
-            words = response.read(10_000).decode("utf-8", "replace")
-            raise Refused("error", f"the gateway at {self.address} answered {response.status}: {words}")
+            raise Refused("error", f"the gateway at {self.address} refused: {_reason(response.read(10_000))}")
         return response
+
+
+def _reason(raw: bytes) -> str:
+    """What a refusal says, in its own words."""
+    try:
+        return str(msgspec.json.decode(raw)["error"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return raw.decode("utf-8", "replace")
 
 
 def error_of(error: dict[str, Any]) -> FledgeError:
