@@ -71,6 +71,20 @@ def test_config_shows_a_block_and_names_the_file_that_is_wrong(fledge: Fledge, t
     assert fledge("config", "--set", "agents.x=1").stderr.startswith("fledge: agents.x: unknown key")
 
 
+def test_a_wrong_agents_file_is_named_and_an_untrusted_one_is_told(fledge: Fledge, tmp_path: Path) -> None:
+    path = tmp_path / "project" / "agents" / "reviewer.md"
+    path.parent.mkdir()
+    path.write_text("---\nmodel: openai/gpt-5\n---\nYou review.")
+    done = fledge("agents")
+    assert done.stdout.startswith("main\n")
+    assert "openai/gpt-5" not in done.stdout
+    assert "not trusted, so these settings of it do not count: agents.list.reviewer.model" in done.stderr
+    path.write_text("---\nmodel: 5\n---\nYou review.")
+    done = fledge("agents")
+    assert done.stderr.startswith(f"fledge: {path}: agents.list.reviewer.model: must be a model's name")
+    assert done.stderr.count("\n") == 1
+
+
 def test_trust_says_what_it_lets_in_and_a_change_takes_it_back(fledge: Fledge, tmp_path: Path) -> None:
     path = tmp_path / "project" / "fledge.json5"
     path.write_text("{agents: {defaults: {model: 'openai/gpt-5'}}}")

@@ -8,6 +8,7 @@ lines for people, and the same as a value for `--json`.
 
 import asyncio
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from fledge.api import views as api
 from fledge.cli import inspect, remote, run
 from fledge.cli.inspect import find
 from fledge.cli.render import info_lines, log_lines, tree_lines, undelivered_lines
-from fledge.config import spawnable
+from fledge.config import Config, spawnable
 from fledge.config.places import discover
 from fledge.core.access import AgentToAgent
 from fledge.core.freeze import one_line
@@ -152,7 +153,7 @@ def _sessions(tx: Tx, limit: int) -> Shown:
 
 def agents(project: Path, settings: tuple[str, ...]) -> Shown:
     """The configured agents, and what each may spawn."""
-    config = discover(project, settings).loaded.config
+    config = _config(project, settings)
     ids = ["main", *(one.id for one in config.agents.list if one.id != "main")]
     found = [{"id": one, "spawns": [other.id for other in spawnable(config, one)]} for one in ids]
     own = {one.id: one for other in ids for one in spawnable(config, other)}
@@ -344,6 +345,13 @@ def session_named(tx: Tx, name: str) -> str:
     return find(tx, name)
 
 
+def _config(folder: Path, settings: tuple[str, ...]) -> Config:
+    """The settings that apply there; what is odd about them is told."""
+    loaded = discover(folder, settings).loaded
+    for warning in loaded.warnings:
+        print(f"fledge: {warning}", file=sys.stderr)
+    return loaded.config
+
+
 def _opened(folder: Path, model: str | None, settings: tuple[str, ...]) -> fledge.Fledge:
-    config = discover(Path.cwd(), settings).loaded.config
-    return fledge.open(folder, model=model, config=config, program="cli", address=HATCH)
+    return fledge.open(folder, model=model, config=_config(Path.cwd(), settings), program="cli", address=HATCH)

@@ -8,6 +8,7 @@ may only tighten again until they are trusted anew.
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -66,6 +67,9 @@ def _blamed(error: BadInput, files: Sequence[Path]) -> BadInput:
         except BadInput as own:
             if own.field == error.field and not own.field.startswith(str(path)):
                 return BadInput(f"{path}: {own.field}", own.expected, own.got)
+        profile = re.match(r"agents\.list\.([\w-]+)\.", error.field)
+        if profile is not None and (path.parent / AGENTS / f"{profile[1]}.md").is_file():
+            return BadInput(f"{path.parent / AGENTS / profile[1]}.md: {error.field}", error.expected, error.got)
     return error
 
 
