@@ -177,7 +177,6 @@ class Terminal:
         return f"{self._flowing}\n{PROMPT}" if self._flowing else PROMPT
 
     def _keys(self) -> "KeyBindings":
-        from prompt_toolkit.application import get_app
         from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
         keys = KeyBindings()
@@ -204,10 +203,10 @@ class Terminal:
             if event.current_buffer.text:
                 event.current_buffer.reset()
                 return
-            app = get_app()
+            app = event.app  # the one whose key this is, whoever prints at the moment
 
             async def act() -> None:
-                if self.interrupt is not None and await self.interrupt():
+                if self.interrupt is not None and await self.interrupt() and app.future and not app.future.done():
                     app.exit(exception=EOFError)
 
             task = asyncio.ensure_future(act())
