@@ -196,7 +196,12 @@ class Terminal:
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
-        # While something is printed the terminal itself reads keys, and Ctrl-C is a signal.
+        # While something is printed the terminal itself reads keys: a Ctrl-D comes out as this, a Ctrl-C is a signal.
+        @keys.add("c-@")
+        def _(event: KeyPressEvent) -> None:
+            if not event.current_buffer.text:
+                event.app.exit(exception=EOFError)
+
         @keys.add("<sigint>")
         @keys.add("c-c")
         def _(event: KeyPressEvent) -> None:
