@@ -41,13 +41,14 @@ def rules(mode: QueueMode = "collect", widths: dict[str, int] | None = None, hoo
 
 class WatchedStore:
     """Counts commits; `check` sees every job's transaction before it is committed, `broken` makes everything fail, and
-    `hold_s` keeps the next job waiting, whoever asked for it may be gone by then."""
+    `hold_s` keeps the next job waiting, whoever asked for it may be gone by then. `answer_s`: so late is told what was
+    read."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.commits = 0
         self.broken = False
-        self.hold_s = 0.0
+        self.hold_s = self.answer_s = 0.0
         self.check: Callable[[Tx], None] = lambda tx: None
 
     async def transact(self, job: Callable[[Tx], T]) -> T:
@@ -70,7 +71,10 @@ class WatchedStore:
 
     async def read(self, job: Callable[[Tx], T]) -> T:
         self._refuse()
-        return await self._store.read(job)
+        seen = await self._store.read(job)
+        if self.answer_s:
+            await asyncio.sleep(self.answer_s)
+        return seen
 
     async def close(self) -> None:
         await self._store.close()

@@ -228,6 +228,24 @@ def test_interrupts_in_quick_succession_are_all_read_in_the_same_turn(office: Of
     assert [request.messages[-1].text for request in model.requests][-2:] == ["no, stop", "really"]
 
 
+def test_what_interrupts_a_driver_that_is_just_reading_is_read_before_its_model_is_asked(office: Office) -> None:
+    model = ScriptedModel(script)
+
+    async def body(desk: Desk) -> list[str]:
+        await desk.send("go")
+        await desk.sleep_until(5)
+        desk.store.answer_s = 0.01
+        await desk.send("wait")
+        await desk.sleep_until(5.005)
+        await desk.send("really")
+        await at_rest(desk, MAIN)
+        return await desk.heard(MAIN, "user")
+
+    heard = office.act(body, model, Kit().tool("slow", 10), rules=rules("interrupt"))
+    assert heard == ["go", "wait", "really"]
+    assert [request.messages[-1].text for request in model.requests] == ["go", "really"]
+
+
 def test_news_of_an_interrupt_that_its_driver_has_read_already_calls_off_nothing_more(office: Office) -> None:
     model = ScriptedModel(script)
 

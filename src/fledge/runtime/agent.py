@@ -227,7 +227,7 @@ class _Turn:
 
     async def _go_on(self) -> bool:
         """One step; False if the turn is over. Of one that is called off nothing is left but what was committed."""
-        if self.called_off:
+        while self.called_off:  # again if more came in while it looked
             self.tell("interrupt")
             await self._look()
         step = self.step = asyncio.timeout(None)
