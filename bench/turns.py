@@ -26,8 +26,9 @@ from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.agent import Agent, Profile
+from fledge.runtime.agent import Agent
 from fledge.runtime.feed import Feed, TurnEvent
+from fledge.runtime.profile import Profile
 from fledge.store.base import Post, Tx
 from fledge.store.sqlite import SqliteStore
 from fledge.tools.base import tool

@@ -13,7 +13,7 @@ from fledge.core.run import Terms
 from fledge.models.names import Registry
 from fledge.models.scripted import ScriptedModel, echo
 from fledge.orchestrator import control, spawn
-from fledge.runtime.agent import Profile
+from fledge.runtime.profile import Profile
 from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import SessionFacts, Spec
 from fledge.testing import Stage

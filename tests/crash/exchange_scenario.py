@@ -17,7 +17,8 @@ from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.agent import Agent, Profile
+from fledge.runtime.agent import Agent
+from fledge.runtime.profile import Profile
 from fledge.store.base import Post, Store, Tx
 from fledge.tools.registry import ToolSet
 from fledge.tools.send import send_tool

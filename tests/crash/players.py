@@ -28,8 +28,9 @@ from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn import Request as SpawnRequest
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.agent import Agent, Profile
+from fledge.runtime.agent import Agent
 from fledge.runtime.child_files import ChildFiles
+from fledge.runtime.profile import Profile
 from fledge.store.base import Post, Session, Store, Tx
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.registry import ToolSet

@@ -19,7 +19,8 @@ from fledge.orchestrator import control, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.agent import UNKNOWN_OUTCOME, Agent, Profile
+from fledge.runtime.agent import UNKNOWN_OUTCOME, Agent
+from fledge.runtime.profile import Profile
 from fledge.store.base import Post, Store, Tx
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.registry import ToolSet

@@ -20,8 +20,9 @@ from fledge.orchestrator import budget, spawn, steps
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.agent import Agent, Profile
+from fledge.runtime.agent import Agent
 from fledge.runtime.feed import Feed, Subscription
+from fledge.runtime.profile import Profile
 from fledge.store.base import Approval, Post, Tx
 from fledge.testing import InlineStore, SeededIds, run_virtual
 from fledge.tools.base import Tool, tool

@@ -16,7 +16,7 @@ from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger, SendParams
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.agent import Profile
+from fledge.runtime.profile import Profile
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.sessions import caller_of
 from fledge.tools.subagents import subagents_tool

@@ -16,8 +16,8 @@ from fledge.models.scripted import ScriptedModel, echo
 from fledge.orchestrator import control, heartbeat, spawn
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.agent import Profile
 from fledge.runtime.command import CommandRuntime
+from fledge.runtime.profile import Profile
 from fledge.runtime.profiles import ConfiguredProfiles, rules_of
 from fledge.store.base import Session, SessionFacts, Spec
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual

@@ -22,10 +22,11 @@ from fledge.orchestrator import control, spawn
 from fledge.orchestrator.asked import NATIVE
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.agent import Agent, Profile
+from fledge.runtime.agent import Agent
 from fledge.runtime.base import Faltered, Runtime, Work
 from fledge.runtime.callable import CallableRuntime
 from fledge.runtime.command import CommandRuntime
+from fledge.runtime.profile import Profile
 from fledge.store.base import Post, Session, Spec, Tx
 from fledge.testing import InlineStore, SeededIds
 from fledge.tools.base import tool

@@ -23,8 +23,8 @@ from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawn import Request
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
-from fledge.runtime.agent import Profile
 from fledge.runtime.base import Runtime
+from fledge.runtime.profile import Profile
 from fledge.store.base import Post, Session
 from fledge.tools.base import Tool
 from fledge.tools.registry import ToolSet

@@ -9,11 +9,9 @@ and the turn goes on with what came in. Everything this starts is owned by the t
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from fledge.core.access import tool_name
@@ -24,7 +22,7 @@ from fledge.core.policy import Spent
 from fledge.core.route import Address
 from fledge.core.transcript import SPAWN, CallEntry, Line, OpenCall, Replied, Resulted, from_body, open_calls, yielded
 from fledge.errors import Interrupted, Refused, StaleWrite, Stopped, StoreError
-from fledge.models.base import Broke, Call, Ended, Message, Model, Request, Text, Thinking, Thought, Usage, UserMessage
+from fledge.models.base import Broke, Call, Ended, Message, Request, Text, Thought, Usage, UserMessage
 from fledge.models.retry import Retry, Retrying, close_stream
 from fledge.orchestrator import steps, transcripts, turns
 from fledge.orchestrator.asked import NATIVE, names_a_runtime
@@ -35,9 +33,9 @@ from fledge.runtime import context
 from fledge.runtime.child_files import look_for_goods
 from fledge.runtime.feed import Feed, Kind, TurnEvent
 from fledge.runtime.foreign import Foreign, Places, may_be_foreign
+from fledge.runtime.profile import Profile, Profiles
 from fledge.store.base import Entry, Post, Ran, Tx
 from fledge.tools.base import ToolContext, ToolResult
-from fledge.tools.registry import ToolSet
 from fledge.tools.sessions import Yielding
 
 T = TypeVar("T")
@@ -48,61 +46,9 @@ DISK_S = 1.0
 UNKNOWN_OUTCOME = "interrupted; outcome unknown: it may or may not have taken effect. Look before you repeat it."
 
 
-class Profile(Struct, frozen=True, kw_only=True):
-    """How one session thinks: everything that is read once per turn."""
-
-    model: Model
-    model_name: str
-    """The provider's own name for it."""
-    system: str
-    tools: ToolSet
-    workspace: Path
-    cwd: str = ""
-    """Where in it relative paths begin."""
-    readable: tuple[Path, ...] = ()
-    """Folders besides that it may read."""
-    goods: Callable[[bool], Goods] | None = None
-    """Looks, blocking, at what the session hands over; thoroughly or not. None: it hands over nothing but words."""
-    thinking: Thinking = "off"
-    max_tokens: int = 8192
-    window: int = 128_000
-    asks: frozenset[str] = frozenset()
-    """Tools that need a person's approval for each call."""
-    approval_s: float = 24 * 3600.0
-    boxed: bool = False
-    """Its commands run in a sandbox."""
-    is_budgeted: bool = False
-    state: Path | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    cost_usd: Callable[[str, Usage], float | None] = field(default_factory=lambda: _unpriced)
-    """What a step cost, if the price is known."""
-    checklist: str | None = None
-    """What a heartbeat is to look after; None if nobody wrote anything down."""
-
-
 def _failed(c: Commit, drive: Drive, error: str, goods: Goods | None) -> None:
     steps.hand_over(c, drive, goods)
     turns.fail(c, drive, error)
-
-
-def _unpriced(model: str, usage: Usage) -> float | None:
-    return None
-
-
-class Profiles(Protocol):
-    """Knows how each session thinks."""
-
-    async def profile(self, engine: Engine, drive: Drive) -> Profile:
-        """The profile for this drive. Raises Refused if there is none, for example if the model has no key."""
-        ...
-
-    async def remove(self, leaves: tuple[str, ...]) -> None:
-        """Remove what a run left outside the database."""
-        ...
-
-    async def call(self, post: Post) -> Address | None:
-        """Send one thing from the outbox; answers the address that a hook was asked for, if it named one."""
-        ...
 
 
 class Agent:

@@ -52,11 +52,11 @@ from fledge.orchestrator.spawn import Request
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
 from fledge.orchestrator.views import children_shown
-from fledge.runtime.agent import Profile
 from fledge.runtime.base import Runtime
 from fledge.runtime.child_files import ChildFiles
 from fledge.runtime.command import CommandRuntime
 from fledge.runtime.outlet import Outlet, channels_of, hooks_of
+from fledge.runtime.profile import Profile
 from fledge.store.base import Post, Session, SessionFacts, Spec, Wishes
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools

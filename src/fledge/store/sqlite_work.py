@@ -10,7 +10,8 @@ from fledge.core.goods import Goods
 from fledge.core.policy import Budget, Spent
 from fledge.core.run import Instant
 from fledge.store.base import Approval, ApprovalState, Commission, Heartbeat, Purse, Ran, Wishes
-from fledge.store.sqlite_tx import SessionVerbs, to_json
+from fledge.store.sqlite_runs import to_json
+from fledge.store.sqlite_sessions import SessionVerbs
 
 _HEARTBEAT = "session, cause, reason, due_at, held, beat_at, said, said_at"
 _APPROVAL = "id, session, entry, idx, tool, arguments, digest, state, asked_at, expires_at, answered_by"

@@ -1,0 +1,70 @@
+"""How one session thinks in one turn: what a turn reads once, and who knows it.
+
+A `Profile` is a value; where it comes from (settings, documents, a test) is the `Profiles`' own business.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct, field
+
+from fledge.core.goods import Goods
+from fledge.core.route import Address
+from fledge.models.base import Model, Thinking, Usage
+from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.turns import Drive
+from fledge.store.base import Post
+from fledge.tools.registry import ToolSet
+
+
+def _unpriced(model: str, usage: Usage) -> float | None:
+    return None
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """How one session thinks: everything that is read once per turn."""
+
+    model: Model
+    model_name: str
+    """The provider's own name for it."""
+    system: str
+    tools: ToolSet
+    workspace: Path
+    cwd: str = ""
+    """Where in it relative paths begin."""
+    readable: tuple[Path, ...] = ()
+    """Folders besides that it may read."""
+    goods: Callable[[bool], Goods] | None = None
+    """Looks, blocking, at what the session hands over; thoroughly or not. None: it hands over nothing but words."""
+    thinking: Thinking = "off"
+    max_tokens: int = 8192
+    window: int = 128_000
+    asks: frozenset[str] = frozenset()
+    """Tools that need a person's approval for each call."""
+    approval_s: float = 24 * 3600.0
+    boxed: bool = False
+    """Its commands run in a sandbox."""
+    is_budgeted: bool = False
+    state: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    cost_usd: Callable[[str, Usage], float | None] = field(default_factory=lambda: _unpriced)
+    """What a step cost, if the price is known."""
+    checklist: str | None = None
+    """What a heartbeat is to look after; None if nobody wrote anything down."""
+
+
+class Profiles(Protocol):
+    """Knows how each session thinks."""
+
+    async def profile(self, engine: Engine, drive: Drive) -> Profile:
+        """The profile for this drive. Raises Refused if there is none, for example if the model has no key."""
+        ...
+
+    async def remove(self, leaves: tuple[str, ...]) -> None:
+        """Remove what a run left outside the database."""
+        ...
+
+    async def call(self, post: Post) -> Address | None:
+        """Send one thing from the outbox; answers the address that a hook was asked for, if it named one."""
+        ...
