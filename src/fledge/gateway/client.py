@@ -161,7 +161,9 @@ class Client(Remote):
         connection.request(verb, path, body, headers)
         response = connection.getresponse()
         if response.status >= 400:
-            raise Refused("error", f"the gateway at {self.address} refused: {_reason(response.read(10_000))}")
+            raise Refused(
+                "error", f"the gateway at {self.address} answered {response.status}: {_reason(response.read(10_000))}"
+            )
         return response
 
 
