@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -790,7 +790,6 @@ def test_whatever_a_child_says_there_is_one_block_and_it_opens_and_closes_once(
     assert msgspec.json.decode(msgspec.json.encode(told), type=Completion) == told
 
 
-@settings(deadline=None)
 @given(st.lists(anything, min_size=1, max_size=5), st.sampled_from(STYLES), st.integers(0, 8000))
 def test_whatever_is_collected_each_is_a_block_or_a_line(told: list[Completion], style: Style, limit: int) -> None:
     collected = collect(told, style, NONCE, limit)

@@ -105,7 +105,7 @@ def test_the_published_schema_names_every_method_with_what_it_takes_and_answers(
         assert contract in PUBLISHED["methods"]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(asks=st.lists(requests, min_size=1, max_size=12))
 def test_requests_that_fit_the_schema_are_answered_or_refused_properly(
     tmp_path_factory: pytest.TempPathFactory, asks: list[Any]
@@ -113,7 +113,7 @@ def test_requests_that_fit_the_schema_are_answered_or_refused_properly(
     conversation(tmp_path_factory, asks, is_proper)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(asks=st.lists(st.tuples(st.sampled_from(sorted(METHODS)), json_values), min_size=1, max_size=20))
 def test_parameters_of_any_shape_are_answered_or_refused_properly(
     tmp_path_factory: pytest.TempPathFactory, asks: list[tuple[str, Any]]
@@ -122,7 +122,7 @@ def test_parameters_of_any_shape_are_answered_or_refused_properly(
     conversation(tmp_path_factory, documents, is_proper)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(asks=st.lists(st.binary(max_size=60) | json_values.map(msgspec.json.encode), min_size=1, max_size=20))
 def test_bytes_of_any_kind_are_refused_properly(tmp_path_factory: pytest.TempPathFactory, asks: list[bytes]) -> None:
     conversation(tmp_path_factory, asks, is_proper)

@@ -13,7 +13,6 @@ def effort(examples: int, steps: int) -> settings:
         max_examples=examples * max(1, SOAK),
         stateful_step_count=steps,
         derandomize=not SOAK,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         print_blob=True,
     )

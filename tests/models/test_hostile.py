@@ -42,7 +42,7 @@ def test_the_answer_that_is_damaged_below_is_good() -> None:
     assert run(answered(GOOD, 0))[-1] == Ended("end", "m")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_a_damaged_answer_ends_the_reply(data: st.DataObject) -> None:
     raw = bytearray(GOOD)
@@ -58,7 +58,7 @@ def test_a_damaged_answer_ends_the_reply(data: st.DataObject) -> None:
     assert isinstance(last, Ended) or (isinstance(last, Broke) and last.trouble != "auth")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.binary(max_size=2000))
 def test_noise_ends_the_reply(noise: bytes) -> None:
     last = run(answered(noise, len(noise) // 2))[-1]

@@ -61,7 +61,6 @@ def test_what_comes_after_an_answer_is_noticed_and_not_part_of_it(raw: bytes) ->
         assert (read.words, read.beyond) == (WORDS, True)
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=40)), st.lists(st.integers(0, 600)))
 def test_any_chunks_cut_anyhow_make_the_same_body(chunks: list[bytes], cuts: list[int]) -> None:
     raw = b"HTTP/1.1 200\r\ntransfer-encoding: Chunked\r\n\r\n"
@@ -71,7 +70,7 @@ def test_any_chunks_cut_anyhow_make_the_same_body(chunks: list[bytes], cuts: lis
     assert (read.words, read.over, read.beyond) == (b"".join(chunks), True, False)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_a_damaged_answer_is_read_or_refused_and_nothing_else(data: st.DataObject) -> None:
     raw = bytearray(data.draw(st.sampled_from([CHUNKED, COUNTED])))
@@ -97,7 +96,6 @@ def test_a_damaged_answer_is_read_or_refused_and_nothing_else(data: st.DataObjec
     assert len(outcomes) == 1, "where it was cut made a difference"
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=300), max_size=5))
 def test_noise_is_refused(noise: list[bytes]) -> None:
     with pytest.raises(BadAnswer):

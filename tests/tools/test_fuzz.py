@@ -45,7 +45,7 @@ PARTS = st.sampled_from(
     ["..", ".", "", "/", "a", "sub", "link", "file", "loop", "outside", "secret.txt", ".fledge", "~", "\x00", "x" * 300]
 ) | st.text(max_size=6)
 PATHS = st.lists(PARTS, max_size=8).map("/".join) | st.text(max_size=20)
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")
