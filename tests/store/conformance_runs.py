@@ -228,6 +228,33 @@ class RunConformance:
         assert reserved == [["late", "z", "m"], ["late", "z"]]
         assert bench.see(lambda tx: tx.reservations(0)) == []
 
+    def test_whoever_writes_sees_plans_come_go_and_be_made_however_often_it_looked(self, bench: Bench) -> None:
+        def looks(tx: Tx) -> list[str]:
+            return tx.awaiting()
+
+        def plans(tx: Tx) -> Run:
+            run = follow(tx, admit(tx, "p", plan=True), ev.Prepared(at=AT), ev.Claimed(at=AT, epoch=1))
+            return follow(tx, run, replace(finished(), attempt=1))
+
+        found = [bench.do(looks)]
+        run = bench.do(plans)
+        found.append(bench.do(looks))
+        bench.do(lambda tx: follow(tx, tx.load_run("p"), ev.PlanRejected(at=AT, next_run_id="again")))
+        found.append(bench.do(looks))
+        bench.do(lambda tx: tx.create_run(replace(run, key="q", run_id="other"), Spec(task="t"), finished()))
+        found.append(bench.do(looks))
+        bench.do(lambda tx: tx.forget_run("q"))
+        found.append(bench.do(looks))
+        assert found == [[], ["p"], [], ["q"], []]
+
+    def test_a_text_of_a_run_that_was_forgotten_is_gone_for_its_writer_too(self, bench: Bench) -> None:
+        bench.do(lambda tx: admit(tx, "a"))
+        text = bench.do(lambda tx: tx.keep_text("a", "words"))
+        assert bench.do(lambda tx: tx.text(text)) == "words"
+        bench.do(lambda tx: tx.forget_run("a"))
+        with pytest.raises(NotFound, match=text):
+            bench.do(lambda tx: tx.text(text))
+
     def test_due_runs_are_those_whose_time_has_come_the_longest_overdue_first(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             for key, due_at in (("b", 20.0), ("a", 10.0), ("d", 30.5), ("c", 20.0), ("never", None)):

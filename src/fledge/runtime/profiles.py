@@ -482,13 +482,14 @@ def _documents(workspace: Path, names: Iterable[str]) -> list[str]:
 
 
 def _text_of(path: str) -> str | None:
-    """What a document says, as far as it is ever read; None if there is none."""
+    """What a document says, as far as it is ever read; None if there is none that may be read."""
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             return None
+        with open(path, "rb") as file:
+            return file.read(64 * 1024).decode("utf-8", "replace")
     except (OSError, ValueError):
         return None
-    return Path(path).read_bytes()[: 64 * 1024].decode("utf-8", "replace")
 
 
 def _document(name: str, text: str) -> str:

@@ -76,6 +76,8 @@ class RunVerbs:
         )
         self._known.runs[run.key] = (run_no, run)
         self._known.specs[run.key] = spec
+        if isinstance(phase, AwaitingApproval):
+            self._known.awaiting = None
         self._name_attempt(run_no, run)
         self._record(run_no, run, event)
 
