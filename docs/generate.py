@@ -1,8 +1,8 @@
 """Write the generated pages: `python -m docs.generate`, or `--check` to fail when one is stale.
 
-`contract-tests.md` comes from `contract_page.py`, `lifecycle.md` from here: what a phase means is read from its
-docstring, what an event means from its own, and the arrows are found by giving every sample event to every sample run.
-Nothing about the life of a run is written down here a second time.
+`contract-tests.md` is made from the tests by `contract_page.py`. `lifecycle.md` is made here: what a phase means is
+read from its docstring, what an event means from its own. The arrows are found by giving every sample event to every
+sample run. Nothing about the life of a run is written down here a second time.
 """
 
 import argparse

@@ -12,6 +12,7 @@ import pytest
 from fledge.config import Budget, Config, Sandbox, check, describe, page, parse
 from fledge.config.shape import rows
 from fledge.errors import BadInput
+from tests.statements import proves
 
 DOCS = Path(__file__).parent.parent / "docs" / "config.md"
 S = "agents.defaults.subagents."
@@ -167,6 +168,16 @@ def test_an_empty_document_has_the_default(key: str, default: object) -> None:
     assert found(parse("{}").config, key) == default
 
 
+@proves("2.phases.33")
+@proves("2.announce.8")
+@proves("2.hops.17")
+@proves("3.limits.1", "`maxSpawnDepth` is 1, from 1 to 5")
+@proves("3.limits.4")
+@proves("3.limits.9", "`archiveAfterMinutes` is 60")
+@proves("3.limits.10", "`runTimeoutSeconds` 0 is none")
+@proves("6.sweep.10")
+@proves("6.sweep.12")
+@proves("8.gateway.5", "It listens on loopback unless told")
 def test_every_setting_has_its_default_in_the_table_above() -> None:
     assert [row.key for row in rows() if not row.key.startswith(tuple(DEFAULTS)) and "<" not in row.key] == []
 
@@ -174,6 +185,7 @@ def test_every_setting_has_its_default_in_the_table_above() -> None:
 OWN = {key.replace("defaults", "list[]"): least for key, least in LEAST.items() if key.startswith(S)}
 
 
+@proves("3.limits.2")
 @pytest.mark.parametrize(("key", "least"), (LEAST | OWN).items())
 def test_the_least_value_is_accepted_and_one_below_is_refused(key: str, least: int) -> None:
     assert found(check(nested(key, least)).config, key) == least
@@ -185,6 +197,7 @@ def test_the_least_value_is_accepted_and_one_below_is_refused(key: str, least: i
     )
 
 
+@proves("3.limits.1")
 @pytest.mark.parametrize(("key", "most"), MOST.items())
 def test_the_largest_value_is_accepted_and_one_above_is_refused(key: str, most: int) -> None:
     assert found(check(nested(key, most)).config, key) == most
@@ -267,6 +280,7 @@ WRONG = [
 ]
 
 
+@proves("7.input.1")
 @pytest.mark.parametrize(("key", "value", "right", "got"), WRONG)
 def test_a_wrong_value_is_refused_with_its_key_what_is_right_and_what_it_was(
     key: str, value: object, right: str, got: str

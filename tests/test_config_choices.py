@@ -24,6 +24,7 @@ from fledge.config import (
 )
 from fledge.core.inbox import QueueSettings
 from fledge.errors import BadInput
+from tests.statements import proves
 
 RESEARCH = {"agents": {"list": [{"id": "main"}, {"id": "Research", "model": "m"}]}, "tools": {"deny": ["x", "y"]}}
 S = "agents.defaults.subagents."
@@ -36,6 +37,8 @@ def refusal(act: Callable[..., object], *given: object) -> str:
     return str(caught.value)
 
 
+@proves("3.limits.12", "`model`, `thinking` and `budget` have settings for children")
+@proves("3.limits.13", "Each limit can be overridden per agent")
 def test_an_agent_overrides_the_limits_it_sets_and_no_other() -> None:
     config = parse(
         """{agents: {
@@ -86,6 +89,10 @@ MODELS = [
 ]
 
 
+@proves(
+    "3.limits.20",
+    "The model: the parameter, the agent's subagents.model, the defaults' subagents.model, the agent's, the global",
+)
 @pytest.mark.parametrize("first", range(4))
 def test_the_model_of_a_child_is_the_first_that_is_set(first: int) -> None:
     rest = MODELS[first:]
@@ -102,6 +109,7 @@ def test_without_any_setting_no_model_and_no_thinking_is_named() -> None:
     assert thinking_for_child(Config(), None, "main") is None
 
 
+@proves("3.params.6")
 def test_the_thinking_of_a_child_is_the_first_that_is_set() -> None:
     document = {"agents": {"list": [{"id": "a", "subagents": {"thinking": "off"}}]}}
     config = with_settings(document, [S + "thinking=low"]).config

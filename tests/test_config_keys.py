@@ -9,6 +9,7 @@ from fledge.config import as_document, check, duration_s, parse, subagent_limits
 from fledge.config.foreign import UNUSED
 from fledge.config.shape import rows
 from fledge.errors import BadInput
+from tests.statements import proves
 
 H = "agents.defaults.heartbeat.activeHours"
 S = "agents.defaults.subagents."
@@ -39,6 +40,7 @@ BLOCKS = (
 )
 
 
+@proves("7.input.12", "Other unknown keys are an error with the nearest valid one")
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
@@ -109,6 +111,7 @@ KNOWN_UNUSED = [
 ]
 
 
+@proves("7.input.11", "Known OpenClaw keys that fledge does not use are a warning")
 @pytest.mark.parametrize(("key", "path"), KNOWN_UNUSED)
 def test_a_key_of_openclaw_that_is_not_used_is_a_warning(key: str, path: str) -> None:
     loaded = check(nested(key, {"deep": [float("nan")]}))
@@ -197,6 +200,7 @@ def test_a_tool_is_told_from_a_misspelled_key_by_its_approval(tools: dict[str, o
 # ---- presets, forms, agents ------------------------------------------------------------------------------------------
 
 
+@proves("3.limits.14", 'The preset `limits: "strict"` is 5 concurrent and 15 retained')
 @pytest.mark.parametrize(
     ("defaults", "own", "concurrent", "retained"),
     [

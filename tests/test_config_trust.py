@@ -10,6 +10,7 @@ from fledge.config.profiles_md import profile, read_profiles
 from fledge.config.shape import rows
 from fledge.config.tighten import RULES, tightened
 from fledge.errors import BadInput
+from tests.statements import proves
 
 Block = dict[str, object]
 
@@ -29,6 +30,7 @@ def _at(key: str, value: object) -> Block:
 SUB = "agents.defaults.subagents"
 
 
+@proves("8.trust.2", "Before that they may only tighten")
 @pytest.mark.parametrize(
     ("key", "held", "asked", "holds"),
     [
@@ -72,6 +74,7 @@ def test_an_untrusted_setting_counts_only_where_it_is_tighter(
         assert found.document == _at(key, holds)
 
 
+@proves("8.trust.3", "Never base_url, keys, hooks, runtimes, approvals")
 @pytest.mark.parametrize(
     "document",
     [
@@ -128,6 +131,7 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+@proves("8.trust.1", "A cloned project's fledge.json5 and agents/*.md are untrusted until `fledge trust`")
 def test_a_cloned_project_is_not_trusted_and_its_settings_only_tighten(project: Path, tmp_path: Path) -> None:
     found = discover(project, user=tmp_path / "user")
     assert not found.trusted
@@ -140,6 +144,7 @@ def test_a_cloned_project_is_not_trusted_and_its_settings_only_tighten(project: 
     assert "fledge trust" in found.loaded.warnings[-1]
 
 
+@proves("8.trust.1")
 def test_a_trusted_project_counts_in_full_until_one_byte_changes(project: Path, tmp_path: Path) -> None:
     user = tmp_path / "user"
     trust(project, user)

@@ -21,6 +21,7 @@ from fledge.runtime.outlet import Outlet, hooks_of
 from fledge.store.base import Post
 from tests.api.scene import Place
 from tests.channels.receiver import SECRET, Answer, Receiver
+from tests.statements import proves
 
 ENDED = Ended(target_session_key="k", target_kind="subagent", run_id="r", reason="complete", outcome="ok", ended_at=1.0)
 TARGET = DeliveryTarget(
@@ -222,6 +223,7 @@ def spawning(*answers: object) -> Outlet:
 READY = {"status": "ok", "threadBindingReady": True, "thread": "t"}
 
 
+@proves("6.hooks.2", "There is a hook subagent_spawning")
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
@@ -247,6 +249,7 @@ def test_hook_absence_an_error_answer_no_thread_and_a_throw_each_refuse_the_spaw
     asyncio.run(main())
 
 
+@proves("3.params.10", "`thread` binds the session to a thread")
 def test_a_child_in_a_thread_announces_its_first_task_and_then_talks_there(place: Place) -> None:
     hooks, wall = Hooks(), Wall()
     events: list[HookEvent] = []

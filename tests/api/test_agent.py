@@ -12,6 +12,7 @@ from fledge.models.base import Request
 from fledge.models.scripted import Answer, last_text
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -19,6 +20,9 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+@proves("4.gateway.2", "`agent` answers runId and accepted")
+@proves("4.gateway.3", "`agent.wait` answers ok, error, timeout or pending with times")
+@proves("4.gateway.5", "`agent.wait`: an expired wait is pending, never terminal")
 def test_an_accepted_message_is_waited_for_by_its_run_id(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         accepted = await fl.agent("wait 10", session_key="main")
@@ -40,6 +44,7 @@ def test_an_accepted_message_is_waited_for_by_its_run_id(place: Place) -> None:
     place.act(body)
 
 
+@proves("4.gateway.4", "`agent.wait`: an old id follows to the current attempt and names it")
 def test_an_old_run_id_follows_to_the_attempt_that_stands_and_names_it(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         run = await fl.spawn("Wait for me")
@@ -54,6 +59,8 @@ def test_an_old_run_id_follows_to_the_attempt_that_stands_and_names_it(place: Pl
     place.act(body)
 
 
+@proves("2.outcome.3", "On the wire an outcome is {status, error?} plus endedReason; a kill is `error` and `killed`")
+@proves("4.gateway.3")
 def test_how_runs_end_is_told_in_the_words_of_the_wire(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         slow = await fl.spawn("Wait for me", timeout=5)
@@ -70,6 +77,7 @@ def test_how_runs_end_is_told_in_the_words_of_the_wire(place: Place) -> None:
     place.act(body)
 
 
+@proves("4.gateway.6", "`agent.wait`: an archived run answers its tombstone's outcome")
 def test_an_archived_run_still_answers_with_its_outcome(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         run = await fl.spawn("Say hello")
@@ -83,6 +91,7 @@ def test_an_archived_run_still_answers_with_its_outcome(place: Place) -> None:
     place.act(body)
 
 
+@proves("4.gateway.1")
 def test_the_same_idempotency_key_finds_the_same_run_also_after_a_restart(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> str:
         first = await fl.agent("Hello", idempotency_key="k")
@@ -98,6 +107,10 @@ def test_the_same_idempotency_key_finds_the_same_run_also_after_a_restart(place:
     assert place.act(body) == place.act(body)
 
 
+@proves(
+    "4.gateway.1",
+    "`agent` takes message, sessionKey, deliver, lane, extraSystemPrompt, model, thinking, timeoutSeconds and a key",
+)
 def test_wishes_hold_for_the_turn_that_answers_and_no_other(place: Place) -> None:
     other = ScriptedModel(lambda request: f"{request.model} thinking {request.thinking}")
     usual = ScriptedModel(lambda request: f"usual, {'pirate' in request.system}")
@@ -113,6 +126,7 @@ def test_wishes_hold_for_the_turn_that_answers_and_no_other(place: Place) -> Non
     place.act(body, usual, models={"other": other})
 
 
+@proves("4.gateway.1")
 def test_a_turn_that_takes_longer_than_wished_is_stopped_and_the_next_goes_on(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         asked = await fl.agent("Wait for me", timeout_seconds=30)

@@ -16,6 +16,7 @@ import fledge
 from fledge.models.scripted import echo
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
+from tests.statements import proves
 
 
 def documented() -> Iterator[tuple[str, object]]:
@@ -52,6 +53,7 @@ async def play(examples: list[doctest.Example], known: dict[str, Any]) -> None:
         assert printed.getvalue() == example.want, example.source
 
 
+@proves("3.plan.9", "… by the API")
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ("open", "run_sync")])
 def test_the_example_does_what_it_shows(name: str, tmp_path: Path) -> None:
     Place(tmp_path).act(lambda fl: play(EXAMPLES[name], {"fl": fl, "fledge": fledge, "asyncio": asyncio}))

@@ -14,6 +14,7 @@ from fledge.models.base import Broke
 from fledge.orchestrator import bindings
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -42,6 +43,7 @@ def test_spawning_returns_at_once_and_awaiting_the_handle_gives_the_result(place
     place.act(body)
 
 
+@proves("4.code.1", "`fl.spawn()` has the program itself as requester: no model turn")
 def test_no_model_turn_is_taken_for_a_programs_result(place: Place) -> None:
     model = ScriptedModel([])
 
@@ -54,6 +56,7 @@ def test_no_model_turn_is_taken_for_a_programs_result(place: Place) -> None:
     place.act(body, model)
 
 
+@proves("4.code.2")
 def test_reading_consumes_the_row_and_reading_again_is_free(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         run = await fl.spawn("wait 1")
@@ -74,6 +77,7 @@ def test_reading_consumes_the_row_and_reading_again_is_free(place: Place) -> Non
     place.act(body)
 
 
+@proves("4.code.4")
 def test_a_result_nobody_reads_is_given_up_after_half_an_hour_and_still_readable(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> str:
         run = await fl.spawn("wait 1", label="forgotten")
@@ -183,6 +187,7 @@ def test_a_failed_run_is_a_value_with_its_error(place: Place) -> None:
     place.act(body, ScriptedModel(lambda _: Broke("auth", "the key is wrong")))
 
 
+@proves("3.params.7")
 def test_a_run_that_takes_too_long_ends_with_what_it_has(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         result = await (await fl.spawn("Wait for me", timeout=30))
@@ -207,6 +212,7 @@ def test_a_message_to_a_running_run_is_read_at_its_next_step(place: Place) -> No
 # ---- several ---------------------------------------------------------------------------------------------------------
 
 
+@proves("4.yield.11")
 def test_gather_waits_for_all_and_answers_in_order(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         slow, quick = await fl.spawn("wait 9"), await fl.spawn("wait 1")
@@ -216,6 +222,7 @@ def test_gather_waits_for_all_and_answers_in_order(place: Place) -> None:
     place.act(body)
 
 
+@proves("4.yield.11", "`gather` in the API is the same thing")
 @pytest.mark.parametrize(
     ("at_least", "timeout", "statuses", "took"),
     [
@@ -387,6 +394,7 @@ def test_a_type_that_cannot_be_read_from_json_is_refused_by_name(place: Place) -
 # ---- after a restart -------------------------------------------------------------------------------------------------
 
 
+@proves("4.code.3")
 def test_a_run_goes_on_after_a_restart_and_is_found_by_its_id(place: Place) -> None:
     async def before(fl: fledge.Fledge) -> tuple[str, str]:
         done, running = await fl.spawn("wait 1"), await fl.spawn("wait 50")

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser.browsing import Gateway, browsing, sitting
 from tests.browser.page_server import RELEASE, SHOWN
 from tests.cli.test_run import Model, serving
+from tests.statements import proves
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,8 @@ def release(gateway: Gateway) -> Path:
     return file
 
 
+@proves("4.tools.31", "Slash commands work on the page")
+@proves("8.gateway.7", "The page uses fetch streams with the header: no cookie, no token in an address")
 def test_sign_in_chat_and_commands_on_a_phone_by_keyboard(browser: Browser, gateway: Gateway) -> None:
     with sitting(browser, gateway, viewport={"width": 360, "height": 640}) as person:
         page = person.page
@@ -92,6 +95,7 @@ def test_a_subagents_answer_arrives_once_and_its_page_tells_all(browser: Browser
         person.see("#view-run", "There is no such run")
 
 
+@proves("8.gateway.9", "All model and child text on the page is rendered as hostile")
 def test_hostile_words_are_shown_and_do_nothing(browser: Browser, gateway: Gateway) -> None:
     with sitting(browser, gateway) as person:
         page = person.page
@@ -114,6 +118,7 @@ def test_hostile_words_are_shown_and_do_nothing(browser: Browser, gateway: Gatew
         assert page.locator("#app img, #app script, #app b, #app i").count() == 0
 
 
+@proves("8.gateway.8")
 def test_the_browser_itself_refuses_markup_made_from_text(browser: Browser, gateway: Gateway) -> None:
     with sitting(browser, gateway) as person:
         person.page.goto(gateway.address)
@@ -123,6 +128,7 @@ def test_the_browser_itself_refuses_markup_made_from_text(browser: Browser, gate
         person.wrong.clear()
 
 
+@proves("3.plan.10", "… on the page")
 def test_plans_are_answered_and_calls_are_denied_and_allowed(browser: Browser, gateway: Gateway) -> None:
     with sitting(browser, gateway) as person:
         page = person.page
@@ -256,6 +262,7 @@ def test_a_link_from_another_site_opens_the_page(browser: Browser, gateway: Gate
         person.wrong.clear()
 
 
+@proves("8.gateway.7")
 def test_a_gateway_that_was_killed_is_found_again_and_nothing_is_doubled(browser: Browser, gateway: Gateway) -> None:
     with sitting(browser, gateway) as person:
         page = person.page

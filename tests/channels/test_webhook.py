@@ -19,6 +19,7 @@ from fledge.errors import BadInput, NotArrived, Refused
 from fledge.models.keys import Key
 from fledge.testing import ManualClock
 from tests.channels.receiver import SECRET, Answer, Receiver
+from tests.statements import proves
 
 T = TypeVar("T")
 AT = 1_800_000_000.0
@@ -167,6 +168,7 @@ def test_a_certificate_that_nobody_vouches_for_is_not_accepted() -> None:
 # ---- proof -----------------------------------------------------------------------------------------------------------
 
 
+@proves("8.child.3")
 def test_the_signature_is_that_of_the_standard_webhooks_convention() -> None:
     raw = b"0123456789abcdef0123456789abcdef"
     secret = "whsec_" + base64.b64encode(raw).decode()
@@ -179,6 +181,7 @@ def test_the_signature_is_that_of_the_standard_webhooks_convention() -> None:
     }
 
 
+@proves("8.child.3")
 @given(st.text(max_size=40), st.binary(max_size=60), st.floats(-300, 299))
 def test_what_was_signed_is_verified_within_five_minutes(message_id: str, body: bytes, off_s: float) -> None:
     headers = sign(SECRET, f"m{message_id}", AT, body)
@@ -208,6 +211,7 @@ CHANGED: dict[str, tuple[Change, bytes, float, str]] = {
 }
 
 
+@proves("8.child.3", "Webhooks are signed: HMAC over timestamp, id and body, ±5 min")
 @pytest.mark.parametrize("name", CHANGED)
 def test_whatever_was_changed_is_refused(name: str) -> None:
     change, body, off_s, words = CHANGED[name]

@@ -27,6 +27,7 @@ from fledge.runtime.feed import TurnEvent
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
 from tests.cli.test_run import MODEL, Model, serving, until, workspace
+from tests.statements import proves
 
 PATIENCE_S = 60.0
 CTRL_C, CTRL_D, ENTER, ALT_ENTER = "\x03", "\x04", "\r", "\x1b\r"
@@ -159,6 +160,8 @@ def test_ctrl_c_stops_the_turn_then_asks_then_leaves(model: Model, work: Path) -
         model.hold.unlink()
 
 
+@proves("3.plan.8")
+@proves("4.tools.29", "Slash commands work in the chat")
 def test_slash_commands_questions_and_plans_are_answered_in_the_chat(model: Model, work: Path) -> None:
     with chatting(model, work, "--set", "tools.write.approval=ask") as chat:
         chat.say("write")
@@ -265,6 +268,7 @@ def test_leaving_waits_for_nobody(model: Model, work: Path) -> None:
         assert chat.leave(CTRL_D) == 0
 
 
+@proves("4.tools.24")
 def test_focus_lets_the_user_talk_with_a_subagent(model: Model, work: Path) -> None:
     command = [sys.executable, "-m", "fledge.cli.main", *MODEL, "--state", str(work / "state")]
     lines = "/subagents spawn main dig deep\n/focus last\nwhat is there?\n/unfocus\nred\n"

@@ -14,6 +14,7 @@ from fledge.models.scripted import Answer, Reply, last_text, use
 from fledge.testing import ScriptedModel
 from fledge.tools.base import tool
 from tests.api.scene import Place
+from tests.statements import proves
 
 MAIN = "agent:main:main"
 Say = Callable[[str], Awaitable[str]]
@@ -66,6 +67,14 @@ async def until_ended(fl: fledge.Fledge, label: str) -> None:
     await fl.session("main").settled()
 
 
+@proves("4.tools.12", "`/subagents list`")
+@proves("4.tools.14", "`/subagents log <id|#> [n] [tools]`")
+@proves("4.tools.15", "`/subagents info`")
+@proves("4.tools.16", "`/subagents send`")
+@proves("4.tools.18", "`/subagents spawn <agent> <task>`")
+@proves("4.tools.20", "`/subagents tree`")
+@proves("4.tools.21", "`/subagents undelivered [retry|dismiss]`")
+@proves("4.tools.23")
 def test_subagents_are_spawned_listed_sent_to_and_told_of(place: Place) -> None:
     async def body(fl: fledge.Fledge, say: Say) -> None:
         assert await say("/subagents list") == "Subagents (current session)\nActive: 0 · Done: 0"
@@ -90,6 +99,9 @@ def test_subagents_are_spawned_listed_sent_to_and_told_of(place: Place) -> None:
     play(place, body)
 
 
+@proves("4.tools.13", "`/subagents kill <id|#|all>`, alias stop")
+@proves("4.tools.17", "`/subagents steer`")
+@proves("4.tools.23", "`/kill /steer /tell /stop /status /agents`")
 def test_subagents_are_steered_and_killed_with_exact_refusals(place: Place) -> None:
     async def body(fl: fledge.Fledge, say: Say) -> None:
         await say("/subagents spawn main wait for ever")
@@ -114,6 +126,8 @@ def test_subagents_are_steered_and_killed_with_exact_refusals(place: Place) -> N
     play(place, body)
 
 
+@proves("3.plan.8", "… by `/subagents approve`")
+@proves("4.tools.19", "`/subagents approve` and `reject`")
 def test_a_plan_is_answered_by_its_person(place: Place) -> None:
     async def body(fl: fledge.Fledge, say: Say) -> None:
         from fledge.orchestrator.asked import Caller, SpawnParams
@@ -151,6 +165,8 @@ def test_a_tool_call_is_allowed_or_denied_by_its_person(place: Place) -> None:
     play(place, body)
 
 
+@proves("4.tools.22", "`/subagents help`")
+@proves("4.tools.23")
 def test_status_agents_focus_and_help_answer(place: Place) -> None:
     async def body(fl: fledge.Fledge, say: Say) -> None:
         shown = await say("/status")

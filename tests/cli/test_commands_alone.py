@@ -22,6 +22,7 @@ from fledge.store.base import Approval, Spec, Tx
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 from tests.model.world import MAIN
 from tests.orchestrator.host import FakeHost
+from tests.statements import proves
 from tests.tools.desk import SAY, play_child
 
 SETTINGS = (
@@ -323,6 +324,7 @@ def test_undelivered_is_listed_retried_and_dismissed(tmp_path: Path) -> None:
     chat(tmp_path, body)
 
 
+@proves("4.tools.24", "`/focus /unfocus`")
 def test_a_thread_is_bound_to_a_subagent_and_let_go_by_whoever_bound_it(tmp_path: Path) -> None:
     async def body(chat: Chat) -> None:
         key = await chat.child("eyes", f"{SAY}done")

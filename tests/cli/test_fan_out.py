@@ -15,6 +15,7 @@ from fledge.core.keys import main_key
 from fledge.store.base import Tx
 from fledge.store.sqlite import SqliteStore
 from tests.cli.test_run import Model, fledge, serving, until, workspace
+from tests.statements import proves
 
 CHILDREN = 32
 RUN = (
@@ -65,6 +66,8 @@ def judge(state: Path) -> None:
     assert {int(n) for n in [*whole, *lines]} == set(range(CHILDREN)), "every result is there, whole or as its line"
 
 
+@proves("0.promise.3", "Thirty-two children of a model, the process killed anywhere, all answer once")
+@proves("2.phases.8", "The caller's resumed tool call prepares again")
 @pytest.mark.parametrize("after", [0, 1, 2, 9, 30, 50, 66])
 def test_every_answer_arrives_once_wherever_the_process_was_killed(model: Model, work: Path, after: int) -> None:
     command = [sys.executable, "-m", "fledge.cli.main", *RUN, f"spawn {CHILDREN}"]

@@ -19,6 +19,7 @@ from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.store.base import Tx
 from fledge.testing import InlineStore, SeededIds
+from tests.statements import proves
 
 MAIN = "agent:main:main"
 A, B, C = (f"agent:main:subagent:{letter * 8}" for letter in "abc")
@@ -92,6 +93,9 @@ def fledge(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
+@proves("6.import.1", "`fledge import openclaw DIR` reads runs.json v1 and v2")
+@proves("6.import.2", "… and transcripts, as settled history")
+@proves("6.import.3", "Nothing imported is resumed")
 def test_runs_and_transcripts_become_history_and_importing_twice_is_importing_once(claw: Path, tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     done = fledge("import", "openclaw", str(claw), "--state", state)
@@ -135,6 +139,7 @@ def _checked(tx: Tx) -> None:
     assert [(result.text, result.is_error) for result in results] == [("a.txt", False), ("it was not finished", True)]
 
 
+@proves("6.import.1")
 @pytest.mark.parametrize(
     ("fields", "outcome"),
     [

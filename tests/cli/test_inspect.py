@@ -13,6 +13,7 @@ from fledge.orchestrator.commit import Commit
 from fledge.store.base import Ran, Spec
 from tests.cli.test_main import fledge
 from tests.model.world import MAIN, World
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -49,6 +50,7 @@ def refused(world: World, *arguments: str) -> str:
     return done.stderr
 
 
+@proves("0.ran.2")
 def test_info_tells_what_really_ran_and_under_which_limits(world: World) -> None:
     key = child(world, "survey", answer=None)
     world.claim()
@@ -67,6 +69,7 @@ def test_info_tells_what_really_ran_and_under_which_limits(world: World) -> None
     assert any(line.startswith("budget    25 of 100 tokens, ") for line in lines)
 
 
+@proves("4.tools.28", "The command line shows info, log and undelivered")
 def test_info_tells_what_was_asked_how_it_stands_and_its_story(world: World) -> None:
     key = child(world, "survey")
     lines = show(world, "info", "survey")
@@ -80,6 +83,7 @@ def test_info_tells_what_was_asked_how_it_stands_and_its_story(world: World) -> 
     ]
 
 
+@proves("4.tools.26")
 def test_a_run_is_found_by_key_by_run_id_by_its_beginning_and_by_label(world: World) -> None:
     key = child(world, "survey")
     run_id = world.runs()[0].run_id
@@ -87,12 +91,14 @@ def test_a_run_is_found_by_key_by_run_id_by_its_beginning_and_by_label(world: Wo
         assert show(world, "info", name)[0] == f"session   {key}"
 
 
+@proves("4.tools.27")
 def test_unknown_and_ambiguous_names_each_say_so(world: World) -> None:
     first, second = child(world, "twin", None), child(world, "twin", None)
     assert refused(world, "info", "nobody") == "fledge: no subagent 'nobody'\n"
     assert refused(world, "info", "twin") == f"fledge: 'twin' is ambiguous: {first}, {second}\n"
 
 
+@proves("4.tools.28")
 def test_log_shows_the_newest_entries_one_line_each(world: World) -> None:
     child(world, "survey")
     assert show(world, "log") == ["    1  send: go"]
@@ -101,6 +107,8 @@ def test_log_shows_the_newest_entries_one_line_each(world: World) -> None:
     assert refused(world, "log", "-n", "0") == "fledge: -n: must be 1 or more (got 0)\n"
 
 
+@proves("0.lost.3")
+@proves("4.tools.28")
 def test_a_result_that_found_nobody_is_listed_retried_and_dismissed(world: World) -> None:
     key = child(world, "orphan", None)
     world.claim()

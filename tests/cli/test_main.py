@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.statements import proves
+
 
 def fledge(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fledge.cli.main", *arguments]
@@ -46,6 +48,7 @@ def test_a_folder_without_a_store_is_refused_in_one_line_and_nothing_is_made(tmp
     assert not (tmp_path / "nothing").exists()
 
 
+@proves("7.input.9")
 def test_a_damaged_store_is_refused_in_one_line_that_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "fledge.db").write_bytes(b"not a database" * 100)
     done = fledge("tree", "--state", str(tmp_path))

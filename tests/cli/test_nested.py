@@ -11,6 +11,7 @@ from fledge.cli.run import Request, converse
 from fledge.core.keys import main_key
 from fledge.models.scripted import ScriptedModel
 from tests.cli.nested_model import nested
+from tests.statements import proves
 
 DEEP = ("agents.defaults.subagents.maxSpawnDepth=2",)
 
@@ -20,6 +21,9 @@ def talk(state: Path, *settings: str) -> int:
     return asyncio.run(converse(request, models={"scripted/nested": ScriptedModel(nested)}))
 
 
+@proves("0.promise.2")
+@proves("4.tools.5", "`sessions_yield` waits for children")
+@proves("4.yield.12")
 @pytest.mark.parametrize("width", ["1", "8"])
 def test_an_orchestrator_yields_for_its_workers_and_holds_no_slot_meanwhile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], width: str

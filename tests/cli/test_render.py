@@ -4,6 +4,7 @@ from fledge.cli.render import timeline_lines, tree_lines
 from fledge.orchestrator import control, spawn, turns
 from fledge.store.base import Spec
 from tests.model.world import MAIN, World
+from tests.statements import proves
 
 
 def test_a_queued_run_says_how_long_it_has_waited_once_that_is_long() -> None:
@@ -32,6 +33,7 @@ def test_a_label_of_many_lines_stays_on_one() -> None:
     world.close()
 
 
+@proves("0.timeline.2", "An event says what happened, where it led and why")
 def test_a_timeline_says_when_what_happened_and_where_that_led() -> None:
     world = World()
     world.commit(lambda c: control.send(c, MAIN, "go"))

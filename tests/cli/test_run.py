@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.models.serving import KEY
+from tests.statements import proves
 
 ROOT = Path(__file__).parents[2]
 MODEL = ("--model", "openai/gpt-test")
@@ -160,6 +161,7 @@ def test_a_call_that_needs_a_person_ends_the_command_with_three_and_says_what_wa
     assert shown == ["main · a turn is open", done.stderr.strip()]
 
 
+@proves("7.input.1")
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -15,6 +15,7 @@ from aiohttp import web
 from fledge.cli import doctor
 from fledge.cli.settings import template
 from fledge.config import Config, parse
+from tests.statements import proves
 
 Fledge = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -85,6 +86,7 @@ def test_a_wrong_agents_file_is_named_and_an_untrusted_one_is_told(fledge: Fledg
     assert done.stderr.count("\n") == 1
 
 
+@proves("8.trust.1")
 def test_trust_says_what_it_lets_in_and_a_change_takes_it_back(fledge: Fledge, tmp_path: Path) -> None:
     path = tmp_path / "project" / "fledge.json5"
     path.write_text("{agents: {defaults: {model: 'openai/gpt-5'}}}")

@@ -13,12 +13,14 @@ from fledge.store.base import Spec
 from tests.model.world import LIMITS, MAIN
 from tests.orchestrator.scene import PROGRAM, Scene, child_in, for_a_program, scene_fixture
 from tests.orchestrator.stage import Theatre, World, in_turns, rules, works
+from tests.statements import proves
 
 scene = pytest.fixture(scene_fixture)
 
 DAY_S = 86400.0
 
 
+@proves("6.sweep.9", "An archived run leaves the lists")
 def test_an_archived_run_leaves_the_lists(scene: Scene) -> None:
     key = child_in(scene, "completed")
     assert [row.key for row in scene.read(lambda tx: child_rows(tx, MAIN))] == [key]
@@ -29,6 +31,7 @@ def test_an_archived_run_leaves_the_lists(scene: Scene) -> None:
     assert scene.read(lambda tx: tree_lines(tx, MAIN)) == []
 
 
+@proves("6.sweep.9")
 def test_an_archived_run_is_shown_while_something_below_it_is(scene: Scene) -> None:
     o = scene.orchestrator(archive_after_s=10.0)
     w = scene.begin(o)
@@ -42,6 +45,8 @@ def test_an_archived_run_is_shown_while_something_below_it_is(scene: Scene) -> N
     ]
 
 
+@proves("6.sweep.10", "A kept session stays readable for `retention.keptDays` 30 after the archive")
+@proves("6.sweep.12")
 @pytest.mark.parametrize(("kept_days", "timeline_days"), [(3.0, 30.0), (30.0, 3.0), (3.0, 3.0)])
 def test_a_kept_session_and_a_timeline_stay_for_their_days_after_the_archive(
     scene: Scene, kept_days: float, timeline_days: float
@@ -63,6 +68,7 @@ def test_a_kept_session_and_a_timeline_stay_for_their_days_after_the_archive(
     assert scene.read(lambda tx: tx.session(o.session)) is None
 
 
+@proves("6.sweep.11", "`archive.deleteKept: true` removes it at once")
 def test_delete_kept_removes_a_kept_session_with_the_archive_and_the_timeline_stays() -> None:
     with closing(Scene(delete_kept=True)) as scene:
         key = child_in(scene, "completed")
@@ -75,6 +81,7 @@ def test_delete_kept_removes_a_kept_session_with_the_archive_and_the_timeline_st
         scene.check()
 
 
+@proves("6.hooks.5", "ended comes after the announce for completion runs")
 @pytest.mark.parametrize(("expects", "told_at", "called_at"), [(True, 10.0, 10.0), (False, 10.25, 1.0)])
 def test_the_ended_hook_comes_after_the_announce_unless_nobody_waits_for_it(
     tmp_path: Path, expects: bool, told_at: float, called_at: float
@@ -104,6 +111,7 @@ def orphan_of_a_program(scene: Scene) -> str:
     return w.session
 
 
+@proves("2.arbitration.14")
 def test_what_was_handed_up_to_a_program_is_read_through_its_handle(scene: Scene) -> None:
     key = orphan_of_a_program(scene)
     assert scene.read_result(key) == "found it"
@@ -113,6 +121,7 @@ def test_what_was_handed_up_to_a_program_is_read_through_its_handle(scene: Scene
     assert trace.requester == PROGRAM
 
 
+@proves("4.code.4")
 def test_what_was_handed_up_to_a_program_that_never_reads_is_given_up_after_half_an_hour(scene: Scene) -> None:
     key = orphan_of_a_program(scene)
     scene.pass_time(1799.0)
@@ -133,6 +142,7 @@ def late_and_nobody_there(scene: Scene) -> str:
     return o.session
 
 
+@proves("0.lost.4")
 def test_a_late_answer_that_found_nobody_can_be_dismissed(scene: Scene) -> None:
     key = late_and_nobody_there(scene)
     scene.commit(lambda c: control.dismiss(c, key))
@@ -141,6 +151,7 @@ def test_a_late_answer_that_found_nobody_can_be_dismissed(scene: Scene) -> None:
     assert scene.phase(key) == "archived"
 
 
+@proves("0.lost.3")
 def test_a_late_answer_that_found_nobody_can_be_retried_once_somebody_is_there(scene: Scene) -> None:
     key = late_and_nobody_there(scene)
     scene.commit(lambda c: control.retry(c, key))
@@ -154,6 +165,7 @@ def test_a_late_answer_that_found_nobody_can_be_retried_once_somebody_is_there(s
     assert scene.phase(key) == "archived"
 
 
+@proves("2.hops.17")
 def test_a_late_answer_that_found_nobody_leaves_the_list_after_seven_days(scene: Scene) -> None:
     key = late_and_nobody_there(scene)
     scene.pass_time(7 * DAY_S - 60.0)
@@ -163,6 +175,7 @@ def test_a_late_answer_that_found_nobody_leaves_the_list_after_seven_days(scene:
     assert scene.phase(key) == "archived"
 
 
+@proves("4.code.4")
 def test_a_plan_that_expires_unread_by_its_program_is_given_up_and_its_run_archived(scene: Scene) -> None:
     scene.commit(lambda c: spawn.open_program(c, PROGRAM))
     request = spawn.Request(spec=Spec(task="work"), terms=Terms(parent=PROGRAM, plan=True), limits=LIMITS)

@@ -24,6 +24,7 @@ from tests.orchestrator.host import FakeHost
 from tests.orchestrator.scene import Scene, scene_fixture
 from tests.orchestrator.stage import Theatre, World, works
 from tests.runtime.desk import Desk, Kit, Office, asked, cast, in_turn, results, said, worker
+from tests.statements import proves
 
 scene = pytest.fixture(scene_fixture)
 
@@ -36,6 +37,7 @@ def office(tmp_path: Path) -> Office:
 # ---- spawned ---------------------------------------------------------------------------------------------------------
 
 
+@proves("3.limits.26", "It restarts on a plan's approval")
 def test_the_run_timeout_starts_anew_when_a_plan_is_approved(scene: Scene) -> None:
     o = scene.orchestrator(plan=True, timeout_s=60.0)
     scene.clock.advance(50.0)
@@ -52,6 +54,7 @@ def test_the_run_timeout_starts_anew_when_a_plan_is_approved(scene: Scene) -> No
     assert scene.ended(o.session).outcome.status == "timeout"
 
 
+@proves("3.prompt.10", "Nothing of the parent's history reaches a child that is not forked")
 def test_a_child_sees_its_task_and_nothing_of_its_parents_conversation(office: Office) -> None:
     model = ScriptedModel(cast(main=lambda request: "I will remember", worker=lambda request: "done"))
 
@@ -65,6 +68,7 @@ def test_a_child_sees_its_task_and_nothing_of_its_parents_conversation(office: O
     assert asked(model) == [(UserMessage("worker"),)]
 
 
+@proves("3.limits.13")
 @pytest.mark.parametrize(("agent_id", "at_once"), [("main", 4), ("research", 2)])
 def test_an_agent_that_says_how_many_of_its_children_work_at_once_has_a_lane_of_its_own(
     tmp_path: Path, agent_id: str, at_once: int
@@ -88,6 +92,8 @@ def test_an_agent_that_says_how_many_of_its_children_work_at_once_has_a_lane_of_
 # ---- who directs whom ------------------------------------------------------------------------------------------------
 
 
+@proves("3.limits.17")
+@proves("4.steer.1")
 @pytest.mark.parametrize("action", ["steer", "kill", "approve", "reject"])
 def test_a_requester_that_is_not_the_controller_directs_nothing(tmp_path: Path, action: str) -> None:
     """The controller is stored at the spawn, and that record wins over who the parent is."""
@@ -116,6 +122,7 @@ def test_a_requester_that_is_not_the_controller_directs_nothing(tmp_path: Path, 
 # ---- send ------------------------------------------------------------------------------------------------------------
 
 
+@proves("4.send.6", "… which may read completions")
 def test_a_sends_turn_in_a_waiting_period_may_read_what_has_come_and_the_period_goes_on(scene: Scene) -> None:
     o = scene.orchestrator(lane="nested")
     first, second = scene.begin(o), scene.begin(o)
@@ -135,6 +142,7 @@ def test_a_sends_turn_in_a_waiting_period_may_read_what_has_come_and_the_period_
 # ---- yield -----------------------------------------------------------------------------------------------------------
 
 
+@proves("4.yield.1", "The turn ends cleanly after all results of the step are in")
 def test_a_yield_ends_the_turn_only_after_all_results_of_its_step_are_in(office: Office) -> None:
     kit = Kit()
     model = worker(Reply("", (use("sessions_yield"), use("slow"), use("quick"))), "done")
@@ -148,6 +156,7 @@ def test_a_yield_ends_the_turn_only_after_all_results_of_its_step_are_in(office:
     assert [name for name, _, _ in results(second)] == ["sessions_yield", "slow", "quick"]
 
 
+@proves("4.yield.12", "The model gives `for` (all, any or a number), `deadlineSeconds` and `message`")
 @pytest.mark.parametrize(
     ("asked_for", "woken_at", "read"),
     [({"for": "all"}, 60, 2), ({"for": "any"}, 10, 1), ({"for": 2}, 60, 2), ({"for": 2, "deadlineSeconds": 30}, 33, 1)],
@@ -183,6 +192,7 @@ def test_a_model_says_for_how_many_it_yields_and_for_how_long(
     assert told == read
 
 
+@proves("4.yield.9")
 def test_a_yields_deadline_brings_what_has_come_so_far_and_says_nothing_of_the_rest(scene: Scene) -> None:
     o = scene.orchestrator(lane="nested")
     first, second = scene.begin(o, stuck_after_s=1e6), scene.begin(o, stuck_after_s=1e6)
@@ -220,6 +230,7 @@ def waits_for_a_slot(scene: Scene) -> str:
     return key
 
 
+@proves("4.sight.4", "A run that waits or awaits an approval is not stuck")
 @pytest.mark.parametrize("waits", [waits_for_a_child, waits_for_an_answer, waits_for_a_slot])
 def test_a_run_that_waits_is_not_stuck(scene: Scene, waits: Any) -> None:
     key = waits(scene)

@@ -17,6 +17,7 @@ from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, child_in, scene_fixture
 from tests.orchestrator.stage import NARROW, Theatre, World, in_turns, rules, works
 from tests.runtime.desk import Desk, Kit, Office, cast, in_turn, worker
+from tests.statements import proves
 
 scene = pytest.fixture(scene_fixture)
 
@@ -34,6 +35,7 @@ def office(tmp_path: Path) -> Office:
 # ---- words -----------------------------------------------------------------------------------------------------------
 
 
+@proves("1.keys.2", "Keys are flat at any depth")
 def test_the_key_of_a_grandchild_is_as_flat_as_that_of_a_child(scene: Scene) -> None:
     o = scene.orchestrator(lane="nested")
     w = scene.begin(o)
@@ -45,6 +47,12 @@ def test_the_key_of_a_grandchild_is_as_flat_as_that_of_a_child(scene: Scene) -> 
 # ---- phases over a crash ---------------------------------------------------------------------------------------------
 
 
+@proves("2.phases.10")
+@proves("2.phases.17")
+@proves("2.phases.24")
+@proves("2.phases.27")
+@proves("2.phases.34", "After a crash a plan still awaits its answer")
+@proves("2.phases.40", "After a crash every settled run stays as it is")
 @pytest.mark.parametrize(
     "phase",
     ["queued", "waiting", "awaiting_approval", "announcing", "announce_deferred", "completed", "completed_giveup"],
@@ -56,6 +64,7 @@ def test_a_crash_changes_nothing_about_a_run_that_nobody_drives(scene: Scene, ph
     assert scene.run(key) == before
 
 
+@proves("2.phases.40")
 def test_an_archived_run_is_as_it_was_after_a_crash(scene: Scene) -> None:
     key = child_in(scene, "archived")
     before = scene.run(key)
@@ -63,6 +72,8 @@ def test_an_archived_run_is_as_it_was_after_a_crash(scene: Scene) -> None:
     assert scene.run(key) == before
 
 
+@proves("2.phases.27", "After a crash a deferred announce continues")
+@proves("2.phases.34")
 @pytest.mark.parametrize("phase", ["announce_deferred", "awaiting_approval"])
 def test_what_was_due_at_the_crash_happens_at_its_time_in_the_next_process(scene: Scene, phase: str) -> None:
     key = child_in(scene, phase)
@@ -76,6 +87,7 @@ def test_what_was_due_at_the_crash_happens_at_its_time_in_the_next_process(scene
     assert len(scene.read(lambda tx: tx.events(key))) > events
 
 
+@proves("2.phases.19", "After a crash a grace continues from its due time")
 def test_a_grace_goes_on_over_a_crash_and_ends_at_its_time(scene: Scene) -> None:
     key = child_in(scene, "grace")
     due_at = scene.run(key).due_at
@@ -90,6 +102,7 @@ def test_a_grace_goes_on_over_a_crash_and_ends_at_its_time(scene: Scene) -> None
     assert scene.read_main() == [key]
 
 
+@proves("2.phases.36")
 def test_a_cleanup_that_was_cut_off_by_a_crash_is_made_again_and_told_to_nobody_twice(theatre: Theatre) -> None:
     async def first(world: World) -> str:
         async def hang(leaves: tuple[str, ...]) -> None:
@@ -117,6 +130,7 @@ def test_a_cleanup_that_was_cut_off_by_a_crash_is_made_again_and_told_to_nobody_
 # ---- slots -----------------------------------------------------------------------------------------------------------
 
 
+@proves("2.phases.29", "A plan that awaits its answer holds no slot")
 def test_a_plan_that_awaits_its_answer_holds_no_slot(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         await world.spawn("plans", plan=True)
@@ -127,6 +141,7 @@ def test_a_plan_that_awaits_its_answer_holds_no_slot(theatre: Theatre) -> None:
     theatre.act(body, {"plans": works(1, "1. look")}, rules(widths=NARROW))
 
 
+@proves("2.arbitration.23", "Delivery never waits inside a lane")
 def test_a_result_that_waits_for_a_busy_requester_holds_no_slot(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         await world.send()
@@ -144,6 +159,7 @@ def test_a_result_that_waits_for_a_busy_requester_holds_no_slot(theatre: Theatre
 # ---- one function changes phases -------------------------------------------------------------------------------------
 
 
+@proves("2.outcome.4", "One function changes phases; no code sets one by hand")
 def test_no_code_but_the_decisions_of_the_core_sets_a_phase() -> None:
     """`move` in `core/step.py` is the one place that makes a run of another phase; `born` makes the first."""
     root = Path(fledge.__file__).parent
@@ -158,6 +174,7 @@ def test_no_code_but_the_decisions_of_the_core_sets_a_phase() -> None:
     assert found == {"core/lifecycle.py", "core/step.py"}
 
 
+@proves("2.outcome.4")
 def test_only_the_lifecycle_calls_what_moves_a_run() -> None:
     root = Path(fledge.__file__).parent
     movers = {
@@ -174,6 +191,7 @@ def test_only_the_lifecycle_calls_what_moves_a_run() -> None:
 # ---- frozen results --------------------------------------------------------------------------------------------------
 
 
+@proves("2.frozen.2")
 def test_a_run_that_ends_without_words_is_told_by_its_last_tool_output(office: Office) -> None:
     model = worker(Reply("", (use("count"),)), "")
 
@@ -184,6 +202,7 @@ def test_a_run_that_ends_without_words_is_told_by_its_last_tool_output(office: O
     assert told == "(no final text) Last tool output:\n42 rows"
 
 
+@proves("2.frozen.1")
 def test_a_run_that_ends_without_words_is_told_by_its_last_ones_before_that(office: Office) -> None:
     model = worker(Reply("I found 42 rows", (use("count"),)), "")
 
@@ -193,6 +212,7 @@ def test_a_run_that_ends_without_words_is_told_by_its_last_ones_before_that(offi
     assert office.act(body, model, Kit().tool("count", says="42 rows")) == "I found 42 rows"
 
 
+@proves("2.frozen.3", "It is never user text")
 def test_the_words_of_a_user_are_never_a_result(office: Office) -> None:
     async def body(desk: Desk) -> str | None:
         key = await desk.spawn("worker")
@@ -205,6 +225,7 @@ def test_the_words_of_a_user_are_never_a_result(office: Office) -> None:
     assert office.act(body, worker("", "", latency_s=1)) is None
 
 
+@proves("2.frozen.4", "It is frozen once per attempt, at its end")
 def test_each_attempt_is_frozen_once_at_its_end_and_later_words_are_another_text(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.step(o, "thinking aloud")
@@ -225,6 +246,7 @@ def nonces(scene: Scene) -> list[str]:
     return [words.split("nonce=")[1].split(">")[0] for words in texts]
 
 
+@proves("2.announce.5", "The nonce differs from message to message")
 def test_each_message_has_a_nonce_of_its_own(scene: Scene) -> None:
     for answer in ("one", "two", "three"):
         o = scene.orchestrator()
@@ -233,6 +255,7 @@ def test_each_message_has_a_nonce_of_its_own(scene: Scene) -> None:
     assert len(set(nonces(scene))) == 3
 
 
+@proves("2.announce.7", "The stats of a real run are its own tokens, cost and time")
 def test_a_completion_tells_the_childs_own_time_tokens_and_cost(office: Office) -> None:
     answers = Reply("", (use("wait"),), usage=Usage(12_000, 3_000)), Reply("done", usage=Usage(100, 100))
     model = ScriptedModel(cast(worker=in_turn(*answers)))
@@ -252,6 +275,8 @@ def test_a_completion_tells_the_childs_own_time_tokens_and_cost(office: Office) 
 # ---- waking ----------------------------------------------------------------------------------------------------------
 
 
+@proves("2.nested.8", "A woken run's claim drains its children's own rows in creation order, untrusted-marked")
+@proves("2.nested.9", "The wake row carries no copies")
 def test_a_woken_run_reads_its_childrens_own_rows_in_the_order_they_came_marked_as_untrusted(scene: Scene) -> None:
     o = scene.orchestrator(lane="nested")
     first, second = scene.begin(o), scene.begin(o)
@@ -269,6 +294,7 @@ def test_a_woken_run_reads_its_childrens_own_rows_in_the_order_they_came_marked_
     assert wake["kind"] == "wake"
 
 
+@proves("2.nested.10")
 def test_a_wake_names_only_those_that_were_silent_since_the_last_one(scene: Scene) -> None:
     o = scene.orchestrator(lane="nested")
     for expected in ("first", "second"):
@@ -288,6 +314,7 @@ def test_a_wake_names_only_those_that_were_silent_since_the_last_one(scene: Scen
 # ---- backoff ---------------------------------------------------------------------------------------------------------
 
 
+@proves("2.queue.11", "The backoff is reset on success")
 def test_the_backoff_of_a_conversation_begins_anew_after_a_success(scene: Scene) -> None:
     def failed_for(main: turns.Drive) -> float:
         scene.fail(main)
@@ -305,6 +332,8 @@ def test_the_backoff_of_a_conversation_begins_anew_after_a_success(scene: Scene)
 # ---- giving up -------------------------------------------------------------------------------------------------------
 
 
+@proves("0.lost.5", "Giving up is itself told")
+@proves("2.hops.18", "A given-up result is told at the next opportunity, once")
 def test_a_conversation_that_comes_back_is_told_once_of_what_was_given_up_meanwhile(scene: Scene) -> None:
     key = child_in(scene, "completed_giveup")
     for _ in range(2):
@@ -320,6 +349,7 @@ def test_a_conversation_that_comes_back_is_told_once_of_what_was_given_up_meanwh
     assert scene.read_main() == [key]
 
 
+@proves("0.lost.5")
 def test_another_conversation_is_not_told_of_what_was_given_up_elsewhere() -> None:
     with closing(Scene()) as scene:
         child_in(scene, "completed_giveup")

@@ -30,6 +30,7 @@ from fledge.core.access import (
 )
 from fledge.core.policy import Refusal
 from fledge.errors import BadInput
+from tests.statements import proves
 
 SESSION_TOOLS = frozenset(
     {"sessions_spawn", "subagents", "sessions_subagent_remove", "sessions_list", "sessions_history"}
@@ -44,12 +45,18 @@ def forbidden(reason: str) -> Refusal:
 # ---- tools -----------------------------------------------------------------------------------------------------------
 
 
+@proves("3.prompt.11", "A child never has gateway, agents_list, cron or sessions_send")
 def test_the_default_denials_are_those_of_the_contract() -> None:
     assert {"gateway", "agents_list", "cron", "sessions_send"} == NEVER_A_CHILDS
     assert NEVER_A_LEAFS == SESSION_TOOLS
     assert MAX_PING_PONG == 5
 
 
+@proves("3.prompt.11")
+@proves("3.prompt.12", "A leaf also has no sessions_spawn, subagents, sessions_list or sessions_history")
+@proves("3.prompt.13", "`tools.subagents.tools.deny` always wins")
+@proves("3.prompt.14", "`allow` makes it allow-only")
+@proves("3.prompt.15", "`alsoAllow` lifts a default denial")
 @pytest.mark.parametrize(
     ("role", "rules", "tools"),
     [
@@ -141,6 +148,8 @@ names = st.sampled_from([*sorted(CEILING), "write", "*", "sessions_*", "bash"])
 word_lists = st.lists(names, max_size=4).map(tuple)
 
 
+@proves("3.prompt.13")
+@proves("3.prompt.16", "Never beyond the parent's ceiling")
 @given(
     st.frozensets(st.sampled_from(sorted(CEILING))),
     st.sampled_from(["orchestrator", "leaf"]),
@@ -198,6 +207,7 @@ def sight(*facts: str) -> Sight:
 SETTING = "tools.sessions.visibility"
 
 
+@proves("4.sight.1", "Visibility is self, tree, agent or all, tree by default")
 @pytest.mark.parametrize(
     ("facts", "seen", "why"),
     [
@@ -227,6 +237,7 @@ def test_visibility_decides_who_sees_whom(facts: str, seen: Visibility, why: str
     assert refuse_sight(sight(*facts.split()), seen) == expected
 
 
+@proves("4.sight.1")
 def test_the_default_visibility_is_the_tree() -> None:
     assert refuse_sight(sight("tree", "agent")) is None
     assert refuse_sight(sight("agent")) == refuse_sight(sight("agent"), "tree") != refuse_sight(sight("agent"), "self")
@@ -237,6 +248,8 @@ def test_the_default_visibility_is_the_tree() -> None:
 ACTIONS: list[Action] = ["list", "steer", "kill", "approve", "reject", "remove"]
 
 
+@proves("1.roles.2", "Only the controller may list, steer, kill; by default that is the requester")
+@proves("4.steer.1", "Only the controller steers")
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize(
     ("caller", "role", "reason"),
@@ -279,6 +292,9 @@ def test_a_stop_of_the_caller_or_an_ancestor_refuses_what_its_turn_still_asks(
 # ---- spawn targets ---------------------------------------------------------------------------------------------------
 
 
+@proves("3.params.3")
+@proves("3.limits.18", "The own agent may always be spawned")
+@proves("3.limits.19", "Other agents by `agents.list[].subagents.allowAgents`, `*` for any")
 @pytest.mark.parametrize(
     ("wanted", "allowed"),
     [("main", []), (" MAIN", []), ("Coder", ["coder"]), ("coder", [" CODER "]), ("coder", ["*"]), ("x", ["y", " * "])],
@@ -287,6 +303,7 @@ def test_own_agent_and_listed_agents_may_be_spawned(wanted: str, allowed: list[s
     assert refuse_target("Main", wanted, allowed) is None
 
 
+@proves("3.limits.19")
 @pytest.mark.parametrize(
     ("allowed", "listed"),
     [([], "none"), (["writer"], "writer"), (["Writer", "critic", "writer"], "critic, writer"), (["code*"], "code*")],
@@ -300,6 +317,7 @@ def test_a_refused_target_lists_the_permitted_ones(allowed: list[str], listed: s
 # ---- agent to agent --------------------------------------------------------------------------------------------------
 
 
+@proves("4.a2a.1", "`tools.agentToAgent.enabled` and `allow` decide")
 @pytest.mark.parametrize(
     ("rules", "why"),
     [
@@ -322,6 +340,7 @@ def test_sessions_of_one_agent_need_no_agent_to_agent_rule() -> None:
     assert refuse_agents(AgentToAgent(allow=("nobody",)), "coder", "CODER ") is None
 
 
+@proves("4.a2a.3", "Ping-pong is at most 5 turns")
 @pytest.mark.parametrize(
     ("turns", "max_turns", "speaker"),
     [

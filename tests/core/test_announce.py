@@ -35,6 +35,7 @@ from fledge.core.freeze import Stats
 from fledge.core.goods import Artifact, Goods, Worktree
 from fledge.core.run import Delivered, Failed, Killed, Ok, Outcome, PlanState, Skipped, TimedOut, Unknown
 from fledge.errors import BadInput
+from tests.statements import proves
 
 KEY = "agent:main:subagent:7f"
 NONCE = "n0nce-1"
@@ -117,6 +118,10 @@ def test_the_status_is_worded_from_the_outcome(outcome: Outcome, label: str) -> 
     assert status_label(outcome) == label
 
 
+@proves(
+    "2.announce.23",
+    "The key is announce:v1:<childSessionKey>:<runId>, with :plan, :expired, :late or :wake for the other kinds",
+)
 @pytest.mark.parametrize(
     ("kind", "key"),
     [
@@ -144,6 +149,8 @@ def test_a_key_that_could_pass_for_another_is_refused(key: str, run_id: str, tol
         announce_key(key, run_id, "outcome")
 
 
+@proves("1.names.1", "Wire names are camelCase")
+@proves("2.announce.1", "A completion is a typed event that renderers cannot print raw, plus its text form")
 def test_a_completion_is_stored_under_its_wire_names_and_read_back_equal() -> None:
     full = completion(
         kind="plan",
@@ -207,6 +214,7 @@ def test_a_short_result_is_told_whole_between_its_markers(style: Style) -> None:
     )
 
 
+@proves("2.announce.11", "`compact` is heading, session, summary and stats")
 def test_compact_is_the_five_parts_with_only_the_summary_between_markers() -> None:
     assert render(completion(), "compact", NONCE) == (
         f'[Subagent] "Research" completed successfully\nsession: {KEY}\n\n{block("Summary: found it")}\n\n{STATS}'
@@ -214,6 +222,7 @@ def test_compact_is_the_five_parts_with_only_the_summary_between_markers() -> No
     )
 
 
+@proves("2.announce.8", "`auto`, the default, tells the whole result up to `announce.inlineChars` 4000")
 @pytest.mark.parametrize(
     ("length", "inline_chars", "whole"),
     [(4000, None, True), (4001, None, False), (10, 10, True), (11, 10, False), (0, 0, True), (1, 0, False)],
@@ -233,10 +242,12 @@ def test_auto_tells_the_whole_up_to_inline_chars_and_then_how_to_read_the_rest(
     assert body(text).split("\n\n")[1] == told
 
 
+@proves("2.announce.10", "`full` tells the whole however long")
 def test_full_tells_the_whole_however_long() -> None:
     assert block("x" * 100_000) in render(completion(result="x" * 100_000), "full", NONCE)
 
 
+@proves("2.announce.14", "An empty result reads `(no output)`")
 @pytest.mark.parametrize("result", ["", " \n\t", "\x00\x07", " " * 5000])
 def test_an_empty_result_reads_no_output(result: str) -> None:
     empty = completion(result=result)
@@ -256,6 +267,7 @@ def test_a_missing_task_has_no_line() -> None:
     assert f"session: {KEY}\nrun: r1\n\n<<<" in render(completion(task=" \n"), "full", NONCE)
 
 
+@proves("3.files.7", "A completion names its artifacts")
 @pytest.mark.parametrize("style", STYLES)
 def test_artifacts_and_a_missed_schema_follow_the_stats(style: Style) -> None:
     text = render(completion(goods=files("a.txt", "b\n/c.md"), schema_error="at $.n:\nnot a number"), style, NONCE)
@@ -268,6 +280,7 @@ def test_a_schema_error_without_words_is_still_told() -> None:
     assert body(render(completion(schema_error=""), "auto", NONCE)).endswith("\nOutput schema not met: unknown error")
 
 
+@proves("3.files.7")
 def test_artifacts_that_are_not_named_are_counted_and_the_folder_is_said() -> None:
     goods = replace(files("a"), more=3, folder="/state/work/7/artifacts")
     line = body(render(completion(goods=goods), "compact", NONCE)).rpartition("\n")[2]
@@ -323,6 +336,7 @@ def test_a_child_is_called_by_its_label_else_its_task_else_its_key(changes: dict
     assert first == f'[Subagent] "{title}" completed successfully'
 
 
+@proves("8.child.1")
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
@@ -367,6 +381,7 @@ def test_any_other_nonce_marks_the_block(nonce: str) -> None:
 # ---- plans, and what came too late -----------------------------------------------------------------------------------
 
 
+@proves("3.plan.4", "A ready plan is told with heading, session, how to approve, how to reject, summary")
 @pytest.mark.parametrize("style", STYLES)
 def test_a_ready_plan_tells_how_to_approve_and_reject(style: Style) -> None:
     assert render(completion(kind="plan", plan="planning"), style, NONCE) == (
@@ -378,6 +393,7 @@ def test_a_ready_plan_tells_how_to_approve_and_reject(style: Style) -> None:
     )
 
 
+@proves("3.plan.5", "A failed plan is told as [PLAN FAILED] and offers no approval")
 @pytest.mark.parametrize("kind", ["plan", "outcome"])
 @pytest.mark.parametrize(
     ("outcome", "words"),
@@ -433,6 +449,7 @@ def test_a_late_result_says_that_it_is_late(style: Style) -> None:
 # ---- several at once -------------------------------------------------------------------------------------------------
 
 
+@proves("2.queue.9", "Collected text has the count, a heading and result for each task, then one instruction for all")
 def test_several_are_told_in_order_with_one_instruction() -> None:
     first = completion(label="A", result="a", task="")
     second = completion(label="B", outcome=TimedOut(), result="b", task="", run_id="r2")
@@ -465,6 +482,7 @@ def test_each_heading_tells_the_outcome_in_a_word(outcome: Outcome, word: str) -
     assert f'\n\n--- Task 2: "Research" ({word}) ---\n[Subagent] "Research" ' in text
 
 
+@proves("2.queue.7")
 @pytest.mark.parametrize("style", STYLES)
 def test_each_keeps_its_style_when_collected(style: Style) -> None:
     one = completion()
@@ -607,6 +625,7 @@ def test_one_that_would_just_fit_alone_takes_the_room() -> None:
     assert collect(items, "full", NONCE, alone - 1).summarised == (1,)
 
 
+@proves("2.queue.7", "Completions are whole, in their style, up to 64 KiB a turn")
 def test_a_turn_holds_64_kib_to_the_byte() -> None:
     def told(last: int) -> Collected:
         return collect([completion(result="x" * length) for length in (10, last)], "full", NONCE)
@@ -655,6 +674,7 @@ LOOK_ALIKES = [
 ]
 
 
+@proves("2.announce.4", "Delimiters inside are escaped")
 @pytest.mark.parametrize("text", LOOK_ALIKES)
 def test_marker_words_in_any_disguise_are_quoted(text: str) -> None:
     safe = guarded(text)
@@ -710,6 +730,7 @@ def test_huge_hostile_text_is_rendered_with_one_block(text: str) -> None:
     assert (told.count(BEGIN), told.count(END)) == (1, 1)
 
 
+@proves("2.announce.4")
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("field", ["label", "task", "run_id", "child_session_key", "schema_error"])
 def test_no_field_can_open_or_close_a_block(field: str, style: Style) -> None:
@@ -731,6 +752,8 @@ def test_names_of_files_cannot_spell_a_marker_together() -> None:
     assert "Artifacts: [[[END_UNTRUSTED (quoted) _CHILD_RESULT]]] (3 bytes)" in told
 
 
+@proves("2.announce.2")
+@proves("8.child.2")
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize(
     "text",
@@ -779,6 +802,8 @@ anything = st.builds(
 )
 
 
+@proves("2.announce.3")
+@proves("8.child.1", "Child output stands between markers with a nonce, escaped, in typed fields")
 @given(anything, st.sampled_from(STYLES), st.integers(0, 500))
 def test_whatever_a_child_says_there_is_one_block_and_it_opens_and_closes_once(
     told: Completion, style: Style, inline_chars: int
@@ -802,6 +827,7 @@ def test_whatever_is_collected_each_is_a_block_or_a_line(told: list[Completion],
 # ---- the delivery ----------------------------------------------------------------------------------------------------
 
 
+@proves("2.announce.22", "The typed result is delivered, deferred, skipped or failed, with its fields")
 @pytest.mark.parametrize(
     ("outcome", "wire"),
     [
@@ -816,6 +842,7 @@ def test_each_announce_outcome_has_its_wire_form(outcome: AnnounceOutcome, wire:
     assert msgspec.json.Decoder(AnnounceOutcome).decode(wire) == outcome
 
 
+@proves("0.timeline.4")
 def test_a_trace_tells_target_route_phases_path_key_and_form() -> None:
     trace = DeliveryTrace(
         key=f"announce:v1:{KEY}:r1",
@@ -854,6 +881,7 @@ def test_a_trace_with_an_unknown_word_is_refused(change: dict[str, Any]) -> None
         msgspec.convert(trace, DeliveryTrace)
 
 
+@proves("0.timeline.7", "The phases are direct-primary, queue-primary, queue-fallback and direct-fallback")
 def test_the_words_of_keys_styles_and_traces_are_fixed() -> None:
     hints = get_type_hints(DeliveryTrace)
     assert get_args(Style) == ("auto", "full", "compact")

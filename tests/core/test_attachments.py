@@ -17,6 +17,7 @@ from fledge.core.attachments import (
     receipts,
 )
 from fledge.errors import Refused
+from tests.statements import proves
 
 SMALL = AttachmentLimits(max_files=3, max_file_bytes=6, max_total_bytes=10)
 
@@ -41,6 +42,7 @@ def test_space_in_base64_is_forgiven() -> None:
     assert read_attachments([Attachment("b", "QU JD\nRA =\t=", "base64")], SMALL) == (File("b", b"ABCD"),)
 
 
+@proves("3.files.2", "50 files, 1 MiB each, 5 MiB in total")
 def test_what_is_exactly_at_a_limit_passes() -> None:
     given = [Attachment("a", "x" * 6), Attachment("b", packed(b"y" * 4), "base64"), Attachment("c", "")]
     assert [len(file.data) for file in read_attachments(given, SMALL)] == [6, 4, 0]
@@ -53,6 +55,7 @@ def test_too_many_files_are_refused_with_their_number_and_the_setting() -> None:
     )
 
 
+@proves("3.files.3", "Names and base64 are strict, each refusal with its code")
 @pytest.mark.parametrize(
     "name",
     [
@@ -73,6 +76,7 @@ def test_a_name_that_is_there_twice_is_refused() -> None:
     assert refusal(Attachment("a", ""), Attachment(" a", "")) == "attachments_duplicate_name: 'a' is there twice"
 
 
+@proves("3.files.3")
 @pytest.mark.parametrize(
     "content", ["", "A", "AB=", "AB=C", "====", "A===", "QUJ$", "QUJDé===", "A" * 25, "\u0661" * 4]
 )
@@ -98,6 +102,7 @@ def test_files_that_are_too_large_together_are_refused() -> None:
     )
 
 
+@proves("3.files.5", "The receipt has sha256 sums")
 def test_a_receipt_has_name_size_and_digest() -> None:
     assert receipts([File("a", b"xyz")]) == (Receipt("a", 3, hashlib.sha256(b"xyz").hexdigest()),)
 

@@ -40,6 +40,7 @@ from tests.core.samples import (
     settled,
     terms,
 )
+from tests.statements import proves
 
 NEW = Ended(Ok(), 900.0, AT, "t-new")
 NOTHING = Ended(Ok(), 900.0, AT, None)
@@ -296,6 +297,40 @@ LATE: dict[str, Row] = {
 TABLES = (FIXED, LATE)
 
 
+@proves(
+    "2.phases.26",
+    "A deferral for `descendants-active` is only for runtimes that cannot be woken",
+    row="not wakeable, over unsettled children: announced when they have settled",
+)
+@proves(
+    "2.frozen.5", "An error freezes no result and carries its message", row="an error carries its message and no result"
+)
+@proves(
+    "2.frozen.11",
+    "The fallback is used when the new attempt ends empty or NO_REPLY",
+    row="silence with a fallback: the fallback is announced",
+)
+@proves("2.frozen.11", row="an empty reply with a fallback: the fallback is announced")
+@proves(
+    "2.frozen.13", "A later end of the same attempt may refresh an unread outcome", row="an unread outcome is refreshed"
+)
+@proves(
+    "2.announce.18",
+    "A child whose whole reply is ANNOUNCE_SKIP is skipped and cleaned up",
+    row="a skip, even with a fallback: skipped",
+)
+@proves(
+    "2.announce.19",
+    "NO_REPLY is skipped as silent unless a fallback exists",
+    row="silence without a fallback: skipped, settled, cleaned up",
+)
+@proves("2.announce.19", row="silence with a fallback: the fallback is announced")
+@proves("2.arbitration.21", row="an error over unsettled children is announced, and cancels none of them")
+@proves("4.session.2", row="session mode: the session reads on, and no hook says it ended")
+@proves(
+    "4.session.4", "The ended hook comes on a kill", row="killed in session mode: the ended hook is called all the same"
+)
+@proves("4.session.4", row="session mode: the session reads on, and no hook says it ended")
 @pytest.mark.parametrize("row", [pytest.param(row, id=name) for table in TABLES for name, row in table.items()])
 def test_the_event_moves_the_run_exactly_so(row: Row) -> None:
     run, event, phase, effects, changed = row
@@ -305,6 +340,7 @@ def test_the_event_moves_the_run_exactly_so(row: Row) -> None:
 ENDED = [name for name, run in RUNS.items() if run.ended is not None and not isinstance(run.phase, Archived)]
 
 
+@proves("4.kill.8", "… and unread rows in its inbox are suppressed")
 @pytest.mark.parametrize("name", ENDED)
 def test_a_kill_after_the_end_suppresses_what_is_unread_in_its_inbox_and_leaves_its_own_row(name: str) -> None:
     run = RUNS[name]

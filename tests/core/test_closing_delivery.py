@@ -42,6 +42,7 @@ from tests.core.samples import (
     settled,
     terms,
 )
+from tests.statements import proves
 
 IN_VAIN = fx.Trace("failed", "missing-requester")
 CONSUMED = ev.RowConsumed(at=AT, row="outcome", path="steered")
@@ -345,6 +346,45 @@ CLEANUP: dict[str, Row] = {
 TABLES = (DELIVERY, CLEANUP)
 
 
+@proves("2.phases.23", "announcing ends when the row is consumed, skipped or undeliverable", row="the row is consumed")
+@proves("2.phases.23", row="the requester was killed: suppressed")
+@proves("2.phases.23", row="a program did not read it: given up")
+@proves(
+    "2.phases.25",
+    "announce_deferred: postponed for a reason, until a due time or an event",
+    row="nobody is left to tell: tried again in 1 s, for 30 min",
+)
+@proves("2.phases.25", row="all below have settled: announced, and settled")
+@proves("2.phases.37", "completed is settled: it ends only by being archived", row="due and free: archived for 30 days")
+@proves("2.phases.39", "Retrying an undelivered result announces it again", row="a given-up result is retried")
+@proves("2.hops.3", "Consuming the outcome's row moves the child to cleanup_pending", row="the row is consumed")
+@proves("2.hops.10", row="tried three times of four: tried again")
+@proves(
+    "2.hops.12",
+    "It expires after 5 min without, 30 min with a completion message",
+    row="nobody is left to tell: tried again in 1 s, for 30 min",
+)
+@proves("2.hops.12", row="nobody is left to tell of a fire-and-forget run: for 5 min")
+@proves("2.hops.12", row="expired: given up")
+@proves(
+    "2.hops.13",
+    "The clock stands still while a descendant lives",
+    row="expired but for a clock that stood still: tried again",
+)
+@proves("4.session.6", "It is never archived", row="done in session mode: never archived")
+@proves(
+    "6.sweep.2",
+    "A run that may not be archived yet is looked at every 60 s",
+    row="due and held by something: looked at a minute later",
+)
+@proves("6.sweep.3", "Never in session mode", row="done in session mode: never archived")
+@proves("6.sweep.10", row="the session was kept long enough: it goes, the tombstone stays")
+@proves(
+    "6.sweep.12",
+    "A tombstone and the timeline stay `retention.timelineDays` 30",
+    row="due and free: archived for 30 days",
+)
+@proves("6.sweep.12", row="the timeline was kept long enough: forgotten")
 @pytest.mark.parametrize("row", [pytest.param(row, id=name) for table in TABLES for name, row in table.items()])
 def test_the_event_moves_the_run_exactly_so(row: Row) -> None:
     run, event, phase, effects, changed = row
@@ -379,6 +419,7 @@ def test_a_session_that_stays_open_in_its_thread_is_not_removed() -> None:
     assert transition(bound, ev.Removed(at=AT)) == ignored(bound, "its session stays open in its thread")
 
 
+@proves("2.hops.4")
 @pytest.mark.parametrize(("name", "event", "reason"), IGNORED)
 def test_the_event_changes_nothing_and_the_reason_is_said(name: str, event: ev.Event, reason: str) -> None:
     assert transition(RUNS[name], event) == ignored(RUNS[name], reason)

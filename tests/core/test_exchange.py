@@ -23,6 +23,7 @@ from fledge.core.exchange import (
 )
 from fledge.core.route import Address, answer_to, joined
 from tests.core.samples import RUNS
+from tests.statements import proves
 
 A, B = "agent:a:main", "agent:b:main"
 
@@ -100,6 +101,7 @@ def test_a_dropped_exchange_says_why_and_has_no_answer() -> None:
     assert (gone.stage, gone.reply, gone.speaker) == (Over("killed"), None, None)
 
 
+@proves("4.a2a.6")
 def test_the_twenty_first_message_under_one_root_is_not_sent() -> None:
     # What an exchange inherits from the one it came of is not counted again.
     late = replace(exchange(), path=("agent:c:main", A, B), inherited=2)

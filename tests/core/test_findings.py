@@ -46,6 +46,7 @@ from tests.core.samples import (
     terms,
     yielded,
 )
+from tests.statements import proves
 
 CLAIM = ev.Claimed(at=AT, epoch=9)
 STOPPING = RUNS["ending, stopping named"]
@@ -141,6 +142,9 @@ SILENT_ENDS: list[tuple[str, ev.Event]] = [
 ]
 
 
+@proves(
+    "2.nested.1", "A descendant settles for its parent in the commit that fixes its outcome or removes its reservation"
+)
 @pytest.mark.parametrize(("name", "event"), SILENT_ENDS)
 def test_f3_every_end_settles_the_run_for_its_parent_once_in_that_commit(name: str, event: ev.Event) -> None:
     step = transition(RUNS[name], event)
@@ -148,6 +152,7 @@ def test_f3_every_end_settles_the_run_for_its_parent_once_in_that_commit(name: s
     assert step.effects.count(fx.CountDown()) == 1
 
 
+@proves("2.nested.2", "It does so only once it has no unsettled descendants itself")
 def test_f3_an_end_over_unsettled_children_settles_the_run_only_with_the_last_of_them() -> None:
     for event in (broke(ev.Errored("no model"), unsettled=1), killed(unsettled=1)):
         step = transition(RUNS["running"], event)
@@ -242,6 +247,7 @@ def test_f5_what_a_sends_turn_says_in_the_window_is_not_a_result() -> None:
     assert isinstance(step.run.phase, CleanupPending)
 
 
+@proves("2.kill.9")
 def test_f5_a_crash_while_stopping_fences_the_lost_driver_off() -> None:
     step = transition(STOPPING, lost())
     assert isinstance(step.run.phase, CleanupPending)

@@ -36,6 +36,7 @@ from tests.core.samples import (
     terms,
     yielded,
 )
+from tests.statements import proves
 
 CLAIM = ev.Claimed(at=AT, epoch=9)
 CONSUMED = ev.RowConsumed(at=AT, row="outcome", path="direct")
@@ -100,6 +101,7 @@ def rows(step: Step) -> list[str]:
     return [effect.row for effect in step.effects if isinstance(effect, fx.Announce)]
 
 
+@proves("2.announce.23")
 def test_f10_outcome_plan_expiry_and_late_completes_are_rows_of_their_own_kinds() -> None:
     assert rows(transition(RUNS["running"], finished())) == ["outcome"]
     assert rows(transition(RUNS["running, planning"], finished())) == ["plan"]
@@ -120,6 +122,7 @@ def test_f10_a_late_complete_after_that_changes_no_phase_hook_or_counter(name: s
     assert transition(run, finished()) == moved(run, run.phase, fx.Announce("late", "t-new"))
 
 
+@proves("2.kill.15", "It is accepted until archive")
 def test_f10_a_late_complete_is_not_heard_once_archived() -> None:
     run = RUNS["archived, failed"]
     assert transition(run, finished()) == ignored(run, "already ended")
@@ -134,6 +137,7 @@ def test_f11_a_send_after_the_outcome_is_fixed_makes_no_attempt_that_could_refre
             assert transition(run, ev.SendArrived(at=AT)) == ignored(run, "answered by a turn of its own"), name
 
 
+@proves("2.frozen.14", "An empty or silent later end never refreshes")
 @pytest.mark.parametrize("said", ["empty", "silent", "skip"])
 def test_f11_a_later_end_without_words_never_refreshes(said: ev.Said) -> None:
     run = RUNS["announcing"]
@@ -201,6 +205,7 @@ def test_f14_a_result_a_program_leaves_unread_for_30_minutes_is_given_up_and_can
     assert play(given_up, ev.Retried(at=4000.0)).due_at == 5800.0
 
 
+@proves("2.hops.1", "Hop 1 cannot fail while a requester exists and never expires")
 def test_f14_a_conversations_result_is_never_given_up_unread() -> None:
     assert play(RUNS["running"], finished()).due_at is None
 

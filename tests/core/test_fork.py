@@ -5,6 +5,7 @@ import pytest
 from fledge.core.fork import RESULT_CHARS, history_text, refuse_length
 from fledge.core.policy import Refusal
 from fledge.core.transcript import CallEntry, Noted, Replied, Resulted, Spoken, Told
+from tests.statements import proves
 
 
 def body(*bodies: object) -> str:
@@ -43,6 +44,7 @@ def test_an_empty_conversation_says_so() -> None:
     assert body() == "(nothing)"
 
 
+@proves("3.params.16")
 def test_secrets_are_taken_out_wherever_they_stand() -> None:
     key = "sk-abcdefghijklmnopqrstuvwx"
     call = CallEntry("c1", "exec", f'{{"command":"curl -H \\"Authorization: Bearer {key}\\""}}')

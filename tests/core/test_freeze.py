@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fledge.core import freeze as frozen
 from fledge.core.freeze import Stats, freeze, one_line, partial, said, sound, stats_line, summary
 from fledge.errors import BadInput
+from tests.statements import proves
 
 any_text = st.text(st.characters(codec=None), max_size=300)
 LIMIT = 102_400
@@ -23,6 +24,7 @@ def test_the_tokens_are_spelled_as_every_prompt_spells_them() -> None:
     )
 
 
+@proves("2.announce.20", "A token counts only as the whole reply")
 @pytest.mark.parametrize(
     ("text", "meaning"),
     [
@@ -46,6 +48,8 @@ def test_a_token_counts_only_as_the_whole_reply(text: str, meaning: str) -> None
     assert said(text) == meaning
 
 
+@proves("2.frozen.1", "The result is the last assistant text")
+@proves("2.frozen.2", "Else it is the last tool output, summarised")
 @pytest.mark.parametrize(
     ("assistant_text", "tool_output", "result"),
     [
@@ -67,6 +71,7 @@ def test_the_result_is_the_last_text_else_the_last_tool_output(
     assert freeze(assistant_text, tool_output) == result
 
 
+@proves("2.frozen.2")
 def test_a_long_tool_output_is_frozen_as_its_two_ends() -> None:
     head = "(no final text) Last tool output:\n"
     assert freeze(None, "x" * 2000) == head + "x" * 2000
@@ -74,6 +79,7 @@ def test_a_long_tool_output_is_frozen_as_its_two_ends() -> None:
     assert freeze(None, longer) == f"{head}a{'x' * 999}\n[… 1 characters left out …]\n{'y' * 999}z"
 
 
+@proves("2.frozen.6", "The cap is 100 KiB of UTF-8 including the notice with the true size")
 def test_text_of_exactly_the_limit_is_untouched_and_one_byte_more_is_cut() -> None:
     assert freeze("x" * LIMIT, None) == "x" * LIMIT
     cut = freeze("x" * (LIMIT + 1), None)
@@ -81,11 +87,13 @@ def test_text_of_exactly_the_limit_is_untouched_and_one_byte_more_is_cut() -> No
     assert len(cut.encode()) == LIMIT
 
 
+@proves("2.frozen.6")
 @pytest.mark.parametrize(("kib", "shown"), [(101, 101), (250, 250), (250.5, 251)])
 def test_the_notice_tells_the_true_size_rounded_up(kib: float, shown: int) -> None:
     assert freeze("x" * int(kib * 1024), None).endswith(f"exceeded 100KB ({shown}KB)]")
 
 
+@proves("2.frozen.6")
 @pytest.mark.parametrize("letter", ["é", "€", "🙂"])
 @pytest.mark.parametrize("shift", [0, 1, 2, 3])
 def test_a_cut_never_falls_inside_a_letter(letter: str, shift: int) -> None:
@@ -109,6 +117,7 @@ def test_whatever_was_said_the_frozen_text_can_be_stored(assistant_text: str, to
     assert msgspec.json.decode(msgspec.json.encode(result)) == result
 
 
+@proves("2.frozen.7")
 @pytest.mark.parametrize(
     ("tool_calls", "fragments", "note"),
     [
@@ -134,6 +143,7 @@ def test_a_negative_count_of_tool_calls_is_refused() -> None:
         partial(-1, [])
 
 
+@proves("2.announce.12", "The summary is the SUMMARY: line, else the last 200 characters")
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -204,6 +214,7 @@ def test_sound_text_differs_only_where_there_were_lone_surrogates(text: str) -> 
     assert sound(text) == expected
 
 
+@proves("2.announce.6", "Stats read `runtime 2m34s • tokens 15.2k (in 12.1k / out 3.1k) • est $0.42`")
 @pytest.mark.parametrize(
     ("stats", "line"),
     [
@@ -279,6 +290,7 @@ def test_a_cost_reads_in_cents_and_below_a_cent_is_still_readable(usd: float, sh
     assert stats_line(Stats(None, None, None, usd)) == f"runtime n/a • tokens n/a • est {shown}"
 
 
+@proves("1.names.1")
 def test_figures_are_stored_under_their_wire_names() -> None:
     stats = Stats(1.5, 2, 3, 0.5)
     stored = b'{"runtimeS":1.5,"tokensIn":2,"tokensOut":3,"costUsd":0.5}'

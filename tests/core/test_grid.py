@@ -26,6 +26,7 @@ from fledge.core.run import (
 from fledge.core.step import Step
 from fledge.errors import IllegalTransition
 from tests.core.samples import RUNS, SAMPLE_EVENTS
+from tests.statements import proves
 
 ILLEGAL, IGNORED = "illegal", "ignored"
 SIGNALS = "AttemptStarted AttemptEnded AttemptFaltered DriverStopped LeaseLost"
@@ -193,6 +194,8 @@ def expected(name: str, event: str) -> set[str]:
     return {line for line, events in GRID[name].items() if event in events.split()}
 
 
+@proves("2.phases.41", "Every (phase, event) pair moves, is ignored with a reason, or is a bug of ours")
+@proves("2.signals.6")
 @pytest.mark.parametrize(("name", "event"), CELLS)
 def test_the_event_leads_in_this_situation_exactly_where_the_table_says(name: str, event: str) -> None:
     runs = [run for run in RUNS.values() if situation(run) == name]
@@ -200,6 +203,7 @@ def test_the_event_leads_in_this_situation_exactly_where_the_table_says(name: st
     assert {verdict(run, sample) for run in runs for sample in samples} == expected(name, event)
 
 
+@proves("2.phases.41")
 def test_the_table_has_every_phase_and_every_cell_and_nothing_unknown() -> None:
     assert {situation(run) for run in RUNS.values()} == set(GRID)
     assert {type(run.phase) for run in RUNS.values()} == set(PHASES)

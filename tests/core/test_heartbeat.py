@@ -33,6 +33,7 @@ from fledge.core.heartbeat import (
     verdict,
 )
 from fledge.errors import BadInput
+from tests.statements import proves
 
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
@@ -49,6 +50,7 @@ def test_a_first_request_is_due_a_quarter_second_later() -> None:
     assert request_wake(None, "default", "child done", 10.0) == Wake("default", "child done", 10.25)
 
 
+@proves("5.heartbeat.8")
 @pytest.mark.parametrize("newer", CAUSES)
 @pytest.mark.parametrize("older", CAUSES)
 def test_the_strongest_cause_wins_the_newer_on_a_tie_and_the_time_stays(older: Cause, newer: Cause) -> None:
@@ -249,6 +251,7 @@ def test_the_next_beat_is_a_whole_number_of_periods_after_the_last(
 # ---- what it says ----------------------------------------------------------------------------------------------------
 
 
+@proves("5.heartbeat.5")
 @pytest.mark.parametrize(
     ("text", "last", "worth"),
     [
@@ -266,6 +269,7 @@ def test_an_empty_notice_and_a_consecutive_duplicate_are_not_worth_a_row(
     assert is_worth_noticing(text, last) is worth
 
 
+@proves("5.heartbeat.11", "HEARTBEAT_OK, alone or with at most 300 characters, is silence")
 @pytest.mark.parametrize(
     "reply",
     [
@@ -291,6 +295,7 @@ def test_heartbeat_ok_at_either_end_is_silence(reply: str) -> None:
     assert is_silence(reply) is True
 
 
+@proves("5.heartbeat.11")
 @pytest.mark.parametrize(
     "reply",
     [

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fledge.core.history import CUT, HISTORY_BYTES, TEXT_CHARS, Shown, history
 from fledge.core.transcript import Body, CallEntry, Noted, Replied, Resulted, Spoken, Told
+from tests.statements import proves
 
 SECRET = "sk-proj-abcdef123456"
 TALK: list[tuple[float, Body]] = [
@@ -45,6 +46,7 @@ def test_the_limit_leaves_the_newest_and_counts_the_rest() -> None:
     assert (shown.truncated, shown.dropped_messages, shown.content_truncated) == (True, 3, False)
 
 
+@proves("4.tools.4")
 def test_secrets_are_redacted_in_words_results_and_arguments() -> None:
     talk: list[tuple[float, Body]] = [
         (1.0, Replied(f"use {SECRET}", (CallEntry("c", "exec", f'{{"command": "echo {SECRET}"}}'),))),

@@ -36,6 +36,7 @@ from fledge.core.inbox import (
 from fledge.core.route import INTERNAL
 from fledge.core.run import Path
 from fledge.errors import BadInput
+from tests.statements import proves
 
 MODES: tuple[QueueMode, ...] = get_args(QueueMode)
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -52,6 +53,7 @@ def keys(items: tuple[Item, ...]) -> str:
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 
+@proves("2.arbitration.7")
 def test_the_defaults_are_those_of_the_contract() -> None:
     settings = QueueSettings()
     assert (settings.mode, settings.debounce_s, settings.max_debounce_s) == ("collect", 1.0, 5.0)
@@ -110,6 +112,8 @@ QUEUE: tuple[DeliveryPhase, ...] = ("queue-primary",)
 QUEUE_DIRECT: tuple[DeliveryPhase, ...] = ("queue-primary", "direct-fallback")
 
 
+@proves("2.arbitration.1", "With `expectsCompletionMessage`, the default, direct is tried before the queue")
+@proves("2.arbitration.2")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("state", "expects", "how", "phases", "starts"),
@@ -172,6 +176,7 @@ def test_a_plan_says_its_path_and_whether_it_joins_a_live_turn(
 # ---- when a drain starts ---------------------------------------------------------------------------------------------
 
 
+@proves("2.queue.1")
 @pytest.mark.parametrize(
     ("arrivals", "now", "due"),
     [
@@ -210,6 +215,7 @@ def test_a_row_that_begins_an_attempt_is_not_debounced(kind: Kind, due: float) -
     assert drain_at([row("a", at=99.0), row("b", kind, at=100.0)], QueueSettings(), 100.0) == due
 
 
+@proves("2.queue.2")
 def test_another_origin_does_not_put_the_oldest_off() -> None:
     items = [row("a", at=100.0), row("b", at=100.9, origin="mail")]
     assert drain_at(items, QueueSettings(), 100.9) == 101.0
@@ -244,6 +250,7 @@ def test_words_of_another_origin_do_not_join_a_live_turn_but_orders_and_notices_
     assert keys(take(items, mode, True, live_origin="chat")) == "steer notice"
 
 
+@proves("2.queue.2", "The queue is per requester session and origin")
 @pytest.mark.parametrize("mode", ["collect", "steer", "interrupt"])
 def test_a_new_turn_takes_all_of_the_oldest_origin_and_no_other(mode: QueueMode) -> None:
     items = [row("a", origin="mail"), row("b"), row("c", "send", origin="mail"), row("d", "notice", origin="mail")]
@@ -266,6 +273,7 @@ def test_followup_starts_an_attempt_with_the_messages_that_wait_and_without_comp
     assert keys(take(items, mode, at_boundary=False)) == "b c d"
 
 
+@proves("2.nested.8")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_woken_run_reads_everything_it_waited_for(mode: QueueMode) -> None:
     items = [row("a"), row("b"), row("c", "wake"), row("d", origin="mail")]
@@ -353,6 +361,7 @@ def test_a_notice_has_no_sender_to_refuse_so_the_oldest_gives_way_to_it() -> Non
     assert (keys(kept.kept), keys(kept.dropped), kept.refused) == ("b c d", "a", ())
 
 
+@proves("2.queue.5")
 def test_those_that_gave_way_are_counted_and_have_a_line_each() -> None:
     assert left_out([], 2) == ""
     assert left_out(SENDS[:1], 2) == "[1 older message left out: messages.queue.cap]\n- first"
@@ -363,6 +372,7 @@ def test_at_most_cap_lines_are_told_the_latest_and_all_are_counted() -> None:
     assert left_out(SENDS, 1) == "[3 older messages left out: messages.queue.cap]\n- third"
 
 
+@proves("2.queue.5", "What is dropped leaves lines of at most 160 characters")
 @pytest.mark.parametrize(
     ("text", "line"),
     [("x" * 160, "x" * 160), ("x" * 161, "x" * 159 + "…"), ("a\n- b\t c", "a - b c")],
@@ -371,6 +381,7 @@ def test_a_line_is_one_line_of_at_most_160_characters(text: str, line: str) -> N
     assert left_out([row("a", "send", text=text)], 1).splitlines()[1:] == [f"- {line}"]
 
 
+@proves("2.queue.6", "Completions are never dropped")
 @pytest.mark.parametrize("drop", ["summarize", "old", "new"])
 @pytest.mark.parametrize("kind", ["completion", "task", "steer", "wake", "approval"])
 def test_completions_and_attempt_messages_are_never_dropped_nor_counted(drop: Drop, kind: Kind) -> None:
@@ -384,6 +395,7 @@ def test_completions_and_attempt_messages_are_never_dropped_nor_counted(drop: Dr
 # ---- failed turns ----------------------------------------------------------------------------------------------------
 
 
+@proves("2.queue.10", "Failures back off 2, 4, 8 … 60 s")
 @pytest.mark.parametrize(
     ("failures", "seconds"),
     [(-1, 0.0), (0, 0.0), (1, 2.0), (2, 4.0), (3, 8.0), (4, 16.0), (5, 32.0), (6, 60.0), (7, 60.0), (5000, 60.0)],

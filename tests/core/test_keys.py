@@ -17,6 +17,7 @@ from fledge.core.keys import (
     short_id,
 )
 from fledge.errors import BadInput
+from tests.statements import proves
 
 AGENT_RULE = "must be 1 to 64 letters, digits, '-' or '_', starting with a letter or digit"
 KEY_RULE = "must look like agent:<id>:main or agent:<id>:subagent:<uuid>"
@@ -37,6 +38,7 @@ def test_an_agent_id_is_a_plain_word_in_lower_case(value: str, agent_id: str) ->
     assert check_agent_id(value) == agent_id
 
 
+@proves("3.params.4")
 @pytest.mark.parametrize("value", ["", " ", "-a", "_a", "a" * 65, "a b", "a:b", "a.b", "a/b", "ä", "a\x00", 7])
 def test_any_other_agent_id_is_refused_with_the_field_and_the_rule(value: str) -> None:
     with pytest.raises(BadInput) as caught:
@@ -58,6 +60,7 @@ def test_a_refused_agent_id_is_the_field_agent_id_unless_said_otherwise() -> Non
     assert str(caught.value) == f"agentId: {AGENT_RULE} (got 'no way')"
 
 
+@proves("1.keys.1", "Keys are agent:<id>:main, agent:<id>:<name>, agent:<id>:subagent:<uuid> and agent:<id>:acp:<uuid>")
 def test_keys_are_made_from_an_agent_id() -> None:
     assert main_key() == "agent:main:main"
     assert main_key(" Docs ") == "agent:docs:main"
@@ -95,6 +98,7 @@ def test_main_alone_is_the_main_session_of_the_agent_that_asks() -> None:
     assert parse_key("agent:other:main", "docs") == SessionKey("other", "main", "main")
 
 
+@proves("1.keys.3", "What is no key is refused with an example of one")
 @pytest.mark.parametrize(
     "text",
     [
@@ -135,6 +139,7 @@ def test_a_key_tells_its_agent_and_whether_it_was_spawned(key: str, agent_id: st
     assert (agent_of(key), is_child_key(key)) == (agent_id, child)
 
 
+@proves("1.keys.1")
 @pytest.mark.parametrize(
     ("key", "text"),
     [

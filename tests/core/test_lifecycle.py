@@ -56,6 +56,7 @@ from tests.core.samples import (
     terms,
     yielded,
 )
+from tests.statements import proves
 
 SPAWNING: dict[str, Row] = {
     "prepared: accepted, its task posted": (
@@ -278,6 +279,26 @@ WAITING: dict[str, Row] = {
 TABLES = (SPAWNING, QUEUED, SIGNALS, WAITING)
 
 
+@proves("1.attempts.2", "A wake makes a new attempt", row="all have settled: woken")
+@proves(
+    "1.attempts.4",
+    "Recovery goes on with the same attempt under a new epoch",
+    row="crashed once: queued again under a new epoch, same attempt",
+)
+@proves(
+    "2.phases.9",
+    "queued: accepted, waits for a slot of its lane until claimed",
+    row="claimed for the first time: it has started",
+)
+@proves(
+    "2.phases.12",
+    "After a crash a running run is queued again and resumed from its transcript under a new epoch",
+    row="crashed once: queued again under a new epoch, same attempt",
+)
+@proves("2.nested.3", row="as many as asked for have settled: woken")
+@proves("2.nested.12", "A run is woken once per waiting period", row="all have settled: woken")
+@proves("3.limits.10", row="claimed for the first time: it has started")
+@proves("3.limits.11", row="prepared: accepted, its task posted")
 @pytest.mark.parametrize("row", [pytest.param(row, id=name) for table in TABLES for name, row in table.items()])
 def test_the_event_moves_the_run_exactly_so(row: Row) -> None:
     run, event, phase, effects, changed = row
@@ -339,6 +360,7 @@ def test_what_only_a_bug_of_ours_could_produce_raises_and_says_what_and_where(na
 # ---- birth and replay ------------------------------------------------------------------------------------------------
 
 
+@proves("2.phases.1", "spawning: admitted, its place reserved for 30 s")
 @pytest.mark.parametrize(("planned", "plan"), [(False, "none"), (True, "planning")])
 def test_a_run_is_born_reserved_for_30_seconds(planned: bool, plan: PlanState) -> None:
     agreed = terms(plan=planned)

@@ -29,6 +29,7 @@ from tests.core.samples import (
     terms,
     timed_out,
 )
+from tests.statements import proves
 
 STEER = ev.Steered(at=AT, next_run_id="run-2")
 
@@ -302,6 +303,21 @@ TIME: dict[str, Row] = {
 TABLES = (REDIRECTED, STEERED, KILLED, PLANS, PERSONS, TIME)
 
 
+@proves(
+    "2.signals.5",
+    "An aborted end is provisional, and a timeout if nothing follows",
+    row="a grace runs out after an abort, over children: a timeout",
+)
+@proves(
+    "2.kill.1",
+    "A run without a driver goes to cleanup_pending at once, killed, its announce suppressed",
+    row="queued: decided at once",
+)
+@proves(
+    "2.kill.9",
+    "Otherwise, and after a crash, the epoch is raised and the run is cleaned up",
+    row="stopping for 5 s: killed, the driver fenced off",
+)
 @pytest.mark.parametrize("row", [pytest.param(row, id=name) for table in TABLES for name, row in table.items()])
 def test_the_event_moves_the_run_exactly_so(row: Row) -> None:
     run, event, phase, effects, changed = row

@@ -34,6 +34,7 @@ from tests.core.samples import (
     terms,
     yielded,
 )
+from tests.statements import proves
 
 FINISHED: dict[str, Row] = {
     "final text over unsettled children: it waits": (
@@ -227,6 +228,26 @@ YIELDED: dict[str, Row] = {
 TABLES = (FINISHED, YIELDED)
 
 
+@proves(
+    "2.phases.22",
+    "announcing: outcome fixed, result frozen, inbox row written in the same commit",
+    row="final text: the result, announced in the same commit",
+)
+@proves("2.phases.26", row="final text over unsettled children: it waits")
+@proves(
+    "2.phases.28",
+    "awaiting_approval is entered in the commit that ends the planning attempt and writes its plan row",
+    row="a plan is written: announced, settled, its clock off",
+)
+@proves("2.signals.1", row="final text: the result, announced in the same commit")
+@proves("2.signals.4", "`end` in the window cancels it", row="final text within the grace: it decides")
+@proves("2.signals.4", row="an error within the grace: it decides")
+@proves("2.frozen.12", row="silence over unsettled children: the earlier text stays the fallback")
+@proves("3.plan.5", row="planning ends without any plan: an error, and nothing to approve")
+@proves("4.send.8", row="a send's turn ends: the waiting period goes on")
+@proves("4.yield.2", "The condition is stored and the run waits", row="for all")
+@proves("4.yield.3", row="with nothing to wait for: woken at once")
+@proves("4.yield.8", row="never beyond the run's own deadline")
 @pytest.mark.parametrize("row", [pytest.param(row, id=name) for table in TABLES for name, row in table.items()])
 def test_the_event_moves_the_run_exactly_so(row: Row) -> None:
     run, event, phase, effects, changed = row

@@ -11,6 +11,7 @@ from fledge.core import policy
 from fledge.core.events import Asked
 from fledge.core.policy import Budget, Limits, Occupancy, Refusal, Remains, Spent
 from tests.core.samples import KEY, RUNS, WORKING, run_in
+from tests.statements import proves
 
 SETTING = "agents.defaults.subagents"
 FREE = Occupancy(depth=0, children=0, retained=0)
@@ -47,6 +48,7 @@ BUDGET = f"the tree's budget is spent: {SETTING}.budget"
 FULL = Occupancy(depth=1, children=5, retained=15, wakes=10, budget_spent=True)
 
 
+@proves("3.answer.6", "Every refusal names rule, value and setting")
 @pytest.mark.parametrize(
     ("limits", "now", "reason"),
     [
@@ -72,6 +74,7 @@ def test_a_reached_limit_forbids_a_child_and_names_rule_value_and_setting(
     assert policy.admit(limits, now) == forbidden(reason)
 
 
+@proves("3.answer.5")
 def test_the_first_limit_that_forbids_is_the_one_named() -> None:
     assert policy.admit(CAPPED, FULL) == forbidden(DEPTH)
     assert policy.admit(CAPPED, replace(FULL, depth=0)) == forbidden(CHILDREN)
@@ -163,6 +166,7 @@ def test_only_a_plan_that_awaits_its_answer_can_be_answered(name: str) -> None:
 # ---- waiting ---------------------------------------------------------------------------------------------------------
 
 
+@proves("4.yield.6", "… capped at the number that can still come; with none it holds at once")
 @pytest.mark.parametrize(
     ("asked", "unsettled", "settled", "unread", "until"),
     [
@@ -229,6 +233,7 @@ def test_a_delivery_is_retried_for_30_minutes_or_5_without_a_completion_message(
     assert (policy.expiry_s(True), policy.expiry_s(False)) == (1800.0, 300.0)
 
 
+@proves("2.hops.10")
 def test_tries_are_1_2_4_8_seconds_apart() -> None:
     assert [policy.retry_s(tries) for tries in range(7)] == [1.0, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
     assert isinstance(policy.retry_s(1), float)
@@ -250,6 +255,7 @@ def test_a_delivery_is_given_up_after_enough_tries_or_enough_time(tries: int, at
 # ---- crashes ---------------------------------------------------------------------------------------------------------
 
 
+@proves("0.crash.5", "Only runs with an open step at the crash count it")
 @pytest.mark.parametrize(
     ("crashes", "step_open", "progressed", "after"),
     [
@@ -318,6 +324,7 @@ def test_amounts_are_added_and_taken_away_and_never_fall_below_zero() -> None:
     assert Spent(1, 0.1, 1, 0.1).minus(Spent(2, 0.5, 2, 9.0)) == Spent()
 
 
+@proves("3.budgets.1", "A budget counts tokens, money and turns")
 @pytest.mark.parametrize(
     ("budget", "spent", "share"),
     [

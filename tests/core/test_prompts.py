@@ -52,6 +52,7 @@ from fledge.core.run import (
     Unknown,
     Waiting,
 )
+from tests.statements import proves
 
 BRIEF = Brief(key="agent:main:subagent:7", requester="agent:main:main", task="Survey the tests")
 
@@ -154,10 +155,15 @@ def test_a_nudge_says_what_is_wrong_on_one_short_line() -> None:
     assert len(nudge("x" * 10_000)) < 600
 
 
+@proves("3.prompt.1", "The prompt begins `# Subagent Context` and says who the child is")
+@proves("3.prompt.3", "The rules: stay focused, complete the task, don't initiate, be ephemeral")
+@proves("3.prompt.4", "It says that the final message is reported, and asks for a SUMMARY: line")
 def test_a_leaf_of_the_main_agent_is_told_its_task_and_its_rules() -> None:
     assert child_prompt(BRIEF) == PROMPT
 
 
+@proves("3.prompt.5", "The spawn section is there only if depth allows")
+@proves("3.plan.3", "The planner's prompt asks for a plan only")
 @pytest.mark.parametrize(
     ("brief", "section"),
     [
@@ -182,6 +188,7 @@ def test_a_deep_orchestrator_may_spawn() -> None:
     assert child_prompt(replace(BRIEF, role="orchestrator", depth=2, max_depth=3)) == expected
 
 
+@proves("3.prompt.6", "The session context names label, requester and own key")
 def test_label_and_channel_are_named_where_they_exist() -> None:
     brief = replace(BRIEF, label='AI\n"Research"', channel="chat:42")
     assert child_prompt(brief).endswith(
@@ -193,6 +200,7 @@ def test_label_and_channel_are_named_where_they_exist() -> None:
     )
 
 
+@proves("3.prompt.2", "The task is verbatim")
 @pytest.mark.parametrize(
     ("task", "fence"),
     [
@@ -229,6 +237,7 @@ PUSHED = (
 OPEN = "The session stays open in its thread; further messages there continue it."
 
 
+@proves("3.answer.4", "The note says that results are pushed and not to poll")
 @pytest.mark.parametrize(
     ("requester", "note"),
     [
@@ -368,6 +377,8 @@ def row(
     )
 
 
+@proves("3.params.2")
+@proves("4.tools.25", "The list reads: heading, `Active: 1 · Done: 2`, then a numbered line per child")
 def test_the_list_reads_as_the_contract_has_it() -> None:
     rows = [row("done", "A", ended_at=5.0), row(), row("failed", "B", ended_at=70.0)]
     assert list_text(rows, 150.0) == (
@@ -395,6 +406,7 @@ def test_numbers_refer_to_active_children_first_each_in_the_order_given() -> Non
     assert [each.label for each in in_list_order(rows)] == ["b", "c", "e", "a", "d"]
 
 
+@proves("3.plan.18", "Status shows [PLAN], [PLAN:AWAITING APPROVAL], [PLAN:APPROVED]")
 @pytest.mark.parametrize(
     ("shown", "text"),
     [
@@ -463,6 +475,7 @@ def test_the_block_quotes_label_and_task_and_names_the_session() -> None:
     )
 
 
+@proves("4.sight.2", "The requester's prompt shows its children: at most 20 rows, then counts")
 def test_the_block_shows_twenty_rows_active_ones_first_then_counts() -> None:
     assert (BLOCK_ROWS, LABEL_CHARS, TASK_CHARS, DOCUMENT_BYTES) == (20, 48, 72, 20480)
     rows = [*(row("done", n=n) for n in range(4)), *(row(n=n) for n in range(18))]
@@ -482,6 +495,7 @@ def test_the_block_counts_those_that_were_not_read() -> None:
     assert shown.endswith("\n… and 503 more: 3 active, 500 done")
 
 
+@proves("2.nested.10")
 @pytest.mark.parametrize(
     ("count", "says"),
     [
@@ -499,6 +513,7 @@ def test_a_wake_names_at_most_twenty_that_were_silent_and_counts_the_rest(count:
 # ---- foreign text ----------------------------------------------------------------------------------------------------
 
 
+@proves("8.child.2")
 @pytest.mark.parametrize(
     ("text", "flat"),
     [
@@ -532,16 +547,19 @@ def test_no_label_or_task_adds_a_row_a_tag_or_a_quote(label: str, task: str) -> 
 # ---- documents -------------------------------------------------------------------------------------------------------
 
 
+@proves("3.prompt.7", "A main session loads AGENTS.md, TOOLS.md, SOUL.md, IDENTITY.md, USER.md where present")
 def test_main_sessions_load_five_documents_and_children_the_first_two() -> None:
     assert document_names("main") == ("AGENTS.md", "TOOLS.md", "SOUL.md", "IDENTITY.md", "USER.md")
     assert document_names("child") == ("AGENTS.md", "TOOLS.md")
 
 
+@proves("3.prompt.9", "Each document is cut at 20 KB")
 def test_a_document_up_to_the_limit_is_whole() -> None:
     assert cut_document("AGENTS.md", "x" * 20480) == "x" * 20480
     assert cut_document("AGENTS.md", "a\ud800b") == "a?b"
 
 
+@proves("3.prompt.9")
 @pytest.mark.parametrize(("size", "kilobytes"), [(20481, 21), (21504, 21), (21505, 22), (204800, 200)])
 def test_a_longer_document_is_cut_with_a_note(size: int, kilobytes: int) -> None:
     note = f"\n[cut: AGENTS.md has {kilobytes} KB, of which the first 20 KB are shown]"

@@ -7,6 +7,7 @@ from fledge.core import reconcile as rc
 from fledge.core.events import Errored, Finished, RanOut, Signal
 from fledge.core.run import ENDED, Archived, Ending, Grace, Running
 from tests.core.samples import RUNS, SERVING, WORKING, YIELD_WAIT, broke, faltered, finished, lost, started, stopped
+from tests.statements import proves
 
 TEXT = Finished("text", "t-new")
 NO_MODEL = Errored("no model", partial="t-partial")
@@ -62,6 +63,8 @@ LIVE: list[tuple[str, Signal, rc.Verdict]] = [
 ]
 
 
+@proves("2.signals.1", "An authoritative end decides at once")
+@proves("2.signals.6", "A lost lease and a settle check are signals, judged in the same place")
 @pytest.mark.parametrize(("name", "signal", "verdict"), LIVE)
 def test_a_signal_of_a_live_attempt_is_judged_by_its_situation(name: str, signal: Signal, verdict: rc.Verdict) -> None:
     assert rc.judge(RUNS[name], signal) == verdict
@@ -99,6 +102,7 @@ LATE: list[tuple[str, Signal, rc.Verdict]] = [
 ]
 
 
+@proves("2.signals.9", "A repeated known end changes nothing")
 @pytest.mark.parametrize(("name", "signal", "verdict"), LATE)
 def test_an_end_after_the_outcome_was_fixed_is_judged_by_what_is_known(
     name: str, signal: Signal, verdict: rc.Verdict
@@ -119,6 +123,7 @@ def test_without_an_attempt_no_signal_counts(name: str, signal: str) -> None:
     assert rc.judge(run, SIGNALS[signal]) == rc.Ignore(f"no attempt is running ({run.phase.name})")
 
 
+@proves("2.signals.8", "Signals of older attempts are ignored")
 @pytest.mark.parametrize("name", list(RUNS))
 @pytest.mark.parametrize("signal", list(SIGNALS))
 @pytest.mark.parametrize("attempt", [2, 4])
@@ -128,6 +133,7 @@ def test_what_belongs_to_another_attempt_never_counts(name: str, signal: str, at
     assert verdict == rc.Ignore(f"attempt {attempt}, now 3")
 
 
+@proves("2.signals.2")
 def test_the_limits_are_those_of_the_contract() -> None:
     assert (rc.GRACE_S, rc.STOP_S) == (15.0, 5.0)
 

@@ -19,6 +19,7 @@ from fledge.core.route import (
     origin_of,
 )
 from fledge.errors import BadInput
+from tests.statements import proves
 
 OPS, NEWS = Address("ops", "u-1", "t-1"), Address("news", "u-2")
 AT = 1000.0
@@ -140,6 +141,7 @@ def test_words_are_sent_and_silence_is_not(text: str, sent: bool) -> None:
     assert is_worth_sending(text) is sent
 
 
+@proves("2.hops.11")
 @pytest.mark.parametrize(
     ("retried", "retries", "expires_s", "wait_s", "again_s"),
     [

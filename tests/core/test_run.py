@@ -34,6 +34,7 @@ from fledge.core.run import (
     on_wire,
 )
 from tests.core.samples import RUNS
+from tests.statements import proves
 
 
 @pytest.mark.parametrize("name", list(RUNS))
@@ -83,6 +84,7 @@ def test_a_delivery_is_known_once_it_is_decided(name: str) -> None:
     assert (run.delivery is not None) is isinstance(run.phase, DECIDED)
 
 
+@proves("2.outcome.2", "An outcome has start, end and elapsed time")
 @pytest.mark.parametrize(
     ("started_at", "elapsed_s"), [(None, 0.0), (900.0, 50.0), (949.5, 0.5), (950.0, 0.0), (951.0, 0.0)]
 )
@@ -92,6 +94,7 @@ def test_elapsed_time_runs_from_the_first_start_and_is_never_negative(
     assert Ended(Ok(), started_at, 950.0).elapsed_s == elapsed_s
 
 
+@proves("2.outcome.1", "An outcome is ok, error, timeout, killed or unknown")
 @pytest.mark.parametrize(
     ("outcome", "status", "error"),
     [
@@ -138,6 +141,7 @@ def test_what_is_agreed_unless_said_otherwise_is_what_the_contract_says() -> Non
     )
 
 
+@proves("2.outcome.3")
 @pytest.mark.parametrize(
     ("outcome", "told"),
     [

@@ -7,6 +7,7 @@ import pytest
 
 from fledge.core.schema import MAX_BYTES, check_schema, fit, misfit
 from fledge.errors import BadInput
+from tests.statements import proves
 
 PERSON = {
     "type": "object",
@@ -93,6 +94,7 @@ def test_what_would_not_be_checked_is_refused_with_its_place(schema: Any, words:
     assert str(refused.value).startswith(words) or words in str(refused.value)
 
 
+@proves("3.params.21")
 @pytest.mark.parametrize(
     ("schema", "value", "wrong"),
     [

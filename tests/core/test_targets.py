@@ -5,6 +5,7 @@ import pytest
 from fledge.core.prompts import ChildRow, Status
 from fledge.core.targets import pick
 from fledge.errors import NotFound
+from tests.statements import proves
 
 
 def row(name: str, label: str, run_id: str, status: Status = "running", at: float = 0.0) -> ChildRow:
@@ -18,6 +19,7 @@ ROWS = [
 ]
 
 
+@proves("4.tools.26", "A target is a number, `last`, a label or its prefix, a run id prefix, a session key")
 @pytest.mark.parametrize(
     ("word", "name"),
     [
@@ -48,6 +50,7 @@ def test_numbers_count_as_lists_show_them_active_ones_first() -> None:
     assert pick("#1", ROWS) == pick("1", ROWS)
 
 
+@proves("4.tools.27", "Ambiguous and unknown targets each say so")
 @pytest.mark.parametrize(
     ("word", "rows", "words"),
     [

@@ -22,6 +22,7 @@ from fledge.core.transcript import (
     yielded,
 )
 from fledge.errors import BadInput
+from tests.statements import proves
 
 A, B = CallEntry("a", "read", "{}"), CallEntry("b", "exec", "{}", "started")
 
@@ -131,6 +132,7 @@ def came_of(name: str, text: str, is_error: bool = False) -> Resulted:
     return Resulted(1, 0, "id", name, text, is_error)
 
 
+@proves("2.frozen.2")
 @pytest.mark.parametrize(
     ("bodies", "output"),
     [
@@ -152,6 +154,7 @@ def test_the_last_output_is_that_of_the_last_tool_of_this_attempt_that_did_some_
     assert last_output(lines(*bodies)) == output
 
 
+@proves("2.frozen.1")
 @pytest.mark.parametrize(
     ("bodies", "words"),
     [

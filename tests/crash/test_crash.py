@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from tests.crash.stories import STORIES
+from tests.statements import proves
 
 SOAK = "FLEDGE_SOAK" in os.environ
 TODAY = datetime.datetime.now(datetime.UTC).toordinal()
@@ -33,11 +34,16 @@ def sample(step: int) -> tuple[str, ...]:
     return () if SOAK else ("--step", str(step), "--offset", str(TODAY % step))
 
 
+@proves("0.lost.1", "A result is a durable row before anyone is told")
+@proves("0.crash.1", "After kill -9 and a restart every run continues or ends readably")
+@proves("2.phases.22")
+@proves("2.hops.2")
 def test_a_crash_before_or_after_any_transaction_loses_nothing_and_doubles_nothing() -> None:
     found = judge("every_commit", *sample(5))
     assert int(str(found["points"])) >= 2 * int(str(found["transactions"])) // (1 if SOAK else 5)
 
 
+@proves("0.crash.2", "A second crash during the recovery changes nothing")
 def test_a_second_crash_during_recovery_changes_nothing_either() -> None:
     judge("every_commit", "--again", *sample(11))
 
@@ -55,6 +61,7 @@ def test_a_story_survives_a_second_crash_during_recovery(story: str) -> None:
     judge("story_every_commit", story, "--again", *sample(7 * STORIES[story].weight))
 
 
+@proves("0.crash.1")
 def test_a_process_killed_at_a_random_moment_is_taken_over_by_the_next(capsys: pytest.CaptureFixture[str]) -> None:
     found = judge("at_random", "0" if SOAK else str(TODAY % 1000 * ROUNDS), str(ROUNDS))
     with capsys.disabled():

@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
+from tests.statements import proves
 
+
+@proves("4.a2a.2")
 @pytest.mark.parametrize("arguments", [[], ["--again", "--step", "2"]], ids=["once", "and again in the recovery"])
 def test_a_crash_before_or_after_any_transaction_of_a_talk_says_every_word_once(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "tests.crash.every_commit", "--scenario", "exchange_scenario", *arguments]

@@ -4,7 +4,11 @@ import json
 import subprocess
 import sys
 
+from tests.statements import proves
 
+
+@proves("0.twice.5")
+@proves("0.twice.6", "What leaves for channels and webhooks goes out at least once, under a stable id")
 def test_a_crash_before_or_after_any_transaction_loses_nothing_that_leaves_and_keeps_ids_bodies_and_order() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.crash.outbox_every_commit"], capture_output=True, text=True, timeout=600

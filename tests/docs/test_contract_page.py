@@ -1,5 +1,5 @@
-"""The page of the contract: it is fresh, every test it names exists, and every statement is proved or says what it
-waits for. Tests are found in the syntax trees of their files, so nothing is collected or run here."""
+"""The page of the contract is fresh, and every proof it names is a test of the suite. Tests are found in the syntax
+trees of their files, so nothing is collected or run here."""
 
 import ast
 import re
@@ -7,12 +7,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from docs.contract_page import AREAS, Statement
+from docs.contract_page import Statement
 
 from docs import contract_page, generate
 
 ROOT = Path(__file__).parents[2]
-SECTIONS = contract_page.sections()
 STATEMENTS = contract_page.statements()
 
 
@@ -75,23 +74,57 @@ def test_the_page_is_what_the_statements_say_now() -> None:
 
 
 @pytest.mark.parametrize("statement", STATEMENTS, ids=lambda statement: statement.id)
-def test_a_statement_is_proved_by_tests_that_exist_or_says_what_it_waits_for(statement: Statement) -> None:
-    assert [test for test in statement.tests if not exists(test)] == []
-    assert statement.tests or statement.waits_for
-    assert statement.waits_for in (None, *AREAS)
-    assert statement.text.strip() == statement.text != ""
+def test_a_statement_is_proved_by_tests_that_are_run(statement: Statement) -> None:
+    named = [f"{proof.path}::{proof.test}" + (f"[{proof.row}]" if proof.row else "") for proof in statement.proofs]
+    assert [test for test in named if not exists(test)] == []
+    assert statement.text.strip() == statement.text
 
 
-def test_every_section_of_the_contract_is_there_and_every_id_is_unique_and_in_its_place() -> None:
-    assert list(SECTIONS) == [str(number) for number in range(9)]
-    for number, section in SECTIONS.items():
-        for part in section.part:
-            places = [statement.id.rpartition(".") for statement in part.statement]
-            assert {place[0] for place in places} == {f"{number}.{part.name}"}
-            numbers = [int(place[2]) for place in places]
-            assert numbers == sorted(set(numbers))
-    ids = [statement.id for statement in STATEMENTS]
-    assert len(ids) == len(set(ids))
+def test_every_part_of_the_contract_has_statements() -> None:
+    proved = {statement.id.rpartition(".")[0] for statement in STATEMENTS}
+    assert proved == {f"{number}.{part}" for number, (_, parts) in contract_page.SECTIONS.items() for part in parts}
+
+
+def statements_of(source: str) -> list[Statement]:
+    return contract_page.statements(contract_page.proofs("tests/test_it.py", ast.parse(source)))
+
+
+def test_a_statement_is_read_from_decorators_of_functions_methods_and_machines() -> None:
+    found = statements_of(
+        """
+@proves("2.kill.9", row="a row")
+@proves("0.lost.1", "Nothing is lost")
+def test_one(): ...
+
+class TestTwo:
+    @proves("2.kill.9", "A kill is silent")
+    async def test_two(self): ...
+
+proves("0.lost.1")(TestMachine)
+"""
+    )
+    assert [(one.id, one.text) for one in found] == [("0.lost.1", "Nothing is lost"), ("2.kill.9", "A kill is silent")]
+    assert [(proof.test, proof.row) for one in found for proof in one.proofs] == [
+        ("test_one", ""),
+        ("TestMachine", ""),
+        ("TestTwo::test_two", ""),
+        ("test_one", "a row"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ('@proves("0.lost.1")\ndef test_a(): ...', "0 wordings"),
+        ('@proves("0.lost.1", "A")\n@proves("0.lost.1", "B")\ndef test_a(): ...', "2 wordings"),
+        ('@proves("9.lost.1", "A")\ndef test_a(): ...', "no place"),
+        ('@proves("0.found.1", "A")\ndef test_a(): ...', "no place"),
+        ('@proves("0.lost.one", "A")\ndef test_a(): ...', "no place"),
+    ],
+)
+def test_decorators_that_do_not_fit_together_are_refused(source: str, words: str) -> None:
+    with pytest.raises(contract_page.ContractError, match=words):
+        statements_of(source)
 
 
 README = (ROOT / "README.md").read_text("utf-8").partition("## What is promised")[2].partition("\n## ")[0]

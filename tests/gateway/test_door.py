@@ -16,6 +16,7 @@ from fledge.gateway.client import Client, find
 from fledge.gateway.desk import Patience
 from fledge.runtime.feed import TurnEvent
 from tests.gateway.serving import OverHttp, Server, serving
+from tests.statements import proves
 
 TOKEN = "t" * 43
 ASK = b'{"jsonrpc":"2.0","method":"health","id":1}'
@@ -33,6 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 # ---- the token's file ------------------------------------------------------------------------------------------------
 
 
+@proves("8.gateway.1", "The token lies in a 0600 file")
 def test_the_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
     token = make_token(tmp_path)
     assert len(token) >= 32
@@ -40,6 +42,7 @@ def test_the_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -
     assert stat.S_IMODE((tmp_path / TOKEN_FILE).stat().st_mode) == 0o600
 
 
+@proves("8.gateway.1")
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     make_token(tmp_path)
     (tmp_path / TOKEN_FILE).chmod(0o640)
@@ -136,6 +139,8 @@ def test_over_the_wire_too_only_the_page_itself_is_led_to(server: Server, path: 
         connection.close()
 
 
+@proves("8.gateway.2", "It is compared in constant time")
+@proves("8.gateway.4", "Origin and Host are checked")
 @pytest.mark.parametrize(
     ("status", "headers"),
     [
@@ -246,6 +251,8 @@ def is_well(server: Server) -> bool:
     return bool(OverHttp(server).call("health")["status"] == "ok")
 
 
+@proves("8.gateway.4")
+@proves("8.approvals.1")
 @pytest.mark.parametrize(
     ("status", "headers"),
     [
@@ -261,6 +268,7 @@ def test_everything_is_behind_the_door(server: Server, path: str, status: int, h
     assert request(server, verb, path, **headers)[0] == status
 
 
+@proves("8.gateway.3", "It is taken from the `Authorization` header only")
 def test_a_token_in_an_address_or_a_cookie_does_not_count(server: Server) -> None:
     none = {"authorization": ""}
     assert (
@@ -289,6 +297,7 @@ def test_wrong_tokens_in_a_row_are_slowed_down_and_the_right_one_still_gets_in(t
         assert request(server)[0] == 200
 
 
+@proves("8.gateway.6")
 def test_who_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
     with serving(tmp_path / "state", settings={"gateway": {"port": 0, "requestsPerSecond": 1}}) as server:
         statuses = [request(server)[0] for _ in range(8)]
@@ -314,6 +323,7 @@ def raw(server: Server, first: str, *lines: str, body: bytes = b"", patience_s: 
         return [connection.recv(65536)]
 
 
+@proves("8.gateway.6", "Body, rate and subscriptions are limited")
 def test_a_body_that_turns_out_too_large_is_cut_off(server: Server) -> None:
     assert requested(server, b" " * (65 * 1024))[0] == 413
     piece = b"1000\r\n" + b" " * 0x1000 + b"\r\n"

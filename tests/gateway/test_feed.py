@@ -21,6 +21,7 @@ from fledge.runtime.feed import TurnEvent
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
 from tests.gateway.serving import OverSocket, Server, serving
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -77,6 +78,7 @@ def numbered(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
 LIFE = ["Admitted", "Prepared", "Claimed", "AttemptEnded", "RowConsumed", "CleanedUp"]
 
 
+@proves("4.gateway.13", "`events.subscribe`")
 def test_several_clients_see_the_same_life_of_a_run_in_the_same_order(server: Server) -> None:
     client = server.client()
     with watching(server) as one, watching(server) as two, server.socket() as connection:
@@ -99,6 +101,7 @@ def test_several_clients_see_the_same_life_of_a_run_in_the_same_order(server: Se
         assert isinstance(first["at"], float | int)
 
 
+@proves("4.gateway.13")
 def test_who_comes_back_with_a_cursor_hears_all_that_was_missed_and_nothing_twice(server: Server) -> None:
     client = server.client()
     with watching(server) as feed:
@@ -150,6 +153,7 @@ def test_a_feed_that_makes_no_sense_is_refused_by_name(server: Server, query: st
     until_no_watch(server)
 
 
+@proves("8.gateway.6")
 def test_too_many_feeds_are_refused_and_one_that_ends_makes_room(tmp_path: Path) -> None:
     settings: dict[str, object] = {"gateway": {"port": 0, "maxSubscriptions": 2}}
     with serving(tmp_path / "state", settings=settings) as server:

@@ -16,6 +16,7 @@ from fledge.gateway import app, rpc  # noqa: F401  (fills the table of methods)
 from fledge.gateway.desk import Desk
 from fledge.gateway.table import METHODS, call, schema
 from tests.api.scene import Place
+from tests.statements import proves
 
 PUBLISHED = schema()
 TOLD = {rpc.PARSE, rpc.INVALID, rpc.NO_METHOD, rpc.BAD_PARAMS, rpc.REFUSED, rpc.NOT_FOUND, rpc.TOO_MANY}
@@ -113,6 +114,7 @@ def test_requests_that_fit_the_schema_are_answered_or_refused_properly(
     conversation(tmp_path_factory, asks, is_proper)
 
 
+@proves("7.input.8")
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(asks=st.lists(st.tuples(st.sampled_from(sorted(METHODS)), json_values), min_size=1, max_size=20))
 def test_parameters_of_any_shape_are_answered_or_refused_properly(

@@ -19,6 +19,7 @@ from fledge.testing import ScriptedModel, use
 from tests.api.scene import obedient
 from tests.gateway.serving import Asks, OverHttp, OverSocket, Server, serving
 from tests.runtime.desk import said
+from tests.statements import proves
 
 MAIN = "agent:main:main"
 
@@ -69,6 +70,9 @@ def chat(request: pytest.FixtureRequest) -> str:
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
+@proves("4.gateway.1")
+@proves("4.gateway.2")
+@proves("4.gateway.3")
 def test_agent_accepts_and_agent_wait_says_how_it_ended(ask: Asks, chat: str) -> None:
     accepted = ask.call("agent", message="Hello", sessionKey=chat, idempotencyKey=f"key {chat}")
     assert set(accepted) == {"runId", "status"}
@@ -81,6 +85,7 @@ def test_agent_accepts_and_agent_wait_says_how_it_ended(ask: Asks, chat: str) ->
     assert ask.call("reply", sessionKey=chat, runId=accepted["runId"])["text"] == "echo: Hello"
 
 
+@proves("4.gateway.5")
 def test_a_wait_that_expires_is_pending(ask: Asks, chat: str) -> None:
     accepted = ask.call("agent", message="Wait for me", sessionKey=chat)
     waited = ask.call("agent.wait", runId=accepted["runId"], timeoutMs=1)
@@ -90,6 +95,8 @@ def test_a_wait_that_expires_is_pending(ask: Asks, chat: str) -> None:
     assert (done["status"], done["error"]) == ("error", "stopped")
 
 
+@proves("4.gateway.7", "`send` sends")
+@proves("4.gateway.8", "`sessions.list`, `history`, `patch`, `delete {key, deleteTranscript, emitLifecycleHooks}`")
 def test_send_waits_for_the_answer_and_the_history_has_both(ask: Asks, chat: str) -> None:
     assert ask.call("send", sessionKey=chat, message="Hello")["text"] == "echo: Hello"
     history = ask.call("sessions.history", key=chat)
@@ -99,6 +106,7 @@ def test_send_waits_for_the_answer_and_the_history_has_both(ask: Asks, chat: str
     assert chat in [one["key"] for one in ask.call("sessions.list", kinds=["named"], limit=1000)]
 
 
+@proves("4.gateway.8")
 def test_a_session_can_be_labelled_given_a_model_and_deleted(ask: Asks, chat: str) -> None:
     ask.call("send", sessionKey=chat, message="Hello")
     row = ask.call("sessions.patch", key=chat, label="Mine", model="scripted/echo", thinking="")
@@ -115,6 +123,7 @@ def test_a_session_can_be_labelled_given_a_model_and_deleted(ask: Asks, chat: st
     assert ask.call("sessions.history", key=chat) == []
 
 
+@proves("4.tools.30", "Slash commands work over the gateway")
 def test_slash_commands_do_what_they_do_in_the_chat(ask: Asks, chat: str) -> None:
     ask.call("send", sessionKey=chat, message="Hello")
     done = ask.call("commands.run", sessionKey=chat, line="/subagents list")
@@ -170,6 +179,7 @@ def spawned(ask: Asks, task: str, chat: str, **params: object) -> dict[str, Any]
     return answer
 
 
+@proves("4.gateway.9", "`subagents.*`")
 def test_a_spawn_for_a_conversation_is_told_there(ask: Asks, chat: str) -> None:
     accepted = spawned(ask, "Say hello", chat, label="child")
     result = ask.call("subagents.result", runId=accepted["runId"])
@@ -188,6 +198,7 @@ def test_a_spawn_for_a_conversation_is_told_there(ask: Asks, chat: str) -> None:
     assert [one["label"] for one in ask.call("subagents.tree", root=chat)["runs"]] == ["child"]
 
 
+@proves("4.gateway.9")
 def test_a_spawn_for_a_program_is_read_by_its_run_id(ask: Asks, chat: str) -> None:
     program = chat.rpartition(":")[2][:64]
     answer = ask.call("subagents.spawn", program=program, params={"task": "Say hello"})
@@ -197,6 +208,9 @@ def test_a_spawn_for_a_program_is_read_by_its_run_id(ask: Asks, chat: str) -> No
     assert run["delivery"] == "delivered"
 
 
+@proves("2.outcome.3")
+@proves("4.gateway.4")
+@proves("4.gateway.9")
 def test_a_run_is_steered_sent_to_and_killed(ask: Asks, chat: str) -> None:
     first = spawned(ask, "Wait for me", chat, label="one")
     assert ask.call("subagents.send", target="last", sessionKey=chat, message="Wait for me too")["status"] == "pending"
@@ -216,6 +230,7 @@ def test_a_run_is_steered_sent_to_and_killed(ask: Asks, chat: str) -> None:
     assert ask.call("agent.wait", runId=third["runId"])["error"] == "killed"
 
 
+@proves("4.gateway.10", "`plans.*`")
 def test_plans_are_listed_and_answered(ask: Asks, chat: str) -> None:
     accepted = spawned(ask, "Say hello", chat, label="planner", planMode=True)
     plan = wait_for(lambda: [one for one in ask.call("plans.list") if one["sessionKey"] == accepted["childSessionKey"]])
@@ -238,6 +253,8 @@ def wait_for(look: Any) -> Any:
 # ---- people ----------------------------------------------------------------------------------------------------------
 
 
+@proves("4.gateway.11", "`approvals.*`")
+@proves("8.approvals.1", "Approvals are answered only by an authenticated client or the bound user")
 @pytest.mark.parametrize("verdict", ["approve", "deny"])
 def test_a_question_is_answered_only_for_the_call_that_was_shown(ask: Asks, chat: str, verdict: str) -> None:
     reply = ask.call("send", sessionKey=chat, message="Launch")
@@ -250,6 +267,7 @@ def test_a_question_is_answered_only_for_the_call_that_was_shown(ask: Asks, chat
     assert words.startswith("heard: launched" if verdict == "approve" else "heard: launch was refused")
 
 
+@proves("4.gateway.12", "`undelivered.*`")
 def test_undelivered_results_are_listed_retried_and_dismissed(server: Server, ask: Asks) -> None:
     fl = server.desk.fl
 
@@ -276,6 +294,7 @@ def test_undelivered_results_are_listed_retried_and_dismissed(server: Server, as
         ask.call("undelivered.retry", target=key)
 
 
+@proves("4.gateway.14", "`health`")
 def test_health_says_how_it_is(ask: Asks) -> None:
     health = ask.call("health")
     assert (health["status"], health["version"]) == ("ok", fledge.__version__)
@@ -305,6 +324,8 @@ def test_what_the_command_line_shows_is_lines_and_a_value(ask: Asks, verb: str, 
 # ---- bad input -------------------------------------------------------------------------------------------------------
 
 
+@proves("4.gateway.1")
+@proves("7.input.8", "Bad calls of the gateway are answered with a typed, readable error")
 @pytest.mark.parametrize(
     ("method", "params", "field"),
     [
@@ -367,6 +388,7 @@ def test_an_unknown_method_is_refused_with_the_nearest(ask: Asks) -> None:
     }
 
 
+@proves("7.input.8")
 @pytest.mark.parametrize(
     ("document", "code", "name"),
     [

@@ -10,6 +10,7 @@ import pytest
 
 from fledge.gateway.page import HEADERS
 from tests.gateway.serving import Server, serving
+from tests.statements import proves
 
 SOURCES = sorted(file.name for file in files("fledge.web").iterdir() if file.name.endswith((".html", ".js", ".css")))
 
@@ -31,6 +32,7 @@ def get(server: Server, path: str, method: str = "GET") -> tuple[int, dict[str, 
         connection.close()
 
 
+@proves("8.gateway.8", "The page has a strict CSP")
 @pytest.mark.parametrize("name", [*SOURCES, "icon.svg"])
 def test_the_pages_files_need_no_token_and_carry_strict_headers(server: Server, name: str) -> None:
     status, headers, body = get(server, "/" if name == "index.html" else f"/page/{name}")
@@ -65,6 +67,7 @@ def test_the_page_cannot_be_posted_to(server: Server) -> None:
     assert get(server, "/", "HEAD")[::2] == (200, b"")
 
 
+@proves("8.gateway.9")
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_pages_sources_make_no_markup_from_text_and_use_nothing_from_elsewhere(name: str) -> None:
     text = files("fledge.web").joinpath(name).read_text()

@@ -14,6 +14,7 @@ import pytest
 
 from fledge.gateway.auth import read_token
 from fledge.gateway.client import Client, find
+from tests.statements import proves
 
 
 class Folder:
@@ -61,6 +62,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
+@proves("8.gateway.5")
 def test_commands_go_through_the_gateway_that_holds_the_folder_and_without_one_to_the_folder(folder: Folder) -> None:
     with folder.served():
         assert folder.run("run", "say this") == "say this\n"

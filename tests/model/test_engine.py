@@ -44,6 +44,7 @@ from tests.sim.broken import (
 from tests.sim.people import MAIN, OTHER, Deciding, program_spawn
 from tests.sim.schedule import Beyond, Schedule
 from tests.sim.watch import Spy
+from tests.statements import proves
 
 T = TypeVar("T")
 
@@ -327,6 +328,7 @@ def _one(them: Sequence[T], pick: int) -> T:
 
 EngineMoves.TestCase.settings = effort(examples=100, steps=35)
 TestEngineMoves = EngineMoves.TestCase
+proves("0.ends.5")(TestEngineMoves)
 
 
 # ---- one race, looked at closely -------------------------------------------------------------------------------------

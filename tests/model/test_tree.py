@@ -11,6 +11,7 @@ from fledge.core.inbox import QueueSettings
 from fledge.orchestrator import control, due, spawn, steps, turns
 from tests.model.effort import effort
 from tests.model.world import MAIN, World
+from tests.statements import proves
 
 PICK = st.integers(0, 1_000_000)
 
@@ -249,3 +250,11 @@ class TreeOfRuns(RuleBasedStateMachine):
 
 TreeOfRuns.TestCase.settings = effort(examples=60, steps=45)
 TestTreeOfRuns = TreeOfRuns.TestCase
+proves("0.lost.2", "A result leaves only into a transcript or into the visible undelivered list")(TestTreeOfRuns)
+proves("0.ends.5", "In any order of moves and crashes, everything comes to rest")(TestTreeOfRuns)
+proves("0.timeline.3", "A run's state is the fold of its events")(TestTreeOfRuns)
+proves("2.phases.22")(TestTreeOfRuns)
+proves("2.phases.36", "After a crash a cleanup is repeated, and repeating it changes nothing")(TestTreeOfRuns)
+proves("2.hops.1")(TestTreeOfRuns)
+proves("2.nested.1")(TestTreeOfRuns)
+proves("4.yield.10", "The run itself is never announced while descendants are unsettled")(TestTreeOfRuns)

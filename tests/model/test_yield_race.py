@@ -15,6 +15,7 @@ from fledge.core.events import Asked
 from fledge.core.run import Queued, Waiting
 from fledge.orchestrator.turns import Drive
 from tests.orchestrator.scene import Scene
+from tests.statements import proves
 
 WAYS = ("text", "silent", "error", "kill", "plan")
 """How a child settles: with an answer, without one, broken, killed, or with a plan that awaits its answer."""
@@ -120,6 +121,7 @@ def _come_to_rest(scene: Scene, race: Race, read: Drive) -> None:
     )
 
 
+@proves("4.yield.4")
 @pytest.mark.parametrize("asked", ["all", "any", 2], ids=str)
 @pytest.mark.parametrize("ways", itertools.combinations_with_replacement(WAYS, 2), ids="-".join)
 def test_a_yield_and_two_ends_in_every_order(ways: tuple[str, ...], asked: Asked) -> None:
@@ -127,6 +129,7 @@ def test_a_yield_and_two_ends_in_every_order(ways: tuple[str, ...], asked: Asked
         play(ways, asked, order)
 
 
+@proves("4.yield.4")
 @pytest.mark.parametrize("asked", ["all", "any", 2, 3], ids=str)
 def test_a_yield_and_three_ends_in_every_order(asked: Asked) -> None:
     ways = ("text", "silent", "text")
@@ -134,6 +137,7 @@ def test_a_yield_and_three_ends_in_every_order(asked: Asked) -> None:
         play(ways, asked, order)
 
 
+@proves("4.yield.4")
 @pytest.mark.parametrize("asked", ["all", "any"], ids=str)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_yield_an_end_and_a_message_in_every_order(way: str, asked: Asked) -> None:

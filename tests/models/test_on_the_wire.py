@@ -18,6 +18,7 @@ from fledge.models.scripted import Reply
 from tests.models import anthropic_server, openai_server
 from tests.models.asking import BOTH, HELLO, OPENAI, Protocol, ask, broke_of, calls_of, run, text_of
 from tests.models.serving import Action, Cut, Hang, Raw, Send, Status, Wait
+from tests.statements import proves
 
 each = pytest.mark.parametrize("protocol", BOTH, ids=[protocol.name for protocol in BOTH])
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
@@ -432,6 +433,7 @@ def test_cancelled_while_an_error_is_still_being_told_leaves_no_connection(proto
 SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz"
 
 
+@proves("8.child.5")
 @each
 @pytest.mark.parametrize(
     "words", [f"bad key {SECRET}.", f"Authorization: Bearer {SECRET}", "x" * 480 + SECRET, "other sk-ant-api03-zzzzzz"]

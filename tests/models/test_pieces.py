@@ -18,6 +18,7 @@ from fledge.models.http import BrokenReply, EventLines, checked_url
 from fledge.models.keys import Key, read_key, without_keys
 from fledge.models.transcript import encoded, is_object, object_text, with_clean_ids
 from fledge.models.trouble import MOST_SHOWN, Fault, retry_after, shown, trouble_of
+from tests.statements import proves
 
 
 def fed(stream: bytes, cuts: list[int]) -> list[bytes]:
@@ -110,6 +111,7 @@ def test_importing_the_adapters_does_not_import_aiohttp() -> None:
 # ---- keys ------------------------------------------------------------------------------------------------------------
 
 
+@proves("8.child.5", "Keys are never stored, logged or shown")
 def test_a_key_shows_itself_to_nobody() -> None:
     key = Key("sk-secret-1")
     assert repr(key) == str(key) == f"{key}" == "Key([key])"
@@ -118,6 +120,7 @@ def test_a_key_shows_itself_to_nobody() -> None:
         pickle.dumps(key)
 
 
+@proves("8.child.4", "Keys come from the environment or a 0600 file")
 def test_a_key_comes_from_the_environment_or_a_private_file(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text("from-file\n")
@@ -130,6 +133,7 @@ def test_a_key_comes_from_the_environment_or_a_private_file(tmp_path: Path) -> N
         assert key.reveal() == text
 
 
+@proves("8.child.4")
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o610, 0o777])
 def test_a_key_file_that_others_can_open_is_refused(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "key"
@@ -157,6 +161,7 @@ def test_a_key_that_no_header_carries_is_refused_unseen(text: str) -> None:
     assert text not in str(refused.value)
 
 
+@proves("8.child.5")
 @pytest.mark.parametrize(
     ("text", "cleaned"),
     [

@@ -12,6 +12,7 @@ from fledge.errors import BadInput, Refused
 from fledge.orchestrator.asked import Caller, Read, SpawnParams, names_a_runtime, read_spawn
 from tests.model.world import MAIN
 from tests.orchestrator.host import MODEL, PLAIN, FakeHost
+from tests.statements import proves
 
 SUBAGENTS = "agents.defaults.subagents"
 
@@ -43,6 +44,8 @@ def test_what_is_not_said_comes_from_the_configuration() -> None:
     assert (found.spec.agent_id, found.spec.runtime, found.budget, found.objection) == ("main", "subagent", None, None)
 
 
+@proves("3.params.7", "`runTimeoutSeconds` limits the run")
+@proves("3.params.19", "`expectsCompletionMessage` false makes it fire-and-forget")
 def test_a_parameter_wins_over_the_configuration() -> None:
     asked: dict[str, Any] = {
         "runTimeoutSeconds": 5.9,
@@ -71,6 +74,7 @@ MODELS = (
 )
 
 
+@proves("3.limits.20")
 @pytest.mark.parametrize(
     ("params", "override", "file", "settings", "model"),
     [
@@ -91,6 +95,10 @@ def test_the_model_is_the_asked_one_then_the_agents_then_the_defaults(
     assert found.request.spec.model == params.get("model", "")
 
 
+@proves("3.params.12")
+@proves("3.answer.5", "Checks are made in the order the contract lists")
+@proves("4.session.1", "It needs `thread: true`")
+@proves("8.exec.1")
 @pytest.mark.parametrize(
     ("params", "words"),
     [
@@ -115,10 +123,13 @@ def test_a_thread_means_a_session_unless_said_otherwise(params: dict[str, Any], 
     assert found.binds_thread == found.needs_preparing == bool(params)
 
 
+@proves("3.params.12", "`runtime` is subagent or the name of a configured runtime")
 def test_a_configured_runtime_is_taken() -> None:
     assert read(host=FakeHost(runtimes=("claude",)), runtime="claude").request.spec.runtime == "claude"
 
 
+@proves("3.params.18")
+@proves("3.answer.5")
 def test_rules_object_in_order_whom_then_sandbox_then_thinking_and_model() -> None:
     wrong: dict[str, Any] = {"agentId": "stranger", "sandbox": "require", "model": "nope"}
     first = read(**wrong).request.objection
@@ -135,6 +146,7 @@ def test_rules_object_in_order_whom_then_sandbox_then_thinking_and_model() -> No
     assert read(allowed, host=FakeHost(has_sandbox=True), **{**wrong, "model": MODEL}).request.objection is None
 
 
+@proves("3.params.6", "`thinking` is off, minimal, low, medium or high")
 def test_a_level_the_model_does_not_have_objects_only_if_it_was_asked_for() -> None:
     asked = read(model=PLAIN, thinking="high").request.objection
     assert str(asked) == f"thinking: must be off: {PLAIN} has no other level (got 'high')"
@@ -142,6 +154,7 @@ def test_a_level_the_model_does_not_have_objects_only_if_it_was_asked_for() -> N
     assert read(f"{SUBAGENTS}.thinking=high", model=PLAIN).request.objection is None
 
 
+@proves("3.params.18", "`sandbox` is inherit or require")
 def test_a_child_of_a_sandboxed_caller_is_sandboxed_or_refused() -> None:
     boxed = Caller(session=MAIN, boxed=True)
     assert read(caller=boxed, host=FakeHost(has_sandbox=True)).request.facts.boxed
@@ -151,6 +164,7 @@ def test_a_child_of_a_sandboxed_caller_is_sandboxed_or_refused() -> None:
     assert not read(host=FakeHost(has_sandbox=True)).request.facts.boxed
 
 
+@proves("3.prompt.16")
 def test_the_callers_tools_are_the_ceiling_and_its_folder_is_inherited() -> None:
     caller = Caller(session=MAIN, tools=frozenset({"write", "read"}), workspace="/w")
     facts = read(caller=caller).request.facts
@@ -165,6 +179,7 @@ def test_another_agent_keeps_its_own_folder_if_it_has_one() -> None:
     assert read(caller=caller, file=file, agentId="other").request.facts.workspace == "/w"
 
 
+@proves("3.params.20", "`budget` limits tokens, usd, turns and seconds")
 def test_a_budget_is_what_was_asked_for_but_never_more_than_configured() -> None:
     assert read(budget={"tokens": 10, "seconds": 5}).request.budget == Budget(tokens=10, seconds=5)
     settings = (f"{SUBAGENTS}.budget.tokens=7", f"{SUBAGENTS}.budget.usd=1")
@@ -195,6 +210,7 @@ def test_what_cannot_be_applied_to_a_foreign_runtime_fails_the_spawn(params: dic
         read(host=CLAUDE, runtime="claude", **params)
 
 
+@proves("8.exec.1", "`runtime` names a configured entry only, and needs the parent's exec right and approval rule")
 @pytest.mark.parametrize(("tools", "refused"), [(frozenset({"read"}), True), (frozenset({"exec"}), False)])
 def test_a_runtime_needs_the_exec_right_of_its_parent(tools: frozenset[str], refused: bool) -> None:
     caller = Caller(session=MAIN, tools=tools)
@@ -218,6 +234,7 @@ CALLER = Caller(session=MAIN, workspace="/w")
 FILES = "tools.sessions_spawn.attachments"
 
 
+@proves("3.params.13", "`workspace` is inherit, dir or worktree, inherit by default")
 @pytest.mark.parametrize(
     ("params", "workspace", "leaves", "artifacts", "source"),
     [
@@ -241,6 +258,7 @@ def test_a_program_without_a_folder_has_its_agents() -> None:
     assert (found.facts.workspace, found.facts.cwd, found.needs_preparing) == ("/workspace/main", "src", True)
 
 
+@proves("3.params.14", "`cwd` lies inside the workspace")
 @pytest.mark.parametrize("cwd", ["/etc", "..", "a/../..", "../a"])
 def test_a_cwd_that_leads_out_is_refused_before_anything_is_looked_at(cwd: str) -> None:
     with pytest.raises(BadInput, match=r"^cwd: must be a folder inside the workspace, relative to it"):
@@ -253,6 +271,7 @@ def test_where_nothing_can_be_made_that_is_the_objection(params: dict[str, Any])
     assert str(found.objection) == "nothing can be made here"
 
 
+@proves("3.files.2")
 def test_attachments_are_read_by_the_limits_that_are_set_and_have_a_receipt() -> None:
     given = [{"name": "a", "content": "xyz"}, {"name": "b", "content": "eA==", "encoding": "base64"}]
     settings = (f"{FILES}.enabled=true", f"{FILES}.maxFiles=2", f"{FILES}.retainOnSessionKeep=true")
@@ -264,6 +283,7 @@ def test_attachments_are_read_by_the_limits_that_are_set_and_have_a_receipt() ->
     assert str(more.objection) == f"attachments_file_count_exceeded: 3 of 2 files: {FILES}.maxFiles"
 
 
+@proves("3.files.1", "Attachments are off by default")
 def test_attachments_are_off_unless_they_are_switched_on_and_other_rules_come_first() -> None:
     given = [{"name": "a", "content": "xyz"}]
     off = read(attachments=given).request.objection
@@ -287,6 +307,7 @@ def test_another_runtime_is_given_neither_history_nor_files(params: dict[str, An
         read(host=FakeHost(runtimes=("claude",)), runtime="claude", **params)
 
 
+@proves("3.params.15", "`context` is isolated or fork")
 def test_a_fork_is_asked_for_with_the_limit_that_is_set() -> None:
     found = read("session.parentForkMaxTokens=7", context="fork").request
     assert (found.forks, found.fork_tokens) == (True, 7)

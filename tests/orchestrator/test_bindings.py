@@ -17,6 +17,7 @@ from fledge.testing import Stage
 from tests.orchestrator.outside import NEWS, OPS, Outside, hear, played
 from tests.orchestrator.scene import NOBODY, Scene, refused
 from tests.orchestrator.stage import MAIN, WIDE, Theatre, World, in_turns, works
+from tests.statements import proves
 
 OTHER = "agent:main:other"
 HOUR = 3600.0
@@ -113,6 +114,7 @@ def test_the_first_task_of_a_thread_announces_and_ends_no_hook_and_is_never_arch
     assert scene.phase(key) == "completed"
 
 
+@proves("4.session.5", "The ended hook comes on unbind")
 @pytest.mark.parametrize(
     ("leave", "reason", "outcome"),
     [
@@ -261,6 +263,7 @@ def limits(idle_h: float, max_age_h: float) -> Rules:
     return Rules(widths=WIDE, hooks=LISTENS, binding_idle_s=idle_h * HOUR, binding_max_age_s=max_age_h * HOUR)
 
 
+@proves("4.session.5")
 @pytest.mark.parametrize(
     ("idle_h", "max_age_h", "ends_h", "why"),
     [(24, 0, 28, "idle"), (24, 10, 10, "max-age"), (0, 30, 30, "max-age"), (5, 30, 9, "idle")],
@@ -316,6 +319,8 @@ def test_a_binding_that_came_to_its_end_while_nobody_was_there_ends_at_the_start
 # ---- a thread's life -------------------------------------------------------------------------------------------------
 
 
+@proves("3.params.9", "`mode` is run or session")
+@proves("4.session.3", "Later thread turns reply to the thread")
 def test_later_messages_of_a_thread_are_turns_of_the_child_whose_replies_go_to_the_thread(theatre: Theatre) -> None:
     async def play(world: World, outside: Outside) -> None:
         key = await world.spawn("child", mode="session")

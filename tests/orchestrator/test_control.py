@@ -9,6 +9,7 @@ from fledge.orchestrator import control, turns
 from fledge.orchestrator.commit import Commit
 from tests.model.world import MAIN
 from tests.orchestrator.scene import NOBODY, PHASES, Scene, child_in, refused, scene_fixture
+from tests.statements import proves
 
 scene = pytest.fixture(scene_fixture)
 
@@ -23,6 +24,7 @@ def test_a_steer_without_words_is_refused(scene: Scene, message: str) -> None:
         scene.steer(o.session, message)
 
 
+@proves("4.steer.4", "Over 4000 characters: `error`")
 def test_a_steer_takes_4000_characters_and_no_more(scene: Scene) -> None:
     o = scene.orchestrator()
     with refused(scene, "error", "message: 4001 characters, at most 4000"):
@@ -36,6 +38,7 @@ def test_a_steer_of_what_is_not_a_run_finds_nothing(scene: Scene) -> None:
             scene.steer(key)
 
 
+@proves("4.steer.3", "Less than 2 s since the last: `rate_limited`")
 def test_two_steers_need_two_seconds_between_them(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.steer(o.session)
@@ -46,6 +49,11 @@ def test_two_steers_need_two_seconds_between_them(scene: Scene) -> None:
     assert scene.steer(o.session).attempt == 3
 
 
+@proves("2.phases.16")
+@proves("3.plan.16", "Meanwhile it is not steerable (`done`)")
+@proves("4.steer.2", "Settled or already ended: `done`")
+@proves("4.steer.11", "waiting, queued and provisional ending are steerable")
+@proves("7.input.3", "Nothing is changed by a refused steer")
 @pytest.mark.parametrize("phase", PHASES)
 def test_only_live_work_is_steered_and_anything_else_is_done(scene: Scene, phase: str) -> None:
     key = child_in(scene, phase)
@@ -58,6 +66,8 @@ def test_only_live_work_is_steered_and_anything_else_is_done(scene: Scene, phase
             scene.steer(key)
 
 
+@proves("1.attempts.1", "A steer makes a new attempt with a runId of its own")
+@proves("4.steer.5", "One commit: attempt + 1, epoch + 1, message in the inbox, phase queued, fallback set")
 def test_a_steer_is_one_commit_that_replaces_the_attempt(scene: Scene) -> None:
     o = scene.orchestrator(timeout_s=60.0)
     reserved = scene.reserve(o)
@@ -78,6 +88,7 @@ def test_a_steer_is_one_commit_that_replaces_the_attempt(scene: Scene) -> None:
     assert (ghost.epoch, ghost.release_at) == (o.epoch, scene.clock.now() + 5.0)
 
 
+@proves("4.steer.10", "The old attempt is silent")
 def test_a_steered_attempt_is_fenced_off_whatever_it_still_writes(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.steer(o.session)
@@ -97,6 +108,7 @@ def test_a_steered_attempt_is_fenced_off_whatever_it_still_writes(scene: Scene) 
     assert scene.dump() == before
 
 
+@proves("3.limits.25", "It restarts on a steer")
 def test_a_steered_run_reads_its_new_words_in_a_new_turn_and_announces_once(scene: Scene) -> None:
     o = scene.orchestrator(timeout_s=60.0)
     scene.steer(o.session, "rather this")
@@ -109,6 +121,7 @@ def test_a_steered_run_reads_its_new_words_in_a_new_turn_and_announces_once(scen
     assert scene.read_main() == [o.session]
 
 
+@proves("2.frozen.9", "A steer keeps the previous result as fallback")
 def test_a_steered_attempt_that_says_nothing_is_told_with_what_was_said_before(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.step(o, "half of it")
@@ -118,6 +131,7 @@ def test_a_steered_attempt_that_says_nothing_is_told_with_what_was_said_before(s
     assert scene.result(o.session) == "half of it"
 
 
+@proves("4.send.8", "Its text is neither result nor fallback")
 def test_a_steer_does_not_make_the_answer_to_a_send_the_fallback(scene: Scene) -> None:
     """What a send's turn says is neither result nor fallback."""
     o = scene.orchestrator()
@@ -129,6 +143,7 @@ def test_a_steer_does_not_make_the_answer_to_a_send_the_fallback(scene: Scene) -
     assert scene.text(scene.steer(o.session).fallback) == "half of it"
 
 
+@proves("2.frozen.12", "The fallback is the last non-empty text of earlier attempts")
 @pytest.mark.parametrize("silence", ["NO_REPLY", "ANNOUNCE_SKIP", " NO_REPLY\n"])
 def test_a_steer_does_not_make_silence_the_fallback(scene: Scene, silence: str) -> None:
     o = scene.orchestrator()
@@ -149,12 +164,16 @@ def test_a_steer_does_not_make_the_approved_plan_the_fallback_of_what_carries_it
 # ---- yield -----------------------------------------------------------------------------------------------------------
 
 
+@proves("7.input.7", "Nothing is changed by a refused yield")
 def test_a_conversation_does_not_yield(scene: Scene) -> None:
     main = scene.main()
     with refused(scene, "error", f"{MAIN} is not a running subagent: nothing to yield"):
         scene.wait(main)
 
 
+@proves("4.yield.7", "The deadline is 30 min by default")
+@proves("4.yield.8", "… never beyond the run's own")
+@proves("4.yield.10")
 def test_a_yields_deadline_always_fires_and_never_lies_beyond_the_runs_own(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.begin(o)
@@ -182,6 +201,10 @@ def test_a_kill_of_what_is_not_a_run_finds_nothing(scene: Scene) -> None:
             scene.kill(key)
 
 
+@proves("2.phases.16")
+@proves("2.kill.1")
+@proves("4.kill.1")
+@proves("7.input.5", "Nothing is changed by a refused kill, stop or delete")
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_kill_ends_what_is_live_and_says_what_has_not_stopped_yet(scene: Scene, phase: str) -> None:
     key = child_in(scene, phase)
@@ -208,6 +231,7 @@ def test_a_kill_ends_what_is_live_and_says_what_has_not_stopped_yet(scene: Scene
         assert key not in scene.claimable()
 
 
+@proves("2.frozen.8", "A kill freezes partial progress, for info and log only")
 def test_a_kill_keeps_what_was_done_so_far_for_info_and_log(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.commit(lambda c: turns.step(c, o, [("assistant", "half of it"), ("tool", "output")]))
@@ -217,6 +241,7 @@ def test_a_kill_keeps_what_was_done_so_far_for_info_and_log(scene: Scene) -> Non
     assert scene.result(o.session) == "(partial progress: 1 tool call, no final answer)\n- half of it"
 
 
+@proves("4.kill.7", "A run that has already ended keeps its own row")
 def test_a_kill_of_an_ended_run_ends_what_lives_below_and_keeps_its_own_row(scene: Scene) -> None:
     o = scene.orchestrator(lane="nested")
     p = scene.begin(o)
@@ -252,6 +277,7 @@ def test_a_kill_leaves_siblings_and_parents_alone(scene: Scene) -> None:
     assert scene.finish(second, "the other half") == "over"
 
 
+@proves("2.arbitration.22", "A budget end is silent below, and the run itself announces `error: budget`")
 def test_a_spent_budget_ends_everything_below_silently_and_is_itself_announced(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.step(o, "half of it")
@@ -271,6 +297,7 @@ def test_a_spent_budget_ends_everything_below_silently_and_is_itself_announced(s
 # ---- stop ------------------------------------------------------------------------------------------------------------
 
 
+@proves("4.kill.9")
 def test_a_stop_ends_the_turn_fences_its_driver_and_kills_the_tree(scene: Scene) -> None:
     main = scene.main()
     o = scene.begin(main)
@@ -306,6 +333,7 @@ def test_a_stop_of_an_idle_conversation_does_nothing_worse(scene: Scene) -> None
     scene.finish(scene.main(), "hello")
 
 
+@proves("7.input.5")
 def test_a_stop_of_nobody_finds_nothing(scene: Scene) -> None:
     with refused(scene, "error", f"no session {NOBODY}"):
         scene.stop(NOBODY)
@@ -341,6 +369,7 @@ def test_a_stop_above_ends_the_turn_of_a_bound_session_whose_first_task_is_over(
 # ---- delete ----------------------------------------------------------------------------------------------------------
 
 
+@proves("7.input.5")
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_session_is_deleted_only_once_its_own_run_has_ended(scene: Scene, phase: str) -> None:
     key = child_in(scene, phase)
@@ -372,6 +401,7 @@ def test_deleting_a_conversation_fences_its_turn_withdraws_reservations_and_lets
     assert scene.phase(o.session) == "announce_deferred"
 
 
+@proves("2.arbitration.14")
 def test_what_waits_in_a_deleted_sessions_inbox_goes_to_its_requester(scene: Scene) -> None:
     o = scene.orchestrator(mode="session")
     w = scene.begin(o)

@@ -19,6 +19,7 @@ from fledge.orchestrator import control, spawn, turns
 from fledge.store.base import Spec
 from tests.model.world import LIMITS, MAIN
 from tests.orchestrator.scene import NOBODY, PHASES, PROGRAM, Scene, child_in, for_a_program, refused, scene_fixture
+from tests.statements import proves
 
 scene = pytest.fixture(scene_fixture)
 
@@ -26,6 +27,7 @@ scene = pytest.fixture(scene_fixture)
 # ---- send ------------------------------------------------------------------------------------------------------------
 
 
+@proves("7.input.4", "Nothing is changed by a refused send")
 @pytest.mark.parametrize("message", ["", "\t "])
 def test_a_send_without_words_is_refused(scene: Scene, message: str) -> None:
     with refused(scene, "bad input", "message: must not be empty"):
@@ -40,6 +42,7 @@ def test_a_send_to_nobody_or_to_a_deleted_session_finds_nothing(scene: Scene) ->
         scene.send(MAIN)
 
 
+@proves("7.input.4")
 @pytest.mark.parametrize(
     ("phase", "reason"),
     [
@@ -79,6 +82,7 @@ def test_a_send_to_a_running_run_enters_at_its_next_step_boundary(scene: Scene) 
     assert scene.step(o, "thinking on") == 0
 
 
+@proves("4.send.2", "queued: it joins with the task")
 def test_a_send_to_a_queued_run_enters_with_its_task(scene: Scene) -> None:
     key = scene.spawn(scene.main())
     scene.send(key, "by the way")
@@ -86,6 +90,8 @@ def test_a_send_to_a_queued_run_enters_with_its_task(scene: Scene) -> None:
     assert scene.said(key) == ["work", "by the way"]
 
 
+@proves("2.phases.16", "waiting ends by a send, a steer or a kill")
+@proves("4.send.5", "waiting: a turn under the same attempt and condition")
 def test_a_send_to_a_waiting_run_gets_a_turn_under_the_same_attempt(scene: Scene) -> None:
     key = child_in(scene, "waiting")
     waiting = scene.run(key)
@@ -106,6 +112,7 @@ def test_a_send_in_the_grace_of_an_error_enters_when_the_run_goes_on(scene: Scen
     assert scene.step(drive) == 1
 
 
+@proves("3.plan.17", "Another send joins the inbox for the next attempt")
 def test_a_send_to_a_plan_that_waits_is_read_by_the_attempt_that_follows(scene: Scene) -> None:
     key = child_in(scene, "awaiting_approval")
     scene.send(key, "mind the budget")
@@ -115,6 +122,7 @@ def test_a_send_to_a_plan_that_waits_is_read_by_the_attempt_that_follows(scene: 
     assert set(scene.said(key)[-2:]) == {"mind the budget", "APPROVED: proceed"}
 
 
+@proves("4.send.9", "Outcome fixed: a turn, not an attempt, with no announce")
 def test_a_send_after_the_end_is_answered_by_a_turn_that_announces_nothing(scene: Scene) -> None:
     key = child_in(scene, "completed")
     before = scene.run(key)
@@ -136,6 +144,7 @@ def test_the_same_row_key_twice_is_one_message(scene: Scene) -> None:
 # ---- plans -----------------------------------------------------------------------------------------------------------
 
 
+@proves("7.input.6", "Nothing is changed by a refused answer, retry or dismissal")
 @pytest.mark.parametrize("phase", [name for name in PHASES if name != "awaiting_approval"])
 @pytest.mark.parametrize("approve", [True, False])
 def test_only_a_plan_that_waits_is_answered(scene: Scene, phase: str, approve: bool) -> None:
@@ -144,6 +153,8 @@ def test_only_a_plan_that_waits_is_answered(scene: Scene, phase: str, approve: b
         scene.answer(key, approve)
 
 
+@proves("1.attempts.3", "Plan approval and plan rejection make a new attempt")
+@proves("3.plan.11")
 @pytest.mark.parametrize(
     ("approve", "words", "read", "state"),
     [
@@ -167,6 +178,7 @@ def test_an_answer_begins_a_new_attempt_that_reads_it(
     assert scene.said(key)[-1] == read
 
 
+@proves("3.plan.11", "An approved plan is carried out in the same session, as a new attempt, announced as any run")
 def test_an_approved_plan_announces_as_any_run(scene: Scene) -> None:
     key = child_in(scene, "awaiting_approval")
     scene.answer(key, True)
@@ -178,6 +190,8 @@ def test_an_approved_plan_announces_as_any_run(scene: Scene) -> None:
 # ---- undelivered -----------------------------------------------------------------------------------------------------
 
 
+@proves("2.phases.38")
+@proves("7.input.6")
 @pytest.mark.parametrize("phase", [name for name in PHASES if name != "completed_giveup"])
 def test_only_a_given_up_result_is_retried_or_dismissed(scene: Scene, phase: str) -> None:
     key = child_in(scene, phase)
@@ -186,6 +200,7 @@ def test_only_a_given_up_result_is_retried_or_dismissed(scene: Scene, phase: str
             scene.commit(partial(command, key=key))
 
 
+@proves("2.phases.39")
 def test_a_retried_result_is_announced_again_and_given_up_again_while_nobody_is_there(scene: Scene) -> None:
     key = child_in(scene, "completed_giveup")
     given_up = scene.outcome_row(key)
@@ -207,6 +222,7 @@ def given_up_by_a_program(scene: Scene) -> str:
     return drive.session
 
 
+@proves("0.lost.3", "An undelivered result can be retried")
 def test_a_retried_result_can_be_read_by_its_program(scene: Scene) -> None:
     key = given_up_by_a_program(scene)
     run = scene.commit(lambda c: control.retry(c, key))
@@ -217,6 +233,7 @@ def test_a_retried_result_can_be_read_by_its_program(scene: Scene) -> None:
     assert scene.run(key).delivery == Delivered("direct")
 
 
+@proves("0.lost.4", "An undelivered result can be dismissed, and stays readable")
 def test_a_dismissed_result_leaves_the_list_and_stays_readable(scene: Scene) -> None:
     key = given_up_by_a_program(scene)
     run = scene.commit(lambda c: control.dismiss(c, key))

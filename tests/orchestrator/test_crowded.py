@@ -11,6 +11,7 @@ from fledge.core.transcript import Spoken, Told, from_body
 from fledge.orchestrator import control, deliver, turns
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, refused
+from tests.statements import proves
 
 KIB = 1024
 
@@ -39,6 +40,7 @@ def say(scene: Scene, count: int, key: str = MAIN) -> list[str]:
 # ---- the cap ---------------------------------------------------------------------------------------------------------
 
 
+@proves("2.queue.4", "The cap of 20 with drop summarize, old or new applies to messages and notices that wait")
 def test_the_oldest_give_way_with_a_line_each_that_the_next_turn_reads_first() -> None:
     with crowded() as scene:
         keys = say(scene, 5)
@@ -59,6 +61,7 @@ def test_what_was_told_of_those_that_gave_way_is_not_told_again() -> None:
         assert len([kind for kind, _ in spoken(scene) if kind == "dropped"]) == 1
 
 
+@proves("2.queue.4")
 def test_old_gives_way_without_a_word_and_stays_visible() -> None:
     with crowded(drop="old") as scene:
         keys = say(scene, 5)
@@ -67,6 +70,7 @@ def test_old_gives_way_without_a_word_and_stays_visible() -> None:
         assert states(scene, *keys[:2]) == ["dropped", "dropped"]
 
 
+@proves("2.queue.4")
 def test_new_is_refused_to_its_sender_and_nothing_changes() -> None:
     with crowded(drop="new") as scene:
         say(scene, 3)
@@ -91,6 +95,7 @@ def test_a_message_that_gave_way_is_not_put_again_by_its_key() -> None:
         assert states(scene, "a", "b") == ["dropped", "unread"]
 
 
+@proves("2.queue.4")
 @pytest.mark.parametrize("drop", ["summarize", "old", "new"])
 def test_notices_do_not_push_out_messages_nor_messages_notices(drop: Drop) -> None:
     with crowded(drop=drop) as scene:
@@ -103,6 +108,7 @@ def test_notices_do_not_push_out_messages_nor_messages_notices(drop: Drop) -> No
         assert states(scene, *sent, "n0", "n1", "n2", "n3") == [*["unread"] * 3, "dropped", *["unread"] * 3]
 
 
+@proves("2.queue.6")
 @pytest.mark.parametrize("drop", ["summarize", "old", "new"])
 def test_completions_are_never_dropped_nor_counted(drop: Drop) -> None:
     with crowded(cap=1, drop=drop) as scene:
@@ -169,6 +175,7 @@ def read_all(scene: Scene) -> list[Told]:
     return [body for entry in scene.entries(MAIN) if isinstance(body := from_body(entry.body), Told)]
 
 
+@proves("2.queue.8")
 @pytest.mark.parametrize("count", [5, 30, 64, 65, 100, 300])
 def test_a_turn_is_told_64_kib_whole_the_newest_and_every_other_in_a_line_once(count: int) -> None:
     with crowded() as scene:

@@ -18,6 +18,7 @@ from fledge.orchestrator.deliver import Told
 from fledge.store.base import RowKind
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, for_a_program, scene_fixture
+from tests.statements import proves
 
 scene = pytest.fixture(scene_fixture)
 
@@ -47,6 +48,7 @@ def told(scene: Scene, parent: str) -> Told:
 # ---- who is told -----------------------------------------------------------------------------------------------------
 
 
+@proves("1.roles.1", "The requester is the session that gets the answer")
 def test_a_requester_that_is_there_is_told_whatever_it_does(scene: Scene) -> None:
     o = scene.orchestrator()
     assert told(scene, MAIN) == Told(MAIN)
@@ -56,6 +58,7 @@ def test_a_requester_that_is_there_is_told_whatever_it_does(scene: Scene) -> Non
     assert told(scene, o.session) == Told(o.session)
 
 
+@proves("2.arbitration.12", "A requester counts as gone from the commit that fixes its run's outcome (run mode)")
 @pytest.mark.parametrize(
     ("end", "mode", "expected"),
     [
@@ -96,6 +99,7 @@ def test_the_nearest_ancestor_still_there_is_told_and_a_kill_on_the_way_silences
     assert told(scene, w.session) == Told(None, suppressed=True)
 
 
+@proves("2.arbitration.13", "A requester counts as gone from the commit that deletes its session")
 def test_a_deleted_session_is_passed_over_and_without_anybody_nobody_is_told(scene: Scene) -> None:
     o = scene.orchestrator(mode="session")
     scene.finish(o)
@@ -106,6 +110,7 @@ def test_a_deleted_session_is_passed_over_and_without_anybody_nobody_is_told(sce
     assert told(scene, "agent:main:never-opened") == Told(None)
 
 
+@proves("2.arbitration.14")
 def test_completions_are_handed_over_in_their_order_under_their_keys(scene: Scene) -> None:
     o = scene.orchestrator(lane="nested")
     first, second = scene.begin(o), scene.begin(o)
@@ -129,6 +134,7 @@ def test_what_is_not_an_outcome_and_has_nobody_left_to_read_it_is_undelivered(sc
     assert scene.phase(o.session) == "awaiting_approval"
 
 
+@proves("2.arbitration.17")
 def test_what_is_handed_over_towards_a_killed_requester_is_suppressed_not_undelivered(scene: Scene) -> None:
     """A bound session outlives the kill of its parent, spawns again, and is deleted with an answer unread."""
     p = scene.orchestrator(lane="nested")
@@ -174,6 +180,7 @@ def test_a_second_late_complete_refreshes_the_first_while_that_is_unread(scene: 
     assert scene.unread(MAIN) == []
 
 
+@proves("2.announce.21", "A requester that answers a completion with NO_REPLY has consumed it")
 def test_a_requester_that_answers_no_reply_has_consumed_it(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.finish(o, "the answer")
@@ -186,6 +193,8 @@ def test_a_requester_that_answers_no_reply_has_consumed_it(scene: Scene) -> None
     assert scene.claimable() == []
 
 
+@proves("0.twice.4")
+@proves("2.hops.2", "Consuming commits row consumed, transcript entry and turn opened together")
 def test_a_row_is_taken_once_or_not_at_all(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.finish(o, "the answer")
@@ -210,6 +219,7 @@ def put(c: Commit, session: str, kind: RowKind) -> None:
     c.tx.put_row(f"x:{kind}", session, kind, MAIN, "words", c.at)
 
 
+@proves("2.arbitration.18", "Task, steer, wake and approval messages in that inbox become void")
 @pytest.mark.parametrize(
     ("end", "mode", "orders", "sends", "completion"),
     [
@@ -242,6 +252,7 @@ def test_what_becomes_of_each_kind_of_row_when_its_session_ends(
     assert (row.state, row.session) == (completion[0], MAIN if completion[1] == MAIN else o.session)
 
 
+@proves("2.arbitration.19")
 @pytest.mark.parametrize("source", [MAIN, None])
 def test_the_sender_of_a_message_that_a_kill_made_void_is_told_once(scene: Scene, source: str | None) -> None:
     o = scene.orchestrator()
@@ -271,6 +282,7 @@ def test_a_session_that_is_gone_gets_no_notice(scene: Scene) -> None:
     assert scene.dump() == before
 
 
+@proves("4.sight.3")
 def test_a_run_without_progress_is_told_as_stuck_once_to_its_requester(scene: Scene) -> None:
     o = scene.orchestrator(stuck_after_s=300.0)
     scene.pass_time(100.0)
@@ -293,6 +305,10 @@ QUIET_DIRECT = (Tried("queue-primary", "deferred"), Tried("direct-fallback", "de
 QUIET_QUEUED = (Tried("queue-primary", "delivered", "queued"),)
 
 
+@proves("0.twice.2", "Direct, queued and steered delivery consume that one row")
+@proves("0.timeline.4", "Every delivery has a trace: requester, its depth, route, phases tried, final path, key")
+@proves("2.arbitration.1")
+@proves("2.arbitration.2", "Without it the queue is tried before direct")
 @pytest.mark.parametrize(
     ("expects", "busy", "tried", "path"),
     [
@@ -322,6 +338,7 @@ def test_a_delivery_to_main_is_traced_with_what_was_tried(
     assert scene.sql("SELECT run, at FROM deliveries") == [(o.session, scene.clock.now())]
 
 
+@proves("0.timeline.4")
 def test_a_delivery_to_a_run_that_waited_is_traced_as_nested_and_queued(scene: Scene) -> None:
     o = scene.orchestrator()
     w = scene.begin(o)
@@ -332,6 +349,7 @@ def test_a_delivery_to_a_run_that_waited_is_traced_as_nested_and_queued(scene: S
     assert (trace.requester, trace.depth, trace.tried, trace.path) == (o.session, "nested", QUEUED, "queued")
 
 
+@proves("0.twice.2")
 def test_a_delivery_into_a_live_turn_is_traced_as_steered(steering: Scene) -> None:
     o = steering.orchestrator()
     w = steering.begin(o)
@@ -425,6 +443,7 @@ def test_a_completion_that_is_steered_into_a_live_turn_says_so(steering: Scene) 
     assert steering.said(MAIN)[-1].startswith("[INTERRUPT]")
 
 
+@proves("2.arbitration.10", "A waiting requester is not idle: completions start nothing until its condition holds")
 def test_a_waiting_requester_is_not_started_by_completions_before_its_condition_holds(scene: Scene) -> None:
     o = scene.orchestrator()
     first, second = scene.begin(o), scene.spawn(o)
@@ -446,6 +465,7 @@ def test_a_claim_reads_64_rows_a_commit_and_says_if_there_are_more(roomy: Scene)
     assert scene.said(MAIN) == [f"message {number}" for number in range(65)]
 
 
+@proves("2.nested.10", "The wake says which children ended silently")
 def test_a_wake_names_the_children_that_ended_silently_and_no_others(scene: Scene) -> None:
     o = scene.orchestrator(lane="nested")
     silent, loud = scene.begin(o), scene.begin(o)
@@ -470,6 +490,7 @@ def test_a_wake_does_not_name_a_child_whose_expired_plan_is_told_beside_it(scene
     assert scene.said(o.session)[-1] == "What you waited for is here."
 
 
+@proves("2.announce.1")
 def test_an_entry_names_rows_runs_and_statuses_and_messages_say_who_sent_them(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.fail(o, "no model")

@@ -16,6 +16,7 @@ from fledge.orchestrator.turns import Drive
 from fledge.store.base import Spec
 from tests.model.world import LIMITS, MAIN
 from tests.orchestrator.scene import TABLES, Scene, scene_fixture
+from tests.statements import proves
 
 scene = pytest.fixture(scene_fixture)
 
@@ -64,6 +65,7 @@ def untrusted(nonce: str) -> str:
     )
 
 
+@proves("2.announce.3", "The result stands between untrusted markers with a nonce of the message's own")
 def test_one_completion_reads_as_it_stands_in_the_contract(scene: Scene) -> None:
     main = scene.main()
     o = labelled(scene, main, "Look")
@@ -90,6 +92,8 @@ def test_one_completion_reads_as_it_stands_in_the_contract(scene: Scene) -> None
     ]
 
 
+@proves("2.announce.14")
+@proves("2.queue.9")
 def test_several_completions_are_one_text_in_order_with_one_instruction(scene: Scene) -> None:
     main = scene.main()
     a = labelled(scene, main, "A")
@@ -115,6 +119,12 @@ def test_several_completions_are_one_text_in_order_with_one_instruction(scene: S
     assert [entry.kind for entry in scene.entries(MAIN)] == ["user", "assistant", "event"]
 
 
+@proves(
+    "2.announce.15",
+    "A main requester is asked to summarise in 1–2 sentences, without stats, NO_REPLY if nothing needs saying",
+)
+@proves("2.announce.16", "A nested requester is asked to use it for its own task, NO_REPLY if it is a duplicate")
+@proves("2.announce.17", "A fire-and-forget completion is told as a heartbeat")
 @pytest.mark.parametrize("nested", [True, False])
 @pytest.mark.parametrize("expects", [True, False])
 def test_the_instruction_is_for_whoever_reads(scene: Scene, nested: bool, expects: bool) -> None:
@@ -135,6 +145,8 @@ def test_the_instruction_is_for_whoever_reads(scene: Scene, nested: bool, expect
     ]
 
 
+@proves("2.announce.8")
+@proves("2.announce.9", "A longer one is told by its summary and how to read the rest")
 @pytest.mark.parametrize(("length", "whole"), [(4000, True), (4001, False)])
 def test_a_result_longer_than_the_inline_limit_is_told_by_its_summary(scene: Scene, length: int, whole: bool) -> None:
     o = scene.orchestrator()
@@ -159,6 +171,7 @@ def three_of_30_kib(scene: Scene) -> list[str]:
     return keys
 
 
+@proves("2.queue.8", "Older ones beyond that are one line each with the session key, delivered, traced `summarised`")
 def test_what_does_not_fit_into_a_turn_is_told_in_one_line_and_marked_in_the_entry(full: Scene) -> None:
     keys = three_of_30_kib(full)
     body = msgspec.json.decode(full.entries(MAIN)[-2].body)
@@ -174,6 +187,7 @@ def test_what_does_not_fit_into_a_turn_is_told_in_one_line_and_marked_in_the_ent
     assert full.result(keys[0]) == "a" * 30 * 1024
 
 
+@proves("2.queue.8")
 def test_what_was_told_in_one_line_is_delivered_and_traced_as_summarised(full: Scene) -> None:
     keys = three_of_30_kib(full)
     assert [full.outcome_row(key).state for key in keys] == ["consumed"] * 3
@@ -217,6 +231,8 @@ def told_of(scene: Scene, words: str) -> tuple[str, str]:
     return o.session, body["text"]
 
 
+@proves("2.announce.2", "The status comes from the runtime, never from the model")
+@proves("8.child.2", "It can never become a status, an approval, a tool call or markup")
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("style", ["auto", "full", "compact"])
 def test_hostile_words_stay_quoted_and_change_nothing_else(name: str, style: str) -> None:

@@ -13,6 +13,7 @@ from fledge.orchestrator import control
 from fledge.store.base import Tx
 from fledge.testing import Script, Stage
 from tests.orchestrator.stage import MAIN, NARROW, Theatre, World, at, in_turns, rules, two_steps, works
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -23,6 +24,10 @@ def theatre(tmp_path: Path) -> Theatre:
 # ---- one child -------------------------------------------------------------------------------------------------------
 
 
+@proves("0.timeline.1", "Every change of a run is an event row")
+@proves("2.outcome.2")
+@proves("2.frozen.1")
+@proves("2.hops.3")
 def test_a_child_lives_from_spawn_to_completed_with_exactly_these_events(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         key = await world.spawn("a")
@@ -44,6 +49,7 @@ def test_a_child_lives_from_spawn_to_completed_with_exactly_these_events(theatre
     theatre.act(body, {"a": two_steps})
 
 
+@proves("0.promise.1", "A spawned child's answer arrives in its requester's conversation, once, and is answered")
 def test_its_result_is_in_the_requesters_transcript_once_and_is_answered(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         await world.spawn("a")
@@ -162,6 +168,7 @@ def test_a_commit_whose_caller_is_cancelled_while_it_is_written_is_looked_at_all
 # ---- requesters, idle and busy ---------------------------------------------------------------------------------------
 
 
+@proves("2.arbitration.4", "Direct: an idle requester starts a turn at once")
 def test_an_idle_requester_starts_a_turn_at_once_for_each_result(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         keys = [await world.spawn("a"), await world.spawn("b")]
@@ -173,6 +180,8 @@ def test_an_idle_requester_starts_a_turn_at_once_for_each_result(theatre: Theatr
     theatre.act(body, {"a": works(1), "b": works(1.25)})
 
 
+@proves("2.arbitration.7", "`collect`, the default, debounces and gives one turn for all")
+@proves("2.queue.1", "The debounce is 1000 ms, restarted by each item, at most 5 s in all")
 @pytest.mark.parametrize(
     ("ends", "busy", "turn_at"),
     [
@@ -201,6 +210,7 @@ def test_a_busy_requester_collects_with_a_debounce_restarted_by_each_item(
     theatre.act(body, {"main": in_turns(works(busy)), **scripts})
 
 
+@proves("0.promise.2", "Spawning returns before the child works, and the requester talks on meanwhile")
 @pytest.mark.parametrize("ends", [[2.5], [2.5, 3.25]], ids=["while it is busy", "while the debounce runs"])
 def test_a_collected_result_says_that_it_was_queued(theatre: Theatre, ends: list[float]) -> None:
     async def body(world: World) -> None:
@@ -212,6 +222,7 @@ def test_a_collected_result_says_that_it_was_queued(theatre: Theatre, ends: list
     theatre.act(body, {"main": in_turns(works(3)), **{f"end at {at}": works(at) for at in ends}})
 
 
+@proves("2.arbitration.6", "`followup` gives each item its own turn after")
 def test_followup_gives_a_busy_requester_one_turn_for_each_item(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         await world.send()
@@ -233,6 +244,7 @@ async def steps_at_two_and_four(stage: Stage) -> None:
     await stage.sleep(1)
 
 
+@proves("2.arbitration.5", "`steer` lets it into the live turn at its next step boundary, prefixed [INTERRUPT]")
 def test_steer_lets_a_result_into_the_live_turn_at_its_next_step(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         await world.send()
@@ -248,6 +260,7 @@ def test_steer_lets_a_result_into_the_live_turn_at_its_next_step(theatre: Theatr
     theatre.act(body, {"main": in_turns(steps_at_two_and_four), "a": works(1)}, rules("steer"))
 
 
+@proves("2.arbitration.5")
 def test_a_result_that_is_steered_into_a_live_turn_says_that_it_interrupts(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         await world.send()
@@ -259,6 +272,7 @@ def test_a_result_that_is_steered_into_a_live_turn_says_that_it_interrupts(theat
     theatre.act(body, {"main": in_turns(steps_at_two_and_four), "a": works(1)}, rules("steer"))
 
 
+@proves("2.arbitration.8", "`steer-backlog` steers, and what misses the last boundary is followup, never both")
 def test_what_misses_the_last_step_of_a_steered_turn_gets_a_turn_after_it(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         await world.send()
@@ -272,6 +286,7 @@ def test_what_misses_the_last_step_of_a_steered_turn_gets_a_turn_after_it(theatr
     theatre.act(body, scripts, rules("steer-backlog"))
 
 
+@proves("2.queue.6")
 def test_more_than_sixty_four_results_arrive_once_each_sixty_four_to_a_commit(theatre: Theatre) -> None:
     labels = [f"child {n}" for n in range(150)]
 
@@ -288,6 +303,7 @@ def test_more_than_sixty_four_results_arrive_once_each_sixty_four_to_a_commit(th
     theatre.act(body, {"main": in_turns(works(5))})
 
 
+@proves("2.nested.6")
 def test_a_final_text_waits_until_every_unread_result_was_read(theatre: Theatre) -> None:
     went: list[str] = []
 
@@ -312,6 +328,11 @@ def test_a_final_text_waits_until_every_unread_result_was_read(theatre: Theatre)
 # ---- waiting ---------------------------------------------------------------------------------------------------------
 
 
+@proves("0.limits.2", "A waiting parent holds no slot, so it cannot starve its child")
+@proves("2.phases.13")
+@proves("2.arbitration.15", "Each level otherwise hears only its own children")
+@proves("2.nested.12")
+@proves("4.yield.2")
 @pytest.mark.parametrize(("asked", "read"), [("all", 3), ("any", 1), (2, 2)])
 def test_a_nested_yield_finishes_with_every_lane_one_wide(theatre: Theatre, asked: Asked, read: int) -> None:
     seen: list[int] = []
@@ -350,6 +371,8 @@ def test_a_nested_yield_finishes_with_every_lane_one_wide(theatre: Theatre, aske
     theatre.act(body, scripts, rules(widths=NARROW))
 
 
+@proves("2.phases.15", "waiting ends by its deadline")
+@proves("4.yield.9", "The deadline always fires, with partial results to read")
 def test_a_yield_with_a_deadline_is_woken_by_it_and_then_waits_for_the_rest(theatre: Theatre) -> None:
     async def boss(stage: Stage) -> None:
         assert stage.run is not None
@@ -374,6 +397,8 @@ def test_a_yield_with_a_deadline_is_woken_by_it_and_then_waits_for_the_rest(thea
 # ---- time limits -----------------------------------------------------------------------------------------------------
 
 
+@proves("0.ends.3", "A timeout is hard: the work is cancelled at its time")
+@proves("3.limits.22", "The run timeout is wall time from first running")
 def test_a_run_timeout_counts_from_first_running_hands_over_partial_work_and_cancels(theatre: Theatre) -> None:
     cancelled: list[float] = []
 
@@ -400,6 +425,8 @@ def test_a_run_timeout_counts_from_first_running_hands_over_partial_work_and_can
     theatre.act(body, {"blocker": works(5), "slow": slow}, rules(widths=NARROW))
 
 
+@proves("2.arbitration.21", "A run's end never cancels its children")
+@proves("3.limits.23", "… waiting on children included")
 def test_a_run_timeout_also_ends_a_run_that_waits_and_leaves_its_children_alone(theatre: Theatre) -> None:
     async def boss(stage: Stage) -> None:
         await stage.spawn("slow")
@@ -415,6 +442,7 @@ def test_a_run_timeout_also_ends_a_run_that_waits_and_leaves_its_children_alone(
     theatre.act(body, {"boss": boss, "slow": works(20)})
 
 
+@proves("3.limits.11", "`queueTimeoutSeconds` 0 is none; a run that waits longer for a slot fails")
 def test_a_run_that_waits_too_long_for_a_slot_fails_and_never_runs(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         await world.spawn("blocker")
@@ -427,6 +455,10 @@ def test_a_run_that_waits_too_long_for_a_slot_fails_and_never_runs(theatre: Thea
     theatre.act(body, {"blocker": works(10)}, rules(widths=NARROW))
 
 
+@proves(
+    "2.phases.18", "ending: a provisional signal has 15 s of grace, driver and slot kept; `start` goes back to running"
+)
+@proves("2.signals.3", "`start` in the window cancels it")
 @pytest.mark.parametrize("silence", [4.0, 14.75])
 def test_a_provisional_error_that_recovers_within_fifteen_seconds_changes_nothing(
     theatre: Theatre, silence: float
@@ -450,6 +482,7 @@ def test_a_provisional_error_that_recovers_within_fifteen_seconds_changes_nothin
     theatre.act(body, {"shaky": shaky})
 
 
+@proves("2.signals.2", "A provisional error waits 15 s and is then the outcome")
 def test_a_provisional_error_without_recovery_is_the_outcome_after_fifteen_seconds(theatre: Theatre) -> None:
     refused: list[float] = []
 
@@ -476,6 +509,7 @@ def test_a_provisional_error_without_recovery_is_the_outcome_after_fifteen_secon
     theatre.act(body, {"shaky": shaky})
 
 
+@proves("4.sight.3", "No event for stuckAfterSeconds 300: stuck, told once, not killed")
 @pytest.mark.parametrize(("step_at", "told_at"), [(None, 30.25), (20.0, 50.25)])
 def test_a_stuck_run_is_told_once_and_goes_on(theatre: Theatre, step_at: float | None, told_at: float) -> None:
     async def stuck(stage: Stage) -> None:

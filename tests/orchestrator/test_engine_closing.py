@@ -17,6 +17,7 @@ from fledge.orchestrator.commit import Commit
 from fledge.store.base import Post
 from fledge.testing import Stage
 from tests.orchestrator.stage import MAIN, PROGRAM, Theatre, World, in_turns, rules, works
+from tests.statements import proves
 
 SPAWNED, ENDED = "subagent_spawned", "subagent_ended"
 OTHER = "agent:main:other"
@@ -30,6 +31,7 @@ def theatre(tmp_path: Path) -> Theatre:
 # ---- hooks -----------------------------------------------------------------------------------------------------------
 
 
+@proves("6.hooks.1", "There are hooks subagent_spawned and subagent_ended, one outbox row each")
 @pytest.mark.parametrize(
     ("hooks", "called"),
     [
@@ -54,6 +56,8 @@ def test_a_hook_is_called_once_a_run_and_only_if_somebody_listens(
     theatre.act(body, {"a": works(1)}, rules(hooks=hooks))
 
 
+@proves("6.hooks.1")
+@proves("6.hooks.4")
 def test_each_hook_is_called_once_though_many_runs_begin_and_end_together(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         keys = [await world.spawn(f"child {n}") for n in range(20)]
@@ -75,6 +79,7 @@ def test_each_removal_is_made_once_though_many_runs_end_together(theatre: Theatr
     theatre.act(body, {f"child {n}": works(1 + n % 3) for n in range(20)})
 
 
+@proves("6.hooks.4", "ended is called once per run")
 def test_the_ended_hook_is_called_once_for_a_run_that_answers_a_message_after_its_end(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         key = await world.spawn("a")
@@ -98,6 +103,7 @@ def failing(times: int) -> Callable[[Post], Awaitable[None]]:
     return call
 
 
+@proves("6.hooks.6", "A throwing hook changes nothing")
 @pytest.mark.parametrize(("failures", "at"), [(1, [0.0, 1.0]), (2, [0.0, 1.0, 3.0]), (9, [0.0, 1.0, 3.0, 7.0])])
 def test_a_hook_that_raises_is_tried_after_one_two_and_four_seconds_and_then_given_up(
     theatre: Theatre, failures: int, at: list[float]
@@ -131,6 +137,7 @@ def test_a_hook_that_hangs_delays_nothing_else_and_is_not_called_again_meanwhile
     theatre.act(body, {"a": works(1), "b": works(1)}, rules(hooks=(SPAWNED, ENDED)))
 
 
+@proves("0.twice.5", "What leaves for hooks goes out at least once, under a stable id")
 def test_closing_does_not_wait_for_a_hook_that_hangs_and_the_next_engine_calls_it_again(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         async def hang(post: Post) -> None:
@@ -154,6 +161,10 @@ def test_closing_does_not_wait_for_a_hook_that_hangs_and_the_next_engine_calls_i
 # ---- cleanup ---------------------------------------------------------------------------------------------------------
 
 
+@proves(
+    "2.phases.35",
+    "cleanup_pending: delivery decided; hooks, attachments and session deletion remain until all are done",
+)
 def test_what_a_run_left_outside_is_removed_by_its_cleanup(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         key = await world.spawn("a", leaves=("/one", "/two"))
@@ -165,6 +176,7 @@ def test_what_a_run_left_outside_is_removed_by_its_cleanup(theatre: Theatre) -> 
     theatre.act(body, {"a": works(1)})
 
 
+@proves("6.cleanup.4", "A deletion that fails is retried, and the record stays")
 def test_a_removal_that_raises_is_tried_for_ever_with_a_backoff_of_at_most_a_minute(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         async def refuse(leaves: tuple[str, ...]) -> None:
@@ -265,6 +277,9 @@ def test_a_removal_that_hangs_delays_nothing_else(theatre: Theatre) -> None:
     theatre.act(body)
 
 
+@proves("2.phases.35")
+@proves("2.frozen.16", "The frozen result outlives its session until archive")
+@proves("6.cleanup.1", "`delete`: after delivery session and transcript go")
 def test_cleanup_by_deletion_removes_the_session_and_its_result_stays_readable(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         key = await world.spawn("a", cleanup="delete")
@@ -281,6 +296,7 @@ def test_cleanup_by_deletion_removes_the_session_and_its_result_stays_readable(t
     theatre.act(body)
 
 
+@proves("4.send.4", "… and `delete` waits for it")
 def test_cleanup_by_deletion_waits_until_an_accepted_message_is_answered(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         key = await world.spawn("a", cleanup="delete")
@@ -300,6 +316,10 @@ def test_cleanup_by_deletion_waits_until_an_accepted_message_is_answered(theatre
 # ---- archive ---------------------------------------------------------------------------------------------------------
 
 
+@proves("2.phases.37")
+@proves("3.limits.9")
+@proves("6.cleanup.3", "`keep`: session and transcript stay")
+@proves("6.sweep.1", "Run-mode runs are archived archiveAfterMinutes after they settled")
 @pytest.mark.parametrize("after_s", [60.0, 3600.0])
 def test_a_completed_run_is_archived_after_its_time(theatre: Theatre, after_s: float) -> None:
     async def body(world: World) -> None:
@@ -313,6 +333,7 @@ def test_a_completed_run_is_archived_after_its_time(theatre: Theatre, after_s: f
     theatre.act(body, {"a": works(1)})
 
 
+@proves("6.sweep.4", "Never while a row from it is unread")
 def test_a_run_is_not_archived_while_a_row_of_it_is_unread(theatre: Theatre) -> None:
     def complete_late(c: Commit, key: str) -> None:
         text = c.tx.keep_text(key, "it worked after all")
@@ -345,6 +366,7 @@ def read(key: str) -> Callable[[Commit], str | None]:
     return lambda c: control.read_result(c, key)
 
 
+@proves("4.code.2")
 def test_a_program_reads_its_result_once_and_again_for_free(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         key = await world.spawn("a", PROGRAM)
@@ -362,6 +384,7 @@ def test_a_program_reads_its_result_once_and_again_for_free(theatre: Theatre) ->
     theatre.act(body, {"a": works(1, "answer of a")})
 
 
+@proves("4.code.4", "Unread for 30 min: completed_giveup, in undelivered, still readable by id")
 def test_a_program_that_does_not_read_for_half_an_hour_finds_its_result_undelivered_and_readable(
     theatre: Theatre,
 ) -> None:
@@ -382,6 +405,7 @@ def test_a_program_that_does_not_read_for_half_an_hour_finds_its_result_undelive
     theatre.act(body)
 
 
+@proves("4.code.3", "A handle is re-attachable by id after a restart")
 def test_a_result_of_another_process_is_read_by_its_key(theatre: Theatre) -> None:
     async def first(world: World) -> str:
         key = await world.spawn("a", PROGRAM)
@@ -409,6 +433,11 @@ async def orphan(world: World) -> str:
     return key
 
 
+@proves("2.phases.38", "completed_giveup: the result sits in undelivered until retried or dismissed")
+@proves(
+    "2.hops.10", "A missing requester is tried again 1, 2 (then 4, 8) s apart, at most `announce.maxRetries` 3 times"
+)
+@proves("2.hops.16", "Giving up leads to completed_giveup")
 def test_a_result_that_nobody_is_left_to_hear_is_tried_three_times_and_then_undelivered(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         key = await orphan(world)
@@ -462,6 +491,7 @@ def test_an_undelivered_result_of_a_program_is_unread_again_after_a_retry(theatr
     theatre.act(body)
 
 
+@proves("2.hops.17", "A given-up result is kept `undelivered.retentionDays` 7")
 def test_an_undelivered_result_leaves_the_list_by_itself_after_seven_days(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         key = await orphan(world)

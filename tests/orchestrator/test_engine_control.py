@@ -12,6 +12,7 @@ from fledge.errors import Refused, StaleWrite
 from fledge.orchestrator import control
 from fledge.testing import Script, Stage
 from tests.orchestrator.stage import MAIN, NARROW, Theatre, World, at, in_turns, lingers, rules, two_steps, works
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -32,6 +33,8 @@ async def boss_that_waits(stage: Stage) -> None:
     await stage.wait("all")
 
 
+@proves("4.kill.5", "A kill is silent to the requester")
+@proves("4.kill.6", "It reports what did not stop")
 @pytest.mark.parametrize(("boss", "stops"), [(boss_with_one_below, True), (boss_that_waits, False)])
 def test_a_kill_is_silent_stops_everything_below_and_reports_what_is_stopping(
     theatre: Theatre, boss: Script, stops: bool
@@ -76,6 +79,8 @@ def says_when_cancelled(after: float) -> Script:
     return script
 
 
+@proves("2.kill.5", "The same epoch may commit one complete end until the driver acknowledges or 5 s pass")
+@proves("2.kill.8", "The kill stays on the timeline of a run that won over it")
 @pytest.mark.parametrize("after", [0.0, 4.75])
 def test_a_complete_end_within_five_seconds_wins_over_the_kill_that_named_it(theatre: Theatre, after: float) -> None:
     async def body(world: World) -> None:
@@ -91,6 +96,7 @@ def test_a_complete_end_within_five_seconds_wins_over_the_kill_that_named_it(the
     theatre.act(body, {"a": says_when_cancelled(after)})
 
 
+@proves("2.kill.5")
 def test_a_complete_end_after_five_seconds_comes_too_late_for_a_kill(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         key = await world.spawn("a")
@@ -103,6 +109,7 @@ def test_a_complete_end_after_five_seconds_comes_too_late_for_a_kill(theatre: Th
     theatre.act(body, {"a": says_when_cancelled(5.25)})
 
 
+@proves("2.kill.11", "Only the run the kill named can win")
 def test_a_complete_end_below_the_killed_run_does_not_win(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         key = await world.spawn("boss")
@@ -128,6 +135,7 @@ async def fails_when_cancelled(stage: Stage) -> None:
     await stage.fail("no")
 
 
+@proves("2.kill.6")
 @pytest.mark.parametrize("act", [steps_when_cancelled, yields_when_cancelled, fails_when_cancelled])
 def test_nothing_but_a_complete_end_wins_over_a_kill(theatre: Theatre, act: Script) -> None:
     async def stubborn(stage: Stage) -> None:
@@ -183,6 +191,7 @@ def test_a_driver_that_cannot_leave_a_step_is_stopped_by_an_interrupt_and_driven
     assert found == ([0.0, 1.0], 1, ["W", "look here"])
 
 
+@proves("2.phases.20", "ending after a kill is stopping, for at most 5 s")
 @pytest.mark.parametrize(("seconds", "starts_at"), [(0.0, 1.0), (2.0, 3.0), (20.0, 6.0)])
 def test_a_driver_that_ignores_its_cancellation_keeps_its_slot_for_at_most_five_seconds(
     theatre: Theatre, seconds: float, starts_at: float
@@ -207,6 +216,7 @@ def test_a_driver_that_ignores_its_cancellation_keeps_its_slot_for_at_most_five_
     theatre.act(body, {"stubborn": stubborn}, rules(widths=NARROW))
 
 
+@proves("4.kill.9", "`/stop` stops a session's turn and its tree")
 def test_a_stop_of_a_conversation_ends_its_turn_and_everything_below(theatre: Theatre) -> None:
     async def main(stage: Stage) -> None:
         await stage.spawn("below")
@@ -229,6 +239,7 @@ def test_a_stop_of_a_conversation_ends_its_turn_and_everything_below(theatre: Th
 # ---- steer -----------------------------------------------------------------------------------------------------------
 
 
+@proves("4.steer.9", "The new attempt's first call waits at most 5 s for the old one's exit")
 @pytest.mark.parametrize(("seconds", "starts_at"), [(0.0, 1.0), (3.0, 4.0), (10.0, 6.0)])
 def test_a_steer_supersedes_and_the_new_attempt_waits_for_the_old_driver_at_most_five_seconds(
     theatre: Theatre, seconds: float, starts_at: float
@@ -308,6 +319,7 @@ def test_an_agent_steers_and_kills_its_own_children(theatre: Theatre) -> None:
     theatre.act(body, {"boss": boss, "steered": in_turns(works(100)), "killed": works(100)})
 
 
+@proves("4.steer.3")
 def test_a_steered_run_is_not_steered_again_within_two_seconds(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         key = await world.spawn("a")
@@ -326,6 +338,7 @@ def test_a_steered_run_is_not_steered_again_within_two_seconds(theatre: Theatre)
     theatre.act(body, {"a": in_turns(works(100), works(100), works(1))})
 
 
+@proves("4.send.1", "running: it joins at the next step boundary")
 def test_a_send_joins_the_live_attempt_at_its_next_step(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         key = await world.spawn("a")

@@ -19,6 +19,7 @@ from fledge.store.base import Spec, Tx
 from fledge.store.sqlite import DATABASE
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 from tests.orchestrator.stage import LIMITS, MAIN, Theatre, World, in_turns, lingers, rules, two_steps, works
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -96,6 +97,7 @@ def test_a_driver_that_returns_without_an_end_ends_its_run_with_an_error(tmp_pat
     run_virtual(main())
 
 
+@proves("2.hops.6", "A turn with drained items and no reply is due again, 2 … 60 s apart")
 def test_a_turn_that_raises_is_tried_again_and_its_results_are_told_once(theatre: Theatre) -> None:
     async def breaks(stage: Stage) -> None:
         raise ValueError("no such model")
@@ -113,6 +115,7 @@ def test_a_turn_that_raises_is_tried_again_and_its_results_are_told_once(theatre
 # ---- closing ---------------------------------------------------------------------------------------------------------
 
 
+@proves("1.attempts.4")
 def test_a_graceful_close_requeues_without_counting_a_crash_and_the_next_engine_finishes(theatre: Theatre) -> None:
     async def first(world: World) -> str:
         key = await world.spawn("a")
@@ -134,6 +137,7 @@ def test_a_graceful_close_requeues_without_counting_a_crash_and_the_next_engine_
     theatre.act(second, {"a": works(1)})
 
 
+@proves("0.crash.8", "A graceful stop counts nothing")
 def test_any_number_of_graceful_closes_fails_no_run(theatre: Theatre) -> None:
     async def begin(world: World) -> str:
         return await world.spawn("a")
@@ -205,6 +209,7 @@ async def spawn_a(world: World) -> str:
     return key
 
 
+@proves("0.crash.9", "At the third crash the run fails with a reason, which is announced")
 def test_the_third_crash_without_progress_fails_the_run_and_that_is_announced(theatre: Theatre) -> None:
     key = theatre.act(spawn_a, {"a": works(100)}, ends="crashed")
 
@@ -230,6 +235,7 @@ def test_the_third_crash_without_progress_fails_the_run_and_that_is_announced(th
     theatre.act(last)
 
 
+@proves("0.crash.7", "Any committed step starts the count again")
 def test_a_committed_step_resets_the_count_of_crashes(theatre: Theatre) -> None:
     key = theatre.act(spawn_a, {"a": works(100)}, ends="crashed")
     theatre.act(one_second, {"a": works(100)}, ends="crashed")
@@ -252,6 +258,7 @@ def test_a_committed_step_resets_the_count_of_crashes(theatre: Theatre) -> None:
     theatre.act(last)
 
 
+@proves("0.crash.10", "From the second crash on, suspects are driven one at a time, others beside them")
 def test_suspects_are_driven_one_at_a_time_and_others_beside_them(theatre: Theatre) -> None:
     labels = ["a", "b", "c"]
 
@@ -279,6 +286,7 @@ def test_suspects_are_driven_one_at_a_time_and_others_beside_them(theatre: Theat
     theatre.act(third, {label: works(10) for label in labels})
 
 
+@proves("0.crash.6", "A conversation's turn counts its crashes likewise, and at three it is given up and told")
 def test_a_conversation_whose_turn_crashes_three_times_is_told_and_answers_again(theatre: Theatre) -> None:
     async def first(world: World) -> None:
         await world.send()
@@ -296,6 +304,7 @@ def test_a_conversation_whose_turn_crashes_three_times_is_told_and_answers_again
     theatre.act(last)
 
 
+@proves("0.crash.6")
 def test_a_conversation_that_crashes_every_process_is_left_alone_after_its_turn_and_one_heartbeat(
     theatre: Theatre,
 ) -> None:
@@ -318,6 +327,10 @@ def test_a_conversation_that_crashes_every_process_is_left_alone_after_its_turn_
     theatre.act(last)
 
 
+@proves("0.lost.1")
+@proves("0.twice.3", "Recovered delivery consumes the same row")
+@proves("2.phases.24", "After a crash an announcing run's row is still there")
+@proves("2.queue.3", "The queue is durable")
 def test_a_result_that_was_unread_at_the_crash_is_told_once_by_the_next_process(theatre: Theatre) -> None:
     async def first(world: World) -> None:
         await world.send()
@@ -334,6 +347,7 @@ def test_a_result_that_was_unread_at_the_crash_is_told_once_by_the_next_process(
     theatre.act(second)
 
 
+@proves("2.phases.21", "After a crash a stopping run is decided as killed")
 def test_a_kill_that_was_undecided_at_the_crash_is_decided_by_the_next_process(theatre: Theatre) -> None:
     async def stubborn(stage: Stage) -> None:
         await lingers(stage, 100)
@@ -356,6 +370,7 @@ def test_a_kill_that_was_undecided_at_the_crash_is_decided_by_the_next_process(t
     theatre.act(second)
 
 
+@proves("2.phases.7", "After a crash a reservation nobody was told of is deleted with all it prepared")
 def test_a_reservation_of_a_dead_process_is_gone_and_its_parents_count_is_right(theatre: Theatre) -> None:
     request = spawn.Request(
         spec=Spec(task="half made"), terms=Terms(parent=MAIN, leaves=("/made/for/it",)), limits=LIMITS
@@ -499,6 +514,7 @@ def test_a_claim_that_raised_is_tried_again_though_nothing_else_happens(theatre:
     theatre.act(body)
 
 
+@proves("2.phases.12")
 def test_a_driver_of_an_older_process_changes_nothing_any_more(theatre: Theatre) -> None:
     held: list[Drive] = []
 

@@ -11,6 +11,7 @@ from fledge.orchestrator import control, spawn, turns
 from fledge.orchestrator.turns import Drive
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, scene_fixture
+from tests.statements import proves
 
 scene = pytest.fixture(scene_fixture)
 
@@ -18,6 +19,11 @@ scene = pytest.fixture(scene_fixture)
 # ---- F1: a final text with a child's result unread -------------------------------------------------------------------
 
 
+@proves("2.nested.6", "… and no completion is unread in its inbox")
+@proves(
+    "2.nested.7",
+    "Unread ones are drained in that commit: same attempt, no wake, the text so far is the fallback",
+)
 def test_f1_a_final_text_over_an_unread_completion_reads_it_and_the_same_attempt_goes_on(scene: Scene) -> None:
     o = scene.orchestrator()
     w = scene.begin(o)
@@ -34,6 +40,13 @@ def test_f1_a_final_text_over_an_unread_completion_reads_it_and_the_same_attempt
     assert scene.read_main() == [o.session]
 
 
+@proves(
+    "2.phases.13",
+    "waiting: it yielded, or its text was final while descendants were unsettled; no slot, the condition stored",
+)
+@proves("2.frozen.10", "A wake keeps the previous result as fallback")
+@proves("2.nested.5", "A final text ends a run only if no descendant is unsettled")
+@proves("2.nested.11")
 def test_f1_a_final_text_over_unsettled_children_waits_with_its_text_as_fallback(scene: Scene) -> None:
     o = scene.orchestrator()
     w = scene.begin(o)
@@ -47,6 +60,7 @@ def test_f1_a_final_text_over_unsettled_children_waits_with_its_text_as_fallback
     assert scene.result(o.session) == "half of it"
 
 
+@proves("4.send.3", "One that misses the last boundary becomes a turn of its own after the end, with no announce")
 def test_f1_a_send_that_misses_the_last_boundary_gets_a_turn_of_its_own_and_delete_waits_for_it(scene: Scene) -> None:
     o = scene.orchestrator(cleanup="delete")
     sent = scene.send(o.session, "thanks")
@@ -72,6 +86,9 @@ def test_f1_a_send_that_misses_the_last_boundary_gets_a_turn_of_its_own_and_dele
 # ---- F2: rows in the inbox of a requester that ends ------------------------------------------------------------------
 
 
+@proves(
+    "2.arbitration.14", "That commit moves every unconsumed completion, same row and key, to its requester, up to main"
+)
 @pytest.mark.parametrize("cleanup", ["keep", "delete"])
 def test_f2_a_requester_that_times_out_hands_its_unread_completions_to_its_own_requester(
     scene: Scene, cleanup: str
@@ -100,6 +117,7 @@ def test_f2_a_completion_of_a_requester_that_ended_long_ago_goes_to_the_nearest_
     assert scene.outcome_row(w.session).session == MAIN
 
 
+@proves("2.arbitration.17", "If the requester was killed they are `skipped: suppressed` instead")
 def test_f2_a_killed_requesters_unread_completions_are_suppressed_and_stay_readable(scene: Scene) -> None:
     o = scene.orchestrator()
     w = scene.begin(o)
@@ -130,6 +148,7 @@ def test_f2_orders_to_a_run_that_ends_before_it_read_them_are_void(scene: Scene)
     assert not scene.claim()
 
 
+@proves("2.arbitration.19", "On a kill sends become void too, and their senders are told")
 def test_f2_on_a_kill_sends_are_void_and_their_senders_are_told(scene: Scene) -> None:
     o = scene.orchestrator()
     sent = scene.send(o.session, "one more thing")
@@ -140,6 +159,8 @@ def test_f2_on_a_kill_sends_are_void_and_their_senders_are_told(scene: Scene) ->
     assert notice.body == f"{o.session} was killed before it read your message"
 
 
+@proves("2.arbitration.16", "If nobody is left above it is `missing-requester`")
+@proves("2.arbitration.20")
 def test_f2_deleting_a_session_deletes_no_row_and_nobody_left_is_missing_requester(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.finish(o, "the answer")
@@ -158,6 +179,8 @@ def test_f2_deleting_a_session_deletes_no_row_and_nobody_left_is_missing_request
 # ---- F3: a child without a row settles all the same ------------------------------------------------------------------
 
 
+@proves("2.announce.18")
+@proves("2.nested.3", "That commit counts the parent down and wakes it where its condition now holds")
 @pytest.mark.parametrize("end", ["kill", "ANNOUNCE_SKIP", "NO_REPLY"])
 def test_f3_a_child_that_ends_without_a_row_settles_and_the_wake_names_it(scene: Scene, end: str) -> None:
     o = scene.orchestrator()
@@ -176,6 +199,7 @@ def test_f3_a_child_that_ends_without_a_row_settles_and_the_wake_names_it(scene:
     assert scene.told(o.session) == []
 
 
+@proves("2.phases.6", "A failed or withdrawn reservation is settled for the parent")
 @pytest.mark.parametrize("end", ["failed", "30 s"])
 def test_f3_a_reservation_that_comes_to_nothing_settles_too(scene: Scene, end: str) -> None:
     o = scene.orchestrator()
@@ -193,6 +217,8 @@ def test_f3_a_reservation_that_comes_to_nothing_settles_too(scene: Scene, end: s
     assert scene.said(o.session)[-1] == "What you waited for is here."
 
 
+@proves("2.nested.2")
+@proves("2.nested.4", "Settling goes on upwards through ended parents")
 def test_f3_settling_goes_on_upwards_through_parents_that_have_ended(scene: Scene) -> None:
     o = scene.orchestrator(lane="nested")
     p = scene.begin(o)
@@ -209,6 +235,10 @@ def test_f3_settling_goes_on_upwards_through_parents_that_have_ended(scene: Scen
 # ---- F4: a missed wake-up --------------------------------------------------------------------------------------------
 
 
+@proves(
+    "4.yield.3",
+    "The condition is evaluated in the commit that enters or re-enters waiting; if it holds the run is queued at once",
+)
 def test_f4_a_child_that_settled_before_the_yield_wakes_it_at_once(scene: Scene) -> None:
     o = scene.orchestrator()
     w = scene.begin(o)
@@ -219,6 +249,7 @@ def test_f4_a_child_that_settled_before_the_yield_wakes_it_at_once(scene: Scene)
     assert scene.told(o.session) == [w.session]
 
 
+@proves("4.send.7", "At its end the condition is evaluated again before it waits")
 def test_f4_a_child_that_settles_during_a_sends_turn_wakes_the_run_when_that_turn_ends(scene: Scene) -> None:
     o = scene.orchestrator()
     w = scene.begin(o)
@@ -236,6 +267,7 @@ def test_f4_a_child_that_settles_during_a_sends_turn_wakes_the_run_when_that_tur
     assert (run.phase, run.attempt, run.wakes, run.fallback) == (Queued(), 2, 1, None)
 
 
+@proves("4.send.5")
 def test_f4_a_sends_turn_that_changes_nothing_leaves_condition_and_deadline_as_they_were(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.begin(o)
@@ -248,6 +280,9 @@ def test_f4_a_sends_turn_that_changes_nothing_leaves_condition_and_deadline_as_t
     assert (after.phase, after.attempt, after.run_id) == (before.phase, before.attempt, before.run_id)
 
 
+@proves("2.phases.14", "waiting ends by its condition")
+@proves("4.yield.4", "… and in each settling commit")
+@proves("4.yield.5", "A number counts children settled since the yield plus completions then unread")
 @pytest.mark.parametrize(
     ("asked", "settled_before", "settled_after", "woken"),
     [
@@ -277,6 +312,7 @@ def test_f4_a_number_counts_unread_completions_and_what_settles_after_and_is_cap
     assert (scene.phase(o.session) == "queued") is woken
 
 
+@proves("4.yield.5")
 def test_f4_a_child_whose_completion_was_read_before_the_yield_does_not_count_again(scene: Scene) -> None:
     o = scene.orchestrator(lane="nested")
     first, second = scene.begin(o), scene.begin(o)
@@ -291,6 +327,7 @@ def test_f4_a_child_whose_completion_was_read_before_the_yield_does_not_count_ag
     assert scene.phase(o.session) == "queued"
 
 
+@proves("2.phases.17", "After a crash a waiting run stays as it is")
 def test_f4_a_crash_forgets_neither_condition_nor_deadline(scene: Scene) -> None:
     o = scene.orchestrator()
     w = scene.spawn(o)
@@ -314,6 +351,7 @@ def two_in_a_lane_of_one(scene: Scene, **terms: Any) -> tuple[Drive, str]:
     return drive, second
 
 
+@proves("2.phases.18")
 def test_f8_a_provisional_error_keeps_driver_and_slot(scene: Scene) -> None:
     drive, second = two_in_a_lane_of_one(scene)
     scene.commit(lambda c: turns.falter(c, drive, "overloaded"))
@@ -326,6 +364,9 @@ def test_f8_a_provisional_error_keeps_driver_and_slot(scene: Scene) -> None:
     assert scene.start(second).epoch == 1
 
 
+@proves(
+    "2.kill.17", "A slot is held by the driver: from claim until it exits, or 5 s after it was superseded or stopped"
+)
 @pytest.mark.parametrize("way", ["steer", "kill", "timeout", "grace"])
 def test_f8_a_superseded_or_stopped_driver_holds_its_slot_for_5_seconds(scene: Scene, way: str) -> None:
     drive, second = two_in_a_lane_of_one(scene, timeout_s=60.0 if way == "timeout" else 0.0)
@@ -349,6 +390,7 @@ def test_f8_a_superseded_or_stopped_driver_holds_its_slot_for_5_seconds(scene: S
     assert second in [place.session for place in scene.read(lambda tx: tx.claimable({}, scene.clock.now(), 9))]
 
 
+@proves("2.kill.17")
 @pytest.mark.parametrize("way", ["steer", "kill", "timeout"])
 def test_f8_a_superseded_or_stopped_driver_that_exits_frees_its_slot_at_once(scene: Scene, way: str) -> None:
     drive, second = two_in_a_lane_of_one(scene, timeout_s=60.0 if way == "timeout" else 0.0)

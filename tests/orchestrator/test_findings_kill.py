@@ -12,6 +12,7 @@ from fledge.orchestrator import control, spawn, turns
 from fledge.orchestrator.commit import Listener
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, scene_fixture
+from tests.statements import proves
 
 scene = pytest.fixture(scene_fixture)
 
@@ -19,6 +20,7 @@ scene = pytest.fixture(scene_fixture)
 # ---- F5: kill and the stopping window --------------------------------------------------------------------------------
 
 
+@proves("2.kill.2", "A driven run goes to stopping and keeps epoch, slot and its place as an unsettled child")
 def test_f5_a_driven_run_keeps_epoch_slot_and_place_until_it_acknowledges(scene: Scene) -> None:
     o = scene.orchestrator()
     assert scene.kill(o.session) == control.Killing(killed=(), stopping=(o.session,))
@@ -35,6 +37,7 @@ def test_f5_a_driven_run_keeps_epoch_slot_and_place_until_it_acknowledges(scene:
     assert scene.unread(MAIN) == []
 
 
+@proves("2.kill.7", "A late complete that wins is `ok`, announced at once without waiting for descendants")
 def test_f5_a_complete_in_the_window_wins_and_is_announced_without_waiting_for_descendants(scene: Scene) -> None:
     o = scene.orchestrator(cleanup="delete")
     w = scene.begin(o)
@@ -49,6 +52,7 @@ def test_f5_a_complete_in_the_window_wins_and_is_announced_without_waiting_for_d
     assert "just in time" in scene.said(MAIN)[-2]
 
 
+@proves("2.kill.6", "An error, abort, plan or yield never wins over a kill")
 @pytest.mark.parametrize("end", ["error", "budget", "yield", "silence of 5 s", "crash"])
 def test_f5_no_other_end_wins_and_the_kill_is_silent(scene: Scene, end: str) -> None:
     o = scene.orchestrator()
@@ -76,6 +80,7 @@ def test_f5_no_other_end_wins_and_the_kill_is_silent(scene: Scene, end: str) -> 
         scene.commit(lambda c: turns.finish(c, o, "too late"))
 
 
+@proves("2.kill.6")
 def test_f5_a_plan_that_ends_in_the_window_is_not_offered(scene: Scene) -> None:
     o = scene.orchestrator(plan=True)
     scene.kill(o.session)
@@ -97,6 +102,8 @@ def test_f5_a_sends_turn_that_ends_in_the_window_is_no_result(scene: Scene) -> N
     assert scene.unread(MAIN) == []
 
 
+@proves("2.kill.3", "A stopping run opens no model step and no tool call")
+@proves("2.kill.4", "A stopping run accepts no send and no steer")
 def test_f5_stopping_opens_no_step_and_takes_no_send_steer_or_second_kill(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.kill(o.session)
@@ -113,6 +120,7 @@ def test_f5_stopping_opens_no_step_and_takes_no_send_steer_or_second_kill(scene:
     assert {table for table in before if before[table] != after[table]} <= {"sessions", "texts"}
 
 
+@proves("2.kill.10", "Cleanup, hooks and settling come only after the decision, once")
 def test_f5_hook_cleanup_and_settling_come_once_and_only_after_the_decision() -> None:
     with closing(Scene(hooks={"subagent_ended": (Listener("audit"),)})) as scene:
         o = scene.orchestrator(cleanup="delete")
@@ -130,6 +138,7 @@ def test_f5_hook_cleanup_and_settling_come_once_and_only_after_the_decision() ->
 # ---- F6: late completes below the killed run -------------------------------------------------------------------------
 
 
+@proves("2.kill.12", "Late ends below the named run are kept for info and log, and told to nobody")
 @pytest.mark.parametrize("o_first", [True, False])
 def test_f6_a_late_complete_below_the_killed_run_is_kept_but_told_to_nobody(scene: Scene, o_first: bool) -> None:
     o = scene.orchestrator()
@@ -163,6 +172,8 @@ def test_f6_a_foreign_runtimes_late_complete_below_a_kill_is_not_heard_either(sc
 # ---- F7: kill is one commit ------------------------------------------------------------------------------------------
 
 
+@proves("4.kill.1", "One commit raises stop_generation of the named session and ends or marks every descendant")
+@proves("4.kill.2", "… through finished parents, spawning ones included")
 def test_f7_one_commit_ends_or_marks_everything_below_through_finished_parents(scene: Scene) -> None:
     o = scene.orchestrator(lane="nested")
     p = scene.begin(o)
@@ -183,6 +194,7 @@ def test_f7_one_commit_ends_or_marks_everything_below_through_finished_parents(s
     assert scene.counts(MAIN).unsettled == 0
 
 
+@proves("4.kill.3", "Admission compares the generation of the caller's turn with its session's and all ancestors'")
 @pytest.mark.parametrize("named", ["itself", "its parent", "main"])
 def test_f7_what_was_spawned_before_the_kill_is_refused_after_it_wherever_the_kill_was(
     scene: Scene, named: str
@@ -207,6 +219,7 @@ def test_f7_what_was_spawned_before_the_kill_is_refused_after_it_wherever_the_ki
     assert scene.dump() == before
 
 
+@proves("4.kill.4", "So does the commit that ends `spawning`")
 def test_f7_a_reservation_may_not_be_accepted_after_a_stop_above_it(scene: Scene) -> None:
     o = scene.orchestrator()
     key = scene.reserve(o)

@@ -12,6 +12,7 @@ from fledge.orchestrator.commit import Listener
 from fledge.orchestrator.turns import Drive
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, for_a_program, scene_fixture
+from tests.statements import proves
 
 scene = pytest.fixture(scene_fixture)
 
@@ -23,6 +24,8 @@ def plan_key(scene: Scene, key: str, kind: str = "plan") -> str:
 # ---- F9: plan rows ---------------------------------------------------------------------------------------------------
 
 
+@proves("2.phases.28")
+@proves("2.hops.4", "A plan, late or expired row leaves the phase alone")
 def test_f9_reading_a_plan_leaves_it_undecided(scene: Scene) -> None:
     o = scene.orchestrator(plan=True)
     scene.finish(o, "1. look 2. do")
@@ -47,6 +50,7 @@ def test_f9_a_plan_read_after_its_approval_does_not_touch_the_attempt_that_runs(
     assert scene.outcome_row(o.session).state == "unread"
 
 
+@proves("3.plan.13", "A rejected plan is planned again with the reason, a new attempt")
 def test_f9_a_rejected_plan_is_planned_again_under_a_key_of_its_own(scene: Scene) -> None:
     o = scene.orchestrator(plan=True)
     scene.finish(o, "1. guess")
@@ -62,6 +66,7 @@ def test_f9_a_rejected_plan_is_planned_again_under_a_key_of_its_own(scene: Scene
     assert scene.read_main() == [o.session]
 
 
+@proves("3.plan.14", "Answer, expiry or kill withdraws an unread plan row")
 @pytest.mark.parametrize("way", ["approve", "reject", "expiry", "kill"])
 def test_f9_answer_expiry_and_kill_withdraw_an_unread_plan_row(scene: Scene, way: str) -> None:
     o = scene.orchestrator(plan=True)
@@ -78,6 +83,7 @@ def test_f9_answer_expiry_and_kill_withdraw_an_unread_plan_row(scene: Scene, way
     assert scene.row(key).state == "suppressed"
 
 
+@proves("2.phases.31", "A plan that awaits its answer is settled for its parent")
 def test_f9_a_plan_that_awaits_its_answer_does_not_hold_up_its_parent(scene: Scene) -> None:
     o = scene.orchestrator()
     w = scene.begin(o, plan=True)
@@ -91,6 +97,7 @@ def test_f9_a_plan_that_awaits_its_answer_does_not_hold_up_its_parent(scene: Sce
     assert scene.phase(o.session) == "announcing"
 
 
+@proves("3.plan.15", "An answer makes the child unsettled for its parent again, upwards if need be")
 @pytest.mark.parametrize("approve", [True, False])
 def test_f9_an_answer_makes_the_child_unsettled_again_upwards_through_ended_parents(
     scene: Scene, approve: bool
@@ -110,6 +117,7 @@ def test_f9_an_answer_makes_the_child_unsettled_again_upwards_through_ended_pare
 # ---- F10: the key has a kind -----------------------------------------------------------------------------------------
 
 
+@proves("2.phases.33", "A plan expires after `plan.approvalHours`, 24 by default, and that is told")
 def test_f10_an_expired_plan_is_told_although_its_plan_was_told_before(scene: Scene) -> None:
     o = scene.orchestrator(plan=True)
     scene.finish(o, "1. look 2. do")
@@ -121,6 +129,8 @@ def test_f10_an_expired_plan_is_told_although_its_plan_was_told_before(scene: Sc
     assert scene.ended(o.session).outcome == Failed("the plan was not answered in time")
 
 
+@proves("2.kill.14", "Else it is one row of kind `late`")
+@proves("2.kill.16", "A settled run's phase, hooks and counters do not change by it")
 def test_f10_a_late_complete_is_one_row_of_its_own_and_changes_neither_phase_nor_counters() -> None:
     with closing(Scene(hooks={"subagent_ended": (Listener("audit"),)})) as scene:
         o = scene.orchestrator()
@@ -139,6 +149,8 @@ def test_f10_a_late_complete_is_one_row_of_its_own_and_changes_neither_phase_nor
         scene.check()
 
 
+@proves("2.kill.13", "A foreign runtime's late complete refreshes the outcome's row while that is unread")
+@proves("2.frozen.13")
 def test_f10_a_late_complete_refreshes_an_outcome_that_is_unread_and_writes_no_second_row(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.fail(o, "lost the connection")
@@ -153,6 +165,7 @@ def test_f10_a_late_complete_refreshes_an_outcome_that_is_unread_and_writes_no_s
 # ---- F11: a send's turn never refreshes ------------------------------------------------------------------------------
 
 
+@proves("2.frozen.15", "A send's turn never refreshes")
 def test_f11_the_answer_to_a_send_after_the_end_replaces_nothing(scene: Scene) -> None:
     main = scene.main()
     o = scene.begin(main)
@@ -173,6 +186,10 @@ def test_f11_the_answer_to_a_send_after_the_end_replaces_nothing(scene: Scene) -
 # ---- F12: a reservation whose caller is gone -------------------------------------------------------------------------
 
 
+@proves(
+    "2.phases.4",
+    "The commit that closes the caller's call (steer, kill, timeout, error), or 30 s, withdraws a reservation",
+)
 @pytest.mark.parametrize("way", ["steer", "kill", "timeout", "error", "30 s", "crash"])
 def test_f12_a_reservation_goes_with_the_call_that_asked_for_it_and_is_settled(scene: Scene, way: str) -> None:
     o = scene.orchestrator(timeout_s=20.0 if way == "timeout" else 0.0)
@@ -211,6 +228,7 @@ def test_f12_a_run_that_waits_for_a_reservation_is_woken_when_that_expires(scene
     assert scene.run(o.session).phase == Queued()
 
 
+@proves("4.steer.8")
 @pytest.mark.parametrize("way", ["steer", "timeout"])
 def test_f12_open_calls_of_the_old_attempt_are_closed_in_that_commit_and_not_resumed(scene: Scene, way: str) -> None:
     o = scene.orchestrator(timeout_s=20.0)
@@ -239,6 +257,8 @@ def woken(scene: Scene, times: int) -> Drive:
     return o
 
 
+@proves("2.nested.13", "From the tenth wake on its spawns and yields are refused, with the reason")
+@proves("7.input.7")
 def test_f13_from_the_tenth_wake_on_spawns_and_yields_are_refused_with_the_reason(scene: Scene) -> None:
     o = woken(scene, 10)
     before = scene.dump()
@@ -251,6 +271,8 @@ def test_f13_from_the_tenth_wake_on_spawns_and_yields_are_refused_with_the_reaso
     assert scene.phase(o.session) == "announcing"
 
 
+@proves("2.nested.11", "A woken run's next final text is the result, the earlier text the fallback")
+@proves("2.nested.14", "It is still woken when all its descendants have settled")
 def test_f13_after_nine_wakes_it_may_still_spawn_and_is_woken_a_last_time_for_what_is_below(scene: Scene) -> None:
     o = woken(scene, 9)
     first, second = scene.begin(o), scene.spawn(o)
@@ -284,6 +306,7 @@ def test_f14_a_result_that_no_program_reads_for_30_minutes_is_given_up_and_still
     assert scene.phase(drive.session) == "completed"
 
 
+@proves("4.code.2", "Reading through any handle consumes the row; reading again is free")
 def test_f14_reading_through_a_handle_consumes_the_row_once_and_again_is_free(scene: Scene) -> None:
     drive = for_a_program(scene)
     assert scene.read_result(drive.session) is None
@@ -322,6 +345,7 @@ def test_f15_a_failed_turn_of_main_is_due_again_and_a_stop_answers_it(scene: Sce
     assert scene.told(MAIN) == [o.session]
 
 
+@proves("2.hops.8")
 def test_f15_a_stop_between_two_tries_answers_the_turn_too(scene: Scene) -> None:
     main = scene.main()
     scene.fail(main)
@@ -333,6 +357,7 @@ def test_f15_a_stop_between_two_tries_answers_the_turn_too(scene: Scene) -> None
     assert scene.read(lambda tx: tx.turn(MAIN)) is None
 
 
+@proves("2.hops.8", "A turn closed by /stop, kill, steer or its run's end is answered by that")
 @pytest.mark.parametrize(
     ("way", "closed_as"), [("error", "over"), ("timeout", "interrupted"), ("kill", "killed"), ("steer", "interrupted")]
 )
@@ -373,6 +398,7 @@ def completed(scene: Scene) -> Drive:
     return o
 
 
+@proves("6.sweep.1")
 def test_f16_a_settled_run_is_archived_after_its_hour_and_not_before(scene: Scene) -> None:
     o = completed(scene)
     scene.pass_time(3599.0)
@@ -381,6 +407,7 @@ def test_f16_a_settled_run_is_archived_after_its_hour_and_not_before(scene: Scen
     assert scene.phase(o.session) == "archived"
 
 
+@proves("6.sweep.4")
 def test_f16_it_is_not_archived_while_its_late_row_is_unread(scene: Scene) -> None:
     o = completed(scene)
     scene.complete_late(o.session, "here after all")
@@ -391,6 +418,7 @@ def test_f16_it_is_not_archived_while_its_late_row_is_unread(scene: Scene) -> No
     assert scene.phase(o.session) == "archived"
 
 
+@proves("6.sweep.5", "Never while a row from it is undelivered")
 def test_f16_nor_while_a_late_row_is_undelivered(scene: Scene) -> None:
     o = completed(scene)
     scene.delete()
@@ -400,6 +428,7 @@ def test_f16_nor_while_a_late_row_is_undelivered(scene: Scene) -> None:
     assert scene.phase(o.session) == "completed"
 
 
+@proves("6.sweep.6", "Never while a row in its inbox is unread, or a send's turn is open")
 def test_f16_nor_while_a_message_to_it_is_unread_or_being_answered(scene: Scene) -> None:
     o = completed(scene)
     scene.send(o.session, "thanks")
@@ -413,6 +442,7 @@ def test_f16_nor_while_a_message_to_it_is_unread_or_being_answered(scene: Scene)
     assert scene.phase(o.session) == "archived"
 
 
+@proves("6.sweep.8", "Never with unsettled descendants")
 def test_f16_nor_with_unsettled_descendants(scene: Scene) -> None:
     o = scene.orchestrator()
     w = scene.begin(o, stuck_after_s=1e6)
@@ -426,6 +456,8 @@ def test_f16_nor_with_unsettled_descendants(scene: Scene) -> None:
     assert scene.phase(o.session) == "archived"
 
 
+@proves("2.phases.32", "A plan that awaits its answer is never archived")
+@proves("6.sweep.7", "Never while it awaits approval")
 def test_f16_a_plan_that_waits_is_never_archived(scene: Scene) -> None:
     o = scene.orchestrator(plan=True, approval_s=30 * 86400.0)
     scene.finish(o, "1. look")

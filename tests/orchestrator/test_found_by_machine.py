@@ -10,6 +10,7 @@ from fledge.core.inbox import QueueSettings
 from fledge.orchestrator import turns
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -27,6 +28,7 @@ def crash_three_times(scene: Scene, key: str) -> None:
         scene.crash()
 
 
+@proves("2.hops.1")
 def test_what_came_in_while_a_turn_crashed_again_and_again_gets_a_turn_of_its_own(scene: Scene) -> None:
     main = scene.main()
     child = scene.begin(main)

@@ -19,6 +19,7 @@ from fledge.testing import Script, Stage
 from tests.orchestrator.outside import NEWS, OPS, Outside, delegate, hear, played
 from tests.orchestrator.scene import Scene
 from tests.orchestrator.stage import MAIN, PROGRAM, WIDE, Theatre, World, in_turns, works
+from tests.statements import proves
 
 SPAWNED, ENDED, TARGET = "subagent_spawned", "subagent_ended", "subagent_delivery_target"
 ASKS = Rules(widths=WIDE, hooks={TARGET: (Listener("router"),)})
@@ -131,6 +132,8 @@ def test_a_listener_that_fails_is_tried_as_often_as_it_was_set_and_holds_up_no_o
 # ---- where an answer goes --------------------------------------------------------------------------------------------
 
 
+@proves("0.timeline.6")
+@proves("6.hooks.3", "There is a hook subagent_delivery_target")
 def test_a_hook_may_send_an_answer_elsewhere_and_the_trace_says_so(theatre: Theatre) -> None:
     async def play(world: World, outside: Outside) -> None:
         outside.answers = {"router": NEWS}
@@ -156,6 +159,7 @@ def test_a_hook_may_send_an_answer_elsewhere_and_the_trace_says_so(theatre: Thea
         assert [trace.route for trace in scene.traces(row.key)] == ["hook"]
 
 
+@proves("6.hooks.3")
 @pytest.mark.parametrize("how", ["silent", "fails", "hangs", "is gone"])
 def test_without_an_answer_it_goes_where_it_would_have_gone(theatre: Theatre, how: str) -> None:
     async def play(world: World, outside: Outside) -> None:
@@ -293,6 +297,7 @@ def scene() -> Iterator[Scene]:
         scene.close()
 
 
+@proves("6.hooks.7", "The context engine hears completed, deleted, swept and released")
 def test_the_context_engine_hears_of_a_kept_run_that_it_completed_and_later_that_it_was_swept(scene: Scene) -> None:
     child = scene.orchestrator()
     scene.finish(child, "done")
@@ -303,6 +308,7 @@ def test_the_context_engine_hears_of_a_kept_run_that_it_completed_and_later_that
     assert left(scene) == [(child.session, "completed"), (child.session, "swept")]
 
 
+@proves("6.hooks.7")
 def test_the_context_engine_hears_of_a_run_that_was_deleted(scene: Scene) -> None:
     child = scene.orchestrator(cleanup="delete")
     scene.finish(child, "done")
@@ -310,6 +316,7 @@ def test_the_context_engine_hears_of_a_run_that_was_deleted(scene: Scene) -> Non
     assert left(scene) == [(child.session, "deleted")]
 
 
+@proves("6.hooks.7")
 def test_the_context_engine_hears_of_a_run_that_somebody_took_off_the_lists(scene: Scene) -> None:
     child = scene.orchestrator()
     scene.finish(child, "done")

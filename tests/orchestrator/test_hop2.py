@@ -19,6 +19,7 @@ from fledge.testing import Stage
 from tests.orchestrator.outside import NEWS, OPS, Outside, delegate, entries, hear, played
 from tests.orchestrator.scene import Scene as Acts
 from tests.orchestrator.stage import MAIN, WIDE, Theatre, World, in_turns, works
+from tests.statements import proves
 
 SEND = Rules(widths=WIDE, deliver="send")
 
@@ -31,6 +32,7 @@ def theatre(tmp_path: Path) -> Theatre:
 # ---- who hears what --------------------------------------------------------------------------------------------------
 
 
+@proves("2.hops.5")
 def test_a_reply_goes_once_to_where_the_message_came_from_under_an_id_of_its_session_and_entry(
     theatre: Theatre,
 ) -> None:
@@ -121,6 +123,7 @@ def test_the_answer_of_a_child_goes_to_whoever_asked_for_it_though_others_spoke_
     played(theatre, scene, {"main": main, "child": works(20)})
 
 
+@proves("2.arbitration.11", "A nested requester is told internally, never on a channel")
 def test_a_nested_requester_never_speaks_to_a_channel(theatre: Theatre) -> None:
     async def below(stage: Stage) -> None:
         await stage.spawn("grandchild")
@@ -139,6 +142,9 @@ def test_a_nested_requester_never_speaks_to_a_channel(theatre: Theatre) -> None:
 # ---- announce.deliver: send ------------------------------------------------------------------------------------------
 
 
+@proves(
+    "2.hops.9", "`announce.deliver: send` posts the result to the bound channel without a model turn, and appends it"
+)
 def test_a_result_is_posted_without_a_model_turn_and_stands_in_the_transcript(theatre: Theatre) -> None:
     async def scene(world: World, outside: Outside) -> None:
         await hear(world, OPS, "look into it", "m-1")
@@ -287,6 +293,7 @@ def test_a_bound_session_keeps_its_route_whoever_speaks_to_it_from_elsewhere(the
     played(theatre, scene)
 
 
+@proves("0.timeline.6", "The route is `bound` or `hook` where a binding or a hook chose the target")
 def test_the_trace_says_whether_the_answer_goes_to_a_bound_place() -> None:
     with closing(Acts()) as scene:
         for expected in ("fallback", "bound"):
@@ -332,6 +339,7 @@ def test_follow_makes_the_place_somebody_spoke_from_the_route(theatre: Theatre) 
     played(theatre, scene)
 
 
+@proves("8.approvals.4", "It is asked on the root session's channel")
 def test_a_call_that_needs_a_person_is_asked_on_the_channel_of_the_conversation_above_it_all() -> None:
     with closing(Acts()) as scene:
         child = scene.orchestrator()

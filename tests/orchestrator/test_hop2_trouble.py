@@ -10,6 +10,7 @@ from fledge.errors import NotFound, Refused
 from fledge.orchestrator import outbox
 from tests.orchestrator.outside import NEWS, OPS, Outside, entries, hear, played
 from tests.orchestrator.stage import MAIN, Theatre, World
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -17,6 +18,7 @@ def theatre(tmp_path: Path) -> Theatre:
     return Theatre(tmp_path)
 
 
+@proves("2.hops.11", "Hop 2 is tried again on the same terms")
 @pytest.mark.parametrize(
     ("failures", "tried"), [(0, [0.0]), (1, [0.0, 1.0]), (2, [0.0, 1.0, 3.0]), (3, [0.0, 1.0, 3.0, 7.0])]
 )
@@ -35,6 +37,7 @@ def test_a_message_that_does_not_arrive_is_sent_again_1_2_and_4_s_later_under_th
     played(theatre, scene)
 
 
+@proves("2.hops.5", "Hop 2, the reply to its channel, is an outbox: at least once, never changing the run")
 def test_then_it_is_undelivered_and_no_run_and_no_transcript_has_changed(theatre: Theatre) -> None:
     async def scene(world: World, outside: Outside) -> None:
         outside.down = {"ops": 9}
@@ -184,6 +187,7 @@ def test_a_server_that_says_never_in_time_is_given_up_at_once(theatre: Theatre) 
     played(theatre, scene)
 
 
+@proves("0.twice.6")
 def test_after_a_crash_before_it_is_known_to_have_arrived_it_is_sent_again_under_the_same_id(
     theatre: Theatre,
 ) -> None:

@@ -15,6 +15,7 @@ from fledge.testing import Stage
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene, for_a_program, scene_fixture
 from tests.orchestrator.stage import PROGRAM, Theatre, World, rules, works
+from tests.statements import proves
 
 scene = pytest.fixture(scene_fixture)
 
@@ -29,6 +30,7 @@ def theatre(tmp_path: Path) -> Theatre:
 GONE = (Tried("direct-primary", "failed", "missing-requester"), Tried("queue-fallback", "failed", "missing-requester"))
 
 
+@proves("0.timeline.5", "A delivery attempt that was deferred or failed is traced too")
 def test_every_try_that_finds_nobody_is_traced_and_so_is_giving_up(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.finish(o, "the answer")
@@ -75,6 +77,7 @@ def test_an_answer_that_is_retried_and_read_ends_in_a_trace_that_was_delivered(s
     assert (last.path, last.why) == ("direct", "")
 
 
+@proves("0.timeline.5")
 def test_an_announce_that_waits_for_descendants_is_traced_as_deferred(scene: Scene) -> None:
     o = scene.orchestrator(wakeable=False)
     w = scene.begin(o)
@@ -106,6 +109,7 @@ def test_a_program_that_never_reads_is_traced_once_it_is_given_up(scene: Scene) 
     assert (trace.tried, trace.path, trace.why) == ((), None, "the program did not read it for 30 min")
 
 
+@proves("2.hops.14", "The clock stands still while a requester is busy")
 def test_a_busy_requester_is_waited_for_however_long_it_takes(scene: Scene) -> None:
     """The clock of giving up stands still: hop 1 never expires while somebody is there."""
     main = scene.main()
@@ -118,6 +122,7 @@ def test_a_busy_requester_is_waited_for_however_long_it_takes(scene: Scene) -> N
     assert len(scene.traces(scene.outcome_row(o.session).key)) == 1
 
 
+@proves("2.hops.15", "The clock stands still outside `activeHours`")
 def test_outside_active_hours_the_clock_of_giving_up_stands_still() -> None:
     """Test time begins at 08:00 UTC."""
     hours = HeartbeatSettings(hours=active_hours("09:00", "17:00"), zone="UTC")

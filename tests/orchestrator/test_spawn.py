@@ -23,6 +23,7 @@ from fledge.store.sqlite import SqliteStore
 from fledge.testing import START, SeededIds
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene
+from tests.statements import proves
 
 PROGRAM = "agent:main:script"
 SETTING = "agents.defaults.subagents"
@@ -58,6 +59,7 @@ def refusal(scene: Scene, asked: spawn.Request) -> tuple[str, str]:
 # ---- limits ----------------------------------------------------------------------------------------------------------
 
 
+@proves("3.limits.2", "`maxChildrenPerAgent` is 5 active per session, at least 1")
 def test_twenty_spawns_against_a_cap_of_five_admit_exactly_five(scene: Scene) -> None:
     admitted = [scene.attempt(lambda c: spawn.spawn(c, request(MAIN))) for _ in range(20)]
     assert [run is not None for run in admitted] == [True] * 5 + [False] * 15
@@ -66,6 +68,7 @@ def test_twenty_spawns_against_a_cap_of_five_admit_exactly_five(scene: Scene) ->
     assert refusal(scene, request(MAIN)) == ("forbidden", CAP_REACHED)
 
 
+@proves("0.limits.1", "Caps are checked and reserved in one transaction")
 @pytest.mark.parametrize("batch", [1, 7, 512])
 def test_twenty_concurrent_spawns_against_a_cap_of_five_admit_exactly_five(tmp_path: Path, batch: int) -> None:
     async def race() -> tuple[list[Run | BaseException], list[Run], int]:
@@ -99,6 +102,7 @@ def test_a_place_is_free_again_once_a_child_has_settled_and_not_before(scene: Sc
     assert refusal(scene, request(MAIN)) == ("forbidden", CAP_REACHED)
 
 
+@proves("2.phases.1")
 def test_reservations_take_places(scene: Scene) -> None:
     keys = [scene.commit(lambda c: spawn.reserve(c, request(MAIN))).key for _ in range(5)]
     assert refusal(scene, request(MAIN)) == ("forbidden", CAP_REACHED)
@@ -106,6 +110,7 @@ def test_reservations_take_places(scene: Scene) -> None:
     assert spawned(scene, MAIN).phase.name == "queued"
 
 
+@proves("2.phases.30", "A plan that awaits its answer counts as a child")
 def test_a_plan_that_awaits_its_answer_takes_a_place(scene: Scene) -> None:
     one = policy.Limits(max_depth=1, max_children=1)
     drive = scene.start(spawned(scene, MAIN, one, plan=True).key)
@@ -128,6 +133,7 @@ def test_a_plan_that_awaits_its_answer_over_an_unsettled_child_takes_one_place_n
     assert spawned(scene, MAIN, two).phase.name == "queued"
 
 
+@proves("3.limits.3", "An ended child with unsettled descendants counts as active")
 def test_an_ended_child_with_unsettled_descendants_takes_a_place(scene: Scene) -> None:
     one = policy.Limits(max_depth=2, max_children=1)
     o = scene.start(spawned(scene, MAIN, one).key)
@@ -138,6 +144,8 @@ def test_an_ended_child_with_unsettled_descendants_takes_a_place(scene: Scene) -
     assert spawned(scene, MAIN, one).phase.name == "queued"
 
 
+@proves("3.limits.1")
+@proves("3.limits.15", "Depth comes from the stored session, else 1 + its parent's")
 @pytest.mark.parametrize("deepest", [1, 2, 3])
 def test_depth_comes_from_the_stored_session_and_ends_at_the_limit(scene: Scene, deepest: int) -> None:
     limits = policy.Limits(max_depth=deepest)
@@ -152,12 +160,14 @@ def test_depth_comes_from_the_stored_session_and_ends_at_the_limit(scene: Scene,
     )
 
 
+@proves("3.limits.17", "Role and control scope are stored at spawn and win")
 def test_the_role_is_stored_with_the_session(scene: Scene) -> None:
     o = spawned(scene, MAIN)
     w = spawned(scene, o.key)
     assert [scene.session(key).facts.role for key in (MAIN, o.key, w.key)] == ["main", "orchestrator", "leaf"]
 
 
+@proves("3.limits.6", "`maxRetained` counts settled, active and reserved, 0 is off")
 def test_settled_children_count_as_retained(scene: Scene) -> None:
     limits = policy.Limits(max_children=5, max_retained=2)
     first = spawned(scene, MAIN, limits)
@@ -169,6 +179,7 @@ def test_settled_children_count_as_retained(scene: Scene) -> None:
     assert spawned(scene, MAIN, replace(limits, max_retained=0)).phase.name == "queued"
 
 
+@proves("3.limits.7", "Archived runs are not retained")
 def test_archived_children_are_not_retained(scene: Scene) -> None:
     limits = policy.Limits(max_retained=1)
     first = spawned(scene, MAIN, limits, archive_after_s=10.0)
@@ -181,6 +192,8 @@ def test_archived_children_are_not_retained(scene: Scene) -> None:
 # ---- who may spawn ---------------------------------------------------------------------------------------------------
 
 
+@proves("3.params.1", "`task` is required and must have words")
+@proves("7.input.2")
 @pytest.mark.parametrize("task", ["", "  \n\t"])
 def test_a_task_without_words_is_refused(scene: Scene, task: str) -> None:
     before = scene.dump()
@@ -214,6 +227,7 @@ def test_a_run_that_has_ended_spawns_nothing_because_it_could_not_hear_the_answe
     assert refusal(scene, request(drive.session)) == ("forbidden", reason)
 
 
+@proves("4.session.2", "The first task announces")
 def test_a_session_that_is_bound_to_a_thread_spawns_after_its_first_task_and_hears_the_answer(scene: Scene) -> None:
     drive = scene.start(spawned(scene, MAIN, mode="session").key)
     scene.finish(drive, "hello")
@@ -229,6 +243,7 @@ def test_a_session_that_is_bound_to_a_thread_spawns_after_its_first_task_and_hea
     assert scene.told(drive.session) == [child.session]
 
 
+@proves("4.code.1")
 def test_a_program_spawns_without_a_turn_and_its_children_know_it(scene: Scene) -> None:
     scene.commit(lambda c: spawn.open_program(c, PROGRAM))
     run = spawned(scene, PROGRAM, program=False)
@@ -303,6 +318,8 @@ def test_a_program_has_no_turn_that_could_be_stopped(scene: Scene) -> None:
 # ---- what is agreed, and what is left --------------------------------------------------------------------------------
 
 
+@proves("3.params.8", "`cleanup` is delete or keep, keep by default")
+@proves("3.plan.1", "It forces keep")
 @pytest.mark.parametrize(
     ("terms", "kept"),
     [
@@ -317,6 +334,7 @@ def test_a_plan_and_a_bound_session_are_always_kept(scene: Scene, terms: dict[st
     assert spawned(scene, MAIN, **terms).terms.cleanup == kept
 
 
+@proves("3.params.2", "`label` is stored and shown")
 def test_an_accepted_child_is_queued_with_its_task_and_its_names(scene: Scene) -> None:
     spec = Spec(task="look it up", label="Look", agent_id="writer", model="m")
     run = scene.commit(lambda c: spawn.spawn(c, request(MAIN, spec=spec, lane="nested")))
@@ -331,6 +349,7 @@ def test_an_accepted_child_is_queued_with_its_task_and_its_names(scene: Scene) -
     assert scene.read(lambda tx: tx.run_named(run.run_id)) == (run.key, 1)
 
 
+@proves("2.phases.2", "`accepted` is answered only after the preparation is committed")
 def test_a_reservation_cannot_be_claimed_and_is_accepted_once(scene: Scene) -> None:
     asked = request(MAIN)
     run = scene.commit(lambda c: spawn.reserve(c, asked))
@@ -341,6 +360,8 @@ def test_a_reservation_cannot_be_claimed_and_is_accepted_once(scene: Scene) -> N
         scene.commit(lambda c: spawn.prepared(c, run.key, None))
 
 
+@proves("2.phases.3", "spawning ends when the preparation fails, and nothing stays")
+@proves("3.answer.7")
 def test_a_spawn_that_fails_leaves_no_row_but_the_parents_count_of_what_it_ever_admitted(scene: Scene) -> None:
     spawned(scene, MAIN)
     before = scene.dump()
@@ -358,6 +379,7 @@ def test_a_spawn_that_fails_leaves_no_row_but_the_parents_count_of_what_it_ever_
         scene.commit(lambda c: spawn.prepared(c, run.key, None))
 
 
+@proves("3.answer.7")
 def test_what_a_failed_spawn_made_outside_the_database_is_posted_for_removal(scene: Scene) -> None:
     run = scene.commit(lambda c: spawn.reserve(c, request(MAIN, leaves=("attachments/a",))))
     scene.commit(lambda c: spawn.failed(c, run.key, "no space"))
@@ -381,6 +403,7 @@ def test_failing_twice_or_after_being_accepted_changes_nothing(scene: Scene) -> 
 # ---- what is refused besides the limits ------------------------------------------------------------------------------
 
 
+@proves("3.answer.5")
 def test_limits_are_told_before_any_other_objection(scene: Scene) -> None:
     objected = replace(request(MAIN), objection=Refused("forbidden", "no such agent"))
     assert refusal(scene, objected) == ("forbidden", "no such agent")
@@ -389,6 +412,7 @@ def test_limits_are_told_before_any_other_objection(scene: Scene) -> None:
     assert refusal(scene, objected) == ("forbidden", CAP_REACHED)
 
 
+@proves("3.limits.17")
 def test_a_leaf_stays_one_when_the_settings_would_allow_more(scene: Scene) -> None:
     leaf = spawned(scene, MAIN, policy.Limits(max_depth=1)).key
     scene.start(leaf)
@@ -396,6 +420,7 @@ def test_a_leaf_stays_one_when_the_settings_would_allow_more(scene: Scene) -> No
     assert refusal(scene, request(leaf, policy.Limits(max_depth=3))) == ("forbidden", reason)
 
 
+@proves("3.budgets.8", "At 100 % the tree refuses new spawns")
 def test_a_tree_whose_budget_is_used_up_takes_no_more_children(scene: Scene) -> None:
     asked = replace(request(MAIN, policy.Limits(max_depth=3)), budget=policy.Budget(turns=1))
     above = scene.commit(lambda c: spawn.spawn(c, asked)).key
@@ -423,6 +448,7 @@ def forking(parent: str, tokens: int = 0, **spec: Any) -> spawn.Request:
     return replace(asked, forks=True, fork_tokens=tokens)
 
 
+@proves("3.params.15")
 def test_a_forked_child_starts_with_what_was_said_before_its_task(scene: Scene) -> None:
     scene.commit(lambda c: transcripts.write(c, MAIN, Spoken("the key is sk-abcdefghijklmnop"), Replied("noted")))
     key = scene.commit(lambda c: spawn.spawn(c, forking(MAIN))).key
@@ -443,6 +469,7 @@ def test_what_was_said_before_it_is_no_word_of_a_forked_child(scene: Scene) -> N
     assert scene.commit(lambda c: c.tx.used(key)).tokens_in is None
 
 
+@proves("3.params.16", "A fork needs the same agent, at most 100 000 tokens, and is redacted")
 def test_a_fork_of_another_agent_of_a_program_or_of_too_much_is_refused(scene: Scene) -> None:
     assert refusal(scene, forking(MAIN, agent_id="helper")) == (
         "error",

@@ -19,6 +19,7 @@ from fledge.store.sqlite import SqliteStore
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 from tests.model.world import MAIN
 from tests.orchestrator.host import MODEL, FakeHost
+from tests.statements import proves
 
 CALLER = Caller(session=MAIN)
 
@@ -97,6 +98,7 @@ def test_an_accepted_spawn_says_what_it_was_given(tmp_path: Path) -> None:
     play(tmp_path, FakeHost(MODEL), body)
 
 
+@proves("3.params.9")
 def test_a_thread_is_bound_before_the_spawn_is_accepted(tmp_path: Path) -> None:
     host = FakeHost(channel=True)
 

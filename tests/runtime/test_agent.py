@@ -26,6 +26,7 @@ from fledge.testing import START
 from fledge.tools.base import tool
 from tests.orchestrator.stage import rules
 from tests.runtime.desk import MAIN, PROGRAM, Desk, Kit, Office, asked, cast, in_turn, results, use, worker
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -143,6 +144,7 @@ def test_a_run_of_two_model_calls_and_one_tool_call_takes_six_commits(office: Of
         assert commits == 6  # spawn; claim, read and open the turn; reply; result; answer and end; the requester's read
 
 
+@proves("0.ran.2", "Tools and limits that are reported are read back from execution")
 def test_what_a_turn_ran_with_is_recorded_with_its_first_reply_and_no_commit_more(office: Office) -> None:
     model = worker(use("look"), "done")
 
@@ -156,6 +158,7 @@ def test_what_a_turn_ran_with_is_recorded_with_its_first_reply_and_no_commit_mor
     assert ran == Ran("scripted-1", "low", ("act", "look"), True, "/nowhere")
 
 
+@proves("0.ran.1", "The model that is reported is the one that answered")
 def test_the_model_that_really_answered_and_what_it_used_are_recorded(office: Office) -> None:
     first = Reply(calls=(use("look"),), usage=Usage(10, 2, 300, 40), model="other-1-2026")
     model = worker(first, Reply("done", usage=Usage(5, 1), thinking="hm", signature="sig"))
@@ -232,6 +235,7 @@ def test_a_stream_is_closed_by_the_turn_that_read_it_before_anything_else_is_don
 # ---- messages --------------------------------------------------------------------------------------------------------
 
 
+@proves("4.send.1")
 def test_a_message_joins_at_the_step_boundary_and_only_after_all_results(office: Office) -> None:
     kit = Kit()
     model = worker(Reply(calls=(use("quick"), use("slow"))), "done")
@@ -281,6 +285,7 @@ def test_the_answer_of_a_child_is_read_by_its_requesters_model_once(office: Offi
 # ---- being stopped ---------------------------------------------------------------------------------------------------
 
 
+@proves("4.steer.6", "… and open calls of the old attempt closed with `interrupted`")
 def test_a_steer_closes_open_calls_as_interrupted_and_a_new_attempt_never_runs_them(office: Office) -> None:
     kit = Kit()
     model = worker(Reply(calls=(use("quick"), use("slow"))), "as you wish")
@@ -299,6 +304,7 @@ def test_a_steer_closes_open_calls_as_interrupted_and_a_new_attempt_never_runs_t
     assert asked(model)[1][-1] == UserMessage("rather this")
 
 
+@proves("4.steer.10")
 def test_a_steer_while_the_model_thinks_leaves_nothing_of_the_reply(office: Office) -> None:
     model = worker("slow words", latency_s=10)
 
@@ -312,6 +318,7 @@ def test_a_steer_while_the_model_thinks_leaves_nothing_of_the_reply(office: Offi
     assert office.act(body, model) == [Spoken, Spoken, Replied]
 
 
+@proves("2.kill.3")
 def test_a_kill_cancels_running_tools_and_leaves_no_task_behind(office: Office) -> None:
     kit = Kit()
     model = worker(Reply(calls=(use("a"), use("b"), use("quick"))), "never said")
@@ -371,6 +378,10 @@ def test_a_kill_while_the_model_thinks_leaves_no_task_behind(office: Office) -> 
     assert office.act(body, model) == ("killed", "killed", 5.0)
 
 
+@proves("0.ends.3")
+@proves("0.ends.4", "A timeout hands over partial work")
+@proves("2.frozen.7", "A timeout freezes partial progress: tool-call count and last fragments")
+@proves("4.steer.8", "At a timeout open calls are closed the same way")
 def test_a_timeout_cancels_running_tools_and_keeps_what_was_done(office: Office) -> None:
     kit = Kit()
     model = worker(Reply("first I look", (use("quick"),)), Reply("then I wait", (use("slow"),)), "never said")
@@ -428,6 +439,8 @@ def test_a_stopped_conversation_closes_its_calls_and_answers_the_next_message(of
 # ---- lanes -----------------------------------------------------------------------------------------------------------
 
 
+@proves("2.phases.9")
+@proves("3.limits.4", "`maxConcurrent` 8 is the width of the lane: over it runs queue")
 def test_as_many_sessions_think_at_once_as_their_lane_is_wide(office: Office) -> None:
     model = worker("done", latency_s=10)
 

@@ -11,6 +11,7 @@ from fledge.models.scripted import Reply, ScriptedModel
 from fledge.runtime.agent import UNKNOWN_OUTCOME
 from fledge.store.base import Tx
 from tests.runtime.desk import MAIN, Desk, Kit, Office, asked, cast, in_turn, results, use, worker
+from tests.statements import proves
 
 UNKNOWN = "interrupted; outcome unknown: it may or may not have taken effect. Look before you repeat it."
 
@@ -51,6 +52,7 @@ def test_a_reply_that_was_not_committed_is_asked_for_again(office: Office) -> No
     assert office.now == pytest.approx(15, abs=0.02)
 
 
+@proves("0.crash.3", "A committed model reply is never asked for again")
 def test_a_committed_reply_is_never_asked_for_again(office: Office) -> None:
     kit = Kit()
     models = [worker(use("slow"), use("slow"), "done") for _ in range(3)]
@@ -64,6 +66,8 @@ def test_a_committed_reply_is_never_asked_for_again(office: Office) -> None:
     assert kit.done == ["slow"] * 2
 
 
+@proves("0.crash.4", "A committed tool result is never asked for again")
+@proves("2.phases.12")
 def test_a_call_with_a_result_is_kept_and_the_others_are_run(office: Office) -> None:
     kit = Kit()
     answers = Reply(calls=(use("quick"), use("slow"))), "done"
@@ -150,6 +154,7 @@ def test_an_engine_that_was_closed_in_order_is_resumed_like_one_that_crashed(off
     assert results(asked(models[1])[0]) == [("quick", "quick", False), ("once", UNKNOWN, True)]
 
 
+@proves("4.steer.7", "A resume never runs calls that a steer closed")
 def test_calls_that_a_steer_has_closed_are_not_run_by_whoever_resumes(office: Office) -> None:
     kit = Kit()
     answers = use("slow"), "as you wish"
@@ -195,6 +200,8 @@ def test_a_message_that_came_before_the_crash_is_read_only_after_all_results(off
     assert kinds == [Spoken, Replied, Resulted, Spoken, Replied]
 
 
+@proves("0.crash.5")
+@proves("2.phases.10", "After a crash a queued run is claimed again")
 def test_a_run_that_waits_for_its_slot_starts_once_however_often_the_process_dies(office: Office) -> None:
     models = [worker("done", latency_s=10) for _ in range(4)]
     key = office.act(crash_at(0), models[0], ends="crashed")
@@ -202,6 +209,7 @@ def test_a_run_that_waits_for_its_slot_starts_once_however_often_the_process_die
     assert office.act(finish(key), models[2]) == "done"
 
 
+@proves("0.crash.7")
 def test_three_crashes_in_the_same_step_end_a_run_and_a_step_in_between_starts_the_count_again(office: Office) -> None:
     kit = Kit()
     answers = use("slow"), "done"

@@ -16,6 +16,7 @@ from fledge.models.base import (
 from fledge.models.scripted import Cut, Failure, Reply, Rule, ScriptedModel
 from fledge.store.base import Tx
 from tests.runtime.desk import MAIN, Desk, Kit, Office, asked, cast, in_turn, results, use, worker
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -26,6 +27,7 @@ def office(tmp_path: Path) -> Office:
 # ---- trouble with the model ------------------------------------------------------------------------------------------
 
 
+@proves("2.frozen.5")
 @pytest.mark.parametrize(
     ("failure", "error"),
     [
@@ -75,6 +77,8 @@ def test_a_cut_stream_runs_none_of_the_calls_it_had_named(office: Office) -> Non
     assert kit.begun == ["look"]
 
 
+@proves("2.hops.6")
+@proves("2.queue.10")
 def test_a_conversation_that_could_not_be_answered_is_due_again_with_backoff_until_it_is(office: Office) -> None:
     failing = 8
     model = ScriptedModel(cast(), failures=dict.fromkeys(range(1, failing + 1), "retryable"))
@@ -195,6 +199,7 @@ def test_one_bad_call_does_not_keep_the_others_from_running(office: Office) -> N
     assert [is_error for _, _, is_error in results(asked(model)[1])] == [True, False, True, False]
 
 
+@proves("4.tools.11", "Calls with the same provider id keep their own results")
 def test_calls_with_the_same_provider_id_keep_their_own_results(office: Office) -> None:
     model = worker(Reply(calls=(Call("x", "a", "{}"), Call("x", "b", "{}"))), Call("x", "a", "{}"), "done")
 

@@ -15,6 +15,7 @@ from fledge.testing import START
 from fledge.tools.base import tool
 from tests.orchestrator.stage import rules
 from tests.runtime.desk import MAIN, Desk, Kit, Office, asked, cast, in_turn, results, use, worker
+from tests.statements import proves
 
 ASKS = frozenset({"push"})
 DAY = 24 * 3600.0
@@ -128,6 +129,7 @@ def test_a_conversations_question_expires_too(office: Office) -> None:
     assert results(asked(model, "main")[1]) == [("push", "push was not approved in time; it was not run", True)]
 
 
+@proves("8.approvals.3", "An approval is bound to a hash of tool and arguments")
 def test_an_answer_is_bound_to_the_call_that_was_shown(office: Office) -> None:
     kit = Kit()
 
@@ -230,6 +232,7 @@ def test_an_approved_call_that_was_begun_before_a_crash_is_run_again_only_if_it_
     assert len(kit.begun) == begun
 
 
+@proves("3.limits.24", "… waiting for a person not")
 def test_the_runs_own_time_stands_still_while_a_person_is_asked(office: Office) -> None:
     kit = Kit()
     model = worker(use("wait"), use("push"), use("wait"), "never said")
@@ -446,6 +449,7 @@ def test_a_tool_that_is_not_there_is_told_at_once_and_no_person_is_asked(office:
     assert office.act(body, worker(use("push"), "I see"), approval_s=60.0, asks=frozenset()) == 0.0
 
 
+@proves("8.exec.1")
 def test_a_spawn_that_starts_a_program_is_asked_for_where_exec_is(office: Office) -> None:
     native, foreign = use("sessions_spawn", task="x"), use("sessions_spawn", task="x", runtime="claude")
     model = worker(Reply("two children", (native, foreign)), "done")

@@ -15,6 +15,7 @@ from fledge.store.base import Spec
 from fledge.tools.sessions import yield_tool
 from tests.orchestrator.stage import LIMITS
 from tests.runtime.desk import MAIN, PROGRAM, Desk, Kit, Office, asked, cast, in_turn, use, worker
+from tests.statements import proves
 
 NOTHING = Spent()
 STEP = Spent(tokens=104, turns=1)
@@ -42,6 +43,7 @@ def reply(total: int, *calls: Any) -> Reply:
     return Reply("" if calls else "done", calls, usage=Usage(total - 1, 1))
 
 
+@proves("3.budgets.3", "An estimate is reserved in the commit that opens a model step, and settled after it")
 def test_a_step_is_set_aside_while_it_runs_and_settled_with_its_reply(office: Office) -> None:
     model = worker(reply(30, use("look")), reply(50), latency_s=10)
 
@@ -62,6 +64,7 @@ def test_a_step_is_set_aside_while_it_runs_and_settled_with_its_reply(office: Of
     office.act(body, model, Kit().tool("look", 1), is_budgeted=True, max_tokens=100)
 
 
+@proves("3.budgets.1")
 def test_money_is_set_aside_and_settled_like_tokens(office: Office) -> None:
     model = worker(Reply("done", usage=Usage(20, 4)), latency_s=10)
 
@@ -81,6 +84,7 @@ def test_money_is_set_aside_and_settled_like_tokens(office: Office) -> None:
     )
 
 
+@proves("3.budgets.6", "At 80 % it warns, once")
 @pytest.mark.parametrize(
     ("ceiling", "told"), [(126, []), (125, ["80%"]), (120, ["82%"]), (101, ["98%"])], ids=["79", "80", "82", "98"]
 )
@@ -97,6 +101,7 @@ def test_eighty_percent_are_told_once(office: Office, ceiling: int, told: list[s
     assert found == [f"worker has used {share} of its budget" for share in told]
 
 
+@proves("3.budgets.7", "At 100 % the run ends `error: budget` with partial work")
 def test_a_budget_that_is_used_up_refuses_the_next_step_and_keeps_what_was_done(office: Office) -> None:
     kit = Kit()
     model = worker(Reply("first", (use("look"),)), Reply("second", (use("look"),)), "never said")
@@ -129,6 +134,7 @@ def test_a_last_step_that_is_just_within_its_budget_ends_well(office: Office) ->
     assert office.act(body, worker(use("look"), "done"), Kit().tool("look"), is_budgeted=True) == "ok"
 
 
+@proves("3.budgets.2", "It counts per run and per tree, inherited downwards")
 def test_a_step_is_charged_to_its_session_and_to_everyone_above_who_has_a_budget(office: Office) -> None:
     model = ScriptedModel(
         cast(
@@ -152,6 +158,7 @@ def test_a_step_is_charged_to_its_session_and_to_everyone_above_who_has_a_budget
     assert top.tokens >= 7 + 7 + 20 + 20 + 300
 
 
+@proves("3.budgets.2")
 def test_a_budget_below_another_is_never_wider(office: Office) -> None:
     async def body(desk: Desk) -> list[Budget]:
         await desk.give(MAIN, tokens=100, turns=5)
@@ -184,6 +191,7 @@ def test_two_below_one_budget_do_not_erase_what_the_other_has_set_aside(office: 
     office.act(body, model, is_budgeted=True, max_tokens=100)
 
 
+@proves("3.budgets.4", "Overshoot is at most one reservation, however many ask at once")
 @pytest.mark.parametrize("steps", [1, 3])
 def test_however_many_ask_at_once_no_more_steps_begin_than_their_budget_has(office: Office, steps: int) -> None:
     model = worker("done", latency_s=10)
@@ -199,6 +207,7 @@ def test_however_many_ask_at_once_no_more_steps_begin_than_their_budget_has(offi
     assert len(asked(model)) == steps
 
 
+@proves("3.budgets.5", "What was reserved is given back by a crash, a steer and an end in the middle of a step")
 def test_a_crash_gives_back_what_was_set_aside(office: Office) -> None:
     async def begin(desk: Desk) -> str:
         await desk.give(PROGRAM, turns=2)
@@ -221,6 +230,7 @@ def test_a_crash_gives_back_what_was_set_aside(office: Office) -> None:
     assert office.act(end, worker("done", latency_s=10), **settings) == ("ok", None, 15.0)
 
 
+@proves("3.budgets.5")
 @pytest.mark.parametrize("how", ["kill", "timeout", "error", "crash of the last kind"])
 def test_a_run_that_ends_in_the_middle_of_a_step_gives_back_what_it_had_set_aside(office: Office, how: str) -> None:
     failures: dict[int, Failure] = {1: "auth"} if how == "error" else {}
@@ -256,6 +266,7 @@ def test_a_run_that_ends_in_the_middle_of_a_step_gives_back_what_it_had_set_asid
     assert office.act(end, model(), **settings) == (NOTHING, NOTHING)
 
 
+@proves("3.budgets.5")
 def test_a_steered_step_gives_back_what_it_had_set_aside(office: Office) -> None:
     async def body(desk: Desk) -> None:
         await desk.give(PROGRAM, tokens=100_000)
@@ -331,6 +342,8 @@ def test_a_turn_without_any_budget_takes_no_commit_more(office: Office) -> None:
 # ---- seconds ---------------------------------------------------------------------------------------------------------
 
 
+@proves("3.budgets.1")
+@proves("3.budgets.9", "A budget counts seconds of work")
 def test_seconds_are_those_of_model_steps_and_tools_but_not_of_waiting(office: Office) -> None:
     model = ScriptedModel(
         cast(top=in_turn(use("sessions_yield"), "all in"), low=in_turn(use("look"), "seen")), latency_s=10
@@ -347,6 +360,8 @@ def test_seconds_are_those_of_model_steps_and_tools_but_not_of_waiting(office: O
     assert both == 20.0 + 25.0
 
 
+@proves("3.params.20")
+@proves("3.budgets.9")
 def test_a_run_whose_seconds_are_over_ends_before_its_next_step(office: Office) -> None:
     model = worker(use("look"), use("look"), "never said", latency_s=10)
 

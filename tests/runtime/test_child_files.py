@@ -22,6 +22,7 @@ from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.changes import Changes
 from fledge.store.base import Tx
 from tests.runtime.desk import said
+from tests.statements import proves
 from tests.workspaces.repository import make_repository, run_git
 
 PATIENCE_S = 60.0
@@ -96,6 +97,9 @@ def reported(*children: str) -> Callable[[Tx], bool]:
 # ---- attachments and artifacts ---------------------------------------------------------------------------------------
 
 
+@proves("3.params.17", "`attachments` are taken")
+@proves("3.answer.2", "accepted lists the attachments it took")
+@proves("3.files.6", "Files in a child's `artifacts/` are listed in the completion")
 def test_a_child_reads_what_it_is_given_and_its_requester_reads_what_it_hands_over(bench: Bench) -> None:
     def script(request: Request) -> Answer:
         if is_child(request):
@@ -176,6 +180,7 @@ def test_what_was_made_before_a_timeout_is_handed_over_too(bench: Bench) -> None
     bench.act(body, slow)
 
 
+@proves("3.files.3")
 @pytest.mark.parametrize(
     ("attachments", "config", "words"),
     [
@@ -197,6 +202,7 @@ def test_attachments_that_are_refused_leave_nothing(
     assert bench.leaves("attachments") == []
 
 
+@proves("6.cleanup.2", "`delete`: after delivery attachments go")
 @pytest.mark.parametrize(
     ("cleanup", "retain", "left"), [("keep", False, 0), ("keep", True, 1), ("delete", False, 0), ("delete", True, 0)]
 )
@@ -221,6 +227,7 @@ def test_attachments_go_after_the_delivery_unless_a_kept_session_retains_them(
 # ---- workspaces ------------------------------------------------------------------------------------------------------
 
 
+@proves("3.params.14")
 def test_a_child_starts_where_it_is_told_to_and_relative_paths_begin_there(bench: Bench) -> None:
     (bench.work / "sub" / "deep").mkdir(parents=True)
     (bench.work / "sub" / "a.txt").write_text("inside")
@@ -252,6 +259,7 @@ def test_a_child_starts_where_it_is_told_to_and_relative_paths_begin_there(bench
     bench.act(body, script, config)
 
 
+@proves("3.params.14")
 @pytest.mark.parametrize("cwd", ["nowhere", "a.txt", "link"])
 def test_a_cwd_that_is_no_folder_inside_is_refused_and_leaves_nothing(bench: Bench, cwd: str, tmp_path: Path) -> None:
     bench.work.mkdir()
@@ -266,6 +274,7 @@ def test_a_cwd_that_is_no_folder_inside_is_refused_and_leaves_nothing(bench: Ben
     bench.act(body, lambda request: "never")
 
 
+@proves("3.params.13")
 def test_a_child_in_a_worktree_changes_nothing_elsewhere_and_its_work_is_told_and_kept(bench: Bench) -> None:
     make_repository(bench.work)
 

@@ -21,6 +21,7 @@ from fledge.orchestrator import bindings, control, deliver, heartbeat
 from fledge.orchestrator.commit import Rules
 from tests.orchestrator.stage import WIDE
 from tests.runtime.desk import MAIN, Desk, Kit, Office, asked, said, use
+from tests.statements import proves
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -83,6 +84,8 @@ class Watched:
 # ---- what starts one -------------------------------------------------------------------------------------------------
 
 
+@proves("2.arbitration.3", "Without it, a direct delivery is a heartbeat turn")
+@proves("5.heartbeat.1", "Fire-and-forget completions reach an idle session as a heartbeat turn")
 def test_a_fire_and_forget_completion_reaches_an_idle_session_as_a_heartbeat(office: Office) -> None:
     watched = Watched()
 
@@ -132,6 +135,7 @@ def test_a_completion_that_is_waited_for_is_an_ordinary_turn_at_once(office: Off
     assert watched.at == [0.0]
 
 
+@proves("5.heartbeat.2", "Stuck notices reach an idle session as a heartbeat turn")
 def test_a_stuck_run_is_told_as_a_heartbeat(office: Office) -> None:
     kit = Kit()
 
@@ -149,6 +153,7 @@ def test_a_stuck_run_is_told_as_a_heartbeat(office: Office) -> None:
     assert [message.text for message in messages] == [PROMPT, f"{key}: no progress for 30 s"]
 
 
+@proves("5.heartbeat.3", "Budget warnings reach an idle session as a heartbeat turn")
 def test_a_budget_that_is_nearly_used_up_is_told_as_a_heartbeat(office: Office) -> None:
     def script(request: Request) -> Answer:
         return QUIET if request.system == "main" else Reply("done", usage=Usage(850, 0))
@@ -167,6 +172,7 @@ def test_a_budget_that_is_nearly_used_up_is_told_as_a_heartbeat(office: Office) 
     assert f"{key} has used 85% of its budget" in texts
 
 
+@proves("5.heartbeat.7", "Completions are referenced by a heartbeat, never capped")
 def test_many_fire_and_forget_completions_are_all_told_however_many_there_are(office: Office) -> None:
     watched = Watched()
 
@@ -183,6 +189,7 @@ def test_many_fire_and_forget_completions_are_all_told_however_many_there_are(of
 # ---- notices ---------------------------------------------------------------------------------------------------------
 
 
+@proves("5.heartbeat.4", "At most 20 notices wait per session, the oldest give way")
 def test_at_most_twenty_notices_wait_and_the_oldest_give_way(office: Office) -> None:
     watched = Watched()
 
@@ -197,6 +204,7 @@ def test_at_most_twenty_notices_wait_and_the_oldest_give_way(office: Office) -> 
     assert words[0].startswith("[5 older messages left out")
 
 
+@proves("5.heartbeat.5", "Consecutive duplicate notices are dropped")
 def test_the_same_notice_twice_in_a_row_is_one_and_after_another_it_is_two(office: Office) -> None:
     watched = Watched()
 
@@ -209,6 +217,7 @@ def test_the_same_notice_twice_in_a_row_is_one_and_after_another_it_is_two(offic
     assert watched.act(office, body) == ["a", "b", "a"]
 
 
+@proves("5.heartbeat.6", "Notices are durable")
 def test_a_notice_and_its_heartbeat_survive_a_crash(office: Office) -> None:
     before, after = Watched(), Watched()
 
@@ -225,6 +234,7 @@ def test_a_notice_and_its_heartbeat_survive_a_crash(office: Office) -> None:
     assert after.at == [0.25]
 
 
+@proves("5.heartbeat.6")
 @pytest.mark.parametrize("at", [0.0, 0.25, 1.0, 3.0])
 def test_a_heartbeat_that_was_due_queued_or_under_way_at_a_crash_is_had_once(office: Office, at: float) -> None:
     before, after = Watched(takes_s=2.0), Watched()
@@ -246,6 +256,7 @@ def test_a_heartbeat_that_was_due_queued_or_under_way_at_a_crash_is_had_once(off
 # ---- when ------------------------------------------------------------------------------------------------------------
 
 
+@proves("5.heartbeat.8", "requestHeartbeatNow coalesces for 250 ms")
 def test_requests_within_a_quarter_of_a_second_are_one(office: Office) -> None:
     watched = Watched()
 
@@ -259,6 +270,7 @@ def test_requests_within_a_quarter_of_a_second_are_one(office: Office) -> None:
     assert watched.at == [0.25, 5.25]
 
 
+@proves("5.heartbeat.9", "A busy session is retried after 1 s")
 def test_a_busy_session_is_tried_again_after_a_second(office: Office) -> None:
     watched = Watched("busy", takes_s=3.0)
 
@@ -272,6 +284,7 @@ def test_a_busy_session_is_tried_again_after_a_second(office: Office) -> None:
     assert watched.at == [0.0, 3.25]
 
 
+@proves("5.heartbeat.10", "Outside `activeHours` it waits")
 @pytest.mark.parametrize(
     ("start", "end", "zone", "at"),
     [
@@ -296,6 +309,7 @@ def test_outside_its_hours_it_waits_for_them(office: Office, start: str, end: st
     assert watched.at == [at]
 
 
+@proves("5.heartbeat.10")
 def test_hours_begin_on_the_minute(office: Office) -> None:
     watched = Watched()
 
@@ -381,6 +395,7 @@ def test_a_heartbeat_asked_of_a_subagent_is_its_conversations(office: Office) ->
 # ---- silence ---------------------------------------------------------------------------------------------------------
 
 
+@proves("5.heartbeat.12", "A silent exchange is hidden from context")
 @pytest.mark.parametrize("words", ["HEARTBEAT_OK", "**HEARTBEAT_OK** nothing new here", "x" * 299 + " HEARTBEAT_OK"])
 def test_silence_is_hidden_from_what_the_model_sees_later_and_stays_in_the_store(office: Office, words: str) -> None:
     model = answers(lambda request: "hello" if request.messages[-1] == UserMessage("good morning") else words)
@@ -441,6 +456,7 @@ def test_how_much_may_stand_beside_an_ok_is_a_setting(office: Office) -> None:
     assert len(office.act(body, model, rules=beating(ack_chars=5))) == 2
 
 
+@proves("5.heartbeat.11")
 @pytest.mark.parametrize(("words", "sent"), [("HEARTBEAT_OK", 0), ("Look at this!", 1)])
 def test_silence_goes_to_no_channel_and_the_same_words_once_a_day(office: Office, words: str, sent: int) -> None:
     model = answers(lambda request: "hello" if request.messages[-1] == UserMessage("hi") else words)
@@ -503,6 +519,7 @@ def test_a_stop_ends_a_heartbeat_too(office: Office) -> None:
 # ---- the clock -------------------------------------------------------------------------------------------------------
 
 
+@proves("5.heartbeat.13", "`heartbeat.every`, off by default, runs it periodically")
 def test_by_default_nothing_beats(office: Office) -> None:
     watched = Watched()
 
@@ -513,6 +530,7 @@ def test_by_default_nothing_beats(office: Office) -> None:
     assert watched.at == []
 
 
+@proves("5.heartbeat.13")
 def test_a_period_beats_by_itself_over_restarts_and_missed_beats_are_one(office: Office) -> None:
     settings = beating(every_s=HOUR_S)
     first, second = Watched(), Watched()

@@ -15,6 +15,7 @@ from fledge.orchestrator import control, spawn
 from fledge.store.base import Spec
 from tests.orchestrator.stage import LIMITS
 from tests.runtime.desk import MAIN, PROGRAM, Desk, Kit, Office, asked, cast, in_turn, said, use, worker
+from tests.statements import proves
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 WRONG = "the answer.n must be integer, is string"
@@ -48,12 +49,14 @@ def ask(office: Office, *answers: Any) -> tuple[tuple[str, str | None], Scripted
     return office.act(body, model), model
 
 
+@proves("3.params.21", "`outputSchema`: the answer must be JSON of this schema")
 def test_an_answer_that_fits_is_the_result_without_its_fence(office: Office) -> None:
     result, model = ask(office, '```json\n{"n": 1}\n```')
     assert result == ('{"n": 1}', None)
     assert len(asked(model)) == 1
 
 
+@proves("3.params.22", "An answer that misses the schema gets one corrective nudge, then raw text plus the error")
 def test_one_that_does_not_is_told_what_is_wrong_and_answers_again_in_the_same_attempt(office: Office) -> None:
     result, model = ask(office, '{"n": "1"}', '{"n": 1}')
     assert result == ('{"n": 1}', None)
@@ -63,6 +66,7 @@ def test_one_that_does_not_is_told_what_is_wrong_and_answers_again_in_the_same_a
     assert WRONG in second[-1].text
 
 
+@proves("3.params.22")
 @pytest.mark.parametrize("again", ['{"n": "2"}', "still words", ""])
 def test_it_is_told_only_once_and_then_the_words_stand_with_the_error(office: Office, again: str) -> None:
     result, model = ask(office, '{"n": "1"}', again, '{"n": 1}')

@@ -22,6 +22,7 @@ from fledge.runtime.profiles import ConfiguredProfiles, rules_of
 from fledge.store.base import Session, SessionFacts, Spec
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 from fledge.tools.shell import find_sandbox
+from tests.statements import proves
 
 MAIN = "agent:main:main"
 
@@ -93,28 +94,34 @@ def test_a_conversation_has_the_built_in_tools_and_those_for_subagents(tmp_path:
     }
 
 
+@proves("3.prompt.12")
 def test_a_leaf_cannot_spawn_or_direct_anybody(tmp_path: Path) -> None:
     names = look(tmp_path, child={}).tools.names
     assert not names & {"sessions_spawn", "subagents", "sessions_list", "sessions_history", "agents_list"}
     assert {"read", "session_status"} <= names
 
 
+@proves("3.limits.17")
 def test_an_orchestrator_can(tmp_path: Path) -> None:
     assert {"sessions_spawn", "subagents"} <= look(tmp_path, child={"depth": 2}).tools.names
 
 
+@proves("3.plan.2", "The planner has read-only tools")
 def test_a_planner_has_only_what_changes_nothing(tmp_path: Path) -> None:
     names = look(tmp_path, child={"terms": {"plan": True}}).tools.names
     assert {"read", "list", "grep"} <= names
     assert not names & {"write", "edit", "exec"}
 
 
+@proves("3.prompt.13")
 def test_allow_and_deny_hold_for_all_and_for_children(tmp_path: Path) -> None:
     assert look(tmp_path, "tools.allow=['read','list']").tools.names == {"read", "list"}
     assert "exec" not in look(tmp_path, "tools.deny=['e*']").tools.names
     assert "write" not in look(tmp_path, "tools.subagents.tools.deny=['write']", child={}).tools.names
 
 
+@proves("3.prompt.7")
+@proves("3.prompt.8", "A child loads only the first two")
 @pytest.mark.parametrize(
     ("child", "seen"), [(None, {"AGENTS.md", "TOOLS.md", "SOUL.md"}), ({}, {"AGENTS.md", "TOOLS.md"})]
 )
@@ -138,6 +145,7 @@ def test_what_to_look_after_is_read_for_heartbeats_only(tmp_path: Path, text: st
     assert f"## HEARTBEAT.md\n\n{text}" in beating.system
 
 
+@proves("3.prompt.1")
 def test_a_childs_prompt_holds_its_task_and_its_rules(tmp_path: Path) -> None:
     system = look(tmp_path, child={}).system
     assert system.startswith("# Subagent Context")
@@ -159,10 +167,13 @@ def test_a_tool_asks_if_the_settings_say_so(tmp_path: Path) -> None:
     assert "exec" not in look(tmp_path, "tools.exec.approval=never", "agents.defaults.sandbox.mode=off").asks
 
 
+@proves("8.exec.3", "Else it asks by default")
 def test_commands_outside_a_sandbox_ask_by_default(tmp_path: Path) -> None:
     assert "exec" in look(tmp_path, "agents.defaults.sandbox.mode=off").asks
 
 
+@proves("2.announce.13", "`announce.style` and `announce.inlineChars` reach what is told")
+@proves("3.limits.4")
 def test_settings_of_queue_announce_and_lanes_reach_the_commits() -> None:
     settings = (
         "messages.queue.mode=steer",

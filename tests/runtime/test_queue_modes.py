@@ -24,6 +24,7 @@ from fledge.store.base import Tx
 from tests.orchestrator.scene import Scene, scene_fixture
 from tests.orchestrator.stage import rules
 from tests.runtime.desk import MAIN, Desk, Kit, Office, asked, results, said, use
+from tests.statements import proves
 
 Who = Literal["conversation", "run"]
 WHO: tuple[Who, ...] = ("conversation", "run")
@@ -95,6 +96,7 @@ RUN: dict[QueueMode, tuple[list[list[str]], list[str]]] = {
 }
 
 
+@proves("2.arbitration.5")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("who", WHO)
 def test_each_mode_reads_two_answers_once_in_its_own_way(office: Office, who: Who, mode: QueueMode) -> None:
@@ -103,6 +105,7 @@ def test_each_mode_reads_two_answers_once_in_its_own_way(office: Office, who: Wh
     assert found == (CONVERSATION if who == "conversation" else RUN)[mode]
 
 
+@proves("2.arbitration.8")
 @pytest.mark.parametrize("mode", ["steer", "steer-backlog"])
 def test_what_is_steered_in_is_marked_and_what_missed_the_last_boundary_is_not(office: Office, mode: QueueMode) -> None:
     model = ScriptedModel(script)
@@ -116,6 +119,7 @@ def test_what_is_steered_in_is_marked_and_what_missed_the_last_boundary_is_not(o
     assert later.startswith("[Subagent]")
 
 
+@proves("2.arbitration.8")
 @pytest.mark.parametrize("mode", ["steer", "steer-backlog"])
 def test_an_answer_that_was_steered_into_a_turn_gets_no_turn_of_its_own(office: Office, mode: QueueMode) -> None:
     """Never both: nothing is queued, opened or asked for it afterwards."""
@@ -138,6 +142,10 @@ def test_an_answer_that_was_steered_into_a_turn_gets_no_turn_of_its_own(office: 
 # ---- interrupt -------------------------------------------------------------------------------------------------------
 
 
+@proves(
+    "2.arbitration.9",
+    '`interrupt` cancels the step, closes open calls with "interrupted" and drains in the same attempt',
+)
 @pytest.mark.parametrize("who", WHO)
 @pytest.mark.parametrize("what", ["completion", "message"])
 def test_an_interrupt_leaves_the_tools_closes_their_calls_and_goes_on_with_what_came_in(
@@ -172,6 +180,7 @@ def test_an_interrupt_leaves_the_tools_closes_their_calls_and_goes_on_with_what_
     assert isinstance(asked(model, label)[1][-1], UserMessage)
 
 
+@proves("2.arbitration.9")
 @pytest.mark.parametrize("who", WHO)
 def test_an_interrupt_while_the_model_thinks_leaves_nothing_of_its_reply(office: Office, who: Who) -> None:
     model = ScriptedModel(script)
@@ -299,6 +308,7 @@ def test_a_question_to_a_person_is_not_interrupted(office: Office) -> None:
     assert model.requests[-1].messages[-1] == UserMessage("wait")
 
 
+@proves("2.arbitration.9")
 @pytest.mark.parametrize("who", WHO)
 def test_a_crash_right_after_an_interrupt_goes_on_the_same_way(office: Office, who: Who) -> None:
     kit = Kit()
@@ -329,6 +339,7 @@ def test_a_crash_right_after_an_interrupt_goes_on_the_same_way(office: Office, w
 # ---- origins ---------------------------------------------------------------------------------------------------------
 
 
+@proves("2.queue.2")
 @pytest.mark.parametrize("mode", MODES)
 def test_what_somebody_says_elsewhere_does_not_join_a_turn_and_each_is_answered_where_they_are(
     office: Office, mode: QueueMode
@@ -400,6 +411,7 @@ def test_the_work_of_a_foreign_runtime_is_one_whole_and_is_not_called_off(scene:
     scene.finish(o)
 
 
+@proves("2.phases.5", "A reservation is withdrawn by an interrupt too")
 def test_a_reservation_goes_with_the_call_that_an_interrupt_closes(scene: Scene) -> None:
     main = scene.main()
     key = scene.reserve(main)

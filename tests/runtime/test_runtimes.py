@@ -31,6 +31,7 @@ from fledge.store.base import Post, Session, Spec, Tx
 from fledge.testing import InlineStore, SeededIds
 from fledge.tools.base import tool
 from fledge.tools.registry import ToolSet
+from tests.statements import proves
 
 T = TypeVar("T")
 MAIN = "agent:main:main"
@@ -242,6 +243,7 @@ def begun(house: House) -> int:
 # ---- every runtime ---------------------------------------------------------------------------------------------------
 
 
+@proves("3.params.12")
 def test_an_answer_arrives_in_the_requesters_transcript_once(house: House) -> None:
     async def scene() -> None:
         async with house.opened() as room:
@@ -365,6 +367,7 @@ def test_files_of_foreign_work_are_handed_over_too(foreign: House) -> None:
     play(body())
 
 
+@proves("2.signals.7", "A foreign runtime's `error` and aborted `end` are provisional")
 def test_an_error_of_a_foreign_runtime_waits_out_its_grace_and_is_told(foreign: House) -> None:
     async def scene() -> None:
         async with foreign.opened() as room:
@@ -381,6 +384,7 @@ def test_an_error_of_a_foreign_runtime_waits_out_its_grace_and_is_told(foreign: 
     play(scene())
 
 
+@proves("2.signals.7")
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_a_retry_within_the_grace_is_the_same_attempt(kind: str, tmp_path: Path) -> None:
     house = House(tmp_path, kind, retries=1)
@@ -441,6 +445,7 @@ def test_a_runtime_that_is_not_configured_any_more_is_an_error_that_says_so(fore
     play(scene())
 
 
+@proves("2.kill.14")
 def test_a_complete_that_comes_after_the_timeout_is_told_as_late(tmp_path: Path) -> None:
     house = House(tmp_path, "python")
 

@@ -10,6 +10,7 @@ from fledge.models.base import Request
 from fledge.models.scripted import Answer, Reply, ScriptedModel
 from fledge.orchestrator import views
 from tests.runtime.desk import MAIN, Desk, Kit, Office, said, use
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -35,6 +36,7 @@ async def shown(desk: Desk) -> str:
     return row.status_text
 
 
+@proves("4.sight.5", "A tool within its own timeout is not stuck")
 def test_a_tool_within_its_own_timeout_is_not_stuck(office: Office) -> None:
     async def body(desk: Desk) -> int:
         await desk.spawn("worker", stuck_after_s=300.0)
@@ -63,6 +65,7 @@ def test_nor_is_one_that_an_earlier_process_began(office: Office) -> None:
     assert office.act(go_on, ScriptedModel(script), *tools) == 0
 
 
+@proves("4.sight.6", "A stuck run is visible as such")
 def test_a_tool_without_a_limit_is_told_as_stuck_once_and_shows_until_it_moves(office: Office) -> None:
     async def body(desk: Desk) -> int:
         await desk.spawn("worker", stuck_after_s=300.0)

@@ -12,6 +12,7 @@ from fledge.orchestrator import control, deliver, views
 from fledge.store.base import Tx
 from fledge.testing import START
 from tests.runtime.desk import MAIN, Desk, Office
+from tests.statements import proves
 
 HALF_AN_HOUR_S = 1800.0
 
@@ -51,6 +52,7 @@ async def notices(desk: Desk) -> list[str]:
     return told + await desk.look(read)
 
 
+@proves("2.hops.7", "After 30 min the items show as `unanswered` and the user is told")
 def test_an_open_turn_shows_as_unanswered_after_half_an_hour_and_people_are_told_once(office: Office) -> None:
     failing = Failing()
 
@@ -122,6 +124,7 @@ def test_it_is_still_due_and_shown_after_a_crash(office: Office) -> None:
     assert office.act(after, failing.model) == 1
 
 
+@proves("2.hops.7")
 def test_where_there_is_a_channel_it_is_told_there_once(office: Office) -> None:
     failing = Failing()
 

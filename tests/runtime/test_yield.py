@@ -9,6 +9,7 @@ from fledge.models.base import Request, ToolMessage
 from fledge.models.scripted import Answer, Reply, ScriptedModel, use
 from fledge.tools.sessions import yield_tool
 from tests.runtime.desk import MAIN, Desk, Office, asked, cast, in_turn
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -16,6 +17,7 @@ def office(tmp_path: Path) -> Office:
     return Office(tmp_path)
 
 
+@proves("4.tools.5")
 def test_a_yield_with_nothing_to_wait_for_wakes_at_once(office: Office) -> None:
     async def body(desk: Desk) -> tuple[str, int]:
         key = await desk.work()
@@ -28,6 +30,7 @@ def test_a_yield_with_nothing_to_wait_for_wakes_at_once(office: Office) -> None:
     assert len(asked(model)) == 2
 
 
+@proves("2.nested.13")
 def test_a_model_that_yields_for_ever_is_refused_after_ten_wakes_and_must_go_on(office: Office) -> None:
     def script(request: Request) -> Answer:
         last = request.messages[-1]

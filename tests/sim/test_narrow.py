@@ -22,6 +22,7 @@ from tests.crash.players import Mind, Story, perform
 from tests.crash.stories import calls, child, host, said, speak, works
 from tests.sim.play import Play
 from tests.sim.schedule import Schedule, schedule
+from tests.statements import proves
 
 NARROW = {"main": 1, "subagent": 1, "nested": 1}
 DEEPEST = 5
@@ -79,6 +80,7 @@ def story(tree: dict[str, list[str]], asked: object, apart: bool) -> Story:
 TREES = {"chain": chain("o", DEEPEST), "spine": spine("o", DEEPEST), "bush": bush("o", 3)}
 
 
+@proves("0.limits.2")
 @pytest.mark.parametrize("apart", [False, True], ids=["at once", "a step later"])
 @pytest.mark.parametrize("asked", ["all", "any", 2], ids=str)
 @pytest.mark.parametrize("shape", TREES)
@@ -116,6 +118,7 @@ def undisturbed(plan: Schedule) -> Schedule:
     return replace(plan, acts=acts, deaths=plan.deaths[-1:], trouble=0.0)
 
 
+@proves("0.limits.2")
 @pytest.mark.parametrize(("seed", "calmly"), product(range(SEEDS), [True, False]))
 def test_any_schedule_ends_with_every_answer_told_when_every_lane_is_one_wide(seed: int, calmly: bool) -> None:
     plan = narrowed(schedule(seed))

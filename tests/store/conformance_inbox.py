@@ -8,6 +8,7 @@ from fledge.core.run import Path
 from fledge.errors import StoreError
 from fledge.store.base import COMPLETIONS, Row, RowKind, RowState, Tx
 from tests.core.samples import AT
+from tests.statements import proves
 from tests.store.bench import MAIN, Bench
 
 RUN: Final = "agent:main:subagent:r"
@@ -75,6 +76,7 @@ class InboxConformance:
         counts = {"send": (0, 1)}.get(kind, (1, 0) if kind in COMPLETIONS else (0, 0))
         assert bench.see(lambda tx: tx.count_unread(MAIN)) == counts
 
+    @proves("0.twice.1", "There is one inbox row per child, run and kind, unique by key in the database")
     @pytest.mark.parametrize("state", STATES)
     def test_a_row_put_twice_is_one_row_whatever_became_of_the_first(self, bench: Bench, state: RowState) -> None:
         bench.do(lambda tx: put_in(tx, "row", state))
@@ -84,6 +86,7 @@ class InboxConformance:
         assert bench.see(lambda tx: tx.unread("elsewhere")) == []
         assert len(bench.see(lambda tx: tx.unread(MAIN))) == (1 if state == "unread" else 0)
 
+    @proves("0.twice.1")
     def test_of_many_puts_of_one_key_at_once_exactly_one_is_told_that_it_was_the_first(self, bench: Bench) -> None:
         answers = bench.do_at_once([lambda tx: tx.put_row("row", MAIN, "send", None, "x", AT)] * 20)
         assert sorted(map(bool, answers)) == [False] * 19 + [True]
@@ -161,6 +164,7 @@ class InboxConformance:
         bench.do(job)
         assert [row.key for row in bench.see(lambda tx: tx.undelivered())] == ["z", "a"]
 
+    @proves("0.lost.2")
     @pytest.mark.parametrize("start", ["unread", "undelivered"])
     def test_an_open_row_moves_to_any_state_and_a_closed_one_to_none(self, bench: Bench, start: RowState) -> None:
         def job(tx: Tx) -> None:
@@ -182,6 +186,7 @@ class InboxConformance:
         assert [row.key for row in bench.see(lambda tx: tx.unread(MAIN))] == ["unread"]
         assert [row.key for row in bench.see(lambda tx: tx.undelivered())] == ["undelivered"]
 
+    @proves("0.twice.4", "A row is consumed by compare-and-set, in the commit that appends it to the transcript")
     def test_a_row_is_consumed_once_even_where_many_try_at_once(self, bench: Bench) -> None:
         bench.do(lambda tx: send(tx, "row"))
         answers = bench.do_at_once([lambda tx: tx.close_row("row", "consumed", AT)] * 20)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from fledge.store.base import Tx
 from tests.core.samples import AT
+from tests.statements import proves
 from tests.store.bench import MAIN, WIDE, Bench, claim, claim_next, conversation, names, queue
 
 
@@ -65,6 +66,7 @@ class LaneConformance:
 
         assert bench.do(job) == ["z", "a", "m", "b"]
 
+    @proves("3.limits.5", "The lane is shared fairly between spawning sessions")
     def test_spawners_take_turns(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[str]:
             queue(tx, "x1", "x2", "x3", "x4", spawner="x")
@@ -74,6 +76,7 @@ class LaneConformance:
 
         assert bench.do(job) == ["x1", "y1", "z1", "x2", "y2", "z2", "x3", "z3", "x4"]
 
+    @proves("3.limits.5")
     @pytest.mark.parametrize("claimed", [0, 1, 2, 50, 99])
     def test_one_session_of_a_newcomer_is_claimed_within_two_though_another_has_queued_a_hundred(
         self, bench: Bench, claimed: int

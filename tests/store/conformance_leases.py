@@ -10,12 +10,15 @@ from fledge.core.run import Queued
 from fledge.errors import NotFound, StaleWrite
 from fledge.store.base import Driver, Place, Tx
 from tests.core.samples import AT
+from tests.statements import proves
 from tests.store.bench import MAIN, Bench, admit, claim, conversation, queue
 
 
 class LeaseConformance:
     """Drivers and the epochs that fence their writes."""
 
+    @proves("0.ends.1", "Liveness is a lease with an owner and an epoch")
+    @proves("2.phases.11", "running: an attempt holds the lease")
     def test_a_claim_takes_the_lease_and_the_slot(self, bench: Bench) -> None:
         def job(tx: Tx) -> int:
             queue(tx, "a")
@@ -106,6 +109,7 @@ class LeaseConformance:
         assert bench.see(lambda tx: tx.queued("ghost")) == place
         assert bench.see(lambda tx: tx.drivers()) == []
 
+    @proves("0.ends.1")
     def test_epochs_of_a_session_strictly_grow_whatever_ends_a_lease(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[int]:
             epochs = []

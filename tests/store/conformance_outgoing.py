@@ -9,6 +9,7 @@ from fledge.core.route import Address
 from fledge.errors import Refused
 from fledge.store.base import Post, Route, Tx
 from tests.core.samples import AT
+from tests.statements import proves
 from tests.store.bench import MAIN, Bench, admit, conversation
 
 RUN = "agent:main:subagent:1"
@@ -46,6 +47,7 @@ class OutboxConformance:
 
         assert bench.do(job) == [Post("a", "message", None, "{}", 0, 10.0, "ops", 5, 99.0, "waiting", ""), None]
 
+    @proves("0.twice.5")
     @pytest.mark.parametrize("became", ["waiting", "sent", "undelivered", "dismissed"])
     def test_a_key_is_posted_once_whatever_became_of_it(self, bench: Bench, became: str) -> None:
         def job(tx: Tx) -> None:

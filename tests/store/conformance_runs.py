@@ -26,6 +26,7 @@ from fledge.errors import FledgeError, IllegalTransition, NotFound, StaleWrite
 from fledge.store.base import ChildrenPage, Counts, RowState, Spec, Tx
 from tests.core import samples
 from tests.core.samples import AT, TERMS, YIELD_WAIT, finished, killed, yielded
+from tests.statements import proves
 from tests.store.bench import FACTS, MAIN, Bench, admit, conversation, follow, queue
 
 CHILD = "agent:main:subagent:c"
@@ -140,6 +141,7 @@ class RunConformance:
         assert isinstance(second, StaleWrite)
         assert len(bench.see(lambda tx: tx.events(CHILD))) == 2
 
+    @proves("1.attempts.5", "Every runId ever given still finds its run")
     def test_every_run_id_ever_given_finds_its_run_and_attempt(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             admit(tx, "other")
@@ -255,6 +257,7 @@ class RunConformance:
         with pytest.raises(NotFound, match=text):
             bench.do(lambda tx: tx.text(text))
 
+    @proves("0.ends.2", "Deadlines are columns, found by asking what is due")
     def test_due_runs_are_those_whose_time_has_come_the_longest_overdue_first(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             for key, due_at in (("b", 20.0), ("a", 10.0), ("d", 30.5), ("c", 20.0), ("never", None)):
@@ -275,6 +278,7 @@ class RunConformance:
         assert due(1e12, limit=2) == ["a", "b"]
         assert due(1e12, limit=0) == []
 
+    @proves("0.ends.2")
     def test_a_run_is_due_at_its_deadline_if_that_comes_first(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             run = admit(tx, CHILD)
@@ -284,6 +288,7 @@ class RunConformance:
         bench.do(job)
         assert bench.see(lambda tx: (tx.due_runs(399.9, 9), tx.due_runs(400.0, 9))) == ([], [CHILD])
 
+    @proves("0.timeline.3")
     def test_a_stored_run_is_the_fold_of_its_stored_events(self, bench: Bench) -> None:
         choose = random.Random(7)
         happened: set[type[ev.Event]] = set()

@@ -20,6 +20,7 @@ from fledge.store.base import (
     Used,
 )
 from tests.core.samples import AT
+from tests.statements import proves
 from tests.store.bench import FACTS, MAIN, Bench, conversation
 
 
@@ -75,6 +76,7 @@ class SessionConformance:
     def test_a_session_that_was_never_opened_is_none(self, bench: Bench) -> None:
         assert bench.see(lambda tx: tx.session("s")) is None
 
+    @proves("2.arbitration.20", "Deleting a session never deletes a row")
     def test_a_deleted_session_is_known_without_its_transcript_and_no_row_of_any_inbox_is_touched(
         self, bench: Bench
     ) -> None:
@@ -178,6 +180,7 @@ class SessionConformance:
         assert lineage("nobody") == []
         assert [session.deleted for session in bench.see(lambda tx: tx.lineage("d"))] == [False, True, False, False]
 
+    @proves("3.limits.16", "Cycles are guarded")
     def test_a_cycle_ends_a_lineage(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             for key, parent in (("a", "c"), ("b", "a"), ("c", "b"), ("own", "own"), ("outside", "a")):
@@ -331,6 +334,7 @@ class TranscriptConformance:
         assert bench.see(lambda tx: tx.turn("s")) is None
         assert bench.do(lambda tx: tx.open_turn("s", {}, AT + 2)) == Turn("s", 2, {}, 0, 0, 0, AT + 2)
 
+    @proves("1.roles.3", "A turn is one drive of the agent loop; a session has at most one open")
     def test_a_second_turn_is_refused_while_one_is_open_and_the_first_stays(self, bench: Bench) -> None:
         def job(tx: Tx) -> Turn:
             conversation(tx, "s", "other")

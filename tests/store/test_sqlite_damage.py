@@ -17,6 +17,7 @@ from fledge.store.base import SessionFacts, Used
 from fledge.store.migrate import migrate, migrations, schema_version
 from fledge.store.sqlite import DATABASE, SqliteStore
 from fledge.store.sqlite_flow import SqliteTx
+from tests.statements import proves
 from tests.store.folders import close, contents, fill, left_open, notes_in
 
 # ---- damage ----------------------------------------------------------------------------------------------------------
@@ -81,6 +82,7 @@ def refuse_damaged(folder: Path) -> None:
         assert contents(folder) == before
 
 
+@proves("7.input.9", "A corrupt database refuses to open, says what to do, is never overwritten")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_refused_with_what_to_do_and_not_changed(
     tmp_path: Path, damage: Callable[[bytes], bytes]
@@ -159,6 +161,7 @@ def test_a_new_store_has_the_newest_schema(tmp_path: Path) -> None:
         assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+@proves("7.input.10", "A newer database refuses to open, says what to do, is never overwritten")
 @pytest.mark.parametrize("version", [NEWEST + 1, 99])
 def test_a_newer_file_is_refused_and_not_changed(tmp_path: Path, version: int) -> None:
     fill(tmp_path)
@@ -172,6 +175,7 @@ def test_a_newer_file_is_refused_and_not_changed(tmp_path: Path, version: int) -
         assert contents(tmp_path) == before
 
 
+@proves("7.input.10")
 def test_a_newer_file_that_a_crash_left_behind_is_not_changed_either(tmp_path: Path) -> None:
     store, crashed = tmp_path / "store", tmp_path / "crashed"
     fill(store)

@@ -18,6 +18,7 @@ from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.store.base import Spec, Tx
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
+from tests.statements import proves
 from tests.tools.desk import Desk
 
 A, B, C = "agent:main:main", "agent:bob:main", "agent:cat:main"
@@ -119,6 +120,8 @@ def asks(answers: list[dict[str, Any]], to: str = B, then: str = "thanks", **mor
 # ---- an exchange -----------------------------------------------------------------------------------------------------
 
 
+@proves("4.a2a.2", "`sessions_send` takes sessionKey, or label with agentId, message and timeoutSeconds 30")
+@proves("4.a2a.3")
 def test_the_answer_comes_back_and_the_two_take_turns_until_they_are_through(tmp_path: Path) -> None:
     answers: list[dict[str, Any]] = []
     company = Company(tmp_path, {A: asks(answers, then="and?"), B: says("hi", "so", "well", "ANNOUNCE_SKIP")})
@@ -143,6 +146,7 @@ CLOSING = (
 )
 
 
+@proves("4.a2a.2")
 def test_who_does_not_wait_hears_of_the_answer_in_a_turn(tmp_path: Path) -> None:
     answers: list[dict[str, Any]] = []
     company = Company(tmp_path, {A: asks(answers, then="REPLY_SKIP", timeoutSeconds=0), B: says("hi", "ANNOUNCE_SKIP")})
@@ -156,6 +160,7 @@ def test_who_does_not_wait_hears_of_the_answer_in_a_turn(tmp_path: Path) -> None
     assert answers[0]["delivery"] == "it is read in a turn of its own"
 
 
+@proves("4.a2a.4", "REPLY_SKIP stops it")
 def test_reply_skip_ends_the_turns(tmp_path: Path) -> None:
     answers: list[dict[str, Any]] = []
     company = Company(tmp_path, {A: asks(answers, then="REPLY_SKIP"), B: says("hi", "ANNOUNCE_SKIP")})
@@ -166,6 +171,7 @@ def test_reply_skip_ends_the_turns(tmp_path: Path) -> None:
     company.meet(then)
 
 
+@proves("4.a2a.3")
 def test_without_turns_only_the_closing_follows(tmp_path: Path) -> None:
     answers: list[dict[str, Any]] = []
     settings = (*OPEN, "session.agentToAgent.maxPingPongTurns=0")
@@ -179,6 +185,7 @@ def test_without_turns_only_the_closing_follows(tmp_path: Path) -> None:
     company.meet(then)
 
 
+@proves("4.a2a.5", "ANNOUNCE_SKIP silences it")
 @pytest.mark.parametrize(("closing", "posted"), [("we agreed", ["we agreed"]), ("ANNOUNCE_SKIP", [])])
 def test_of_all_that_was_said_only_the_closing_words_leave_for_a_channel(
     tmp_path: Path, closing: str, posted: list[str]
@@ -216,6 +223,7 @@ def test_silence_ends_it_without_a_closing(tmp_path: Path) -> None:
     assert "reply" not in answers[0]
 
 
+@proves("4.a2a.2")
 def test_an_answer_that_takes_too_long_still_reaches_the_one_who_asked(tmp_path: Path) -> None:
     answers: list[dict[str, Any]] = []
 
@@ -316,6 +324,7 @@ def test_a_stop_of_the_one_who_asked_ends_it(tmp_path: Path) -> None:
 # ---- who may speak with whom -----------------------------------------------------------------------------------------
 
 
+@proves("4.a2a.1")
 @pytest.mark.parametrize(
     ("settings", "to", "status", "reason"),
     [
@@ -344,6 +353,7 @@ def test_what_is_not_allowed_is_refused_with_the_setting_and_sends_nothing(
     assert reason in answers[0]["error"]
 
 
+@proves("4.a2a.1")
 @pytest.mark.parametrize("allow", ["[]", "['*']", "['main','b*']", "['MAIN','Bob']"])
 def test_agents_that_are_listed_may_talk(tmp_path: Path, allow: str) -> None:
     answers: list[dict[str, Any]] = []
@@ -384,6 +394,7 @@ def start(request: spawn.Request, c: Commit) -> None:
     spawn.spawn(c, request)
 
 
+@proves("4.a2a.2")
 def test_a_label_finds_a_session_of_another_agent(tmp_path: Path) -> None:
     answers: list[dict[str, Any]] = []
 
@@ -422,6 +433,7 @@ def test_a_label_finds_a_session_of_another_agent(tmp_path: Path) -> None:
 # ---- rings -----------------------------------------------------------------------------------------------------------
 
 
+@proves("4.a2a.6", "Hops carry a trace with a total cap of 20, so rings cannot loop")
 @pytest.mark.parametrize("turns", [0, 5])
 @pytest.mark.parametrize("wait_s", [0, 30])
 def test_a_ring_of_three_that_always_sends_on_stops_after_twenty_messages(

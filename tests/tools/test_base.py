@@ -11,6 +11,7 @@ import pytest
 
 from fledge.errors import BadInput
 from fledge.tools.base import MAX_ERROR_CHARS, Tool, ToolContext, ToolResult, capped, tool
+from tests.statements import proves
 
 TAGS = ["a"]
 ONE = [1]
@@ -167,6 +168,7 @@ DRAW_TAKES = (
 )
 
 
+@proves("1.names.2", "Tool parameters are camelCase")
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
@@ -178,6 +180,7 @@ def test_arguments_arrive_typed_under_their_own_names(raw: str, text: str) -> No
     assert run(draw, raw) == ToolResult(text)
 
 
+@proves("7.input.1", "Input is validated at its boundary, with a typed error that names the field")
 @pytest.mark.parametrize(
     ("raw", "told"),
     [

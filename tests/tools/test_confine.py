@@ -13,6 +13,7 @@ import pytest
 
 from fledge.errors import BadInput
 from fledge.tools.confine import MAX_DEPTH, MAX_LINKS, MAX_PATH, Confined
+from tests.statements import proves
 from tests.tools.places import SECRET, open_descriptors, place, snapshot
 
 OUTSIDE = "path: must stay inside the workspace"
@@ -85,6 +86,7 @@ def test_what_is_inside_is_read_also_through_links_that_stay_inside(home: Path, 
     assert read(home, path.format(ws=home / "ws")) == content
 
 
+@proves("8.files.1", "Files are opened beneath the workspace without following links out")
 @pytest.mark.parametrize(
     ("path", "told"),
     [
@@ -289,6 +291,7 @@ def swapping(*steps: Callable[[], object]) -> Iterator[None]:
 ROUNDS = 1500
 
 
+@proves("8.files.1")
 def test_a_folder_swapped_for_a_link_to_outside_never_leads_there(tmp_path: Path) -> None:
     place(tmp_path)
     ws = tmp_path / "ws"

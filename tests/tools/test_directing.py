@@ -15,6 +15,7 @@ from fledge.models.scripted import Answer, Script, last_text, use
 from fledge.testing import ScriptedModel
 from fledge.tools.base import tool
 from tests.api.scene import Place
+from tests.statements import proves
 
 MAIN = "agent:main:main"
 
@@ -65,6 +66,7 @@ def transcript(tx: Any, session: str, *kinds: type) -> list[str]:
     return [body.text for body in bodies if isinstance(body, kinds)]
 
 
+@proves("3.plan.18")
 @pytest.mark.parametrize(("answer", "plans"), [("APPROVED: proceed", 1), ("REJECTED: be brief", 2)])
 def test_a_model_answers_a_plan_as_the_plan_says_and_it_is_carried_out(tmp_path: Path, answer: str, plans: int) -> None:
     async def act(fl: fledge.Fledge) -> None:

@@ -13,6 +13,7 @@ from fledge.errors import BadInput
 from fledge.tools import files
 from fledge.tools.base import ToolContext
 from fledge.tools.files import edit, file_tools, grep_tool, list_folder, read, write
+from tests.statements import proves
 from tests.tools.places import SECRET, call, error, left_open, open_descriptors, place, snapshot, text
 
 grep = grep_tool()
@@ -337,6 +338,7 @@ def test_many_matches_long_lines_and_large_files_are_bounded(context: ToolContex
 # ---- outside ---------------------------------------------------------------------------------------------------------
 
 
+@proves("8.files.1")
 @pytest.mark.parametrize("path", ["../outside/secret.txt", "link/secret.txt", "file", "{outside}/secret.txt"])
 def test_no_tool_reaches_outside(context: ToolContext, tmp_path: Path, path: str) -> None:
     (context.workspace / "link").symlink_to("../outside")

@@ -10,6 +10,7 @@ from fledge.core.transcript import CallEntry, Replied, Resulted, Spoken, to_body
 from fledge.orchestrator import spawn, transcripts
 from fledge.store.base import EntryKind, Tx
 from tests.model.world import MAIN
+from tests.statements import proves
 from tests.tools.desk import SAY, Desk, play
 
 SECRET = "sk-proj-abcdef123456"
@@ -45,6 +46,8 @@ def keys(answer: dict[str, Any]) -> set[str]:
 # ---- sessions_list ---------------------------------------------------------------------------------------------------
 
 
+@proves("4.tools.3", "`sessions_list` lists sessions")
+@proves("4.sight.1")
 @pytest.mark.parametrize(
     ("settings", "seen"),
     [
@@ -75,6 +78,7 @@ def test_a_list_has_what_the_visibility_shows_and_nothing_else(
     play(tmp_path, body, *settings)
 
 
+@proves("4.tools.3")
 def test_a_listed_session_says_what_it_is_and_how_it_stands(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         child = await desk("sessions_spawn", task="work", label="eyes")
@@ -142,6 +146,7 @@ def test_a_list_of_much_is_bounded_and_says_how_many_are_left_out(tmp_path: Path
 # ---- sessions_history ------------------------------------------------------------------------------------------------
 
 
+@proves("4.tools.4", "`sessions_history` is redacted, at most 80 KiB, tools excluded by default")
 def test_a_childs_history_is_its_words_and_its_tools_only_if_asked_for(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         child = (await desk("sessions_spawn", task=f"{SAY}found it", label="eyes"))["childSessionKey"]
@@ -167,6 +172,7 @@ def test_a_childs_history_is_its_words_and_its_tools_only_if_asked_for(tmp_path:
     play(tmp_path, body)
 
 
+@proves("2.frozen.17", "`sessions_history` serves the frozen result")
 def test_what_a_deleted_child_said_last_is_still_served(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         child = (await desk("sessions_spawn", task=f"{SAY}it is {SECRET}", cleanup="delete"))["childSessionKey"]
@@ -209,6 +215,7 @@ def test_a_history_that_may_not_be_seen_or_is_not_there_is_refused_with_the_reas
     play(tmp_path, body)
 
 
+@proves("4.tools.4")
 def test_a_history_stays_within_eighty_kilobytes(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         said = [("user", Spoken("é" * 4000))] * 100
@@ -224,6 +231,8 @@ def test_a_history_stays_within_eighty_kilobytes(tmp_path: Path) -> None:
 # ---- session_status and agents_list ----------------------------------------------------------------------------------
 
 
+@proves("0.ran.1")
+@proves("4.tools.7", "`session_status` tells how a session stands")
 def test_a_status_is_read_back_from_what_ran(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         usage = {"input": 100, "cacheRead": 20, "output": 7}
@@ -254,6 +263,7 @@ def test_a_status_is_read_back_from_what_ran(tmp_path: Path) -> None:
     play(tmp_path, body)
 
 
+@proves("4.tools.7")
 def test_the_status_of_a_child_tells_its_run_and_its_plan(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         child = await desk("sessions_spawn", task="plan it", label="p", planMode=True)
@@ -287,6 +297,7 @@ def test_the_states_of_a_session_are_told_apart(tmp_path: Path) -> None:
     play(tmp_path, body, *OPEN)
 
 
+@proves("4.tools.8", "`agents_list` lists the agents that may be spawned")
 def test_the_agents_list_has_those_that_may_be_started(tmp_path: Path) -> None:
     settings = (
         "agents.list=[{id:'helper',description:'looks things up',model:'openai/gpt-5'},{id:'secret'}]",

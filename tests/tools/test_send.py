@@ -13,6 +13,7 @@ from fledge.orchestrator.commit import Rules
 from fledge.store.base import Row, Tx
 from fledge.testing import Stage
 from tests.model.world import MAIN
+from tests.statements import proves
 from tests.tools.desk import SAY, Desk, play, play_child
 
 NARROW = Rules(widths={"main": 1, "subagent": 1, "nested": 1})
@@ -43,6 +44,7 @@ async def ended_child(desk: Desk, label: str = "eyes") -> str:
 # ---- to a child that works -------------------------------------------------------------------------------------------
 
 
+@proves("4.tools.2", "`sessions_send` sends")
 def test_a_running_child_reads_it_at_its_next_step_and_nobody_waits(tmp_path: Path) -> None:
     async def worker(stage: Stage) -> None:
         await stage.sleep(5)
@@ -101,6 +103,8 @@ def test_a_queued_child_reads_it_with_its_task(tmp_path: Path) -> None:
 # ---- to a child that has ended, or waits -----------------------------------------------------------------------------
 
 
+@proves("4.tools.2")
+@proves("4.send.10", "… whose reply is returned within the wait of 30 s")
 def test_a_child_that_has_ended_answers_in_a_turn_of_its_own(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         key = await ended_child(desk)
@@ -124,6 +128,7 @@ def test_silence_is_an_answer_without_words(tmp_path: Path) -> None:
     play(tmp_path, body)
 
 
+@proves("4.send.10")
 def test_an_answer_that_takes_too_long_is_a_timeout_and_still_comes(tmp_path: Path) -> None:
     async def slow(stage: Stage) -> None:
         if stage.run is None:
@@ -268,6 +273,8 @@ async def plan(desk: Desk) -> str:
     return key
 
 
+@proves("3.plan.7", "… by `sessions_send`")
+@proves("4.tools.10")
 @pytest.mark.parametrize(
     ("message", "state", "told"),
     [
@@ -328,6 +335,7 @@ def test_without_a_plan_the_same_words_are_an_ordinary_message(tmp_path: Path) -
     play(tmp_path, body)
 
 
+@proves("3.plan.7")
 def test_only_requester_or_controller_answer_a_plan(tmp_path: Path) -> None:
     async def script(stage: Stage) -> None:
         if stage.run is not None and stage.run.terms.plan:
@@ -353,6 +361,7 @@ def test_only_requester_or_controller_answer_a_plan(tmp_path: Path) -> None:
 # ---- repeating, killing, refusing ------------------------------------------------------------------------------------
 
 
+@proves("4.tools.10", "Every other side-effecting session tool is idempotent by the same")
 def test_a_repeated_call_sends_nothing_more_and_finds_the_answer(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         key = await ended_child(desk)
@@ -398,6 +407,7 @@ def test_a_message_that_a_kill_made_void_is_told_to_the_sender_once(tmp_path: Pa
     play(tmp_path, body)
 
 
+@proves("4.tools.2")
 @pytest.mark.parametrize(
     ("arguments", "status", "reason"),
     [

@@ -29,6 +29,7 @@ from fledge.tools.shell import (
     find_sandbox,
     mounts_for,
 )
+from tests.statements import proves
 from tests.tools.places import SECRET, call, error, open_descriptors, place, snapshot, text
 
 PLAIN = exec_tool()
@@ -70,6 +71,7 @@ def without_time(told: str) -> str:
 # ---- running ---------------------------------------------------------------------------------------------------------
 
 
+@proves("8.exec.5")
 @pytest.mark.parametrize(
     ("command", "told"),
     [
@@ -288,6 +290,8 @@ def test_head_and_tail_are_those_of_the_whole(pieces: list[bytes], head: int, ta
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abc"
 
 
+@proves("8.exec.5", "Secrets are stripped from its environment")
+@proves("8.child.6", "Keys are never sent to a child")
 @pytest.mark.parametrize(
     ("name", "value", "kept"),
     [
@@ -400,6 +404,7 @@ def test_a_sandbox_needs_one_workspace_that_is_not_hidden(mounts: Iterable[Mount
         bubblewrap("bwrap", ["x"], mounts)
 
 
+@proves("8.exec.4", "The state folder is never visible to it")
 def test_state_and_secrets_at_home_are_hidden_by_their_real_paths(tmp_path: Path) -> None:
     home, workspace, state = tmp_path / "home", tmp_path / "ws", tmp_path / "state"
     for folder in (home / ".ssh", home / "real-aws", workspace, state):
@@ -430,6 +435,7 @@ def test_a_sandbox_that_does_not_work_is_none(tmp_path: Path, program: str) -> N
     assert find_sandbox(tmp_path, program.format(tmp=tmp_path)) is None
 
 
+@proves("8.exec.2")
 def test_a_sandbox_that_works_is_found(tmp_path: Path) -> None:
     (tmp_path / "walls").write_text("#!/bin/sh\nexit 0\n")
     (tmp_path / "walls").chmod(0o755)
@@ -438,6 +444,7 @@ def test_a_sandbox_that_works_is_found(tmp_path: Path) -> None:
     )
 
 
+@proves("8.exec.2", "exec is sandboxed where bubblewrap is available")
 def test_the_tool_runs_through_the_sandbox_it_was_given(context: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "walls").write_text('#!/bin/sh\nfor last; do :; done\necho "walls: $1 $last"\n')
     (tmp_path / "walls").chmod(0o755)
@@ -457,6 +464,8 @@ def visible() -> Iterator[Path]:
         yield Path(folder)
 
 
+@proves("8.exec.2")
+@proves("8.exec.4")
 @pytest.mark.parametrize("network", ["shared", "none"])
 def test_from_a_real_sandbox_no_secret_is_seen_and_nothing_outside_is_changed(visible: Path, network: Network) -> None:
     context, home = place(visible), visible / "home"

@@ -13,9 +13,12 @@ from fledge.orchestrator import spawn
 from fledge.store.base import Spec
 from fledge.testing import Stage
 from tests.model.world import MAIN
+from tests.statements import proves
 from tests.tools.desk import SAY, Desk, play
 
 
+@proves("3.params.5", "`model` names another model")
+@proves("3.answer.1", "accepted: childSessionKey, runId, mode, modelApplied, resolvedModel, note")
 def test_an_accepted_spawn_names_child_run_model_and_says_not_to_poll(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         answer = await desk("sessions_spawn", task="look", label="eyes", model="openai/gpt-5")
@@ -27,6 +30,9 @@ def test_an_accepted_spawn_names_child_run_model_and_says_not_to_poll(tmp_path: 
     play(tmp_path, body)
 
 
+@proves("2.phases.8")
+@proves("3.params.23")
+@proves("4.tools.9", "sessions_spawn is idempotent by session, assistant entry and call index")
 def test_the_same_call_repeated_finds_the_child_it_made_before(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         first = await desk("sessions_spawn", index=7, task="look")
@@ -37,6 +43,9 @@ def test_the_same_call_repeated_finds_the_child_it_made_before(tmp_path: Path) -
     play(tmp_path, body)
 
 
+@proves("1.names.2")
+@proves("3.params.23", "`idempotencyKey` is scoped to the requester: the same call finds the same run")
+@proves("3.params.24", "The same key with other parameters is an `error`")
 def test_one_key_with_other_parameters_is_refused(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         first = await desk("sessions_spawn", task="look", idempotencyKey="k")
@@ -47,6 +56,13 @@ def test_one_key_with_other_parameters_is_refused(tmp_path: Path) -> None:
     play(tmp_path, body)
 
 
+@proves("3.params.1")
+@proves("3.params.3", "`agentId` names another agent, if it may be spawned")
+@proves("3.params.4", "An agentId of another shape is refused before anything is done")
+@proves("3.answer.3", "forbidden and error carry their reason")
+@proves("3.answer.7", "A refused or failed spawn leaves nothing behind")
+@proves("3.limits.21", "An override that cannot be applied fails the spawn")
+@proves("7.input.2", "Nothing is changed by a refused spawn")
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
@@ -72,6 +88,7 @@ def test_a_bad_spawn_is_answered_with_its_reason_and_leaves_nothing(
     play(tmp_path, body)
 
 
+@proves("3.answer.6")
 def test_the_cap_names_rule_value_and_setting(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         for n in range(3):
@@ -85,6 +102,8 @@ def test_the_cap_names_rule_value_and_setting(tmp_path: Path) -> None:
     play(tmp_path, body)
 
 
+@proves("4.tools.1", "`subagents` lists, kills, steers, approves and rejects")
+@proves("4.tools.25")
 def test_list_shows_what_there_is_as_people_see_it(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         assert (await desk("subagents"))["text"].splitlines()[0] == "Subagents (current session)"
@@ -96,6 +115,8 @@ def test_list_shows_what_there_is_as_people_see_it(tmp_path: Path) -> None:
     play(tmp_path, body)
 
 
+@proves("1.roles.2")
+@proves("4.tools.1")
 def test_steer_and_kill_reach_the_one_that_is_meant(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         first = await desk("sessions_spawn", task="look", label="eyes")
@@ -123,6 +144,8 @@ def test_kill_all_takes_every_active_one_and_none_is_fine(tmp_path: Path) -> Non
     play(tmp_path, body)
 
 
+@proves("3.limits.8", "At the cap a spawn is refused until `sessions_subagent_remove`")
+@proves("4.tools.6", "`sessions_subagent_remove` removes a settled run")
 def test_a_finished_subagent_is_removed_and_its_place_is_free(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         keys = [(await desk("sessions_spawn", task=f"{n}", label=f"n{n}"))["childSessionKey"] for n in range(3)]
@@ -141,6 +164,9 @@ def test_a_finished_subagent_is_removed_and_its_place_is_free(tmp_path: Path) ->
     play(tmp_path, body, "agents.defaults.subagents.maxRetained=3")
 
 
+@proves("3.params.11", "`planMode` makes the child plan first")
+@proves("3.plan.6", "A plan is approved or rejected by the `subagents` tool, so orchestrators can")
+@proves("4.tools.1")
 def test_a_plan_is_approved_or_rejected_by_the_one_who_asked_for_it(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         planned = await desk("sessions_spawn", task="plan it", label="p", planMode=True)
@@ -265,6 +291,7 @@ def test_another_controller_than_the_requester_may_direct_and_the_requester_may_
 # ---- repeating a call, as after a crash ------------------------------------------------------------------------------
 
 
+@proves("4.tools.10")
 def test_a_repeated_steer_steers_once(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         await desk("sessions_spawn", task="look", label="eyes")
@@ -276,6 +303,7 @@ def test_a_repeated_steer_steers_once(tmp_path: Path) -> None:
     play(tmp_path, body)
 
 
+@proves("4.tools.10")
 def test_a_repeated_answer_to_a_plan_answers_once(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         await desk("sessions_spawn", task="plan it", label="p", planMode=True)

@@ -10,6 +10,7 @@ import pytest
 from fledge.errors import BadInput, Refused
 from fledge.tools.base import ToolContext
 from fledge.tools.web import Address, Fetcher, Page, look_up, refuse_special
+from tests.statements import proves
 from tests.tools.site import Names, Site, anything, only_this_computer, visit
 
 CONTEXT = ToolContext(session="agent:main:main", entry=1, index=0, workspace=Path("/nowhere"))
@@ -17,6 +18,7 @@ CONTEXT = ToolContext(session="agent:main:main", entry=1, index=0, workspace=Pat
 # ---- addresses -------------------------------------------------------------------------------------------------------
 
 
+@proves("8.files.5", "Private, loopback and link-local addresses are refused after resolution")
 @pytest.mark.parametrize(
     ("address", "kind"),
     [
@@ -113,6 +115,7 @@ def test_a_page_is_fetched_with_its_own_name_and_nothing_of_ours() -> None:
     assert names.asked == ["site.test", "site.test"]
 
 
+@proves("8.files.5")
 @pytest.mark.parametrize(
     "url",
     [
@@ -141,6 +144,7 @@ def test_this_computer_is_not_fetched_however_it_is_written(url: str) -> None:
     visit(work)
 
 
+@proves("8.files.4", "web_fetch takes http and https only")
 @pytest.mark.parametrize(
     ("url", "told"),
     [
@@ -167,6 +171,7 @@ def test_what_is_no_plain_web_address_is_refused(url: str, told: str) -> None:
     assert str(refusal.value).startswith(told)
 
 
+@proves("8.files.5")
 @pytest.mark.parametrize(
     ("answers", "told"),
     [
@@ -206,6 +211,7 @@ def test_redirects_are_followed_to_the_end(status: int) -> None:
     visit(work)
 
 
+@proves("8.files.6", "… and at each redirect")
 @pytest.mark.parametrize(
     ("to", "told"),
     [
@@ -252,6 +258,7 @@ def test_a_redirect_to_this_computer_is_refused_by_the_default_policy() -> None:
     visit(work)
 
 
+@proves("8.files.7")
 def test_a_name_that_changes_its_address_is_never_connected_to_unjudged() -> None:
     async def work(site: Site) -> None:
         # First an address that is let through, where nothing listens; then, were it asked again, one that is not.
@@ -275,6 +282,7 @@ def test_a_name_that_changes_its_address_is_never_connected_to_unjudged() -> Non
     visit(work)
 
 
+@proves("8.files.7", "It connects to the address that was checked")
 def test_the_address_that_was_judged_is_the_one_connected_to() -> None:
     async def work(site: Site) -> None:
         names = Names(site=[["127.0.0.1"], ["192.0.2.1"]])

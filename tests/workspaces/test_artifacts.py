@@ -9,6 +9,7 @@ import pytest
 
 from fledge.core.goods import Artifact, Goods
 from fledge.workspaces.artifacts import DIGEST_CHARS, find_artifacts
+from tests.statements import proves
 
 
 @pytest.fixture
@@ -22,6 +23,7 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:DIGEST_CHARS]
 
 
+@proves("3.files.6")
 def test_files_are_listed_by_name_with_size_and_digest(workspace: Path) -> None:
     (workspace / "artifacts" / "b.md").write_bytes(b"bee")
     (workspace / "artifacts" / "sub" / "a.txt").write_bytes(b"")
@@ -70,6 +72,7 @@ def test_names_that_are_not_unicode_are_told_as_such(workspace: Path) -> None:
     assert found.name.startswith("bad")
 
 
+@proves("8.files.2")
 def test_a_folder_that_is_swapped_for_a_link_meanwhile_shows_nothing_from_outside(
     workspace: Path, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from fledge.errors import BadInput
 from fledge.workspaces.folders import make_folder, remove_folder, split_leaf, write_file
+from tests.statements import proves
 
 LEAF = "work/7f-1"
 
@@ -37,6 +38,7 @@ def is_whole(precious: Path) -> bool:
     return (precious / "below" / "file").read_text() == "precious"
 
 
+@proves("3.files.4", "They are staged in host-owned state, 0700 and 0600")
 def test_a_folder_and_what_is_written_in_it_are_private(root: Path) -> None:
     made = make_folder(root, LEAF)
     write_file(root, LEAF, "a", b"xyz")
@@ -80,6 +82,7 @@ def test_a_link_in_place_of_our_folder_is_not_followed(root: Path, precious: Pat
     assert sorted(os.listdir(precious)) == ["below"]
 
 
+@proves("8.files.2", "The same for attachments and artifacts")
 def test_a_link_in_place_of_a_file_is_not_written_through(root: Path, precious: Path) -> None:
     made = make_folder(root, LEAF)
     (made / "a").symlink_to(precious / "below" / "file")
@@ -94,6 +97,7 @@ def test_a_link_in_place_of_a_file_is_not_written_through(root: Path, precious: 
 # ---- removing --------------------------------------------------------------------------------------------------------
 
 
+@proves("3.files.8", "Removal deletes only what really lies inside its own root")
 def test_everything_in_a_folder_goes_links_as_links(root: Path, precious: Path) -> None:
     made = make_folder(root, LEAF)
     (made / "a" / "b").mkdir(parents=True)
@@ -146,6 +150,7 @@ def test_no_depth_is_too_deep(root: Path) -> None:
     assert os.listdir(root / "work") == []
 
 
+@proves("3.files.8")
 def test_a_folder_that_is_swapped_for_a_link_while_it_is_removed_leads_nowhere(root: Path, precious: Path) -> None:
     """Somebody keeps swapping folders for links to the outside, and back, all the while."""
     over = threading.Event()

@@ -14,12 +14,14 @@ import pytest
 from fledge.core.attachments import File
 from fledge.workspaces.places import Making, Places
 from fledge.workspaces.worktrees import look_at, make_worktree, remove_worktree
+from tests.statements import proves
 from tests.workspaces.racing import RACES, snapshot
 from tests.workspaces.repository import make_repository
 
 ATTACHED, TREE = "attachments/0123456789abcdef", "worktrees/0123456789abcdef"
 
 
+@proves("8.files.2")
 @pytest.mark.parametrize("race", RACES)
 def test_a_path_that_is_swapped_at_any_point_leads_nowhere(race: str, tmp_path: Path) -> None:
     """A path is swapped before each thing a process asks of the disk; see `racing`."""
@@ -64,6 +66,7 @@ def outside(tmp_path: Path) -> Path:
     return tmp_path / "outside"
 
 
+@proves("8.files.2")
 def test_attachments_are_written_and_removed_in_their_own_folder_whoever_swaps_it(
     tmp_path: Path, outside: Path
 ) -> None:
@@ -85,6 +88,7 @@ def test_attachments_are_written_and_removed_in_their_own_folder_whoever_swaps_i
     assert os.listdir(state / "attachments") == []
 
 
+@proves("8.files.3")
 def test_a_worktree_is_looked_at_and_removed_without_leading_out_whoever_swaps_folders_in_it(
     tmp_path: Path, outside: Path
 ) -> None:

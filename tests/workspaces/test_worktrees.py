@@ -13,6 +13,7 @@ import pytest
 from fledge.core.goods import Worktree
 from fledge.errors import Refused
 from fledge.workspaces.worktrees import look_at, make_worktree, names_inside, record_of, remove_worktree
+from tests.statements import proves
 from tests.workspaces.repository import commit, make_repository, run_git
 
 LEAF = "worktrees/0123456789abcdef"
@@ -143,6 +144,7 @@ def test_nothing_that_the_repository_names_is_run(root: Path, repo: Path, tmp_pa
     assert not (tmp_path / "mark").exists()
 
 
+@proves("8.files.3", "The same for worktrees")
 def test_a_folder_cannot_claim_somebody_elses_repository(root: Path, repo: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
@@ -171,6 +173,7 @@ def test_a_worktree_that_the_repository_knows_may_be_used(root: Path, repo: Path
     assert (make_worktree(root, LEAF, tmp_path / "linked") / "readme.md").exists()
 
 
+@proves("8.files.3")
 @pytest.mark.parametrize("path", ["../escaped", ".git/hooks/post-commit", "sub/../../escaped", "sub/.GIT/config"])
 def test_a_tree_with_names_that_lead_out_is_refused(root: Path, repo: Path, path: str, tmp_path: Path) -> None:
     """Such trees cannot be made with git's own tools, so they are written as raw objects."""
@@ -319,6 +322,7 @@ def test_only_its_own_record_is_removed_from_the_repository(root: Path, repo: Pa
     assert os.listdir(repo / ".git" / "worktrees") == ["theirs"]
 
 
+@proves("8.files.3")
 def test_links_in_a_worktree_lead_nowhere_when_it_is_removed(root: Path, repo: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
