@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Dialog, Locator, Page, expect, sync_playwright
 
 from fledge.gateway.client import Client
-from tests.cli.test_run import MODEL, Model
+from tests.cli.model_server import MODEL, Model
 
 PATIENCE_MS = 20_000
 

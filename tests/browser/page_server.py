@@ -1,20 +1,13 @@
-"""A model server for the page: as in chats, and a child that waits, and words that would act if they could.
-
-python -m tests.browser.page_server PORT_FILE [HOLD_FILE]
-"""
+"""A model server for the page: as in chats, and a child that waits, and words that would act if they could."""
 
 import asyncio
-import sys
 from pathlib import Path
 
 from fledge.models.base import Call
 from fledge.models.scripted import Reply
 from tests.cli.chat_server import talk
-from tests.models.openai_server import OpenAIServer
-from tests.models.serving import Answer, Body, Status, main
+from tests.models.serving import Answer, Body, Script, Status
 
-RELEASE = "release"
-"""Once this file is beside the port file, children that wait go on."""
 HOSTILE = (
     "<img src=x onerror=\"window.hacked='img'\"><script>window.hacked='script'</script>"
     "<a href=\"javascript:window.hacked='a'\">click</a> \x1b[31mred\x07 \u202egnirts"
@@ -24,42 +17,42 @@ WAIT = '{"task": "wait for me", "label": "waiter"}'
 ACT = f'{{"task": "hostile <b>task</b>", "label": "{"<i>label</i>"}"}}'
 
 
-async def released() -> None:
-    """Return once children that wait may go on."""
-    file = Path(sys.argv[1]).parent / RELEASE
+async def created(file: Path) -> None:
+    """Return once the file is there."""
     for _ in range(6000):
-        if file.exists():
+        if await asyncio.to_thread(file.exists):
             return
         await asyncio.sleep(0.01)
 
 
-async def speak(body: Body) -> Answer:
-    """One reply."""
-    system, last = body["messages"][0]["content"], body["messages"][-1]
-    words = last["content"].strip()
-    if "# Subagent Context" in system:
-        if "hostile" in words:
-            return Reply(HOSTILE)
-        if words.startswith("wait for me"):
-            await released()
-            return Reply("I waited")
-        return talk(body) if "dig" in words else Reply(f"child heard: {words[-40:]}")
-    if last["role"] == "user":
-        match words:
-            case "fail":
-                return [Status(400, {"error": {"message": "no such luck", "type": "invalid_request_error"}})]
-            case "wait":
-                return Reply("", (Call("", "sessions_spawn", WAIT),))
-            case "act":
-                return Reply("", (Call("", "sessions_spawn", ACT),))
-            case text if "child heard" in text:
-                return Reply("The waiter changed its mind.")
-            case text if "onerror" in text:
-                return Reply(f"It said: {HOSTILE}")
-            case text if "I waited" in text:
-                return Reply("The waiter is done.")
-    return talk(body)
+def speaking(release: Path) -> Script:
+    """What it says; children that wait go on once the file `release` is there."""
 
+    async def speak(body: Body) -> Answer:
+        """One reply."""
+        system, last = body["messages"][0]["content"], body["messages"][-1]
+        words = last["content"].strip()
+        if "# Subagent Context" in system:
+            if "hostile" in words:
+                return Reply(HOSTILE)
+            if words.startswith("wait for me"):
+                await created(release)
+                return Reply("I waited")
+            return talk(body) if "dig" in words else Reply(f"child heard: {words[-40:]}")
+        if last["role"] == "user":
+            match words:
+                case "fail":
+                    return [Status(400, {"error": {"message": "no such luck", "type": "invalid_request_error"}})]
+                case "wait":
+                    return Reply("", (Call("", "sessions_spawn", WAIT),))
+                case "act":
+                    return Reply("", (Call("", "sessions_spawn", ACT),))
+                case text if "child heard" in text:
+                    return Reply("The waiter changed its mind.")
+                case text if "onerror" in text:
+                    return Reply(f"It said: {HOSTILE}")
+                case text if "I waited" in text:
+                    return Reply("The waiter is done.")
+        return talk(body)
 
-if __name__ == "__main__":
-    main(OpenAIServer, speak)
+    return speak

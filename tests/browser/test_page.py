@@ -8,9 +8,12 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.browsing import Gateway, browsing, sitting
-from tests.browser.page_server import RELEASE, SHOWN
-from tests.cli.test_run import Model, serving
+from tests.browser.page_server import SHOWN, speaking
+from tests.cli.model_server import Model, serving
 from tests.statements import proves
+
+RELEASE = "release"
+"""Once this file is beside the port file of the model server, children that wait go on."""
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +24,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    with serving(tmp_path_factory.mktemp("page"), "tests.browser.page_server") as model:
+    folder = tmp_path_factory.mktemp("page")
+    with serving(folder, speaking(folder / "model" / RELEASE)) as model:
         yield model
 
 

@@ -1,12 +1,8 @@
-"""A model server for chats: what the main agent does follows from the last words it heard.
-
-python -m tests.cli.chat_server PORT_FILE [HOLD_FILE]
-"""
+"""A model server for chats: what the main agent does follows from the last words it heard."""
 
 from fledge.models.base import Call
 from fledge.models.scripted import Reply
-from tests.models.openai_server import OpenAIServer
-from tests.models.serving import Body, main
+from tests.models.serving import Body
 
 SPAWN = '{"task": "dig deep", "label": "digger"}'
 PLAN = '{"task": "dig deep", "label": "planner", "planMode": true}'
@@ -39,7 +35,3 @@ def talk(body: Body) -> Reply:
             return Reply("The digger found gold.")
         case text:
             return Reply(f"You said: {text}")
-
-
-if __name__ == "__main__":
-    main(OpenAIServer, talk)

@@ -1,15 +1,11 @@
-"""A model server whose main agent spawns as many subagents as it is told, each of which uses a tool and answers.
-
-python -m tests.cli.fan_out_server PORT_FILE [HOLD_FILE]
-"""
+"""A model server whose main agent spawns as many subagents as it is told, each of which uses a tool and answers."""
 
 import json
 import re
 
 from fledge.models.base import Call
 from fledge.models.scripted import Reply
-from tests.models.openai_server import OpenAIServer
-from tests.models.serving import Body, main
+from tests.models.serving import Body
 
 FILLER = "x" * 3000
 
@@ -29,7 +25,3 @@ def fan_out(body: Body) -> Reply:
         arguments = [json.dumps({"task": f"task number {n}", "label": f"n{n}"}) for n in range(int(wanted[1]))]
         return Reply("", tuple(Call("", "sessions_spawn", each) for each in arguments))
     return Reply("NO_REPLY")
-
-
-if __name__ == "__main__":
-    main(OpenAIServer, fan_out)

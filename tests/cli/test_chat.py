@@ -26,7 +26,8 @@ from fledge.models.scripted import Answer
 from fledge.runtime.feed import TurnEvent
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
-from tests.cli.test_run import MODEL, Model, serving, until, workspace
+from tests.cli.chat_server import talk
+from tests.cli.model_server import MODEL, Model, serving, until, workspace
 from tests.statements import proves
 
 PATIENCE_S = 60.0
@@ -36,7 +37,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
 
 @pytest.fixture
 def model(tmp_path: Path) -> Iterator[Model]:
-    with serving(tmp_path, "tests.cli.chat_server") as model:
+    with serving(tmp_path, talk) as model:
         yield model
 
 

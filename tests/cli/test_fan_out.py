@@ -14,7 +14,9 @@ import pytest
 from fledge.core.keys import main_key
 from fledge.store.base import Tx
 from fledge.store.sqlite import SqliteStore
-from tests.cli.test_run import Model, fledge, serving, until, workspace
+from tests.cli.fan_out_server import fan_out
+from tests.cli.model_server import Model, serving, until, workspace
+from tests.cli.test_run import fledge
 from tests.statements import proves
 
 CHILDREN = 32
@@ -31,7 +33,7 @@ RUN = (
 
 @pytest.fixture
 def model(tmp_path: Path) -> Iterator[Model]:
-    with serving(tmp_path, "tests.cli.fan_out_server") as model:
+    with serving(tmp_path, fan_out) as model:
         yield model
 
 

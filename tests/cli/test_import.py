@@ -1,8 +1,6 @@
 """`fledge import openclaw`: another system's runs become settled history, and nothing of them goes on."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.store.base import Tx
 from fledge.testing import InlineStore, SeededIds
+from tests.cli.command import fledge
 from tests.statements import proves
 
 MAIN = "agent:main:main"
@@ -86,11 +85,6 @@ def claw(tmp_path: Path) -> Path:
         json.dumps(text("user", "hello")) + "\n" + json.dumps(text("assistant", "hi"))
     )
     return folder
-
-
-def fledge(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fledge.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 @proves("6.import.1", "`fledge import openclaw DIR` reads runs.json v1 and v2")

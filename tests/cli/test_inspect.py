@@ -1,4 +1,4 @@
-"""`info`, `log` and `undelivered` through the real process, on a store that was made with the rules themselves."""
+"""`info`, `log` and `undelivered` by the command, on a store that was made with the rules themselves."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from fledge.core.transcript import Replied
 from fledge.orchestrator import budget, control, outbox, spawn, steps, turns
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Ran, Spec
-from tests.cli.test_main import fledge
+from tests.cli.command import fledge
 from tests.model.world import MAIN, World
 from tests.statements import proves
 

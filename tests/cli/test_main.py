@@ -1,4 +1,4 @@
-"""The command line through the real process: what it prints, and how it refuses."""
+"""The command line: what it prints, and how it refuses."""
 
 import os
 import re
@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command import fledge, process
 from tests.statements import proves
-
-
-def fledge(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fledge.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def test_the_demo_is_killed_half_way_and_every_answer_arrives_once(tmp_path: Path) -> None:
     state = str(tmp_path / "state")
-    done = fledge("demo", "--state", state)
+    done = process("demo", "--state", state)
     assert done.returncode == 0, done.stderr
     assert "A scripted model plays the model's part" in done.stdout
     before, after = re.split(r"\*\*\* kill -9 \d+ \*\*\*", done.stdout)

@@ -1,6 +1,5 @@
-"""`fledge run` and `ps` through real processes, against a strict server that speaks the real protocol."""
+"""`fledge run` and `ps` against a strict server that speaks the real protocol."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -10,60 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.serving import KEY
+from tests.cli import command
+from tests.cli.command import Done
+from tests.cli.model_server import MODEL, Model, serving, until, workspace
+from tests.models.openai_server import tool_then_answer
 from tests.statements import proves
 
 ROOT = Path(__file__).parents[2]
-MODEL = ("--model", "openai/gpt-test")
-
-
-class Model:
-    """A model server in a process of its own; while `hold` exists, its replies wait."""
-
-    def __init__(self, folder: Path) -> None:
-        self.port, self.hold = folder / "port", folder / "hold"
-        self.log = folder / "port.log"
-
-    @property
-    def requests(self) -> int:
-        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
-
-    @property
-    def env(self) -> dict[str, str]:
-        home = str(self.port.parent)
-        return os.environ | {
-            "OPENAI_BASE_URL": f"http://127.0.0.1:{self.port.read_text()}/v1",
-            "OPENAI_API_KEY": KEY,
-            "HOME": home,
-        }
-
-
-@contextmanager
-def serving(tmp_path: Path, module: str) -> Iterator[Model]:
-    """A model server of this kind, as long as the block lasts."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    model = Model(folder)
-    command = [sys.executable, "-m", module, str(model.port), str(model.hold)]
-    with subprocess.Popen(command, cwd=ROOT) as server:
-        try:
-            until(server, model.port.exists)
-            yield model
-        finally:
-            server.terminate()
-
-
-def workspace(tmp_path: Path) -> Path:
-    """A folder with one file in it."""
-    folder = tmp_path / "work"
-    folder.mkdir()
-    (folder / "notes.txt").write_text("hello")
-    return folder
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Iterator[Model]:
-    with serving(tmp_path, "tests.models.openai_server") as model:
+    with serving(tmp_path, tool_then_answer) as model:
         yield model
 
 
@@ -72,23 +29,8 @@ def work(tmp_path: Path) -> Path:
     return workspace(tmp_path)
 
 
-def until(process: "subprocess.Popen[str] | subprocess.Popen[bytes]", happened: object) -> None:
-    """Wait for something while the process lives; it must happen before the process ends."""
-    assert callable(happened)
-    for _ in range(3000):
-        if happened():
-            return
-        try:
-            process.wait(timeout=0.01)
-        except subprocess.TimeoutExpired:
-            continue
-        raise AssertionError(f"the process ended with {process.returncode} before it happened")
-    raise AssertionError("it did not happen")
-
-
-def fledge(model: Model, work: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fledge.cli.main", *arguments]
-    return subprocess.run(command, cwd=work, env=model.env | env, capture_output=True, text=True, timeout=120)
+def fledge(model: Model, work: Path, *arguments: str, **env: str) -> Done:
+    return command.fledge(*arguments, cwd=work, env=model.env | env)
 
 
 @contextmanager

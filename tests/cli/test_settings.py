@@ -2,11 +2,10 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from email.utils import formatdate
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,11 @@ from aiohttp import web
 from fledge.cli import doctor
 from fledge.cli.settings import template
 from fledge.config import Config, parse
+from tests.cli import command
+from tests.cli.command import Done
 from tests.statements import proves
 
-Fledge = Callable[..., subprocess.CompletedProcess[str]]
+Fledge = Callable[..., Done]
 
 
 @pytest.fixture
@@ -28,11 +29,7 @@ def fledge(tmp_path: Path) -> Fledge:
     kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_BASE_URL"))}
     env = kept | {"FLEDGE_CONFIG": str(tmp_path / "user"), "FLEDGE_STATE": str(tmp_path / "state")}
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "fledge.cli.main", *arguments]
-        return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=120)
-
-    return run
+    return partial(command.fledge, cwd=project, env=env)
 
 
 def test_the_file_that_init_writes_holds_every_default_and_changes_nothing() -> None:

@@ -1,8 +1,6 @@
-"""The commands that act on a state folder, each through the real process, for people and for programs."""
+"""The commands that act on a state folder, for people and for programs."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,14 +8,17 @@ from typing import Any
 import pytest
 
 from fledge.cli.verbs import wire
-from tests.cli.test_run import MODEL, Model, serving, workspace
+from tests.cli import command
+from tests.cli.chat_server import talk
+from tests.cli.command import Done
+from tests.cli.model_server import MODEL, Model, serving, workspace
 
-Fledge = Callable[..., subprocess.CompletedProcess[str]]
+Fledge = Callable[..., Done]
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Iterator[Model]:
-    with serving(tmp_path, "tests.cli.chat_server") as model:
+    with serving(tmp_path, talk) as model:
         yield model
 
 
@@ -25,15 +26,14 @@ def model(tmp_path: Path) -> Iterator[Model]:
 def fledge(model: Model, tmp_path: Path) -> Fledge:
     work = workspace(tmp_path)
 
-    def run(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "fledge.cli.main", *arguments]
+    def run(*arguments: str, given: str = "") -> Done:
         env = model.env | {"FLEDGE_STATE": str(tmp_path / "state")}
-        return subprocess.run(command, cwd=work, env=env, input=given, capture_output=True, text=True, timeout=120)
+        return command.fledge(*arguments, cwd=work, env=env, given=given)
 
     return run
 
 
-def value(done: subprocess.CompletedProcess[str]) -> Any:
+def value(done: Done) -> Any:
     assert done.returncode in (0, 3), done.stderr
     return json.loads(done.stdout)
 

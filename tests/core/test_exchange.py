@@ -19,9 +19,11 @@ from fledge.core.exchange import (
     first_words,
     kind_of,
     plan_answer,
+    plan_words,
     refuse_hop,
 )
 from fledge.core.route import Address, answer_to, joined
+from fledge.errors import BadInput
 from tests.core.samples import RUNS
 from tests.statements import proves
 
@@ -177,6 +179,26 @@ def test_no_line_of_the_others_words_passes_for_ours(text: str) -> None:
 )
 def test_a_message_answers_a_plan_only_if_it_begins_with_the_word(message: str, answer: PlanAnswer | None) -> None:
     assert plan_answer(message) == answer
+
+
+@pytest.mark.parametrize(
+    ("approves", "reason", "words"),
+    [
+        (True, "", "APPROVED: proceed"),
+        (True, " go on\n", "APPROVED: go on"),
+        (False, " too long ", "REJECTED: too long"),
+    ],
+)
+def test_an_answer_to_a_plan_is_a_message_that_reads_back_as_that_answer(
+    approves: bool, reason: str, words: str
+) -> None:
+    assert plan_words(approves, reason) == words
+    assert plan_answer(words) == PlanAnswer(approves, reason.strip() or "proceed")
+
+
+def test_a_rejection_without_a_reason_is_refused_by_name() -> None:
+    with pytest.raises(BadInput, match="message: must say why"):
+        plan_words(False, "  ")
 
 
 def test_an_exchange_begins_asked() -> None:

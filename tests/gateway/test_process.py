@@ -14,6 +14,7 @@ import pytest
 
 from fledge.gateway.auth import read_token
 from fledge.gateway.client import Client, find
+from tests.cli.command import fledge
 from tests.statements import proves
 
 
@@ -29,9 +30,7 @@ class Folder:
         return [sys.executable, "-m", "fledge.cli.main", *arguments]
 
     def run(self, *arguments: str, code: int = 0) -> str:
-        done = subprocess.run(
-            self.command(*arguments), cwd=self.work, env=self.env, capture_output=True, text=True, timeout=60
-        )
+        done = fledge(*arguments, cwd=self.work, env=self.env)
         assert done.returncode == code, done.stderr
         return done.stdout if code == 0 else done.stderr
 

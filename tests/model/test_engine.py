@@ -28,7 +28,7 @@ from fledge.models.scripted import Reply, use
 from fledge.orchestrator import control, spawn, steps
 from fledge.orchestrator.commit import Rules
 from fledge.store.base import Approval
-from tests.model.effort import effort
+from tests.effort import effort
 from tests.model.house import Held, House, Word
 from tests.sim.broken import (
     AnnouncesTwice,
@@ -377,6 +377,6 @@ def test_a_store_that_breaks_a_promise_is_found_out(broken: type[Spy], words: st
     class Moves(EngineMoves):
         spy = broken
 
-    looking = settings(TestEngineMoves.settings, phases=[Phase.generate], database=None, report_multiple_bugs=False)
+    looking = settings(TestEngineMoves.settings, phases=[Phase.generate], report_multiple_bugs=False)
     with pytest.raises(AssertionError, match=words):
         run_state_machine_as_test(Moves, settings=looking)

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fledge.core import events as ev
 from fledge.core.inbox import QueueSettings
 from fledge.orchestrator import control, due, spawn, steps, turns
-from tests.model.effort import effort
+from tests.effort import effort
 from tests.model.world import MAIN, World
 from tests.statements import proves
 

@@ -11,7 +11,9 @@ import json
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -205,7 +207,7 @@ def pieces(text: str, size: int) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
-# ---- as a process of its own, for tests of the command line ----------------------------------------------------------
+# ---- in a process or a thread of its own, for tests of the command line ----------------------------------------------
 
 
 def sample_arguments(schema: dict[str, Any]) -> dict[str, Any]:
@@ -224,8 +226,11 @@ def _held(hold_file: Path | None) -> bool:
     return hold_file is not None and hold_file.exists()
 
 
-async def serve(make: Callable[[Script], Server], script: Script, port_file: Path, hold_file: Path | None) -> None:
-    """Serve until told to stop. The port is in the file once it can be used; requests go to `<port_file>.log`.
+@asynccontextmanager
+async def served(
+    make: Callable[[Script], Server], script: Script, port_file: Path, hold_file: Path | None
+) -> AsyncIterator[None]:
+    """A server whose port is in the file while the block lasts; its requests go to `<port_file>.log`.
 
     While `hold_file` exists, replies wait.
     """
@@ -237,17 +242,44 @@ async def serve(make: Callable[[Script], Server], script: Script, port_file: Pat
         answer = script(body)
         return await answer if isinstance(answer, Awaitable) else answer
 
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with make(logged) as server:
         unfinished = port_file.with_suffix(".new")
         unfinished.write_text(str(server.port))
         unfinished.rename(port_file)
-        await stopped.wait()
+        yield
 
 
 def main(make: Callable[[Script], Server], script: Script) -> None:
-    """`python -m tests.models.… PORT_FILE [HOLD_FILE]`."""
+    """`python -m tests.models.… PORT_FILE [HOLD_FILE]`: serve until a signal says to stop."""
     hold = Path(sys.argv[2]) if len(sys.argv) > 2 else None
-    asyncio.run(serve(make, script, Path(sys.argv[1]), hold))
+
+    async def until_signalled() -> None:
+        stopped = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        async with served(make, script, Path(sys.argv[1]), hold):
+            await stopped.wait()
+
+    asyncio.run(until_signalled())
+
+
+@contextmanager
+def in_thread(make: Callable[[Script], Server], script: Script, port_file: Path, hold_file: Path) -> Iterator[None]:
+    """Serve in a thread of this process while the block lasts: no imports to wait for, nothing shared by two tests."""
+    started: Future[Callable[[], object]] = Future()
+
+    async def until_stopped() -> None:
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        async with served(make, script, port_file, hold_file):
+            started.set_result(lambda: loop.call_soon_threadsafe(stopped.set))
+            await stopped.wait()
+
+    with ThreadPoolExecutor(1) as thread:
+        over = thread.submit(asyncio.run, until_stopped())
+        over.add_done_callback(lambda done: None if started.done() else started.set_exception(done.exception()))
+        stop = started.result()
+        try:
+            yield
+        finally:
+            stop()
+    over.result()

@@ -45,6 +45,13 @@ class Scene(World):
         """A child of this driver whose preparation has only begun."""
         return self.commit(lambda c: spawn.reserve(c, self.request(parent, **terms))).key
 
+    def crash_three_times(self, key: str) -> None:
+        """Its turn is open each time; nothing else is driven meanwhile."""
+        for _ in range(3):
+            if key not in self.drives:
+                self.start(key)
+            self.crash()
+
     def start(self, key: str) -> Drive:
         """Let sessions be claimed in order until this one is; a queue's debounce is waited for."""
         if key in self.drives and key not in self.driven():

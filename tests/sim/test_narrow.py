@@ -6,7 +6,6 @@ kind of schedule of the simulation, with its lanes narrowed.
 
 import asyncio
 import json
-import os
 from itertools import product
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from fledge.testing import InlineStore, VirtualClock, run_virtual
 from tests.crash.judgement import judge
 from tests.crash.players import Mind, Story, perform
 from tests.crash.stories import calls, child, host, said, speak, works
+from tests.effort import seeds
 from tests.sim.play import Play
 from tests.sim.schedule import Schedule, schedule
 from tests.statements import proves
@@ -28,7 +28,6 @@ NARROW = {"main": 1, "subagent": 1, "nested": 1}
 DEEPEST = 5
 SOON_S = 1500.0
 """Of virtual time: before any yield's deadline could help."""
-SEEDS = 100 * int(os.environ.get("FLEDGE_SOAK", "0")) or 20
 
 
 # ---- trees -----------------------------------------------------------------------------------------------------------
@@ -119,7 +118,7 @@ def undisturbed(plan: Schedule) -> Schedule:
 
 
 @proves("0.limits.2")
-@pytest.mark.parametrize(("seed", "calmly"), product(range(SEEDS), [True, False]))
+@pytest.mark.parametrize(("seed", "calmly"), product(seeds(10, soaking=100), [True, False]))
 def test_any_schedule_ends_with_every_answer_told_when_every_lane_is_one_wide(seed: int, calmly: bool) -> None:
     plan = narrowed(schedule(seed))
     report = Play(undisturbed(plan) if calmly else plan).run()

@@ -3,11 +3,11 @@
 A seed that fails is played again, step by step, by `python -m tests.sim SEED --trace`.
 """
 
-import os
 import re
 
 import pytest
 
+from tests.effort import SOAK, seeds
 from tests.sim.broken import (
     AnnouncesTwice,
     BeatsTwice,
@@ -36,10 +36,8 @@ from tests.sim.play import Play, play
 from tests.sim.schedule import schedule
 from tests.sim.watch import Spy
 
-SEEDS = 200 * int(os.environ.get("FLEDGE_SOAK", "0")) or 60
 
-
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", seeds(20, soaking=200))
 def test_nothing_is_lost_or_doubled_and_everything_ends_whatever_happens(seed: int) -> None:
     report = play(seed)
     assert report.wrong == [], f"python -m tests.sim {seed} --trace"
@@ -58,18 +56,18 @@ def test_a_seed_is_played_the_same_way_every_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spy", "words", "first"),
+    ("spy", "words", "seed"),
     [
         (LosesRows, ".", 0),
         (TellsTwice, "is told more than once", 0),
         (ForgetsToCount, r"counts \d unsettled, there are \d", 0),
-        (KnowsNoWidths, r"lane \w+ has \d drivers", 0),
-        (FencesNothing, "is written to by", 0),
+        (KnowsNoWidths, r"lane \w+ has \d drivers", 2),
+        (FencesNothing, "is written to by", 3),
         (LosesResults, r"was begun \d times", 0),
         (AnnouncesTwice, "no attempt's only one of its kind", 0),
         (TellsTheWrongOne, "is told in .* instead of", 0),
-        (KeepsSlots, "waits and holds a slot", 0),
-        (SleepsOn, "sleeps though what it waits for is there", 0),
+        (KeepsSlots, "waits and holds a slot", 3),
+        (SleepsOn, "sleeps though what it waits for is there", 5),
         (LosesPosts, "post hook:.* is nowhere", 5),
         (CallsNoHooks, "was not told that .* ended", 5),
         (TriesOnce, "it waits: post", 5),
@@ -85,8 +83,8 @@ def test_a_seed_is_played_the_same_way_every_time() -> None:
     ],
     ids=lambda case: case.__name__ if isinstance(case, type) else "",
 )
-def test_a_store_that_breaks_a_promise_is_found_out(spy: type[Spy], words: str, first: int) -> None:
-    """From `first` on: one of the first schedules in which it shows."""
-    found = (Play(schedule(seed), spy=spy).run().wrong for seed in range(first, first + 40))
+def test_a_store_that_breaks_a_promise_is_found_out(spy: type[Spy], words: str, seed: int) -> None:
+    """By the first schedule in which it shows; a soak finds that schedule anew."""
+    found = (Play(schedule(each), spy=spy).run().wrong for each in (range(200) if SOAK else (seed,)))
     wrong = next((wrong for wrong in found if wrong), [])
-    assert re.search(words, "\n".join(wrong)), "forty schedules, and nobody noticed"
+    assert re.search(words, "\n".join(wrong)), f"python -m tests.sim --breaks {spy.__name__} finds a seed that shows it"

@@ -1,5 +1,5 @@
-"""The findings of the model, F5 to F7: kill, on the real store. M is main, O its child, W a child of O. Take a rule out
-of the code, and a test fails. The pure halves stand in `tests/core`."""
+"""A kill, on the real store: the stopping window, late completes below it, one commit for the whole tree.
+M is main, O its child, W a child of O."""
 
 from contextlib import closing
 
@@ -17,11 +17,11 @@ from tests.statements import proves
 scene = pytest.fixture(scene_fixture)
 
 
-# ---- F5: kill and the stopping window --------------------------------------------------------------------------------
+# ---- kill and the stopping window ------------------------------------------------------------------------------------
 
 
 @proves("2.kill.2", "A driven run goes to stopping and keeps epoch, slot and its place as an unsettled child")
-def test_f5_a_driven_run_keeps_epoch_slot_and_place_until_it_acknowledges(scene: Scene) -> None:
+def test_a_driven_run_keeps_epoch_slot_and_place_until_it_acknowledges(scene: Scene) -> None:
     o = scene.orchestrator()
     assert scene.kill(o.session) == control.Killing(killed=(), stopping=(o.session,))
     assert scene.run(o.session).phase == Ending(scene.clock.now() + 5.0, Stopping(named=True, may_win=True))
@@ -38,7 +38,7 @@ def test_f5_a_driven_run_keeps_epoch_slot_and_place_until_it_acknowledges(scene:
 
 
 @proves("2.kill.7", "A late complete that wins is `ok`, announced at once without waiting for descendants")
-def test_f5_a_complete_in_the_window_wins_and_is_announced_without_waiting_for_descendants(scene: Scene) -> None:
+def test_a_complete_in_the_window_wins_and_is_announced_without_waiting_for_descendants(scene: Scene) -> None:
     o = scene.orchestrator(cleanup="delete")
     w = scene.begin(o)
     scene.kill(o.session)
@@ -54,7 +54,7 @@ def test_f5_a_complete_in_the_window_wins_and_is_announced_without_waiting_for_d
 
 @proves("2.kill.6", "An error, abort, plan or yield never wins over a kill")
 @pytest.mark.parametrize("end", ["error", "budget", "yield", "silence of 5 s", "crash"])
-def test_f5_no_other_end_wins_and_the_kill_is_silent(scene: Scene, end: str) -> None:
+def test_no_other_end_wins_and_the_kill_is_silent(scene: Scene, end: str) -> None:
     o = scene.orchestrator()
     w = scene.spawn(o)
     scene.kill(o.session)
@@ -81,7 +81,7 @@ def test_f5_no_other_end_wins_and_the_kill_is_silent(scene: Scene, end: str) -> 
 
 
 @proves("2.kill.6")
-def test_f5_a_plan_that_ends_in_the_window_is_not_offered(scene: Scene) -> None:
+def test_a_plan_that_ends_in_the_window_is_not_offered(scene: Scene) -> None:
     o = scene.orchestrator(plan=True)
     scene.kill(o.session)
     scene.finish(o, "1. do it")
@@ -90,7 +90,7 @@ def test_f5_a_plan_that_ends_in_the_window_is_not_offered(scene: Scene) -> None:
     assert scene.unread(MAIN) == []
 
 
-def test_f5_a_sends_turn_that_ends_in_the_window_is_no_result(scene: Scene) -> None:
+def test_a_sends_turn_that_ends_in_the_window_is_no_result(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.begin(o)
     scene.wait(o)
@@ -104,7 +104,7 @@ def test_f5_a_sends_turn_that_ends_in_the_window_is_no_result(scene: Scene) -> N
 
 @proves("2.kill.3", "A stopping run opens no model step and no tool call")
 @proves("2.kill.4", "A stopping run accepts no send and no steer")
-def test_f5_stopping_opens_no_step_and_takes_no_send_steer_or_second_kill(scene: Scene) -> None:
+def test_stopping_opens_no_step_and_takes_no_send_steer_or_second_kill(scene: Scene) -> None:
     o = scene.orchestrator()
     scene.kill(o.session)
     before = scene.dump()
@@ -121,7 +121,7 @@ def test_f5_stopping_opens_no_step_and_takes_no_send_steer_or_second_kill(scene:
 
 
 @proves("2.kill.10", "Cleanup, hooks and settling come only after the decision, once")
-def test_f5_hook_cleanup_and_settling_come_once_and_only_after_the_decision() -> None:
+def test_hook_cleanup_and_settling_come_once_and_only_after_the_decision() -> None:
     with closing(Scene(hooks={"subagent_ended": (Listener("audit"),)})) as scene:
         o = scene.orchestrator(cleanup="delete")
         scene.kill(o.session)
@@ -135,12 +135,12 @@ def test_f5_hook_cleanup_and_settling_come_once_and_only_after_the_decision() ->
         assert (scene.counts(MAIN).spawned, scene.counts(MAIN).unsettled) == (1, 0)
 
 
-# ---- F6: late completes below the killed run -------------------------------------------------------------------------
+# ---- late completes below the killed run -----------------------------------------------------------------------------
 
 
 @proves("2.kill.12", "Late ends below the named run are kept for info and log, and told to nobody")
 @pytest.mark.parametrize("o_first", [True, False])
-def test_f6_a_late_complete_below_the_killed_run_is_kept_but_told_to_nobody(scene: Scene, o_first: bool) -> None:
+def test_a_late_complete_below_the_killed_run_is_kept_but_told_to_nobody(scene: Scene, o_first: bool) -> None:
     o = scene.orchestrator()
     w = scene.begin(o)
     scene.kill(o.session)
@@ -158,7 +158,7 @@ def test_f6_a_late_complete_below_the_killed_run_is_kept_but_told_to_nobody(scen
     assert scene.sql("SELECT count(*) FROM inbox WHERE kind = 'outcome'") == [(0,)]
 
 
-def test_f6_a_foreign_runtimes_late_complete_below_a_kill_is_not_heard_either(scene: Scene) -> None:
+def test_a_foreign_runtimes_late_complete_below_a_kill_is_not_heard_either(scene: Scene) -> None:
     o = scene.orchestrator()
     w = scene.begin(o)
     scene.kill(o.session)
@@ -169,12 +169,12 @@ def test_f6_a_foreign_runtimes_late_complete_below_a_kill_is_not_heard_either(sc
     assert scene.sql("SELECT count(*) FROM inbox WHERE kind = 'late'") == [(0,)]
 
 
-# ---- F7: kill is one commit ------------------------------------------------------------------------------------------
+# ---- kill is one commit ----------------------------------------------------------------------------------------------
 
 
 @proves("4.kill.1", "One commit raises stop_generation of the named session and ends or marks every descendant")
 @proves("4.kill.2", "… through finished parents, spawning ones included")
-def test_f7_one_commit_ends_or_marks_everything_below_through_finished_parents(scene: Scene) -> None:
+def test_one_commit_ends_or_marks_everything_below_through_finished_parents(scene: Scene) -> None:
     o = scene.orchestrator(lane="nested")
     p = scene.begin(o)
     below = scene.begin(p)
@@ -196,9 +196,7 @@ def test_f7_one_commit_ends_or_marks_everything_below_through_finished_parents(s
 
 @proves("4.kill.3", "Admission compares the generation of the caller's turn with its session's and all ancestors'")
 @pytest.mark.parametrize("named", ["itself", "its parent", "main"])
-def test_f7_what_was_spawned_before_the_kill_is_refused_after_it_wherever_the_kill_was(
-    scene: Scene, named: str
-) -> None:
+def test_what_was_spawned_before_the_kill_is_refused_after_it_wherever_the_kill_was(scene: Scene, named: str) -> None:
     """`_check_wanted`: generations of the caller's turn against its session's and all ancestors' now."""
     main = scene.main()
     o = scene.begin(main)
@@ -220,7 +218,7 @@ def test_f7_what_was_spawned_before_the_kill_is_refused_after_it_wherever_the_ki
 
 
 @proves("4.kill.4", "So does the commit that ends `spawning`")
-def test_f7_a_reservation_may_not_be_accepted_after_a_stop_above_it(scene: Scene) -> None:
+def test_a_reservation_may_not_be_accepted_after_a_stop_above_it(scene: Scene) -> None:
     o = scene.orchestrator()
     key = scene.reserve(o)
     scene.commit(lambda c: c.tx.raise_generation(MAIN))
@@ -231,7 +229,7 @@ def test_f7_a_reservation_may_not_be_accepted_after_a_stop_above_it(scene: Scene
     assert scene.counts(o.session).unsettled == 0
 
 
-def test_f7_a_child_that_ends_right_after_the_kill_of_its_parent_does_not_reach_main(scene: Scene) -> None:
+def test_a_child_that_ends_right_after_the_kill_of_its_parent_does_not_reach_main(scene: Scene) -> None:
     o = scene.orchestrator()
     w = scene.begin(o)
     scene.wait(o)
