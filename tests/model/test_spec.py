@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.model.effort import SOAK
+from tests.effort import SOAK
 from tests.model.spec.__main__ import line
 from tests.model.spec.configurations import ALL, CONFIGURATIONS, MIXES, READINGS
 from tests.model.spec.rules import FIXES
