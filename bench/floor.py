@@ -2,8 +2,7 @@
 
 Six logical commits a child: the spawn (run, inbox row, event), the claim (drain, turn), a model step, a tool result,
 the end (entry, outcome, frozen result, the requester's inbox row, event), and a 64th of the requester's drain. Group
-commit, WAL, `synchronous=FULL`, every change guarded by its version. Where the peer benchmarks are on this machine,
-their own `bench_floor.py` is used instead, so that figures can be compared with theirs.
+commit, WAL, `synchronous=FULL`, every change guarded by its version.
 
 Usage: `python -m bench.floor CHILDREN WIDTH`; prints one line of JSON behind the word RESULT.
 """

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -32,7 +32,6 @@ T = TypeVar("T")
 
 MAIN = "agent:main:main"
 ROOT = Path(__file__).resolve().parents[1]
-PEERS_FLOOR = ROOT.parent / "shared" / "bench" / "peers" / "bench_floor.py"
 FLOOR_STEPS = 2
 FLOOR_COMMITS = 5 + 1 / 64
 """Spawn, claim, model step, tool result, end, and a share of the requester's drain."""
@@ -156,12 +155,9 @@ def _check_all_read(tx: Tx, children: int) -> None:
         raise RuntimeError(f"{read} of {children} results were read: the figures mean nothing")
 
 
-def floor(children: int, width: int, which: Literal["peers", "own"] = "peers") -> Lives:
-    """What the hand-written floor takes for as many children at this width: that of the peer benchmarks, if it is on
-    this machine, else our own (`bench.floor`)."""
-    of_peers = which == "peers" and PEERS_FLOOR.exists()
-    program = ["-B", str(PEERS_FLOOR)] if of_peers else ["-m", "bench.floor"]
-    command = [sys.executable, *program, str(children), str(width)]
+def floor(children: int, width: int) -> Lives:
+    """What the hand-written floor (`bench.floor`) takes for as many children at this width."""
+    command = [sys.executable, "-m", "bench.floor", str(children), str(width)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))[7:])
     return Lives(
@@ -171,5 +167,5 @@ def floor(children: int, width: int, which: Literal["peers", "own"] = "peers") -
         found["cpu_s"],
         FLOOR_COMMITS * children,
         writes=found["fsyncs"],
-        grown_mb=found["rss_peak_mb"] - found["rss_before_mb"] if of_peers else found["grown_mb"],
+        grown_mb=found["grown_mb"],
     )

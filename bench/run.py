@@ -13,8 +13,9 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from bench import children, crowd, imports, lives, peers, restart, streaming, transitions, turns
+from bench import children, crowd, imports, lives, restart, streaming, transitions, turns
 from bench.measure import ROUNDS, Bar, Line, Meter, Rate, machine, median_rate, percentile, table
+from bench.peers import libraries
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -257,7 +258,7 @@ def compared_with_peers(sizes: Sizes) -> Iterator[Line]:
     width = max(sizes.widths)
     mine = lives.median_lives([children.live(sizes.peers, width) for _ in range(sizes.rounds)])
     ours = f"{mine.cpu_ms_a_child:.2f} ms"
-    for peer in peers.measured(sizes.peers, sizes.rounds):
+    for peer in libraries.measured(sizes.peers, sizes.rounds):
         what = f"CPU a child, {sizes.peers} children, {peer.what} / fledge"
         if peer.cpu_ms is None:
             yield Line(what, peer.detail, ours)

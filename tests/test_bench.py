@@ -5,8 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
-from bench import children, crowd, lives, peers, run, sse_server, streaming, turns
+from bench import children, crowd, lives, run, sse_server, streaming, turns
 from bench.measure import Bar, Line, Meter, Rate, filesystem_of, median_rate, percentile, table
+from bench.peers import libraries
+from bench.peers.__main__ import main as peers_main
 
 TINY = run.Sizes(
     rounds=1,
@@ -75,8 +77,8 @@ def test_a_child_takes_four_commits_and_its_share_of_claims_and_readings_and_is_
     assert found.reads < 50
 
 
-def test_our_own_floor_makes_at_most_six_commits_a_child() -> None:
-    found = lives.floor(50, 8, "own")
+def test_the_floor_makes_at_most_six_commits_a_child() -> None:
+    found = lives.floor(50, 8)
     assert (found.children, found.width) == (50, 8)
     assert 0 < found.writes <= 6 * 50
     assert found.cpu_s > 0
@@ -89,10 +91,46 @@ def test_parts_of_the_table_can_be_chosen(tmp_path: Path, capsys: pytest.Capture
     assert "… crowded\n" not in said
 
 
-def test_peers_that_are_not_there_are_named_with_the_reason(tmp_path: Path) -> None:
-    found = list(peers.measured(1, 1, tmp_path))
-    assert all(one.cpu_ms is None for one in found)
-    assert all(one.detail.startswith(("not installed: python -m bench.peers install", "not measured")) for one in found)
+def test_peers_that_are_not_there_are_named_with_the_command_that_installs_them(tmp_path: Path) -> None:
+    found = list(libraries.measured(1, 1, tmp_path))
+    assert [one.cpu_ms for one in found] == [None] * len(libraries.PEERS)
+    assert [one.detail for one in found] == [
+        f"not installed: python -m bench.peers install {peer.name}" for peer in libraries.PEERS
+    ]
+
+
+def interpreter(folder: Path, peer: str, script: str) -> None:
+    """An environment of this library whose Python is a script."""
+    python = folder / peer / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\n{script}\n", "utf-8")
+    python.chmod(0o755)
+
+
+def test_a_peer_is_measured_in_its_own_environment_by_a_program_that_is_there(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    result = json.dumps({"library": "it 1.0", "cpu_ms": 2.5})
+    for peer in libraries.PEERS:
+        interpreter(tmp_path, peer.name, f"""echo "$@" >> {asked}; echo 'RESULT {result}'""")
+    found = list(libraries.measured(7, 1, tmp_path))
+    assert {(one.cpu_ms, one.detail) for one in found} == {(2.5, "it 1.0")}
+    commands = [line.split() for line in asked.read_text("utf-8").splitlines()]
+    assert len(commands) == len(found) == sum(len(peer.ways) for peer in libraries.PEERS)
+    for _, _, module, *_, number in commands:
+        assert (libraries.ROOT / (module.replace(".", "/") + ".py")).is_file()
+        assert number == "7"
+
+
+def test_a_peer_that_fails_is_named_with_its_last_line(tmp_path: Path) -> None:
+    interpreter(tmp_path, "nanobot", "echo first >&2; echo it broke >&2; exit 1")
+    (found,) = (one for one in libraries.measured(1, 1, tmp_path) if one.what.startswith("nanobot, "))
+    assert (found.cpu_ms, found.detail) == (None, "not measured: it broke")
+
+
+def test_an_unknown_peer_is_refused_before_anything_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        peers_main(["install", "nano"])
+    assert "no such library: nano (there are openai-agents, " in capsys.readouterr().err
 
 
 def test_without_an_sdk_its_lines_say_so_and_their_bars_fail() -> None:
