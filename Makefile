@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 READY := $(VENV)/.ready
+# Why $(PYTHON) cannot be used; empty if it can. An old Python must be able to run this, too.
+UNUSABLE = $(shell { $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or \
+	sys.stdout.write("$(PYTHON) is Python " + sys.version.split()[0])' || echo "$(PYTHON) does not run"; } 2>/dev/null)
+CHECK_PYTHON = $(if $(UNUSABLE),$(error fledge needs Python 3.11 or newer, but $(UNUSABLE)))
 
 .PHONY: demo test check bench soak mutate docs clean
 
@@ -37,12 +41,14 @@ docs: $(STAMP)
 	$(BIN)/python -m fledge.config > docs/config.md
 
 $(READY): pyproject.toml
+	$(CHECK_PYTHON)
 	@echo "Setting up $(VENV), once; this takes a few seconds."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[gateway,chat]'
 	touch $(READY)
 
 $(STAMP): pyproject.toml
+	$(CHECK_PYTHON)
 	@echo "Setting up $(VENV) for development, once; this takes a minute."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'

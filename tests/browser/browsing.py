@@ -1,6 +1,5 @@
 """What the page's tests share: a browser, a real `fledge serve`, and a person in front of the page."""
 
-import os
 import shutil
 import signal
 import subprocess
@@ -10,24 +9,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Browser, Dialog, Locator, Page, expect, sync_playwright
 
 from fledge.gateway.client import Client
 from tests.cli.model_server import MODEL, Model
+from tests.left_out import requires
 
 PATIENCE_MS = 20_000
 
 
 @contextmanager
 def browsing() -> Iterator[Browser]:
-    """A browser, as long as the block lasts. Without one: nothing is tested here, but CI must have one."""
-    chromium = shutil.which("chromium")
-    if chromium is None and not os.environ.get("CI"):
-        pytest.skip("there is no chromium here")
-    assert chromium is not None, "CI tests the page: chromium must be installed"
+    """A browser, as long as the block lasts."""
+    requires("chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         try:
             yield browser
         finally:

@@ -21,7 +21,7 @@ from fledge.runtime.profile import Profile
 from fledge.runtime.profiles import ConfiguredProfiles, rules_of
 from fledge.store.base import Session, SessionFacts, Spec
 from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
-from fledge.tools.shell import find_sandbox
+from tests.left_out import requires
 from tests.statements import proves
 
 MAIN = "agent:main:main"
@@ -239,14 +239,19 @@ def test_an_approved_plan_has_full_tools_but_none_beyond_its_ceiling(tmp_path: P
     assert look(tmp_path, child={**child, "approved": True}).tools.names == {"read", "write"}
 
 
-def test_a_child_that_was_spawned_for_a_sandbox_runs_in_one_or_not_at_all(tmp_path: Path) -> None:
+def test_a_child_that_was_spawned_for_a_sandbox_runs_in_one(tmp_path: Path) -> None:
+    requires("bubblewrap")
     off = "agents.defaults.sandbox.mode=off"
     assert not look(tmp_path, off, child={}).boxed
-    if find_sandbox(tmp_path) is not None:
-        assert look(tmp_path, off, child={"facts": SessionFacts(boxed=True)}).boxed
-    else:
-        with pytest.raises(Refused, match="spawned to run in a sandbox"):
-            look(tmp_path, off, child={"facts": SessionFacts(boxed=True)})
+    assert look(tmp_path, off, child={"facts": SessionFacts(boxed=True)}).boxed
+
+
+def test_a_child_that_was_spawned_for_a_sandbox_does_not_run_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Refused, match="spawned to run in a sandbox"):
+        look(tmp_path, "agents.defaults.sandbox.mode=off", child={"facts": SessionFacts(boxed=True)})
 
 
 def test_a_child_works_in_the_folder_it_was_given(tmp_path: Path) -> None:

@@ -29,13 +29,11 @@ from fledge.tools.shell import (
     find_sandbox,
     mounts_for,
 )
+from tests.left_out import requires
 from tests.statements import proves
 from tests.tools.places import SECRET, call, error, open_descriptors, place, snapshot, text
 
 PLAIN = exec_tool()
-SANDBOX = find_sandbox(Path("/nonexistent"))
-# Where bubblewrap works, everything is shown with it too; where it does not, its argument list is.
-KINDS = {"plain": PLAIN} | ({} if SANDBOX is None else {"sandboxed": exec_tool(SANDBOX)})
 
 
 @pytest.fixture
@@ -43,9 +41,19 @@ def context(tmp_path: Path) -> ToolContext:
     return place(tmp_path, GREETING="hello")
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(scope="module")
+def sandboxed() -> Tool:
+    """The tool in a real sandbox."""
+    requires("bubblewrap")
+    return exec_tool(find_sandbox(Path("/nonexistent")))
+
+
+@pytest.fixture(params=["plain", "sandboxed"])
 def execute(request: pytest.FixtureRequest) -> Tool:
-    return KINDS[request.param]
+    if request.param == "plain":
+        return PLAIN
+    found: Tool = request.getfixturevalue("sandboxed")
+    return found
 
 
 def has_ended(pid: int) -> bool:
@@ -185,19 +193,14 @@ def test_a_process_that_left_the_group_does_not_hold_the_tool(context: ToolConte
         os.kill(escaped, signal.SIGKILL)
 
 
-def test_in_ci_there_is_a_real_sandbox_to_be_tested() -> None:
-    assert SANDBOX is not None or "CI" not in os.environ
-
-
-def test_in_a_sandbox_no_process_leaves(context: ToolContext) -> None:
-    for execute in (made for kind, made in KINDS.items() if kind == "sandboxed"):
-        marker = f"{300 + os.getpid() / 1e7:.7f}"
-        text(execute, context, command=f"setsid sleep {marker} & while ! pgrep -f 'sleep {marker}'; do :; done")
-        assert not [
-            entry.name
-            for entry in Path("/proc").iterdir()
-            if entry.name.isdigit() and marker in _command_line(entry) and not has_ended(int(entry.name))
-        ]
+def test_in_a_sandbox_no_process_leaves(sandboxed: Tool, context: ToolContext) -> None:
+    marker = f"{300 + os.getpid() / 1e7:.7f}"
+    text(sandboxed, context, command=f"setsid sleep {marker} & while ! pgrep -f 'sleep {marker}'; do :; done")
+    assert not [
+        entry.name
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and marker in _command_line(entry) and not has_ended(int(entry.name))
+    ]
 
 
 def _command_line(process: Path) -> str:
@@ -468,26 +471,26 @@ def visible() -> Iterator[Path]:
 @proves("8.exec.4")
 @pytest.mark.parametrize("network", ["shared", "none"])
 def test_from_a_real_sandbox_no_secret_is_seen_and_nothing_outside_is_changed(visible: Path, network: Network) -> None:
+    requires("bubblewrap")
     context, home = place(visible), visible / "home"
     (home / ".ssh").mkdir(parents=True)
     for path in (home / ".ssh" / "id", home / ".netrc", visible / "key"):
         path.write_text(SECRET)
     (visible / "outside" / "secret.txt").write_text("may be read")
     before = snapshot(visible / "outside"), snapshot(context.workspace / ".fledge"), snapshot(home)
-    if SANDBOX is not None:
-        found = find_sandbox(home, network=network, hidden=(visible / "key",))
-        assert found is not None
-        told = call(
-            exec_tool(found),
-            context,
-            command=f"cat {home}/.ssh/id {home}/.netrc {visible}/key .fledge/*; cat {visible}/outside/*;"
-            f" echo x > .fledge/new; echo x > {visible}/outside/new; rm -rf {visible}/outside {home};"
-            f" touch /etc/fledge-was-here; cat /proc/{os.getpid()}/environ; echo mine > mine",
-        ).text
-        assert SECRET not in told
-        assert "may be read" in told
-        assert f"cat: /proc/{os.getpid()}/environ: No such file or directory" in told
-        assert (context.workspace / "mine").read_text() == "mine\n"
+    found = find_sandbox(home, network=network, hidden=(visible / "key",))
+    assert found is not None
+    told = call(
+        exec_tool(found),
+        context,
+        command=f"cat {home}/.ssh/id {home}/.netrc {visible}/key .fledge/*; cat {visible}/outside/*;"
+        f" echo x > .fledge/new; echo x > {visible}/outside/new; rm -rf {visible}/outside {home};"
+        f" touch /etc/fledge-was-here; cat /proc/{os.getpid()}/environ; echo mine > mine",
+    ).text
+    assert SECRET not in told
+    assert "may be read" in told
+    assert f"cat: /proc/{os.getpid()}/environ: No such file or directory" in told
+    assert (context.workspace / "mine").read_text() == "mine\n"
     assert (snapshot(visible / "outside"), snapshot(context.workspace / ".fledge"), snapshot(home)) == before
     assert not Path("/etc/fledge-was-here").exists()
 
@@ -511,8 +514,7 @@ def test_folders_that_may_be_read_are_shown_over_what_hides_them(tmp_path: Path)
     assert command[command.index("--chdir") + 1] == f"{work}/sub"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_command_starts_where_the_session_works_and_sees_what_it_was_given(kind: str, tmp_path: Path) -> None:
+def test_a_command_starts_where_the_session_works_and_sees_what_it_was_given(execute: Tool, tmp_path: Path) -> None:
     here = place(tmp_path, PATH=os.environ["PATH"])
     assert here.state is not None
     handed = here.state / "given"
@@ -520,8 +522,8 @@ def test_a_command_starts_where_the_session_works_and_sees_what_it_was_given(kin
     (handed / "a.txt").write_text("handed in")
     (here.workspace / "sub").mkdir()
     context = replace(here, cwd="sub", readable=(handed,))
-    assert text(KINDS[kind], context, command="pwd").splitlines()[0] == f"{here.workspace}/sub"
-    assert "handed in" in text(KINDS[kind], context, command=f"cat {handed}/a.txt")
-    if kind == "sandboxed":
-        assert "Read-only" in error(KINDS[kind], context, command=f"echo x > {handed}/a.txt")
-        assert "No such file" in error(KINDS[kind], context, command=f"cat {here.state}/fledge.db")
+    assert text(execute, context, command="pwd").splitlines()[0] == f"{here.workspace}/sub"
+    assert "handed in" in text(execute, context, command=f"cat {handed}/a.txt")
+    if execute is not PLAIN:
+        assert "Read-only" in error(execute, context, command=f"echo x > {handed}/a.txt")
+        assert "No such file" in error(execute, context, command=f"cat {here.state}/fledge.db")
