@@ -1,39 +1,90 @@
-"""What the README says is true: its example and its commands run, its links lead somewhere."""
+"""What the README says is true in a clone alone: its examples and its commands run there, its links lead somewhere."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md")])
+from tests.docs.clone import NOWHERE, ROOT, Clone, tracked_files
+
+README = (ROOT / "README.md").read_text("utf-8")
+PAGES = [path for path in tracked_files() if path.suffix == ".md"]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def blocks(*languages: str) -> list[str]:
+    return re.findall(rf"```(?:{'|'.join(languages)})\n(.*?)```", README, re.DOTALL)
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_the_python_example_runs_and_prints_the_answer(code: str) -> None:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "SUMMARY: the answer is 42\n"
+def commands() -> list[str]:
+    """Every command of the README: the lines of its shell blocks, and what its text names as a command."""
+    lines = "".join(blocks("sh", "console")).splitlines()
+    in_blocks = [line.removeprefix("$ ").partition("  #")[0].strip() for line in lines]
+    text = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
+    return in_blocks + re.findall(r"`((?:\.venv/bin/)?(?:fledge|git|make|pip|python3?|source|uv) [^`]+)`", text)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    made = Clone(tmp_path_factory.mktemp("clone"))
+    assert made.run("python", "-c", "import fledge; print(fledge.__file__)").stdout.startswith(f"{made.root}/src/")
+    return made
+
+
+class Ends(NamedTuple):
+    """How a command ends in a clone without a key."""
+
+    code: int
+    words: str
+
+
+RUN = {
+    "make demo": Ends(0, "3 subagents, 3 answers in the conversation: each exactly once."),
+    ".venv/bin/fledge doctor --model openai/gpt-5": Ends(1, f"fail  provider     {NOWHERE} cannot be reached"),
+    "fledge tree": Ends(1, "no fledge.db there; name the folder that holds it with --state"),
+    "python -m bench --only peers": Ends(0, "not installed: python -m bench.peers install nanobot"),
+}
+NEEDS_A_MODEL = "needs a model; tests/cli runs it with a provider on this machine"
+NOT_RUN = {
+    "make test": "runs this test",
+    "make bench": "takes a quarter of an hour; tests/test_bench.py runs every part of it, small",
+    "python -m bench.peers install": "fetches other libraries",
+    "export OPENAI_API_KEY=…": "needs a key",
+    "export ANTHROPIC_API_KEY=…": "needs a key",
+    "export OPENAI_BASE_URL=http://127.0.0.1:8080/v1": "names a server of the reader's",
+    "ollama serve": "another program",
+    ".venv/bin/fledge --model openai/gpt-5": NEEDS_A_MODEL,
+    '.venv/bin/fledge run --model openai/gpt-5 "Survey this folder. Use subagents."': NEEDS_A_MODEL,
+    ".venv/bin/fledge serve --model openai/gpt-5": NEEDS_A_MODEL,
+    "fledge run": NEEDS_A_MODEL,
+    "fledge run --continue": NEEDS_A_MODEL,
+}
+"""Why a command of the README is not run here."""
+
+
+def test_every_command_of_the_readme_is_run_or_has_a_reason_not_to_be() -> None:
+    assert set(commands()) == RUN.keys() | NOT_RUN.keys()
+    assert RUN.keys() & NOT_RUN.keys() == set()
+
+
+@pytest.mark.parametrize("command", RUN)
+def test_the_command_ends_in_a_clone_alone_as_it_should(command: str, clone: Clone) -> None:
+    done = clone.run("sh", "-c", command)
+    assert RUN[command].words in done.stdout + done.stderr
+    assert done.returncode == RUN[command].code, done.stderr
 
 
 def test_every_make_target_in_the_readme_exists() -> None:
-    named = re.findall(r"make (\w+)", "\n".join(blocks("sh")))
-    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert named == ["demo", "test"]
-    assert set(named) <= set(targets)
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    named = {command.split()[1] for command in commands() if command.startswith("make ")}
+    assert {"demo", "test"} <= named <= set(targets)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", page.read_text())
-    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
-    assert missing == []
+@pytest.mark.parametrize("code", blocks("python"))
+def test_the_python_example_runs_and_prints_the_answer(code: str, clone: Clone) -> None:
+    done = clone.run("python", "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "SUMMARY: the answer is 42\n"
 
 
 EXAMPLES = {
@@ -43,12 +94,21 @@ EXAMPLES = {
 """What each example ends with. `conversation.py` needs a model server: tests/cli/test_run.py runs and kills it."""
 
 
-def test_every_example_is_run_by_a_test() -> None:
-    assert {path.name for path in (ROOT / "examples").glob("*.py")} == {*EXAMPLES, "conversation.py"}
+def test_every_example_is_run_by_a_test_and_linked_in_the_readme() -> None:
+    examples = {path.name for path in (ROOT / "examples").glob("*.py")}
+    assert examples == {*EXAMPLES, "conversation.py"}
+    assert set(re.findall(r"\]\(examples/([^)]+)\)", README)) == examples
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_runs_and_ends_as_it_says(name: str) -> None:
-    done = subprocess.run([sys.executable, str(ROOT / "examples" / name)], capture_output=True, text=True, timeout=60)
+def test_the_example_runs_and_ends_as_it_says(name: str, clone: Clone) -> None:
+    done = clone.run("python", f"examples/{name}")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == EXAMPLES[name]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_link_to_a_file_leads_somewhere_in_the_clone(page: Path, clone: Clone) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", (clone.root / page).read_text("utf-8"))
+    missing = [link for link in links if "://" not in link and not (clone.root / page.parent / link).exists()]
+    assert missing == []
