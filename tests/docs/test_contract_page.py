@@ -12,7 +12,6 @@ from docs.contract_page import Statement
 from docs import contract_page, generate
 
 ROOT = Path(__file__).parents[2]
-STATEMENTS = contract_page.statements()
 
 
 @cache
@@ -73,16 +72,15 @@ def test_the_page_is_what_the_statements_say_now() -> None:
     assert generate.main(["--check"]) == 0
 
 
-@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda statement: statement.id)
-def test_a_statement_is_proved_by_tests_that_are_run(statement: Statement) -> None:
-    named = [f"{proof.path}::{proof.test}" + (f"[{proof.row}]" if proof.row else "") for proof in statement.proofs]
-    assert [test for test in named if not exists(test)] == []
-    assert statement.text.strip() == statement.text
-
-
-def test_every_part_of_the_contract_has_statements() -> None:
-    proved = {statement.id.rpartition(".")[0] for statement in STATEMENTS}
-    assert proved == {f"{number}.{part}" for number, (_, parts) in contract_page.SECTIONS.items() for part in parts}
+def test_every_part_has_statements_and_every_statement_is_proved_by_tests_that_are_run() -> None:
+    """One test for all of them: reading every test file takes seconds, and each process of the suite would do it."""
+    statements = contract_page.statements()
+    parts = {statement.id.rpartition(".")[0] for statement in statements}
+    assert parts == {f"{number}.{part}" for number, (_, parts) in contract_page.SECTIONS.items() for part in parts}
+    proofs = [(statement.id, proof) for statement in statements for proof in statement.proofs]
+    named = [(id, f"{one.path}::{one.test}" + (f"[{one.row}]" if one.row else "")) for id, one in proofs]
+    assert [(id, test) for id, test in named if not exists(test)] == []
+    assert [statement.id for statement in statements if statement.text.strip() != statement.text] == []
 
 
 def statements_of(source: str) -> list[Statement]:
