@@ -1,10 +1,14 @@
-"""The `fledge` command. Subcommands import what they need when they run, so that `--help` stays quick."""
+"""The `fledge` command: its options, its commands, and what runs each.
+
+Options that several commands share (`SHARED`) may stand before the command or behind it. Commands import what they need
+when they run, so that `--help` stays quick.
+"""
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import fledge
 from fledge.errors import BadInput, FledgeError
@@ -17,7 +21,7 @@ RUN = "its session key, run id or the beginning of one, or label"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; answers the exit code. What goes wrong is one readable line, never a traceback."""
-    options = _parser().parse_args(arguments)
+    options = parse(arguments)
     if options.verbose:
         import logging
 
@@ -41,129 +45,170 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+class _Shared(NamedTuple):
+    """An option that several commands take."""
+
+    flag: str
+    help: str
+    metavar: str | None = None
+    action: Literal["store", "append", "store_true", "count"] = "store"
+
+
+SHARED: Final[Mapping[str, _Shared]] = {
+    "state": _Shared("--state", "the state folder (default: $FLEDGE_STATE, else ~/.fledge)", "DIR"),
+    "model": _Shared("--model", "such as openai/gpt-5, anthropic/claude-sonnet-4-5, ollama/llama3.2", "NAME"),
+    "settings": _Shared("--set", "one setting (docs/config.md)", "KEY=VALUE", "append"),
+    "json": _Shared("--json", "as JSON, for programs", action="store_true"),
+    "verbose": _Shared("-v", "say more on standard error; -vv: all", action="count"),
+}
+"""The options that may stand before the command and behind it, by the name under which commands read them."""
+_BEFORE: Final = "before "
+"""Begins the name of an option that stands before the command, so that the command's own parser does not replace it."""
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What a command line asks for. An option means the same before the command and behind it: one that the command
+    does not take is refused in both places, of two values the last counts, settings and `-v` add up."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    command = _choices(parser)[options.name or "chat"]
+    if options.name is None:
+        command.parse_args([], options)
+    for name, shared in SHARED.items():
+        before = getattr(options, _BEFORE + name)
+        delattr(options, _BEFORE + name)
+        if before is not None and not hasattr(options, name):
+            command.error(f"takes no {shared.flag}")
+        elif hasattr(options, name):
+            setattr(options, name, _joined(shared, before, getattr(options, name)))
+    return options
+
+
+def _joined(shared: _Shared, before: Any, behind: Any) -> Any:
+    match shared.action:
+        case "append":
+            return [*(before or ()), *(behind or ())]
+        case "count":
+            return (before or 0) + (behind or 0)
+        case "store_true":
+            return bool(before or behind)
+        case _:
+            return before if behind is None else behind
+
+
+def commands() -> Iterable[str]:
+    """The names of all commands."""
+    return _choices(_parser())
+
+
+def _choices(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    action = next(one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+    choices: Mapping[str, argparse.ArgumentParser] = action.choices
+    return choices
+
+
+def _take(parser: argparse.ArgumentParser, *names: str, prefix: str = "", **helps: str) -> None:
+    """Let a command take these shared options; `helps` says what one means there, where that is something special."""
+    for name in names:
+        shared = SHARED[name]
+        metavar: dict[str, Any] = {"metavar": shared.metavar} if shared.metavar else {}
+        words = helps.get(name, shared.help)
+        parser.add_argument(shared.flag, dest=prefix + name, action=shared.action, default=None, help=words, **metavar)
+
+
 def _parser() -> argparse.ArgumentParser:
-    # Options that are not given are not set, so that they may stand before the command or behind it.
-    state = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    state.add_argument("--state", metavar="DIR", help="the state folder (default: $FLEDGE_STATE, else ~/.fledge)")
-    thinks = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    thinks.add_argument(
-        "--model", metavar="NAME", help="such as openai/gpt-5, anthropic/claude-sonnet-4-5, ollama/llama3.2"
-    )
-    thinks.add_argument(
-        "--set", dest="settings", metavar="KEY=VALUE", action="append", help="one setting (docs/config.md)"
-    )
-    plain = argparse.ArgumentParser(add_help=False)
-    plain.add_argument("--json", action="store_true", help="as JSON, for programs")
     parser = argparse.ArgumentParser(
-        prog="fledge", description=f"{fledge.__doc__} Without a command: a conversation.", parents=[state, thinks]
+        prog="fledge",
+        description=f"{fledge.__doc__} Without a command: a conversation.",
+        epilog="These options may also stand behind the command; of two values the last counts, settings add up.",
     )
     parser.add_argument("--version", action="version", version=f"fledge {fledge.__version__}")
-    _loud(parser, 0)
-    parser.set_defaults(command=_chat, state=None, model=None, settings=None)
-    commands = parser.add_subparsers(metavar="COMMAND")
-    chat = commands.add_parser("chat", parents=[state, thinks], help="talk to the main agent, as without a command")
-    chat.set_defaults(command=_chat)
+    _take(parser, *SHARED, prefix=_BEFORE)
+    subparsers = parser.add_subparsers(metavar="COMMAND", dest="name")
 
-    run = commands.add_parser(
-        "run", parents=[state, thinks], help="send a prompt, print the answers, return when all is settled"
-    )
+    def add(name: str, run: Callable[[argparse.Namespace], int], *takes: str, help: str, **helps: str) -> Any:
+        """A command, what runs it, and the shared options it takes besides `-v`."""
+        command = subparsers.add_parser(name, help=help)
+        _take(command, *takes, "verbose", **helps)
+        command.set_defaults(command=run)
+        return command
+
+    thinks = ("state", "model", "settings")
+    shows = ("state", "json")
+    add("chat", _chat, *thinks, help="talk to the main agent, as without a command")
+    run = add("run", _run, *thinks, help="send a prompt, print the answers, return when all is settled")
     run.add_argument("prompt", nargs="?", help="what to say; without it, or with -, it is read from standard input")
     run.add_argument("--continue", dest="go_on", action="store_true", help="say nothing new: finish what is unfinished")
-    run.set_defaults(command=_run)
-
-    serve = commands.add_parser(
-        "serve", parents=[state, thinks], help="let other programs use this folder: JSON-RPC, feeds, channels"
-    )
+    serve = add("serve", _serve, *thinks, help="let other programs use this folder: JSON-RPC, feeds, channels")
     serve.add_argument("--host", help="listen on this address (default: gateway.host, this machine alone)")
     serve.add_argument("--port", type=int, help="listen on this port (default: gateway.port); 0: any that is free")
-    serve.set_defaults(command=_serve)
 
-    ps = commands.add_parser(
-        "ps", parents=[state, plain], help="show the conversation, its runs, and what waits for you"
-    )
-    ps.set_defaults(command=_ps)
-    tree = commands.add_parser("tree", parents=[state, plain], help="show the runs")
-    tree.set_defaults(command=_tree)
-    info = commands.add_parser("info", parents=[state, plain], help="show one run in full, with its timeline")
+    add("ps", _ps, *shows, help="show the conversation, its runs, and what waits for you")
+    add("tree", _tree, *shows, help="show the runs")
+    info = add("info", _info, *shows, help="show one run in full, with its timeline")
     info.add_argument("run", help=RUN)
-    info.set_defaults(command=_info)
-    log = commands.add_parser("log", parents=[state, plain], help="show the newest of a transcript")
+    log = add("log", _log, *shows, help="show the newest of a transcript")
     log.add_argument("run", nargs="?", default="main", help="a run, as for info (default: the main conversation)")
     log.add_argument("-n", dest="last", type=int, default=20, metavar="N", help="how many entries (default: 20)")
     log.add_argument("--tools", action="store_true", help="tool results too")
-    log.set_defaults(command=_log)
-    lost = commands.add_parser("undelivered", parents=[state, plain], help="show what found nobody, or take one up")
+    lost = add("undelivered", _undelivered, *shows, help="list undelivered results, or retry or dismiss one")
     lost.add_argument("action", nargs="?", choices=["retry", "dismiss"], help="what to do with one")
     lost.add_argument("run", nargs="?", help="which, as for info")
-    lost.set_defaults(command=_undelivered)
-    sessions = commands.add_parser(
-        "sessions", parents=[state, plain], help="show every session, the latest active first"
-    )
+    sessions = add("sessions", _sessions, *shows, help="show every session, the latest active first")
     sessions.add_argument("-n", dest="last", type=int, default=50, metavar="N", help="how many (default: 50)")
-    sessions.set_defaults(command=_sessions)
-    agents = commands.add_parser("agents", parents=[thinks, plain], help="show the configured agents")
-    agents.set_defaults(command=_agents)
-    spawn = commands.add_parser("spawn", parents=[state, thinks, plain], help="start a run and wait for its answer")
+    add("agents", _agents, "model", "settings", "json", help="show the configured agents")
+    spawn = add("spawn", _spawn, *thinks, "json", help="start a run and wait for its answer")
     spawn.add_argument("task", help="what it is to do; with -, read from standard input")
     spawn.add_argument("--label", default="", help="a few words to tell it from others")
     spawn.add_argument("--agent", default="main", metavar="ID", help="the agent that does it (default: main)")
     spawn.add_argument("--timeout", type=float, default=0.0, metavar="S", help="end it after so many seconds of work")
     spawn.add_argument("--plan", action="store_true", help="first only plan; exits with 3 and shows the plan")
     spawn.add_argument("--runtime", default="subagent", metavar="NAME", help="a configured runtime")
-    spawn.set_defaults(command=_spawn)
-    send = commands.add_parser("send", parents=[state, thinks, plain], help="say something and wait for the answer")
+    send = add("send", _send, *thinks, "json", help="say something and wait for the answer")
     send.add_argument("run", help=f"main, a session key, or a run: {RUN}")
     send.add_argument("message", help="what to say; with -, read from standard input")
-    send.set_defaults(command=_send)
-    steer = commands.add_parser("steer", parents=[state, plain], help="stop a run and redirect it")
+    steer = add("steer", _steer, *shows, help="stop a run and redirect it")
     steer.add_argument("run", help=RUN)
     steer.add_argument("message", help="what it is to do instead")
-    steer.set_defaults(command=_steer)
-    kill = commands.add_parser("kill", parents=[state, plain], help="end a run and everything below it, silently")
+    kill = add("kill", _kill, *shows, help="end a run and everything below it, silently")
     kill.add_argument("run", help=f"{RUN}; or all")
-    kill.set_defaults(command=_kill)
-    approve = commands.add_parser(
-        "approve", parents=[state, plain], help="let a plan be carried out, or a tool call be run"
-    )
+    approve = add("approve", _approve, *shows, help="let a plan be carried out, or a tool call be run")
     approve.add_argument("run", help=f"{RUN}; or the id of a question")
     approve.add_argument("words", nargs="?", default="", help="something to add")
-    approve.set_defaults(command=_approve, yes=True)
-    reject = commands.add_parser(
-        "reject", parents=[state, plain], help="let a run plan again, or a tool call not be run"
-    )
+    approve.set_defaults(yes=True)
+    reject = add("reject", _approve, *shows, help="let a run plan again, or a tool call not be run")
     reject.add_argument("run", help=f"{RUN}; or the id of a question")
     reject.add_argument("words", nargs="?", default="", help="why")
-    reject.set_defaults(command=_approve, yes=False)
-    init = commands.add_parser("init", help="write a commented settings file into this folder")
+    reject.set_defaults(yes=False)
+
+    init = add("init", _init, help="write a commented settings file into this folder")
     init.add_argument("folder", nargs="?", default=".", help="another folder")
-    init.set_defaults(command=_init)
-    config = commands.add_parser("config", help="show the settings that apply in this folder, and where they come from")
+    as_with = "show the settings as they would be with this one"
+    config = add(
+        "config",
+        _config,
+        "settings",
+        help="show the settings of this folder, and where they come from",
+        settings=as_with,
+    )
     config.add_argument("key", nargs="?", help="one setting, such as agents.defaults.subagents.maxConcurrent")
-    config.add_argument("--set", dest="settings", metavar="KEY=VALUE", action="append", help="as it would be with this")
-    config.set_defaults(command=_config)
-    trust = commands.add_parser("trust", help="let this folder's settings count in full, as they are now")
+    trust = add("trust", _trust, help="let this folder's settings count in full, as they are now")
     trust.add_argument("folder", nargs="?", default=".", help="another folder")
     trust.add_argument("--revoke", action="store_true", help="trust it no more")
     trust.add_argument("--list", dest="listed", action="store_true", help="show what is trusted")
-    trust.set_defaults(command=_trust)
-    doctor = commands.add_parser("doctor", parents=[state], help="check what could keep fledge from working here")
-    doctor.add_argument("--model", metavar="NAME", help="check this model rather than the one that is set")
-    doctor.set_defaults(command=_doctor)
-    importing = commands.add_parser("import", parents=[state], help="read the history of another system")
+    checked = "check this model rather than the one that is set"
+    add("doctor", _doctor, "state", "model", help="check what could keep fledge from working here", model=checked)
+    importing = add("import", _import, "state", help="read the history of another system")
     importing.add_argument("system", choices=["openclaw"])
     importing.add_argument("folder", help="its state folder, often ~/.openclaw")
-    importing.set_defaults(command=_import)
-    completion = commands.add_parser("completion", help="print a completion script: source <(fledge completion bash)")
+    completion = add("completion", _completion, help="print a completion script: source <(fledge completion bash)")
     completion.add_argument("shell", choices=["bash", "zsh", "fish"])
-    completion.set_defaults(command=_completion)
-    bench = commands.add_parser("bench", help="measure this machine against the bars, from a checkout of the project")
+    bench = add("bench", _bench, help="measure this machine against the bars, from a checkout of the project")
     bench.add_argument("--quick", action="store_true", help="fewer and smaller measurements")
-    bench.set_defaults(command=_bench)
-    demo = commands.add_parser("demo", help="subagents at work, killed with -9 half-way and started again, offline")
-    demo.add_argument("--state", metavar="DIR", help="keep its state in this folder (default: a temporary one)")
-    demo.set_defaults(command=_demo)
-    for command in commands.choices.values():
-        _loud(command, argparse.SUPPRESS)
+    kept = "keep its state in this folder (default: a temporary one)"
+    add(
+        "demo", _demo, "state", help="subagents at work, killed with -9 half-way and started again, offline", state=kept
+    )
     return parser
 
 
@@ -190,18 +235,12 @@ def _stdin() -> str:
         raise BadInput("standard input", "must be text in UTF-8") from None
 
 
-def _loud(parser: argparse.ArgumentParser, default: object) -> None:
-    """Before the command or behind it."""
-    words = "say more on standard error; -vv: all"
-    parser.add_argument("-v", dest="verbose", action="count", default=default, help=words)
-
-
 def _chat(options: argparse.Namespace) -> int:
     import asyncio
 
     from fledge.cli import chat, run
 
-    return asyncio.run(chat.sit(run.state_folder(options.state), options.model, tuple(options.settings or ())))
+    return asyncio.run(chat.sit(run.state_folder(options.state), options.model, tuple(options.settings)))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -217,7 +256,7 @@ def _run(options: argparse.Namespace) -> int:
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     state = run.state_folder(options.state)
-    request = run.Request(state, prompt, options.model, tuple(options.settings or ()))
+    request = run.Request(state, prompt, options.model, tuple(options.settings))
     return remote.here_or_there(
         state,
         lambda: asyncio.run(run.converse(request)),
@@ -229,7 +268,7 @@ def _serve(options: argparse.Namespace) -> int:
     from fledge.cli import run, serving
 
     state = run.state_folder(options.state)
-    return serving.serve(state, options.model, tuple(options.settings or ()), options.host, options.port)
+    return serving.serve(state, options.model, tuple(options.settings), options.host, options.port)
 
 
 def _ps(options: argparse.Namespace) -> int:
@@ -281,7 +320,7 @@ def _agents(options: argparse.Namespace) -> int:
 
     from fledge.cli import verbs
 
-    return _tell(verbs.agents(Path.cwd(), tuple(options.settings or ())), options)
+    return _tell(verbs.agents(Path.cwd(), tuple(options.settings)), options)
 
 
 def _spawn(options: argparse.Namespace) -> int:
@@ -296,14 +335,14 @@ def _spawn(options: argparse.Namespace) -> int:
         runtime=options.runtime,
     )
     folder = run.state_folder(options.state)
-    return _tell(verbs.spawn(folder, options.model, tuple(options.settings or ()), task), options)
+    return _tell(verbs.spawn(folder, options.model, tuple(options.settings), task), options)
 
 
 def _send(options: argparse.Namespace) -> int:
     from fledge.cli import run, verbs
 
     folder, message = run.state_folder(options.state), _words(options.message, "message")
-    settings = tuple(options.settings or ())
+    settings = tuple(options.settings)
     return _tell(verbs.send(folder, options.model, settings, options.run, message), options)
 
 
@@ -356,7 +395,7 @@ def _config(options: argparse.Namespace) -> int:
 
     from fledge.cli import settings
 
-    return _show(settings.show(Path.cwd(), tuple(options.settings or ()), options.key))
+    return _show(settings.show(Path.cwd(), tuple(options.settings), options.key))
 
 
 def _trust(options: argparse.Namespace) -> int:

@@ -1,0 +1,174 @@
+"""Options that several commands share mean the same before the command and behind it: every command, every option."""
+
+import contextlib
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+import fledge
+from fledge.cli import inspect
+from fledge.cli.main import SHARED, commands, main, parse
+from fledge.testing import ScriptedModel
+from tests.api.scene import obedient
+from tests.statements import proves
+
+LINES: dict[str, list[str]] = {
+    "chat": ["chat"],
+    "run": ["run", "hello"],
+    "serve": ["serve", "--port", "0"],
+    "ps": ["ps"],
+    "tree": ["tree"],
+    "info": ["info", "digger"],
+    "log": ["log", "digger"],
+    "undelivered": ["undelivered"],
+    "sessions": ["sessions"],
+    "agents": ["agents"],
+    "spawn": ["spawn", "dig"],
+    "send": ["send", "main", "hello"],
+    "steer": ["steer", "nobody", "left"],
+    "kill": ["kill", "nobody"],
+    "approve": ["approve", "nobody"],
+    "reject": ["reject", "nobody", "no"],
+    "init": ["init", "elsewhere"],
+    "config": ["config"],
+    "trust": ["trust", "--list"],
+    "doctor": ["doctor"],
+    "import": ["import", "openclaw", "there"],
+    "completion": ["completion", "bash"],
+    "bench": ["bench", "--quick"],
+    "demo": ["demo"],
+}
+"""A line for each command, without the options that commands share."""
+
+GIVEN: dict[str, list[str]] = {
+    "state": ["--state", "a-file/state"],
+    "model": ["--model", "nowhere/model"],
+    "settings": ["--set", "nonsense"],
+    "json": ["--json"],
+    "verbose": ["-v"],
+}
+"""Each shared option, with a value that a command that uses it must complain about."""
+
+CELLS = [(command, option) for command in LINES for option in GIVEN]
+
+
+def parsed(line: list[str]) -> dict[str, object] | None:
+    """What a command line asks for; None if it is refused."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        try:
+            return vars(parse(line))
+        except SystemExit:
+            return None
+
+
+TAKEN = [(command, option) for command, option in CELLS if parsed([*LINES[command], *GIVEN[option]]) is not None]
+
+
+class Done(Struct, frozen=True):
+    """What came of a command."""
+
+    code: object
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder to work in; its state folder `default` has one unfinished run."""
+    folder = tmp_path_factory.mktemp("prepared")
+    (folder / "config").mkdir()
+    (folder / "config" / "fledge.json5").write_text('{agents: {defaults: {model: "scripted/echo"}}}')
+    (folder / "there" / "subagents").mkdir(parents=True)
+    (folder / "there" / "subagents" / "runs.json").write_text('{"version": 2, "runs": {}}')
+    (folder / "a-file").touch()
+
+    async def spawn(fl: fledge.Fledge) -> None:
+        await fl.spawn("Wait for me", label="digger")
+
+    fledge.run_sync(spawn, folder / "default", model=ScriptedModel(obedient), config={})
+    return folder
+
+
+@pytest.fixture
+def folder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, a copy of the prepared one, where commands use the state folder `default` by default."""
+    shutil.copytree(prepared, tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("FLEDGE_STATE", "default")
+    monkeypatch.setenv("FLEDGE_CONFIG", str(tmp_path / "work" / "config"))
+    return tmp_path / "work"
+
+
+def do(capsys: pytest.CaptureFixture[str], line: list[str]) -> Done:
+    try:
+        code: object = main(line)
+    except SystemExit as ended:
+        code = ended.code
+    told = capsys.readouterr()
+    return Done(code, re.sub(r"\d+ MB free", "some MB free", told.out), told.err)
+
+
+def phase_in(state: Path) -> str:
+    return inspect.look(state, lambda tx: tx.load_run(inspect.find(tx, "digger")).phase.name)
+
+
+def test_the_table_has_every_command_and_every_shared_option() -> None:
+    assert list(LINES) == list(commands())
+    assert list(GIVEN) == list(SHARED)
+
+
+@proves("4.tools.32", "An option that commands share means the same before the command and behind it")
+@pytest.mark.parametrize(("command", "option"), CELLS)
+def test_an_option_asks_for_the_same_before_the_command_and_behind_it(
+    capsys: pytest.CaptureFixture[str], command: str, option: str
+) -> None:
+    line, given = LINES[command], GIVEN[option]
+    assert parsed([*given, *line]) == parsed([*line, *given])
+    # Each option of this table says something: it is refused, or it changes what is asked for.
+    assert parsed([*line, *given]) != parsed(line)
+    if (command, option) not in TAKEN:
+        refused = do(capsys, [*given, *line])
+        assert refused.code == 2
+        assert refused.err.endswith(f"fledge {command}: error: takes no {given[0]}\n")
+
+
+WITHOUT_END = {("serve", "model"), *((command, "verbose") for command in LINES), ("spawn", "json"), ("send", "json")}
+"""Cells in which the option does not end the command: it would serve, measure or play. The test above has them all."""
+
+
+@proves("4.tools.32")
+@pytest.mark.parametrize(("command", "option"), [cell for cell in TAKEN if cell not in WITHOUT_END])
+def test_a_command_does_the_same_with_an_option_before_it_and_behind_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: str, option: str
+) -> None:
+    line, given = LINES[command], GIVEN[option]
+    before, behind = do(capsys, [*given, *line]), do(capsys, [*line, *given])
+    assert before == behind
+    if option == "json":
+        assert before.code == 1 or json.loads(before.out) is not None
+    else:
+        assert given[1].partition("/")[0] in before.out + before.err
+    assert phase_in(folder / "default") in ("queued", "running")
+
+
+def test_a_kill_in_the_folder_named_before_the_command_leaves_the_default_folder_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder / "default", folder / "named")
+    assert do(capsys, ["--state", "named", "kill", "digger"]) == Done(0, "killed 1\n", "")
+    assert phase_in(folder / "named") == "completed"
+    assert phase_in(folder / "default") in ("queued", "running")
+
+
+@proves("4.tools.33", "Of two values of an option the one that stands last counts; settings and -v add up")
+def test_of_two_values_the_last_counts_and_settings_add_up() -> None:
+    asked = parse(["--state", "a", "--model", "x", "--set", "a=1", "-v", "run", "hello", "--set", "b=2", "-v"])
+    assert (asked.state, asked.model, asked.settings, asked.verbose) == ("a", "x", ["a=1", "b=2"], 2)
+    asked = parse(["--state", "a", "--state", "b", "--model", "x", "run", "--model", "y", "hello", "--state", "c"])
+    assert (asked.state, asked.model, asked.settings, asked.verbose) == ("c", "y", [], 0)
+    assert parse(["--model", "x"]).model == "x"
