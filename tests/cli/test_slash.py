@@ -49,6 +49,8 @@ READ = [
     ("/status", Order(verb="status")),
     ("/status 1", Order(verb="status", target="1")),
     ("/agents", Order(verb="agents")),
+    ("/model", Order(verb="model")),
+    ("/model openai/gpt-5", Order(verb="model", target="openai/gpt-5")),
     ("/focus eyes", Order(verb="focus", target="eyes")),
     ("/unfocus", Order(verb="unfocus")),
     ("/approvals", Order(verb="approvals")),

@@ -28,9 +28,8 @@ def configured(folder: Path) -> ConfiguredProfiles:
     registry = Registry({})
     registry.add_model("scripted/one", ScriptedModel(echo))
     env = {"HOME": str(folder), "OPENAI_API_KEY": SECRET, "LANG": "C.UTF-8"}
-    return ConfiguredProfiles(
-        with_settings({}, ()).config, workspace=folder, registry=registry, model="scripted/one", env=env
-    )
+    config = with_settings({}, ["agents.defaults.model=scripted/one"]).config
+    return ConfiguredProfiles(config, workspace=folder, registry=registry, env=env)
 
 
 def profiles_of(folder: Path, ceiling: tuple[str, ...] | None, plan: bool) -> list[Profile]:

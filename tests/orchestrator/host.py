@@ -17,21 +17,16 @@ class FakeHost:
 
     def __init__(
         self,
-        model: str | None = None,
         has_sandbox: bool = False,
         runtimes: tuple[str, ...] = (),
         channel: bool = False,
         state: Path | None = Path("/state"),
     ) -> None:
-        self._model, self._has_sandbox, self._runtimes, self._channel = model, has_sandbox, runtimes, channel
+        self._has_sandbox, self._runtimes, self._channel = has_sandbox, runtimes, channel
         self._state = state
         self.bound: list[str] = []
         self.made: list[Request] = []
         self.cannot_make = ""
-
-    @property
-    def model(self) -> str | None:
-        return self._model
 
     @property
     def has_sandbox(self) -> bool:

@@ -76,21 +76,20 @@ MODELS = (
 
 @proves("3.limits.20")
 @pytest.mark.parametrize(
-    ("params", "override", "file", "settings", "model"),
+    ("params", "file", "settings", "model"),
     [
-        ({"model": "a/asked"}, "a/given", MODELS[0], MODELS[1:], "a/asked"),
-        ({}, "a/given", MODELS[0], MODELS[1:], "a/given"),
-        ({}, None, MODELS[0], MODELS[1:], "a/own-children"),
-        ({}, None, {"agents": {"list": [{"id": "helper", "model": "a/own"}]}}, MODELS[1:], "a/children"),
-        ({}, None, {"agents": {"list": [{"id": "helper", "model": "a/own"}]}}, MODELS[2:], "a/own"),
-        ({}, None, {}, MODELS[2:], "a/all"),
-        ({}, None, {}, (), ""),
+        ({"model": "a/asked"}, MODELS[0], MODELS[1:], "a/asked"),
+        ({}, MODELS[0], MODELS[1:], "a/own-children"),
+        ({}, {"agents": {"list": [{"id": "helper", "model": "a/own"}]}}, MODELS[1:], "a/children"),
+        ({}, {"agents": {"list": [{"id": "helper", "model": "a/own"}]}}, MODELS[2:], "a/own"),
+        ({}, {}, MODELS[2:], "a/all"),
+        ({}, {}, (), ""),
     ],
 )
 def test_the_model_is_the_asked_one_then_the_agents_then_the_defaults(
-    params: dict[str, Any], override: str | None, file: Any, settings: tuple[str, ...], model: str
+    params: dict[str, Any], file: Any, settings: tuple[str, ...], model: str
 ) -> None:
-    found = read(*settings, file=file, host=FakeHost(override), agentId="helper", **params)
+    found = read(*settings, file=file, agentId="helper", **params)
     assert found.model == model
     assert found.request.spec.model == params.get("model", "")
 

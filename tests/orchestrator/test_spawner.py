@@ -95,7 +95,7 @@ def test_an_accepted_spawn_says_what_it_was_given(tmp_path: Path) -> None:
             "resolvedModel": MODEL,
         }
 
-    play(tmp_path, FakeHost(MODEL), body)
+    play(tmp_path, FakeHost(), body, f"agents.defaults.model={MODEL}")
 
 
 @proves("3.params.9")

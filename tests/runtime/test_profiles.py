@@ -41,9 +41,8 @@ def look(
     work = tmp_path / "work"
     work.mkdir(exist_ok=True)
     state = tmp_path / f"state-{len(list(tmp_path.iterdir()))}"
-    profiles = ConfiguredProfiles(
-        with_settings({}, settings).config, workspace=work, registry=registry, model=model, env={"HOME": str(tmp_path)}
-    )
+    config = with_settings({} if model is None else {"agents": {"defaults": {"model": model}}}, settings).config
+    profiles = ConfiguredProfiles(config, workspace=work, registry=registry, env={"HOME": str(tmp_path)})
 
     async def script(stage: Stage) -> None:
         drive: Drive = stage.drive

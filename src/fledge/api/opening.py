@@ -16,7 +16,7 @@ from fledge.api.program import Fledge
 from fledge.channels.base import Channel
 from fledge.channels.terminal import NoTerminal
 from fledge.clock import Clock
-from fledge.config import Config, check, load
+from fledge.config import Config, check, load, with_default_model
 from fledge.config.places import discover
 from fledge.context_engine import ContextEngine
 from fledge.core.keys import AGENT_ID, SessionKey
@@ -65,7 +65,8 @@ def open(
 ) -> Fledge:
     """A state folder, made if it is not there, to be used in `async with`. One process owns it at a time.
 
-    `model` is a name such as `openai/gpt-5`, or an object that answers; `models` are more of those by name. `tools` are
+    `model` is a name such as `openai/gpt-5`, or an object that answers, and stands in the place of the setting
+    `agents.defaults.model`; `models` are more of those by name. `tools` are
     what agents may use besides their own (`@fledge.tool`). `runtimes` carry out tasks in a child's place, by name: an
     async function from `Work` to text, or a `CommandRuntime`. `channels` are ways to people outside, by name, besides
     those of the settings; `hooks` are functions that are told of runs, `context_engine` is told when runs are done
@@ -87,16 +88,17 @@ def open(
     registry = Registry(env)
     for name, own in (models or {}).items():
         registry.add_model(name, _model(own, f"models.{name}"))
-    chosen = model if isinstance(model, str) or model is None else GIVEN
-    if chosen is GIVEN:
+    if isinstance(model, str):
+        settings = with_default_model(settings, model)
+    elif model is not None:
         registry.add_model(GIVEN, _model(model, "model"))
+        settings = with_default_model(settings, GIVEN)
     if not AGENT_ID.fullmatch(program):
         raise BadInput("program", "must be a word of letters, digits, '-' or '_'", program)
     profiles = ConfiguredProfiles(
         settings,
         workspace=work,
         state=folder,
-        model=chosen,
         registry=registry,
         tools=_tools(tools),
         runtimes={name: _runtime(one, f"runtimes.{name}") for name, one in (runtimes or {}).items()},

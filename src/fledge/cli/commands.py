@@ -13,7 +13,7 @@ from msgspec import Struct
 from fledge.api.program import Fledge
 from fledge.cli import render, slash
 from fledge.cli.slash import Order
-from fledge.config import Config, spawnable
+from fledge.config import Config, model_for_conversation, spawnable
 from fledge.core.exchange import plan_words
 from fledge.core.freeze import one_line
 from fledge.core.keys import is_called, short_id
@@ -124,6 +124,8 @@ class Commands:
                 return await self._read(lambda tx: _lines(render.status_lines(tx, _meant(tx, session, order), mode)))
             case "agents":
                 return await self._read(lambda tx: _lines(self._agents(tx, session)))
+            case "model":
+                return await self._model(session, order.target)
             case "send":
                 return await self._send(session, order)
             case "spawn":
@@ -162,6 +164,22 @@ class Commands:
             lines.append("Bound to a thread:")
             lines += [f"  {named(tx, row.key)} · {row.status_text}" for row in bound]
         return lines
+
+    async def _model(self, session: str, name: str) -> str:
+        """Show the model of this conversation, or set it; `default`: as the settings say again."""
+        if name:
+            given = "" if name.casefold() == "default" else name
+            if given:
+                self._spawner.check_model(given)
+            await self._engine.commit(lambda c: control.patch_session(c, session, {"model": given}))
+        known = await self._read(lambda tx: tx.session(session))
+        if known is None:
+            raise NotFound(f"no session {session}")
+        if known.facts.model:
+            since = " from its next turn on" if name else ""
+            return f"this conversation uses {known.facts.model}{since}; /model default ends that"
+        chosen = model_for_conversation(self._config, known.facts.agent_id)
+        return f"this conversation uses {'no model' if chosen is None else chosen.name}, as the settings say"
 
     async def _send(self, session: str, order: Order) -> str:
         key = await self._read(lambda tx: _run(tx, session, order))

@@ -320,7 +320,7 @@ def _agents(options: argparse.Namespace) -> int:
 
     from fledge.cli import verbs
 
-    return _tell(verbs.agents(Path.cwd(), tuple(options.settings)), options)
+    return _tell(verbs.agents(Path.cwd(), options.model, tuple(options.settings)), options)
 
 
 def _spawn(options: argparse.Namespace) -> int:

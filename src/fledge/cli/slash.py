@@ -29,6 +29,7 @@ Verb = Literal[
     "stop",
     "status",
     "agents",
+    "model",
     "focus",
     "unfocus",
     "approvals",
@@ -90,6 +91,7 @@ ALONE: Final = (
     Usage("stop", "/stop", "stop this conversation's turn and everything below it"),
     Usage("status", "/status [id|#]", "how it stands: model, tokens, cost, queue, subagents"),
     Usage("agents", "/agents", "agents you may start, and subagents that are bound to a thread"),
+    Usage("model", "/model [name|default]", "show or set the model of this conversation alone"),
     Usage("focus", "/focus <id|#>", "bind this thread to a subagent"),
     Usage("unfocus", "/unfocus", "let go of it"),
     Usage("approvals", "/approvals", "tool calls that wait for you"),
@@ -152,7 +154,7 @@ def _order(verb: Verb, rest: str) -> Order:
     match verb:
         case "list" | "tree" | "help" | "stop" | "agents" | "unfocus" | "approvals":
             return Order(verb=verb)
-        case "kill" | "info" | "focus" | "allow" | "deny" | "status":
+        case "kill" | "info" | "focus" | "allow" | "deny" | "status" | "model":
             return _checked(Order(verb=verb, target=_unquoted(rest)))
         case "log":
             return _checked(_log(rest))

@@ -22,7 +22,7 @@ from fledge.api import views as api
 from fledge.cli import inspect, remote, run
 from fledge.cli.inspect import find
 from fledge.cli.render import info_lines, log_lines, tree_lines, undelivered_lines
-from fledge.config import Config, spawnable
+from fledge.config import Config, spawnable, with_default_model
 from fledge.config.places import discover
 from fledge.core.access import AgentToAgent
 from fledge.core.freeze import one_line
@@ -151,9 +151,10 @@ def _sessions(tx: Tx, limit: int) -> Shown:
     return Shown(lines or ["no sessions"], wire(found))
 
 
-def agents(project: Path, settings: tuple[str, ...]) -> Shown:
+def agents(project: Path, model: str | None, settings: tuple[str, ...]) -> Shown:
     """The configured agents, and what each may spawn."""
     config = _config(project, settings)
+    config = config if model is None else with_default_model(config, model)
     ids = ["main", *(one.id for one in config.agents.list if one.id != "main")]
     found = [{"id": one, "spawns": [other.id for other in spawnable(config, one)]} for one in ids]
     own = {one.id: one for other in ids for one in spawnable(config, other)}

@@ -14,6 +14,7 @@ from fledge.config.choose import (
     heartbeat_settings,
     lane_for,
     model_for_child,
+    model_for_conversation,
     queue_settings,
     sandbox_for,
     spawnable,
@@ -22,7 +23,7 @@ from fledge.config.choose import (
     visibility_for,
 )
 from fledge.config.forms import duration_s
-from fledge.config.layers import as_document, merge, with_settings
+from fledge.config.layers import as_document, merge, with_default_model, with_settings
 from fledge.config.load import load, parse, parse_document, read
 from fledge.config.reference import Setting, describe, page
 from fledge.config.schema import (
@@ -62,6 +63,7 @@ __all__ = [
     "load",
     "merge",
     "model_for_child",
+    "model_for_conversation",
     "page",
     "parse",
     "parse_document",
@@ -72,5 +74,6 @@ __all__ = [
     "subagent_limits",
     "thinking_for_child",
     "visibility_for",
+    "with_default_model",
     "with_settings",
 ]

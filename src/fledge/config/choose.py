@@ -33,6 +33,10 @@ _SHELL = ("exec", "bash")
 """Two names of one tool."""
 
 
+DEFAULT_MODEL = "agents.defaults.model"
+"""The setting that names a model where nothing closer does."""
+
+
 class Chosen(Struct, frozen=True):
     """What holds, and the setting (or the parameter of the spawn) that said so."""
 
@@ -154,8 +158,15 @@ def model_for_child(config: Config, requested: str | None, target_agent: str) ->
         (own.subagents.model, f"agents.list.{own.id}.subagents.model"),
         (defaults.subagents.model, "agents.defaults.subagents.model"),
         (own.model, f"agents.list.{own.id}.model"),
-        (defaults.model, "agents.defaults.model"),
+        (defaults.model, DEFAULT_MODEL),
     )
+    return next((Chosen(model.primary, setting, model.fallbacks) for model, setting in order if model), None)
+
+
+def model_for_conversation(config: Config, agent_id: str) -> Chosen | None:
+    """The model of the agent's own sessions: the agent's, else the defaults'; None if neither is set."""
+    own = agent(config, agent_id)
+    order = ((own.model, f"agents.list.{own.id}.model"), (config.agents.defaults.model, DEFAULT_MODEL))
     return next((Chosen(model.primary, setting, model.fallbacks) for model, setting in order if model), None)
 
 

@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from fledge.config.check import MAX_DEPTH, Document, Loaded, check, sized
-from fledge.config.schema import PRESETS, Config
+from fledge.config.schema import PRESETS, Config, ModelChoice
 from fledge.config.shape import nearest
 from fledge.config.text import value_of
 from fledge.errors import BadInput
@@ -43,6 +44,15 @@ def with_settings(base: Config | Document, settings: Sequence[str]) -> Loaded:
             raise BadInput("setting", "must look like key.path=value", setting)
         document = _put(document, keys, value_of(value))
     return check(document, "settings")
+
+
+def with_default_model(config: Config, name: str) -> Config:
+    """The settings with this model, without fallbacks, as `agents.defaults.model`: what `open(model=…)` and `--model`
+    mean. An agent's own model, and the settings for models of children, still go before it. Refused: a blank name."""
+    if not name.strip():
+        raise BadInput("model", "must be a model's name", name)
+    defaults = replace(config.agents.defaults, model=ModelChoice(name.strip()))
+    return replace(config, agents=replace(config.agents, defaults=defaults))
 
 
 def as_document(config: Config) -> dict[str, object]:

@@ -109,11 +109,6 @@ class Host(Protocol):
     """What this installation offers to children."""
 
     @property
-    def model(self) -> str | None:
-        """The model that is used where a spawn names none, whatever the configuration says; None: as configured."""
-        ...
-
-    @property
     def has_sandbox(self) -> bool:
         """True if commands can be run in a sandbox here."""
         ...
@@ -162,7 +157,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
     _check_runtime(params, host)
     place = _place(config, params, caller, host, unique)
     limits = subagent_limits(config, own)
-    chosen = model_for_child(config, params.model or host.model, target)
+    chosen = model_for_child(config, params.model or None, target)
     level = thinking_for_child(config, params.thinking, target)
     timeout_s = limits.run_timeout_seconds if params.run_timeout_seconds is None else params.run_timeout_seconds
     request = Request(

@@ -59,6 +59,10 @@ class Spawner:
         """What is asked for, as the configuration completes it. Raises BadInput or Refused."""
         return read_spawn(self._config, params, caller, self._host, self._engine.ids.unique())
 
+    def check_model(self, name: str) -> None:
+        """Raise BadInput or Refused for a model that cannot be used here."""
+        self._host.check_model(name, None)
+
     async def admit(self, request: Request) -> Run:
         """The same for a request that has been read."""
         if not request.needs_preparing:

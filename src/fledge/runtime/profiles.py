@@ -21,6 +21,7 @@ from fledge.config import (
     heartbeat_settings,
     lane_for,
     model_for_child,
+    model_for_conversation,
     queue_settings,
     sandbox_for,
     subagent_limits,
@@ -143,7 +144,6 @@ class ConfiguredProfiles:
         *,
         workspace: Path,
         state: Path | None = None,
-        model: str | None = None,
         registry: Registry | None = None,
         catalog: Catalog | None = None,
         tools: Iterable[Tool] = (),
@@ -153,7 +153,7 @@ class ConfiguredProfiles:
         hooks: Hooks | None = None,
         context_engine: ContextEngine | None = None,
     ) -> None:
-        self._config, self._workspace, self._state, self._model = config, workspace, state, model
+        self._config, self._workspace, self._state = config, workspace, state
         self._catalog = catalog or Catalog()
         self._registry = registry or Registry(catalog=self._catalog)
         given = os.environ if env is None else env
@@ -206,7 +206,7 @@ class ConfiguredProfiles:
             raise Refused("error", f"no session {drive.session}")
         session, spec = seat.session, seat.spec
         agent_id = session.facts.agent_id
-        choice, thinking = _as_wished(*self._choice(agent_id, spec), [_set(session.facts), *seat.wishes])
+        choice, thinking = self._choice(agent_id, spec, [_set(session.facts), *seat.wishes])
         try:
             model, name = self._registry.choose(choice.primary, choice.fallbacks)
         except BadInput as error:
@@ -250,11 +250,6 @@ class ConfiguredProfiles:
     def spawner(self, engine: Engine) -> Spawner:
         """What spawns children of this engine's sessions, and of programs, under this configuration."""
         return Spawner(engine, self._config, self)
-
-    @property
-    def model(self) -> str | None:
-        """The model that was named for everything, if one was."""
-        return self._model
 
     @property
     def has_sandbox(self) -> bool:
@@ -317,19 +312,19 @@ class ConfiguredProfiles:
         outlet = self._outlet
         return msgspec.structs.replace(rules, hooks=outlet.listeners, context_engine=outlet.has_context_engine)
 
-    def _choice(self, agent_id: str, spec: Spec | None) -> tuple[ModelChoice, Thinking]:
-        config = self._config
-        own = agent(config, agent_id).model or config.agents.defaults.model
-        thinking: Thinking = "off"
-        if spec is not None:
-            chosen_model = model_for_child(config, spec.model or self._model, agent_id)
-            if chosen_model is not None:
-                return ModelChoice(chosen_model.name, chosen_model.fallbacks), _thinking(spec.thinking)
-        if self._model is not None:
-            return ModelChoice(self._model), thinking
-        if own is None:
+    def _choice(self, agent_id: str, spec: Spec | None, wishes: Sequence[Wishes] = ()) -> tuple[ModelChoice, Thinking]:
+        """Model and thinking level of a turn: the last wish for it, else as the settings say. Refused: no model."""
+        wished = [wish.model for wish in wishes if wish.model]
+        levels = ["" if spec is None else spec.thinking, *(wish.thinking for wish in wishes if wish.thinking)]
+        if wished:
+            return ModelChoice(wished[-1]), _thinking(levels[-1])
+        if spec is None:
+            chosen_model = model_for_conversation(self._config, agent_id)
+        else:
+            chosen_model = model_for_child(self._config, spec.model or None, agent_id)
+        if chosen_model is None:
             raise Refused("error", NO_MODEL)
-        return own, thinking
+        return ModelChoice(chosen_model.name, chosen_model.fallbacks), _thinking(levels[-1])
 
     def _folder(self, agent_id: str, session: Session) -> Path:
         return self.workspace_of(agent_id, session.facts.workspace)
@@ -457,14 +452,6 @@ def check_runtime_name(name: str) -> None:
 def _set(facts: SessionFacts) -> Wishes:
     """What a person set for every turn of a session."""
     return Wishes(model=facts.model, thinking=facts.thinking)
-
-
-def _as_wished(choice: ModelChoice, thinking: Thinking, wishes: Sequence[Wishes]) -> tuple[ModelChoice, Thinking]:
-    """What those who asked for this turn wished for it; of several, the last who wished anything."""
-    for wish in wishes:
-        choice = ModelChoice(wish.model) if wish.model else choice
-        thinking = _thinking(wish.thinking) if wish.thinking else thinking
-    return choice, thinking
 
 
 def _thinking(word: str) -> Thinking:

@@ -1,0 +1,156 @@
+"""Which model answers: the spawn's parameter, the settings, `model=` of `open`, `--model`, `/model`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fledge
+from fledge.cli.commands import run_command
+from fledge.cli.main import main
+from fledge.models.base import Request
+from fledge.models.scripted import use
+from fledge.testing import ScriptedModel
+from tests.api.scene import Place
+from tests.statements import proves
+
+HELPER = {"id": "helper"}
+OTHER = "agent:main:other"
+ENDS = "/model default ends that"
+
+
+def named(name: str) -> ScriptedModel:
+    """A model that says its own name; told to spawn, it does."""
+
+    async def answer(request: Request) -> object:
+        text = request.messages[-1].text if hasattr(request.messages[-1], "text") else ""
+        return use("sessions_spawn", task="who are you?") if text == "spawn" else name
+
+    return ScriptedModel(answer)
+
+
+MODELS = {
+    name: named(name) for name in ("m/given", "m/all", "m/children", "m/own", "m/own-children", "m/asked", "m/set")
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def settings(defaults: dict[str, Any], helper: dict[str, Any]) -> dict[str, Any]:
+    """Settings under which the program may spawn an agent `helper`; its conversation is `agent:helper:main`."""
+    children = {"allowAgents": ["helper"], **defaults.pop("subagents", {})}
+    return {"agents": {"defaults": {**defaults, "subagents": children}, "list": [HELPER | helper]}}
+
+
+ORDER: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str, str]] = [
+    ({}, {}, {}, "m/given", "m/given"),
+    ({"model": {"primary": "m/all", "fallbacks": ["m/children"]}}, {}, {}, "m/given", "m/given"),
+    ({"model": "m/all"}, {"model": "m/own"}, {}, "m/own", "m/own"),
+    ({"subagents": {"model": "m/children"}}, {"model": "m/own"}, {}, "m/own", "m/children"),
+    (
+        {"subagents": {"model": "m/children"}},
+        {"subagents": {"model": "m/own-children"}},
+        {},
+        "m/given",
+        "m/own-children",
+    ),
+    ({"subagents": {"model": "m/children"}}, {}, {"model": "m/asked"}, "m/given", "m/asked"),
+]
+"""Settings for all, settings of the agent, parameters of the spawn; the models of its conversation and of its child."""
+
+
+@proves("3.limits.27", "`model=` of `open` and `--model` replace `agents.defaults.model`, the last of the order")
+@pytest.mark.parametrize(("defaults", "helper", "params", "conversation", "child"), ORDER)
+@pytest.mark.parametrize("given", ["m/given", MODELS["m/given"]], ids=["by name", "as an object"])
+def test_the_model_given_to_open_replaces_the_default_and_nothing_closer(
+    place: Place, defaults: Any, helper: Any, params: Any, conversation: str, child: str, given: Any
+) -> None:
+    async def body(fl: fledge.Fledge) -> tuple[str, str]:
+        reply = await fl.session("agent:helper:main").send("who are you?")
+        run = await fl.spawn("who are you?", agent_id="helper", **params)
+        return reply.text, (await run).text
+
+    config = settings(dict(defaults), helper)
+    assert place.act(body, given, models=MODELS, config=config) == (conversation, child)
+
+
+def test_a_blank_model_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(fledge.BadInput, match="model: must be a model's name"):
+        fledge.open(tmp_path, model=" ", config={})
+
+
+# ---- the command line ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLEDGE_STATE", "state")
+    monkeypatch.setenv("FLEDGE_CONFIG", str(tmp_path / "config"))
+    return tmp_path
+
+
+def with_settings(**given: object) -> list[str]:
+    """These settings, by their last but one and last key of `agents.defaults`, as options."""
+    return [word for key, value in given.items() for word in ("--set", f"agents.{key.replace('_', '.')}={value}")]
+
+
+CHILD = with_settings(defaults_subagents_model="scripted/echo")
+OWN = with_settings(list='[{id: "main", model: "scripted/echo"}]')
+
+
+@proves("3.limits.27")
+@pytest.mark.parametrize(
+    ("line", "code", "told"),
+    [
+        (["run", "hello"], 1, "nowhere"),
+        (["run", "hello", *OWN], 0, "hello\n"),
+        (["run", "hello", *CHILD], 1, "nowhere"),
+        (["spawn", "hello"], 1, "nowhere"),
+        (["spawn", "hello", *OWN], 0, "hello\n"),
+        (["spawn", "hello", *CHILD], 0, "hello\n"),
+        (["send", "main", "hello", *OWN], 0, "hello\n"),
+        (["agents"], 0, "main · nowhere/model\n"),
+        (["agents", *CHILD], 0, "main · scripted/echo\n"),
+        (["agents", *OWN], 0, "main · scripted/echo\n"),
+    ],
+)
+def test_the_model_option_replaces_the_default_and_nothing_closer(
+    folder: Path, capsys: pytest.CaptureFixture[str], line: list[str], code: int, told: str
+) -> None:
+    assert main([*line, "--model", "nowhere/model"]) == code
+    said = capsys.readouterr()
+    assert told == said.out if code == 0 else told in said.err
+
+
+# ---- the conversation ------------------------------------------------------------------------------------------------
+
+
+@proves("4.tools.34", "`/model` shows or sets the model of this conversation alone")
+def test_a_model_set_in_a_conversation_is_that_conversations_alone(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        main_chat, other = fl.session("main"), fl.session(OTHER)
+
+        async def say(line: str) -> str:
+            return (await run_command(fl, main_chat.key, line)).text
+
+        assert (await main_chat.send("who are you?")).text == "m/all"
+        assert await say("/model") == "this conversation uses m/all, as the settings say"
+        assert await say("/model m/set") == f"this conversation uses m/set from its next turn on; {ENDS}"
+        assert await say("/model") == f"this conversation uses m/set; {ENDS}"
+        assert (await main_chat.send("who are you?")).text == "m/set"
+        assert (await other.send("who are you?")).text == "m/all"
+        await main_chat.send("spawn")
+        await main_chat.settled()
+        (run,) = await fl.runs(requester="main")
+        assert (await (await fl.run(run.run_id))).text == "m/children"
+        assert "no provider" in await say("/model nowhere/model")
+        assert (await main_chat.send("who are you?")).text == "m/set"
+        assert await say("/model default") == "this conversation uses m/all, as the settings say"
+        assert (await main_chat.send("who are you?")).text == "m/all"
+
+    config = {"agents": {"defaults": {"subagents": {"model": "m/children"}}}}
+    place.act(body, "m/all", models=MODELS, config=config)
