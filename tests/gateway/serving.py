@@ -16,6 +16,8 @@ from fledge.gateway.client import Client, error_of
 from fledge.gateway.desk import Desk
 from fledge.gateway.serve import serve
 from fledge.models.base import Model
+from fledge.orchestrator import spawn
+from fledge.orchestrator.commit import Commit
 from fledge.testing import ScriptedModel
 from tests.api.scene import obedient
 
@@ -39,6 +41,15 @@ class Server:
         headers = options.pop("additional_headers", {"authorization": f"Bearer {self.token}"})
         with connect(f"ws://127.0.0.1:{self.port}/ws", additional_headers=headers, **options) as one:
             yield one
+
+    def begin(self, *keys: str) -> None:
+        """Let these conversations be there, with nothing said in them."""
+
+        def opened(c: Commit) -> None:
+            for key in keys:
+                spawn.open_conversation(c, key)
+
+        self.do(self.desk.fl.engine.commit(opened))
 
     def do(self, work: Any) -> Any:
         """Run a coroutine where the gateway runs."""

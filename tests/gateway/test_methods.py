@@ -62,9 +62,11 @@ def ask(server: Server, request: pytest.FixtureRequest) -> Iterator[Asks]:
 
 
 @pytest.fixture
-def chat(request: pytest.FixtureRequest) -> str:
-    """A conversation of this test's own."""
-    return "agent:main:" + "".join(c if c.isalnum() else "-" for c in request.node.name)
+def chat(server: Server, request: pytest.FixtureRequest) -> str:
+    """A conversation of this test's own, in which nothing was said yet."""
+    key = "agent:main:" + "".join(c if c.isalnum() else "-" for c in request.node.name)
+    server.begin(key)
+    return key
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
@@ -200,7 +202,7 @@ def test_a_spawn_for_a_conversation_is_told_there(ask: Asks, chat: str) -> None:
 
 @proves("4.gateway.9")
 def test_a_spawn_for_a_program_is_read_by_its_run_id(ask: Asks, chat: str) -> None:
-    program = chat.rpartition(":")[2][:64]
+    program = f"{chat.rpartition(':')[2][:60]}-own"
     answer = ask.call("subagents.spawn", program=program, params={"task": "Say hello"})
     result = ask.call("subagents.result", runId=answer["runId"])
     assert result["text"] == "echo: Say hello"

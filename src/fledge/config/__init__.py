@@ -6,6 +6,7 @@ Knows nothing of stores, sessions or clocks. Reading JSON5 is loaded only when a
 
 from fledge.config.check import Document, Loaded, check
 from fledge.config.choose import (
+    DEFAULT_MODEL,
     Chosen,
     QueueOverride,
     agent,
@@ -38,6 +39,7 @@ from fledge.config.schema import (
 )
 
 __all__ = [
+    "DEFAULT_MODEL",
     "Agent",
     "Budget",
     "Chosen",

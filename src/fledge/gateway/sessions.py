@@ -9,6 +9,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from fledge.api.values import Accepted, Message, Reply, Waited
 from fledge.api.views import session_key
 from fledge.cli.commands import CommandResult, Person, run_command
+from fledge.config import DEFAULT_MODEL, Config, model_for_conversation
+from fledge.core.keys import agent_of, is_child_key
 from fledge.core.run import Instant
 from fledge.errors import NotFound
 from fledge.gateway.desk import LONGEST_WAIT_S, Desk
@@ -25,6 +27,9 @@ Milliseconds = Annotated[int, Meta(ge=0, le=int(LONGEST_WAIT_S * 1000), descript
 Wait = Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S, description="how long to wait for the answer")]
 RunId = Annotated[str, Meta(min_length=1, max_length=256)]
 Count = Annotated[int, Meta(ge=1, le=1000)]
+DefaultModel = Annotated[
+    str, Meta(max_length=256, description="the model where the settings would use agents.defaults.model")
+]
 Level = Literal["off", "minimal", "low", "medium", "high"]
 
 
@@ -53,22 +58,36 @@ class Agent(Params, frozen=True, kw_only=True):
     thinking: Level | Literal[""] = ""
     timeout_seconds: Annotated[float, Meta(ge=0, le=86_400 * 365)] = 0
     idempotency_key: Annotated[str, Meta(max_length=256)] = ""
+    default_model: DefaultModel = ""
 
 
 @method("agent", Accepted)
 async def agent(desk: Desk, params: Agent) -> Accepted:
     """Say something to a session, with wishes for the turn that answers. Returns at once, with a run id."""
+    model = params.model
+    if params.default_model and not model:
+        key = session_key(params.session_key, "sessionKey")
+        known = await desk.fl.engine.store.read(lambda tx: tx.session(key))
+        model = params.default_model if _uses_default_model(desk.fl.config, key, known) else ""
     return await desk.fl.agent(
         params.message,
         session_key=params.session_key,
         deliver=params.deliver,
         lane=params.lane,
         extra_system_prompt=params.extra_system_prompt,
-        model=params.model,
+        model=model,
         thinking=params.thinking,
         timeout_seconds=params.timeout_seconds,
         idempotency_key=params.idempotency_key,
     )
+
+
+def _uses_default_model(config: Config, key: str, known: Session | None) -> bool:
+    """True of a conversation for which neither its agent's settings nor a person names a model."""
+    if is_child_key(key) or (known is not None and known.facts.model):
+        return False
+    chosen = model_for_conversation(config, agent_of(key))
+    return chosen is None or chosen.setting == DEFAULT_MODEL
 
 
 class AgentWait(Params, frozen=True, kw_only=True):

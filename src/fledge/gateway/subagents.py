@@ -9,11 +9,11 @@ from fledge.api.values import Plan, Reply, Result, RunInfo, TimelineEvent
 from fledge.api.views import Forest, forest, result, run_info, session_key, timeline
 from fledge.core.announce import DeliveryTrace
 from fledge.core.freeze import Stats
-from fledge.core.keys import AGENT_ID, SessionKey
+from fledge.core.keys import AGENT_ID, SessionKey, main_key
 from fledge.core.run import Instant
-from fledge.errors import BadInput
+from fledge.errors import BadInput, NotFound
 from fledge.gateway.desk import Desk
-from fledge.gateway.sessions import Key, Milliseconds, RunId, Wait, Words, while_open
+from fledge.gateway.sessions import DefaultModel, Key, Milliseconds, RunId, Wait, Words, while_open
 from fledge.gateway.table import Params, method
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.asked import Caller, SpawnParams
@@ -37,29 +37,32 @@ class Spawn(Params, frozen=True, kw_only=True):
     requester: Key = "main"
     """The conversation that gets the answer."""
     program: Annotated[str, Meta(max_length=64, description="instead: a program, which reads it by run id")] = ""
+    default_model: DefaultModel = ""
 
 
 @method("subagents.spawn", dict[str, Any])
 async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
-    """Start a run on behalf of a conversation, or of a program that reads its result by run id."""
-    fl = desk.fl
+    """Start a run on behalf of a conversation that exists, of the main conversation, or of a program that reads its
+    result by run id."""
     if params.program and not AGENT_ID.fullmatch(params.program):
         raise BadInput("program", "must be a word of letters, digits, '-' or '_'", params.program)
     session = session_key(params.requester, "requester")
     if params.program:
         session = str(SessionKey("main", "named", params.program))
 
-    def opened(c: Commit) -> None:
+    def open_requester(c: Commit) -> None:
         known = c.tx.session(session)
-        if params.program and known is not None and known.kind != "program":
-            raise BadInput("program", f"{session} is a conversation; choose another name for the program")
         if params.program:
+            if known is not None and known.kind != "program":
+                raise BadInput("program", f"{session} is a conversation; choose another name for the program")
             spawn.open_program(c, session)
-        elif known is None:
+        elif known is None or known.deleted:
+            if session != main_key():
+                raise NotFound(f"no session {session}: say something to it first, or name a program")
             spawn.open_conversation(c, session)
 
-    await fl.engine.commit(opened)
-    return accepted(await fl.spawner.spawn(params.params, Caller(session=session)))
+    caller = Caller(session=session, default_model=params.default_model)
+    return accepted(await desk.fl.spawner.spawn(params.params, caller, open_requester))
 
 
 def _told(run: RunInfo) -> RunInfo:
@@ -171,7 +174,7 @@ class ResultOf(Params, frozen=True, kw_only=True):
 async def subagents_result(desk: Desk, params: ResultOf) -> Result[Any]:
     """What came of a run; waits for it. For a program's run this is how it is told: reading counts as delivered."""
     run = await desk.fl.run(params.run_id)
-    result = await while_open(desk, run.result(params.timeout_ms / 1000), run.peek)
+    result = await while_open(desk, run.result(params.timeout_ms / 1000), lambda: run.result(0))
     return replace(result, status="error") if result.status == "killed" else result
 
 

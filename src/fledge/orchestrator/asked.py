@@ -16,7 +16,16 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from fledge.config import Config, agent, lane_for, model_for_child, subagent_limits, thinking_for_child
+from fledge.config import (
+    DEFAULT_MODEL,
+    Config,
+    agent,
+    lane_for,
+    model_for_child,
+    subagent_limits,
+    thinking_for_child,
+    with_default_model,
+)
 from fledge.core import policy
 from fledge.core.access import refuse_target
 from fledge.core.attachments import SETTING as ATTACHMENTS_SETTING
@@ -101,6 +110,8 @@ class Caller(Struct, frozen=True, kw_only=True):
     """Its commands run in the sandbox, so its children's do."""
     workspace: str = ""
     """The folder it works in, which a child inherits; empty: the agent's own."""
+    default_model: str = ""
+    """The model of its child in place of `agents.defaults.model`; empty: as the settings say."""
     is_program: bool = False
     """It decides itself how many it starts: the number of its active children is not limited."""
 
@@ -157,7 +168,10 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
     _check_runtime(params, host)
     place = _place(config, params, caller, host, unique)
     limits = subagent_limits(config, own)
-    chosen = model_for_child(config, params.model or None, target)
+    settings = with_default_model(config, caller.default_model) if caller.default_model else config
+    chosen = model_for_child(settings, params.model or None, target)
+    # Written down, unless the settings themselves will say the same of every later turn.
+    own_model = chosen.name if chosen and chosen.setting == DEFAULT_MODEL and caller.default_model else ""
     level = thinking_for_child(config, params.thinking, target)
     timeout_s = limits.run_timeout_seconds if params.run_timeout_seconds is None else params.run_timeout_seconds
     request = Request(
@@ -165,7 +179,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             task=params.task,
             label=params.label.strip(),
             agent_id=target,
-            model=params.model.strip(),
+            model=params.model.strip() or own_model,
             thinking=level.name if level else "",
             runtime=params.runtime,
             output_schema=params.output_schema,

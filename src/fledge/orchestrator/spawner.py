@@ -6,6 +6,7 @@ a second one; whatever goes wrong in between withdraws the reservation, and with
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct, to_builtins
@@ -21,6 +22,9 @@ from fledge.orchestrator.asked import Caller, Host, Read, SpawnParams, read_spaw
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn import Request
+
+Open = Callable[[Commit], None]
+"""Makes sure of a session in a commit; raises to refuse it."""
 
 
 class Maker(Host, Protocol):
@@ -49,10 +53,13 @@ class Spawner:
     def __init__(self, engine: Engine, config: Config, host: Maker) -> None:
         self._engine, self._config, self._host = engine, config, host
 
-    async def spawn(self, params: SpawnParams, caller: Caller) -> Spawned:
-        """A child that was accepted. Raises BadInput or Refused, with nothing left behind, if it was not."""
+    async def spawn(self, params: SpawnParams, caller: Caller, open_caller: Open | None = None) -> Spawned:
+        """A child that was accepted. Raises BadInput or Refused, with nothing left behind, if it was not.
+
+        `open_caller` makes the caller's session, or refuses to, in the commit that admits the child.
+        """
         read = self.read(params, caller)
-        run = await self.admit(read.request)
+        run = await self.admit(read.request, open_caller)
         return Spawned(run, read.model, read.request.spec.attachments)
 
     def read(self, params: SpawnParams, caller: Caller) -> Read:
@@ -63,19 +70,21 @@ class Spawner:
         """Raise BadInput or Refused for a model that cannot be used here."""
         self._host.check_model(name, None)
 
-    async def admit(self, request: Request) -> Run:
+    async def admit(self, request: Request, open_caller: Open | None = None) -> Run:
         """The same for a request that has been read."""
+        opening = open_caller or _is_open
         if not request.needs_preparing:
-            return await self._engine.commit(lambda c: spawn.spawn(c, request))
-        run, is_new = await self._engine.commit(lambda c: _reserved(c, request))
-        if not is_new:
+            return await self._engine.commit(lambda c: _spawned(c, request, opening))
+        reserved = await self._engine.commit(lambda c: _reserve(c, request, opening))
+        run = reserved.run
+        if not reserved.is_new:
             return run
         try:
             await self._prepare(run, request)
             return await self._engine.commit(lambda c: spawn.prepared(c, run.key, request.generations))
         except BaseException as error:
             why = str(error) or type(error).__name__
-            await asyncio.shield(self._engine.surely(lambda c: spawn.failed(c, run.key, why)))
+            await asyncio.shield(self._engine.surely(lambda c: _withdraw(c, reserved, why)))
             raise
 
     async def _prepare(self, run: Run, request: Request) -> None:
@@ -95,9 +104,37 @@ class Spawner:
             return {"status": error.status if isinstance(error, Refused) else "error", "error": str(error)}
 
 
-def _reserved(c: Commit, request: Request) -> tuple[Run, bool]:
+class _Reserved(Struct, frozen=True):
+    """A run that is reserved, or was made by the same call before; and whether its caller's session is new too."""
+
+    run: Run
+    is_new: bool
+    opened: bool
+
+
+def _is_open(c: Commit) -> None:
+    """The caller's session was there before."""
+
+
+def _spawned(c: Commit, request: Request, opening: Open) -> Run:
+    opening(c)
+    return spawn.spawn(c, request)
+
+
+def _reserve(c: Commit, request: Request, opening: Open) -> _Reserved:
+    before = c.tx.session(request.terms.parent)
+    opening(c)
     known = spawn.spawned_before(c, request)
-    return (known, False) if known is not None else (spawn.reserve(c, request), True)
+    run = spawn.reserve(c, request) if known is None else known
+    return _Reserved(run, known is None, before is None or before.deleted)
+
+
+def _withdraw(c: Commit, reserved: _Reserved, why: str) -> None:
+    """Take the reservation back, and the session that was opened for it, unless that was used for something else."""
+    parent = reserved.run.terms.parent
+    spawn.failed(c, reserved.run.key, why)
+    if reserved.opened and not c.tx.children(parent) and not c.tx.last_entry(parent) and not c.tx.unread(parent, 1):
+        c.tx.delete_session(parent)
 
 
 def accepted(spawned: Spawned) -> dict[str, object]:
