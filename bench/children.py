@@ -18,7 +18,7 @@ import msgspec
 
 from bench.lives import MAIN, CountingStore, Lives
 from bench.measure import Meter
-from fledge.config import Config, check
+from fledge.config import Config, check, with_default_model
 from fledge.core.run import Completed
 from fledge.models.base import Call, Request, ToolMessage
 from fledge.models.names import Registry
@@ -77,12 +77,10 @@ class Household(msgspec.Struct, frozen=True):
 @asynccontextmanager
 async def household(folder: Path, children: int, width: int, model: ScriptedModel) -> AsyncIterator[Household]:
     """An engine on a store in this folder, with one conversation."""
-    config = settings(children, width)
+    config = with_default_model(settings(children, width), MODEL)
     registry = Registry({})
     registry.add_model(MODEL, model)
-    profiles = ConfiguredProfiles(
-        config, workspace=folder, state=folder, model=MODEL, registry=registry, tools=[add], env={}
-    )
+    profiles = ConfiguredProfiles(config, workspace=folder, state=folder, registry=registry, tools=[add], env={})
     sqlite = SqliteStore.open(folder)
     store = CountingStore(sqlite)
     try:

@@ -7,6 +7,7 @@ FledgeError
 │   └── Stopped         its run was killed: the driver has nothing more to do
 ├── StoreError          the database cannot be used as asked
 │   ├── StoreLocked     another process owns it
+│   ├── HolderLeft      the process that owned it ended before it answered
 │   └── StaleWrite      a newer owner has taken over; nothing was written
 │       └── Interrupted the step was called off; its driver reads what came in, and goes on
 ├── NotArrived          something sent to the outside did not get there
@@ -57,6 +58,15 @@ class StoreError(FledgeError):
 
 class StoreLocked(StoreError):
     """Another process owns this store."""
+
+
+class HolderLeft(StoreError):
+    """The process that held the folder ended before it answered."""
+
+    def __init__(self, reason: str, acted: bool) -> None:
+        super().__init__(reason)
+        self.acted = acted
+        """True if it may have carried out the request before it ended; False if it surely did not."""
 
 
 class StaleWrite(StoreError):

@@ -32,7 +32,7 @@ class Place:
         self.now = START
         self.acts = 0
 
-    def act(self, body: Callable[[fledge.Fledge], Awaitable[T]], model: Model | None = None, **options: Any) -> T:
+    def act(self, body: Callable[[fledge.Fledge], Awaitable[T]], model: Model | str | None = None, **options: Any) -> T:
         """Open the folder for as long as `body` takes."""
 
         async def acting() -> T:

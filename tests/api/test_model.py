@@ -1,5 +1,6 @@
 """Which model answers: the spawn's parameter, the settings, `model=` of `open`, `--model`, `/model`."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import fledge
 from fledge.cli.commands import run_command
 from fledge.cli.main import main
 from fledge.models.base import Request
-from fledge.models.scripted import use
+from fledge.models.scripted import Answer, echo, last_text, use
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
+from tests.cli.test_leaving import ECHO, Holder, stays
 from tests.statements import proves
 
 HELPER = {"id": "helper"}
@@ -22,9 +24,8 @@ ENDS = "/model default ends that"
 def named(name: str) -> ScriptedModel:
     """A model that says its own name; told to spawn, it does."""
 
-    async def answer(request: Request) -> object:
-        text = request.messages[-1].text if hasattr(request.messages[-1], "text") else ""
-        return use("sessions_spawn", task="who are you?") if text == "spawn" else name
+    async def answer(request: Request) -> Answer:
+        return use("sessions_spawn", task="who are you?") if last_text(request) == "spawn" else name
 
     return ScriptedModel(answer)
 
@@ -124,6 +125,50 @@ def test_the_model_option_replaces_the_default_and_nothing_closer(
     assert main([*line, "--model", "nowhere/model"]) == code
     said = capsys.readouterr()
     assert told == said.out if code == 0 else told in said.err
+
+
+CHILDREN_ECHO = {"agents": {"defaults": {"subagents": {"model": ECHO}}}}
+MAIN_ECHOES = {"agents": {"list": [{"id": "main", "model": ECHO}]}}
+
+
+@proves("3.limits.27")
+@pytest.mark.parametrize(
+    ("line", "config", "code", "told"),
+    [
+        (["run", "hello"], {}, 1, "nowhere"),
+        (["run", "hello"], MAIN_ECHOES, 0, "hello\n"),
+        (["run", "hello"], CHILDREN_ECHO, 1, "nowhere"),
+        (["spawn", "hello"], {}, 1, "nowhere"),
+        (["spawn", "hello"], MAIN_ECHOES, 0, "hello\n"),
+        (["spawn", "hello"], CHILDREN_ECHO, 0, "hello\n"),
+        (["send", "main", "hello"], {}, 1, "nowhere"),
+        (["send", "main", "hello"], MAIN_ECHOES, 0, "hello\n"),
+    ],
+)
+def test_the_model_option_means_the_same_beside_a_process_that_holds_the_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str], line: list[str], config: Any, code: int, told: str
+) -> None:
+    over = threading.Event()
+    with Holder(folder / "state", ScriptedModel(echo), config=config, model=None).at_work(stays(over)):
+        try:
+            assert main([*line, "--model", "nowhere/model"]) == code
+        finally:
+            over.set()
+    said = capsys.readouterr()
+    assert told == said.out if code == 0 else told in said.err
+
+
+def test_the_model_option_gives_a_run_beside_its_model_for_good(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    over = threading.Event()
+    with Holder(folder / "state", ScriptedModel(echo), config={}, model=None).at_work(stays(over)):
+        try:
+            assert main(["spawn", "hello", "--model", ECHO]) == 0
+            assert main(["run", "hello", "--model", ECHO]) == 0
+        finally:
+            over.set()
+    assert capsys.readouterr().out == "hello\nhello\n"
 
 
 # ---- the conversation ------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 import fledge
+from fledge.errors import HolderLeft
 from fledge.gateway.feed import LIVE, Wanted, Watch
 from fledge.models.scripted import last_text
 from fledge.runtime.feed import TurnEvent
@@ -122,6 +123,7 @@ def test_who_comes_back_with_a_cursor_hears_all_that_was_missed_and_nothing_twic
 
 def test_a_feed_can_be_of_one_session_and_what_is_below_it(server: Server) -> None:
     client = server.client()
+    server.begin("agent:main:mine", "agent:main:other")
     with watching(server, "?session=mine&live=false") as feed:
         client.call("subagents.spawn", requester="other", params={"task": "Say hello"})
         key = client.call("subagents.spawn", requester="mine", params={"task": "Say hello"})["childSessionKey"]
@@ -248,8 +250,9 @@ def test_closing_ends_every_feed_with_the_cursor_to_go_on_from(tmp_path: Path) -
             assert closed.value.rcvd.code == 1012
             waiting.join(30)
             assert waited[0]["status"] == "pending", "who waits is answered"
-            with pytest.raises(fledge.Refused, match="503"):
+            with pytest.raises(HolderLeft, match="takes no requests now: the gateway is closing") as refused:
                 server.client().call("health")
+            assert not refused.value.acted
 
 
 def test_words_of_an_answer_are_told_as_they_come(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from fledge.gateway.auth import read_token
-from fledge.gateway.client import Client, find
+from fledge.gateway.client import HATCH, Client, Hatch, find
+from fledge.store.lock import holder_of
 from tests.cli.command import fledge
 from tests.statements import proves
 
@@ -25,6 +26,12 @@ class Folder:
         self.state, self.work = tmp_path / "state", tmp_path / "work"
         self.work.mkdir()
         self.env = os.environ | {"HOME": str(tmp_path), "FLEDGE_STATE": str(self.state), "PYTHONUNBUFFERED": "1"}
+
+    def client(self) -> Client:
+        """A client of the gateway's address, as the folder's lock names it."""
+        holder = holder_of(self.state / "lock")
+        assert holder is not None
+        return Client(holder.address, read_token(self.state))
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "fledge.cli.main", *arguments]
@@ -128,8 +135,7 @@ def test_a_conversation_goes_on_in_a_terminal_while_a_gateway_holds_the_folder(f
 
 def test_sigterm_answers_who_waits_and_ends_in_order(folder: Folder) -> None:
     with folder.served() as process:
-        client = find(folder.state)
-        assert isinstance(client, Client)
+        client = folder.client()
         events = client.events(cursor=0)
         client.call("subagents.spawn", program="other", params={"task": "x"})
         assert next(events)["event"] == "Admitted"
@@ -146,9 +152,13 @@ def test_a_gateway_with_nonsense_is_refused_readably(folder: Folder) -> None:
         assert "is in use by process" in folder.run("serve", "--port", "0", code=1)
 
 
-def test_only_the_owner_can_find_the_gateway(folder: Folder) -> None:
+def test_commands_use_the_private_socket_and_without_it_the_address_with_the_token_of_its_owner(folder: Folder) -> None:
     with folder.served():
+        assert isinstance(find(folder.state), Hatch)
         (folder.state / "gateway.token").chmod(0o644)
+        assert folder.run("ps") == "main · idle\n"
+        (folder.state / HATCH).unlink()
         assert "can be read by others" in folder.run("ps", code=1)
         (folder.state / "gateway.token").chmod(0o600)
         assert isinstance(find(folder.state), Client)
+        assert folder.run("ps") == "main · idle\n"

@@ -24,7 +24,7 @@ from fledge.core.keys import main_key, short_id
 from fledge.core.route import TERMINAL, Message
 from fledge.core.transcript import Replied, Spoken, from_body
 from fledge.errors import FledgeError
-from fledge.gateway.client import HATCH, find
+from fledge.gateway.client import HATCH, Remote
 from fledge.orchestrator import bindings, control, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.runtime.feed import Subscription, TurnEvent
@@ -46,16 +46,11 @@ Ctrl-C stops the turn; Ctrl-D or /quit leaves, and nothing is lost by it"""
 
 
 async def sit(state: Path, model: str | None, settings: tuple[str, ...]) -> int:
-    """Open the state folder and talk, or talk to whoever holds it; 1 if no model is set, or it cannot be used."""
+    """Open the state folder and talk. Refused if no model is set, or it cannot be used."""
     from fledge.gateway.hatch import hatch
 
     found = discover(Path.cwd(), settings).loaded
     screen = open_screen(state / HISTORY)
-    remote = await asyncio.to_thread(find, state)
-    if remote is not None:
-        visit = Visit(remote, screen, state, model or "")
-        screen.interrupt = visit.interrupt
-        return await visit.run(LEAVE, KEYS)
     for warning in found.warnings:
         screen.say(warning, "note")
     channel = ScreenChannel(screen)
@@ -69,6 +64,14 @@ async def sit(state: Path, model: str | None, settings: tuple[str, ...]) -> int:
         chat = Chat(fl, screen, channel, heard)
         screen.interrupt = chat.interrupt
         return await chat.run()
+
+
+async def visit(remote: Remote, state: Path, model: str | None) -> int:
+    """Talk through the process that holds the folder; 1 if it leaves."""
+    screen = open_screen(state / HISTORY)
+    sitting = Visit(remote, screen, state, model or "")
+    screen.interrupt = sitting.interrupt
+    return await sitting.run(LEAVE, KEYS)
 
 
 def _sit_down(c: Commit) -> None:

@@ -238,9 +238,15 @@ def _stdin() -> str:
 def _chat(options: argparse.Namespace) -> int:
     import asyncio
 
-    from fledge.cli import chat, run
+    from fledge.cli import chat, remote, run
 
-    return asyncio.run(chat.sit(run.state_folder(options.state), options.model, tuple(options.settings)))
+    state, settings = run.state_folder(options.state), tuple(options.settings)
+
+    def there(client: remote.Remote) -> int:
+        remote.refuse_settings(state, settings)
+        return asyncio.run(chat.visit(client, state, options.model))
+
+    return remote.here_or_there(state, lambda: asyncio.run(chat.sit(state, options.model, settings)), there)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -256,12 +262,15 @@ def _run(options: argparse.Namespace) -> int:
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     state = run.state_folder(options.state)
-    request = run.Request(state, prompt, options.model, tuple(options.settings))
-    return remote.here_or_there(
-        state,
-        lambda: asyncio.run(run.converse(request)),
-        lambda client: remote.converse(client, state, prompt, options.model or ""),
-    )
+    settings = tuple(options.settings)
+    request = run.Request(state, prompt, options.model, settings)
+    beside = remote.Converse(state, prompt, options.model)
+
+    def there(client: remote.Remote) -> int:
+        remote.refuse_settings(state, settings)
+        return beside.there(client)
+
+    return remote.here_or_there(state, lambda: beside.here(lambda: asyncio.run(run.converse(request))), there)
 
 
 def _serve(options: argparse.Namespace) -> int:

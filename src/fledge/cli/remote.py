@@ -1,7 +1,11 @@
-"""Commands on a folder that another process holds are done by that process, a gateway or a chat: here is how it is
-found, and `run` through it."""
+"""Commands on a folder that another process holds are done by that process: a gateway, a chat, a `fledge run`.
+
+`here_or_there` finds it, and goes on when it leaves: what it did not do is done by the next holder, or here. `Converse`
+is `fledge run` through it.
+"""
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,66 +15,124 @@ from fledge.cli import inspect
 from fledge.core.freeze import said
 from fledge.core.keys import main_key, short_id
 from fledge.core.transcript import Replied, from_body
-from fledge.errors import StoreError
+from fledge.errors import BadInput, HolderLeft, StoreLocked
 from fledge.gateway.client import Remote, find
+from fledge.ids import RandomIds
 from fledge.store.base import Tx
+from fledge.store.lock import holder_of
 
 T = TypeVar("T")
 LOOK_MS = 2000
+MOVES_S = 20.0
+"""How long a process may take to come or to leave: it has the folder's lock then, and cannot be asked."""
+PAUSE_S = 0.05
 AWAITS_A_PERSON = 3
 
-__all__ = ["Remote", "converse", "here_or_there"]
+__all__ = ["Converse", "Remote", "here_or_there", "refuse_settings"]
 
 
-def here_or_there(folder: Path, here: Callable[[], T], there: Callable[[Remote], T]) -> T:
-    """What is done with the folder itself; by whoever holds it, if they can be asked."""
-    client = find(folder)
-    return here() if client is None else there(client)
+def here_or_there(folder: Path, here: Callable[[], T], there: Callable[[Remote], T], *, may_repeat: bool = True) -> T:
+    """Do something with a folder: through the process that holds it, if there is one, else here.
 
-
-def converse(client: Remote, folder: Path, prompt: str | None, model: str = "") -> int:
-    """Say the prompt, print what the main conversation answers, return when everything has settled."""
-    heard = _Heard(client)
-    run_id = None if prompt is None else client.call("agent", message=prompt, model=model)["runId"]
-    try:
-        return _until_settled(client, heard, run_id)
-    except StoreError as error:
-        # It may have finished what was asked, and have left with that.
-        rest = inspect.look(folder, heard.rest)
-        if not rest:
-            print(f"fledge: {error}; nothing is lost: `fledge run --continue` goes on", file=sys.stderr)
-        return 0 if rest else 1
-
-
-def _until_settled(client: Remote, heard: "_Heard", run_id: str | None) -> int:
+    The holder may come or leave at any moment. What it surely did not do is tried again; what it may have done only if
+    `there` and `here` may be repeated, because they know what was done. Raises HolderLeft otherwise, and StoreLocked if
+    the holder cannot be asked, or neither comes nor leaves in time.
+    """
+    patience_at = time.monotonic() + MOVES_S
     while True:
-        settled: bool = client.call("sessions.wait", timeoutMs=LOOK_MS)["settled"]
-        heard.print_new()
-        if run_id is not None:
-            reply: dict[str, Any] = client.call("reply", sessionKey="main", runId=run_id, timeoutMs=0)
-            if reply["status"] in ("error", "stopped"):
-                print(f"fledge: {reply['error']}", file=sys.stderr)
-                return 1
-            for question in reply["questions"]:
-                call, short = f"{question['tool']} {question['arguments']}", short_id(question["id"])
-                print(f"waits for approval {short}: {call}  (fledge approve {short}, or reject)", file=sys.stderr)
-            if reply["questions"]:
-                return AWAITS_A_PERSON
-        if settled:
+        began = time.monotonic()
+        remote = find(folder)
+        try:
+            return here() if remote is None else there(remote)
+        except StoreLocked:
+            if not _moves(folder) or began > patience_at:
+                raise
+        except HolderLeft as left:
+            if (left.acted and not may_repeat) or began > patience_at:
+                raise
+        now = time.monotonic()
+        if now - began > 1.0:
+            patience_at = now + MOVES_S  # it was there for a while, and leaves only now
+        time.sleep(PAUSE_S)
+
+
+def _moves(folder: Path) -> bool:
+    """True if the folder's holder is about to come or to leave; False of a program that can never be asked."""
+    holder = holder_of(folder / "lock")
+    return holder is None or bool(holder.address)
+
+
+def refuse_settings(folder: Path, settings: tuple[str, ...]) -> None:
+    """Refused: settings for a command that is done by another process, which has its own."""
+    if settings:
+        who = holder_of(folder / "lock") or "another process"
+        raise BadInput(
+            "--set", f"cannot count here: {who} holds {folder} with its own settings; leave it out", settings[0]
+        )
+
+
+class Converse:
+    """`fledge run` beside the process that holds the folder: say the prompt, print what the main conversation answers,
+    until everything has settled."""
+
+    def __init__(self, folder: Path, prompt: str | None, model: str | None) -> None:
+        self._folder, self._prompt, self._model = folder, prompt, model
+        self._key = RandomIds().unique()
+        """Names this prompt, so that it is said once, whoever holds the folder."""
+        self._run_id = ""
+        self._heard: _Heard | None = None
+
+    def there(self, client: Remote) -> int:
+        """The same, through this process; going on where another one left."""
+        self._heard = self._heard or _Heard(_last(client))
+        if self._prompt is not None and not self._run_id:
+            self._run_id = client.call(
+                "agent", message=self._prompt, defaultModel=self._model or "", idempotencyKey=self._key
+            )["runId"]
+        while True:
+            settled: bool = client.call("sessions.wait", timeoutMs=LOOK_MS)["settled"]
+            self._heard.print_new(client)
+            code = self._code(client)
+            if code is not None or settled:
+                return code or 0
+
+    def _code(self, client: Remote) -> int | None:
+        """How it ends if the prompt cannot be answered, or a person must say something first; None if neither."""
+        if not self._run_id:
+            return None
+        reply: dict[str, Any] = client.call("reply", sessionKey="main", runId=self._run_id, timeoutMs=0)
+        if reply["status"] in ("error", "stopped"):
+            print(f"fledge: {reply['error']}", file=sys.stderr)
+            return 1
+        for question in reply["questions"]:
+            call, short = f"{question['tool']} {question['arguments']}", short_id(question["id"])
+            print(f"waits for approval {short}: {call}  (fledge approve {short}, or reject)", file=sys.stderr)
+        return AWAITS_A_PERSON if reply["questions"] else None
+
+    def here(self, begin: Callable[[], int]) -> int:
+        """What is left to do when nobody holds the folder: all of it, by `begin`, unless the prompt was said already.
+        Then the answers that are there are printed, and how to go on is said."""
+        heard = self._heard
+        if heard is None:
+            return begin()
+        if self._prompt is not None and inspect.look(self._folder, lambda tx: tx.commission_keyed(self._key)) is None:
+            return begin()
+        if inspect.look(self._folder, heard.rest):
             return 0
+        words = "the process that held the folder has left; nothing is lost: `fledge run --continue` goes on"
+        print(f"fledge: {words}", file=sys.stderr)
+        return 1
 
 
 class _Heard:
     """What the main conversation has said, as far as it was printed."""
 
-    def __init__(self, client: Remote) -> None:
-        self._client = client
-        entries = self._entries(limit=1)
-        self._last = int(entries[-1]["seq"]) if entries else 0
+    def __init__(self, last: int) -> None:
+        self._last = last
 
-    def print_new(self) -> None:
+    def print_new(self, client: Remote) -> None:
         """Print what came since."""
-        entries = self._entries(after=self._last, limit=1000)
+        entries = _entries(client, after=self._last, limit=1000)
         for entry in entries:
             if entry["role"] == "assistant" and not entry["calls"] and said(entry["text"]) == "text":
                 print(entry["text"], flush=True)
@@ -86,8 +148,14 @@ class _Heard:
                     continue
         return is_at_rest(tx, main_key())
 
-    def _entries(self, **which: int) -> list[dict[str, Any]]:
-        if not self._client.call("sessions.list", kinds=["main"], limit=1):
-            return []
-        entries: list[dict[str, Any]] = self._client.call("sessions.history", key="main", **which)
-        return entries
+
+def _last(client: Remote) -> int:
+    entries = _entries(client, limit=1)
+    return int(entries[-1]["seq"]) if entries else 0
+
+
+def _entries(client: Remote, **which: int) -> list[dict[str, Any]]:
+    if not client.call("sessions.list", kinds=["main"], limit=1):
+        return []
+    entries: list[dict[str, Any]] = client.call("sessions.history", key="main", **which)
+    return entries

@@ -1,7 +1,7 @@
 """The commands that look at a state folder or decide something in it: `ps`, `tree`, `info`, `log`, `undelivered`,
 `sessions`, `agents`, `steer`, `kill`, `approve`, `reject`, `spawn`, `send`.
 
-Each is a function of rows; `act` does it with the folder itself, or lets whoever holds the folder do it. What
+Each is a function of rows; `act` does it with the folder itself, or lets the process that holds the folder do it. What
 is decided in a folder nobody drives goes on when somebody does: `fledge run --continue`, or chat. Each answers `Shown`:
 lines for people, and the same as a value for `--json`.
 """
@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from msgspec import Struct
 
 import fledge
 from fledge.api import views as api
+from fledge.api.spawning import SpawnOptions
+from fledge.api.spawning import params as spawn_params
 from fledge.cli import inspect, remote, run
 from fledge.cli.inspect import find
 from fledge.cli.render import info_lines, log_lines, tree_lines, undelivered_lines
@@ -27,13 +30,16 @@ from fledge.config.places import discover
 from fledge.core.access import AgentToAgent
 from fledge.core.freeze import one_line
 from fledge.core.keys import is_called, main_key, short_id
-from fledge.errors import BadInput
+from fledge.errors import BadInput, FledgeError, HolderLeft, StoreError
 from fledge.gateway.client import HATCH
+from fledge.ids import RandomIds
 from fledge.orchestrator import control, steps, views
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Tx
 
 MAIN = main_key()
+PROGRAM = "cli"
+"""The program that is told of what `fledge spawn` started."""
 GOES_ON = "`fledge run --continue` goes on with it"
 FAILED, AWAITS_A_PERSON = 1, 3
 ALL = 1_000_000
@@ -59,7 +65,7 @@ def _camel(value: object) -> object:
 
 
 def act(folder: Path, verb: str, **given: Any) -> Shown:
-    """Look or decide, in the folder itself or through whoever holds it."""
+    """Look or decide, in the folder itself or through the process that holds it."""
 
     def here() -> Shown:
         if verb in LOOKS:
@@ -70,7 +76,10 @@ def act(folder: Path, verb: str, **given: Any) -> Shown:
         told = msgspec.convert(client.call("cli.act", verb=verb, given=given), Shown)
         return Shown([line.replace(f"; {GOES_ON}", "") for line in told.lines], told.value, told.code)
 
-    return remote.here_or_there(folder, here, there)
+    try:
+        return remote.here_or_there(folder, here, there, may_repeat=verb in LOOKS)
+    except HolderLeft as left:
+        raise StoreError(f"{left}: it may have done this or not; `fledge ps` and `fledge info` show it") from None
 
 
 # ---- looking ---------------------------------------------------------------------------------------------------------
@@ -253,57 +262,59 @@ class Task(Struct, frozen=True, kw_only=True):
     plan: bool = False
     runtime: str = "subagent"
 
+    def options(self, key: str) -> SpawnOptions:
+        """The same as the library takes it. Asked again under the same key it is the same run."""
+        options: SpawnOptions = {"label": self.label, "plan_mode": self.plan, "runtime": self.runtime}
+        if self.agent_id != "main":
+            options["agent_id"] = self.agent_id
+        if self.timeout:
+            options["timeout"] = self.timeout
+        return {**options, "idempotency_key": key}
+
 
 def spawn(folder: Path, model: str | None, settings: tuple[str, ...], asked: Task) -> Shown:
-    """Start a run and wait for what comes of it."""
+    """Start a run and wait for what comes of it, whoever holds the folder meanwhile."""
+    options = asked.options(RandomIds().unique())
+    open_here = _opener(folder, model, settings)
+    run_id = ""
 
-    async def here() -> Shown:
+    async def drive(opened: fledge.Fledge) -> Shown:
         from fledge.gateway.hatch import hatch
 
-        async with _opened(folder, model, settings) as fl, hatch(fl):
-            return await _spawn(fl, asked, model)
+        async with opened as fl, hatch(fl):
+            handle = await (fl.run(run_id) if run_id else fl.spawn(asked.task, **options))
+            return await _waited(handle, asked.plan)
 
-    return remote.here_or_there(folder, lambda: asyncio.run(here()), lambda client: _spawn_there(client, asked, model))
+    def here() -> Shown:
+        opened = open_here()
+        try:
+            opened.check(asked.agent_id)
+        except FledgeError as error:
+            if run_id:
+                return _left_behind(folder, run_id, str(error))
+        return asyncio.run(drive(opened))
+
+    def there(client: remote.Remote) -> Shown:
+        nonlocal run_id
+        remote.refuse_settings(folder, settings)
+        if not run_id:
+            params = msgspec.to_builtins(spawn_params(asked.task, options))
+            told = client.call("subagents.spawn", program=PROGRAM, params=params, defaultModel=model or "")
+            run_id = told["runId"]
+        return _waited_there(client, run_id)
+
+    return remote.here_or_there(folder, here, there)
 
 
-async def _spawn(fl: fledge.Fledge, asked: Task, model: str | None) -> Shown:
-    handle = await fl.spawn(
-        asked.task,
-        label=asked.label,
-        agent_id=asked.agent_id,
-        timeout=asked.timeout,
-        plan_mode=asked.plan,
-        runtime=asked.runtime,
-    )
-    if asked.plan:
-        plan = await handle.plan()
-        if plan is not None:
-            return _planned(plan.text, handle.run_id, wire(plan))
+async def _waited(handle: fledge.Handle[Any], plans: bool) -> Shown:
+    plan = await handle.plan() if plans else None
+    if plan is not None:
+        return _planned(plan.text, handle.run_id, wire(plan))
     result = await handle
     return _came_of(result.ok, result.status, result.text, result.error, wire(result))
 
 
-def _planned(text: str, run_id: str, value: object) -> Shown:
-    return Shown([text, "", f"approve it with: fledge approve {short_id(run_id)}"], value, AWAITS_A_PERSON)
-
-
-def _came_of(ok: bool, status: str, text: str, error: str | None, value: object) -> Shown:
-    lines = [text] if ok else [f"{status}: {error or text or 'no output'}"]
-    return Shown(lines, value, 0 if ok else FAILED)
-
-
-def _spawn_there(client: remote.Remote, asked: Task, model: str | None) -> Shown:
-    params: dict[str, object] = {
-        "task": asked.task,
-        "label": asked.label,
-        "agentId": "" if asked.agent_id == "main" else asked.agent_id,
-        "planMode": asked.plan,
-        "runtime": asked.runtime,
-        "model": model or "",
-    }
-    if asked.timeout:
-        params["runTimeoutSeconds"] = asked.timeout
-    run_id = client.call("subagents.spawn", program="cli", params=params)["runId"]
+def _waited_there(client: remote.Remote, run_id: str) -> Shown:
     while True:
         result: dict[str, Any] = client.call("subagents.result", runId=run_id, timeoutMs=2000)
         if result["status"] != "pending":
@@ -315,21 +326,56 @@ def _spawn_there(client: remote.Remote, asked: Task, model: str | None) -> Shown
                 return _planned(plan["text"], plan["runId"], plan)
 
 
+def _left_behind(folder: Path, run_id: str, error: str) -> Shown:
+    """The run of a process that has left, where this one cannot drive it: its answer if it has one, else how to go
+    on."""
+    result: fledge.Result[Any] = inspect.look(folder, lambda tx: api.result(tx, api.named(tx, run_id)))
+    if result.done:
+        return _came_of(result.ok, result.status, result.text, result.error, wire(result))
+    short = short_id(run_id)
+    words = f"run {short} is unfinished: the process at work on it has left, and it cannot go on here: {error}"
+    how = f"`fledge run --continue --model NAME` goes on with it, then `fledge info {short}` shows what came of it"
+    return Shown([words, how], wire(result), FAILED)
+
+
+def _planned(text: str, run_id: str, value: object) -> Shown:
+    return Shown([text, "", f"approve it with: fledge approve {short_id(run_id)}"], value, AWAITS_A_PERSON)
+
+
+def _came_of(ok: bool, status: str, text: str, error: str | None, value: object) -> Shown:
+    lines = [text] if ok else [f"{status}: {error or text or 'no output'}"]
+    return Shown(lines, value, 0 if ok else FAILED)
+
+
 def send(folder: Path, model: str | None, settings: tuple[str, ...], name: str, message: str) -> Shown:
-    """Say something to a conversation or a run, and wait for the answer."""
+    """Say something to a conversation or a run, and wait for the answer, whoever holds the folder meanwhile."""
+    key = RandomIds().unique()
+    open_here = _opener(folder, model, settings)
+    session = ""
 
     async def here() -> Shown:
         from fledge.gateway.hatch import hatch
 
-        async with _opened(folder, model, settings) as fl, hatch(fl):
-            key = await fl.engine.store.read(lambda tx: session_named(tx, name))
-            reply = await fl.session(key).send(message)
+        async with open_here() as fl, hatch(fl):
+            said = await fl.engine.store.read(lambda tx: tx.commission_keyed(key))
+            if said is None:
+                meant = await fl.engine.store.read(lambda tx: session_named(tx, name))
+                reply = await fl.session(meant).send(message)
+            else:
+                reply = await fl.session(said.session).reply(said.run_id)
         return _answered(reply.status, reply.text, reply.error, wire(reply))
 
     def there(client: remote.Remote) -> Shown:
-        key = client.call("cli.act", verb="session", given={"name": name})["value"]
-        reply: dict[str, Any] = client.call("send", sessionKey=key, message=message, timeoutSeconds=600)
-        return _answered(reply["status"], reply["text"], reply["error"], reply)
+        nonlocal session
+        remote.refuse_settings(folder, settings)
+        session = session or client.call("cli.act", verb="session", given={"name": name})["value"]
+        run_id = client.call(
+            "agent", sessionKey=session, message=message, defaultModel=model or "", idempotencyKey=key
+        )["runId"]
+        while True:
+            reply: dict[str, Any] = client.call("reply", sessionKey=session, runId=run_id, timeoutMs=2000)
+            if reply["status"] != "pending" or reply["questions"]:
+                return _answered(reply["status"], reply["text"], reply["error"], reply)
 
     return remote.here_or_there(folder, lambda: asyncio.run(here()), there)
 
@@ -354,5 +400,7 @@ def _config(folder: Path, settings: tuple[str, ...]) -> Config:
     return loaded.config
 
 
-def _opened(folder: Path, model: str | None, settings: tuple[str, ...]) -> fledge.Fledge:
-    return fledge.open(folder, model=model, config=_config(Path.cwd(), settings), program="cli", address=HATCH)
+def _opener(folder: Path, model: str | None, settings: tuple[str, ...]) -> Callable[[], fledge.Fledge]:
+    """Opens the folder for a command that drives it while it waits; the settings are read once."""
+    config = cache(lambda: _config(Path.cwd(), settings))
+    return lambda: fledge.open(folder, model=model, config=config(), program=PROGRAM, address=HATCH)

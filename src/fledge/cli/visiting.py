@@ -12,7 +12,7 @@ import fledge
 from fledge.cli import slash
 from fledge.core.freeze import one_line, said
 from fledge.core.keys import main_key, short_id
-from fledge.errors import FledgeError
+from fledge.errors import FledgeError, StoreError
 from fledge.gateway.client import Remote
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ LOOK_S = 0.5
 LOOK_BACK = 4
 WAIT_MS = 2000
 SHOWN_CHARS = 160
+KEPT = "what was said is kept: `fledge log` shows it, `fledge` goes on with it"
 
 
 class Visit:
@@ -37,7 +38,8 @@ class Visit:
         self._looking = asyncio.Lock()
 
     async def run(self, leave: tuple[str, ...], keys: str) -> int:
-        """Talk until the user leaves, or the holder of the folder does; answers the exit code."""
+        """Talk until the user leaves, or the holder of the folder does; answers the exit code. Raises HolderLeft only
+        before anything was said."""
         self._screen.say(
             f"fledge {fledge.__version__} · {self._state} · held by another process, which answers ·"
             " /help for commands, Ctrl-D to leave",
@@ -50,9 +52,7 @@ class Visit:
             while True:
                 await asyncio.wait((watching, reading), return_when=asyncio.FIRST_COMPLETED)
                 if watching.done():
-                    error = watching.exception()
-                    self._screen.say(f"{error}; what was said is kept: start again", "error")
-                    return 1
+                    watching.result()
                 line = reading.result()
                 if line is None:
                     await self._settled()
@@ -61,6 +61,9 @@ class Visit:
                     return 0
                 await self._take(line, keys)
                 reading = asyncio.ensure_future(self._screen.read())
+        except FledgeError as error:
+            self._screen.say(f"{error}; {KEPT}", "error")
+            return 1
         finally:
             for task in (watching, reading):
                 task.cancel()
@@ -93,9 +96,11 @@ class Visit:
                 if told["verb"] == "help":
                     self._screen.say(keys, "note")
                 return
-            run_id = (await self._ask("agent", sessionKey=MAIN, message=line, model=self._model))["runId"]
+            run_id = (await self._ask("agent", sessionKey=MAIN, message=line, defaultModel=self._model))["runId"]
             if self._screen.in_turns:
                 await self._answered(run_id)
+        except StoreError:
+            raise  # nobody answers any more: the sitting is over
         except FledgeError as error:
             self._screen.say(str(error), "error")
 

@@ -1,7 +1,8 @@
-"""Asking whoever holds a state folder from another process, with nothing but the standard library.
+"""Asking the process that holds a state folder from another process, with nothing but the standard library.
 
-Where they are stands in the lock of the folder: a gateway, with its token in a file beside it, or a hatch, a socket in
-the folder itself. Whoever may read the folder may ask.
+The folder's lock names the holder. It is asked through its hatch, a socket in the folder itself, which no stranger can
+reach; a gateway without one through its address, with the token in a file of the folder. Whoever may read the folder
+may ask.
 """
 
 import http.client
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from fledge.errors import BadInput, FledgeError, NotFound, Refused, StoreError
+from fledge.errors import BadInput, FledgeError, HolderLeft, NotFound, Refused, StoreError
 from fledge.gateway.auth import read_token
 from fledge.store.lock import holder_of
 
@@ -34,7 +35,7 @@ class Remote(ABC):
     """Whoever holds a folder, as other processes ask it. Each call is a request of its own; close nothing."""
 
     def call(self, method: str, /, **params: object) -> Any:
-        """What the method answers. Raises what it refused, as the library would, or StoreError if nobody answers."""
+        """What the method answers. Raises what it refused, as the library would, and what `exchange` raises."""
         ask = {"jsonrpc": "2.0", "method": method, "params": params, "id": 1}
         wait_s = TIMEOUT_S
         for name, seconds in (("timeoutSeconds", 1.0), ("timeoutMs", 0.001)):
@@ -47,7 +48,8 @@ class Remote(ABC):
 
     @abstractmethod
     def exchange(self, raw: bytes, wait_s: float) -> bytes:
-        """The answer to one request. Raises StoreError if nobody answers in time."""
+        """The whole answer to one request. Raises HolderLeft if the process ended before it had answered, StoreError
+        if it does not answer in time."""
 
     @abstractmethod
     def is_there(self) -> bool:
@@ -55,22 +57,35 @@ class Remote(ABC):
 
 
 class Hatch(Remote):
-    """A process that holds a folder and is no gateway, such as a chat."""
+    """The holder's socket in the folder."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
 
     def exchange(self, raw: bytes, wait_s: float) -> bytes:
         """One line there, one line back."""
-        try:
-            with self._connected(wait_s) as connection, connection.makefile("rb") as answer:
-                connection.sendall(raw + b"\n")
-                told = answer.readline()
-        except OSError as error:
-            raise StoreError(f"the process that holds {self._state} does not answer ({error})") from None
-        if not told:
-            raise StoreError(f"the process that holds {self._state} has ended: try again")
+        with self._left(acted=False):
+            connection = self._connected(wait_s)
+        with self._left(acted=True), connection, connection.makefile("rb") as answer:
+            connection.sendall(raw + b"\n")
+            told = answer.readline()
+        if not told.endswith(b"\n"):
+            raise HolderLeft(self._words, acted=True)
         return told
+
+    @property
+    def _words(self) -> str:
+        return f"the process that held {self._state} ended before it answered"
+
+    @contextmanager
+    def _left(self, acted: bool) -> Iterator[None]:
+        """Say of a connection that fails whether the process has ended, or takes too long."""
+        try:
+            yield
+        except TimeoutError:
+            raise StoreError(f"the process that holds {self._state} takes too long to answer") from None
+        except OSError:
+            raise HolderLeft(self._words, acted) from None
 
     def is_there(self) -> bool:
         """True if somebody takes connections there."""
@@ -149,8 +164,12 @@ class Client(Remote):
         connection = http.client.HTTPConnection(*self._place, timeout=timeout_s)
         try:
             return self._open(connection, verb, path, body).read()
+        except TimeoutError:
+            raise StoreError(f"the gateway at {self.address} takes too long to answer") from None
+        except ConnectionRefusedError as error:
+            raise HolderLeft(f"the gateway at {self.address} does not answer ({error})", acted=False) from None
         except (OSError, http.client.HTTPException) as error:
-            raise StoreError(f"the gateway at {self.address} does not answer ({error})") from None
+            raise HolderLeft(f"the gateway at {self.address} ended before it answered ({error})", acted=True) from None
         finally:
             connection.close()
 
@@ -160,6 +179,10 @@ class Client(Remote):
         headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
         connection.request(verb, path, body, headers)
         response = connection.getresponse()
+        if response.status == 503:
+            raise HolderLeft(
+                f"the gateway at {self.address} takes no requests now: {_reason(response.read(10_000))}", False
+            )
         if response.status >= 400:
             raise Refused(
                 "error", f"the gateway at {self.address} answered {response.status}: {_reason(response.read(10_000))}"
@@ -185,17 +208,23 @@ def error_of(error: dict[str, Any]) -> FledgeError:
             return NotFound(error["message"])
         case -32002:
             return StoreError(error["message"])
+        case -32004:
+            return HolderLeft(error["message"], acted=False)
         case _:
             return Refused(data.get("status", "error"), error["message"])
 
 
 def find(state: Path) -> Remote | None:
-    """Whoever holds this state folder and can be asked, if anybody does. Refused: a gateway's token cannot be read.
+    """The process that holds this state folder, if there is one that can be asked: at its hatch, else at its gateway's
+    address. Refused: it is a gateway without a hatch, and its token cannot be read.
 
     What a dead process left in the lock's file counts for nothing: somebody must take connections there.
     """
     holder = holder_of(state / "lock")
     if holder is None or not holder.address:
         return None
-    remote = Hatch(state) if holder.address == HATCH else Client(holder.address, read_token(state))
-    return remote if remote.is_there() else None
+    hatch = Hatch(state)
+    if hatch.is_there():
+        return hatch
+    gateway = None if holder.address == HATCH else Client(holder.address, read_token(state))
+    return gateway if gateway is not None and gateway.is_there() else None

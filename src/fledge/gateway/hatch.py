@@ -1,7 +1,8 @@
-"""A way in to a process that holds a state folder and is no gateway, as a chat: commands of the same user ask it here.
+"""The private socket of a process that holds a state folder: commands of the same user ask it here.
 
 A socket in the folder, of its owner alone; one request of JSON-RPC a connection, a line each way, with the methods of
-the gateway. There is no token: whoever can open the socket could open the folder. Nothing here knows HTTP.
+the gateway. There is no token: whoever can open the socket could open the folder. A process that leaves answers every
+request it has read, and says of those it has not that it did not carry them out. Nothing here knows HTTP.
 """
 
 import asyncio
@@ -22,22 +23,26 @@ from fledge.gateway.client import HATCH, reached
 from fledge.gateway.desk import Desk
 from fledge.gateway.table import call
 
-BACKLOG: Final = 16
+BACKLOG: Final = 128
+REQUEST_S: Final = 5.0
+"""How long a request may take to come."""
+DRAIN_S: Final = 10.0
+"""How long requests under way may take once the process leaves."""
 
 log = logging.getLogger("fledge.hatch")
 
 
 @asynccontextmanager
-async def hatch(fl: Fledge) -> AsyncIterator[None]:
-    """Answer commands of the same user as long as the block lasts. Where no such socket can be made, there is none:
-    what else the process does goes on."""
+async def hatch(fl: Fledge, desk: Desk | None = None) -> AsyncIterator[None]:
+    """Answer commands of the same user as long as the block lasts, with the state of a gateway if there is one. If the
+    socket cannot be made, the process works without it."""
     try:
         listening = _bind(fl.state)
     except OSError as error:
         log.warning("%s: cannot be made (%s); other commands cannot ask this process", fl.state / HATCH, error)
         yield
         return
-    desk = Desk(fl, fl.config.gateway)
+    desk = desk or Desk(fl, fl.config.gateway)
     asked: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -45,18 +50,24 @@ async def hatch(fl: Fledge) -> AsyncIterator[None]:
         assert task is not None
         asked.add(task)
         task.add_done_callback(asked.discard)
-        try:
+        # Cancelled only below, when the process leaves: the task must end as if nothing had happened, for asyncio
+        # prints a traceback of a cancelled one.
+        with contextlib.suppress(asyncio.CancelledError):
             await _answer(desk, reader, writer)
-        finally:
-            writer.close()
+        writer.close()
 
-    server = await asyncio.start_unix_server(answer, sock=listening)
+    server = await asyncio.start_unix_server(answer, sock=listening, backlog=BACKLOG)
     try:
         yield
     finally:
+        desk.close()  # requests that wait are answered with what there is
         _unlink(fl.state)
-        desk.close()  # whoever waits is answered with what there is
+        # From here on nobody can connect; those who have, and wait to be accepted, are accepted and answered.
+        for _ in range(2):
+            await asyncio.sleep(0)
         server.close()
+        if asked:
+            await asyncio.wait(asked, timeout=DRAIN_S)
         for task in (*asked,):
             task.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
@@ -65,12 +76,16 @@ async def hatch(fl: Fledge) -> AsyncIterator[None]:
 async def _answer(desk: Desk, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     if not _is_ours(writer):
         return
-    with contextlib.suppress(ConnectionError):
-        raw = await _line(reader, desk.limits.max_body_kb * 1024)
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        async with asyncio.timeout(REQUEST_S):
+            raw = await _line(reader, desk.limits.max_body_kb * 1024)
         if raw is None:
             told: bytes | None = rpc.refusal(f"at most {desk.limits.max_body_kb} KiB: gateway.maxBodyKb")
+        elif desk.closing.is_set():
+            told = rpc.refusal("the process that holds the folder is about to end: ask again", rpc.LEAVING)
         else:
             told = await rpc.answer(raw, lambda name, given: call(desk, name, given))
+        writer.transport.set_write_buffer_limits(0)  # so that `drain` waits for all of it: the process may leave next
         writer.write((told or b"") + b"\n")
         await writer.drain()
 

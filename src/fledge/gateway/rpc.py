@@ -23,6 +23,7 @@ REFUSED: Final = -32000
 NOT_FOUND: Final = -32001
 UNAVAILABLE: Final = -32002
 TOO_MANY: Final = -32003
+LEAVING: Final = -32004
 
 MOST_BATCH: Final = 50
 
@@ -114,9 +115,9 @@ def _failed(name: object, fault: Fault) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "error": error | ({"data": fault.data} if fault.data else {}), "id": known}
 
 
-def refusal(words: str) -> bytes:
-    """The answer to something that is no request."""
-    return _encode(_failed(None, Fault(INVALID, words)))
+def refusal(words: str, code: int = INVALID) -> bytes:
+    """The answer to something that is no request, or that is not carried out."""
+    return _encode(_failed(None, Fault(code, words)))
 
 
 def notification(method: str, params: object) -> bytes:

@@ -24,6 +24,7 @@ from fledge.errors import BadInput, StoreError
 from fledge.gateway.app import make_app
 from fledge.gateway.auth import door, make_token
 from fledge.gateway.desk import Desk, Patience
+from fledge.gateway.hatch import hatch
 from fledge.runtime.outlet import secret_of
 
 DRAIN_S: Final = 10
@@ -60,7 +61,8 @@ async def serve(
             entrance = door(make_token(state), limits.host, limits.allowed_hosts, limits.allowed_origins)
             server = _server(make_app(desk, entrance, secrets), limits)
             with _signals(stop):
-                await _until_stopped(server, listening, desk, stop, address, ready)
+                async with hatch(fl, desk):
+                    await _until_stopped(server, listening, desk, stop, address, ready)
     finally:
         listening.close()
 
