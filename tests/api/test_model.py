@@ -8,12 +8,11 @@ import pytest
 
 import fledge
 from fledge.cli.commands import run_command
-from fledge.cli.main import main
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, echo, last_text, use
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
-from tests.cli.test_leaving import ECHO, Holder, stays
+from tests.cli.holding import ECHO, Holder, do, stays
 from tests.statements import proves
 
 HELPER = {"id": "helper"}
@@ -86,14 +85,6 @@ def test_a_blank_model_is_refused_by_name(tmp_path: Path) -> None:
 # ---- the command line ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FLEDGE_STATE", "state")
-    monkeypatch.setenv("FLEDGE_CONFIG", str(tmp_path / "config"))
-    return tmp_path
-
-
 def with_settings(**given: object) -> list[str]:
     """These settings, by their last but one and last key of `agents.defaults`, as options."""
     return [word for key, value in given.items() for word in ("--set", f"agents.{key.replace('_', '.')}={value}")]
@@ -120,11 +111,11 @@ OWN = with_settings(list='[{id: "main", model: "scripted/echo"}]')
     ],
 )
 def test_the_model_option_replaces_the_default_and_nothing_closer(
-    folder: Path, capsys: pytest.CaptureFixture[str], line: list[str], code: int, told: str
+    tmp_path: Path, line: list[str], code: int, told: str
 ) -> None:
-    assert main([*line, "--model", "nowhere/model"]) == code
-    said = capsys.readouterr()
-    assert told == said.out if code == 0 else told in said.err
+    ended, out, err = do(tmp_path, *line, "--model", "nowhere/model")
+    assert ended == code
+    assert told == out if code == 0 else told in err
 
 
 CHILDREN_ECHO = {"agents": {"defaults": {"subagents": {"model": ECHO}}}}
@@ -146,29 +137,26 @@ MAIN_ECHOES = {"agents": {"list": [{"id": "main", "model": ECHO}]}}
     ],
 )
 def test_the_model_option_means_the_same_beside_a_process_that_holds_the_folder(
-    folder: Path, capsys: pytest.CaptureFixture[str], line: list[str], config: Any, code: int, told: str
+    tmp_path: Path, line: list[str], config: Any, code: int, told: str
 ) -> None:
     over = threading.Event()
-    with Holder(folder / "state", ScriptedModel(echo), config=config, model=None).at_work(stays(over)):
+    with Holder(tmp_path / "state", ScriptedModel(echo), config=config, model=None).at_work(stays(over)):
         try:
-            assert main([*line, "--model", "nowhere/model"]) == code
+            ended, out, err = do(tmp_path, *line, "--model", "nowhere/model")
         finally:
             over.set()
-    said = capsys.readouterr()
-    assert told == said.out if code == 0 else told in said.err
+    assert ended == code
+    assert told == out if code == 0 else told in err
 
 
-def test_the_model_option_gives_a_run_beside_its_model_for_good(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_model_option_gives_a_run_beside_its_model_for_good(tmp_path: Path) -> None:
     over = threading.Event()
-    with Holder(folder / "state", ScriptedModel(echo), config={}, model=None).at_work(stays(over)):
+    with Holder(tmp_path / "state", ScriptedModel(echo), config={}, model=None).at_work(stays(over)):
         try:
-            assert main(["spawn", "hello", "--model", ECHO]) == 0
-            assert main(["run", "hello", "--model", ECHO]) == 0
+            assert do(tmp_path, "spawn", "hello", "--model", ECHO) == (0, "hello\n", "")
+            assert do(tmp_path, "run", "hello", "--model", ECHO) == (0, "hello\n", "")
         finally:
             over.set()
-    assert capsys.readouterr().out == "hello\nhello\n"
 
 
 # ---- the conversation ------------------------------------------------------------------------------------------------
