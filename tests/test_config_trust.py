@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fledge.config import ModelChoice, check
-from fledge.config.places import digest, discover, is_trusted, revoke, trust, trusted_projects, user_folder
+from fledge.config.places import discover, is_trusted, read_written, revoke, trust, trusted_projects, user_folder
 from fledge.config.profiles_md import profile, read_profiles
 from fledge.config.shape import rows
 from fledge.config.tighten import RULES, tightened
@@ -175,7 +175,7 @@ def test_the_list_of_trusted_projects_is_private_to_the_user(project: Path, tmp_
 
 
 def test_there_is_nothing_to_trust_in_a_folder_without_settings(tmp_path: Path) -> None:
-    assert digest(tmp_path) is None
+    assert read_written(tmp_path).digest is None
     with pytest.raises(BadInput, match="nothing to trust"):
         trust(tmp_path, tmp_path / "user")
 

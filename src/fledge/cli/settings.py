@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 from fledge.config import as_document, describe
-from fledge.config.places import AGENTS, FILE, digest, discover, is_trusted, revoke, trust, trusted_projects
-from fledge.config.profiles_md import profile_files
+from fledge.config.places import FILE, discover, is_trusted, read_written, revoke, trust, trusted_projects
 from fledge.errors import BadInput
 
 _HEAD = """// Settings of fledge for this folder. JSON5: comments and trailing commas are fine.
@@ -102,14 +101,14 @@ def show(folder: Path, settings: tuple[str, ...], key: str | None) -> list[str]:
 
 def trust_folder(folder: Path) -> list[str]:
     """Trust the settings of a folder as they are now, and say what that lets in."""
-    if is_trusted(folder):
+    written = read_written(folder)
+    if is_trusted(folder, written=written):
         return [f"{folder} is trusted already, as its files are now"]
-    waiting = discover(folder).left_out if digest(folder) is not None else ()
-    trust(folder)
-    names = [FILE] if (folder / FILE).is_file() else []
-    names += [f"{AGENTS}/{path.name}" for path, _ in profile_files(folder / AGENTS)]
+    waiting = discover(folder, written=written).left_out if written.names else ()
+    trust(folder, written=written)
     lets_in = [f"  now counts: {setting}" for setting in waiting]
-    return [f"trusted {folder}: {', '.join(names)}", *lets_in, "a change of any of these files takes the trust back"]
+    names = ", ".join(written.names)
+    return [f"trusted {folder}: {names}", *lets_in, "a change of any of these files takes the trust back"]
 
 
 def distrust(folder: Path) -> list[str]:

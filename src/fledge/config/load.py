@@ -12,6 +12,8 @@ from fledge.config.layers import merge, with_settings
 from fledge.config.text import MAX_CHARS, decoded
 from fledge.errors import BadInput
 
+MAX_BYTES = 4 * MAX_CHARS
+
 
 def parse(text: str, source: str = "fledge.json5") -> Loaded:
     """The settings in this JSON5 text, with warnings for keys that are read over.
@@ -29,16 +31,27 @@ def parse_document(text: str, source: str = "fledge.json5") -> Document:
 def read(path: Path) -> Document | None:
     """The object in this file, its keys not yet checked; None if there is no such file.
 
-    Refused: a file that cannot be read, is too long or is no UTF-8, and what `parse_document` refuses.
+    Refused: what `contents` and `document_of` refuse.
     """
+    raw = contents(path)
+    return None if raw is None else document_of(raw, path)
+
+
+def contents(path: Path) -> bytes | None:
+    """The bytes of this file, as far as they are ever read; None if there is no such file. Refused: it cannot be
+    read."""
     try:
         with path.open("rb") as file:
-            raw = file.read(4 * MAX_CHARS + 1)
+            return file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise BadInput(str(path), "must be a readable file", error.strerror) from None
-    if len(raw) > 4 * MAX_CHARS:
+
+
+def document_of(raw: bytes, path: Path) -> Document:
+    """The object in these bytes of a file. Refused: too many of them, no UTF-8, and what `parse_document` refuses."""
+    if len(raw) > MAX_BYTES:
         raise BadInput(str(path), f"must be at most {MAX_CHARS} characters")
     try:
         text = raw.decode("utf-8")

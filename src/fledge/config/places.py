@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from fledge.config.check import Document, Loaded, check
 from fledge.config.layers import merge, with_settings
-from fledge.config.load import read
-from fledge.config.profiles_md import profile_files, read_profiles
+from fledge.config.load import contents, document_of
+from fledge.config.profiles_md import profile_files, profiles_of
 from fledge.config.tighten import tightened
 from fledge.errors import BadInput
 
@@ -47,92 +47,120 @@ def user_folder(env: Mapping[str, str] | None = None) -> Path:
     return Path(base).expanduser() / "fledge"
 
 
-def discover(project: Path, settings: Sequence[str] = (), user: Path | None = None) -> Found:
+class Written(Struct, frozen=True):
+    """The settings files of one folder. They are read once: what is trusted or not is what is parsed."""
+
+    folder: Path
+    settings: bytes | None
+    """Of `fledge.json5`; None if there is none."""
+    agents: tuple[tuple[Path, bytes], ...]
+    """Of `agents/*.md`, by name."""
+
+    @property
+    def names(self) -> list[str]:
+        """The files, relative to the folder."""
+        return [*([] if self.settings is None else [FILE]), *(f"{AGENTS}/{path.name}" for path, _ in self.agents)]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where settings come from, the weakest first."""
+        agents = [str(self.folder / AGENTS)] if self.agents else []
+        return (*agents, *([] if self.settings is None else [str(self.folder / FILE)]))
+
+    @property
+    def digest(self) -> str | None:
+        """What trust is bound to: names and bytes of the files; None if there are none."""
+        contents = [*([] if self.settings is None else [self.settings]), *(raw for _, raw in self.agents)]
+        if not contents:
+            return None
+        whole = hashlib.sha256()
+        for name, content in zip(self.names, contents, strict=True):
+            whole.update(f"{name}\0{len(content)}\0".encode() + content)
+        return whole.hexdigest()
+
+    @property
+    def document(self) -> Document:
+        """One layer of settings. Refused, by file: what cannot be parsed."""
+        return merge(profiles_of(self.agents), self.own)
+
+    @property
+    def own(self) -> Document:
+        """What `fledge.json5` says."""
+        return {} if self.settings is None else document_of(self.settings, self.folder / FILE)
+
+
+def read_written(folder: Path) -> Written:
+    """The settings files of a folder, as they are now. Refused: one that cannot be read, too many of them."""
+    return Written(folder, contents(folder / FILE), tuple(profile_files(folder / AGENTS)))
+
+
+def discover(
+    project: Path, settings: Sequence[str] = (), user: Path | None = None, written: Written | None = None
+) -> Found:
     """The settings for work in this folder: defaults, the user's, the project's as far as trusted, then single ones.
 
-    Refused, by the file and the key: what no setting is, or may be.
+    `written` are the project's files, if they have been read. Refused, by the file and the key: what no setting is, or
+    may be.
     """
-    user = user or user_folder()
+    own = read_written(user or user_folder())
+    theirs = written or read_written(project)
     try:
-        return _discover(project, settings, user)
+        return _discover(own, theirs, settings)
     except BadInput as error:
-        raise _blamed(error, (project / FILE, user / FILE)) from None
+        raise _blamed(error, (theirs, own)) from None
 
 
-def _blamed(error: BadInput, files: Sequence[Path]) -> BadInput:
+def _blamed(error: BadInput, places: Sequence[Written]) -> BadInput:
     """The error, with the file that it is in; as it was if it is in none of them alone."""
-    for path in files:
+    for written in places:
+        path = written.folder / FILE
         try:
-            check(read(path) or {}, str(path))
+            check(written.own, str(path))
         except BadInput as own:
             if own.field == error.field and not own.field.startswith(str(path)):
                 return BadInput(f"{path}: {own.field}", own.expected, own.got)
         profile = re.match(r"agents\.list\.([\w-]+)\.", error.field)
-        if profile is not None and (path.parent / AGENTS / f"{profile[1]}.md").is_file():
-            return BadInput(f"{path.parent / AGENTS / profile[1]}.md: {error.field}", error.expected, error.got)
+        if profile is not None and f"{AGENTS}/{profile[1]}.md" in written.names:
+            return BadInput(f"{written.folder / AGENTS / profile[1]}.md: {error.field}", error.expected, error.got)
     return error
 
 
-def _discover(project: Path, settings: Sequence[str], user: Path) -> Found:
-    sources: list[str] = []
-    own = _layers(user, sources)
+def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> Found:
+    project, user = theirs.folder, own.folder
+    base = own.document
     if project.resolve() == user.resolve():
-        return Found(with_settings(own, settings), tuple(sources), True)
-    theirs = _layers(project, sources)
-    if not theirs or is_trusted(project, user):
-        return Found(with_settings(merge(own, theirs), settings), tuple(sources), True)
-    allowed = tightened(check(own, str(user / FILE)).config, theirs, str(project / FILE))
-    loaded = with_settings(merge(own, allowed.document), settings)
+        return Found(with_settings(base, settings), own.sources, True)
+    over, sources = theirs.document, (*own.sources, *theirs.sources)
+    if not over or is_trusted(project, user, theirs):
+        return Found(with_settings(merge(base, over), settings), sources, True)
+    allowed = tightened(check(base, str(user / FILE)).config, over, str(project / FILE))
+    loaded = with_settings(merge(base, allowed.document), settings)
     if allowed.left_out:
         shown = ", ".join(allowed.left_out[:5]) + (" …" if len(allowed.left_out) > 5 else "")
         words = (
             f"{project}: not trusted, so these settings of it do not count: {shown}. `fledge trust` shows and trusts"
         )
         loaded = Loaded(loaded.config, (*loaded.warnings, words))
-    return Found(loaded, tuple(sources), False, allowed.left_out)
-
-
-def _layers(folder: Path, sources: list[str]) -> Document:
-    profiles = read_profiles(folder / AGENTS)
-    if profiles:
-        sources.append(str(folder / AGENTS))
-    written = read(folder / FILE)
-    if written is not None:
-        sources.append(str(folder / FILE))
-    return merge(profiles, written or {})
+    return Found(loaded, sources, False, allowed.left_out)
 
 
 # ---- trust -----------------------------------------------------------------------------------------------------------
 
 
-def digest(project: Path) -> str | None:
-    """What trust is bound to: the names and bytes of the project's own settings; None if it has none."""
-    parts: list[tuple[str, bytes]] = []
-    path = project / FILE
-    if path.is_file():
-        parts.append((FILE, path.read_bytes()))
-    parts += [(f"{AGENTS}/{one.name}", text.encode()) for one, text in profile_files(project / AGENTS)]
-    if not parts:
-        return None
-    whole = hashlib.sha256()
-    for name, content in parts:
-        whole.update(f"{name}\0{len(content)}\0".encode() + content)
-    return whole.hexdigest()
-
-
-def is_trusted(project: Path, user: Path | None = None) -> bool:
-    """True if a person has trusted the project's settings as they are now."""
-    found = digest(project)
+def is_trusted(project: Path, user: Path | None = None, written: Written | None = None) -> bool:
+    """True if a person has trusted the project's settings as they are now, or as they were `written`."""
+    found = (written or read_written(project)).digest
     return found is not None and _trusted(user or user_folder()).get(str(project.resolve())) == found
 
 
-def trust(project: Path, user: Path | None = None) -> None:
-    """Trust the project's settings as they are now. Refused: a project without any, or with settings that are wrong."""
-    user = user or user_folder()
-    found = digest(project)
+def trust(project: Path, user: Path | None = None, written: Written | None = None) -> None:
+    """Trust the project's settings as they are now, or as they were `written`. Refused: a project without any, or with
+    settings that are wrong."""
+    user, written = user or user_folder(), written or read_written(project)
+    found = written.digest
     if found is None:
         raise BadInput(str(project), f"has no {FILE} and no {AGENTS}/*.md: there is nothing to trust")
-    check(merge(read_profiles(project / AGENTS), read(project / FILE) or {}), str(project / FILE))
+    check(written.document, str(project / FILE))
     _save(user, {**_trusted(user), str(project.resolve()): found})
 
 

@@ -29,27 +29,39 @@ _LISTS = {"tools": ("tools", "allow"), "disallowedTools": ("tools", "deny")}
 
 
 def read_profiles(folder: Path) -> Document:
-    """One layer of settings with every profile of the folder; empty if there is none.
+    """One layer of settings with every profile of the folder; empty if there is none. Refused: what `profile_files`
+    and `profiles_of` refuse."""
+    return profiles_of(profile_files(folder))
 
-    Links are passed over: a profile is a file of the folder itself. Refused, naming file and line: what is no profile.
-    """
-    agents = [profile(path.stem, text, str(path)) for path, text in profile_files(folder)]
+
+def profiles_of(files: Iterable[tuple[Path, bytes]]) -> Document:
+    """The same of files that have been read. Refused, naming file and line: what is no profile."""
+    agents = [profile(path.stem, _text(path, raw), str(path)) for path, raw in files]
     return {"agents": {"list": agents}} if agents else {}
 
 
-def profile_files(folder: Path) -> Iterable[tuple[Path, str]]:
-    """The profiles of the folder and their texts, by name. Refused: a folder of too many, one too long, no UTF-8."""
+def profile_files(folder: Path) -> list[tuple[Path, bytes]]:
+    """The profiles of the folder and their bytes, by name. Refused: a folder of too many, one that cannot be read.
+
+    Links are passed over: a profile is a file of the folder itself.
+    """
     if not folder.is_dir() or folder.is_symlink():
         return []
     paths = sorted(path for path in folder.glob("*.md") if path.is_file() and not path.is_symlink())
     if len(paths) > MAX_FILES:
         raise BadInput(str(folder), f"must hold at most {MAX_FILES} profiles", len(paths))
-    return [(path, _text(path)) for path in paths]
+    return [(path, _bytes(path)) for path in paths]
 
 
-def _text(path: Path) -> str:
-    with path.open("rb") as file:
-        raw = file.read(MAX_BYTES + 1)
+def _bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise BadInput(str(path), "must be a readable file", error.strerror) from None
+
+
+def _text(path: Path, raw: bytes) -> str:
     if len(raw) > MAX_BYTES:
         raise BadInput(str(path), f"must be at most {MAX_BYTES} bytes")
     try:
