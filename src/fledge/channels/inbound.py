@@ -1,19 +1,15 @@
-"""Words that come in from a channel: proven, read, and put into the inbox of the session they are meant for.
+"""Words that come in from a channel: read, and put into the inbox of the session they are meant for.
 
-How they reached this computer is the gateway's business. Nothing here answers: the reply leaves by the outbox.
+How they reached this computer, and whether they are proven, is the gateway's business. Nothing here answers: the reply
+leaves by the outbox.
 """
-
-from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
 
-from fledge.channels.webhook import verify
 from fledge.core.keys import main_key
 from fledge.core.route import Address, check_address, origin_of
-from fledge.core.run import Instant
 from fledge.errors import BadInput
-from fledge.models.keys import Key
 from fledge.orchestrator import bindings, control, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
@@ -30,11 +26,10 @@ class Incoming(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     thread: str = ""
 
 
-def read_incoming(secret: Key | str, headers: Mapping[str, str], body: bytes, now: Instant) -> tuple[str, Incoming]:
-    """Id and content of a message that was posted to us. Refused: one that is not proven, or not of this form."""
-    message_id = verify(secret, headers, body, now)
+def read_incoming(body: bytes) -> Incoming:
+    """The content of a message that was posted to us, and whose signature holds. Refused: one not of this form."""
     try:
-        return message_id, msgspec.json.decode(body, type=Incoming)
+        return msgspec.json.decode(body, type=Incoming)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadInput("body", f"must be {{sender, text, thread?}} ({error})") from None
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
 from fledge.clock import Clock, SystemClock
 from fledge.core.route import Message
@@ -71,26 +72,40 @@ def _signature(secret: bytes, sent_id: str, stamp: str, body: bytes) -> str:
     return base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest()).decode()
 
 
-def verify(secret: Key | str, headers: Mapping[str, str], body: bytes, now: Instant) -> str:
-    """The id of a webhook that really comes from whoever has the secret.
+class Proof(Struct, frozen=True):
+    """What the headers of a webhook say; whether it is true shows only with the body and the secret."""
 
-    Refused, without saying how near it was: a missing or malformed header, a time more than five minutes from now, a
-    signature that does not fit. While a secret is being changed there may be several signatures, parted by blanks.
-    """
-    key = _secret(secret)
+    id: str
+    stamp: str
+    signatures: tuple[str, ...]
+
+
+def read_proof(headers: Mapping[str, str], now: Instant) -> Proof:
+    """What the headers say. Refused, before the body is needed: a missing or malformed one, a time more than five
+    minutes from now."""
     given = {name.lower(): value for name, value in headers.items() if name.lower() in (ID, TIMESTAMP, SIGNATURE)}
     sent_id, stamp, signatures = given.get(ID, ""), given.get(TIMESTAMP, ""), given.get(SIGNATURE, "").split()
     if not _WIRE_ID.fullmatch(sent_id) or "." in sent_id or not _STAMP.fullmatch(stamp):
         raise Refused("forbidden", "the webhook is not signed")
-    expected = f"v1,{_signature(key, sent_id, stamp, body)}".encode()
+    if abs(now - int(stamp)) > TOLERANCE_S:
+        raise Refused("forbidden", "the webhook's time is more than 5 minutes off")
+    return Proof(sent_id, stamp, tuple(signatures[:MOST_SIGNATURES]))
+
+
+def verify(secret: Key | str, headers: Mapping[str, str], body: bytes, now: Instant) -> str:
+    """The id of a webhook that really comes from whoever has the secret.
+
+    Refused, without saying how near it was: what `read_proof` refuses, and a signature that does not fit. While a
+    secret is being changed there may be several signatures, parted by blanks.
+    """
+    key, proof = _secret(secret), read_proof(headers, now)
+    expected = f"v1,{_signature(key, proof.id, proof.stamp, body)}".encode()
     fits = False
-    for signature in signatures[:MOST_SIGNATURES]:
+    for signature in proof.signatures:
         fits |= hmac.compare_digest(signature.encode("utf-8", "replace"), expected)
     if not fits:
         raise Refused("forbidden", "the webhook's signature does not fit")
-    if abs(now - int(stamp)) > TOLERANCE_S:
-        raise Refused("forbidden", "the webhook's time is more than 5 minutes off")
-    return sent_id
+    return proof.id
 
 
 # ---- sending ---------------------------------------------------------------------------------------------------------

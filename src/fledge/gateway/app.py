@@ -14,16 +14,17 @@ from typing import Any, Final
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fledge.api.views import session_key
 from fledge.channels.inbound import inbound, read_incoming
-from fledge.errors import BadInput, FledgeError, NotFound, Refused
+from fledge.channels.webhook import read_proof, verify
+from fledge.errors import BadInput, FledgeError, Refused
 from fledge.gateway import people, rpc, subagents  # noqa: F401  (they fill the table of methods)
-from fledge.gateway.auth import Door, Rate, Rejection
+from fledge.gateway.auth import Door, Rates, Rejection
 from fledge.gateway.desk import Desk
 from fledge.gateway.feed import Wanted
 from fledge.gateway.metrics import exposition
@@ -32,24 +33,21 @@ from fledge.gateway.rpc import Fault, fault_of
 from fledge.gateway.socket import converse
 from fledge.gateway.stream import EventStream
 from fledge.gateway.table import call, schema
+from fledge.gateway.unproven import NotTaken, Unproven
 from fledge.models.keys import Key
 
-BURST: Final = 4
-"""How many seconds' worth of requests may come at once."""
-STRANGERS_PER_SECOND: Final = 10.0
-"""How often those may knock who are not let in."""
 CHANNELS: Final = "/channels/"
+CHANNEL_BYTES: Final = 4 * 1024 * 1024
+"""The largest body of a channel's message: more than its longest text takes."""
 
 
 class Gate:
     """The door as a layer around the application, for requests and sockets alike."""
 
-    def __init__(self, app: ASGIApp, desk: Desk, door: Door, clock: Callable[[], float] = time.monotonic) -> None:
-        self._app, self._desk, self._door, self._clock = app, desk, door, clock
-        per_second = desk.limits.requests_per_second
-        self._rate = Rate(per_second, BURST * per_second)
-        self._readers = Rate(per_second, BURST * per_second)
-        self._strangers = Rate(STRANGERS_PER_SECOND, BURST * STRANGERS_PER_SECOND)
+    def __init__(
+        self, app: ASGIApp, desk: Desk, door: Door, rates: Rates, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._app, self._desk, self._door, self._rates, self._clock = app, desk, door, rates, clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request in, or say why not."""
@@ -64,19 +62,21 @@ class Gate:
         await _turn_away(rejection, scope, receive, send)
 
     def _refuse(self, scope: Scope) -> Rejection | None:
-        client = (scope.get("client") or ("unknown", 0))[0]
-        now = self._clock()
-        http = scope["type"] == "http"
+        http, rates = scope["type"] == "http", self._rates
         reads = http and is_page(scope["method"], scope["path"])
-        proven = reads or (http and scope["path"].startswith(CHANNELS))
-        rejection = self._door.refuse(scope["headers"], proven, opens=reads and scope["path"] == "/")
-        # Whoever shows nothing cannot use up what those have who do: on one machine all come from one address.
-        rate = self._strangers if rejection is not None else self._readers if reads else self._rate
-        if rate.take(client, now):
+        signed = http and scope["path"].startswith(CHANNELS)
+        rejection = self._door.refuse(scope["headers"], reads or signed, opens=reads and scope["path"] == "/")
+        rate = rates.readers if reads else rates.unproven if signed else rates.owner
+        if (rates.strangers if rejection is not None else rate).take(client_of(scope), self._clock()):
             return Rejection(429, "too many requests: wait a moment")
         if rejection is None and self._desk.closing.is_set():
             return Rejection(503, "the gateway is closing")
         return rejection
+
+
+def client_of(scope: Scope) -> str:
+    """The address a request comes from."""
+    return str((scope.get("client") or ("unknown", 0))[0])
 
 
 async def _turn_away(rejection: Rejection, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,6 +98,7 @@ def make_app(desk: Desk, door: Door, secrets: Mapping[str, Key], routes: tuple[B
         yield
 
     published = msgspec.json.encode(schema())
+    rates, bodies = Rates(desk.limits.requests_per_second), Unproven(desk.patience.body_s)
 
     async def on_rpc(request: Request) -> Response:
         body = await _body(request, desk)
@@ -124,7 +125,7 @@ def make_app(desk: Desk, door: Door, secrets: Mapping[str, Key], routes: tuple[B
             return JSONResponse({"error": fault.message, **fault.data}, 429 if fault.code == rpc.TOO_MANY else 400)
 
     async def on_channel(request: Request) -> Response:
-        return await _heard(request, desk, secrets)
+        return await _heard(request, desk, secrets, rates, bodies)
 
     async def on_socket(websocket: Any) -> None:
         await converse(desk, websocket)
@@ -140,7 +141,8 @@ def make_app(desk: Desk, door: Door, secrets: Mapping[str, Key], routes: tuple[B
         *page_routes(),
         *routes,
     ]
-    return Gate(Starlette(routes=places, lifespan=lifespan, exception_handlers={Exception: _trouble}), desk, door)
+    inner = Starlette(routes=places, lifespan=lifespan, exception_handlers={Exception: _trouble})
+    return Gate(inner, desk, door, rates)
 
 
 async def _trouble(request: Request, error: Exception) -> Response:
@@ -163,6 +165,8 @@ async def _body(request: Request, desk: Desk) -> bytes | Response:
                     return JSONResponse({"error": f"at most {desk.limits.max_body_kb} KiB: gateway.maxBodyKb"}, 413)
     except TimeoutError:
         return JSONResponse({"error": "the request took too long to come"}, 408, {"connection": "close"})
+    except ClientDisconnect:
+        return JSONResponse({"error": "the request broke off"}, 400)
     return bytes(body)
 
 
@@ -184,23 +188,30 @@ def _wanted(request: Request) -> Wanted:
     )
 
 
-async def _heard(request: Request, desk: Desk, secrets: Mapping[str, Key]) -> Response:
-    """What a channel posts to us: taken if its signature is right, once per message id."""
-    body = await _body(request, desk)
-    if isinstance(body, Response):
-        return body
-    name = request.path_params["name"]
-    secret = secrets.get(name)
-    now = desk.fl.engine.clock.now()
+async def _heard(request: Request, desk: Desk, secrets: Mapping[str, Key], rates: Rates, bodies: Unproven) -> Response:
+    """What a channel posts to us: taken if its signature is right, once per message id. What can be refused without
+    the body is refused before it is read."""
+    name, headers, client = request.path_params["name"], dict(request.headers), client_of(request.scope)
+    secret, now = secrets.get(name), desk.fl.engine.clock.now()
+    if secret is None:
+        return JSONResponse({"error": "not accepted"}, 403)
     try:
-        if secret is None:
-            raise NotFound("no such channel")
-        message_id, said = read_incoming(secret, dict(request.headers), body, now)
+        read_proof(headers, now)
+        body = await bodies.body(request, min(CHANNEL_BYTES, desk.limits.max_body_kb * 1024))
+        message_id = verify(secret, headers, body, now)
+    except NotTaken as error:
+        return JSONResponse({"error": error.words}, error.status, {"connection": "close", "retry-after": "5"})
+    except Refused as error:
+        return JSONResponse({"error": str(error)}, 403)
+    rates.unproven.give_back(client)
+    if rates.owner.take(client, time.monotonic()):
+        return JSONResponse({"error": "too many requests: wait a moment"}, 429, {"retry-after": "5"})
+    try:
+        said = read_incoming(body)
         agent_id = desk.fl.config.channels[name].agent_id
         await inbound(desk.fl.engine, name, said.sender, said.thread, said.text, message_id, agent_id)
-    except (NotFound, Refused) as error:
-        # Whoever cannot sign learns nothing about which channels there are.
-        return JSONResponse({"error": str(error) if secret is not None else "not accepted"}, 403)
+    except Refused as error:
+        return JSONResponse({"error": str(error)}, 403)
     except FledgeError as error:
         return JSONResponse({"error": str(error)}, 400)
     return JSONResponse({"accepted": message_id}, 202)

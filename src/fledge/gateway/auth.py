@@ -22,6 +22,10 @@ TOKEN_FILE: Final = "gateway.token"
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 MOST_CLIENTS: Final = 10_000
 """How many clients' rates are remembered."""
+BURST: Final = 4
+"""How many seconds' worth of requests may come at once."""
+STRANGERS_PER_SECOND: Final = 10.0
+"""Rate limit for unauthenticated requests."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 
@@ -201,3 +205,24 @@ class Rate:
             # Whoever was heard of longest ago has the most left, so forgetting costs nothing.
             del self._left[next(iter(self._left))]
         return left < 1.0
+
+    def give_back(self, client: str) -> None:
+        """Do not count the last one of this client after all."""
+        left, since = self._left.get(client, (self._burst, 0.0))
+        if client in self._left:
+            self._left[client] = (min(self._burst, left + 1.0), since)
+
+
+class Rates:
+    """How often each kind of client may ask. Nobody can use up what others have: on one machine all come from one
+    address."""
+
+    def __init__(self, per_second: float) -> None:
+        self.owner = Rate(per_second, BURST * per_second)
+        """Requests with the token, and what channels post once its signature holds."""
+        self.readers = Rate(per_second, BURST * per_second)
+        """Requests for the page's files."""
+        self.unproven = Rate(per_second, BURST * per_second)
+        """Posts to channels, until their signature holds."""
+        self.strangers = Rate(STRANGERS_PER_SECOND, BURST * STRANGERS_PER_SECOND)
+        """Requests that are not let in."""

@@ -16,6 +16,8 @@ LONGEST_WAIT_S = 600.0
 class Patience(Struct, frozen=True, kw_only=True):
     """How long a client may take."""
 
+    head_s: float = 10.0
+    """The head of a request to come."""
     body_s: float = 30.0
     """A request's body to come."""
     stuck_s: float = 10.0

@@ -23,6 +23,7 @@ from fledge.config.schema import Gateway
 from fledge.errors import BadInput, StoreError
 from fledge.gateway.app import make_app
 from fledge.gateway.auth import door, make_token
+from fledge.gateway.connections import limited
 from fledge.gateway.desk import Desk, Patience
 from fledge.gateway.hatch import hatch
 from fledge.runtime.outlet import secret_of
@@ -59,7 +60,7 @@ async def serve(
         async with opened as fl:
             desk = Desk(fl, limits, patience)
             entrance = door(make_token(state), limits.host, limits.allowed_hosts, limits.allowed_origins)
-            server = _server(make_app(desk, entrance, secrets), limits)
+            server = _server(make_app(desk, entrance, secrets), limits, desk.patience)
             with _signals(stop):
                 async with hatch(fl, desk):
                     await _until_stopped(server, listening, desk, stop, address, ready)
@@ -110,9 +111,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(app: Any, limits: Gateway) -> _Server:
+def _server(app: Any, limits: Gateway, patience: Patience) -> _Server:
     settings = uvicorn.Config(
         app,
+        http=limited(limits.max_connections, patience.head_s),
+        backlog=BACKLOG,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -123,7 +126,7 @@ def _server(app: Any, limits: Gateway) -> _Server:
         ws_ping_interval=20.0,
         ws_ping_timeout=20.0,
         h11_max_incomplete_event_size=64 * 1024,
-        limit_concurrency=limits.max_connections,
+        limit_concurrency=limits.max_connections + 1,  # where it begins to answer 503
         timeout_keep_alive=30,
         timeout_graceful_shutdown=DRAIN_S,
     )
