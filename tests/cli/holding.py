@@ -70,9 +70,10 @@ Done = tuple[int, str, str]
 """Exit code, output and errors of a command."""
 
 
-def do(folder: Path, *line: str) -> Done:
+def do(folder: Path, *line: str, given: str = "") -> Done:
     """A command in this folder, on the state folder `state` in it."""
-    done = command.fledge(*line, cwd=folder, env=os.environ | {"FLEDGE_STATE": "state", "FLEDGE_CONFIG": "config"})
+    env = os.environ | {"FLEDGE_STATE": "state", "FLEDGE_CONFIG": "config"}
+    done = command.fledge(*line, cwd=folder, env=env, given=given)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr
 

@@ -151,6 +151,28 @@ async def _spawn_digger(fl: fledge.Fledge) -> None:
     await fl.spawn("dig", label="digger")
 
 
+@proves("0.lost.6")
+@pytest.mark.parametrize(
+    ("request_number", "moment"), [(5, "read"), (5, "carried out"), (5, "half answered"), (6, "read")]
+)
+def test_a_chat_says_where_its_words_are_when_the_holder_is_killed(
+    tmp_path: Path, request_number: int, moment: Moment
+) -> None:
+    state = tmp_path / "state"
+    fledge.run_sync(_greet, state, model=ScriptedModel(echo), config={})
+    with Holder(state, ScriptedModel(never)).at_work(dies(state, request_number, moment)):
+        code, out, _ = do(tmp_path, "chat", given="dig\n")
+    assert code == 1
+    assert "what it had heard by then is kept: `fledge log` shows it, `fledge` goes on with it" in out
+    assert do(tmp_path, "run", "--continue", "--model", ECHO)[0] == 0
+    heard = [] if (request_number, moment) == (5, "read") else ["dig", "dig"]
+    assert inspect.look(state, said_to_main) == ["hello", "hello", *heard]
+
+
+async def _greet(fl: fledge.Fledge) -> None:
+    await fl.session("main").send("hello")
+
+
 # ---- leaving in order ------------------------------------------------------------------------------------------------
 
 

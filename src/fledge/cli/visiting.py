@@ -23,7 +23,7 @@ LOOK_S = 0.5
 LOOK_BACK = 4
 WAIT_MS = 2000
 SHOWN_CHARS = 160
-KEPT = "what was said is kept: `fledge log` shows it, `fledge` goes on with it"
+KEPT = "what it had heard by then is kept: `fledge log` shows it, `fledge` goes on with it"
 
 
 class Visit:
@@ -71,11 +71,15 @@ class Visit:
 
     async def interrupt(self) -> bool:
         """Ctrl-C: stop the turn; with none, ask before leaving, and the second time leave. True: leave now."""
-        rows = await self._ask("sessions.list", kinds=["main"], limit=100)
-        if any(row["key"] == MAIN and row["state"] != "idle" for row in rows):
-            await self._ask("sessions.stop", key=MAIN, below=False)
-            self._screen.say("stopped; subagents go on (/stop stops them too)", "note")
-            return False
+        try:
+            rows = await self._ask("sessions.list", kinds=["main"], limit=100)
+            if any(row["key"] == MAIN and row["state"] != "idle" for row in rows):
+                await self._ask("sessions.stop", key=MAIN, below=False)
+                self._screen.say("stopped; subagents go on (/stop stops them too)", "note")
+                return False
+        except FledgeError as error:
+            self._screen.say(f"{error}; {KEPT}", "error")
+            return True
         if self._leaving:
             return True
         self._leaving = True
