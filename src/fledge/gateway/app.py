@@ -37,6 +37,7 @@ from fledge.gateway.unproven import NotTaken, Unproven
 from fledge.models.keys import Key
 
 CHANNELS: Final = "/channels/"
+NOT_PROVEN: Final = "not accepted: no such channel, a signature that does not fit, or a clock more than 5 minutes off"
 CHANNEL_BYTES: Final = 4 * 1024 * 1024
 """The largest body of a channel's message: more than its longest text takes."""
 
@@ -194,15 +195,15 @@ async def _heard(request: Request, desk: Desk, secrets: Mapping[str, Key], rates
     name, headers, client = request.path_params["name"], dict(request.headers), client_of(request.scope)
     secret, now = secrets.get(name), desk.fl.engine.clock.now()
     if secret is None:
-        return JSONResponse({"error": "not accepted"}, 403)
+        return JSONResponse({"error": NOT_PROVEN}, 403)
     try:
         read_proof(headers, now)
         body = await bodies.body(request, min(CHANNEL_BYTES, desk.limits.max_body_kb * 1024))
         message_id = verify(secret, headers, body, now)
     except NotTaken as error:
         return JSONResponse({"error": error.words}, error.status, {"connection": "close", "retry-after": "5"})
-    except Refused as error:
-        return JSONResponse({"error": str(error)}, 403)
+    except Refused:
+        return JSONResponse({"error": NOT_PROVEN}, 403)
     rates.unproven.give_back(client)
     if rates.owner.take(client, time.monotonic()):
         return JSONResponse({"error": "too many requests: wait a moment"}, 429, {"retry-after": "5"})
