@@ -23,7 +23,7 @@ from fledge.store.lock import holder_of
 
 T = TypeVar("T")
 LOOK_MS = 2000
-MOVES_S = 20.0
+MOVES_S = 30.0
 """How long a process may take to come or to leave: it has the folder's lock then, and cannot be asked."""
 PAUSE_S = 0.05
 AWAITS_A_PERSON = 3

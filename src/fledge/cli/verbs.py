@@ -351,7 +351,7 @@ def send(folder: Path, model: str | None, settings: tuple[str, ...], name: str, 
     """Say something to a conversation or a run, and wait for the answer, whoever holds the folder meanwhile."""
     key = RandomIds().unique()
     open_here = _opener(folder, model, settings)
-    session = ""
+    session, run_id = "", ""
 
     async def here() -> Shown:
         from fledge.gateway.hatch import hatch
@@ -366,12 +366,12 @@ def send(folder: Path, model: str | None, settings: tuple[str, ...], name: str, 
         return _answered(reply.status, reply.text, reply.error, wire(reply))
 
     def there(client: remote.Remote) -> Shown:
-        nonlocal session
+        nonlocal session, run_id
         remote.refuse_settings(folder, settings)
-        session = session or client.call("cli.act", verb="session", given={"name": name})["value"]
-        run_id = client.call(
-            "agent", sessionKey=session, message=message, defaultModel=model or "", idempotencyKey=key
-        )["runId"]
+        if not run_id:
+            session = client.call("cli.act", verb="session", given={"name": name})["value"]
+            given = {"message": message, "defaultModel": model or "", "idempotencyKey": key}
+            run_id = client.call("agent", sessionKey=session, **given)["runId"]
         while True:
             reply: dict[str, Any] = client.call("reply", sessionKey=session, runId=run_id, timeoutMs=2000)
             if reply["status"] != "pending" or reply["questions"]:

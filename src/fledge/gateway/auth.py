@@ -208,8 +208,8 @@ class Rate:
 
     def give_back(self, client: str) -> None:
         """Do not count the last one of this client after all."""
-        left, since = self._left.get(client, (self._burst, 0.0))
         if client in self._left:
+            left, since = self._left[client]
             self._left[client] = (min(self._burst, left + 1.0), since)
 
 

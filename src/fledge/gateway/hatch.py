@@ -52,9 +52,11 @@ async def hatch(fl: Fledge, desk: Desk | None = None) -> AsyncIterator[None]:
         task.add_done_callback(asked.discard)
         # Cancelled only below, when the process leaves: the task must end as if nothing had happened, for asyncio
         # prints a traceback of a cancelled one.
-        with contextlib.suppress(asyncio.CancelledError):
-            await _answer(desk, reader, writer)
-        writer.close()
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await _answer(desk, reader, writer)
+        finally:
+            writer.close()
 
     server = await asyncio.start_unix_server(answer, sock=listening, backlog=BACKLOG)
     try:

@@ -170,8 +170,8 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
     limits = subagent_limits(config, own)
     settings = with_default_model(config, caller.default_model) if caller.default_model else config
     chosen = model_for_child(settings, params.model or None, target)
-    # Written down, unless the settings themselves will say the same of every later turn.
-    own_model = chosen.name if chosen and chosen.setting == DEFAULT_MODEL and caller.default_model else ""
+    # The settings of later turns do not know the caller's default, so the run itself keeps it.
+    kept = caller.default_model if chosen and chosen.setting == DEFAULT_MODEL else ""
     level = thinking_for_child(config, params.thinking, target)
     timeout_s = limits.run_timeout_seconds if params.run_timeout_seconds is None else params.run_timeout_seconds
     request = Request(
@@ -179,7 +179,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             task=params.task,
             label=params.label.strip(),
             agent_id=target,
-            model=params.model.strip() or own_model,
+            model=params.model.strip() or kept,
             thinking=level.name if level else "",
             runtime=params.runtime,
             output_schema=params.output_schema,
