@@ -94,6 +94,18 @@ def test_allowing_exec_allows_apply_patch(rules: ToolRules) -> None:
 
 
 @pytest.mark.parametrize(
+    ("role", "rules", "left"),
+    [
+        ("orchestrator", ToolRules(allow=("sessions_spawn",)), {"sessions_spawn", "sessions_history"}),
+        ("orchestrator", ToolRules(allow=("sessions_spawn",), deny=("sessions_history",)), {"sessions_spawn"}),
+        ("leaf", ToolRules(allow=("sessions_spawn",)), {"sessions_spawn"}),
+    ],
+)
+def test_whoever_is_allowed_to_spawn_may_read_what_came_of_it(role: Role, rules: ToolRules, left: set[str]) -> None:
+    assert child_tools(frozenset({"sessions_spawn", "sessions_history", "read"}), role, rules) == left
+
+
+@pytest.mark.parametrize(
     ("pattern", "left"), [("a[b]", {"what?", "ab"}), ("what?", {"a[b]", "ab"}), ("*?", {"a[b]", "ab"})]
 )
 def test_only_the_star_is_special_in_a_pattern(pattern: str, left: set[str]) -> None:

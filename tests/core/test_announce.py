@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from fledge.core.announce import (
     LEAST_BYTES,
+    TURN_BYTES,
     AnnounceOutcome,
     Audience,
     Collected,
@@ -59,6 +60,10 @@ TELL: dict[Audience, str] = {
     "Say nothing of it by yourself; know it when you are asked.",
 }
 PLAN_WAITS = "A plan above waits for an answer; nothing of it is carried out before it is approved."
+READ = (
+    f'read it with sessions_history {{"sessionKey": "{KEY}", "result": true, "offset": 0}}, '
+    'then from each "next" it answers'
+)
 INSTRUCTION = f"{TRUST} {TELL['main']}"
 
 
@@ -236,8 +241,7 @@ def test_auto_tells_the_whole_up_to_inline_chars_and_then_how_to_read_the_rest(
     told = (
         block(shown)
         if whole
-        else f"{block('Summary: ' + shown[-200:])}\n"
-        f'The whole result has {length} characters; read it with sessions_history sessionKey="{KEY}"'
+        else f"{block('Summary: ' + shown[-200:])}\nThe whole result has {length} characters; {READ}"
     )
     assert body(text).split("\n\n")[1] == told
 
@@ -388,7 +392,7 @@ def test_a_ready_plan_tells_how_to_approve_and_reject(style: Style) -> None:
         f'[PLAN READY] "Research" plan completed\nsession: {KEY}\n\n'
         f'To approve: sessions_send sessionKey="{KEY}" message="APPROVED: proceed"\n'
         f'To reject:  sessions_send sessionKey="{KEY}" message="REJECTED: <reason>"\n\n'
-        f'{block("Summary: found it")}\n\nTo see all of it, read it with sessions_history sessionKey="{KEY}"\n\n'
+        f"{block('Summary: found it')}\n\nTo see all of it, {READ}\n\n"
         f"{TRUST} {PLAN_WAITS} {TELL['main']}"
     )
 
@@ -407,7 +411,7 @@ def test_a_ready_plan_tells_how_to_approve_and_reject(style: Style) -> None:
 def test_a_failed_plan_offers_no_approval(kind: str, outcome: Outcome, words: str) -> None:
     assert render(completion(kind=kind, plan="planning", outcome=outcome), "auto", NONCE) == (
         f'[PLAN FAILED] "Research" plan {words}\nsession: {KEY}\n\n{block("Summary: found it")}\n\n'
-        f'To see all of it, read it with sessions_history sessionKey="{KEY}"\n\n{INSTRUCTION}'
+        f"To see all of it, {READ}\n\n{INSTRUCTION}"
     )
 
 
@@ -432,7 +436,7 @@ def test_what_is_no_plan_is_told_as_an_outcome(kind: str, plan: PlanState, outco
 def test_an_expired_plan_says_that_nothing_was_done(outcome: Outcome) -> None:
     assert render(completion(kind="expired", outcome=outcome, plan="planning"), "auto", NONCE) == (
         f'[PLAN EXPIRED] "Research" plan was not answered in time, nothing was done\nsession: {KEY}\n\n'
-        f'{block("Summary: found it")}\n\nTo see all of it, read it with sessions_history sessionKey="{KEY}"\n\n'
+        f"{block('Summary: found it')}\n\nTo see all of it, {READ}\n\n"
         f"{INSTRUCTION}"
     )
 
@@ -556,16 +560,44 @@ def test_so_many_newer_ones_that_they_fill_the_turn_leave_nothing() -> None:
     assert len(render(completion(label="", task="", result="", run_id="1"), "compact", "0" * 16)) > LEAST_BYTES
 
 
-def test_one_alone_beyond_the_limit_becomes_a_line() -> None:
+def test_one_alone_that_this_turn_has_no_room_for_becomes_a_line() -> None:
     one = completion(result="é" * 300)
     size = len(render(one, "full", NONCE).encode())
     assert collect([one], "full", NONCE, size).summarised == ()
     assert collect([one], "full", NONCE, size - 1) == Collected(
         '[1 background task completed]\n\n--- Task 1: "Research" (completed) --- '
         '[Subagent] "Research" completed successfully; no room for the rest here, '
-        f'read it with sessions_history sessionKey="{KEY}"\n\n{INSTRUCTION}',
+        f"{READ}\n\n{INSTRUCTION}",
         (0,),
     )
+
+
+@proves("2.announce.25")
+def test_one_alone_that_no_turn_has_room_for_is_told_from_its_beginning_to_the_byte() -> None:
+    def told(length: int, limit: int = TURN_BYTES) -> Collected:
+        return collect([completion(result="é" * length)], "full", NONCE, limit)
+
+    spare = TURN_BYTES - len(told(30_000).text.encode())
+    assert "These are the first" not in told(30_000 + spare // 2).text
+    cut = told(30_000 + spare // 2 + 1)
+    assert cut.summarised == ()
+    assert TURN_BYTES - 3 < len(cut.text.encode()) <= TURN_BYTES
+    shown = cut.text.partition(f"{BEGIN}\n")[2].partition(f"\n{END}")[0]
+    assert shown == "é" * len(shown)
+    read_on = READ.replace("read it", "read on").replace('"offset": 0', f'"offset": {len(shown)}')
+    total = 30_000 + spare // 2 + 1
+    assert f"\n{END}\nThese are the first {len(shown)} of {total} characters; {read_on}\n\n{STATS}" in cut.text
+    assert cut.whole_bytes == len(cut.text.partition("\n\n")[2].rpartition("\n\n")[0].encode())
+
+
+def test_a_beginning_has_at_least_two_hundred_characters() -> None:
+    one = completion(result="y" * 70_000)
+    told = [collect([one], "full", NONCE, limit) for limit in range(1000, 1800, 7)]
+    sizes = [text.text.count("y" * 7) for text in told]
+    assert {bool(text.summarised) for text in told} == {True, False}
+    assert [bool(text.summarised) for text in told] == [size == 0 for size in sizes]
+    assert min(size for size in sizes if size) >= 28
+    assert sizes == sorted(sizes)
 
 
 @pytest.mark.parametrize(
@@ -605,11 +637,26 @@ def test_older_ones_do_not_overtake_one_that_found_no_room() -> None:
     assert collect([small, middle, newest], "full", NONCE, 6000).summarised == (0, 1)
 
 
-def test_one_too_large_for_any_turn_leaves_the_older_ones_whole() -> None:
-    small, huge = completion(result="x" * 10), completion(result="x" * 10_000)
-    told = collect([small, small, huge, small], "full", NONCE, 6000)
-    assert told.summarised == (2,)
-    assert told.text.count(BEGIN) == 3
+@proves("2.announce.25")
+def test_one_that_no_turn_has_room_for_has_what_the_others_leave() -> None:
+    small, huge = completion(result="x" * 10), completion(result="y" * 70_000)
+    told = collect([small, small, huge, small], "full", NONCE)
+    assert told.summarised == ()
+    assert told.text.count("x" * 10) == 3
+    assert TURN_BYTES - 10 < len(told.text.encode()) <= TURN_BYTES
+    both = collect([huge, small, huge], "full", NONCE)
+    assert both.summarised == ()
+    first, second = (len(part) for part in re.findall("y{100,}", both.text))
+    assert abs(first - second) < 10
+    assert TURN_BYTES - 20 < len(both.text.encode()) <= TURN_BYTES
+    assert collect([small, small, huge, small], "full", NONCE, 6000).text.count("x" * 10) == 3
+
+
+@pytest.mark.parametrize(("style", "inline_chars"), [("compact", 0), ("auto", 4000)])
+def test_what_is_told_as_a_summary_is_never_told_from_its_beginning(style: Style, inline_chars: int) -> None:
+    one = completion(result="x" * 70_000, goods=files(*("f" * 150 for _ in range(500))))
+    assert collect([one], style, NONCE, inline_chars=inline_chars).summarised == (0,)
+    assert collect([completion(kind="plan", result="x" * 70_000)], "full", NONCE, 100).summarised == (0,)
 
 
 def test_one_that_would_just_fit_alone_takes_the_room() -> None:
@@ -648,7 +695,7 @@ def test_nothing_is_dropped_even_if_the_lines_alone_exceed_the_limit() -> None:
     items = [completion(child_session_key=f"agent:main:subagent:{number}") for number in range(100)]
     told = collect(items, "full", NONCE, 500)
     assert told.summarised == tuple(range(100))
-    assert all(f'sessionKey="agent:main:subagent:{number}"' in told.text for number in range(100))
+    assert all(f'"sessionKey": "agent:main:subagent:{number}"' in told.text for number in range(100))
     assert told.text.startswith("[100 background tasks completed]\n\n--- Task 1: ")
     assert '\n\n--- Task 100: "Research"' in told.text
 

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fledge.core.history import CUT, HISTORY_BYTES, TEXT_CHARS, Shown, history
+from fledge.core.history import CUT, HISTORY_BYTES, TEXT_CHARS, Page, Shown, history, page
+from fledge.core.redact import redacted
 from fledge.core.transcript import Body, CallEntry, Noted, Replied, Resulted, Spoken, Told
+from fledge.errors import BadInput
 from tests.statements import proves
 
 SECRET = "sk-proj-abcdef123456"
@@ -91,3 +93,80 @@ def test_what_is_shown_and_what_was_dropped_make_up_all(texts: list[str], limit:
 def test_an_empty_transcript_is_an_empty_history() -> None:
     shown = history([], 10)
     assert (shown.messages, shown.bytes, shown.truncated) == ((), 2, False)
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offset", "limit", "told"),
+    [
+        (0, 10, Page("0123456789", 0, 10)),
+        (0, 99, Page("0123456789", 0, 10)),
+        (0, 4, Page("0123", 0, 10, 4)),
+        (4, 4, Page("4567", 4, 10, 8)),
+        (8, 4, Page("89", 8, 10)),
+        (10, 4, Page("", 10, 10)),
+    ],
+)
+def test_a_page_has_its_part_of_the_result_and_where_the_next_begins(offset: int, limit: int, told: Page) -> None:
+    assert page("0123456789", offset, limit) == told
+
+
+def test_a_page_is_told_without_a_next_at_the_end() -> None:
+    assert msgspec.json.decode(msgspec.json.encode(page("ab", 0, 1))) == {
+        "text": "a",
+        "offset": 0,
+        "total": 2,
+        "next": 1,
+    }
+    assert msgspec.json.decode(msgspec.json.encode(page("", 0, 1))) == {"text": "", "offset": 0, "total": 0}
+
+
+def test_an_offset_beyond_the_result_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"^offset: must be at most 3, the length of the result \(got 4\)$"):
+        page("abc", 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("offset", "limit", "text", "next_at"),
+    [
+        (0, 4, "use ", 4),
+        (0, 5, "use [redacted]", 24),
+        (0, 24, "use [redacted]", 24),
+        (0, 25, "use [redacted] ", 25),
+        (4, 1, "[redacted]", 24),
+        (5, 1, "[redacted]", 24),
+        (23, 4, "[redacted] no", None),
+        (24, 4, " now", None),
+    ],
+)
+def test_no_page_shows_a_part_of_a_secret(offset: int, limit: int, text: str, next_at: int | None) -> None:
+    result = f"use {SECRET} now"
+    if next_at is None:
+        result = result[: offset + limit]
+    assert page(result, offset, limit) == Page(text, offset, len(result), next_at)
+
+
+@pytest.mark.parametrize("character", ["x", '"', "\x01", "é", "😀"])
+def test_a_page_stays_within_its_bytes_and_uses_them(character: str) -> None:
+    result = character * 100_000
+    first = page(result, 0, 100_000)
+    size = len(msgspec.json.encode(first.text))
+    assert HISTORY_BYTES - len(msgspec.json.encode(character)) <= size <= HISTORY_BYTES
+    assert first.next == len(first.text)
+
+
+@given(
+    st.lists(st.sampled_from([SECRET, "token=abcd1234", "é", "\x01", " ", "word "])).map("".join), st.integers(1, 40)
+)
+def test_all_pages_together_are_the_redacted_result(result: str, limit: int) -> None:
+    told, at = "", 0
+    while True:
+        one = page(result, at, limit)
+        told += one.text
+        if one.next is None:
+            break
+        assert one.next > at
+        at = one.next
+    assert told == redacted(result)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fledge.core.redact import REDACTED, redacted
+from fledge.core.redact import REDACTED, redacted, secrets
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\nAAAA\n-----END OPENSSH PRIVATE KEY-----"
 
@@ -66,6 +66,20 @@ def test_redacting_again_changes_nothing_more(name: str, text: str, expected: st
 
 def test_another_mark_can_stand_for_what_was_taken_out() -> None:
     assert redacted("token=abcdefgh and sk-abcdef", "[key]") == "token=[key] and [key]"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("nothing", []),
+        ("token=sk-abcdef", [(6, 15)]),
+        ("sk-abcdef sk-ghijkl", [(0, 9), (10, 19)]),
+        ("Authorization: Bearer abc", [(15, 25)]),
+        ("password: abcdefghAuthorization: ", [(10, 33)]),
+    ],
+)
+def test_where_secrets_are_is_told_in_order_and_apart(text: str, found: list[tuple[int, int]]) -> None:
+    assert secrets(text) == found
 
 
 @given(st.text(max_size=200), st.sampled_from([text for _, text, _ in SECRETS]), st.text(max_size=200))

@@ -190,7 +190,7 @@ def test_a_turn_is_told_64_kib_whole_the_newest_and_every_other_in_a_line_once(c
         sections = 3000 * len(whole)
         assert count == 5 or 40 * KIB < sections < 64 * KIB
         for key in keys[: count - len(whole)]:
-            assert text.count(f'sessions_history sessionKey="{key}"') == 1
+            assert text.count(f'sessions_history {{"sessionKey": "{key}"') == 1
         forms = [[trace.form for trace in scene.traces(scene.outcome_row(key).key)] for key in keys]
         assert forms == [["summarised"]] * (count - len(whole)) + [["whole"]] * len(whole)
         summarised = sum(len(body.summarised) for body in told)

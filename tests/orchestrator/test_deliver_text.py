@@ -155,8 +155,13 @@ def test_a_result_longer_than_the_inline_limit_is_told_by_its_summary(scene: Sce
     text = scene.said(MAIN)[-1]
     assert ("x" * 3000 in text) is whole
     assert ("\nSummary: found\n" in text) is not whole
-    how = f'The whole result has {length} characters; read it with sessions_history sessionKey="{o.session}"'
+    how = f"The whole result has {length} characters; {how_to_read(o.session)}"
     assert (how in text) is not whole
+
+
+def how_to_read(key: str) -> str:
+    call = f'{{"sessionKey": "{key}", "result": true, "offset": 0}}'
+    return f'read it with sessions_history {call}, then from each "next" it answers'
 
 
 def three_of_30_kib(scene: Scene) -> list[str]:
@@ -181,8 +186,8 @@ def test_what_does_not_fit_into_a_turn_is_told_in_one_line_and_marked_in_the_ent
     assert len(text.encode()) <= 64 * 1024
     assert ["aaaa" in text, "b" * 30 * 1024 in text, "c" * 30 * 1024 in text] == [False, True, True]
     assert (
-        '--- Task 1: "A" (completed) --- [Subagent] "A" completed successfully; no room for the rest here, read it'
-        f' with sessions_history sessionKey="{keys[0]}"'
+        '--- Task 1: "A" (completed) --- [Subagent] "A" completed successfully; no room for the rest here, '
+        f"{how_to_read(keys[0])}"
     ) in text.splitlines()
     assert full.result(keys[0]) == "a" * 30 * 1024
 
@@ -245,11 +250,11 @@ def test_hostile_words_stay_quoted_and_change_nothing_else(name: str, style: str
         scene.check()
     assert not set(text) & set("\x00\x07\x1b\x85\r\u2028")
     if (name, style) == ("huge", "full"):
-        rest = f'no room for the rest here, read it with sessions_history sessionKey="{key}"'
-        assert text.splitlines()[2].endswith(rest)
-        assert "AAAA" not in text
-    else:
-        _quoted_only(text)
+        assert "no room for the rest here" not in text
+        assert "A" * 60_000 in text
+        assert len(text.encode()) <= 64 * 1024
+        text = text.removeprefix('[1 background task completed]\n\n--- Task 1: "w" (completed) ---\n')
+    _quoted_only(text)
 
 
 def _quoted_only(text: str) -> None:

@@ -1,10 +1,10 @@
-"""What a session is told of its children, however many it has."""
+"""What a session is told of its children, however many it has; which words are a child's result."""
 
 from contextlib import closing
 from functools import partial
 
 from fledge.core.prompts import BLOCK_ROWS, children_block
-from fledge.orchestrator.views import child_rows, children_shown
+from fledge.orchestrator.views import Looker, child_rows, children_shown, result_text
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene
 
@@ -28,3 +28,18 @@ def test_what_a_prompt_says_of_a_crowd_is_what_a_list_of_all_of_them_would_say()
             check(scene)
         scene.spawn(main)
         assert check(scene) == {"done", "waiting", "queued"}
+
+
+def test_of_a_result_that_came_late_the_late_words_are_read() -> None:
+    with closing(Scene()) as scene:
+        run = scene.orchestrator()
+        scene.fail(run, "lost the connection")
+
+        def read() -> tuple[str, str]:
+            return scene.read(lambda tx: result_text(tx, Looker(session=MAIN), run.session))
+
+        assert read() == (run.session, "lost the connection")
+        scene.read_main()
+        scene.complete_late(run.session, "late words")
+        assert [row.kind for row in scene.unread(MAIN)] == ["late"]
+        assert read() == (run.session, "late words")

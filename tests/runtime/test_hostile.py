@@ -183,7 +183,7 @@ def test_each_of_a_crowd_of_long_answers_arrives_whole_or_as_its_line_once(offic
     assert runs == Counter(keys)
     text = "\n".join(entry.text for entry in told)
     whole = [number for number, _ in enumerate(keys) if text.count(f"w{number}-END") == 1]
-    lines = [number for number, key in enumerate(keys) if text.count(f'sessions_history sessionKey="{key}"') == 1]
+    lines = [number for number, key in enumerate(keys) if text.count(f'sessions_history {{"sessionKey": "{key}"') == 1]
     assert sorted(whole + lines) == list(range(80))
     assert sum(len(entry.summarised) for entry in told) == len(lines)
     assert bool(lines) == (mode != "followup" or who == "run")

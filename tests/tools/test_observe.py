@@ -9,9 +9,10 @@ import pytest
 from fledge.core.transcript import CallEntry, Replied, Resulted, Spoken, to_body
 from fledge.orchestrator import spawn, transcripts
 from fledge.store.base import EntryKind, Tx
+from fledge.testing import Stage
 from tests.model.world import MAIN
 from tests.statements import proves
-from tests.tools.desk import SAY, Desk, play
+from tests.tools.desk import SAY, Desk, play, play_child
 
 SECRET = "sk-proj-abcdef123456"
 OTHER, STRANGER = "agent:main:notes", "agent:bob:main"
@@ -33,7 +34,7 @@ async def converse(desk: Desk, key: str) -> None:
     await desk.engine.commit(lambda c: spawn.open_conversation(c, key))
 
 
-async def others(desk: Desk) -> None:
+async def others_of(desk: Desk) -> None:
     """Two more conversations: one of the same agent, one of another."""
     for key in (OTHER, STRANGER):
         await converse(desk, key)
@@ -69,7 +70,7 @@ def test_a_list_has_what_the_visibility_shows_and_nothing_else(
     tmp_path: Path, settings: tuple[str, ...], seen: set[str]
 ) -> None:
     async def body(desk: Desk) -> None:
-        await others(desk)
+        await others_of(desk)
         child = (await desk("sessions_spawn", task="work"))["childSessionKey"]
         answer = await desk("sessions_list")
         assert keys(answer) == {child if name == "child" else name for name in seen}
@@ -104,7 +105,7 @@ def test_a_listed_session_says_what_it_is_and_how_it_stands(tmp_path: Path) -> N
 
 def test_a_list_can_be_of_some_kinds_of_the_active_or_short(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
-        await others(desk)
+        await others_of(desk)
         await desk("sessions_spawn", task="work")
         assert {session["kind"] for session in (await desk("sessions_list", kinds=["other"]))["sessions"]} == {
             "subagent",
@@ -121,7 +122,7 @@ def test_a_list_can_be_of_some_kinds_of_the_active_or_short(tmp_path: Path) -> N
 
 def test_the_last_words_of_each_are_shown_if_asked_for_without_secrets(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
-        await others(desk)
+        await others_of(desk)
         said = [("user", Spoken(f"{n} {SECRET}")) for n in range(5)]
         await desk.engine.store.transact(write(*said, session=OTHER))
         answer = await desk("sessions_list", kinds=["named"], messageLimit=2)
@@ -207,7 +208,7 @@ def test_a_history_that_may_not_be_seen_or_is_not_there_is_refused_with_the_reas
     tmp_path: Path, word: str, status: str, reason: str
 ) -> None:
     async def body(desk: Desk) -> None:
-        await others(desk)
+        await others_of(desk)
         answer = await desk("sessions_history", sessionKey=word)
         assert answer["status"] == status
         assert reason in answer["error"]
@@ -226,6 +227,60 @@ def test_a_history_stays_within_eighty_kilobytes(tmp_path: Path) -> None:
         assert answer["droppedMessages"] > 50
 
     play(tmp_path, body)
+
+
+@proves("4.tools.32")
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"result": True, "offset": 9}, "offset: must be at most 8, the length of the result (got 9)"),
+        ({"result": True, "includeTools": True}, "includeTools: does not go with result: a result has no tool calls"),
+        ({"offset": 1}, "offset: is for a result: give result true, or leave it out (got 1)"),
+        ({"limit": 501}, "limit: must be at most 500 messages (got 501)"),
+    ],
+)
+def test_parameters_of_a_history_that_do_not_go_together_are_refused(
+    tmp_path: Path, asked: dict[str, Any], reason: str
+) -> None:
+    async def body(desk: Desk) -> None:
+        await desk("sessions_spawn", task=f"{SAY}found it", label="eyes")
+        await desk.pass_time(1.0)
+        assert await desk("sessions_history", sessionKey="eyes", **asked) == {"status": "error", "error": reason}
+
+    play(tmp_path, body)
+
+
+@proves("4.tools.32")
+def test_a_result_is_read_whatever_came_of_the_child(tmp_path: Path) -> None:
+    async def others(stage: Stage) -> None:
+        task = msgspec.json.decode(await stage.task())["text"]
+        if task == "fail":
+            await stage.fail("no such host")
+        else:
+            await play_child(stage)
+
+    async def body(desk: Desk) -> None:
+        async def result(key: str) -> tuple[Any, ...]:
+            answer = await desk("sessions_history", sessionKey=key, result=True)
+            return answer.get("text"), answer.get("error")
+
+        await desk("sessions_spawn", label="plan", task="plan it", planMode=True)
+        await desk("sessions_spawn", label="failed", task="fail")
+        await desk("sessions_spawn", label="silent", task=f"{SAY}NO_REPLY")
+        await desk.pass_time(20.0)
+        assert await result("plan") == ("1. look 2. tell", None)
+        assert await result("failed") == ("no such host", None)
+        assert await result("silent") == ("", None)
+        busy = (await desk("sessions_spawn", task="work"))["childSessionKey"]
+        await desk.pass_time(1.0)
+        waits = f"{busy} has no result yet: it is running, and its result will be pushed to you"
+        assert await result(busy) == (None, waits)
+        assert await result("main") == (None, f"{MAIN} is not a subagent: only those have a result")
+        await others_of(desk)
+        answer = await desk("sessions_history", sessionKey=STRANGER, result=True)
+        assert (answer["status"], "may not see" in answer["error"]) == ("forbidden", True)
+
+    play(tmp_path, body, others=others)
 
 
 # ---- session_status and agents_list ----------------------------------------------------------------------------------

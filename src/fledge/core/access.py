@@ -28,7 +28,8 @@ NEVER_A_LEAFS: Final = frozenset(
 MAX_PING_PONG: Final = 5
 
 _ALIASES: Final = {"bash": "exec"}
-_IMPLIED_BY: Final = {"apply_patch": "exec"}
+_IMPLIED_BY: Final = {"apply_patch": "exec", "sessions_history": "sessions_spawn"}
+"""Tools that an `allow` list allows with another: whoever may spawn is pointed to its children's results."""
 _CHILD_TOOLS: Final = "tools.subagents.tools"
 _WIDTH: Final[dict[str, Visibility]] = {"self": "self", "tree": "tree", "agent": "agent", "all": "all"}
 

@@ -18,6 +18,7 @@ from msgspec.structs import force_setattr
 from fledge.core.events import RowKind
 from fledge.core.freeze import HEARTBEAT_OK, NO_REPLY, Stats, one_line, sound, stats_line, summary, without
 from fledge.core.goods import Artifact, Goods, Worktree
+from fledge.core.history import largest
 from fledge.core.run import DeferReason, Delivered, Failed, Killed, Ok, Outcome, Path, PlanState, Skipped, TimedOut
 from fledge.errors import BadInput
 
@@ -32,6 +33,8 @@ INLINE_CHARS = 4000
 TURN_BYTES = 64 * 1024
 LEAST_BYTES = 256
 """No completion that is told whole beside others is shorter."""
+LEAST_CHARS = 200
+"""No result is told from its beginning with fewer characters."""
 LABEL_CHARS = 120
 KEY_CHARS = 256
 LINE_CHARS = 400
@@ -144,9 +147,9 @@ def collect(
 ) -> Collected:
     """The text of all completions, oldest first, with one instruction; one alone reads as `render` has it.
 
-    The newest are whole as long as the text stays within `byte_limit` of UTF-8; those before them, and any that would
-    not fit alone, are one line each with their session key. None is dropped, even if the lines alone exceed the limit.
-    Refused: no completions; a bad nonce.
+    The newest are whole as long as the text stays within `byte_limit` of UTF-8; those before them are one line each
+    with their session key. One that no turn has room for is told from its beginning, in the room that the others leave.
+    None is dropped, even if the lines alone exceed the limit. Refused: no completions; a bad nonce.
     """
     if not completions:
         raise BadInput("completions", "must hold at least one")
@@ -157,11 +160,20 @@ def collect(
         _section(completion, number, style, _checked(nonce), inline_chars)
         for number, completion in enumerate(completions, 1)
     ]
-    whole = _newest_that_fit(lines, sections, byte_limit - _size(_joined(lines, completions, nonce)))
-    parts = [sections[at] if at in whole else line for at, line in enumerate(lines)]
-    text = _joined(parts, completions, nonce)
-    summarised = tuple(at for at in range(len(completions)) if at not in whole)
-    return Collected(text, summarised, sum(_size(sections[at]) for at in whole))
+    room = byte_limit - _size(_joined(lines, completions, nonce))
+    told = {at: sections[at] for at in _newest_that_fit(lines, sections, room)}
+    left = room - sum(_size(section) - _size(lines[at]) for at, section in told.items())
+    large = [
+        at
+        for at, completion in enumerate(completions)
+        if _tells_whole(completion, style, inline_chars) and _fits_no_turn(completion, sections[at], nonce)
+    ]
+    for at in large:
+        beginning = _beginning(completions[at], at + 1, nonce, _size(lines[at]) + left // len(large))
+        told |= {} if beginning is None else {at: beginning}
+    text = _joined([told.get(at, line) for at, line in enumerate(lines)], completions, nonce)
+    summarised = tuple(at for at in range(len(completions)) if at not in told)
+    return Collected(text, summarised, sum(map(_size, told.values())))
 
 
 def room_beside(later: Sequence[Completion], style: Style, room: int, inline_chars: int = INLINE_CHARS) -> int:
@@ -187,6 +199,20 @@ def _newest_that_fit(lines: list[str], sections: list[str], room: int) -> set[in
         whole.add(at)
         left -= extra
     return whole
+
+
+def _fits_no_turn(completion: Completion, section: str, nonce: str) -> bool:
+    return _size(_joined([section], [completion], nonce)) > TURN_BYTES
+
+
+def _beginning(completion: Completion, number: int, nonce: str, room: int) -> str | None:
+    """The section with as much of the result as fits into `room` bytes; None if that would be next to nothing."""
+
+    def section(chars: int) -> str:
+        return f"{_heading(number, completion)}\n{_told(completion, 'full', nonce, 0, chars)}"
+
+    chars = largest(0, len(completion.result) - 1, lambda chars: _size(section(chars)) <= room)
+    return section(chars) if chars >= LEAST_CHARS else None
 
 
 def _joined(parts: list[str], completions: Sequence[Completion], nonce: str) -> str:
@@ -254,7 +280,15 @@ def _plan(completion: Completion, nonce: str) -> str:
     return "\n".join(lines)
 
 
-def _told(completion: Completion, style: Style, nonce: str, inline_chars: int) -> str:
+def _tells_whole(completion: Completion, style: Style, inline_chars: int) -> bool:
+    """True if the whole result stands in the text."""
+    if style == "compact" or _is_plan(completion):
+        return False
+    return style == "full" or len(_shown(completion.result)) <= inline_chars
+
+
+def _told(completion: Completion, style: Style, nonce: str, inline_chars: int, chars: int | None = None) -> str:
+    """The text of one completion. `chars`: of its result only the first so many characters."""
     lines = [_head(completion), f"session: {_key(completion)}"]
     lines += ["note: this came after its outcome had been told"] if completion.kind == "late" else []
     if style == "compact":
@@ -262,12 +296,15 @@ def _told(completion: Completion, style: Style, nonce: str, inline_chars: int) -
     else:
         lines += [f"run: {_field(completion.run_id, LABEL_CHARS)}"]
         lines += [f"task: {task}"] if (task := _field(completion.task, LINE_CHARS)) else []
-        shown = _shown(completion.result)
-        if style == "full" or len(shown) <= inline_chars:
-            lines += ["", _fenced(guarded(shown) or "(no output)", nonce)]
+        total = len(completion.result)
+        if chars is not None:
+            lines += ["", _fenced(guarded(_shown(completion.result[:chars])) or "(no output)", nonce)]
+            lines += [f"These are the first {chars} of {total} characters; {_how_to_read(completion, chars)}"]
+        elif _tells_whole(completion, style, inline_chars):
+            lines += ["", _fenced(guarded(_shown(completion.result)) or "(no output)", nonce)]
         else:
             lines += ["", _fenced(f"Summary: {_summary(completion)}", nonce)]
-            lines += [f"The whole result has {len(shown)} characters; {_how_to_read(completion)}"]
+            lines += [f"The whole result has {total} characters; {_how_to_read(completion)}"]
     lines += ["", f"Stats: {stats_line(completion.stats)}"]
     lines += _goods(completion.goods)
     if completion.schema_error is not None:
@@ -305,8 +342,10 @@ def _instruction(completions: Sequence[Completion], nonce: str) -> str:
     return " ".join(parts)
 
 
-def _how_to_read(completion: Completion) -> str:
-    return f'read it with sessions_history sessionKey="{_key(completion)}"'
+def _how_to_read(completion: Completion, offset: int = 0) -> str:
+    """The exact call that reads the result from there on."""
+    call = f'{{"sessionKey": "{_key(completion)}", "result": true, "offset": {offset}}}'
+    return f'read {"on" if offset else "it"} with sessions_history {call}, then from each "next" it answers'
 
 
 # ---- fields, and what they may not contain ---------------------------------------------------------------------------

@@ -1,19 +1,21 @@
-"""A transcript as another session may see it: without secrets, without thoughts, bounded as a whole and in each part.
+"""A transcript and a result as another session may see them: without secrets, without thoughts, bounded.
 
-The newest words win: what does not fit is left out from the oldest on, and the answer says so. Texts are what models,
-tools and strangers wrote; they are values of typed fields here, never instructions. Who may look is decided elsewhere.
+Of a transcript the newest words win: what does not fit is left out from the oldest on, and the answer says so. A result
+is read in pages, from its beginning to its end. Texts are what models, tools and strangers wrote; they are values of
+typed fields here, never instructions. Who may look is decided elsewhere.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Literal, assert_never
 
 import msgspec
 from msgspec import Struct
 
 from fledge.core.freeze import one_line
-from fledge.core.redact import redacted
+from fledge.core.redact import Span, hidden, redacted, secrets
 from fledge.core.run import Instant
 from fledge.core.transcript import Body, CallEntry, Noted, Replied, Resulted, Spoken, Told, shown_arguments
+from fledge.errors import BadInput
 
 HISTORY_BYTES: Final = 79 * 1024
 """The most all messages take together, as JSON; what stands around them has the rest of 80 KiB."""
@@ -22,6 +24,8 @@ CALLS: Final = 20
 """How many calls of one reply are shown."""
 ARGUMENT_CHARS: Final = 300
 CUT: Final = "\n[cut: the rest is not shown]"
+PAGE_CHARS: Final = 20_000
+"""How much of a result one page has, unless another limit is asked for."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -108,3 +112,56 @@ def _clean(shown: Shown) -> _Part:
     clean = redacted(shown.text)
     text = clean if len(clean) <= TEXT_CHARS else clean[:TEXT_CHARS] + CUT
     return _Part(msgspec.structs.replace(shown, text=text), text is not clean, clean != shown.text)
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+class Page(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A part of a result. Offsets count characters of the frozen text; a secret in it is shown as a mark."""
+
+    text: str
+    offset: int
+    total: int
+    """Characters of the whole result."""
+    next: int | None = None
+    """The offset of the next page; None at the end."""
+
+
+def page(result: str, offset: int, limit: int) -> Page:
+    """The page of a result that begins at `offset`: at most `limit` characters, and no more than fit into an answer.
+
+    No page ends inside a secret, and one that is asked for from there on begins with the mark. Refused: an offset
+    beyond the end.
+    """
+    if offset > len(result):
+        raise BadInput("offset", f"must be at most {len(result)}, the length of the result", offset)
+    found = secrets(result)
+    end = min(len(result), offset + limit)
+    end = _after_secret(found, largest(offset, end, lambda at: _fits(_between(result, found, offset, at))))
+    return Page(_between(result, found, offset, end), offset, len(result), end if end < len(result) else None)
+
+
+def largest(low: int, high: int, fits: Callable[[int], bool]) -> int:
+    """The largest number from `low` to `high` that fits. `low` fits, and so does each number below one that fits."""
+    if fits(high):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _fits(text: str) -> bool:
+    return len(_encode(text)) <= HISTORY_BYTES
+
+
+def _between(result: str, found: list[Span], start: int, end: int) -> str:
+    """The result from start to end, without the secrets that lie in it or reach into it."""
+    inside = [(max(first, start), min(last, end)) for first, last in found if first < end and last > start]
+    return hidden(result[start:end], [(first - start, last - start) for first, last in inside])
+
+
+def _after_secret(found: list[Span], end: int) -> int:
+    """The same place, or the end of the secret that it lies in."""
+    return next((last for first, last in found if first < end < last), end)

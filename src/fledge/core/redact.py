@@ -6,6 +6,7 @@ showing one, and is no reason to show more. Names of secrets stay, so that a rea
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 REDACTED: Final = "[redacted]"
@@ -44,14 +45,33 @@ _SHAPES: Final = re.compile(
 )
 
 
+_RULES: Final = ((_BLOCK, (0,)), (_HEADER, (2, 4)), (_SHAPES, (0,)), (_NAMED, (2,)), (_ADDRESS, (0,)))
+"""Each pattern with the groups that hold its secret."""
+
+Span = tuple[int, int]
+
+
+def secrets(text: str) -> list[Span]:
+    """Where the text holds what looks like a secret: start and end of each, in order, none touching another."""
+    found = [match.span(group) for pattern, groups in _RULES for match in pattern.finditer(text) for group in groups]
+    apart: list[Span] = []
+    for start, end in sorted(span for span in found if span[0] >= 0):
+        if apart and start <= apart[-1][1]:
+            apart[-1] = (apart[-1][0], max(end, apart[-1][1]))
+        else:
+            apart.append((start, end))
+    return apart
+
+
 def redacted(text: str, mark: str = REDACTED) -> str:
-    """The text with `mark` for everything in it that looks like a secret. Doing it again changes nothing more."""
-    text = _BLOCK.sub(mark, text)
-    text = _HEADER.sub(lambda found: _kept(found) + mark, text)
-    text = _SHAPES.sub(mark, text)
-    text = _NAMED.sub(lambda found: found[0] if found[2].startswith(mark) else found[1] + mark, text)
-    return _ADDRESS.sub(mark, text)
+    """The text with `mark` for everything in it that looks like a secret."""
+    return hidden(text, secrets(text), mark)
 
 
-def _kept(found: re.Match[str]) -> str:
-    return found[1] or found[3]
+def hidden(text: str, spans: Iterable[Span], mark: str = REDACTED) -> str:
+    """The text with `mark` for each of these spans."""
+    parts, done = [], 0
+    for start, end in spans:
+        parts += [text[done:start], mark]
+        done = end
+    return "".join([*parts, text[done:]]) if parts else text

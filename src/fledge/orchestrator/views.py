@@ -18,7 +18,7 @@ from fledge.core.history import History, Shown, history
 from fledge.core.keys import ListKind, agent_of, list_kind, parse_key
 from fledge.core.policy import Refusal
 from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block, flattened
-from fledge.core.run import Instant, Run, Running
+from fledge.core.run import AwaitingApproval, Instant, Run, Running
 from fledge.core.targets import pick
 from fledge.core.transcript import Replied, from_body
 from fledge.errors import NotFound, Refused
@@ -316,6 +316,34 @@ def session_history(tx: Tx, key: str, limit: int, include_tools: bool = False) -
     ended = run.ended
     text = ended.outcome.error or "" if ended.result is None else tx.text(ended.result)
     return history([(ended.ended_at, Replied(text or "(no output)"))], limit)
+
+
+def result_text(tx: Tx, looker: Looker, word: str) -> tuple[str, str]:
+    """The session key and the frozen result of the run that a word means; of one that failed, its error.
+
+    Whoever is above a run may read its result, whatever else it may see: results are told upwards. NotFound: no run, or
+    one without a result.
+    """
+    key = key_meant(tx, looker.session, word)
+    run, session = tx.find_run(key), tx.session(key)
+    if session is not None and not is_below(tx, looker.session, key):
+        refusal = refuse_look(tx, looker, key, session.facts.agent_id)
+        if refusal is not None:
+            raise Refused(refusal.status, refusal.reason)
+    if run is None:
+        raise NotFound(f"{key} is not a subagent: only those have a result")
+    late = [row.text for row in tx.rows_of(key) if row.kind == "late"]
+    if late:
+        text = late[-1]
+    elif run.ended is not None:
+        text = run.ended.result
+    elif isinstance(run.phase, AwaitingApproval):
+        text = run.phase.plan
+    else:
+        raise NotFound(f"{key} has no result yet: it is {run.phase.name}, and its result will be pushed to you")
+    if text is not None:
+        return key, tx.text(text)
+    return key, "" if run.ended is None else run.ended.outcome.error or ""
 
 
 def model_that_ran(tx: Tx, key: str) -> str:
