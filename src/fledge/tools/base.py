@@ -11,10 +11,10 @@ import copy
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, get_type_hints, overload
+from typing import Any, Final, Literal, TypeVar, get_type_hints, overload
 
 import msgspec
 from msgspec import Struct, field
@@ -27,6 +27,8 @@ MAX_CHARS: Final = 50_000
 MAX_ERROR_CHARS: Final = 2_000
 THREAD_GRACE_S: Final = 1.0
 """How long a stopped call waits for its thread, which cannot be ended from outside."""
+
+S = TypeVar("S", bound=Struct)
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ARGS: Final = re.compile(r"(?:Args|Arguments|Parameters):\s*")
@@ -98,26 +100,33 @@ class Tool(Struct, frozen=True, kw_only=True):
     function: Callable[..., Any]
     arguments: type[Struct]
     """What the arguments are read into: a field per parameter."""
-    context_parameter: str | None
+    context_parameter: str | None = None
+    """The parameter that is given the context; no argument of a model's has its name. None: it is given no context."""
+    takes: Literal["parameters", "struct"] = "parameters"
+    """How the function is called: with each argument by name, or with the context and one struct of all arguments."""
+
+    def __post_init__(self) -> None:
+        """Refused: an argument under the name of the context. The one would overwrite the other."""
+        if self.context_parameter in self.arguments.__struct_fields__:
+            raise BadInput(f"{self.name}({self.context_parameter})", "must not be both the context and an argument")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, unchecked and unbounded."""
         return self.function(*args, **kwargs)
 
-    def read_arguments(self, raw: str) -> dict[str, Any]:
-        """The arguments as the function takes them. Refused by `BadInput`: what is not JSON or does not fit.
+    def read_arguments(self, raw: str) -> Struct:
+        """The arguments that a model sent. Refused by `BadInput`: what is not JSON or does not fit.
 
         Nothing at all stands for no arguments: that is what some models send.
         """
         try:
-            read = msgspec.json.decode(raw if raw.strip() else "{}", type=self.arguments)
+            return msgspec.json.decode(raw if raw.strip() else "{}", type=self.arguments)
         except msgspec.ValidationError as error:
             name, wrong = self._misfit(str(error))
             raise BadInput(name, f"{wrong}. {self.usage}") from None
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             why = error if isinstance(error, msgspec.DecodeError) else "too deep, or not Unicode"
             raise BadInput("arguments", f"must be one JSON object ({why}). {self.usage}") from None
-        return {name: getattr(read, name) for name in read.__struct_fields__}
 
     async def call(self, raw_arguments: str, context: ToolContext) -> ToolResult:
         """Run the function with these arguments. Raises nothing but the caller's own cancellation.
@@ -128,12 +137,10 @@ class Tool(Struct, frozen=True, kw_only=True):
             arguments = self.read_arguments(raw_arguments)
         except BadInput as error:
             return self._failed(str(error))
-        if self.context_parameter is not None:
-            arguments[self.context_parameter] = context
         clock = asyncio.timeout(self.timeout_s)
         try:
             async with clock:
-                value = await self._run(arguments)
+                value = await self._run(self._with(arguments, context))
             return self._told(value)
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -159,10 +166,18 @@ class Tool(Struct, frozen=True, kw_only=True):
         told = [f"{name} ({_shape(form)}{', required' * (name in needed)})" for name, form in properties.items()]
         return f"It takes: {', '.join(told)}."
 
-    async def _run(self, arguments: dict[str, Any]) -> Any:
+    def _with(self, arguments: Struct, context: ToolContext) -> Callable[[], Any]:
+        """The function with everything that it takes."""
+        if self.takes == "struct":
+            return partial(self.function, context, arguments)
+        named = {name: getattr(arguments, name) for name in arguments.__struct_fields__}
+        given = {} if self.context_parameter is None else {self.context_parameter: context}
+        return partial(self.function, **named, **given)
+
+    async def _run(self, call: Callable[[], Any]) -> Any:
         if inspect.iscoroutinefunction(self.function):
-            return await self.function(**arguments)
-        value = await _in_thread(partial(self.function, **arguments))
+            return await call()
+        value = await _in_thread(call)
         return await value if inspect.isawaitable(value) else value
 
     def _told(self, value: Any) -> ToolResult:
@@ -260,15 +275,15 @@ def tool(
 
 
 def tool_taking(
-    arguments: type[Struct],
-    function: Callable[..., Any],
+    arguments: type[S],
+    function: Callable[[ToolContext, S], Awaitable[str]],
     *,
     name: str,
     description: str,
     repeatable: bool = False,
     timeout: float | None = TIMEOUT_S,
 ) -> Tool:
-    """A tool whose arguments are the fields of a struct; the function gets them by name, beside a `context`."""
+    """A tool whose arguments are the fields of a struct; the function gets the context and that struct."""
     return Tool(
         name=name,
         description=description,
@@ -279,7 +294,7 @@ def tool_taking(
         max_chars=MAX_CHARS,
         function=function,
         arguments=arguments,
-        context_parameter="context",
+        takes="struct",
     )
 
 
@@ -308,6 +323,8 @@ def _arguments_of(name: str, function: Callable[..., Any]) -> tuple[type[Struct]
         if parameter.name not in hints or parameter.name.startswith("_"):
             raise BadInput(where, "must have a type, and a name that does not begin with _")
         if hints[parameter.name] is ToolContext:
+            if context_parameter is not None:
+                raise BadInput(where, f"must not be a second context: {context_parameter} is one already")
             context_parameter = parameter.name
             continue
         default: Any = field()
@@ -316,7 +333,10 @@ def _arguments_of(name: str, function: Callable[..., Any]) -> tuple[type[Struct]
             if isinstance(parameter.default, list | dict | set | bytearray):
                 default = field(default_factory=partial(copy.deepcopy, parameter.default))
         fields.append((parameter.name, hints[parameter.name], default))
-    made = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True, rename="camel")
+    try:
+        made = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True, rename="camel")
+    except ValueError as error:
+        raise BadInput(name, f"its parameters must differ in camelCase ({error})") from None
     return made, context_parameter
 
 

@@ -1,7 +1,5 @@
 """`sessions_send`: how a model says something to another session, and hears the answer if there is one to wait for."""
 
-from typing import Any
-
 import msgspec
 
 from fledge.orchestrator.messenger import MOST_WAIT_S, Messenger, SendParams
@@ -15,8 +13,8 @@ GRACE_S = 20.0
 def send_tool(messenger: Messenger) -> Tool:
     """The tool `sessions_send`: what it takes is `SendParams`. It may be repeated."""
 
-    async def sessions_send(context: ToolContext, **params: Any) -> str:
-        sent = await messenger.send(SendParams(**params), caller_of(context))
+    async def sessions_send(context: ToolContext, params: SendParams) -> str:
+        sent = await messenger.send(params, caller_of(context))
         return msgspec.json.encode(sent).decode()
 
     return tool_taking(

@@ -4,7 +4,7 @@ Checked in one commit with the reservation, so limits hold however many calls ra
 transcript is its idempotency key, so a call that is repeated after a crash finds the child it made before.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -25,8 +25,8 @@ from fledge.tools.subagents import answered, controlled, lease_of
 def spawn_tool(spawner: Spawner) -> Tool:
     """The tool `sessions_spawn`: what it takes is `SpawnParams`, who calls is the session whose turn it is."""
 
-    async def sessions_spawn(context: ToolContext, **params: Any) -> str:
-        answer = await spawner.answer(SpawnParams(**params), caller_of(context))
+    async def sessions_spawn(context: ToolContext, params: SpawnParams) -> str:
+        answer = await spawner.answer(params, caller_of(context))
         return msgspec.json.encode(answer).decode()
 
     return tool_taking(

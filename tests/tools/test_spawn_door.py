@@ -1,0 +1,72 @@
+"""`sessions_spawn` as a model calls it, on the whole program: what a parameter says is what the child gets."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import fledge
+from fledge.models.base import Request, ToolMessage, UserMessage
+from fledge.models.scripted import Answer, use
+from fledge.testing import ScriptedModel
+from tests.api.scene import Place
+from tests.statements import proves
+
+SECRET = "sk-proj-abcdef123456"
+
+
+class Requester:
+    """Main spawns once with these parameters; `answer` is what it was answered, `child` what its child was asked."""
+
+    def __init__(self, **spawn: Any) -> None:
+        self.spawn = {"task": "look around"} | spawn
+        self.answer: dict[str, Any] = {}
+        self.child: list[Request] = []
+
+    def __call__(self, request: Request) -> Answer:
+        if "# Subagent Context" in request.system:
+            self.child.append(request)
+            return "found it"
+        said = request.messages[-1]
+        if isinstance(said, ToolMessage):
+            self.answer = msgspec.json.decode(said.text)
+            return "spawned"
+        return use("sessions_spawn", **self.spawn) if not self.answer else "heard"
+
+    def play(self, folder: Path, words: str = "go", **options: Any) -> list[str]:
+        """Say something to main; answers what its child was told."""
+
+        async def body(fl: fledge.Fledge) -> None:
+            await fl.session("main").send(words)
+            assert await fl.session("main").settled(timeout=600)
+
+        Place(folder).act(body, ScriptedModel(self), **options)
+        messages = self.child[0].messages if self.child else ()
+        return [message.text for message in messages if isinstance(message, UserMessage)]
+
+
+@proves("3.params.15")
+@proves("3.params.16")
+def test_a_child_that_a_model_forks_is_told_what_was_said_before(tmp_path: Path) -> None:
+    told = Requester(context="fork").play(tmp_path, f"The colour is blue, the key is {SECRET}.")
+    assert len(told) == 2
+    assert "The colour is blue, the key is [redacted]" in told[0]
+    assert "look around" in told[1]
+
+
+@proves("3.params.15")
+def test_a_child_is_told_nothing_of_what_was_said_before_unless_it_is_forked(tmp_path: Path) -> None:
+    told = Requester(context="isolated").play(tmp_path, "The colour is blue.")
+    assert len(told) == 1
+    assert "blue" not in told[0]
+
+
+@proves("3.params.16")
+def test_a_model_cannot_fork_into_another_agent(tmp_path: Path) -> None:
+    requester = Requester(context="fork", agentId="helper")
+    config = {"agents": {"list": [{"id": "main", "subagents": {"allowAgents": ["helper"]}}, {"id": "helper"}]}}
+    assert requester.play(tmp_path, config=config) == []
+    assert requester.answer == {
+        "status": "error",
+        "error": 'context: fork is for the same agent: "helper" is not "main"',
+    }
