@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from fledge.channels.terminal import HERE
 from fledge.core.policy import UNREAD_PROGRAM_S
 from fledge.models.base import Broke
 from fledge.orchestrator import bindings
+from fledge.runtime.base import Work
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
 from tests.statements import proves
@@ -194,6 +196,28 @@ def test_a_run_that_takes_too_long_ends_with_what_it_has(place: Place) -> None:
         assert (result.status, result.stats.runtime_s) == ("timeout", 30)
 
     place.act(body)
+
+
+@proves("8.exec.7")
+@pytest.mark.parametrize(
+    ("options", "config", "why"),
+    [
+        ({"sandbox": "require"}, {}, "sandbox: require"),
+        ({}, {"agents": {"defaults": {"sandbox": {"mode": "all"}}}}, 'subagents of agent "main" must be sandboxed'),
+    ],
+)
+def test_a_runtime_is_refused_to_a_program_where_a_sandbox_is_demanded(
+    place: Place, options: Any, config: dict[str, Any], why: str
+) -> None:
+    async def never(work: Work) -> str:
+        raise AssertionError("it ran")
+
+    async def body(fl: fledge.Fledge) -> None:
+        with pytest.raises(fledge.Refused, match=f"^{why}.*, but runtime foreign runs outside any sandbox"):
+            await fl.spawn("Say hello", runtime="foreign", **options)
+        assert await fl.runs() == []
+
+    place.act(body, config=config, runtimes={"foreign": never})
 
 
 def test_a_message_to_a_running_run_is_read_at_its_next_step(place: Place) -> None:

@@ -107,3 +107,12 @@ def test_output_that_nobody_reads_any_more_is_no_error() -> None:
     command = f"{sys.executable} -m fledge.cli.main config | head -c 1 > /dev/null; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+@proves("8.exec.7")
+def test_spawning_a_runtime_is_refused_where_a_sandbox_is_demanded(tmp_path: Path) -> None:
+    settings = ("--set", "runtimes.foreign.command=['true']", "--set", "agents.defaults.sandbox.mode=all")
+    done = fledge("spawn", "work", "--runtime", "foreign", "--state", str(tmp_path / "state"), *settings)
+    why = 'subagents of agent "main" must be sandboxed (sandbox.mode is all)'
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"fledge: {why}, but runtime foreign runs outside any sandbox\n"

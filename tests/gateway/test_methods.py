@@ -15,7 +15,10 @@ from fledge.core.run import CompletedGiveup
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, Reply, last_text
 from fledge.orchestrator import bindings
+from fledge.runtime.base import Work
+from fledge.store.base import SessionFacts
 from fledge.testing import ScriptedModel, use
+from fledge.tools.shell import find_sandbox
 from tests.api.scene import obedient
 from tests.gateway.serving import Asks, OverHttp, OverSocket, Server, serving
 from tests.runtime.desk import said
@@ -42,13 +45,18 @@ async def script(request: Request) -> Answer:
     return await obedient(request)
 
 
+async def foreign(work: Work) -> str:
+    """A runtime, outside any sandbox."""
+    return f"ran: {work.task}"
+
+
 SETTINGS: dict[str, object] = {"tools": {"launch": {"approval": "ask"}}, "agents": {"defaults": {"maxConcurrent": 16}}}
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("gateway") / "state"
-    with serving(folder, ScriptedModel(script), SETTINGS, tools=[launch]) as server:
+    with serving(folder, ScriptedModel(script), SETTINGS, tools=[launch], runtimes={"foreign": foreign}) as server:
         yield server
 
 
@@ -198,6 +206,23 @@ def test_a_spawn_for_a_conversation_is_told_there(ask: Asks, chat: str) -> None:
     assert story["run"]["runId"] == accepted["runId"]
     assert [one["name"] for one in story["timeline"]][:3] == ["Admitted", "Prepared", "Claimed"]
     assert [one["label"] for one in ask.call("subagents.tree", root=chat)["runs"]] == ["child"]
+
+
+@proves("8.exec.7")
+def test_a_spawn_of_a_runtime_is_refused_where_a_sandbox_is_demanded(ask: Asks, chat: str, server: Server) -> None:
+    with pytest.raises(fledge.Refused, match="sandbox: require, but runtime foreign runs outside any sandbox"):
+        spawned(ask, "Say hello", chat, runtime="foreign", sandbox="require")
+    box = SessionFacts("main", boxed=True)
+    server.do(server.desk.fl.engine.commit(lambda c: c.tx.open_session(f"{chat}-boxed", "named", None, 0, box, 1.0)))
+    if find_sandbox(Path("/nonexistent")) is None:
+        words = "it was spawned to run in a sandbox, but bubblewrap does not work here"
+    else:
+        words = f"{chat}-boxed is sandboxed .agents.defaults.sandbox.mode., but runtime foreign runs outside any"
+    with pytest.raises(fledge.Refused, match=words):
+        spawned(ask, "Say hello", f"{chat}-boxed", runtime="foreign")
+    program = f"p-{len(chat)}"
+    answer = ask.call("subagents.spawn", program=program, params={"task": "Say hello", "runtime": "foreign"})
+    assert ask.call("subagents.result", runId=answer["runId"])["text"] == "ran: Say hello"
 
 
 @proves("4.gateway.9")

@@ -6,6 +6,7 @@ from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn import Request
+from fledge.store.base import Session
 
 MODEL = "openai/gpt-5"
 PLAIN = "openai/plain"
@@ -31,6 +32,9 @@ class FakeHost:
     @property
     def has_sandbox(self) -> bool:
         return self._has_sandbox
+
+    def is_boxed(self, session: Session) -> bool:
+        return session.facts.boxed
 
     @property
     def runtimes(self) -> tuple[str, ...]:

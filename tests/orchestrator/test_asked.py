@@ -219,6 +219,42 @@ def test_a_runtime_needs_the_exec_right_of_its_parent(tools: frozenset[str], ref
         assert "has no exec" in str(objection)
 
 
+OUTSIDE = "but runtime claude runs outside any sandbox"
+
+
+@proves("8.exec.7", "A runtime is refused where a sandbox is demanded: its program runs on the host")
+@pytest.mark.parametrize(
+    ("settings", "boxed", "params", "reason"),
+    [
+        ((), False, {"sandbox": "require"}, "sandbox: require"),
+        ((), True, {}, f"{MAIN} is sandboxed (agents.defaults.sandbox.mode)"),
+        (
+            ("agents.defaults.sandbox.mode=non-main",),
+            False,
+            {},
+            'subagents of agent "main" must be sandboxed (sandbox.mode is non-main)',
+        ),
+        (
+            ("agents.list=[{id:'helper',sandbox:{mode:'all'}}]", f"{SUBAGENTS}.allowAgents=['helper']"),
+            False,
+            {"agentId": "helper"},
+            'subagents of agent "helper" must be sandboxed (sandbox.mode is all)',
+        ),
+        (("agents.defaults.sandbox.mode=auto",), False, {}, ""),
+        (("agents.defaults.sandbox.mode=off",), False, {"sandbox": "inherit"}, ""),
+    ],
+)
+@pytest.mark.parametrize("has_sandbox", [True, False])
+def test_a_runtime_is_refused_where_a_sandbox_is_demanded(
+    has_sandbox: bool, settings: tuple[str, ...], boxed: bool, params: dict[str, Any], reason: str
+) -> None:
+    host = FakeHost(runtimes=("claude",), has_sandbox=has_sandbox)
+    caller = Caller(session=MAIN, boxed=boxed)
+    objection = read(*settings, host=host, caller=caller, runtime="claude", **params).request.objection
+    assert objection is None if not reason else str(objection) == f"{reason}, {OUTSIDE}"
+    assert reason == "" or (isinstance(objection, Refused) and objection.status == "forbidden")
+
+
 @pytest.mark.parametrize(
     ("arguments", "names_one"),
     [('{"runtime": "claude"}', True), ('{"runtime": "subagent"}', False), ("", False), ("{}", False), ("[", False)],

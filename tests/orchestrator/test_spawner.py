@@ -71,6 +71,19 @@ def test_twenty_concurrent_calls_against_a_cap_of_five_admit_exactly_five(tmp_pa
     ] * 15
 
 
+@proves("8.exec.7")
+def test_a_person_who_spawns_in_a_sandboxed_session_starts_sandboxed_children_and_no_runtime(tmp_path: Path) -> None:
+    async def body(engine: Engine, spawner: Spawner) -> None:
+        boxed = (await spawner.spawn(wanted(sandbox="require"), await spawner.caller_for(MAIN))).run.key
+        assert await spawner.caller_for(MAIN) == Caller(session=MAIN)
+        assert await spawner.caller_for(boxed) == Caller(session=boxed, boxed=True)
+        with pytest.raises(Refused, match=f"{boxed} is sandboxed .*, but runtime claude runs outside any sandbox"):
+            await spawner.spawn(wanted(runtime="claude"), await spawner.caller_for(boxed))
+
+    depth = "agents.defaults.subagents.maxSpawnDepth=2"
+    play(tmp_path, FakeHost(has_sandbox=True, runtimes=("claude",)), body, depth)
+
+
 def test_a_program_may_have_as_many_children_as_it_likes(tmp_path: Path) -> None:
     async def body(engine: Engine, spawner: Spawner) -> None:
         program = Caller(session="agent:main:script", is_program=True)

@@ -4,11 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 import fledge
 from fledge.models.base import Request, ToolMessage, UserMessage
 from fledge.models.scripted import Answer, use
+from fledge.runtime.base import Work
 from fledge.testing import ScriptedModel
+from fledge.tools.shell import find_sandbox
 from tests.api.scene import Place
 from tests.statements import proves
 
@@ -70,3 +73,38 @@ def test_a_model_cannot_fork_into_another_agent(tmp_path: Path) -> None:
         "status": "error",
         "error": 'context: fork is for the same agent: "helper" is not "main"',
     }
+
+
+async def echoes(work: Work) -> str:
+    return f"ran {work.task}"
+
+
+OFF = {"agents": {"defaults": {"sandbox": {"mode": "off"}}}, "tools": {"exec": {"approval": "never"}}}
+
+
+@proves("8.exec.7")
+def test_a_model_cannot_start_a_runtime_and_require_a_sandbox(tmp_path: Path) -> None:
+    requester = Requester(runtime="echo", sandbox="require")
+    requester.play(tmp_path, config=OFF, runtimes={"echo": echoes})
+    assert requester.answer == {
+        "status": "forbidden",
+        "error": "sandbox: require, but runtime echo runs outside any sandbox",
+    }
+
+
+@proves("8.exec.7")
+@pytest.mark.skipif(find_sandbox(Path("/nonexistent")) is None, reason="needs bubblewrap")
+def test_a_sandboxed_model_cannot_start_a_runtime(tmp_path: Path) -> None:
+    requester = Requester(runtime="echo")
+    requester.play(tmp_path, runtimes={"echo": echoes})
+    assert requester.answer["status"] == "forbidden"
+    assert requester.answer["error"] == (
+        "agent:main:main is sandboxed (agents.defaults.sandbox.mode), but runtime echo runs outside any sandbox"
+    )
+
+
+@proves("8.exec.7")
+def test_a_model_without_a_sandbox_starts_a_runtime(tmp_path: Path) -> None:
+    requester = Requester(runtime="echo")
+    requester.play(tmp_path, config=OFF, runtimes={"echo": echoes})
+    assert requester.answer["status"] == "accepted"

@@ -21,7 +21,7 @@ from fledge.core.prompts import ChildRow, flattened, in_list_order, list_text
 from fledge.core.route import Address
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
 from fledge.orchestrator import bindings, control, killing, steps, views
-from fledge.orchestrator.asked import Caller, SpawnParams
+from fledge.orchestrator.asked import SpawnParams
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger, Sent
@@ -198,7 +198,7 @@ class Commands:
             model=order.model,
             thinking=next((level for level in slash.THINKING if level == order.thinking), None),
         )
-        run = (await self._spawner.spawn(params, Caller(session=session))).run
+        run = (await self._spawner.spawn(params, await self._spawner.caller_for(session))).run
         return f"started {run.key} · run {short_id(run.run_id)}"
 
     async def _kill(self, session: str, order: Order) -> str:

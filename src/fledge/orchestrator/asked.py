@@ -22,6 +22,7 @@ from fledge.config import (
     agent,
     lane_for,
     model_for_child,
+    sandbox_for,
     subagent_limits,
     thinking_for_child,
     with_default_model,
@@ -40,7 +41,7 @@ from fledge.errors import BadInput, FledgeError, Refused
 from fledge.orchestrator.budget import configured
 from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.spawn import Request
-from fledge.store.base import SessionFacts, Spec
+from fledge.store.base import Session, SessionFacts, Spec
 
 NATIVE = "subagent"
 """The runtime that is always there: our own loop over a model."""
@@ -127,6 +128,10 @@ class Host(Protocol):
     @property
     def runtimes(self) -> tuple[str, ...]:
         """Names of the runtimes that are configured besides `subagent`."""
+        ...
+
+    def is_boxed(self, session: Session) -> bool:
+        """True if commands of this session run in a sandbox. Raises Refused if they must, and there is none."""
         ...
 
     def workspace_of(self, agent_id: str, given: str) -> Path:
@@ -326,12 +331,31 @@ def _budget(asked: SpawnBudget | None, configured_one: Budget | None) -> Budget 
     return policy.inherit(configured_one or Budget(), wanted)
 
 
+def _refuse_outside_sandbox(config: Config, params: SpawnParams, caller: Caller) -> Refusal | None:
+    """None unless something demands a sandbox of a child whose runtime has none: its program runs on the host."""
+    if params.runtime == NATIVE:
+        return None
+    target = params.agent_id or agent_of(caller.session)
+    mode = sandbox_for(config, target).mode
+    if params.sandbox == "require":
+        why = "sandbox: require"
+    elif caller.boxed:
+        why = f"{caller.session} is sandboxed (agents.defaults.sandbox.mode)"
+    elif mode in ("all", "non-main"):
+        why = f'subagents of agent "{target}" must be sandboxed (sandbox.mode is {mode})'
+    else:
+        return None
+    return Refusal("forbidden", f"{why}, but runtime {params.runtime} runs outside any sandbox")
+
+
 def _objection(config: Config, params: SpawnParams, caller: Caller, host: Host, model: str) -> FledgeError | None:
     """The first rule besides the limits that forbids the spawn: whom, sandbox, thinking and model, in this order."""
     own = agent_of(caller.session)
     refusal: Refusal | None = None
     if params.agent_id:
         refusal = refuse_target(own, check_agent_id(params.agent_id), subagent_limits(config, own).allow_agents)
+    if refusal is None:
+        refusal = _refuse_outside_sandbox(config, params, caller)
     if refusal is None and not host.has_sandbox and (params.sandbox == "require" or caller.boxed):
         why = "sandbox: require" if params.sandbox == "require" else "its parent is sandboxed"
         refusal = Refusal("forbidden", f"{why}, but bubblewrap does not work here: install it")

@@ -62,6 +62,12 @@ class Spawner:
         run = await self.admit(read.request, open_caller)
         return Spawned(run, read.model, read.request.spec.attachments)
 
+    async def caller_for(self, session: str) -> Caller:
+        """Who spawns when a person does so in a session: a sandboxed one has sandboxed children. Raises Refused."""
+        known = await self._engine.store.read(lambda tx: tx.session(session))
+        boxed = known is not None and known.kind != "program" and self._host.is_boxed(known)
+        return Caller(session=session, boxed=boxed)
+
     def read(self, params: SpawnParams, caller: Caller) -> Read:
         """What is asked for, as the configuration completes it. Raises BadInput or Refused."""
         return read_spawn(self._config, params, caller, self._host, self._engine.ids.unique())

@@ -213,7 +213,7 @@ class ConfiguredProfiles:
             raise Refused("error", str(error)) from error
         card = self._catalog.card(choice.primary)
         workspace = self._folder(agent_id, session)
-        boxed = self._is_boxed(agent_id, session)
+        boxed = self.is_boxed(session)
         tools, asks = self._tools_in(_position(session, seat.run, boxed))
         makes_files = bool(tools.names & MAKING_TOOLS)
         own = self._system(session, seat.run, spec, workspace, makes_files)
@@ -255,6 +255,18 @@ class ConfiguredProfiles:
     def has_sandbox(self) -> bool:
         """True if bubblewrap works here."""
         return self._sandbox is not None
+
+    def is_boxed(self, session: Session) -> bool:
+        """Whether the session's commands run in the sandbox. Refused: it is demanded, and there is none here."""
+        mode = sandbox_for(self._config, session.facts.agent_id).mode
+        if session.facts.boxed and self._sandbox is None:
+            raise Refused("forbidden", "it was spawned to run in a sandbox, but bubblewrap does not work here")
+        if session.facts.boxed:
+            return True
+        wanted = mode in ("auto", "all") or (mode == "non-main" and session.kind not in ("main", "named"))
+        if wanted and mode != "auto" and self._sandbox is None:
+            raise Refused("forbidden", f"sandbox.mode is {mode}, but bubblewrap does not work here: install it")
+        return wanted and self._sandbox is not None
 
     @property
     def runtimes(self) -> tuple[str, ...]:
@@ -328,18 +340,6 @@ class ConfiguredProfiles:
 
     def _folder(self, agent_id: str, session: Session) -> Path:
         return self.workspace_of(agent_id, session.facts.workspace)
-
-    def _is_boxed(self, agent_id: str, session: Session) -> bool:
-        """Whether the session's commands run in the sandbox. Refused: it is demanded, and there is none here."""
-        mode = sandbox_for(self._config, agent_id).mode
-        if session.facts.boxed and self._sandbox is None:
-            raise Refused("forbidden", "it was spawned to run in a sandbox, but bubblewrap does not work here")
-        if session.facts.boxed:
-            return True
-        wanted = mode in ("auto", "all") or (mode == "non-main" and session.kind not in ("main", "named"))
-        if wanted and mode != "auto" and self._sandbox is None:
-            raise Refused("forbidden", f"sandbox.mode is {mode}, but bubblewrap does not work here: install it")
-        return wanted and self._sandbox is not None
 
     def _tools_in(self, position: "_Position") -> tuple[ToolSet, frozenset[str]]:
         if position not in self._sets:
