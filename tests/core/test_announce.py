@@ -175,7 +175,7 @@ def test_a_completion_is_stored_under_its_wire_names_and_read_back_equal() -> No
         "label": "Research",
         "task": "find it",
         "result": "It is here.\nSUMMARY: found it",
-        "stats": {"runtimeS": 154, "tokensIn": 12_100, "tokensOut": 3_100, "costUsd": 0.42},
+        "stats": {"runtimeS": 154, "tokensIn": 12_100, "tokensOut": 3_100, "costUsd": 0.42, "tokensCached": None},
         "goods": {"artifacts": [{"name": "a.txt", "bytes": 3}, {"name": "b/c.txt", "bytes": 3}]},
         "audience": "nested",
         "plan": "planning",

@@ -220,6 +220,9 @@ def test_sound_text_differs_only_where_there_were_lone_surrogates(text: str) -> 
     [
         (Stats(154, 12_100, 3_100, 0.42), "runtime 2m34s • tokens 15.2k (in 12.1k / out 3.1k) • est $0.42"),
         (Stats(154, 12_100, 3_100, None), "runtime 2m34s • tokens 15.2k (in 12.1k / out 3.1k)"),
+        (Stats(9, 12, 1_000, None, 196_000), "runtime 9s • tokens 197.0k (in 12 / out 1.0k / cached 196.0k)"),
+        (Stats(9, 12, 1_000, None, 0), "runtime 9s • tokens 1.0k (in 12 / out 1.0k)"),
+        (Stats(9, None, 6, None, 7), "runtime 9s • tokens n/a (in n/a / out 6 / cached 7)"),
         (Stats(), "runtime n/a • tokens n/a"),
         (Stats(0, 0, 0, 0), "runtime 0s • tokens 0 (in 0 / out 0) • est $0.00"),
         (Stats(1, 5, None), "runtime 1s • tokens n/a (in 5 / out n/a)"),
@@ -292,7 +295,7 @@ def test_a_cost_reads_in_cents_and_below_a_cent_is_still_readable(usd: float, sh
 
 @proves("1.names.1")
 def test_figures_are_stored_under_their_wire_names() -> None:
-    stats = Stats(1.5, 2, 3, 0.5)
-    stored = b'{"runtimeS":1.5,"tokensIn":2,"tokensOut":3,"costUsd":0.5}'
+    stats = Stats(1.5, 2, 3, 0.5, 4)
+    stored = b'{"runtimeS":1.5,"tokensIn":2,"tokensOut":3,"costUsd":0.5,"tokensCached":4}'
     assert msgspec.json.encode(stats) == stored
     assert msgspec.json.decode(stored, type=Stats) == stats

@@ -197,6 +197,9 @@ class Cast:
     def has_sandbox(self) -> bool:
         return False
 
+    def is_boxed(self, session: Session) -> bool:
+        return False
+
     @property
     def runtimes(self) -> tuple[str, ...]:
         return ()

@@ -258,16 +258,16 @@ class UsedConformance:
         def job(tx: Tx) -> list[Used]:
             conversation(tx, "s", "t")
             found = [tx.used("s"), tx.used("nobody")]
-            for used in (None, Used(10, 2), None, Used(5, 1, 0.25), Used(0, 1), Used(1, 1, 0.5)):
+            for used in (None, Used(10, 2), None, Used(5, 1, 0.25, 7), Used(0, 1), Used(1, 1, 0.5, 2)):
                 tx.append("s", AT, [("assistant", "{}"), ("tool", "{}")], used)
                 found.append(tx.used("s"))
             return [*found, tx.used("t")]
 
-        nothing = Used(None, None, None)
-        added = [nothing, Used(10, 2), Used(10, 2), Used(15, 3, 0.25), Used(15, 4, 0.25), Used(16, 5, 0.75)]
+        nothing = Used(None, None, None, None)
+        added = [nothing, *[Used(10, 2, None, 0)] * 2, Used(15, 3, 0.25, 7), Used(15, 4, 0.25, 7), Used(16, 5, 0.75, 9)]
         assert bench.do(job) == [nothing, nothing, *added, nothing]
         bench.reopen()
-        assert bench.see(lambda tx: tx.used("s")) == Used(16, 5, 0.75)
+        assert bench.see(lambda tx: tx.used("s")) == Used(16, 5, 0.75, 9)
         bench.do(lambda tx: tx.delete_session("s"))
         assert bench.see(lambda tx: tx.used("s")) == nothing
 

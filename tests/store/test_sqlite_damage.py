@@ -221,7 +221,7 @@ def test_an_older_file_is_copied_first_and_then_brought_up_to_date(tmp_path: Pat
 def test_what_replies_used_is_counted_in_a_file_that_never_counted_it(tmp_path: Path) -> None:
     steps = migrations()
     counted = next(at for at, (_, sql) in enumerate(steps) if "tokens_in" in sql)
-    usage = [{"input": 10, "output": 2, "cacheRead": 5}, {"output": 1}, None]
+    usage = [{"input": 10, "output": 2, "cacheRead": 5, "cacheWrite": 3}, {"output": 1, "cacheRead": 4}, None]
     with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as db:
         migrate(db, tmp_path / DATABASE, steps[:counted])
         for key in ("s", "t"):
@@ -234,7 +234,7 @@ def test_what_replies_used_is_counted_in_a_file_that_never_counted_it(tmp_path: 
             db.execute("INSERT INTO entries VALUES ('s', ?, 1.0, 'assistant', ?)", (seq, to_body(reply)))
         migrate(db, tmp_path / DATABASE)
         tx = SqliteTx(db)
-        assert [tx.used("s"), tx.used("t")] == [Used(15, 3, 0.25), Used()]
+        assert [tx.used("s"), tx.used("t")] == [Used(10, 3, 0.25, 12), Used()]
 
 
 def test_steps_are_taken_in_order_and_only_those_that_are_missing(tmp_path: Path, old: sqlite3.Connection) -> None:

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 import fledge
-from fledge.models.base import Request, ToolMessage, UserMessage
-from fledge.models.scripted import Answer, use
+from fledge.models.base import Request, ToolMessage, Usage, UserMessage
+from fledge.models.scripted import Answer, Reply, use
 from fledge.runtime.base import Work
 from fledge.testing import ScriptedModel
 from fledge.tools.shell import find_sandbox
@@ -19,22 +19,27 @@ SECRET = "sk-proj-abcdef123456"
 
 
 class Requester:
-    """Main spawns once with these parameters; `answer` is what it was answered, `child` what its child was asked."""
+    """Main spawns once with these parameters. `answer` is what it was answered, `child` what its child was asked, `told`
+    what main read of it; the child answers what `says` says."""
 
-    def __init__(self, **spawn: Any) -> None:
-        self.spawn = {"task": "look around"} | spawn
+    def __init__(self, says: Answer = "found it", **spawn: Any) -> None:
+        self.says, self.spawn = says, {"task": "look around"} | spawn
         self.answer: dict[str, Any] = {}
         self.child: list[Request] = []
+        self.told = ""
 
     def __call__(self, request: Request) -> Answer:
         if "# Subagent Context" in request.system:
             self.child.append(request)
-            return "found it"
+            return self.says
         said = request.messages[-1]
         if isinstance(said, ToolMessage):
             self.answer = msgspec.json.decode(said.text)
             return "spawned"
-        return use("sessions_spawn", **self.spawn) if not self.answer else "heard"
+        if not self.answer:
+            return use("sessions_spawn", **self.spawn)
+        self.told = said.text
+        return "heard"
 
     def play(self, folder: Path, words: str = "go", **options: Any) -> list[str]:
         """Say something to main; answers what its child was told."""
@@ -108,3 +113,10 @@ def test_a_model_without_a_sandbox_starts_a_runtime(tmp_path: Path) -> None:
     requester = Requester(runtime="echo")
     requester.play(tmp_path, config=OFF, runtimes={"echo": echoes})
     assert requester.answer["status"] == "accepted"
+
+
+@proves("2.announce.26", "Tokens that the cache served or stored are told apart: `/ cached 196.0k`")
+def test_a_requester_is_told_cached_tokens_apart_from_input(tmp_path: Path) -> None:
+    requester = Requester(says=Reply("found it", usage=Usage(12, 1000, 190_000, 6_000)))
+    requester.play(tmp_path)
+    assert "tokens 197.0k (in 12 / out 1.0k / cached 196.0k)" in requester.told

@@ -121,14 +121,14 @@ def _completion(tx: Tx, run: Run) -> Completion:
     if row is not None:
         return msgspec.json.decode(row.body, type=Completion)
     assert run.ended is not None
-    spent = tx.used(run.key)
+    spent, took_s = tx.used(run.key), run.ended.elapsed_s
     return Completion(
         kind="outcome",
         child_session_key=run.key,
         run_id=run.run_id,
         outcome=run.ended.outcome,
         label=tx.spec(run.key).label,
-        stats=Stats(run.ended.elapsed_s, spent.tokens_in, spent.tokens_out, spent.cost_usd),
+        stats=Stats(took_s, spent.tokens_in, spent.tokens_out, spent.cost_usd, spent.tokens_cached),
     )
 
 

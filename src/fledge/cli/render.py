@@ -102,7 +102,8 @@ def info_lines(tx: Tx, key: str, now: Instant | None = None) -> list[str]:
         lines.append(f"children  {counts.spawned}, {counts.unsettled} unsettled")
     if spent.tokens_in is not None:
         cost = "" if spent.cost_usd is None else f", est ${spent.cost_usd:.4f}"
-        lines.append(f"tokens    {spent.tokens_in} in, {spent.tokens_out} out{cost}")
+        cached = f", {spent.tokens_cached} cached" if spent.tokens_cached else ""
+        lines.append(f"tokens    {spent.tokens_in} in, {spent.tokens_out} out{cached}{cost}")
     for late in views.unanswered(tx, now) if now is not None else ():
         if announce_key(key, run.run_id, "outcome") in late.rows:
             lines.append(f"unanswered by {late.session}, tried {late.tries} times")
@@ -170,7 +171,7 @@ def _entry_line(entry: Entry) -> str:
 def status_lines(tx: Tx, key: str, queue_mode: str) -> list[str]:
     """How a session stands: what it does, the model that ran, what it used, what waits."""
     view = views.session_status(tx, key, queue_mode)
-    stats = Stats(None, view.tokens_in, view.tokens_out, view.cost_usd)
+    stats = Stats(None, view.tokens_in, view.tokens_out, view.cost_usd, view.tokens_cached)
     lines = [
         f"session   {key} · {view.state}"
         + (f" · {view.run_status} · run {short_id(view.run_id)}" if view.run_id else ""),

@@ -147,14 +147,16 @@ class Stats(Struct, frozen=True, gc=False, rename="camel"):
     tokens_in: int | None = None
     tokens_out: int | None = None
     cost_usd: float | None = None
+    tokens_cached: int | None = None
+    """Input that the provider's cache served or stored; it is not among `tokens_in`."""
 
 
 def stats_line(stats: Stats) -> str:
     """The figures for people: `runtime 2m34s • tokens 15.2k (in 12.1k / out 3.1k) • est $0.42`.
 
-    Unknown figures read `n/a`; a cost that is not known is left out.
+    Unknown figures read `n/a`. A cost that is not known is left out, and so are cached tokens where there are none.
     """
-    parts = [f"runtime {_duration(stats.runtime_s)}", f"tokens {_tokens(stats.tokens_in, stats.tokens_out)}"]
+    parts = [f"runtime {_duration(stats.runtime_s)}", f"tokens {_tokens(stats)}"]
     if stats.cost_usd is not None and math.isfinite(stats.cost_usd):
         parts.append(f"est {_money(stats.cost_usd)}")
     return " • ".join(parts)
@@ -170,11 +172,13 @@ def _duration(seconds: float | None) -> str:
     return f"{minutes}m{rest_s}s" if minutes else f"{rest_s}s"
 
 
-def _tokens(tokens_in: int | None, tokens_out: int | None) -> str:
+def _tokens(stats: Stats) -> str:
+    tokens_in, tokens_out, cached = stats.tokens_in, stats.tokens_out, stats.tokens_cached or 0
     if tokens_in is None and tokens_out is None:
         return "n/a"
-    total = None if tokens_in is None or tokens_out is None else tokens_in + tokens_out
-    return f"{_count(total)} (in {_count(tokens_in)} / out {_count(tokens_out)})"
+    total = None if tokens_in is None or tokens_out is None else tokens_in + tokens_out + cached
+    kept = f" / cached {_count(cached)}" if cached else ""
+    return f"{_count(total)} (in {_count(tokens_in)} / out {_count(tokens_out)}{kept})"
 
 
 def _count(number: int | None) -> str:

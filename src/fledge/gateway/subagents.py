@@ -156,7 +156,7 @@ async def subagents_info(desk: Desk, params: One) -> Story:
             timeline=tuple(timeline(tx.events(key))),
             tries=tuple(Try(at=at, trace=trace) for at, trace in tries(tx, key)),
             text=result(tx, key).text,
-            stats=Stats(took_s, spent.tokens_in, spent.tokens_out, spent.cost_usd),
+            stats=Stats(took_s, spent.tokens_in, spent.tokens_out, spent.cost_usd, spent.tokens_cached),
             models=tuple(models_of(tx, key)),
         )
 

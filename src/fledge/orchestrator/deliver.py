@@ -144,7 +144,7 @@ def _completion(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> C
         outcome=outcome,
         label=spec.label,
         task=spec.task[:2000],
-        stats=Stats(runtime_s, used.tokens_in, used.tokens_out, used.cost_usd),
+        stats=Stats(runtime_s, used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached),
         goods=(c.tx.goods(run.key) if kind in ("outcome", "late") else None) or Goods(),
         plan=run.plan,
         schema_error=fit(spec.output_schema or {}, "" if text is None else c.tx.text(text)).error if answers else None,

@@ -56,9 +56,11 @@ def _used(bodies: Sequence[Body]) -> Used | None:
     replies = [body for body in bodies if isinstance(body, Replied) and body.usage]
     if not replies:
         return None
+    total = sum(sum(reply.usage.values()) for reply in replies)
     out = sum(reply.usage.get("output", 0) for reply in replies)
+    cached = sum(reply.usage.get("cacheRead", 0) + reply.usage.get("cacheWrite", 0) for reply in replies)
     costs = [reply.cost_usd for reply in replies if reply.cost_usd is not None]
-    return Used(sum(sum(reply.usage.values()) for reply in replies) - out, out, sum(costs) if costs else None)
+    return Used(total - out - cached, out, sum(costs) if costs else None, cached)
 
 
 def last_words(c: Commit, key: str) -> TextId | None:

@@ -373,6 +373,8 @@ class StatusView(Struct, frozen=True, rename="camel", omit_defaults=True):
     model: str = ""
     tokens_in: int | None = None
     tokens_out: int | None = None
+    tokens_cached: int | None = None
+    """Input that the provider's cache served or stored; it is not among `tokens_in`."""
     cost_usd: float | None = None
     context_tokens: int | None = None
     """What the last request took of the model's window."""
@@ -406,6 +408,7 @@ def session_status(tx: Tx, key: str, queue_mode: str) -> StatusView:
         model="" if last is None else last.model,
         tokens_in=spent.tokens_in,
         tokens_out=spent.tokens_out,
+        tokens_cached=spent.tokens_cached or None,
         cost_usd=spent.cost_usd,
         context_tokens=None if last is None or not last.usage else sum(last.usage.values()),
         queue_mode=queue_mode,

@@ -104,6 +104,8 @@ class Used(Struct, frozen=True, gc=False):
     tokens_in: int | None = None
     tokens_out: int | None = None
     cost_usd: float | None = None
+    tokens_cached: int | None = None
+    """Input that the provider's cache served or stored; it is not among `tokens_in`."""
 
 
 class Row(Struct, frozen=True, gc=False):

@@ -34,9 +34,11 @@ FROM sessions s WHERE key >= ? AND key < ? AND state = 'open' ORDER BY last DESC
 _APPEND = "UPDATE sessions SET last_entry = last_entry + ? WHERE key = ? RETURNING last_entry"
 _APPEND_USED = """
 UPDATE sessions SET last_entry = last_entry + ?1, tokens_in = coalesce(tokens_in, 0) + ?2,
-  tokens_out = coalesce(tokens_out, 0) + ?3, cost_usd = coalesce(cost_usd + ?4, cost_usd, ?4)
-WHERE key = ?5 RETURNING last_entry, tokens_in, tokens_out, cost_usd
+  tokens_out = coalesce(tokens_out, 0) + ?3, cost_usd = coalesce(cost_usd + ?4, cost_usd, ?4),
+  tokens_cached = coalesce(tokens_cached, 0) + coalesce(?5, 0)
+WHERE key = ?6 RETURNING last_entry, tokens_in, tokens_out, cost_usd, tokens_cached
 """
+_USED = "SELECT tokens_in, tokens_out, cost_usd, tokens_cached FROM sessions WHERE key = ?"
 
 
 class SessionVerbs(RunVerbs):
@@ -89,7 +91,8 @@ class SessionVerbs(RunVerbs):
         self._known.turns.pop(key, None)
         self._known.used.pop(key, None)
         self._db.execute(
-            "UPDATE sessions SET state = 'deleted', tokens_in = NULL, tokens_out = NULL, cost_usd = NULL WHERE key = ?",
+            "UPDATE sessions SET state = 'deleted', tokens_in = NULL, tokens_out = NULL, cost_usd = NULL,"
+            " tokens_cached = NULL WHERE key = ?",
             (key,),
         )
         if not keep_transcript:
@@ -177,7 +180,8 @@ class SessionVerbs(RunVerbs):
         if used is None:
             row = self._one(_APPEND, len(entries), session)
         else:
-            row = self._one(_APPEND_USED, len(entries), used.tokens_in, used.tokens_out, used.cost_usd, session)
+            figures = (used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached)
+            row = self._one(_APPEND_USED, len(entries), *figures, session)
             if row is not None:
                 self._known.used[session] = Used(*row[1:])
         if row is None:
@@ -191,7 +195,7 @@ class SessionVerbs(RunVerbs):
         """What was added up."""
         used = self._known.used
         if session not in used:
-            row = self._one("SELECT tokens_in, tokens_out, cost_usd FROM sessions WHERE key = ?", session)
+            row = self._one(_USED, session)
             used[session] = Used() if row is None else Used(*row)
         return used[session]
 

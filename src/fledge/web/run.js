@@ -73,7 +73,8 @@ export class RunPage {
 
 function facts({ run, stats, models, text }) {
   const cost = stats.costUsd === null ? "unknown" : `about $${stats.costUsd.toFixed(4)}`;
-  const tokens = stats.tokensIn === null ? "none counted" : `${stats.tokensIn} in, ${stats.tokensOut} out`;
+  const cached = stats.tokensCached ? `, ${stats.tokensCached} cached` : "";
+  const tokens = stats.tokensIn === null ? "none counted" : `${stats.tokensIn} in, ${stats.tokensOut} out${cached}`;
   const lines = [
     ["Status", [chip(standing(run)), ` ${run.phase === run.status ? "" : run.phase}`]],
     ["Task", [words(run.task)]],
