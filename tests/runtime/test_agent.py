@@ -378,6 +378,35 @@ def test_a_kill_while_the_model_thinks_leaves_no_task_behind(office: Office) -> 
     assert office.act(body, model) == ("killed", "killed", 5.0)
 
 
+@proves("2.frozen.18", "A call that is under way at the cut counts, one that a person has not approved does not")
+def test_a_timeout_in_the_middle_of_tool_calls_counts_them(office: Office) -> None:
+    kit = Kit()
+    calls = (use("quick"), use("slow"), use("slow"), use("push"))
+    model = worker(Reply("I look", calls), "never said")
+
+    async def body(desk: Desk) -> str:
+        return await desk.result(await desk.work(timeout_s=30))
+
+    tools = (kit.tool("quick", 1), kit.tool("slow", 100), kit.tool("push"))
+    kept = office.act(body, model, *tools, asks=frozenset({"push"}))
+    assert kept == "(partial progress: 3 tool calls, no final answer)\n- I look"
+
+
+@proves("2.frozen.18")
+def test_an_approved_call_that_is_under_way_at_a_timeout_counts(office: Office) -> None:
+    model = worker(Reply("I push", (use("push"),)), "never said")
+
+    async def body(desk: Desk) -> str:
+        key = await desk.spawn("worker", timeout_s=30)
+        await desk.until(lambda tx: bool(tx.open_approvals()))
+        await desk.answer((await desk.questions())[0])
+        await desk.ended(key)
+        return await desk.result(key)
+
+    kept = office.act(body, model, Kit().tool("push", 100), asks=frozenset({"push"}))
+    assert kept == "(partial progress: 1 tool call, no final answer)\n- I push"
+
+
 @proves("0.ends.3")
 @proves("0.ends.4", "A timeout hands over partial work")
 @proves("2.frozen.7", "A timeout freezes partial progress: tool-call count and last fragments")
@@ -397,7 +426,7 @@ def test_a_timeout_cancels_running_tools_and_keeps_what_was_done(office: Office)
         return await desk.result(key)
 
     kept = office.act(body, model, kit.tool("quick", 1), kit.tool("slow", 100))
-    assert kept == "(partial progress: 1 tool call, no final answer)\n- first I look\n- then I wait"
+    assert kept == "(partial progress: 2 tool calls, no final answer)\n- first I look\n- then I wait"
     assert kit.cancelled == ["slow"]
 
 

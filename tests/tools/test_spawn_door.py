@@ -19,8 +19,10 @@ SECRET = "sk-proj-abcdef123456"
 
 
 class Requester:
-    """Main spawns once with these parameters. `answer` is what it was answered, `child` what its child was asked, `told`
-    what main read of it; the child answers what `says` says."""
+    """Main spawns once with these parameters; its child answers `says`.
+
+    `answer` is what main was answered, `child` what its child was asked, `told` what main read of it.
+    """
 
     def __init__(self, says: Answer = "found it", **spawn: Any) -> None:
         self.says, self.spawn = says, {"task": "look around"} | spawn

@@ -83,11 +83,16 @@ def last_words(c: Commit, key: str) -> TextId | None:
 
 
 def progress_so_far(c: Commit, key: str) -> TextId | None:
-    """The partial-progress note of a run that is cut short; None if it never began."""
-    told = [line.body for line in lines(c.tx, key)]
-    if not told:
+    """The partial-progress note of a run that is cut short; None if it never began. Calls under way count."""
+    known = lines(c.tx, key)
+    if not known:
         return None
-    calls = sum(isinstance(body, Resulted) for body in told)
+    told = [line.body for line in known]
+    unapproved = {(asked.entry, asked.index) for asked in c.tx.approvals(key) if asked.state != "started"}
+    # The work of a foreign runtime is entered as one open call, which is no tool's.
+    unfinished = open_calls(known) if c.run(key).terms.wakeable else []
+    begun = [call for call in unfinished if (call.entry, call.index) not in unapproved]
+    calls = sum(isinstance(body, Resulted) for body in told) + len(begun)
     fragments = [body.text for body in told[-FRAGMENTS_FROM:] if isinstance(body, Replied)]
     return c.tx.keep_text(key, partial(calls, fragments))
 
