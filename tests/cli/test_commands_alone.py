@@ -10,6 +10,7 @@ import pytest
 from fledge.cli.commands import Commands, Person, targets
 from fledge.cli.slash import complete
 from fledge.config import with_settings
+from fledge.core.heartbeat import PROMPT
 from fledge.core.policy import Limits
 from fledge.core.route import Address
 from fledge.core.run import Terms
@@ -391,5 +392,21 @@ def test_questions_are_listed_and_answered_by_the_person(tmp_path: Path) -> None
             ("denied", "me"),
             ("waiting", ""),
         ]
+
+    chat(tmp_path, body)
+
+
+@proves("5.heartbeat.15")
+@proves("5.heartbeat.16")
+def test_an_event_is_posted_and_a_heartbeat_asked_for_in_the_conversation(tmp_path: Path) -> None:
+    async def body(chat: Chat) -> None:
+        assert await chat("/event the build is red") == "posted"
+        assert await chat("/event the build is red") == "the last event that waits says the same"
+        await chat.pass_time(1.0)
+        assert (await chat.words(MAIN))[1] == "[System event] the build is red"
+        before = len(await chat.words(MAIN))
+        assert await chat("/heartbeat a new day") == f"a heartbeat of {MAIN} is asked for"
+        await chat.pass_time(1.0)
+        assert (await chat.words(MAIN))[before] == PROMPT
 
     chat(tmp_path, body)

@@ -56,6 +56,9 @@ READ = [
     ("/approvals", Order(verb="approvals")),
     ("/allow 1a2b", Order(verb="allow", target="1a2b")),
     ("/deny 1a2b", Order(verb="deny", target="1a2b")),
+    ("/event the build is red", Order(verb="event", words="the build is red")),
+    ("/heartbeat", Order(verb="heartbeat")),
+    ("/heartbeat a new day", Order(verb="heartbeat", words="a new day")),
     ("/help", Order(verb="help")),
 ]
 
@@ -86,6 +89,7 @@ def test_what_is_no_command_stays_a_message(line: str) -> None:
         ("/subagents log", "/log: say it like this: /subagents log <id|#> [n] [tools]"),
         ("/subagents log 1 0", "/log: n must be 1 to 200 (got 0)"),
         ("/subagents log 1 201", "/log: n must be 1 to 200 (got 201)"),
+        ("/event", "/event: say it like this: /event <text>"),
         ("/subagents undelivered retry", "/undelivered: say it like this: /subagents undelivered [retry|dismiss <id>]"),
         ("/subagents undelivered burn x", "/undelivered: say it like this"),
         ("/subagents spawn main x --thinking deep", "--thinking: must be one of off, minimal, low, medium, high"),

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from fledge.cli.verbs import wire
+from fledge.core.heartbeat import PROMPT
 from tests.cli import command
 from tests.cli.chat_server import talk
 from tests.cli.command import Done
 from tests.cli.model_server import MODEL, Model, serving, workspace
+from tests.statements import proves
 
 Fledge = Callable[..., Done]
 
@@ -99,3 +101,18 @@ def test_sessions_and_agents_are_listed(fledge: Fledge) -> None:
 
 def test_names_on_the_wire_are_in_camel_case() -> None:
     assert wire({"run_id": 1, "a": [{"session_key": 2}]}) == {"runId": 1, "a": [{"sessionKey": 2}]}
+
+
+@proves("5.heartbeat.15")
+@proves("5.heartbeat.16")
+def test_an_event_and_a_heartbeat_from_the_shell_wait_until_somebody_drives_the_folder(fledge: Fledge) -> None:
+    fledge("run", "hello", *MODEL)
+    done = fledge("event", "-", given="the build is red")
+    assert done.stdout == "posted to agent:main:main; `fledge run --continue` goes on with it\n", done.stderr
+    assert value(fledge("heartbeat", "a new day", "--json")) == {"sessionKey": "agent:main:main"}
+    refused = fledge("event", "hello", "--session", "agent:main:nobody")
+    assert (refused.returncode, refused.stderr) == (1, "fledge: no session agent:main:nobody\n")
+    fledge("run", "--continue", *MODEL)
+    said = [entry["text"] for entry in value(fledge("log", "--json"))]
+    assert "[System event] the build is red" in said
+    assert said.count(PROMPT) == 1

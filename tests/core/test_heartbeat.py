@@ -30,6 +30,7 @@ from fledge.core.heartbeat import (
     next_periodic_at,
     request_wake,
     retry_wake,
+    spoken,
     verdict,
 )
 from fledge.errors import BadInput
@@ -317,6 +318,42 @@ def test_anything_else_is_heard(reply: str) -> None:
     assert is_silence(reply) is False
 
 
+LONG = "The disk is full. " * 20
+
+
+@proves("5.heartbeat.14", "HEARTBEAT_OK is stripped from a heartbeat's reply that says something")
+@pytest.mark.parametrize(
+    ("reply", "aloud"),
+    [
+        (f"HEARTBEAT_OK {LONG}", LONG),
+        (f"HEARTBEAT_OK. {LONG}", LONG),
+        (f"HEARTBEAT_OK\n\n{LONG}", LONG),
+        (f"**HEARTBEAT_OK**\n{LONG}", LONG),
+        (f"HEARTBEAT_OK - {LONG}", LONG),
+        (f"<b>HEARTBEAT_OK</b> {LONG}", LONG),
+        (f"HEARTBEAT_OK\n- {LONG}\n- more", f"- {LONG}\n- more"),
+        (f"{LONG}\n\nHEARTBEAT_OK", LONG.rstrip()),
+        (f"{LONG} **HEARTBEAT_OK**.", LONG.rstrip()),
+        (f"{LONG} __HEARTBEAT_OK__", LONG.rstrip()),
+        (f"HEARTBEAT_OK: {LONG}(HEARTBEAT_OK)", LONG.rstrip()),
+        (f"HEARTBEAT_OKAY {LONG}", f"HEARTBEAT_OKAY {LONG}"),
+        (f"HEARTBEAT_OK_NOT {LONG}", f"HEARTBEAT_OK_NOT {LONG}"),
+        (f"{LONG} MY_HEARTBEAT_OK", f"{LONG} MY_HEARTBEAT_OK"),
+        (f"{LONG} HEARTBEAT_OK {LONG}", f"{LONG} HEARTBEAT_OK {LONG}"),
+        (LONG, LONG),
+        ("HEARTBEAT_OK all is quiet", "HEARTBEAT_OK all is quiet"),
+        ("HEARTBEAT_OK", "HEARTBEAT_OK"),
+    ],
+)
+def test_what_a_heartbeat_says_aloud_is_told_without_its_ok(reply: str, aloud: str) -> None:
+    assert spoken(reply) == aloud
+
+
+@pytest.mark.parametrize(("chars", "aloud"), [(3, "four"), (4, "HEARTBEAT_OK four")])
+def test_what_is_short_enough_to_be_silence_stays_as_it_is(chars: int, aloud: str) -> None:
+    assert spoken("HEARTBEAT_OK four", chars) == aloud
+
+
 @pytest.mark.parametrize(("extra", "chars", "silent"), [(0, 0, True), (1, 0, False), (10, 10, True), (11, 10, False)])
 def test_how_much_may_stand_beside_an_ok_is_a_setting(extra: int, chars: int, silent: bool) -> None:
     assert is_silence("HEARTBEAT_OK " + "x" * extra, chars) is silent
@@ -325,6 +362,7 @@ def test_how_much_may_stand_beside_an_ok_is_a_setting(extra: int, chars: int, si
 @pytest.mark.parametrize("hostile", ["<" * 100_000, " _" * 50_000, "HEARTBEAT_OK_" * 8_000, "\\" * 100_000])
 def test_hostile_replies_are_read_in_passing(hostile: str) -> None:
     assert is_silence(hostile + "x") is False
+    assert spoken(hostile + "x").endswith("x")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 import fledge
 from fledge.core import events as ev
+from fledge.core.heartbeat import PROMPT
 from fledge.core.policy import UNREAD_PROGRAM_S
 from fledge.core.route import Address
 from fledge.core.run import CompletedGiveup
@@ -78,6 +79,21 @@ def chat(server: Server, request: pytest.FixtureRequest) -> str:
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
+
+
+@proves("5.heartbeat.15")
+@proves("5.heartbeat.16")
+def test_a_system_event_is_read_and_a_heartbeat_had_by_a_conversation(ask: Asks, chat: str) -> None:
+    with pytest.raises(fledge.NotFound, match="no session"):
+        ask.call("system.event", sessionKey=chat, text="The build is red")
+    ask.call("send", sessionKey=chat, message="Hello")
+    assert ask.call("system.event", sessionKey=chat, text="The build is red") == {"posted": True}
+    assert ask.call("sessions.wait", key=chat) == {"settled": True}
+    told = [one["text"] for one in ask.call("sessions.history", key=chat)]
+    assert told[2:4] == [PROMPT, "[System event] The build is red"]
+    assert ask.call("heartbeat.request", sessionKey=chat, reason="a new day") == {"sessionKey": chat}
+    assert ask.call("sessions.wait", key=chat) == {"settled": True}
+    assert [one["text"] for one in ask.call("sessions.history", key=chat)].count(PROMPT) == 2
 
 
 @proves("4.gateway.1")

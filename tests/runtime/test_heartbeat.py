@@ -108,7 +108,7 @@ def test_a_fire_and_forget_completion_reaches_an_idle_session_as_a_heartbeat(off
         (f"{QUIET} all is quiet", []),
         (f"all is quiet. {QUIET}", []),
         ("look at this", ["look at this"]),
-        (f"{QUIET} {'but ' * 100}", [f"{QUIET} {'but ' * 100}"]),
+        (f"{QUIET} {'but ' * 100}", ["but " * 100]),
     ],
 )
 def test_whoever_watches_hears_a_heartbeat_only_once_it_is_known_to_say_something(

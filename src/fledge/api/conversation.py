@@ -13,7 +13,7 @@ from fledge.core.keys import SessionKey
 from fledge.core.run import Instant
 from fledge.core.transcript import Replied, from_body
 from fledge.errors import BadInput, NotFound
-from fledge.orchestrator import commission, control
+from fledge.orchestrator import commission, control, system_events
 from fledge.orchestrator.changes import Changes, deadline
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.control import Killing
@@ -114,6 +114,30 @@ class Conversation:
             heard.close()
             answer.cancel()
             await asyncio.wait([answer])
+
+    async def post_event(self, text: str) -> bool:
+        """Post a system event: an idle conversation reads it in a heartbeat turn, a busy one at its next step, and it
+        speaks up only if that matters. False if the last event that waits says the same.
+
+        >>> await fl.session("main").post_event("The nightly build failed")
+        True
+        """
+        if not isinstance(text, str):
+            raise BadInput("text", "must be text", text)
+        self._profiles.check(self._agent_id)
+        return await self._engine.commit(lambda c: system_events.post(c, self.key, text))
+
+    async def request_heartbeat(self, reason: str = "") -> str:
+        """Ask for a heartbeat: a turn in which the model looks at what it was told to look after. Requests within a
+        quarter of a second are one. Answers the key of the session that has it: of a run at work, the one above it.
+
+        >>> await fl.session("main").request_heartbeat("a new day")
+        'agent:main:main'
+        """
+        if not isinstance(reason, str):
+            raise BadInput("reason", "must be text", reason)
+        self._profiles.check(self._agent_id)
+        return await self._engine.commit(lambda c: system_events.request_heartbeat(c, self.key, reason))
 
     async def _say(self, message: str) -> tuple[str, int]:
         """The run id, and how often the open turn had failed by then."""

@@ -53,14 +53,16 @@ def is_readable(run: Run) -> bool:
 
 
 def is_at_rest(tx: Tx, session: str) -> bool:
-    """Nothing is left to do: no turn is open, nothing is unread or queued, and everything below has settled.
+    """Nothing is left to do: no turn is open, nothing is unread or queued, no heartbeat is wanted, and everything below
+    has settled.
 
     What waits for the hours in which heartbeats may run is left for then.
     """
     beat = tx.heartbeat(session)
-    idle = tx.turn(session) is None and tx.queued(session) is None
-    read = not tx.unread(session, 1) or (beat is not None and beat.held == "quiet-hours")
-    return idle and read and tx.counts(session).unsettled == 0
+    idle = tx.turn(session) is None and tx.queued(session) is None and tx.counts(session).unsettled == 0
+    if beat is not None and beat.held == "quiet-hours":
+        return idle
+    return idle and (beat is None or beat.due_at is None) and not tx.unread(session, 1)
 
 
 def is_settled(tx: Tx, key: str) -> bool:

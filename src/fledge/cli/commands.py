@@ -20,7 +20,7 @@ from fledge.core.keys import is_called, short_id
 from fledge.core.prompts import ChildRow, flattened, in_list_order, list_text
 from fledge.core.route import Address
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
-from fledge.orchestrator import bindings, control, killing, steps, views
+from fledge.orchestrator import bindings, control, killing, steps, system_events, views
 from fledge.orchestrator.asked import SpawnParams
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
@@ -143,6 +143,12 @@ class Commands:
                 return await self._read(lambda tx: _lines(_questions(tx, session, now)))
             case "allow" | "deny":
                 return await self._engine.commit(lambda c: _answer(c, session, order, by.name))
+            case "event":
+                posted = await self._engine.commit(lambda c: system_events.post(c, session, order.words))
+                return "posted" if posted else "the last event that waits says the same"
+            case "heartbeat":
+                key = await self._engine.commit(lambda c: system_events.request_heartbeat(c, session, order.words))
+                return f"a heartbeat of {key} is asked for"
             case "focus":
                 return await self._engine.commit(lambda c: _focus(c, session, order, by))
             case "unfocus":

@@ -180,6 +180,13 @@ def _parser() -> argparse.ArgumentParser:
     reject.add_argument("run", help=f"{RUN}; or the id of a question")
     reject.add_argument("words", nargs="?", default="", help="why")
     reject.set_defaults(yes=False)
+    where = "main (the default), a session key, or a run"
+    event = add("event", _event, *shows, help="post a system event to a conversation")
+    event.add_argument("text", help="what happened; with -, read from standard input")
+    event.add_argument("--session", default="main", metavar="KEY", help=where)
+    beat = add("heartbeat", _heartbeat, *shows, help="ask for a heartbeat: let a conversation look after what it should")
+    beat.add_argument("reason", nargs="?", default="", help="why, for the record")
+    beat.add_argument("--session", default="main", metavar="KEY", help=where)
 
     init = add("init", _init, help="write a commented settings file into this folder")
     init.add_argument("folder", nargs="?", default=".", help="another folder")
@@ -371,6 +378,19 @@ def _approve(options: argparse.Namespace) -> int:
     from fledge.cli import run, verbs
 
     return _tell(verbs.answer(run.state_folder(options.state), options.run, options.words, options.yes), options)
+
+
+def _event(options: argparse.Namespace) -> int:
+    from fledge.cli import run, verbs
+
+    text = _words(options.text, "text")
+    return _tell(verbs.event(run.state_folder(options.state), options.session, text), options)
+
+
+def _heartbeat(options: argparse.Namespace) -> int:
+    from fledge.cli import run, verbs
+
+    return _tell(verbs.heartbeat(run.state_folder(options.state), options.session, options.reason), options)
 
 
 def _words(given: str, field: str) -> str:

@@ -35,6 +35,8 @@ Verb = Literal[
     "approvals",
     "allow",
     "deny",
+    "event",
+    "heartbeat",
 ]
 
 MOST_CHARS: Final = 100_000
@@ -97,6 +99,8 @@ ALONE: Final = (
     Usage("approvals", "/approvals", "tool calls that wait for you"),
     Usage("allow", "/allow [id]", "let such a call be run"),
     Usage("deny", "/deny [id]", "do not let it be run"),
+    Usage("event", "/event <text>", "post a system event: it is read as a heartbeat"),
+    Usage("heartbeat", "/heartbeat [reason]", "let this conversation look after what it should"),
     Usage("help", "/help", "this list"),
 )
 """What stands alone."""
@@ -107,7 +111,7 @@ _FORMS: Final[dict[Verb, str]] = {usage.verb: f"/subagents {usage.form}" for usa
     usage.verb: usage.form for usage in ALONE if usage.verb not in ("kill", "steer", "send", "help")
 }
 _NEED_A_TARGET: Final = ("kill", "log", "info", "send", "steer", "approve", "reject", "focus", "spawn")
-_NEED_WORDS: Final = ("send", "steer", "reject", "spawn")
+_NEED_WORDS: Final = ("send", "steer", "reject", "spawn", "event")
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -156,6 +160,8 @@ def _order(verb: Verb, rest: str) -> Order:
             return Order(verb=verb)
         case "kill" | "info" | "focus" | "allow" | "deny" | "status" | "model":
             return _checked(Order(verb=verb, target=_unquoted(rest)))
+        case "event" | "heartbeat":
+            return _checked(Order(verb=verb, words=rest))
         case "log":
             return _checked(_log(rest))
         case "spawn":

@@ -1,5 +1,5 @@
 """The commands that look at a state folder or decide something in it: `ps`, `tree`, `info`, `log`, `undelivered`,
-`sessions`, `agents`, `steer`, `kill`, `approve`, `reject`, `spawn`, `send`.
+`sessions`, `agents`, `steer`, `kill`, `approve`, `reject`, `event`, `heartbeat`, `spawn`, `send`.
 
 Each is a function of rows; `act` does it with the folder itself, or lets the process that holds the folder do it. What
 is decided in a folder nobody drives goes on when somebody does: `fledge run --continue`, or chat. Each answers `Shown`:
@@ -33,7 +33,7 @@ from fledge.core.keys import is_called, main_key, short_id
 from fledge.errors import BadInput, FledgeError, HolderLeft, StoreError
 from fledge.gateway.client import HATCH
 from fledge.ids import RandomIds
-from fledge.orchestrator import control, steps, views
+from fledge.orchestrator import control, steps, system_events, views
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Tx
 
@@ -233,6 +233,28 @@ def _take_up(c: Commit, action: str, name: str) -> Shown:
     return Shown([words], {"key": key, "action": action})
 
 
+def event(folder: Path, name: str, text: str) -> Shown:
+    """Post a system event to a session."""
+    return act(folder, "event", name=name, text=text)
+
+
+def _event(c: Commit, name: str, text: str) -> Shown:
+    key = session_named(c.tx, name)
+    posted = system_events.post(c, key, text)
+    words = f"posted to {key}; {GOES_ON}" if posted else f"the last event that waits for {key} says the same"
+    return Shown([words], {"sessionKey": key, "posted": posted})
+
+
+def heartbeat(folder: Path, name: str, reason: str) -> Shown:
+    """Ask for a heartbeat of a session."""
+    return act(folder, "heartbeat", name=name, reason=reason)
+
+
+def _heartbeat(c: Commit, name: str, reason: str) -> Shown:
+    key = system_events.request_heartbeat(c, session_named(c.tx, name), reason)
+    return Shown([f"a heartbeat of {key} is asked for; {GOES_ON}"], {"sessionKey": key})
+
+
 LOOKS: Final[Mapping[str, Callable[..., Shown]]] = {
     "ps": _ps,
     "tree": _tree,
@@ -246,6 +268,8 @@ DEEDS: Final[Mapping[str, Callable[..., Shown]]] = {
     "kill": _kill,
     "answer": _answer,
     "take_up": _take_up,
+    "event": _event,
+    "heartbeat": _heartbeat,
 }
 
 

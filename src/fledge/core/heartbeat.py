@@ -37,6 +37,12 @@ _TIME: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00")
 _TAG: Final = re.compile(r"<[^<>]*>")
 _OPENS: Final = re.compile(rf"[\W_]*{HEARTBEAT_OK}(?!_*[^\W_])")
 _CLOSES: Final = re.compile(rf"(?:^|\W)_*{HEARTBEAT_OK}[\W_]*$")
+_AROUND: Final = re.compile(r"(?:<[^<>]*>|&nbsp;|[\W_])*+")
+"""What may stand on the far side of an ok: tags, markup, punctuation, white space."""
+_GOES_ON: Final = re.compile(r"_*[^\W_]")
+_MARKUP: Final = " \t\r\n*_~`([\"'"
+_CLOSED: Final = re.compile(r"(?:</[^<>]*>|&nbsp;|[*_~`)\]\"'.,;:!?])*+(?:[ \t]*[-–—][ \t]+)?\s*")
+"""What belongs to an ok at the beginning: the end of its markup and of its sentence."""
 _EMPTY_LINE: Final = re.compile(r"(#.*|[-*+](\s*\[[ xX]?\])?|```.*)?")
 
 
@@ -201,6 +207,25 @@ def is_silence(reply: str, extra_chars: int = OK_EXTRA_CHARS) -> bool:
         return False
     rest = plain[: found.start()] + plain[found.end() :]
     return len(rest.strip()) <= extra_chars
+
+
+def spoken(reply: str, extra_chars: int = OK_EXTRA_CHARS) -> str:
+    """What a heartbeat's reply says aloud: silence as it is, anything else without `HEARTBEAT_OK` at either end."""
+    return reply if is_silence(reply, extra_chars) else _without_last_ok(_without_first_ok(reply))
+
+
+def _without_first_ok(reply: str) -> str:
+    before, token, after = reply.partition(HEARTBEAT_OK)
+    if not token or not _AROUND.fullmatch(before) or _GOES_ON.match(after):
+        return reply
+    return _CLOSED.sub("", after, count=1)
+
+
+def _without_last_ok(reply: str) -> str:
+    before, token, after = reply.rpartition(HEARTBEAT_OK)
+    if not token or not _AROUND.fullmatch(after) or before.rstrip("_")[-1:].isalnum():
+        return reply
+    return before.rstrip(_MARKUP).rstrip()
 
 
 def is_repeat(text: str, said: str, said_at: Instant | None, now: Instant) -> bool:

@@ -1,4 +1,5 @@
-"""Methods on sessions: `agent`, `agent.wait`, `send`, `sessions.*`, `commands.run`."""
+"""Methods on sessions: `agent`, `agent.wait`, `send`, `system.event`, `heartbeat.request`, `sessions.*`,
+`commands.run`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -17,6 +18,7 @@ from fledge.gateway.desk import LONGEST_WAIT_S, Desk
 from fledge.gateway.table import Params, method
 from fledge.orchestrator import control
 from fledge.orchestrator.control import Killing
+from fledge.orchestrator.system_events import EVENT_CHARS
 from fledge.store.base import Session, Tx
 
 T = TypeVar("T")
@@ -138,6 +140,45 @@ async def reply(desk: Desk, params: ReplyTo) -> Reply:
     session = desk.fl.session(params.session_key)
     answer = session.reply(params.run_id, timeout=params.timeout_ms / 1000)
     return await while_open(desk, answer, lambda: session.reply(params.run_id, timeout=0))
+
+
+class SystemEvent(Params, frozen=True, kw_only=True):
+    """`system.event`."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=EVENT_CHARS)]
+    session_key: Key = "main"
+
+
+class Posted(Struct, frozen=True):
+    """Whether an event waits to be read."""
+
+    posted: bool
+    """False: the last event that waits there says the same."""
+
+
+@method("system.event", Posted)
+async def system_event(desk: Desk, params: SystemEvent) -> Posted:
+    """Post a system event: an idle conversation reads it in a heartbeat turn, a busy one at its next step."""
+    return Posted(await desk.fl.session(params.session_key).post_event(params.text))
+
+
+class HeartbeatRequest(Params, frozen=True, kw_only=True):
+    """`heartbeat.request`."""
+
+    session_key: Key = "main"
+    reason: Annotated[str, Meta(max_length=1000)] = ""
+
+
+class HeartbeatOf(Struct, frozen=True):
+    """Which session has the heartbeat."""
+
+    session_key: str
+
+
+@method("heartbeat.request", HeartbeatOf)
+async def heartbeat_request(desk: Desk, params: HeartbeatRequest) -> HeartbeatOf:
+    """Ask for a heartbeat of a conversation; that of a run at work is had by the conversation above it."""
+    return HeartbeatOf(await desk.fl.session(params.session_key).request_heartbeat(params.reason))
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------

@@ -173,17 +173,19 @@ def close_rows(c: Commit, run: str, kind: ev.RowKind, state: RowState) -> None:
             c.tx.close_row(row.key, state, c.at)
 
 
-def notice(c: Commit, session: str, key: str, words: str) -> None:
-    """Tell a session something the system noticed, once per key and not twice in a row. One that is gone needs no
-    telling, a program looks."""
+def notice(c: Commit, session: str, key: str, words: str) -> bool:
+    """Tell a session something the system noticed, once per key and not twice in a row; False if it is not told. One
+    that is gone needs no telling, a program looks."""
     known = c.tx.session(session)
     if known is None or known.deleted or known.kind == "program":
-        return
+        return False
     last = c.tx.newest_unread(session, "notice")
     if not is_worth_noticing(words, last[0].body if last else None):
-        return
-    if put_message(c, session, key, "notice", None, words):
-        wake(c, session, quiet=True)
+        return False
+    if not put_message(c, session, key, "notice", None, words):
+        return False
+    wake(c, session, quiet=True)
+    return True
 
 
 def put_message(

@@ -20,19 +20,21 @@ from fledge.orchestrator.commit import Commit
 from fledge.store.base import Heartbeat, Row, Turn
 
 
-def request(c: Commit, session: str, reason: str, cause: Cause = "action") -> None:
-    """Let the conversation have a heartbeat soon; requests within a quarter of a second are one.
+def request(c: Commit, session: str, reason: str, cause: Cause = "action") -> str | None:
+    """Let the conversation have a heartbeat soon, and answer which; requests within a quarter of a second are one.
 
-    A live run reads at its own boundaries: asked for it, the conversation above it all has the heartbeat.
+    A live run reads at its own boundaries: asked for it, the conversation above it all has the heartbeat. None: there
+    is no such conversation.
     """
     key = _conversation(c, session)
     if key is None:
-        return
+        return None
     known = c.tx.heartbeat(key) or Heartbeat(key)
     wake = rules.request_wake(_pending(known), cause, reason, c.at)
     held = known.held if known.due_at is not None else ""
     c.tx.save_heartbeat(replace(known, cause=wake.cause, reason=wake.reason, due_at=wake.due_at, held=held))
     c.hints.look = True
+    return key
 
 
 def _conversation(c: Commit, session: str) -> str | None:
@@ -166,6 +168,12 @@ def begin(c: Commit, session: str, rows: Sequence[Row]) -> Cause | Literal[""]:
     c.tx.set_heartbeat(session, cause)
     transcripts.write(c, session, Spoken(rules.PROMPT, kind="heartbeat"))
     return cause
+
+
+def spoken(c: Commit, session: str, text: str) -> str:
+    """What a reply says aloud: that of a heartbeat's turn without its `HEARTBEAT_OK`, unless it is silence."""
+    turn = c.tx.turn(session)
+    return text if turn is None or not turn.heartbeat else rules.spoken(text, c.rules.heartbeat.ack_chars)
 
 
 def answered(c: Commit, turn: Turn, text: str) -> bool:

@@ -134,6 +134,8 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
         reply = Replied(sound(reply))
     if run is not None and isinstance(run.phase, Running) and run.phase.serving is not None:
         reply = replace(reply, aside=True)
+    if not live(run):
+        reply = replace(reply, text=heartbeat.spoken(c, drive.session, reply.text))
     entry = transcripts.write(c, drive.session, reply)
     if not live(run) or reply.aside:
         talk.answered(c, drive.session, reply.text)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from fledge.core.access import tool_name
 from fledge.core.freeze import sound
 from fledge.core.goods import Goods
-from fledge.core.heartbeat import is_idle_round, is_silence
+from fledge.core.heartbeat import is_idle_round, is_silence, spoken
 from fledge.core.policy import Spent
 from fledge.core.route import Address
 from fledge.core.transcript import SPAWN, CallEntry, Line, OpenCall, Replied, Resulted, from_body, open_calls, yielded
@@ -247,7 +247,7 @@ class _Turn:
         self.ran = None
         self.lines += goes.lines
         if goes.over:
-            self.tell("end", answer.text)
+            self.tell("end", self._spoken(answer.text))
         return not goes.over
 
     def _request(self) -> Request:
@@ -315,7 +315,10 @@ class _Turn:
         """What a heartbeat says is told only when all of it is known: it may mean that there is nothing to hear."""
         silent = not has_calls and is_silence(text, self.engine.rules.heartbeat.ack_chars)
         if self.drive.heartbeat and text and not silent:
-            self.tell("assistant:text", text)
+            self.tell("assistant:text", text if has_calls else self._spoken(text))
+
+    def _spoken(self, text: str) -> str:
+        return spoken(text, self.engine.rules.heartbeat.ack_chars) if self.drive.heartbeat else text
 
     def _reply(self, text: str, thoughts: list[Thought], calls: list[Call], usage: Usage, model: str) -> Replied:
         counted = {
