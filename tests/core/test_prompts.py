@@ -25,6 +25,8 @@ from fledge.core.prompts import (
     list_text,
     nudge,
     quoted,
+    task_head,
+    task_of,
     wake_message,
 )
 from fledge.core.run import (
@@ -38,6 +40,7 @@ from fledge.core.run import (
     Gone,
     Grace,
     Killed,
+    Mode,
     Ok,
     Outcome,
     Phase,
@@ -215,17 +218,45 @@ def test_the_task_is_verbatim_in_a_fence_it_cannot_close(task: str, fence: str) 
 
 
 def test_the_first_message_says_where_the_child_stands_and_gives_the_task() -> None:
-    assert first_message(replace(BRIEF, depth=2, max_depth=3, task=" do\n it ")) == (
-        "[Subagent] Depth 2/3. Your final message is reported to your requester by itself; do not poll.\n\n do\n it "
-    )
+    head = task_head(replace(BRIEF, depth=2, max_depth=3))
+    assert head == "[Subagent] Depth 2/3. Results are announced by themselves; do not poll for them."
+    assert first_message(head, " do\n it ") == f"{head}\n\n do\n it "
+    assert first_message("", " do\n it ") == " do\n it "
 
 
 def test_the_first_message_of_a_session_says_that_it_stays_open() -> None:
-    assert first_message(replace(BRIEF, mode="session")) == (
-        "[Subagent] Depth 1/1. Your final message is reported to your requester by itself; do not poll.\n"
-        "[Subagent] This session stays open after the task: later messages in its thread continue it.\n\n"
-        "Survey the tests"
+    assert task_head(replace(BRIEF, mode="session")) == (
+        "[Subagent] Depth 1/1. Results are announced by themselves; do not poll for them.\n"
+        "[Subagent] This session stays open after the task: later messages in its thread continue it."
     )
+
+
+@pytest.mark.parametrize("mode", ["run", "session"])
+@pytest.mark.parametrize("task", ["work", " a\n\nb ", "", "[Subagent] x\n\ny"])
+def test_the_task_is_read_out_of_a_first_message_as_it_was_given(mode: Mode, task: str) -> None:
+    assert task_of(first_message(task_head(replace(BRIEF, mode=mode)), task)) == task
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["", "words", "two\n\nparts", '[Subagent] "A" completed successfully\nsession: k\n\nwords', "[Subagent] x"],
+)
+def test_any_other_message_is_read_whole(message: str) -> None:
+    assert task_of(message) == message
+
+
+def test_a_session_that_stays_open_is_told_so_and_never_that_it_is_ephemeral() -> None:
+    prompt = child_prompt(replace(BRIEF, mode="session"))
+    assert "ephemeral" not in prompt
+    assert "whole purpose" not in prompt
+    assert "for a task, and for what is asked in your thread afterwards. You are not the main agent" in prompt
+    assert "Finish this task first; then answer what is asked in your thread." in prompt
+    assert (
+        "1. Stay focused: work on the task, then on what is asked in your thread, and on nothing beside it.\n" in prompt
+    )
+    assert "2. Complete the task: your answer to it is reported to the main agent by itself, later answers go" in prompt
+    assert "4. Stay available: your session stays open, and messages in its thread continue it.\n" in prompt
+    assert "- Conversations with the user outside your thread; those belong to the main agent.\n" in prompt
 
 
 PUSHED = (

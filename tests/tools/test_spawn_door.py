@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 import fledge
+from fledge.core.hook import Spawning
+from fledge.hooks import Hooks
 from fledge.models.base import Request, ToolMessage, Usage, UserMessage
 from fledge.models.scripted import Answer, Reply, use
 from fledge.runtime.base import Work
@@ -14,6 +16,7 @@ from fledge.testing import ScriptedModel
 from fledge.tools.shell import find_sandbox
 from tests.api.scene import Place
 from tests.statements import proves
+from tests.test_hooks import Wall
 
 SECRET = "sk-proj-abcdef123456"
 
@@ -115,6 +118,51 @@ def test_a_model_without_a_sandbox_starts_a_runtime(tmp_path: Path) -> None:
     requester = Requester(runtime="echo")
     requester.play(tmp_path, config=OFF, runtimes={"echo": echoes})
     assert requester.answer["status"] == "accepted"
+
+
+HEAD = "[Subagent] Depth 1/1. Results are announced by themselves; do not poll for them."
+
+
+@proves("3.prompt.17", "A child's first message tells its depth and that results are announced, then the task")
+def test_the_first_message_of_a_child_is_a_line_of_context_and_the_task(tmp_path: Path) -> None:
+    task = "look around\n\n  and report"
+    requester = Requester(task=task)
+    assert requester.play(tmp_path) == [f"{HEAD}\n\n{task}"]
+    assert "4. Be ephemeral: you may be gone once you have answered." in requester.child[0].system
+
+
+@proves("3.prompt.17")
+def test_a_forked_child_reads_its_context_line_after_what_was_said_before(tmp_path: Path) -> None:
+    told = Requester(context="fork").play(tmp_path)
+    assert told[1] == f"{HEAD}\n\nlook around"
+
+
+@proves("3.prompt.18", "A child in session mode is told that it stays open, and never that it is ephemeral")
+def test_a_child_that_stays_open_in_a_thread_is_told_so(tmp_path: Path) -> None:
+    hooks = Hooks()
+
+    @hooks.on("subagent_spawning")
+    async def bind(event: Spawning) -> dict[str, object]:
+        return {"threadBindingReady": True, "channel": "wall", "to": "ann", "thread": "t-1"}
+
+    requester = Requester(thread=True)
+    (told,) = requester.play(tmp_path, hooks=hooks, channels={"wall": Wall()})
+    assert told == (
+        f"{HEAD}\n[Subagent] This session stays open after the task: later messages in its thread continue it.\n\n"
+        "look around"
+    )
+    assert "ephemeral" not in requester.child[0].system
+    assert "4. Stay available: your session stays open" in requester.child[0].system
+
+
+@proves("3.prompt.17")
+def test_people_see_the_task_as_it_was_given(tmp_path: Path) -> None:
+    async def body(fl: fledge.Fledge) -> list[str]:
+        run = await fl.spawn("look around")
+        await run
+        return [message.text for message in await fl.session(run.session_key).history()]
+
+    assert Place(tmp_path).act(body, ScriptedModel(lambda _: "found it")) == ["look around", "found it"]
 
 
 @proves("2.announce.26", "Tokens that the cache served or stored are told apart: `/ cached 196.0k`")

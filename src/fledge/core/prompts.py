@@ -42,6 +42,7 @@ _BY_PHASE: Final[dict[str, Status]] = {
 }
 _BY_OUTCOME: Final[dict[str, Status]] = {"ok": "done", "error": "failed", "timeout": "timeout", "killed": "killed"}
 _MARKUP: Final = str.maketrans({'"': "'", "`": "'", "<": "‹", ">": "›", "[": "(", "]": ")", "·": "-"})
+_HEAD: Final = "[Subagent] "
 _FENCES: Final = re.compile("`{3,}")
 
 
@@ -80,20 +81,22 @@ def child_prompt(brief: Brief) -> str:
     so deep that they might think so."""
     parent = _parent_word(brief.depth)
     fence = _fence(brief.task)
+    words = _words_for(brief.mode, parent)
     parts = [
         f"# Subagent Context\n\n"
-        f"You are a **subagent**: the {parent} started you for one task. You are not the {parent}: do not act as it.",
-        f"## Your task\n{fence}\n{brief.task}\n{fence}\nFinishing this task is your whole purpose.",
+        f"You are a **subagent**: the {parent} started you {words.purpose}. "
+        f"You are not the {parent}: do not act as it.",
+        f"## Your task\n{fence}\n{brief.task}\n{fence}\n{words.task}",
         f"## Rules\n"
-        f"1. Stay focused: work on the task and nothing beside it.\n"
-        f"2. Complete the task: your final message is reported to the {parent} by itself.\n"
+        f"1. Stay focused: {words.focus}.\n"
+        f"2. Complete the task: {words.report}.\n"
         f"3. Do not initiate: no heartbeats, no side projects, nothing proactive.\n"
-        f"4. Be ephemeral: you may be gone once you have answered.\n"
+        f"4. {words.stay}.\n"
         f"5. Results come to you: never poll for them, never sleep to wait for them.\n"
         f"6. If a tool's output was cut or compacted, read again only the parts you need, in small pieces.",
         _final_message(brief),
         f"## Not yours to do\n"
-        f"- Conversations with the user; those belong to the {parent}.\n"
+        f"- Conversations with the user{words.elsewhere}; those belong to the {parent}.\n"
         f"- Messages to anyone outside, unless the task names the recipient.\n"
         f"- Schedules, or anything else that outlives the task.\n"
         f"- Speaking as the {parent}.",
@@ -103,6 +106,37 @@ def child_prompt(brief: Brief) -> str:
         _session_context(brief),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+class _ModeWords(Struct, frozen=True, gc=False):
+    """Where the prompt of a run and that of a session that stays open differ."""
+
+    purpose: str
+    task: str
+    focus: str
+    report: str
+    stay: str
+    elsewhere: str
+
+
+def _words_for(mode: Mode, parent: str) -> _ModeWords:
+    if mode == "run":
+        return _ModeWords(
+            purpose="for one task",
+            task="Finishing this task is your whole purpose.",
+            focus="work on the task and nothing beside it",
+            report=f"your final message is reported to the {parent} by itself",
+            stay="Be ephemeral: you may be gone once you have answered",
+            elsewhere="",
+        )
+    return _ModeWords(
+        purpose="for a task, and for what is asked in your thread afterwards",
+        task="Finish this task first; then answer what is asked in your thread.",
+        focus="work on the task, then on what is asked in your thread, and on nothing beside it",
+        report=f"your answer to it is reported to the {parent} by itself, later answers go to your thread",
+        stay="Stay available: your session stays open, and messages in its thread continue it",
+        elsewhere=" outside your thread",
+    )
 
 
 def _final_message(brief: Brief) -> str:
@@ -201,15 +235,25 @@ def _session_context(brief: Brief) -> str:
     return "\n".join(lines)
 
 
-def first_message(brief: Brief) -> str:
-    """The first user message of a child: where it stands, that its answer is reported by itself, then the task."""
+def task_head(brief: Brief) -> str:
+    """What stands above the task in a child's first message: its depth, and that results are announced."""
     lines = [
-        f"[Subagent] Depth {brief.depth}/{brief.max_depth}. "
-        f"Your final message is reported to your requester by itself; do not poll."
+        f"{_HEAD}Depth {brief.depth}/{brief.max_depth}. Results are announced by themselves; do not poll for them."
     ]
     if brief.mode == "session":
-        lines.append("[Subagent] This session stays open after the task: later messages in its thread continue it.")
-    return "\n".join([*lines, "", brief.task])
+        lines.append(f"{_HEAD}This session stays open after the task: later messages in its thread continue it.")
+    return "\n".join(lines)
+
+
+def first_message(head: str, task: str) -> str:
+    """A child's first message: its head, if it has one, and the task as it was given."""
+    return f"{head}\n\n{task}" if head else task
+
+
+def task_of(message: str) -> str:
+    """The task in a child's first message; any other message whole."""
+    head, blank, task = message.partition("\n\n")
+    return task if blank and all(line.startswith(_HEAD) for line in head.split("\n")) else message
 
 
 def accepted_note(mode: Mode, requester: str) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from fledge.core.prompts import task_of
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -67,12 +68,12 @@ def use(name: str, **arguments: Any) -> Call:
 
 
 def last_text(request: Request) -> str:
-    """The words of the last message."""
-    return request.messages[-1].text if request.messages else ""
+    """The words of the last message; of a child's first message, its task alone."""
+    return task_of(request.messages[-1].text) if request.messages else ""
 
 
 def echo(request: Request) -> Reply:
-    """Says the last message again."""
+    """Says the last message again, or the task of a child."""
     return Reply(last_text(request))
 
 

@@ -255,7 +255,7 @@ class _Turn:
         return Request(
             model=profile.model_name,
             system=profile.system,
-            messages=context.messages(self.lines),
+            messages=context.messages(self.lines, profile.task_head),
             tools=profile.tools.specs(),
             thinking=profile.thinking,
             max_tokens=profile.max_tokens,

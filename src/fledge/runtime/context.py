@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from fledge.core.prompts import first_message
 from fledge.core.transcript import Line, Noted, Replied, Resulted, Spoken, Told, in_order, shown_arguments
 from fledge.models.base import AssistantMessage, Call, Message, ToolMessage, UserMessage
 
@@ -24,11 +25,13 @@ COMPACT_PROMPT = (
 )
 
 
-def messages(lines: Sequence[Line]) -> tuple[Message, ...]:
-    """What the model sees, in its order; every call is followed by its result."""
+def messages(lines: Sequence[Line], task_head: str = "") -> tuple[Message, ...]:
+    """What the model sees, in its order; every call is followed by its result, a task has its head."""
     found: list[Message] = []
     for line in in_order(lines):
         match line.body:
+            case Spoken(text=text, kind="task"):
+                found.append(UserMessage(first_message(task_head, text)))
             case Spoken(text=text) | Told(text=text):
                 found.append(UserMessage(text))
             case Noted(text=text, covers=covers) if covers:

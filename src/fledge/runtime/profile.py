@@ -50,6 +50,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = field(default_factory=dict)
     cost_usd: Callable[[str, Usage], float | None] = field(default_factory=lambda: _unpriced)
     """What a step cost, if the price is known."""
+    task_head: str = ""
+    """What the model sees above its task in a child's first message; empty of a conversation."""
     checklist: str | None = None
     """What a heartbeat is to look after; None if nobody wrote anything down."""
 

@@ -35,6 +35,7 @@ from fledge.core.prompts import (
     child_prompt,
     cut_document,
     document_names,
+    task_head,
 )
 from fledge.core.route import Address
 from fledge.core.run import Run
@@ -216,13 +217,15 @@ class ConfiguredProfiles:
         boxed = self.is_boxed(session)
         tools, asks = self._tools_in(_position(session, seat.run, boxed))
         makes_files = bool(tools.names & MAKING_TOOLS)
-        own = self._system(session, seat.run, spec, workspace, makes_files)
+        brief = None if spec is None or seat.run is None else self._brief(session, seat.run, spec, makes_files)
+        own = self._system(session, brief, workspace)
         checklist = _text_of(f"{workspace}/{CHECKLIST}") if drive.heartbeat and seat.run is None else None
         look_after = [] if checklist is None else [_document(CHECKLIST, checklist)]
         return Profile(
             model=model,
             model_name=name,
             system="\n\n".join([own, *look_after, *await self._besides(engine, seat)]),
+            task_head="" if brief is None else task_head(brief),
             checklist=checklist,
             tools=tools,
             workspace=workspace,
@@ -373,33 +376,31 @@ class ConfiguredProfiles:
             return said == "ask"
         return tool in ASKS_BY_DEFAULT and not boxed
 
-    def _system(self, session: Session, run: Run | None, spec: Spec | None, workspace: Path, makes_files: bool) -> str:
-        if spec is None or run is None:
-            parts = [MAIN_PROMPT.format(workspace=workspace)]
-            names = document_names("main")
-        else:
-            limits = subagent_limits(self._config, session.facts.agent_id)
-            brief = Brief(
-                key=session.key,
-                requester=run.terms.parent,
-                task=spec.task,
-                label=spec.label,
-                depth=session.depth,
-                max_depth=limits.max_spawn_depth,
-                role="orchestrator" if session.facts.role == "orchestrator" else "leaf",
-                mode=run.terms.mode,
-                plan=run.plan,
-                output_schema=msgspec.json.encode(spec.output_schema).decode()
-                if spec.output_schema is not None and run.ended is None
-                else "",
-                artifacts=session.facts.artifacts if makes_files else "",
-                attachments=self._files.attachments(session, spec),
-                attached=tuple(one.name for one in spec.attachments),
-                branch=self._files.branch(run),
-            )
-            parts, names = [child_prompt(brief)], document_names("child")
+    def _brief(self, session: Session, run: Run, spec: Spec, makes_files: bool) -> Brief:
+        return Brief(
+            key=session.key,
+            requester=run.terms.parent,
+            task=spec.task,
+            label=spec.label,
+            depth=session.depth,
+            max_depth=subagent_limits(self._config, session.facts.agent_id).max_spawn_depth,
+            role="orchestrator" if session.facts.role == "orchestrator" else "leaf",
+            mode=run.terms.mode,
+            plan=run.plan,
+            output_schema=msgspec.json.encode(spec.output_schema).decode()
+            if spec.output_schema is not None and run.ended is None
+            else "",
+            artifacts=session.facts.artifacts if makes_files else "",
+            attachments=self._files.attachments(session, spec),
+            attached=tuple(one.name for one in spec.attachments),
+            branch=self._files.branch(run),
+        )
+
+    def _system(self, session: Session, brief: Brief | None, workspace: Path) -> str:
         own = agent(self._config, session.facts.agent_id).prompt
-        return "\n\n".join([*([own] if own else []), *parts, *_documents(workspace, names)])
+        prompt = MAIN_PROMPT.format(workspace=workspace) if brief is None else child_prompt(brief)
+        documents = _documents(workspace, document_names("main" if brief is None else "child"))
+        return "\n\n".join([*([own] if own else []), prompt, *documents])
 
     async def _besides(self, engine: Engine, seat: Seat) -> list[str]:
         """What stands in the session's prompt besides its own: its children, what those wish that its turn serves."""
