@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fledge.config import Budget, Config, Sandbox, check, describe, page, parse
+from fledge.config import Budget, Config, Sandbox, check, describe, page, parse, subagent_limits
 from fledge.config.shape import rows
 from fledge.errors import BadInput
 from tests.statements import proves
@@ -246,6 +246,24 @@ def test_a_choice_takes_its_words_in_any_case_and_no_other(key: str, words: list
 )
 def test_a_queue_mode_has_other_names(alias: str, mode: str) -> None:
     assert check(nested("messages.queue.mode", alias)).config.messages.queue.mode == mode
+
+
+@proves("3.params.25")
+@pytest.mark.parametrize("block", ["agents.defaults.subagents", "agents.list.x.subagents"])
+def test_an_old_name_of_a_setting_counts_with_a_warning_and_not_beside_the_present_one(block: str) -> None:
+    def read(**settings: object) -> tuple[int, tuple[str, ...]]:
+        document: dict[str, object] = {"agents": {"defaults": {"subagents": settings}}}
+        if "list" in block:
+            document = {"agents": {"list": [{"id": "x", "subagents": settings}]}}
+        loaded = check(document)
+        return subagent_limits(loaded.config, "x").run_timeout_seconds, loaded.warnings
+
+    assert read(runTimeoutSeconds=5) == (5, ())
+    assert read(timeoutSeconds=7) == (7, (f"{block}.timeoutSeconds: is called {block}.runTimeoutSeconds now",))
+    both = read(timeoutSeconds=7, runTimeoutSeconds=5)
+    assert both == (5, (f"{block}.timeoutSeconds: ignored beside {block}.runTimeoutSeconds",))
+    with pytest.raises(BadInput, match=f"^{block}.timeoutSeconds: must be an integer of at least 0"):
+        read(timeoutSeconds=-1)
 
 
 WRONG = [

@@ -1,7 +1,8 @@
 """Reading a state folder of OpenClaw: its runs (`subagents/runs.json`, versions 1 and 2) and its transcripts.
 
-Somebody else's files: every field may be missing or wrong. A row that makes no sense is left out and counted; a file
-that is no registry at all is refused. Nothing is written there, and nothing here knows a store.
+Somebody else's files: every field may be missing or wrong, and they may be JSON5. A row, file or line that makes no
+sense is skipped, and said to be; a registry that cannot be read is refused. Nothing is written there, and nothing here
+knows a store.
 """
 
 import json
@@ -19,6 +20,8 @@ from fledge.core.run import Failed, Instant, Killed, Ok, Outcome, TimedOut, Unkn
 from fledge.errors import BadInput
 
 MAX_REGISTRY = 256 * 1024 * 1024
+MAX_JSON5 = 4 * 1024 * 1024
+"""JSON5 is read at about 150 000 characters a second."""
 MAX_TRANSCRIPT = 64 * 1024 * 1024
 MAX_TEXT = 100_000
 UNFINISHED = "it was not finished when it was imported"
@@ -73,11 +76,16 @@ class Past(Struct, frozen=True):
     transcripts: Mapping[str, Path]
     """Files by session key, as that system writes the keys."""
     left_out: int
-    """Rows that made no sense."""
+    """Rows of the registry that made no sense."""
+    superseded: int
+    """Older rows of a child, or of a run id, that has a newer one."""
+    skipped: tuple[str, ...]
+    """Files that could not be read, each with the reason."""
 
 
 def read_past(folder: Path) -> Past:
-    """What can be read of the folder. Refused: one without a registry, or with one of another version or form."""
+    """What can be read of the folder; of two rows for one child the newest. Refused: a folder without a registry, or
+    with one of another version or form."""
     path = folder / "subagents" / "runs.json"
     registry = _document(path)
     version = registry.get("version")
@@ -86,31 +94,54 @@ def read_past(folder: Path) -> Past:
     rows = registry.get("runs")
     if not isinstance(rows, Mapping):
         raise BadInput(str(path), "must hold an object of runs")
+    readable = [run for run_id, row in rows.items() if (run := _run(str(run_id), row)) is not None]
     found: dict[str, PastRun] = {}
     ids: set[str] = set()
-    for run_id, row in rows.items():
-        run = _run(str(run_id), row)
-        if run is not None and run.key not in found and run.run_id not in ids:
+    # Of two that are equally old the later in the file is the newer one.
+    for run in sorted(readable, key=_age)[::-1]:
+        if run.key not in found and run.run_id not in ids:
             found[run.key] = run
             ids.add(run.run_id)
-    transcripts = _transcripts(folder)
-    return Past(tuple(_parents_first(found)), transcripts, len(rows) - len(found))
+    transcripts, skipped = _transcripts(folder)
+    return Past(
+        runs=tuple(_parents_first(found)),
+        transcripts=transcripts,
+        left_out=len(rows) - len(readable),
+        superseded=len(readable) - len(found),
+        skipped=skipped,
+    )
+
+
+def _age(run: PastRun) -> tuple[Instant, Instant, Instant]:
+    return run.created_at, run.started_at or run.created_at, run.ended_at
 
 
 def _document(path: Path) -> Mapping[str, object]:
+    """The object that a file holds, as JSON or JSON5. Refused: anything else."""
     try:
         if path.stat().st_size > MAX_REGISTRY:
             raise BadInput(str(path), f"must be at most {MAX_REGISTRY} bytes")
-        document = json.loads(path.read_bytes())
+        document = _decoded(path, path.read_bytes())
     except FileNotFoundError:
         raise BadInput(str(path), "must be there: name OpenClaw's state folder, often ~/.openclaw") from None
     except OSError as error:
         raise BadInput(str(path), f"cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
-        raise BadInput(str(path), "must be JSON") from None
+        raise BadInput(str(path), "must be JSON or JSON5") from None
     if not isinstance(document, Mapping):
         raise BadInput(str(path), "must be a JSON object")
     return document
+
+
+def _decoded(path: Path, raw: bytes) -> object:
+    try:
+        return json.loads(raw)
+    except ValueError:
+        if len(raw) > MAX_JSON5:
+            raise BadInput(str(path), f"must be JSON, or JSON5 of at most {MAX_JSON5} bytes", len(raw)) from None
+        import json5  # slow to read with, so only where plain JSON will not do
+
+        return json5.loads(raw.decode("utf-8-sig"))
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
@@ -208,36 +239,56 @@ def _instant(value: object) -> Instant | None:
 # ---- transcripts -----------------------------------------------------------------------------------------------------
 
 
-def _transcripts(folder: Path) -> dict[str, Path]:
+def _transcripts(folder: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """Files by session key, and what of the indexes was skipped."""
     found: dict[str, Path] = {}
+    skipped: list[str] = []
     for index in sorted(folder.glob("agents/*/sessions/sessions.json")):
         try:
             sessions = _document(index)
-        except BadInput:
+        except BadInput as error:
+            skipped.append(str(error))
             continue
+        missing = 0
         for key, entry in sessions.items():
             name = entry.get("sessionId") if isinstance(entry, Mapping) else None
             path = index.parent / f"{name}.jsonl"
-            if isinstance(name, str) and path.parent == index.parent and path.is_file() and not path.is_symlink():
+            if not isinstance(name, str) or path.parent != index.parent or path.is_symlink() or not path.is_file():
+                missing += 1
+            elif path.stat().st_size > MAX_TRANSCRIPT:
+                skipped.append(f"{path}: must be at most {MAX_TRANSCRIPT} bytes")
+            else:
                 found[key] = path
-    return found
+        if missing:
+            skipped.append(f"{index}: {missing} of {len(sessions)} sessions have no transcript beside it")
+    return found, tuple(skipped)
 
 
-def read_transcript(path: Path) -> Iterator[Line]:
-    """The messages of a transcript, oldest first; what is no message, or no JSON, is passed over."""
-    if path.stat().st_size > MAX_TRANSCRIPT:
-        return
+class Transcript(Struct, frozen=True):
+    """What a file holds of a conversation."""
+
+    lines: tuple[Line, ...]
+    """Its messages, oldest first."""
+    unreadable: int
+    """Lines that were no JSON."""
+
+
+def read_transcript(path: Path) -> Transcript:
+    """The messages of a transcript. Entries that are no messages are passed over."""
+    lines: list[Line] = []
+    unreadable = 0
     with path.open("rb") as file:
         for raw in file:
             try:
                 entry = msgspec.json.decode(raw)
             except msgspec.DecodeError:
+                unreadable += 1
                 continue
             message = entry.get("message") if isinstance(entry, dict) and entry.get("type") == "message" else None
-            if isinstance(message, dict):
-                line = _line(message, _stamp(entry.get("timestamp")))
-                if line is not None:
-                    yield line
+            line = _line(message, _stamp(entry.get("timestamp"))) if isinstance(message, dict) else None
+            if line is not None:
+                lines.append(line)
+    return Transcript(tuple(lines), unreadable)
 
 
 def _line(message: Mapping[str, object], at: Instant) -> Line | None:

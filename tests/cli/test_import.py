@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from fledge.core.lifecycle import replay
 from fledge.core.run import Completed, Failed, Killed, Ok, Outcome, TimedOut, Unknown
 from fledge.core.transcript import Line, Resulted, from_body, open_calls
-from fledge.openclaw import PastRun, conversation_key, read_past, read_transcript
+from fledge.errors import BadInput
+from fledge.openclaw import MAX_JSON5, MAX_TRANSCRIPT, PastRun, conversation_key, read_past, read_transcript
 from fledge.orchestrator import history
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
@@ -95,7 +96,11 @@ def test_runs_and_transcripts_become_history_and_importing_twice_is_importing_on
     done = fledge("import", "openclaw", str(claw), "--state", state)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("imported 3 runs and 1 conversations")
-    assert "2 rows made no sense" in done.stdout
+    assert done.stdout.splitlines()[1:] == [
+        "skipped: 2 rows made no sense",
+        f"skipped: {claw}/agents/main/sessions/sessions.json: 1 of 3 sessions have no transcript beside it",
+        f"skipped: {claw}/agents/main/sessions/s-b.jsonl: 1 lines are no JSON",
+    ]
     again = fledge("import", "openclaw", str(claw), "--state", state)
     assert "imported 0 runs and 0 conversations" in again.stdout
     assert "3 runs were there already" in again.stdout
@@ -191,7 +196,7 @@ def test_hostile_rows_are_read_or_left_out(
     runs = {str(at): {**row(f"{A}{at}"), **fields} for at, fields in enumerate(rows)}
     (folder / "subagents" / "runs.json").write_text(json.dumps({"version": 2, "runs": runs}))
     past = read_past(folder)
-    assert len(past.runs) + past.left_out == len(rows)
+    assert len(past.runs) + past.left_out + past.superseded == len(rows)
     store = InlineStore(folder / "state")
     try:
         store.run(lambda tx: [_imported(tx, run) for run in past.runs])
@@ -223,5 +228,76 @@ def test_hostile_transcripts_are_read_as_far_as_they_make_sense(
 ) -> None:
     path = tmp_path_factory.mktemp("claw") / "s.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
-    for line in read_transcript(path):
-        assert line.role in ("user", "assistant", "tool")
+    read = read_transcript(path)
+    assert {line.role for line in read.lines} <= {"user", "assistant", "tool"}
+    assert read.unreadable == 0
+
+
+def registry(folder: Path, content: str) -> None:
+    (folder / "subagents").mkdir()
+    (folder / "subagents" / "runs.json").write_text(content)
+
+
+@proves("6.import.4", "Of two rows for one child the newest is imported")
+@pytest.mark.parametrize(
+    ("first", "second", "wins"),
+    [
+        ({"createdAt": MS}, {"createdAt": MS + 1}, "second"),
+        ({"createdAt": MS + 1}, {"createdAt": MS}, "first"),
+        ({"startedAt": MS + 2}, {"startedAt": MS + 1}, "first"),
+        ({"endedAt": MS + 9000}, {"endedAt": MS + 9001}, "second"),
+        ({"endedAt": MS + 9000}, {"endedAt": None}, "first"),
+        ({}, {}, "second"),
+    ],
+)
+def test_of_two_rows_for_one_child_the_newest_wins_and_the_other_is_counted(
+    tmp_path: Path, first: dict[str, Any], second: dict[str, Any], wins: str
+) -> None:
+    runs = {"r1": row(A, runId="r1", label="first", **first), "r2": row(A, runId="r2", label="second", **second)}
+    registry(tmp_path, json.dumps({"version": 2, "runs": runs}))
+    past = read_past(tmp_path)
+    assert [run.label for run in past.runs] == [wins]
+    assert (past.superseded, past.left_out) == (1, 0)
+
+
+@proves("6.import.5", "runs.json and sessions.json may be JSON5, and what is skipped is said")
+def test_json5_is_read_and_what_is_skipped_is_said(claw: Path, tmp_path: Path) -> None:
+    sessions = claw / "agents" / "main" / "sessions"
+    runs = {"b": row(B, label="worker"), "b-old": row(B, createdAt=MS - 5, label="older")}
+    (claw / "subagents" / "runs.json").write_text(
+        f"// written by hand\n{{version: 2, runs: {json.dumps(runs)[:-1]},}},}}"
+    )
+    orphan = "agent:main:subagent:orphan"
+    (sessions / "s-o.jsonl").write_text(json.dumps(text("user", "lost")))
+    (sessions / "sessions.json").write_text(
+        f"{{'{MAIN}': {{sessionId: 's-main'}}, '{B}': {{sessionId: 's-b'}}, '{orphan}': {{sessionId: 's-o'}},}}"
+    )
+    other = claw / "agents" / "other" / "sessions"
+    other.mkdir(parents=True)
+    (other / "sessions.json").write_text("{no end")
+    done = fledge("import", "openclaw", str(claw), "--state", str(tmp_path / "state"))
+    assert done.stdout.splitlines() == [
+        f"imported 1 runs and 1 conversations into {tmp_path / 'state'}; nothing of them is resumed",
+        "skipped: 1 rows are older than another row of the same child or run",
+        "skipped: 1 transcripts of subagents that are not in the registry",
+        f"skipped: {other}/sessions.json: must be JSON or JSON5",
+        f"skipped: {sessions}/s-b.jsonl: 1 lines are no JSON",
+    ], done.stderr
+    assert "worker" in fledge("tree", "--state", str(tmp_path / "state")).stdout
+
+
+@proves("6.import.5")
+def test_json5_that_would_take_minutes_to_read_is_refused_with_the_reason(tmp_path: Path) -> None:
+    registry(tmp_path, "{version: 2, runs: {}}" + " " * MAX_JSON5)
+    with pytest.raises(BadInput, match=rf"must be JSON, or JSON5 of at most {MAX_JSON5} bytes"):
+        read_past(tmp_path)
+
+
+@proves("6.import.5")
+def test_a_transcript_that_is_too_large_is_said_to_be_skipped(claw: Path) -> None:
+    path = claw / "agents" / "main" / "sessions" / "s-b.jsonl"
+    with path.open("r+b") as file:
+        file.truncate(MAX_TRANSCRIPT + 1)
+    past = read_past(claw)
+    assert set(past.transcripts) == {MAIN}
+    assert f"{path}: must be at most {MAX_TRANSCRIPT} bytes" in past.skipped

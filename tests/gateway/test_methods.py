@@ -224,6 +224,13 @@ def test_a_spawn_for_a_conversation_is_told_there(ask: Asks, chat: str) -> None:
     assert [one["label"] for one in ask.call("subagents.tree", root=chat)["runs"]] == ["child"]
 
 
+@proves("3.params.25")
+def test_the_old_name_of_the_timeout_is_read_with_a_warning(ask: Asks, chat: str) -> None:
+    answer = spawned(ask, "Wait for me", chat, timeoutSeconds=1)
+    assert answer["warning"] == "timeoutSeconds is the old name of runTimeoutSeconds"
+    assert ask.call("subagents.result", runId=answer["runId"])["status"] == "timeout"
+
+
 @proves("8.exec.7")
 def test_a_spawn_of_a_runtime_is_refused_where_a_sandbox_is_demanded(ask: Asks, chat: str, server: Server) -> None:
     with pytest.raises(fledge.Refused, match="sandbox: require, but runtime foreign runs outside any sandbox"):

@@ -219,6 +219,27 @@ def test_a_runtime_needs_the_exec_right_of_its_parent(tools: frozenset[str], ref
         assert "has no exec" in str(objection)
 
 
+OLD = "timeoutSeconds is the old name of runTimeoutSeconds"
+
+
+@proves("3.params.25", "`timeoutSeconds` is an old name of `runTimeoutSeconds`: it counts, with a warning")
+@pytest.mark.parametrize(
+    ("params", "timeout_s", "warning"),
+    [
+        ({"timeoutSeconds": 7}, 7.0, OLD),
+        ({"timeoutSeconds": 0}, 0.0, OLD),
+        ({"timeoutSeconds": 7, "runTimeoutSeconds": 5}, 5.0, f"{OLD}, which was given too and counts"),
+        ({"timeoutSeconds": None}, 90.0, ""),
+        ({}, 90.0, ""),
+    ],
+)
+def test_an_old_name_of_the_timeout_counts_with_a_warning(
+    params: dict[str, Any], timeout_s: float, warning: str
+) -> None:
+    found = read(f"{SUBAGENTS}.runTimeoutSeconds=90", **params)
+    assert (found.request.terms.timeout_s, found.warning) == (timeout_s, warning)
+
+
 OUTSIDE = "but runtime claude runs outside any sandbox"
 
 

@@ -170,3 +170,11 @@ def test_a_requester_is_told_cached_tokens_apart_from_input(tmp_path: Path) -> N
     requester = Requester(says=Reply("found it", usage=Usage(12, 1000, 190_000, 6_000)))
     requester.play(tmp_path)
     assert "tokens 197.0k (in 12 / out 1.0k / cached 196.0k)" in requester.told
+
+
+@proves("3.params.25")
+def test_a_model_that_uses_the_old_name_of_the_timeout_is_warned(tmp_path: Path) -> None:
+    requester = Requester(timeoutSeconds=30)
+    requester.play(tmp_path)
+    assert requester.answer["status"] == "accepted"
+    assert requester.answer["warning"] == "timeoutSeconds is the old name of runTimeoutSeconds"

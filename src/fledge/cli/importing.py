@@ -1,11 +1,11 @@
-"""`fledge import openclaw DIR`: the runs and transcripts of OpenClaw, as history to look at."""
+"""`fledge import openclaw DIR`: the runs and transcripts of OpenClaw, as history to look at; and what was skipped."""
 
 import asyncio
 import time
 from pathlib import Path
 
 from fledge.ids import RandomIds
-from fledge.openclaw import conversation_key, read_past, read_transcript
+from fledge.openclaw import Line, Transcript, conversation_key, read_past, read_transcript
 from fledge.orchestrator import history
 from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
@@ -21,24 +21,38 @@ def import_openclaw(folder: Path, state: Path) -> list[str]:
 async def _import(folder: Path, state: Path) -> list[str]:
     past = read_past(folder)
     store = SqliteStore.open(state)
-    runs = talks = 0
+    runs = talks = orphans = 0
+    unreadable: list[str] = []
+
+    def lines_of(path: Path | None) -> tuple[Line, ...]:
+        read = Transcript((), 0) if path is None else read_transcript(path)
+        unreadable.extend([f"{path}: {read.unreadable} lines are no JSON"] if read.unreadable else [])
+        return read.lines
+
     try:
         for run in past.runs:
-            path = past.transcripts.get(run.key)
-            lines = [] if path is None else list(read_transcript(path))
+            lines = lines_of(past.transcripts.get(run.key))
             runs += await store.transact(lambda tx: history.import_run(_commit(tx), run, lines))  # noqa: B023
         children = {run.key for run in past.runs}
         for key, path in past.transcripts.items():
-            if conversation_key(key) not in children and ":subagent:" not in key:
-                lines = list(read_transcript(path))
-                talks += await store.transact(lambda tx: history.import_conversation(_commit(tx), key, lines))  # noqa: B023
+            if conversation_key(key) in children:
+                continue
+            if ":subagent:" in key:
+                orphans += 1
+                continue
+            lines = lines_of(path)
+            talks += await store.transact(lambda tx: history.import_conversation(_commit(tx), key, lines))  # noqa: B023
     finally:
         await store.close()
-    known = len(past.runs) - runs
-    found = [f"imported {runs} runs and {talks} conversations into {state}; nothing of them is resumed"]
-    found += [f"{known} runs were there already"] if known else []
-    found += [f"{past.left_out} rows made no sense and were left out"] if past.left_out else []
-    return found
+    told = {
+        f"imported {runs} runs and {talks} conversations into {state}; nothing of them is resumed": 1,
+        f"{len(past.runs) - runs} runs were there already": len(past.runs) - runs,
+        f"skipped: {past.left_out} rows made no sense": past.left_out,
+        f"skipped: {past.superseded} rows are older than another row of the same child or run": past.superseded,
+        f"skipped: {orphans} transcripts of subagents that are not in the registry": orphans,
+    }
+    lines_told = [words for words, count in told.items() if count]
+    return [*lines_told, *(f"skipped: {words}" for words in (*past.skipped, *unreadable))]
 
 
 def _commit(tx: Tx) -> Commit:

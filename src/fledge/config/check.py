@@ -41,6 +41,11 @@ QUEUE_MODE_ALIASES = {
     "coalesce": "collect",
     "steer+backlog": "steer-backlog",
 }
+OLD_NAMES = {
+    ("agents.defaults.subagents", "timeoutSeconds"): "runTimeoutSeconds",
+    ("agents.list[].subagents", "timeoutSeconds"): "runTimeoutSeconds",
+}
+"""By block and key: what a setting is called now."""
 _PLAIN_KEY = re.compile(r"[\w$+-]{1,64}")
 
 
@@ -178,9 +183,11 @@ def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[st
     clean: dict[str, object] = {}
     rules: dict[str, object] = {}
     for key, one in value.items():
-        at = place.key(key)
-        if key in known:
-            clean[key] = _fit(known[key].type, one, at, warnings)
+        at, name = place.key(key), _present_name(key, value, place, warnings)
+        if name is None:
+            continue
+        if name in known:
+            clean[name] = _fit(known[name].type, one, at, warnings)
         elif is_unused(place.block, key):
             warnings.append(warning(at.path, key))
         elif issubclass(kind.cls, ToolPolicy) and _is_tool_rule(key, one):
@@ -194,6 +201,16 @@ def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[st
         clean["rules"] = rules
     preset = clean.get("limits")
     return {**PRESETS[preset], **clean} if isinstance(preset, str) else clean
+
+
+def _present_name(key: str, block: Document, place: _Place, warnings: list[str]) -> str | None:
+    """What a key is called now; None of an old name that stands beside its present one, and so does not count."""
+    name = OLD_NAMES.get((place.block, key))
+    if name is None:
+        return key
+    now, is_set = place.key(name).path, name in block
+    warnings.append(f"{place.key(key).path}: {f'ignored beside {now}' if is_set else f'is called {now} now'}")
+    return None if is_set else name
 
 
 def _is_tool_rule(key: str, value: object) -> bool:

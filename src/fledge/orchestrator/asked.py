@@ -48,7 +48,8 @@ NATIVE = "subagent"
 
 Task = Annotated[str, Meta(description="what the subagent is to do; it knows nothing else, so say all it needs")]
 Label = Annotated[str, Meta(max_length=200, description="a few words to tell it from others")]
-Seconds = Annotated[float, Meta(ge=0, le=86_400 * 365, description="end it after so many seconds; 0: no limit")]
+MOST_SECONDS = 86_400 * 365
+Seconds = Annotated[float, Meta(ge=0, le=MOST_SECONDS, description="end it after so many seconds; 0: no limit")]
 Level = Literal["off", "minimal", "low", "medium", "high"]
 
 
@@ -70,6 +71,9 @@ class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     model: Annotated[str, Meta(description="another model than the usual one")] = ""
     thinking: Level | None = None
     run_timeout_seconds: Seconds | None = None
+    timeout_seconds: (
+        Annotated[float, Meta(ge=0, le=MOST_SECONDS, description="old name of runTimeoutSeconds")] | None
+    ) = None
     cleanup: Annotated[Literal["keep", "delete"], Meta(description="delete: forget its session afterwards")] = "keep"
     mode: (
         Annotated[Mode, Meta(description="run: one task; session: stays open in a thread, with thread true")] | None
@@ -155,6 +159,8 @@ class Read(Struct, frozen=True):
 
     request: Request
     model: str
+    warning: str = ""
+    """What the caller should write otherwise next time; empty if nothing."""
 
 
 def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, unique: str) -> Read:
@@ -178,7 +184,8 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
     # The settings of later turns do not know the caller's default, so the run itself keeps it.
     kept = caller.default_model if chosen and chosen.setting == DEFAULT_MODEL else ""
     level = thinking_for_child(config, params.thinking, target)
-    timeout_s = limits.run_timeout_seconds if params.run_timeout_seconds is None else params.run_timeout_seconds
+    asked_s = params.timeout_seconds if params.run_timeout_seconds is None else params.run_timeout_seconds
+    timeout_s = limits.run_timeout_seconds if asked_s is None else asked_s
     request = Request(
         spec=Spec(
             task=params.task,
@@ -239,7 +246,14 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
     )
     name = chosen.name if chosen and params.runtime == NATIVE else ""
     objection = _objection(config, params, caller, host, name) or place.objection
-    return Read(replace(request, objection=objection), name)
+    return Read(replace(request, objection=objection), name, _old_names(params))
+
+
+def _old_names(params: SpawnParams) -> str:
+    if params.timeout_seconds is None:
+        return ""
+    ignored = "" if params.run_timeout_seconds is None else ", which was given too and counts"
+    return f"timeoutSeconds is the old name of runTimeoutSeconds{ignored}"
 
 
 def _mode(params: SpawnParams) -> Mode:

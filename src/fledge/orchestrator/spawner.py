@@ -45,6 +45,8 @@ class Spawned(Struct, frozen=True):
     run: Run
     model: str
     attachments: tuple[Receipt, ...] = ()
+    warning: str = ""
+    """What the caller should write otherwise next time; empty if nothing."""
 
 
 class Spawner:
@@ -60,7 +62,7 @@ class Spawner:
         """
         read = self.read(params, caller)
         run = await self.admit(read.request, open_caller)
-        return Spawned(run, read.model, read.request.spec.attachments)
+        return Spawned(run, read.model, read.request.spec.attachments, read.warning)
 
     async def caller_for(self, session: str) -> Caller:
         """Who spawns when a person does so in a session: a sandboxed one has sandboxed children. Raises Refused."""
@@ -161,5 +163,7 @@ def accepted(spawned: Spawned) -> dict[str, object]:
             "files": [to_builtins(one) for one in spawned.attachments],
             "relDir": leaf(ATTACHMENTS, run.key),
         }
+    if spawned.warning:
+        answer["warning"] = spawned.warning
     note = accepted_note(run.terms.mode, run.terms.parent)
     return answer | ({} if note is None else {"note": note})
