@@ -62,7 +62,7 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
         result: Annotated[bool, Meta(description="read a subagent's whole result instead, in pages")] = False,
         offset: Annotated[int, Meta(ge=0, description="of a result: where to begin; then each next it answers")] = 0,
     ) -> str:
-        """Read what was said in a session, the newest last; with result, the whole result of a subagent, page by page."""
+        """Read what was said in a session, the newest last; with result, a subagent's whole result, page by page."""
 
         def view(tx: Tx) -> dict[str, object]:
             looker = views.looker(config, tx, context.session)
