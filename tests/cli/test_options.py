@@ -35,6 +35,8 @@ LINES: dict[str, list[str]] = {
     "kill": ["kill", "nobody"],
     "approve": ["approve", "nobody"],
     "reject": ["reject", "nobody", "no"],
+    "event": ["event", "it rains", "--session", "nobody"],
+    "heartbeat": ["heartbeat", "--session", "nobody"],
     "init": ["init", "elsewhere"],
     "config": ["config"],
     "trust": ["trust", "--list"],
@@ -140,7 +142,9 @@ def test_a_command_does_the_same_with_an_option_before_it_and_behind_it(folder: 
         assert code == 1 or json.loads(out) is not None
     else:
         assert given[1].partition("/")[0] in out + err
-    assert phase_in(folder / "default") in ("queued", "running")
+    drives = option == "model" and name in ("chat", "run", "spawn", "send")
+    # With a model that does not exist a command that drives the folder may fail the run in it; no other touches it.
+    assert drives or phase_in(folder / "default") in ("queued", "running")
 
 
 def test_a_kill_in_the_folder_named_before_the_command_leaves_the_default_folder_alone(folder: Path) -> None:

@@ -85,7 +85,7 @@ def chat(server: Server, request: pytest.FixtureRequest) -> str:
 @proves("5.heartbeat.16")
 def test_a_system_event_is_read_and_a_heartbeat_had_by_a_conversation(ask: Asks, chat: str) -> None:
     with pytest.raises(fledge.NotFound, match="no session"):
-        ask.call("system.event", sessionKey=chat, text="The build is red")
+        ask.call("system.event", sessionKey=f"{chat}nobody", text="The build is red")
     ask.call("send", sessionKey=chat, message="Hello")
     assert ask.call("system.event", sessionKey=chat, text="The build is red") == {"posted": True}
     assert ask.call("sessions.wait", key=chat) == {"settled": True}

@@ -46,6 +46,8 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     "sessions.delete": [{"key": NOBODY}, {"key": NONSENSE}, {"key": "{planner}"}],
     "sessions.stop": [{"key": NOBODY}, {"key": NONSENSE}, {"key": NO_CHILD}],
     "sessions.wait": [{"key": NONSENSE}],
+    "system.event": [{"text": "it rains", "sessionKey": NOBODY}, {"text": "it rains", "sessionKey": NONSENSE}],
+    "heartbeat.request": [{"sessionKey": NOBODY}, {"sessionKey": NONSENSE}],
     "commands.run": [
         {"sessionKey": NONSENSE, "line": "/stop"},
         {"sessionKey": NOBODY, "line": "/subagents spawn main dig"},

@@ -83,7 +83,7 @@ def test_there_are_built_in_tools_session_tools_and_a_users_own(tools: ToolSet) 
     assert tools.names >= {"sessions_spawn", "sessions_send", "sessions_yield", "sessions_history", "subagents"}
 
 
-@proves("7.input.13", "What fledge adds to a tool's arguments never takes the place of one that the model sent")
+@proves("7.input.15", "What fledge adds to a tool's arguments never takes the place of one that the model sent")
 def test_every_tool_is_given_all_that_the_model_sent_and_the_context_beside_it(tools: ToolSet) -> None:
     for one in tools:
         given: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
@@ -111,7 +111,7 @@ def run(one: Tool, raw: str) -> str:
     return asyncio.run(one.call(raw, CONTEXT)).text
 
 
-@proves("7.input.13")
+@proves("7.input.15")
 def test_a_users_own_tool_gets_a_parameter_that_is_called_context() -> None:
     names = ("context", "session", "self", "function", "arguments", "takes", "raw")
     assert run(own_with_context, msgspec.json.encode(dict.fromkeys(names, "mine")).decode()) == "mine"
@@ -122,7 +122,7 @@ class Both(msgspec.Struct):
     context: str
 
 
-@proves("7.input.13")
+@proves("7.input.15")
 def test_a_tool_whose_context_would_overwrite_an_argument_cannot_be_made() -> None:
     with pytest.raises(BadInput, match=r"^own\(context\): must not be both the context and an argument$"):
         replace(own_with_context, name="own", arguments=Both, context_parameter="context")

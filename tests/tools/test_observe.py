@@ -229,7 +229,7 @@ def test_a_history_stays_within_eighty_kilobytes(tmp_path: Path) -> None:
     play(tmp_path, body)
 
 
-@proves("4.tools.32")
+@proves("4.tools.36")
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
@@ -250,7 +250,7 @@ def test_parameters_of_a_history_that_do_not_go_together_are_refused(
     play(tmp_path, body)
 
 
-@proves("4.tools.32")
+@proves("4.tools.36")
 def test_a_result_is_read_whatever_came_of_the_child(tmp_path: Path) -> None:
     async def others(stage: Stage) -> None:
         task = msgspec.json.decode(await stage.task())["text"]

@@ -119,7 +119,7 @@ RESULTS = {
 }
 
 
-@proves("4.tools.32", "`sessions_history` with `result` answers {text, offset, next?, total}, page after page")
+@proves("4.tools.36", "`sessions_history` with `result` answers {text, offset, next?, total}, page after page")
 @proves("2.announce.24", "A result that is not told whole comes with the exact call that reads it")
 @pytest.mark.parametrize("reader", ["main", "orchestrator"])
 @pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
@@ -145,7 +145,7 @@ def test_the_result_of_a_deleted_child_is_read_completely_too(tmp_path: Path, re
     assert deleted == {page["sessionKey"] for page in family.read}
 
 
-@proves("4.tools.33", "Secrets in a result are redacted before it is cut into pages")
+@proves("4.tools.37", "Secrets in a result are redacted before it is cut into pages")
 def test_no_page_shows_a_secret_or_a_part_of_one(tmp_path: Path) -> None:
     # Secrets everywhere, so that every page would end in one.
     result = numbered(f" token={SECRET} ")[:FROZEN_BYTES]
@@ -178,7 +178,7 @@ def test_in_full_style_a_result_beyond_a_turn_is_told_from_its_beginning_and_rea
 
 
 @proves(
-    "4.tools.34", "Whoever may spawn is given `sessions_history`, and may read results from below at any visibility"
+    "4.tools.35", "Whoever may spawn is given `sessions_history`, and may read results from below at any visibility"
 )
 @pytest.mark.parametrize("reader", ["main", "orchestrator"])
 @pytest.mark.parametrize(

@@ -184,7 +184,9 @@ def _parser() -> argparse.ArgumentParser:
     event = add("event", _event, *shows, help="post a system event to a conversation")
     event.add_argument("text", help="what happened; with -, read from standard input")
     event.add_argument("--session", default="main", metavar="KEY", help=where)
-    beat = add("heartbeat", _heartbeat, *shows, help="ask for a heartbeat: let a conversation look after what it should")
+    beat = add(
+        "heartbeat", _heartbeat, *shows, help="ask for a heartbeat: let a conversation look after what it should"
+    )
     beat.add_argument("reason", nargs="?", default="", help="why, for the record")
     beat.add_argument("--session", default="main", metavar="KEY", help=where)
 
