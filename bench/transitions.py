@@ -30,7 +30,7 @@ SPEC = Spec(task="read the three files and say which of them differs, and in wha
 RUNS_A_JOB = 1000
 
 CLAIMED = ev.Claimed(at=AT, epoch=1)
-LOST = ev.LeaseLost(at=AT, attempt=1, next_run_id=str(uuid.UUID(int=1)), step_open=False, progressed=True)
+LOST = ev.LeaseLost(at=AT, attempt=1, next_run_id=str(uuid.UUID(int=1)), step_open=False)
 """A claim and a lost lease lead from queued to running and back, so a run can be moved any even number of times."""
 
 LIFE: tuple[ev.Event, ...] = (

@@ -191,9 +191,9 @@ def stopped(at: float = AT, **facts: int) -> ev.DriverStopped:
     return ev.DriverStopped(at=at, attempt=1, next_run_id="run-2", **facts)
 
 
-def lost(step_open: bool = True, progressed: bool = False, at: float = AT, **facts: int) -> ev.LeaseLost:
+def lost(step_open: bool = True, at: float = AT, **facts: int) -> ev.LeaseLost:
     """The driver is gone without an end."""
-    return ev.LeaseLost(at=at, attempt=1, next_run_id="run-2", step_open=step_open, progressed=progressed, **facts)
+    return ev.LeaseLost(at=at, attempt=1, next_run_id="run-2", step_open=step_open, **facts)
 
 
 def yielded(asked: ev.Asked = "all", wait_s: float = 1800.0, at: float = AT, **facts: int) -> ev.Yielded:
@@ -245,7 +245,7 @@ SAMPLE_EVENTS: Final[tuple[ev.Event, ...]] = (
     stopped(unsettled=1),
     lost(),
     lost(step_open=False),
-    lost(progressed=True),
+    ev.Progressed(at=AT),
     yielded(),
     yielded("any", unsettled=2, settled=1),
     yielded(2, unsettled=2, messages=1),

@@ -42,7 +42,7 @@ GRID: dict[str, dict[str, str]] = {
         "completed": "Imported",
         "gone": "Withdrawn KillOrdered CameDue",
         IGNORED: f"{SIGNALS} ChildrenSettled Steered {ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: "Admitted Claimed Yielded SendArrived PersonAsked",
+        ILLEGAL: "Admitted Claimed Yielded SendArrived PersonAsked Progressed",
     },
     "queued": {
         "running": "Claimed",
@@ -50,10 +50,10 @@ GRID: dict[str, dict[str, str]] = {
         "announcing": "CameDue",
         "cleanup_pending": "KillOrdered",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived {ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: "Admitted Prepared Imported Yielded PersonAsked",
+        ILLEGAL: "Admitted Prepared Imported Yielded PersonAsked Progressed",
     },
     "running": {
-        "running": "AttemptEnded CameDue",
+        "running": "AttemptEnded CameDue Progressed",
         "queued": "AttemptEnded DriverStopped LeaseLost Yielded Steered",
         "waiting": "AttemptEnded Yielded PersonAsked",
         "ending": "AttemptFaltered KillOrdered",
@@ -61,7 +61,8 @@ GRID: dict[str, dict[str, str]] = {
         "announce_deferred": "AttemptEnded",
         "awaiting_approval": "AttemptEnded",
         "cleanup_pending": "AttemptEnded KillOrdered",
-        IGNORED: f"Withdrawn AttemptStarted Yielded ChildrenSettled SendArrived {ANSWERS} {DELIVERY} CameDue",
+        IGNORED: f"Withdrawn AttemptStarted Progressed Yielded ChildrenSettled SendArrived {ANSWERS} {DELIVERY} "
+        "CameDue",
         ILLEGAL: BIRTH,
     },
     "waiting": {
@@ -69,13 +70,13 @@ GRID: dict[str, dict[str, str]] = {
         "announcing": "CameDue",
         "cleanup_pending": "KillOrdered",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled {ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
     },
     "waiting for a person": {
         "queued": "PersonAnswered Steered CameDue",
         "cleanup_pending": "KillOrdered",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived {PLAN} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
     },
     "ending, grace": {
         "running": "AttemptStarted AttemptEnded",
@@ -86,7 +87,7 @@ GRID: dict[str, dict[str, str]] = {
         "cleanup_pending": "AttemptEnded KillOrdered",
         IGNORED: f"Withdrawn AttemptStarted AttemptFaltered DriverStopped LeaseLost ChildrenSettled SendArrived "
         f"{ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
     },
     "ending, stopping": {
         "announcing": "AttemptEnded",
@@ -94,7 +95,7 @@ GRID: dict[str, dict[str, str]] = {
         "cleanup_pending": "AttemptEnded DriverStopped LeaseLost Yielded CameDue",
         IGNORED: f"Withdrawn AttemptStarted AttemptFaltered ChildrenSettled Steered KillOrdered {ANSWERS} {DELIVERY} "
         "CameDue",
-        ILLEGAL: f"{BIRTH} SendArrived PersonAsked",
+        ILLEGAL: f"{BIRTH} SendArrived PersonAsked Progressed",
     },
     "announcing": {
         "announcing": "AttemptEnded ChildrenSettled KillOrdered HandedToProgram",
@@ -102,7 +103,7 @@ GRID: dict[str, dict[str, str]] = {
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed Retried Dismissed "
         "Removed CleanedUp CleanupFailed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
     },
     "deferred, descendants-active": {
         "announcing": "ChildrenSettled",
@@ -110,7 +111,7 @@ GRID: dict[str, dict[str, str]] = {
         "cleanup_pending": "RowConsumed RowSuppressed",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
         "HandedToProgram Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
     },
     "deferred, missing-requester": {
         "announcing": "HandedToProgram CameDue",
@@ -118,14 +119,14 @@ GRID: dict[str, dict[str, str]] = {
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
         "Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
     },
     "awaiting_approval": {
         "queued": PLAN,
         "awaiting_approval": "ChildrenSettled",
         "cleanup_pending": "KillOrdered CameDue",
         IGNORED: f"Withdrawn {SIGNALS} PersonAnswered ChildrenSettled SendArrived Steered {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
     },
     "cleanup_pending": {
         "cleanup_pending": "RowConsumed AttemptEnded ChildrenSettled KillOrdered CleanupFailed",
@@ -133,13 +134,13 @@ GRID: dict[str, dict[str, str]] = {
         "completed_giveup": "CleanedUp",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
         "RequesterLost HandedToProgram Retried Dismissed Removed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
     },
     "completed": {
         "completed": "AttemptEnded ChildrenSettled KillOrdered CameDue",
         "archived": "CameDue Removed",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
     },
     "completed_giveup": {
         "announcing": "Retried",
@@ -147,18 +148,18 @@ GRID: dict[str, dict[str, str]] = {
         "completed_giveup": "ChildrenSettled KillOrdered",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
         "RequesterLost HandedToProgram Removed CleanedUp CleanupFailed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
     },
     "archived": {
         "archived": "ChildrenSettled CameDue",
         "gone": "CameDue",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered KillOrdered {ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
     },
     "gone": {
         "gone": "ChildrenSettled",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled Steered KillOrdered {ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded SendArrived PersonAsked",
+        ILLEGAL: f"{BIRTH} Yielded SendArrived PersonAsked Progressed",
     },
 }
 

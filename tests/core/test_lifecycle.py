@@ -186,12 +186,12 @@ SIGNALS: dict[str, Row] = {
         (fx.SupersedeDriver(AT), fx.Enqueue()),
         {},
     ),
-    "crashed after a committed step: counted anew": (
+    "a committed step after a crash: the count starts again": (
         run_in(SERVING, crashes=2),
-        lost(progressed=True),
-        Queued(serving=YIELD_WAIT),
-        (fx.SupersedeDriver(AT), fx.Enqueue()),
-        {"crashes": 1},
+        ev.Progressed(at=AT),
+        SERVING,
+        (),
+        {"crashes": 0},
     ),
     "stopped gracefully: queued again, counts nothing": (
         RUNS["running, crashed twice"],

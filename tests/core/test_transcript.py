@@ -14,6 +14,7 @@ from fledge.core.transcript import (
     Told,
     from_body,
     in_order,
+    is_in_doubt,
     last_output,
     last_said,
     open_calls,
@@ -73,6 +74,35 @@ def test_a_result_of_another_reply_answers_nothing() -> None:
 
 def test_an_older_reply_is_never_open_again() -> None:
     assert open_calls(lines(Replied(calls=(A,)), Spoken("and?"), Replied("done"))) == []
+
+
+def unknown(entry: int, index: int) -> Resulted:
+    return Resulted(entry, index, "id", "exec", "outcome unknown", is_error=True, unknown=True)
+
+
+TWO, ONE, WORDS = Replied(calls=(A, B)), Replied(calls=(B,)), Replied("so be it")
+
+
+@pytest.mark.parametrize(
+    ("bodies", "doubt"),
+    [
+        ((), False),
+        ((Spoken("go"), TWO), False),
+        ((TWO, result(1, 0), unknown(1, 1)), True),
+        ((TWO, unknown(1, 1)), True),
+        ((TWO, unknown(1, 1), result(1, 0), ONE), True),
+        ((TWO, unknown(1, 1), result(1, 0), TWO, result(4, 0)), True),
+        ((TWO, unknown(1, 1), result(1, 0), TWO, result(4, 0), result(4, 1)), False),
+        ((ONE, unknown(1, 0), WORDS), False),
+        ((ONE, unknown(1, 0), WORDS, Spoken("and?"), ONE), False),
+        ((ONE, unknown(1, 0), Spoken("and?")), True),
+        ((ONE, result(1, 0), ONE), False),
+    ],
+)
+def test_a_turn_is_in_doubt_from_an_unknown_outcome_until_a_whole_step_has_come_through(
+    bodies: tuple[Body, ...], doubt: bool
+) -> None:
+    assert is_in_doubt(lines(*bodies)) is doubt
 
 
 def test_each_result_stands_behind_its_call_in_the_order_of_the_calls() -> None:

@@ -1,13 +1,14 @@
 """Who acts in the stories: models that follow a script by label, tools and a host that leave notes, people who look.
 
 Notes are lines in a file that no crash takes back: what a model was asked, which tool began. So it can be counted
-across processes what was asked or begun again.
+across processes what was asked or begun again. Every actor passes its story's `fate` as it begins, with the name of
+what it does (`model w1: do w1`, `compact w1: …`, `tool look`, `spawn`, `runtime`); a fate may end the process there.
 """
 
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,29 @@ from fledge.core.goods import Goods
 from fledge.core.run import Run
 from fledge.errors import FledgeError
 from fledge.ids import RandomIds
-from fledge.models.base import Message, ModelEvent, Request
+from fledge.models.base import Message, ModelEvent, Request, UserMessage
 from fledge.models.scripted import Answer, ScriptedModel
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawn import Request as SpawnRequest
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.turns import Drive
+from fledge.runtime import context
 from fledge.runtime.agent import Agent
+from fledge.runtime.base import Runtime, Work
+from fledge.runtime.callable import CallableRuntime
 from fledge.runtime.child_files import ChildFiles
 from fledge.runtime.profile import Profile
 from fledge.store.base import Post, Session, Store, Tx
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.registry import ToolSet
+from fledge.tools.send import send_tool
 from fledge.tools.sessions import spawn_tool, yield_tool
 from fledge.tools.subagents import subagents_tool
 from tests.crash import worktree_story
 from tests.sim import verdict
-from tests.sim.people import MAIN, OTHER, opening, walk
+from tests.sim.people import NAMES, opening, walk
 
 Mind = Callable[[Request], Answer]
 Wishes = Callable[[Tx, float], list[Callable[[Commit], object]]]
@@ -49,6 +55,9 @@ MODEL_S = 1.0
 """How long a model takes to answer."""
 LOOK_S = 0.5
 """How often people look."""
+WINDOW = 128_000
+RUNTIME = "helper"
+"""The name of the runtime besides our own."""
 
 
 class Story(Struct, frozen=True, kw_only=True):
@@ -70,6 +79,14 @@ class Story(Struct, frozen=True, kw_only=True):
     """How long each of the tools takes."""
     bind_s: float = 0.0
     """How long it takes to bind a thread."""
+    asks: frozenset[str] = frozenset()
+    """Tools that need a person's approval."""
+    windows: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """How many tokens a session sees, by label, where its transcript must be compacted."""
+    repeatable: bool = True
+    """Whether the foreign runtime's work may be repeated."""
+    fate: Callable[[str], None] = lambda point: None
+    """Called with each point that an actor comes to; it may end the process."""
     worktrees: bool = False
     """There is a repository, and children may work in worktrees of it."""
     weight: int = 1
@@ -104,12 +121,16 @@ def place(messages: tuple[Message, ...]) -> str:
 class NotedModel:
     """Plays a script, and leaves a line for each request."""
 
-    def __init__(self, folder: Path, session: str, mind: Mind, clock: Clock) -> None:
-        self._folder, self._session = folder, session
+    def __init__(self, folder: Path, session: str, label: str, story: Story, clock: Clock) -> None:
+        self._folder, self._session, self._label, self._story = folder, session, label, story
+        mind = story.minds[label]
         self._model = ScriptedModel(mind, latency_s=MODEL_S, sleep=lambda seconds: wait(clock, seconds))
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         note(self._folder, "asked", session=self._session, place=place(request.messages))
+        last = request.messages[-1]
+        does = "compact" if last == UserMessage(context.COMPACT_PROMPT) else "model"
+        self._story.fate(f"{does} {self._label}: {last.text}")
         async for event in self._model.stream(request):
             yield event
 
@@ -123,11 +144,12 @@ async def wait(clock: Clock, seconds: float) -> None:
 
 
 def noted_tools(folder: Path, story: Story, clock: Clock) -> list[Tool]:
-    """One that may not be repeated, one that may, one that only reads; each leaves a line when it begins."""
+    """Two that may not be repeated, two that may, one that only reads; each leaves a line when it begins."""
 
     async def work(name: str, context: ToolContext) -> str:
         note(folder, "begun", tool=name, call=context.call_key)
-        await wait(clock, story.tool_s)
+        story.fate(f"tool {name}")
+        await wait(clock, story.tool_s * (5 if name == "slow" else 1))
         return f"{name} is done"
 
     async def once(context: ToolContext) -> str:
@@ -139,7 +161,14 @@ def noted_tools(folder: Path, story: Story, clock: Clock) -> list[Tool]:
     async def look(context: ToolContext) -> str:
         return await work("look", context)
 
-    return [tool(once), tool(repeatable=True)(again), tool(read_only=True)(look)]
+    async def slow(context: ToolContext) -> str:
+        return await work("slow", context)
+
+    async def command(context: ToolContext) -> str:
+        return await work("exec", context)
+
+    repeatable = tool(repeatable=True)
+    return [tool(once), repeatable(again), tool(read_only=True)(look), repeatable(slow), tool(name="exec")(command)]
 
 
 class Cast:
@@ -148,6 +177,7 @@ class Cast:
     def __init__(self, story: Story, folder: Path, clock: Clock) -> None:
         self._story, self._folder, self._clock = story, folder, clock
         self._files = ChildFiles(folder / "state" if story.worktrees else None)
+        self._messengers: dict[Engine, Messenger] = {}
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         label, facts = await engine.store.read(lambda tx: (label_of(tx, drive.session), tx.session(drive.session)))
@@ -157,6 +187,7 @@ class Cast:
                 *noted_tools(self._folder, self._story, self._clock),
                 *(worktree_story.working_tools() if self._story.worktrees else ()),
                 *(spawn_tool(spawner), yield_tool(), subagents_tool(engine)),
+                send_tool(self._messengers.setdefault(engine, Messenger(engine, self._story.config))),
             ]
         )
         names = tools.names
@@ -166,18 +197,35 @@ class Cast:
         if drive.run is not None and drive.run.plan == "planning":
             names = planning_tools(names, tools.read_only)
         return Profile(
-            model=NotedModel(self._folder, drive.session, self._story.minds[label], self._clock),
+            model=NotedModel(self._folder, drive.session, label, self._story, self._clock),
             model_name="scripted",
             system=label,
             tools=tools.only(names),
             workspace=self.workspace_of("", "" if facts is None else facts.facts.workspace),
-            goods=self._goods(drive, facts),
+            goods=None if facts is None else self.goods(facts, drive.run),
+            asks=self._story.asks,
+            window=self._story.windows.get(label, WINDOW),
         )
 
-    def _goods(self, drive: Drive, session: Session | None) -> Callable[[bool], Goods] | None:
-        if session is None or not self._story.worktrees:
+    def goods(self, session: Session, run: Run | None) -> Callable[[bool], Goods] | None:
+        if not self._story.worktrees:
             return None
-        return self._files.goods(session, drive.run, self.workspace_of("", session.facts.workspace))
+        return self._files.goods(session, run, self.workspace_of("", session.facts.workspace))
+
+    def runtime(self, name: str) -> Runtime:
+        """The one foreign runtime: it says that it is at work, takes its time and answers."""
+        story = self._story
+
+        async def work(work: Work) -> str:
+            work.say("at work")
+            await wait(self._clock, story.tool_s)
+            story.fate("runtime")
+            return f"SUMMARY: {work.label} is done"
+
+        return CallableRuntime(function=work, repeatable=story.repeatable)
+
+    def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
+        return self.workspace_of("", session.facts.workspace), {}
 
     async def remove(self, leaves: tuple[str, ...]) -> None:
         """What a child leaves; the first time, where that is wanted, not to its end."""
@@ -202,7 +250,7 @@ class Cast:
 
     @property
     def runtimes(self) -> tuple[str, ...]:
-        return ()
+        return (RUNTIME,)
 
     def check_model(self, name: str, thinking: str | None) -> None:
         """Every name will do."""
@@ -217,12 +265,13 @@ class Cast:
         await self._files.make(request)
 
     async def bind_thread(self, engine: Engine, run: Run) -> None:
+        self._story.fate("spawn")
         await wait(self._clock, self._story.bind_s)
 
 
 def label_of(tx: Tx, session: str) -> str:
     """What a session is called."""
-    return {MAIN: "main", OTHER: "other"}.get(session) or tx.spec(session).label
+    return NAMES.get(session) or tx.spec(session).label
 
 
 # ---- the performance -------------------------------------------------------------------------------------------------
@@ -233,7 +282,8 @@ async def perform(story: Story, store: Store, clock: Clock, folder: Path) -> Non
     try:
         if story.worktrees:
             worktree_story.set_up(folder)
-        agent = Agent(Cast(story, folder, clock))
+        cast = Cast(story, folder, clock)
+        agent = Agent(cast, places=cast)
         async with Engine(store, agent, clock=clock, ids=RandomIds(), rules=story.rules) as engine:
             await engine.commit(opening)
             await engine.commit(story.begin)

@@ -162,7 +162,7 @@ def verdict(tx: Tx, folder: Path, before: list[tuple[int, dict[int, int], set[st
     results = Counter((body.entry, body.index) for body in bodies if isinstance(body, Resulted))
     if sorted(results.values()) != [1, 1, 1]:
         wrong.append(f"results: {results}")
-    right = {("once", UNKNOWN_OUTCOME), *((name, f"{name} is done") for name in TOOLS)}
+    right = {("once", UNKNOWN_OUTCOME.text), *((name, f"{name} is done") for name in TOOLS)}
     for body in bodies:
         if isinstance(body, Noted):
             wrong.append(f"a note: {body}")

@@ -17,7 +17,7 @@ from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Spec, Tx
 from fledge.store.sqlite import DATABASE
-from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
+from fledge.testing import START, InlineStore, Script, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 from tests.orchestrator.stage import LIMITS, MAIN, Theatre, World, in_turns, lingers, rules, two_steps, works
 from tests.statements import proves
 
@@ -244,18 +244,46 @@ def test_a_committed_step_resets_the_count_of_crashes(theatre: Theatre) -> None:
         await stage.step("a tool's output")
         await stage.sleep(100)
 
-    async def before(world: World) -> int:
+    async def counted(world: World) -> list[int]:
+        before = (await world.run(key)).crashes
         await world.clock.sleep(1)
-        return (await world.run(key)).crashes
+        return [before, (await world.run(key)).crashes]
 
-    assert theatre.act(before, {"a": steps}, ends="crashed") == 2
-    assert theatre.act(before, {"a": works(100)}, ends="crashed") == 1
+    assert theatre.act(counted, {"a": steps}, ends="crashed") == [2, 0]
+    assert theatre.act(counted, {"a": works(100)}, ends="crashed") == [1, 1]
 
     async def last(world: World) -> None:
         await world.clock.sleep(1)
         assert (await world.outcome(key))[0] == "ok"
 
     theatre.act(last)
+
+
+@proves("0.crash.7")
+def test_crashes_before_a_wait_count_no_more_after_it(theatre: Theatre) -> None:
+    async def waits(stage: Stage) -> None:
+        if stage.run is not None and stage.run.wakes == 0:
+            await stage.step("a tool's output")
+            await stage.wait()
+        else:
+            await stage.sleep(100)
+
+    async def begin(world: World) -> str:
+        key = await world.spawn("a")
+        await world.spawn("below", parent=key)
+        await world.clock.sleep(1)
+        return key
+
+    async def counted(world: World) -> tuple[str, int]:
+        await world.clock.sleep(1)
+        run = await world.run(key)
+        return run.phase.name, run.crashes
+
+    scripts = {"a": works(100), "below": works(0.5)}
+    key = theatre.act(begin, scripts, ends="crashed")
+    assert theatre.act(counted, scripts, ends="crashed") == ("running", 1)
+    assert theatre.act(counted, {"a": waits, "below": works(0.5)}, ends="crashed") == ("running", 0)
+    assert theatre.act(counted, {"a": waits}, ends="crashed") == ("running", 1)
 
 
 @proves("0.crash.10", "From the second crash on, suspects are driven one at a time, others beside them")
@@ -284,6 +312,64 @@ def test_suspects_are_driven_one_at_a_time_and_others_beside_them(theatre: Theat
     theatre.act(first, {label: works(100) for label in labels}, ends="crashed")
     theatre.act(second, {label: works(100) for label in labels}, ends="crashed")
     theatre.act(third, {label: works(10) for label in labels})
+
+
+@proves("0.crash.10")
+def test_turns_of_conversations_are_suspects_like_runs_also_when_somebody_speaks_to_them(theatre: Theatre) -> None:
+    keys = ["agent:main:x", "agent:main:y"]
+    begun: list[tuple[float, str]] = []
+
+    def takes(seconds: float) -> Script:
+        async def script(stage: Stage) -> None:
+            begun.append((stage.engine.clock.now() - START, stage.session))
+            await stage.sleep(seconds)
+            await stage.say("done")
+
+        return script
+
+    async def first(world: World) -> None:
+        for key in keys:
+            await world.engine.commit(lambda c: spawn.open_conversation(c, key))  # noqa: B023 (awaited here)
+            await world.send(key=key)
+        await world.clock.sleep(1)
+
+    async def third(world: World) -> None:
+        for key in keys:
+            await world.send("and?", key)
+        await world.clock.sleep(60)
+
+    theatre.act(first, {"main": takes(100)}, ends="crashed")
+    theatre.act(one_second, {"main": takes(100)}, ends="crashed")
+    assert [at for at, _ in begun] == [0.0, 0.0, 1.0, 1.0]
+    begun.clear()
+    theatre.act(third, {"main": takes(10)})
+    suspects = [at for at, _ in begun][:2]
+    assert suspects == [2.0, 12.0]
+    assert {who for _, who in begun[:2]} == set(keys)
+
+
+@proves("0.crash.11", "A suspect that commits a step is one no more, and the next is driven beside it")
+def test_a_suspect_that_commits_a_step_lets_the_next_be_driven_beside_it(theatre: Theatre) -> None:
+    labels = ["a", "b"]
+
+    async def first(world: World) -> None:
+        for label in labels:
+            await world.spawn(label)
+        await world.clock.sleep(1)
+
+    async def steps_at_three(stage: Stage) -> None:
+        await stage.sleep(3)
+        await stage.step("a tool's output")
+        await stage.sleep(50)
+
+    async def third(world: World) -> None:
+        await world.clock.sleep(10)
+        assert [at for at, _ in world.drives] == [2.0, 5.0]
+        assert {who for _, who in world.drives} == set(labels)
+
+    theatre.act(first, {label: works(100) for label in labels}, ends="crashed")
+    theatre.act(one_second, {label: works(100) for label in labels}, ends="crashed")
+    theatre.act(third, dict.fromkeys(labels, steps_at_three))
 
 
 @proves("0.crash.6", "A conversation's turn counts its crashes likewise, and at three it is given up and told")

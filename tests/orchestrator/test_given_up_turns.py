@@ -78,7 +78,7 @@ def test_what_waits_behind_a_turn_that_was_given_up_after_crashes_has_its_own_tu
         scene.commit(lambda c: c.tx.progress(MAIN, c.at, step_open=True))
         driver = scene.read(lambda tx: tx.driver(MAIN))
         assert driver is not None
-        scene.commit(partial(turns.lost, driver=replace(driver, step_open=True, steps=0), crashed=True))
+        scene.commit(partial(turns.lost, driver=replace(driver, step_open=True), crashed=True))
         del scene.drives[MAIN]
     assert scene.read(lambda tx: tx.turn(MAIN)) is None
     assert scene.claimable() == [MAIN]

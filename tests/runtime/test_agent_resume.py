@@ -41,7 +41,7 @@ def finish(key: str) -> Callable[[Desk], Awaitable[str]]:
 
 
 def test_what_the_model_reads_about_an_unknown_outcome_is_exactly_this() -> None:
-    assert UNKNOWN_OUTCOME == UNKNOWN
+    assert UNKNOWN_OUTCOME.text == UNKNOWN
 
 
 def test_a_reply_that_was_not_committed_is_asked_for_again(office: Office) -> None:

@@ -40,7 +40,7 @@ class FencesNothing(Spy):
         try:
             return self._tx.fence(session, epoch)
         except StaleWrite:
-            return Driver(session, epoch, "", "subagent", False, 0.0, 0.0, 0, False, None)
+            return Driver(session, epoch, "", "subagent", False, 0.0, 0.0, False, None)
 
 
 class LosesResults(Spy):

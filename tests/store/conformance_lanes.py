@@ -266,6 +266,17 @@ class LaneConformance:
 
         bench.do(job)
 
+    def test_a_suspect_that_is_trusted_again_lets_the_next_one_be_driven_beside_it(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            queue(tx, "s1", "s2", suspect=True)
+            epoch = tx.claim(tx.claimable({"subagent": 9}, AT, 99)[0], "owner", AT)
+            assert tx.claimable({"subagent": 9}, AT, 99) == []
+            tx.trust_driver("s1")
+            assert not tx.fence("s1", epoch).suspect
+            assert names(tx.claimable({"subagent": 9}, AT, 99)) == ["s2"]
+
+        bench.do(job)
+
     def test_suspects_at_the_head_of_a_lane_do_not_hide_who_stands_behind_them(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[str]:
             queue(tx, "s1", "s2", "s3", suspect=True)

@@ -27,8 +27,8 @@ class LeaseConformance:
             return claim(tx, "a")
 
         assert bench.do(job) == 1
-        a = Driver("a", 1, "owner", "subagent", False, AT, AT, steps=0, step_open=True, release_at=None)
-        b = Driver("b", 1, "other", "subagent", True, AT + 1, AT + 1, steps=0, step_open=True, release_at=None)
+        a = Driver("a", 1, "owner", "subagent", False, AT, AT, step_open=True, release_at=None)
+        b = Driver("b", 1, "other", "subagent", True, AT + 1, AT + 1, step_open=True, release_at=None)
         assert bench.see(lambda tx: (tx.driver("a"), tx.driver("b"), tx.driver("c"))) == (a, b, None)
         assert sorted(bench.see(lambda tx: tx.drivers()), key=lambda driver: driver.session) == [a, b]
         assert bench.see(lambda tx: tx.fence("a", 1)) == a
@@ -216,27 +216,27 @@ class LeaseConformance:
 
         bench.do(job)
 
-    def test_progress_counts_the_steps_of_one_lease(self, bench: Bench) -> None:
+    def test_progress_says_when_a_driver_was_last_at_work_and_how_long_it_may_take(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             queue(tx, "a", "b")
             epoch = claim(tx, "a")
             other = claim(tx, "b")
             tx.progress("a", AT + 1, step_open=True)
             assert tx.fence("a", epoch) == Driver(
-                "a", epoch, "owner", "subagent", False, AT, AT + 1, steps=1, step_open=True, release_at=None
+                "a", epoch, "owner", "subagent", False, AT, AT + 1, step_open=True, release_at=None
             )
             tx.progress("a", AT + 1, step_open=True, patient_until=AT + 99)
             assert tx.fence("a", epoch).patient_until == AT + 99
             tx.progress("a", AT + 2, step_open=False)
             after = tx.fence("a", epoch)
-            assert (after.steps, after.progress_at, after.step_open, after.patient_until) == (3, AT + 2, False, None)
-            assert (tx.fence("b", other).steps, tx.fence("b", other).progress_at) == (0, AT)
+            assert (after.progress_at, after.step_open, after.patient_until) == (AT + 2, False, None)
+            assert tx.fence("b", other).progress_at == AT
             tx.progress("nobody", AT, step_open=True)
             tx.release("a", epoch)
             queue(tx, "a")
             again = claim(tx, "a", at=AT + 9)
             fresh = tx.fence("a", again)
-            assert (fresh.steps, fresh.progress_at, fresh.step_open) == (0, AT + 9, True)
+            assert (fresh.progress_at, fresh.step_open) == (AT + 9, True)
 
         bench.do(job)
 

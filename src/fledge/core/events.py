@@ -118,8 +118,10 @@ class LeaseLost(_Signal, frozen=True, kw_only=True, tag=True):
     """Signal: the driver is gone without an end: a crash, or a graceful stop (then no step was open)."""
 
     step_open: bool
-    progressed: bool
-    """Some step was committed under this lease."""
+
+
+class Progressed(_Event, frozen=True, kw_only=True, tag=True):
+    """A step was committed after a crash: the count of crashes starts again."""
 
 
 class Yielded(_Signal, frozen=True, kw_only=True, tag=True):
@@ -257,6 +259,7 @@ Event = (
     | DriverStopped
     | LeaseLost
     | Yielded
+    | Progressed
     | PersonAsked
     | PersonAnswered
     | ChildrenSettled

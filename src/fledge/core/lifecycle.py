@@ -81,6 +81,8 @@ def transition(run: Run, event: ev.Event) -> Step:
             return _claimed(run, event)
         case ev.AttemptStarted() | ev.AttemptEnded() | ev.AttemptFaltered() | ev.DriverStopped() | ev.LeaseLost():
             return _signalled(run, event)
+        case ev.Progressed():
+            return _progressed(run, event)
         case ev.Yielded():
             return _yielded(run, event)
         case ev.PersonAsked():
@@ -198,12 +200,20 @@ def _signalled(run: Run, event: ev.Signal) -> Step:
 def _requeue(run: Run, running: Running, event: ev.Signal) -> Step:
     crashes = run.crashes
     if isinstance(event, ev.LeaseLost):
-        crashes = policy.crashes_after(run.crashes, event.step_open, event.progressed)
+        crashes = policy.crashes_after(run.crashes, event.step_open)
     run = replace(run, crashes=crashes)
     if crashes >= policy.MAX_CRASHES:
         end = ev.Errored(f"it crashed {crashes} times in the same step and was not tried again")
         return closing.break_off(run, event.at, end, event.unsettled, fx.SupersedeDriver(event.at))
     return move(run, Queued(serving=running.serving), fx.SupersedeDriver(event.at), fx.Enqueue())
+
+
+def _progressed(run: Run, event: ev.Progressed) -> Step:
+    if not isinstance(run.phase, Running):
+        raise IllegalTransition(run, event)
+    if not run.crashes:
+        return ignore(run, "no crash is counted")
+    return move(replace(run, crashes=0), run.phase)
 
 
 def _finished(run: Run, event: ev.Signal, end: ev.Finished, serving: Waiting | None) -> Step:

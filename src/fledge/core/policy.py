@@ -17,7 +17,7 @@ RESERVATION_S = 30.0
 MAX_WAKES = 10
 MAX_CRASHES = 3
 SUSPECT_AT = 2
-"""From this many crashes on, a run is driven only while no other suspect is."""
+"""From this many crashes on, a run or a turn is driven only while no other suspect is."""
 YIELD_S = 30 * 60.0
 """A yield that names no deadline."""
 UNREAD_PROGRAM_S = 30 * 60.0
@@ -198,13 +198,13 @@ def gives_up(tries: int, max_retries: int, at: Instant, expires_at: Instant) -> 
 # ---- crashes ---------------------------------------------------------------------------------------------------------
 
 
-def crashes_after(crashes: int, step_open: bool, progressed: bool) -> int:
-    """The count after a lost lease: a committed step resets it, only an open step adds to it."""
-    return (0 if progressed else crashes) + (1 if step_open else 0)
+def crashes_after(crashes: int, step_open: bool) -> int:
+    """The count after a lost lease: only an open step adds to it. A committed step has reset it before."""
+    return crashes + (1 if step_open else 0)
 
 
 def is_suspect(crashes: int) -> bool:
-    """True of runs that must be driven one at a time."""
+    """True of runs and turns that must be driven one at a time."""
     return crashes >= SUSPECT_AT
 
 

@@ -68,6 +68,8 @@ class Resulted(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool"):
     name: str
     text: str
     is_error: bool = False
+    unknown: bool = False
+    """A process died in this call, and it may not be made again: nobody knows what came of it."""
 
 
 class Noted(Struct, frozen=True, gc=False, omit_defaults=True, tag="note"):
@@ -147,6 +149,22 @@ def open_calls(lines: Sequence[Line]) -> list[OpenCall]:
             done = {result.index for result in results if result.entry == line.seq}
             return [OpenCall(line.seq, i, call) for i, call in enumerate(line.body.calls) if i not in done]
     return []
+
+
+def is_in_doubt(lines: Sequence[Line]) -> bool:
+    """True if the newest whole step, or the one under way, holds a call that a process died in and whose outcome is
+    unknown. A model that makes such a call anew would crash one process after the other, with a reply before each."""
+    results: dict[int, list[Resulted]] = {}
+    for line in reversed(lines):
+        if isinstance(line.body, Resulted):
+            results.setdefault(line.body.entry, []).append(line.body)
+        elif isinstance(line.body, Replied):
+            found = results.get(line.seq, [])
+            if any(result.unknown for result in found):
+                return True
+            if len(found) == len(line.body.calls):
+                return False
+    return False
 
 
 YIELD = "sessions_yield"

@@ -123,12 +123,11 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
 
 
 def _enqueue(c: Commit, run: Run) -> None:
-    suspect = policy.is_suspect(run.crashes)
     if isinstance(run.phase, Queued) and run.phase.serving is not None:
-        exchanges.enqueue(c, run.key, run.terms.parent, suspect)
+        exchanges.enqueue(c, run.key, run.terms.parent)
         return
     # Nobody waits for what an attempt has to say: its requester is told.
-    c.tx.enqueue(run.key, run.terms.lane, run.terms.parent, suspect)
+    c.tx.enqueue(run.key, run.terms.lane, run.terms.parent, exchanges.is_suspect(c, run.key))
     c.hints.look = True
 
 

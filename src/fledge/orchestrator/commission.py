@@ -14,7 +14,7 @@ from fledge.core.keys import is_child_key
 from fledge.core.route import INTERNAL
 from fledge.core.run import Instant, Run, on_wire
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import control, deliver, spawn
+from fledge.orchestrator import control, deliver, exchanges, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Commission, Tx, Wishes
 
@@ -45,7 +45,7 @@ def accept(
         run_id=run_id, session=session, row=row, wishes=wishes, key=key, digest=digest, accepted_at=c.at
     )
     if wishes.lane:
-        c.tx.enqueue(session, wishes.lane, session, False)
+        c.tx.enqueue(session, wishes.lane, session, exchanges.is_suspect(c, session))
     control.send(c, session, message, row_key=row, origin=origin if wishes.deliver else INTERNAL)
     c.tx.put_commission(commission)
     return commission

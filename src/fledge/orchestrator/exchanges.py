@@ -5,6 +5,7 @@ in a lane of its own: however narrow the lanes are, nobody waits for a slot that
 and go on is in `talk`.
 """
 
+from fledge.core import policy
 from fledge.core.exchange import Exchange, dropped
 from fledge.core.run import Instant
 from fledge.orchestrator.commit import Commit
@@ -12,15 +13,24 @@ from fledge.orchestrator.commit import Commit
 NESTED = "nested"
 
 
-def enqueue(c: Commit, session: str, spawner: str, suspect: bool = False, due_at: Instant | None = None) -> None:
+def enqueue(c: Commit, session: str, spawner: str, due_at: Instant | None = None) -> None:
     """Let a session be claimed: in its usual lane, or in its own while another session waits for its answer."""
     lane = _lane(c, session)
     if lane.startswith(NESTED):
         place = c.tx.queued(session)
         if place is not None and place.lane != lane:
             c.tx.dequeue(session)
-    c.tx.enqueue(session, lane, spawner, suspect, due_at)
+    c.tx.enqueue(session, lane, spawner, is_suspect(c, session), due_at)
     c.hints.look = True
+
+
+def is_suspect(c: Commit, session: str) -> bool:
+    """True of a session whose run, or open turn, has crashed so often that it is driven beside no other suspect."""
+    run = c.find(session)
+    if run is not None and run.ended is None:
+        return policy.is_suspect(run.crashes)
+    turn = c.tx.turn(session)
+    return turn is not None and policy.is_suspect(turn.crashes)
 
 
 def _lane(c: Commit, session: str) -> str:
@@ -35,7 +45,7 @@ def hurry(c: Commit, session: str) -> None:
     place = c.tx.queued(session)
     if place is not None:
         run = c.find(session)
-        enqueue(c, session, session if run is None else run.terms.parent, place.suspect, place.due_at)
+        enqueue(c, session, session if run is None else run.terms.parent, place.due_at)
 
 
 def close_turn(c: Commit, session: str, ended: str) -> None:

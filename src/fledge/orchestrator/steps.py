@@ -44,9 +44,20 @@ def open_step(c: Commit, drive: Drive, reserve: Spent) -> bool:
 
 
 def replied(
-    c: Commit, drive: Drive, reply: Replied, last: int, approval_s: float, ran: Ran | None = None, tools_s: float = 0.0
+    c: Commit,
+    drive: Drive,
+    reply: Replied,
+    last: int,
+    approval_s: float,
+    ran: Ran | None = None,
+    tools_s: float = 0.0,
+    in_doubt: bool = False,
 ) -> list[Line]:
-    """Append a reply that calls tools, which may take `tools_s`; a person is asked in the same commit, if need be."""
+    """Append a reply that calls tools, which may take `tools_s`; a person is asked in the same commit, if need be.
+
+    `in_doubt`: it answers a call whose outcome a crash left unknown, and may make that call anew. It is no progress:
+    the count of crashes starts again only once a whole step has come through.
+    """
     turns.fence(c, drive)
     _record(c, drive, ran)
     seq = transcripts.write(c, drive.session, reply)
@@ -67,13 +78,12 @@ def replied(
             )
             c.tx.ask_approval(approval)
             outbox.tell(c, drive.session, approval.id, question(approval), "approval")
-    _working(c, drive, tools_s)
+    _work_on(c, drive, tools_s, not in_doubt)
     return new_lines(c, drive.session, last)
 
 
-def _working(c: Commit, drive: Drive, tools_s: float) -> None:
-    """Tools run now, and may take so long: meanwhile the run is not stuck."""
-    c.tx.progress(drive.session, c.at, step_open=True, patient_until=c.at + tools_s if tools_s else None)
+def _work_on(c: Commit, drive: Drive, tools_s: float, is_progress: bool) -> None:
+    (turns.progressed if is_progress else turns.at_work)(c, drive.session, tools_s)
 
 
 def hand_over(c: Commit, drive: Drive, goods: Goods | None) -> None:
@@ -99,11 +109,11 @@ def digest(tool: str, arguments: str) -> str:
 
 def started(c: Commit, drive: Drive, approved: Sequence[OpenCall], tools_s: float = 0.0) -> None:
     """Calls are about to be run that a person approved, or that an earlier driver left: the approved ones will not be
-    run again from here on."""
+    run again from here on. Nothing has come of them yet, so it is no progress."""
     turns.fence(c, drive)
     for call in approved:
         c.tx.move_approval(drive.session, call.entry, call.index, "started")
-    _working(c, drive, tools_s)
+    turns.at_work(c, drive.session, tools_s)
 
 
 def resulted(
@@ -114,16 +124,17 @@ def resulted(
     complete: bool,
     tools_s: float = 0.0,
     goods: Goods | None = None,
+    in_doubt: bool = False,
 ) -> list[Line]:
     """Append results, and what there is to hand over now; with the last of a step, read what may enter at this
-    boundary. The others may take `tools_s`."""
+    boundary. The others may take `tools_s`. `in_doubt`: as for replies, with these results in."""
     turns.fence(c, drive)
     hand_over(c, drive, goods)
     budget.worked(c, drive.session)
     transcripts.write(c, drive.session, *results)
     if complete:
         drain.take(c, drive.session, at_boundary=True)
-    _working(c, drive, tools_s)
+    _work_on(c, drive, tools_s, not in_doubt)
     return new_lines(c, drive.session, last)
 
 
@@ -138,7 +149,7 @@ def noted(c: Commit, drive: Drive, answer: Replied, covers: int, last: int) -> l
     text = answer.text if not keys else f"{answer.text}\n\nChildren: {', '.join(keys)}"
     transcripts.write(c, drive.session, Noted(text, covers))
     c.tx.cover(drive.session, covers)
-    c.tx.progress(drive.session, c.at, step_open=True)
+    turns.progressed(c, drive.session)
     return new_lines(c, drive.session, last)
 
 
@@ -178,7 +189,7 @@ def _nudged(c: Commit, drive: Drive, reply: Replied, wrong: str) -> bool:
         return False
     turns.fence(c, drive)
     transcripts.write(c, drive.session, reply, Spoken(nudge(wrong), row, "nudge"))
-    c.tx.progress(drive.session, c.at, step_open=True)
+    turns.progressed(c, drive.session)
     return True
 
 

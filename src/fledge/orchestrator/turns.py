@@ -111,8 +111,28 @@ def step(c: Commit, drive: Drive, entries: list[tuple[Literal["assistant", "tool
         done = Replied(sound(text)) if kind == "assistant" else Resulted(0, 0, "", "step", sound(text))
         transcripts.write(c, drive.session, done)
     taken = drain.take(c, drive.session, at_boundary=True)
-    c.tx.progress(drive.session, c.at, step_open=True)
+    progressed(c, drive.session)
     return taken
+
+
+def at_work(c: Commit, session: str, tools_s: float = 0.0) -> None:
+    """The driver is at work, perhaps with tools that may take so long: meanwhile its run is not stuck."""
+    c.tx.progress(session, c.at, step_open=True, patient_until=c.at + tools_s if tools_s else None)
+
+
+def progressed(c: Commit, session: str, tools_s: float = 0.0) -> None:
+    """A step, or a part of one, is committed: crashes before it count no more, and its driver is no suspect."""
+    at_work(c, session, tools_s)
+    run = c.find(session)
+    if run is not None and run.ended is None:
+        if run.crashes and isinstance(run.phase, Running):
+            c.apply(session, ev.Progressed(at=c.at))
+    elif (turn := c.tx.turn(session)) is not None and turn.crashes:
+        c.tx.turn_failed(session, turn.failures, 0)
+    driver = c.tx.driver(session)
+    if driver is not None and driver.suspect:
+        c.tx.trust_driver(session)
+        c.hints.look = True
 
 
 def fence(c: Commit, drive: Drive) -> None:
@@ -327,7 +347,6 @@ def _lease_lost(c: Commit, run: Run, driver: Driver, crashed: bool) -> None:
         attempt=run.attempt,
         next_run_id=c.ids.unique(),
         step_open=crashed and driver.step_open,
-        progressed=driver.steps > 0,
         unsettled=facts.unsettled,
         settled=facts.settled,
         unread=facts.unread,
@@ -339,13 +358,15 @@ def _lease_lost(c: Commit, run: Run, driver: Driver, crashed: bool) -> None:
 def _turn_lost(c: Commit, session: str, driver: Driver, crashed: bool) -> None:
     """A conversation's turn has no run to fail: after three crashes in the same step it is closed, and that is told.
 
-    The conversation itself is told by a heartbeat; one that crashed is not followed by another, or there were no end.
+    So are its open calls: the next turn must not make them again. The conversation is told by a heartbeat; one that
+    crashed is not followed by another, or there would be no end.
     """
     turn = c.tx.turn(session)
     before = 0 if turn is None else turn.crashes
-    crashes = policy.crashes_after(before, crashed and driver.step_open, driver.steps > 0)
+    crashes = policy.crashes_after(before, crashed and driver.step_open)
     c.tx.supersede(session, c.at)
     if crashes >= policy.MAX_CRASHES:
+        transcripts.close_calls(c, session, f"crashed {crashes} times")
         exchanges.close_turn(c, session, f"crashed {crashes} times")
         key = f"crashed:{session}:{driver.epoch}"
         if turn is None or not turn.heartbeat:

@@ -20,7 +20,18 @@ from fledge.core.goods import Goods
 from fledge.core.heartbeat import is_idle_round, is_silence, spoken
 from fledge.core.policy import Spent
 from fledge.core.route import Address
-from fledge.core.transcript import SPAWN, CallEntry, Line, OpenCall, Replied, Resulted, from_body, open_calls, yielded
+from fledge.core.transcript import (
+    SPAWN,
+    CallEntry,
+    Line,
+    OpenCall,
+    Replied,
+    Resulted,
+    from_body,
+    is_in_doubt,
+    open_calls,
+    yielded,
+)
 from fledge.errors import Interrupted, Refused, StaleWrite, Stopped, StoreError
 from fledge.models.base import Broke, Call, Ended, Message, Request, Text, Thought, Usage, UserMessage
 from fledge.models.retry import Retry, Retrying, close_stream
@@ -43,7 +54,10 @@ P = ParamSpec("P")
 
 DISK_S = 1.0
 """How long a step waits before it tries again to be written."""
-UNKNOWN_OUTCOME = "interrupted; outcome unknown: it may or may not have taken effect. Look before you repeat it."
+UNKNOWN_OUTCOME = ToolResult(
+    "interrupted; outcome unknown: it may or may not have taken effect. Look before you repeat it.", is_error=True
+)
+"""The result of a call that a process died in, if it may not be made again."""
 
 
 def _failed(c: Commit, drive: Drive, error: str, goods: Goods | None) -> None:
@@ -351,7 +365,8 @@ class _Turn:
     async def _call(self, reply: Replied) -> None:
         wait_s = self.profile.approval_s
         tools_s = self._longest(call for call in reply.calls if call.state != "asked")
-        self.lines += await self.commit(steps.replied, reply, self.last, wait_s, self.ran, tools_s)
+        in_doubt = is_in_doubt(self.lines)
+        self.lines += await self.commit(steps.replied, reply, self.last, wait_s, self.ran, tools_s, in_doubt)
         self.ran = None
         entry = next(line.seq for line in reversed(self.lines) if isinstance(line.body, Replied))
         self.own.update((entry, index) for index in range(len(reply.calls)))
@@ -433,9 +448,10 @@ class _Turn:
     async def _append(self, results: list[Resulted], complete: bool, until_at: float) -> None:
         last = self.last
         goods = await self._look_at_goods() if complete else None
+        in_doubt = is_in_doubt([*self.lines, *(Line(0, result) for result in results)])
 
         def append(c: Commit, drive: Drive) -> list[Line]:
-            return steps.resulted(c, drive, results, last, complete, max(0.0, until_at - c.at), goods)
+            return steps.resulted(c, drive, results, last, complete, max(0.0, until_at - c.at), goods, in_doubt)
 
         self.lines += await self.commit(append)
 
@@ -444,7 +460,8 @@ class _Turn:
         self.tell("tool:start", name, call.call.id)
         result = await self._result(call, answers.get(place))
         self.tell("tool:end", result.text, call.call.id)
-        return Resulted(call.entry, call.index, call.call.id, name, result.text, result.is_error)
+        unknown = result is UNKNOWN_OUTCOME
+        return Resulted(call.entry, call.index, call.call.id, name, result.text, result.is_error, unknown)
 
     async def _result(self, call: OpenCall, answer: str | None) -> ToolResult:
         if answer in ("denied", "expired"):
@@ -456,7 +473,7 @@ class _Turn:
             return profile.tools.unknown(call.call.name)
         begun = answer == "started" or (call.call.state == "started" and (call.entry, call.index) not in self.own)
         if begun and not tool.repeatable:
-            return ToolResult(UNKNOWN_OUTCOME, is_error=True)
+            return UNKNOWN_OUTCOME
         place = ToolContext(
             session=self.drive.session,
             entry=call.entry,

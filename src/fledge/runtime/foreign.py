@@ -161,14 +161,14 @@ class _Turn:
         now = self.engine.clock.now()
         if now - self.said_at >= PROGRESS_S and (self.writing is None or self.writing.done()):
             self.said_at = now
-            self.writing = asyncio.ensure_future(self._progress())
+            self.writing = asyncio.ensure_future(self._write_sign_of_life())
 
-    async def _progress(self) -> None:
+    async def _write_sign_of_life(self) -> None:
         try:
-            await self.engine.commit(lambda c: _progressed(c, self.drive))
+            await self.engine.commit(lambda c: _at_work(c, self.drive))
         except Exception as error:
             # The next line, or the end, is written all the same.
-            log.info("progress of %s was not written: %s", self.drive.session, error)
+            log.info("a sign of life of %s was not written: %s", self.drive.session, error)
 
     async def _pass(self, seconds: float) -> None:
         await self.engine.clock.wait_until(self.engine.clock.now() + seconds, asyncio.Event())
@@ -219,12 +219,13 @@ def _begin(c: Commit, drive: Drive, runtime: str, prompt: str) -> None:
     """From here on the work counts as begun."""
     turns.fence(c, drive)
     transcripts.write(c, drive.session, Replied(calls=(CallEntry("work", runtime, sound(prompt), "started"),)))
-    c.tx.progress(drive.session, c.at, step_open=True)
+    turns.at_work(c, drive.session)
 
 
-def _progressed(c: Commit, drive: Drive) -> None:
+def _at_work(c: Commit, drive: Drive) -> None:
+    """A sign of life. Nothing is committed of the work itself, so a crash afterwards counts all the same."""
     turns.fence(c, drive)
-    c.tx.progress(drive.session, c.at, step_open=True)
+    turns.at_work(c, drive.session)
 
 
 def _finish(c: Commit, drive: Drive, text: str, goods: Goods | None = None) -> None:

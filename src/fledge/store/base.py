@@ -429,7 +429,11 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         ...
 
     def progress(self, session: str, at: Instant, step_open: bool, patient_until: Instant | None = None) -> None:
-        """The driver committed a step; `step_open` says whether it now starts another, which may take until then."""
+        """The driver is at work; `step_open` says whether a step is under way, which may take until then."""
+        ...
+
+    def trust_driver(self, session: str) -> None:
+        """The driver of this session is no suspect any more: other suspects may be driven beside it."""
         ...
 
     def release(self, session: str, epoch: int) -> None:

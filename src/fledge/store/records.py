@@ -218,7 +218,6 @@ class Driver(Struct, frozen=True, gc=False):
     suspect: bool
     claimed_at: Instant
     progress_at: Instant
-    steps: int
     step_open: bool
     release_at: Instant | None
     """Set once it was superseded or told to stop: then the slot is free even if it never exits."""

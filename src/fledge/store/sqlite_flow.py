@@ -13,8 +13,7 @@ from fledge.store.sqlite_outgoing import OutgoingVerbs
 
 _ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at, route"
 _DRIVER = (
-    "session, epoch, owner, lane, suspect, claimed_at, progress_at, steps, step_open, release_at, interrupts,"
-    " patient_until"
+    "session, epoch, owner, lane, suspect, claimed_at, progress_at, step_open, release_at, interrupts, patient_until"
 )
 
 # Every lane that has somebody in it: a walk over the first column of the index, not over its rows.
@@ -265,7 +264,7 @@ class SqliteTx(OutgoingVerbs):
             (place.session, row[0], owner, place.lane, int(place.suspect), at, at),
         )
         self._known.drivers[place.session] = Driver(
-            place.session, row[0], owner, place.lane, place.suspect, at, at, steps=0, step_open=True, release_at=None
+            place.session, row[0], owner, place.lane, place.suspect, at, at, step_open=True, release_at=None
         )
         return int(row[0])
 
@@ -294,16 +293,21 @@ class SqliteTx(OutgoingVerbs):
         return driver
 
     def progress(self, session: str, at: Instant, step_open: bool, patient_until: Instant | None = None) -> None:
-        """The driver committed a step."""
+        """The driver is at work."""
         self._db.execute(
-            "UPDATE drivers SET progress_at = ?, steps = steps + 1, step_open = ?, patient_until = ? WHERE session = ?",
+            "UPDATE drivers SET progress_at = ?, step_open = ?, patient_until = ? WHERE session = ?",
             (at, int(step_open), patient_until, session),
         )
         driver = self._known.drivers.get(session)
         if driver is not None:
             self._known.drivers[session] = replace(
-                driver, progress_at=at, steps=driver.steps + 1, step_open=step_open, patient_until=patient_until
+                driver, progress_at=at, step_open=step_open, patient_until=patient_until
             )
+
+    def trust_driver(self, session: str) -> None:
+        """Take the driver out of the count of suspects."""
+        self._known.drivers.pop(session, None)
+        self._db.execute("UPDATE drivers SET suspect = 0 WHERE session = ?", (session,))
 
     def release(self, session: str, epoch: int) -> None:
         """Free the slot of the driver with this epoch."""
@@ -333,5 +337,5 @@ class SqliteTx(OutgoingVerbs):
 
 
 def _driver(row: Any) -> Driver:
-    session, epoch, owner, lane, suspect, claimed_at, progress_at, steps, step_open, *rest = row
-    return Driver(session, epoch, owner, lane, bool(suspect), claimed_at, progress_at, steps, bool(step_open), *rest)
+    session, epoch, owner, lane, suspect, claimed_at, progress_at, step_open, *rest = row
+    return Driver(session, epoch, owner, lane, bool(suspect), claimed_at, progress_at, bool(step_open), *rest)
