@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 
 from msgspec import Struct
 
+from fledge.cancellation import is_stop
 from fledge.clock import Clock
 from fledge.config import Config
 from fledge.errors import BadInput, Refused
@@ -184,9 +185,11 @@ class Opened:
         async def doing() -> None:
             try:
                 await work
-            except Exception:
+            except BaseException as error:
+                if is_stop(error):
+                    raise
                 if self._engine is not None:  # what waits is told so when this closes; that is no trouble
-                    log.exception("what was done beside failed")
+                    log.exception("background task failed")
 
         task = asyncio.ensure_future(doing())
         self._tasks.add(task)

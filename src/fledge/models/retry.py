@@ -7,13 +7,17 @@ chance are parameters; nothing here knows a provider.
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import msgspec
 from msgspec import Struct
 
+from fledge.cancellation import is_stop
 from fledge.models.base import Broke, Ended, Model, ModelEvent, Request
+
+log = logging.getLogger("fledge.models")
 
 Sleep = Callable[[float], Awaitable[object]]
 Chance = Callable[[], float]
@@ -120,10 +124,16 @@ class Retrying:
 
 
 async def close_stream(events: AsyncIterator[ModelEvent]) -> None:
-    """Close a stream that was not read to its end. `Model` promises an iterator, which need not be closable."""
+    """Close a stream that was not read to its end. `Model` promises an iterator, which need not be closable; a failure
+    to close it takes back nothing of what was read."""
     close = getattr(events, "aclose", None)
-    if close is not None:
-        await close()
+    try:
+        if close is not None:
+            await close()
+    except BaseException as error:
+        if is_stop(error):
+            raise
+        log.exception("a model's stream could not be closed")
 
 
 def _line(broke: Broke, name: str, tries: int) -> str:

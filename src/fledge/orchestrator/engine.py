@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Protocol, TypeVar
 
+from fledge.cancellation import error_message, is_stop
 from fledge.clock import Clock, SystemClock
 from fledge.core.route import Address
 from fledge.core.run import Instant
@@ -334,9 +335,14 @@ class Engine:
             await self.performer.drive(self, drive)
         except (StaleWrite, Stopped):
             return  # whoever took over, or the kill, has the last word
-        except Exception as raised:
+        except BaseException as raised:
+            if is_stop(raised):
+                raise
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from raised  # it was stopped, whatever it raises on its way out
             log.exception("driver of %s failed", drive.session)
-            error = f"internal error: {str(raised) or type(raised).__name__}"
+            error = f"internal error: {error_message(raised)}"
         if (drive.session, drive.epoch) not in self._over:
             await self.surely(lambda c: turns.fail(c, drive, error))
 
@@ -357,8 +363,10 @@ class Engine:
         error: str | None = None
         try:
             await self.performer.remove(leaves)
-        except Exception as raised:
-            error = str(raised) or type(raised).__name__
+        except BaseException as raised:
+            if is_stop(raised):
+                raise
+            error = error_message(raised)
         await self.surely(lambda c: due.cleaned(c, key, error))
 
     async def _send(self, post: Post) -> None:
@@ -369,8 +377,10 @@ class Engine:
             return  # it was sent between looking and acting
         try:
             answer = await self.performer.call(post)
-        except Exception as raised:
-            error = str(raised) or type(raised).__name__
+        except BaseException as raised:
+            if is_stop(raised):
+                raise
+            error = error_message(raised)
             wait_s = raised.wait_s if isinstance(raised, NotArrived) else 0.0
             await self.surely(lambda c: due.not_sent(c, post, error, wait_s))
         else:

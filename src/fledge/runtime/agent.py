@@ -14,6 +14,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from fledge.cancellation import is_stop
 from fledge.core.access import tool_name
 from fledge.core.freeze import sound
 from fledge.core.goods import Goods
@@ -196,8 +197,9 @@ class _Turn:
                 return await self._step()
         except Interrupted:
             self.called_off = True
-        except TimeoutError:
-            if not step.expired():
+        except BaseException as raised:
+            # Whatever a step that was called off raises on its way out is of no interest.
+            if is_stop(raised) or not step.expired():
                 raise
         finally:
             self.step = None

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from fledge.cancellation import describe, is_stop
 from fledge.core.freeze import one_line, sound
 from fledge.core.goods import Goods
 from fledge.core.reconcile import GRACE_S
@@ -127,9 +128,11 @@ class _Turn:
                 text = await self.runtime.run(self._describe(prompt))
             except Faltered as faltered:
                 error, aborted = faltered.error, faltered.aborted
-            except Exception as raised:
+            except BaseException as raised:
+                if is_stop(raised):
+                    raise
                 log.exception("runtime %s of %s failed", self.spec.runtime, self.drive.session)
-                error, aborted = f"{type(raised).__name__}: {raised}", False
+                error, aborted = describe(raised), False
             else:
                 await self._finish(str(text))
                 return

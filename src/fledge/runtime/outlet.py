@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
+from fledge.cancellation import error_message, is_stop
 from fledge.channels.base import Channel
 from fledge.channels.webhook import Poster, WebhookChannel
 from fledge.clock import Clock
@@ -106,8 +107,10 @@ class Outlet:
             try:
                 async with asyncio.timeout(SEND_S):
                     answer = await one.hooked.call(call_id, asked)
-            except Exception as error:
-                why = str(error) or type(error).__name__
+            except BaseException as error:
+                if is_stop(error):
+                    raise
+                why = error_message(error)
                 raise Refused("error", f"thread: the subagent_spawning hook {one.name} failed: {why}") from error
             found = found or thread_for(asked, answer)
         if found is None:

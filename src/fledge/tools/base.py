@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, TypeVar, get_type_hints, overload
 import msgspec
 from msgspec import Struct, field
 
+from fledge.cancellation import describe, is_stop
 from fledge.errors import BadInput, FledgeError
 
 TIMEOUT_S: Final = 120.0
@@ -129,31 +130,20 @@ class Tool(Struct, frozen=True, kw_only=True):
             raise BadInput("arguments", f"must be one JSON object ({why}). {self.usage}") from None
 
     async def call(self, raw_arguments: str, context: ToolContext) -> ToolResult:
-        """Run the function with these arguments. Raises nothing but the caller's own cancellation.
+        """Run the function with these arguments. Whatever it raises is an error result; only a real stop goes through.
 
         A plain function runs in a thread; one that is stopped or out of time is left to finish there, unheard.
         """
-        try:
-            arguments = self.read_arguments(raw_arguments)
-        except BadInput as error:
-            return self._failed(str(error))
         clock = asyncio.timeout(self.timeout_s)
         try:
+            arguments = self.read_arguments(raw_arguments)
             async with clock:
                 value = await self._run(self._with(arguments, context))
             return self._told(value)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+        except BaseException as error:
+            if is_stop(error):
                 raise
-            # Nobody cancelled the call: something the tool waited for was cancelled. That is the tool's failure.
-            return self._failed("it was cancelled from inside")
-        except TimeoutError as error:
-            if clock.expired():
-                return self._failed(f"stopped after {self.timeout_s:g} s: its time was over; what it did is not known")
-            return self._failed(_words(error))
-        except (Exception, SystemExit) as error:
-            return self._failed(_words(error))
+            return self._failed(self._why(error, clock))
 
     @property
     def usage(self) -> str:
@@ -188,8 +178,19 @@ class Tool(Struct, frozen=True, kw_only=True):
         try:
             text = msgspec.json.encode(value).decode()
         except (TypeError, ValueError, RecursionError) as error:
-            return self._failed(f"its result cannot be written as JSON ({_words(error)})")
+            return self._failed(f"its result cannot be written as JSON ({describe(error)})")
         return ToolResult(capped(text, self.max_chars))
+
+    def _why(self, error: BaseException, clock: asyncio.Timeout) -> str:
+        match error:
+            case asyncio.CancelledError():  # of something that the tool waited for
+                return "it was cancelled from inside"
+            case TimeoutError() if clock.expired():
+                return f"stopped after {self.timeout_s:g} s: its time was over; what it did is not known"
+            case FledgeError() if str(error):
+                return str(error)
+            case _:
+                return describe(error)
 
     def _failed(self, why: str) -> ToolResult:
         return ToolResult(capped(_clean(f"{self.name}: {why}"), MAX_ERROR_CHARS), is_error=True)
@@ -406,16 +407,6 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait({future}, timeout=THREAD_GRACE_S)
         raise
-
-
-def _words(error: BaseException) -> str:
-    try:
-        said = str(error)
-    except Exception:
-        said = "(its message cannot be shown)"
-    if isinstance(error, FledgeError) and said:
-        return said
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _clean(text: str) -> str:

@@ -1,0 +1,75 @@
+"""Tells a real stop from an exception that only looks like one.
+
+Tools, models, runtimes, hooks and callbacks are code of others: one that calls `sys.exit`, or raises KeyboardInterrupt,
+GeneratorExit or CancelledError, has failed like any other, and must not take the engine with it. What does stop the
+engine is a cancellation of the running task, a signal, and a coroutine that is being closed. Every `except
+BaseException` around code of others asks here first, and raises again what is a stop.
+"""
+
+import asyncio
+import dis
+import functools
+import signal
+from collections.abc import Iterator
+from types import CodeType, TracebackType
+
+_RAISES = ("RAISE_VARARGS", "RERAISE")
+"""What `raise` is compiled to. A signal, or `close`, interrupts a frame at any other instruction."""
+
+
+def is_stop(error: BaseException) -> bool:
+    """True if whoever caught this must raise it again; False if it is a failure of the code that raised it."""
+    if isinstance(error, Exception):
+        return False
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    frames = list(_frames(error.__traceback__))
+    if not frames or _is_of_a_handler(frames):
+        return True
+    # Without a handler in Python, SIGINT raises from between two instructions, and closing a coroutine does so too.
+    interrupts = isinstance(error, GeneratorExit) or (
+        isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    code, at = frames[-1]
+    return interrupts and dis.opname[code.co_code[at]] not in _RAISES
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
+    """The code that the exception went through, and the instruction it left each at; the one that raised it last."""
+    while traceback is not None:
+        yield traceback.tb_frame.f_code, traceback.tb_lasti
+        traceback = traceback.tb_next
+
+
+def _is_of_a_handler(frames: list[tuple[CodeType, int]]) -> bool:
+    """True if a signal handler raised it, such as the one by which `asyncio.run` answers a second Ctrl-C."""
+    codes = {code for code, _ in frames}
+    return any(_code_of(signal.getsignal(number)) in codes for number in signal.valid_signals())
+
+
+def _code_of(handler: object) -> CodeType | None:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    code = getattr(handler, "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+def describe(error: BaseException) -> str:
+    """The error's name and message. Code of others may raise what cannot even be shown."""
+    name, message = type(error).__name__, _message(error)
+    return f"{name}: {message}" if message else name
+
+
+def error_message(error: BaseException) -> str:
+    """The error's message alone; its name if it has none."""
+    return _message(error) or type(error).__name__
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as worse:
+        if is_stop(worse):
+            raise
+        return "(its message cannot be shown)"
