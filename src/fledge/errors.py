@@ -8,6 +8,7 @@ FledgeError
 ├── StoreError          the database cannot be used as asked
 │   ├── StoreLocked     another process owns it
 │   ├── HolderLeft      the process that owned it ended before it answered
+│   ├── StoreLost       its lock was taken away: another process may own it now
 │   └── StaleWrite      a newer owner has taken over; nothing was written
 │       └── Interrupted the step was called off; its driver reads what came in, and goes on
 ├── NotArrived          something sent to the outside did not get there
@@ -67,6 +68,10 @@ class HolderLeft(StoreError):
         super().__init__(reason)
         self.acted = acted
         """True if it may have carried out the request before it ended; False if it surely did not."""
+
+
+class StoreLost(StoreError):
+    """The lock of this store was taken away; another process may own it now. Nothing was written."""
 
 
 class StaleWrite(StoreError):

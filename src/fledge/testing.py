@@ -25,9 +25,10 @@ from fledge.orchestrator import control, spawn, turns
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive, Goes
 from fledge.store.base import Post, Row, Spec, Store, Tx
+from fledge.store.files import DATABASE, log_of, unmark
 from fledge.store.known import Known
 from fledge.store.migrate import migrate
-from fledge.store.sqlite import DATABASE, store_error
+from fledge.store.sqlite import store_error
 from fledge.store.sqlite_flow import SqliteTx
 
 T = TypeVar("T")
@@ -174,11 +175,12 @@ class InlineStore:
 
     def __init__(self, folder: str | Path) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(Path(folder) / DATABASE, isolation_level=None)
+        self._path = Path(folder) / DATABASE
+        self._db = sqlite3.connect(self._path, isolation_level=None)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute("PRAGMA temp_store = MEMORY")
-        migrate(self._db, Path(folder) / DATABASE)
+        migrate(self._db, self._path)
         self._known = Known()
 
     def run(self, job: Callable[[Tx], T]) -> T:
@@ -216,8 +218,10 @@ class InlineStore:
         self.close_now()
 
     def close_now(self) -> None:
-        """Close the file, from code that has no loop."""
+        """Close the file, from code that has no loop. What a dead process left in its log is taken in."""
         self._db.close()
+        if not log_of(self._path).exists():
+            unmark(self._path)
 
 
 class CrashPoint:

@@ -149,7 +149,7 @@ def test_what_is_no_key_file_is_refused(tmp_path: Path) -> None:
     empty, pipe = tmp_path / "empty", tmp_path / "pipe"
     empty.touch(0o600)
     os.mkfifo(pipe, 0o600)
-    for path, words in [(tmp_path / "none", "readable file"), (empty, "empty"), (pipe, "plain"), (tmp_path, "plain")]:
+    for path, words in [(tmp_path / "none", "readable file"), (empty, "empty"), (pipe, "plain"), (tmp_path, "direct")]:
         with pytest.raises(BadInput, match=words):
             read_key("K", {"K_FILE": str(path)})
 

@@ -16,7 +16,7 @@ from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Spec, Tx
-from fledge.store.sqlite import DATABASE
+from fledge.store.files import DATABASE
 from fledge.testing import START, InlineStore, Script, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
 from tests.orchestrator.stage import LIMITS, MAIN, Theatre, World, in_turns, lingers, rules, two_steps, works
 from tests.statements import proves

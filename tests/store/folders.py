@@ -7,10 +7,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from fledge.store.sqlite import DATABASE, SqliteStore
+from fledge.store.files import DATABASE
+from fledge.store.sqlite import SqliteStore
 from tests.store.racer import NOTES, note, open_notes
 
 WAL: Final = f"{DATABASE}-wal"
+MARK: Final = f"{DATABASE}.open"
 
 
 def close(store: SqliteStore) -> None:

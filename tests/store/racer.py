@@ -4,7 +4,9 @@ It talks in lines of JSON on stdout and waits for lines on stdin, so nobody has 
 """
 
 import asyncio
+import fcntl
 import json
+import os
 import resource
 import signal
 import sys
@@ -14,7 +16,8 @@ from typing import Any
 
 from fledge.errors import FledgeError
 from fledge.store.base import SessionFacts, Tx
-from fledge.store.sqlite import DATABASE, SqliteStore
+from fledge.store.files import DATABASE
+from fledge.store.sqlite import SqliteStore
 from tests.store.bench import admit, submitted, writer_held
 
 NOTES = "agent:main:main"
@@ -59,12 +62,47 @@ async def hold(folder: Path) -> None:
 
 
 async def write(folder: Path) -> None:
-    """Commit one note after another, saying each once it is durable, until killed."""
+    """Commit one note after another, saying each once it is durable, until killed or refused."""
     store = SqliteStore.open(folder)
     await store.transact(open_notes)
     for n in range(1, 1_000_000):
-        await store.transact(note(f"{n}"))
+        try:
+            await store.transact(note(f"{n}"))
+        except FledgeError as error:
+            tell(said=type(error).__name__)
+            return
         tell(said="written", n=n)
+
+
+async def lock_while_it_is_replaced(folder: Path) -> None:
+    """Open the store while somebody replaces its lock, after it was opened and before it is locked; once by a lock that
+    somebody holds, and once by one that nobody does."""
+    locked = 0
+    held: list[int] = []
+
+    def replace(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal locked
+        if event != "fcntl.flock" or arguments[0] in held:
+            return
+        locked += 1
+        if locked in (1, 3):  # each opening locks twice: what it opened first, and what is in its place then
+            (folder / "lock").unlink()
+            held.append(os.open(folder / "lock", os.O_RDWR | os.O_CREAT))
+        if locked == 1:
+            fcntl.flock(held[-1], fcntl.LOCK_EX)
+
+    sys.addaudithook(replace)
+    outcomes = []
+    for _ in range(2):
+        try:
+            store = SqliteStore.open(folder)
+        except FledgeError as error:
+            outcomes.append(type(error).__name__)
+        else:
+            outcomes.append("opened")
+            await store.close()
+        os.close(held[-1])
+    tell(first=outcomes[0], then=outcomes[1], locked=locked)
 
 
 # ---- a full disk -----------------------------------------------------------------------------------------------------
@@ -143,7 +181,8 @@ async def full_at_open(folder: Path) -> None:
 
 
 DEEDS: dict[str, Callable[[Path], Coroutine[Any, Any, None]]] = {
-    deed.__name__: deed for deed in (hold, write, full_at_commit, full_in_a_job, full_at_open)
+    deed.__name__: deed
+    for deed in (hold, write, lock_while_it_is_replaced, full_at_commit, full_in_a_job, full_at_open)
 }
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fledge.store.base import Store
-from fledge.store.sqlite import DATABASE, SqliteStore
+from fledge.store.files import DATABASE
+from fledge.store.sqlite import SqliteStore
 from fledge.testing import InlineStore
 from tests.store.bench import OpenStore
 from tests.store.conformance import StoreConformance

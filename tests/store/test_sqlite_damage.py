@@ -14,8 +14,9 @@ import pytest
 from fledge.core.transcript import Replied, to_body
 from fledge.errors import StoreError, StoreLocked
 from fledge.store.base import SessionFacts, Used
+from fledge.store.files import DATABASE
 from fledge.store.migrate import migrate, migrations, schema_version
-from fledge.store.sqlite import DATABASE, SqliteStore
+from fledge.store.sqlite import SqliteStore
 from fledge.store.sqlite_flow import SqliteTx
 from tests.statements import proves
 from tests.store.folders import close, contents, fill, left_open, notes_in

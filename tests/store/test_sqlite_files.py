@@ -3,22 +3,28 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from fledge.errors import StoreError, StoreLocked
+from fledge.errors import StoreError, StoreLocked, StoreLost
+from fledge.store.base import Tx
+from fledge.store.files import DATABASE
 from fledge.store.lock import Holder, holder_of
-from fledge.store.sqlite import DATABASE, SqliteStore
+from fledge.store.sqlite import SqliteStore, peek
 from tests.core.samples import AT
-from tests.store.folders import close, fill, notes_in
+from tests.statements import proves
+from tests.store.folders import MARK, WAL, close, contents, fill, notes_in
+from tests.store.racer import NOTES, note, open_notes
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -34,7 +40,7 @@ def test_nobody_else_can_read_what_is_stored(tmp_path: Path) -> None:
         return modes
 
     modes = asyncio.run(opened())
-    assert modes == dict.fromkeys([DATABASE, f"{DATABASE}-shm", f"{DATABASE}-wal", "lock"], 0o600)
+    assert modes == dict.fromkeys([DATABASE, f"{DATABASE}-shm", WAL, MARK, "lock"], 0o600)
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 
 
@@ -188,6 +194,148 @@ def test_closing_leaves_the_database_and_the_empty_lock_and_nothing_else(tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == [DATABASE, "lock"]
 
 
+# ---- a lock that was taken away --------------------------------------------------------------------------------------
+
+
+@proves("0.crash.15", "A process whose lock file was removed or replaced writes nothing more, and stops")
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_holder_whose_lock_was_taken_away_writes_nothing_more_though_nobody_else_came(
+    tmp_path: Path, how: str
+) -> None:
+    async def main() -> None:
+        store = SqliteStore.open(tmp_path)
+        await store.transact(open_notes)
+        await store.transact(note("before"))
+        (tmp_path / "lock").unlink()
+        if how == "replaced":
+            (tmp_path / "lock").touch()
+        for _ in range(2):
+            with pytest.raises(StoreLost) as lost:
+                await store.transact(note("after"))
+        words = f"{tmp_path / 'lock'} was removed or replaced, so another process may own this folder now."
+        assert str(lost.value).startswith(words)
+        assert [entry.body for entry in await store.read(lambda tx: tx.entries(NOTES))] == ["before"]
+        await store.close()
+
+    asyncio.run(main())
+    assert notes_in(tmp_path) == ["before"]
+
+
+@proves("0.crash.15")
+def test_a_second_process_gets_in_where_the_lock_was_removed_and_the_first_adds_nothing_to_what_it_writes(
+    start: Callable[[str], Racer], tmp_path: Path
+) -> None:
+    holder = start("write")
+    assert holder.hear() == {"said": "written", "n": 1}
+    (tmp_path / "lock").unlink()
+    heard = holder.hear()
+    while heard["said"] == "written":
+        heard = holder.hear()
+    assert heard["said"] == "StoreLost"
+    store = SqliteStore.open(tmp_path)
+    asyncio.run(submit(store, note("mine")))
+    close(store)
+    assert notes_in(tmp_path)[-1] == "mine"
+    assert notes_in(tmp_path)[:-1] == [f"{n}" for n in range(1, len(notes_in(tmp_path)))]
+
+
+async def submit(store: SqliteStore, job: Callable[[Tx], int]) -> None:
+    await store.transact(job)
+
+
+@proves("0.crash.16", "An opener that locked a file which was replaced meanwhile locks the new one, or is refused")
+def test_a_lock_that_is_replaced_while_it_is_taken_is_not_taken_for_the_new_one(
+    start: Callable[[str], Racer], tmp_path: Path
+) -> None:
+    heard = start("lock_while_it_is_replaced").hear()
+    assert heard == {"first": "StoreLocked", "then": "opened", "locked": 4}
+
+
+# ---- the mark --------------------------------------------------------------------------------------------------------
+
+
+def test_an_open_store_says_since_when_and_a_closed_one_says_nothing(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path)
+    assert re.fullmatch(r"open since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", (tmp_path / MARK).read_text())
+    close(store)
+    assert not (tmp_path / MARK).exists()
+
+
+@proves("7.input.13", "A store that was not closed and whose log is gone refuses to open, and says what to do")
+def test_a_store_whose_log_vanished_after_a_crash_is_refused_with_what_to_do(
+    start: Callable[[str], Racer], tmp_path: Path
+) -> None:
+    holder = start("write")
+    for n in range(1, 6):
+        assert holder.hear() == {"said": "written", "n": n}
+    holder.kill()
+    kept = (tmp_path / WAL).rename(tmp_path / "kept")
+    before = contents(tmp_path)
+    for _ in range(2):
+        with pytest.raises(StoreError) as refused:
+            SqliteStore.open(tmp_path)
+        assert str(refused.value) == (
+            f"{tmp_path / DATABASE} was not closed, and its log {WAL}, with the newest commits, is gone. Nothing was "
+            f"changed: put {WAL} back. If another program has opened the database since, it has taken the log in and "
+            f"nothing is lost; then, or to go on without those commits, remove {MARK}."
+        )
+        assert contents(tmp_path) == before
+    kept.rename(tmp_path / WAL)
+    assert len(notes_in(tmp_path)) >= 5
+    assert not (tmp_path / MARK).exists()
+
+
+def test_a_store_whose_log_is_lost_opens_with_what_is_left_once_its_mark_is_removed(
+    start: Callable[[str], Racer], tmp_path: Path
+) -> None:
+    holder = start("write")
+    holder.hear()
+    holder.kill()
+    (tmp_path / WAL).unlink()
+    (tmp_path / MARK).unlink()
+    assert notes_in(tmp_path) == []
+
+
+def test_a_log_without_its_database_is_refused_and_not_taken_for_the_log_of_a_new_one(
+    start: Callable[[str], Racer], tmp_path: Path
+) -> None:
+    holder = start("write")
+    holder.hear()
+    holder.kill()
+    (tmp_path / DATABASE).unlink()
+    with pytest.raises(StoreError, match=rf"{WAL} is there without its database {DATABASE}, .* move {WAL} away"):
+        SqliteStore.open(tmp_path)
+    assert not (tmp_path / DATABASE).exists()
+
+
+def test_a_close_beside_a_process_that_reads_keeps_the_log_and_the_mark(tmp_path: Path) -> None:
+    fill(tmp_path)
+    store = SqliteStore.open(tmp_path)
+    asyncio.run(submit(store, note("3")))
+    with closing(sqlite3.connect(f"{(tmp_path / DATABASE).as_uri()}?mode=ro", uri=True, isolation_level=None)) as db:
+        db.execute("BEGIN")
+        assert db.execute("SELECT count(*) FROM entries").fetchone() == (4,)
+        close(store)
+        assert (tmp_path / MARK).exists()
+    assert (tmp_path / WAL).exists()
+    assert notes_in(tmp_path) == ["0", "1", "2", "3"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [DATABASE, "lock"]
+
+
+# ---- dying while it is opened or closed ------------------------------------------------------------------------------
+
+
+@proves("0.crash.14", "A process killed at any step of the first opening of a folder leaves one that opens")
+@pytest.mark.parametrize(("deed", "least"), [("open", 50), ("open-old", 50), ("close", 5)])
+def test_a_process_that_dies_at_any_step_of_opening_or_closing_leaves_a_store_that_opens(deed: str, least: int) -> None:
+    command = [sys.executable, "-m", "tests.store.dying", deed]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=ROOT)
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout)
+    assert found["wrong"] == {}, f"{command}\n{json.dumps(found['wrong'], indent=1)}"
+    assert found["steps"] >= least
+
+
 # ---- folders that cannot be used -------------------------------------------------------------------------------------
 
 
@@ -224,6 +372,51 @@ def test_a_folder_in_the_databases_place_is_refused_and_the_lock_let_go(tmp_path
         SqliteStore.open(tmp_path)
     (tmp_path / DATABASE).rmdir()
     close(SqliteStore.open(tmp_path))
+
+
+@proves("7.input.14", "An empty database file is not ours: it is refused, and not changed")
+def test_an_empty_file_in_the_databases_place_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / DATABASE).touch()
+    for _ in range(2):
+        with pytest.raises(StoreError) as refused:
+            SqliteStore.open(tmp_path)
+        assert str(refused.value) == (
+            f"{tmp_path / DATABASE} is empty, so it is not a fledge database. It was not changed: restore a copy "
+            f"(look for {DATABASE}.*.backup beside it), or move it away to start empty."
+        )
+        assert (tmp_path / DATABASE).read_bytes() == b""
+    (tmp_path / DATABASE).unlink()
+    assert notes_in(tmp_path) == []
+
+
+def test_a_database_without_a_table_is_another_programs(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as db:
+        db.execute("VACUUM")
+        db.execute("PRAGMA user_version = 1")
+    before = contents(tmp_path)
+    with pytest.raises(StoreError, match=r"is a database of another program\. It was not changed"):
+        SqliteStore.open(tmp_path)
+    assert contents(tmp_path) == before
+
+
+@proves("7.input.15", "A pipe in the place of a file that is read hangs nothing: it is refused")
+@pytest.mark.parametrize("name", ["lock", DATABASE, WAL, f"{DATABASE}-shm", MARK, f"{DATABASE}.new"])
+def test_a_pipe_in_the_place_of_one_of_its_files_is_refused_or_replaced_and_never_waited_for(
+    tmp_path: Path, name: str
+) -> None:
+    os.mkfifo(tmp_path / name)
+    if name.endswith(".new"):
+        assert notes_in(tmp_path) == []
+        return
+    with pytest.raises(StoreError, match=f"{name}.* not a plain file"):
+        SqliteStore.open(tmp_path)
+    assert holder_of(tmp_path / "lock") is None
+
+
+def test_a_pipe_in_the_place_of_the_database_is_not_looked_into(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / DATABASE)
+    with pytest.raises(StoreError, match=f"{DATABASE} is not a plain file"):
+        peek(tmp_path, lambda tx: None)
 
 
 # ---- a full disk -----------------------------------------------------------------------------------------------------

@@ -89,10 +89,10 @@ class Opened:
         try:
             if engine is not None:
                 await engine.__aexit__(None, None, None)
+        finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        finally:
             if self._store is not None:
                 await self._store.close()
             await self._parts.profiles.close()

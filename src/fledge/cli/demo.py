@@ -24,7 +24,8 @@ from fledge.core.transcript import Replied, Told, from_body
 from fledge.errors import BadInput
 from fledge.models.scripted import ScriptedModel
 from fledge.store.base import Tx
-from fledge.store.sqlite import DATABASE, SqliteStore
+from fledge.store.files import DATABASE
+from fledge.store.sqlite import SqliteStore
 
 MAIN = main_key()
 LOOK_S = 0.1

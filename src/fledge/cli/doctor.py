@@ -18,7 +18,8 @@ from fledge.config.places import discover
 from fledge.errors import FledgeError, StoreLocked
 from fledge.models.keys import read_key
 from fledge.models.names import BUILT_IN, Provider, base_url_of, needed_key
-from fledge.store.sqlite import DATABASE, SqliteStore
+from fledge.store.files import DATABASE
+from fledge.store.sqlite import SqliteStore
 from fledge.tools.shell import find_sandbox
 
 PATIENCE_S = 5.0

@@ -19,7 +19,8 @@ from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.views import child_rows, find_run, rows_below
 from fledge.store.base import Tx
-from fledge.store.sqlite import DATABASE, SqliteStore, peek
+from fledge.store.files import DATABASE
+from fledge.store.sqlite import SqliteStore, peek
 
 T = TypeVar("T")
 

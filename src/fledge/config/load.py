@@ -11,6 +11,7 @@ from fledge.config.check import Document, Loaded, check, sized
 from fledge.config.layers import merge, with_settings
 from fledge.config.text import MAX_CHARS, decoded
 from fledge.errors import BadInput
+from fledge.plain_file import read_plain
 
 MAX_BYTES = 4 * MAX_CHARS
 
@@ -41,8 +42,7 @@ def contents(path: Path) -> bytes | None:
     """The bytes of this file, as far as they are ever read; None if there is no such file. Refused: it cannot be
     read."""
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+        return read_plain(path, MAX_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:

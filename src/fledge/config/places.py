@@ -20,6 +20,7 @@ from fledge.config.load import contents, document_of
 from fledge.config.profiles_md import profile_files, profiles_of
 from fledge.config.tighten import tightened
 from fledge.errors import BadInput
+from fledge.plain_file import read_plain
 
 FILE = "fledge.json5"
 AGENTS = "agents"
@@ -182,7 +183,7 @@ def trusted_projects(user: Path | None = None) -> list[str]:
 def _trusted(user: Path) -> dict[str, str]:
     path = user / TRUSTED
     try:
-        held = json.loads(path.read_text("utf-8"))
+        held = json.loads(read_plain(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

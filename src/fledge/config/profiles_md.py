@@ -21,6 +21,7 @@ from fledge.config.check import Document
 from fledge.config.text import value_of
 from fledge.core.keys import AGENT_ID
 from fledge.errors import BadInput
+from fledge.plain_file import read_plain
 
 MAX_BYTES = 64 * 1024
 MAX_FILES = 100
@@ -55,8 +56,7 @@ def profile_files(folder: Path) -> list[tuple[Path, bytes]]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+        return read_plain(path, MAX_BYTES + 1)
     except OSError as error:
         raise BadInput(str(path), "must be a readable file", error.strerror) from None
 

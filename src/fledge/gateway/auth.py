@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from fledge.errors import BadInput, Refused, StoreError
+from fledge.plain_file import open_plain
 
 TOKEN_FILE: Final = "gateway.token"
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -39,7 +40,7 @@ def read_token(state: Path) -> str:
     """The token of this state folder's gateway. Refused: there is none, or others can read it."""
     path = state / TOKEN_FILE
     try:
-        with path.open("rb") as file:
+        with open(open_plain(path), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             words = file.read(4096)
     except FileNotFoundError:

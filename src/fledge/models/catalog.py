@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from fledge.errors import BadInput
 from fledge.models.base import Usage
+from fledge.plain_file import read_plain
 
 Dollars = Annotated[float, Meta(ge=0)]
 Tokens = Annotated[int, Meta(ge=1)]
@@ -138,7 +139,7 @@ def _given(override: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any]
     if override is None or isinstance(override, Mapping):
         return override or {}
     try:
-        read = msgspec.json.decode(Path(override).read_bytes())
+        read = msgspec.json.decode(read_plain(override))
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadInput("catalog", f"must be a readable JSON file: {error}", str(override)) from None
     if not isinstance(read, dict):

@@ -5,12 +5,12 @@ is shown by nothing here: not by `repr`, not in an error. This file does not kno
 """
 
 import os
-import stat
 from collections.abc import Mapping
 from typing import NoReturn
 
 from fledge.core.redact import redacted
 from fledge.errors import BadInput
+from fledge.plain_file import open_plain
 
 HIDDEN = "[key]"
 _MOST_BYTES = 16 * 1024
@@ -62,14 +62,11 @@ def _checked(field: str, text: str) -> Key:
 
 def _private_text(field: str, path: str) -> str:
     try:
-        # Opened without waiting, so that a pipe in the file's place cannot hold us.
-        descriptor = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = open_plain(os.path.expanduser(path))
     except OSError as error:
         raise BadInput(field, f"must be a readable file: {error.strerror}", path) from None
     try:
         mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise BadInput(field, "must be a plain file", path)
         if mode & 0o077:
             raise BadInput(field, f"others can open this file; chmod 600 {path}", f"{mode & 0o777:o}")
         raw = os.read(descriptor, _MOST_BYTES)

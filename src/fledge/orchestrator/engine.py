@@ -16,7 +16,7 @@ from fledge.cancellation import error_message, is_stop
 from fledge.clock import Clock, SystemClock
 from fledge.core.route import Address
 from fledge.core.run import Instant
-from fledge.errors import NotArrived, StaleWrite, Stopped, StoreError
+from fledge.errors import NotArrived, StaleWrite, Stopped, StoreError, StoreLost
 from fledge.ids import Ids, RandomIds
 from fledge.orchestrator import bindings, commission, due, heartbeat, journal, turns
 from fledge.orchestrator.carry_out import carry_out
@@ -100,7 +100,10 @@ class Engine:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Stop claiming, stop every driver, and wait until all have let go. Nothing that was begun is lost."""
+        """Stop claiming, stop every driver, and wait until all have let go. Nothing that was begun is lost.
+
+        Raises `StoreLost` if that is why everything has stopped.
+        """
         self._closing = True
         self._poked.set()
         for epochs in self._drivers.values():
@@ -109,7 +112,13 @@ class Engine:
         for errand in self._errands.values():
             errand.cancel()  # it is done again by the next engine: at least once
         assert self._group is not None
-        await self._group.__aexit__(None, None, None)
+        try:
+            await self._group.__aexit__(None, None, None)
+        except BaseExceptionGroup as errors:
+            lost = errors.subgroup(StoreLost)
+            if lost is None:
+                raise
+            raise lost.exceptions[0] from None
 
     def on_change(self, listener: Callable[[str], None]) -> None:
         """Be told, after the commit, of each run whose outcome or delivery was decided. Must not raise or block."""
@@ -144,9 +153,22 @@ class Engine:
             # The caller is gone, but the job may well be done: look at what it changed once it is.
             self._errand(f"heed {id(job)}", self._catch_up(lambda: commit))
             raise
+        except StoreLost as lost:
+            self._give_up(lost)
+            raise
         if commit is not None:
             self._heed(commit.hints)
         return result
+
+    def _give_up(self, lost: StoreLost) -> None:
+        """Stop everything, and whoever has this engine open: the folder is not ours any more."""
+
+        async def fail() -> None:
+            raise lost
+
+        if self._group is not None and not self._closing:
+            self._closing = True
+            self._start(fail(), "fledge-lost")
 
     async def _catch_up(self, done: Callable[[], Commit | None]) -> None:
         """Jobs are done in order: after this one, everything submitted before is on disk."""
@@ -202,7 +224,7 @@ class Engine:
     async def surely(self, decide: Callable[[Commit], T]) -> T | None:
         """Commit what has already happened: tried until the store takes it, or the engine closes.
 
-        None if a newer driver has taken over, so that it does not count any more.
+        None if a newer driver has taken over, so that it does not count any more. Raises `StoreLost`.
         """
         delay_s = 0.1
         while True:
@@ -210,6 +232,8 @@ class Engine:
                 return await self.commit(decide)
             except StaleWrite:
                 return None
+            except StoreLost:
+                raise
             except StoreError as error:
                 log.error("store: %s", error)
                 if self._closing:
@@ -333,7 +357,7 @@ class Engine:
             while more:
                 more = await self.commit(lambda c: turns.read_more(c, drive))
             await self.performer.drive(self, drive)
-        except (StaleWrite, Stopped):
+        except (StaleWrite, Stopped, StoreLost):
             return  # whoever took over, or the kill, has the last word
         except BaseException as raised:
             if is_stop(raised):

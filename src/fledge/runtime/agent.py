@@ -33,7 +33,7 @@ from fledge.core.transcript import (
     open_calls,
     yielded,
 )
-from fledge.errors import Interrupted, Refused, StaleWrite, Stopped, StoreError
+from fledge.errors import Interrupted, Refused, StaleWrite, Stopped, StoreError, StoreLost
 from fledge.models.base import Broke, Call, Ended, Message, Request, Text, Thought, Usage, UserMessage
 from fledge.models.retry import Retry, Retrying, close_stream
 from fledge.orchestrator import steps, transcripts, turns
@@ -148,7 +148,7 @@ class _Turn:
         while True:
             try:
                 return await attempt()
-            except StaleWrite:
+            except (StaleWrite, StoreLost):
                 raise
             except StoreError as error:
                 self.tell("retry", str(error))

@@ -1,5 +1,8 @@
 """One process owns a store. The lock is on a file of its own: a POSIX lock on the database would be dropped whenever
-any descriptor of it closes. The file says who holds it, so that whoever comes second can be told.
+any descriptor of it closes. The file says who holds it, so that a second process can name the first.
+
+A lock belongs to a file, not to its name: one that was removed or replaced is still locked, and a second process locks
+the new one. So the opener compares both after it has the lock, and the holder looks again before it writes.
 """
 
 import fcntl
@@ -11,6 +14,11 @@ from pathlib import Path
 import msgspec
 
 from fledge.errors import StoreError, StoreLocked
+from fledge.plain_file import open_plain, read_plain
+
+MOST_BYTES = 64 * 1024
+TRIES = 100
+"""How often the file may be replaced while it is being locked."""
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -33,16 +41,13 @@ class StoreLock:
 
     def __init__(self, path: Path, at: float, address: str = "") -> None:
         self._path = path
-        try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be opened ({error.strerror}); check the folder's permissions") from error
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._fd)
-            who = holder_of(path) or "another process"
-            raise StoreLocked(f"{path.parent} is in use by {who}: end that first, or name another folder") from error
+        for _ in range(TRIES):
+            self._fd = _locked(path)
+            if self.is_ours():
+                break
+            os.close(self._fd)  # it was removed or replaced before it was locked
+        else:
+            raise StoreError(f"{path} is replaced again and again; end whatever does that, or name another folder")
         try:
             self.write(at, address)
         except OSError as error:
@@ -58,15 +63,37 @@ class StoreLock:
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, msgspec.json.encode(holder), 0)
 
+    def is_ours(self) -> bool:
+        """False once the file was removed or replaced: then another process may hold the lock too."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except FileNotFoundError:
+            return False
+
     def release(self) -> None:
         """Let go; the file stays, empty."""
         os.ftruncate(self._fd, 0)
         os.close(self._fd)
 
 
+def _locked(path: Path) -> int:
+    """A descriptor of the file at this path, with the lock on it. Raises StoreLocked if another process has it."""
+    try:
+        descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be opened ({error.strerror}); check the folder's permissions") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        who = holder_of(path) or "another process"
+        raise StoreLocked(f"{path.parent} is in use by {who}: end that first, or name another folder") from error
+    return descriptor
+
+
 def holder_of(path: Path) -> Holder | None:
     """Who says they hold the lock; None if nobody does or it cannot be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Holder)
+        return msgspec.json.decode(read_plain(path, MOST_BYTES), type=Holder)
     except (OSError, msgspec.DecodeError):
         return None

@@ -31,11 +31,9 @@ def schema_version(db: sqlite3.Connection) -> int:
 
 
 def refuse_foreign(db: sqlite3.Connection, path: Path, known: list[tuple[int, str]] | None = None) -> None:
-    """Raise unless the file is empty or ours, and not newer than this program; nothing is written either way."""
+    """Raise unless the file is ours, and not newer than this program; nothing is written either way."""
     version, newest = schema_version(db), (known or migrations())[-1][0]
-    used = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
-    ours = db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
-    if used and not ours:
+    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         raise StoreError(f"{path} is a database of another program. It was not changed: name another folder.")
     if version > newest:
         raise StoreError(
@@ -45,9 +43,11 @@ def refuse_foreign(db: sqlite3.Connection, path: Path, known: list[tuple[int, st
 
 
 def migrate(db: sqlite3.Connection, path: Path, known: list[tuple[int, str]] | None = None) -> int:
-    """Bring the file up to date, all or nothing; answers its version. Refused if it is not ours, or newer."""
+    """Bring the file up to date, all or nothing; answers its version. Refused if it is not ours, or newer; one without
+    any table is new."""
     steps = known or migrations()
-    refuse_foreign(db, path, steps)
+    if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        refuse_foreign(db, path, steps)
     before, newest = schema_version(db), steps[-1][0]
     if before == newest:
         return newest

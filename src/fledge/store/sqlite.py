@@ -15,18 +15,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fledge.errors import StoreError
+from fledge.errors import StoreError, StoreLost
 from fledge.store.base import Tx
+from fledge.store.files import DATABASE, check_files, check_plain, log_of, make_database, mark_open, unmark
 from fledge.store.known import Known
 from fledge.store.lock import StoreLock
-from fledge.store.migrate import is_behind, make_private, migrate, refuse_foreign
+from fledge.store.migrate import is_behind, migrate, refuse_foreign
 from fledge.store.sqlite_flow import SqliteTx
 
 T = TypeVar("T")
 
-DATABASE = "fledge.db"
 BATCH = 512
 READERS = 2
+LAST_READERS_MS = 200
+"""How long a close waits for another process that reads, so that the log can be taken in."""
 
 
 class _Job:
@@ -74,7 +76,7 @@ class SqliteStore:
         """Open or make the store in this folder, and own it until `close`.
 
         Refused, with nothing changed: a folder that cannot be written, a store that another process owns, a file that
-        is damaged or newer than this program.
+        is empty, damaged, another program's or newer than this one, a store whose log was lost.
         """
         folder = Path(folder)
         try:
@@ -159,14 +161,30 @@ class SqliteStore:
             if batch:
                 self._commit(batch)
                 self._settle(batch)
-        self._db.close()
+        self._close_files()
         self._lock.release()
+
+    def _close_files(self) -> None:
+        """Close the database. Its mark goes once the whole log is in the database file, and before the log itself does:
+        a process that dies in between leaves nothing that looks like a lost log."""
+        path, is_whole = self.folder / DATABASE, False
+        if self._lock.is_ours():
+            try:
+                self._db.execute(f"PRAGMA busy_timeout = {LAST_READERS_MS}")
+                is_whole = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+            except sqlite3.Error:
+                is_whole = False  # a full disk: the log stays, and so does the mark
+            if is_whole:
+                unmark(path)
+        self._db.close()
+        if not is_whole and not log_of(path).exists():
+            unmark(path)  # nobody else has it open: SQLite took the log in after all
 
     def _commit(self, batch: list[_Job]) -> None:
         """Run the batch in one transaction; if a job raises, run it again with each job in a savepoint of its own."""
         db = self._db
         try:
-            db.execute("BEGIN IMMEDIATE")
+            self._begin()
             try:
                 for job in batch:
                     job.result = job.run(SqliteTx(db, self._known))
@@ -175,17 +193,27 @@ class SqliteStore:
                 if len(batch) == 1:
                     batch[0].error = self._told(error)
                     return
-                db.execute("BEGIN IMMEDIATE")
+                self._begin()
                 for job in batch:
                     self._run_apart(job)
             db.execute("COMMIT")
             self.commits += 1
             self._known.trim()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, StoreLost) as error:
             self._undo("ROLLBACK")
-            lost = self._failed(error)
+            failed = error if isinstance(error, StoreLost) else self._failed(error)
             for job in batch:
-                job.error = job.error or lost
+                job.error = job.error or failed
+
+    def _begin(self) -> None:
+        """Begin a transaction as the owner. From here on no other process can write, so whoever takes the lock away
+        now finds everything that this transaction commits."""
+        self._db.execute("BEGIN IMMEDIATE")
+        if not self._lock.is_ours():
+            raise StoreLost(
+                f"{self.folder / 'lock'} was removed or replaced, so another process may own this folder now. "
+                "This one has stopped and writes nothing more; never remove the lock of a process that runs."
+            )
 
     def _run_apart(self, job: _Job) -> None:
         db = self._db
@@ -256,11 +284,12 @@ def _settle_all(jobs: list[_Job]) -> None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    check_files(path)
     try:
         if path.exists():
             _inspect(path)
         else:
-            make_private(path)  # what lies beside it, its log, is made with the same rights
+            make_database(path)
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     except sqlite3.Error as error:
         raise _unusable(path, error) from error
@@ -271,6 +300,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         db.execute("PRAGMA cache_size = -32768")
         db.execute("PRAGMA wal_autocheckpoint = 4000")
         migrate(db, path)
+        mark_open(path)
     except sqlite3.Error as error:
         db.close()
         raise _unusable(path, error) from error
@@ -286,6 +316,7 @@ def peek(folder: Path, view: Callable[[Tx], T]) -> T:
     Refused: a file that is no store, or of another version than this program.
     """
     path = folder / DATABASE
+    check_plain(path)
     try:
         db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
         try:
@@ -313,8 +344,6 @@ def _inspect(path: Path) -> None:
 
 
 def _unusable(path: Path, error: sqlite3.Error) -> StoreError:
-    if path.is_dir():
-        return StoreError(f"{path} is a folder, not a database; move it away, or name another state folder")
     if "full" in str(error) or "disk I/O" in str(error):
         return StoreError(f"{path}: cannot be opened ({error}); free some space or check the disk")
     return StoreError(

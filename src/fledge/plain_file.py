@@ -1,0 +1,28 @@
+"""Reading a plain file without ever waiting: a pipe, a device or a folder in its place is refused instead.
+
+Settings, profiles, tokens and the lock are read from places where anybody who may write there can put something else.
+Opening a named pipe waits for its other end; so files are opened without waiting, and looked at before they are read.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def open_plain(path: Path | str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """A descriptor of the file; whoever asked closes it. OSError: it cannot be opened, or is no plain file."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+
+
+def read_plain(path: Path | str, most: int = -1) -> bytes:
+    """The file's first `most` bytes, or all. OSError: it cannot be read, or is no plain file."""
+    with open(open_plain(path), "rb") as file:
+        return file.read(most)

@@ -1,0 +1,121 @@
+"""The files of a store: made whole or not at all, looked at before they are touched, marked while they are open.
+
+A new database is made under another name, migrated, closed and renamed into place; so an empty or half-made file in its
+place is not ours. While a store is open its newest commits are in SQLite's log alone, and the mark beside the database
+says so: a folder with a mark and without a log has lost commits, and is refused. This file opens no connection that
+stays, and knows no table.
+"""
+
+import os
+import sqlite3
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fledge.errors import StoreError
+from fledge.plain_file import open_plain
+from fledge.store.migrate import make_private, migrate
+
+DATABASE = "fledge.db"
+
+
+def log_of(path: Path) -> Path:
+    """SQLite's log of a database."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def mark_of(path: Path) -> Path:
+    """The mark that says since when a database is open."""
+    return path.with_name(f"{path.name}.open")
+
+
+def check_plain(path: Path) -> None:
+    """Raise if anything but a plain file is in the place of a store's files: SQLite would wait at a pipe."""
+    for file in (path, log_of(path), path.with_name(f"{path.name}-shm"), mark_of(path)):
+        _size(file)
+
+
+def check_files(path: Path) -> None:
+    """Raise, with what to do, if these are not the files of a whole store, or of none. Nothing is opened or changed."""
+    check_plain(path)
+    log, mark = log_of(path), mark_of(path)
+    database, has_log, has_mark = _size(path), log.exists(), mark.exists()
+    if database is None and has_log:
+        raise StoreError(
+            f"{log} is there without its database {path.name}, to which it belongs. Nothing was changed: put the "
+            f"database back, or move {log.name} away to start empty."
+        )
+    if has_mark and not has_log:
+        raise StoreError(
+            f"{path} was not closed, and its log {log.name}, with the newest commits, is gone. Nothing was changed: "
+            f"put {log.name} back. If another program has opened the database since, it has taken the log in and "
+            f"nothing is lost; then, or to go on without those commits, remove {mark.name}."
+        )
+    if database == 0:
+        raise StoreError(
+            f"{path} is empty, so it is not a fledge database. It was not changed: restore a copy (look for "
+            f"{path.name}.*.backup beside it), or move it away to start empty."
+        )
+
+
+def _size(path: Path) -> int | None:
+    """How long the file is; None if there is none. Refused: anything but a plain file."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be looked at ({error.strerror})") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise StoreError(f"{path} is a folder, not a database; move it away, or name another state folder")
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{path} is not a plain file; move it away, or name another state folder")
+    return found.st_size
+
+
+def make_database(path: Path) -> None:
+    """Make a database with the newest schema, which is in place whole or not at all."""
+    draft = path.with_name(f"{path.name}.new")
+    try:
+        for end in ("", "-journal", "-wal", "-shm"):  # of a process that died while it made one
+            draft.with_name(draft.name + end).unlink(missing_ok=True)
+        make_private(draft)  # what SQLite puts beside it is made with the same rights
+        db = sqlite3.connect(draft, isolation_level=None)
+        try:
+            migrate(db, draft)
+        finally:
+            db.close()
+        draft.rename(path)
+        _sync(path.parent)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be made ({error.strerror}); check the folder and the disk") from error
+
+
+def mark_open(path: Path) -> None:
+    """Mark the database as open, if it has a log; the log is on disk before the mark is."""
+    if not log_of(path).exists():
+        return
+    mark = mark_of(path)
+    try:
+        _sync(path.parent)
+        descriptor = open_plain(mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            os.write(descriptor, f"open since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n".encode())
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StoreError(f"{mark}: cannot be written ({error.strerror}); check the folder and the disk") from error
+
+
+def unmark(path: Path) -> None:
+    """Remove the mark: the database has taken in its whole log."""
+    mark_of(path).unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """What was made or renamed in the folder survives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
