@@ -50,7 +50,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-@proves("7.input.15")
+@proves("7.input.17")
 @pytest.mark.parametrize("place", [f"project/{FILE}", f"user/{FILE}", f"user/{TRUSTED}"])
 def test_a_pipe_in_the_place_of_settings_is_refused_by_name(project: Path, place: str) -> None:
     pipe = project.parent / place
@@ -72,7 +72,7 @@ def test_a_pipe_in_the_place_of_an_agent_is_passed_over_like_a_link(project: Pat
         trust(project, user)
 
 
-@proves("7.input.15")
+@proves("7.input.17")
 def test_the_command_says_so_and_ends(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import fledge
 from fledge.gateway.table import METHODS
-from fledge.store.sqlite import DATABASE
+from fledge.store.files import DATABASE
 from tests.gateway.serving import Server, serving
 from tests.statements import proves
 

@@ -261,7 +261,7 @@ def test_an_open_store_says_since_when_and_a_closed_one_says_nothing(tmp_path: P
     assert not (tmp_path / MARK).exists()
 
 
-@proves("7.input.13", "A store that was not closed and whose log is gone refuses to open, and says what to do")
+@proves("7.input.15", "A store that was not closed and whose log is gone refuses to open, and says what to do")
 def test_a_store_whose_log_vanished_after_a_crash_is_refused_with_what_to_do(
     start: Callable[[str], Racer], tmp_path: Path
 ) -> None:
@@ -374,7 +374,7 @@ def test_a_folder_in_the_databases_place_is_refused_and_the_lock_let_go(tmp_path
     close(SqliteStore.open(tmp_path))
 
 
-@proves("7.input.14", "An empty database file is not ours: it is refused, and not changed")
+@proves("7.input.16", "An empty database file is not ours: it is refused, and not changed")
 def test_an_empty_file_in_the_databases_place_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / DATABASE).touch()
     for _ in range(2):
@@ -399,7 +399,7 @@ def test_a_database_without_a_table_is_another_programs(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
-@proves("7.input.15", "A pipe in the place of a file that is read hangs nothing: it is refused")
+@proves("7.input.17", "A pipe in the place of a file that is read hangs nothing: it is refused")
 @pytest.mark.parametrize("name", ["lock", DATABASE, WAL, f"{DATABASE}-shm", MARK, f"{DATABASE}.new"])
 def test_a_pipe_in_the_place_of_one_of_its_files_is_refused_or_replaced_and_never_waited_for(
     tmp_path: Path, name: str
