@@ -261,7 +261,7 @@ def test_an_open_store_says_since_when_and_a_closed_one_says_nothing(tmp_path: P
     assert not (tmp_path / MARK).exists()
 
 
-@proves("7.input.15", "A store that was not closed and whose log is gone refuses to open, and says what to do")
+@proves("7.input.18", "A store that was not closed and whose log is gone refuses to open, and says what to do")
 def test_a_store_whose_log_vanished_after_a_crash_is_refused_with_what_to_do(
     start: Callable[[str], Racer], tmp_path: Path
 ) -> None:
