@@ -1,7 +1,13 @@
-"""Where time comes from. The clock is always a parameter; nothing in fledge reads the time any other way."""
+"""Where time comes from. The clock is always a parameter; nothing in fledge reads the time any other way.
+
+Under virtual time (`fledge.testing`) the loop's time jumps whenever every coroutine waits. It waits by itself for what
+goes through the loop (`asyncio.to_thread`, executors, asyncio's subprocesses). A file that starts a thread or a process
+of its own calls `hold_time`; `tests/test_virtual_time.py` finds one that does not.
+"""
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from fledge.core.run import Instant
@@ -34,3 +40,16 @@ class SystemClock:
                 await poked.wait()
         except TimeoutError:
             pass
+
+
+def hold_time(loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+    """Announce work that a thread or process begins for this loop. Call the answer, in the loop, when it is done.
+
+    Virtual time stands still in between. On any other loop this does nothing.
+    """
+    hold: Callable[[], Callable[[], None]] | None = getattr(loop, "hold_time", None)
+    return _nothing_held if hold is None else hold()
+
+
+def _nothing_held() -> None:
+    """The machine's time cannot be held."""

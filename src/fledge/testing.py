@@ -3,6 +3,16 @@
 `ManualClock` and `run_virtual` make time a variable, `SeededIds` make names repeatable, `InlineStore` runs jobs in the
 caller's thread on a real SQLite file, `ScriptedModel` answers from rules, `ScriptedPerformer` plays the whole world
 from a script, and `CrashPoint` ends the process before or after a chosen transaction.
+
+What holds of virtual time: it passes only when every coroutine waits and no thread or process works for the loop.
+
+- Threads: `asyncio.to_thread`, `run_in_executor`, plain (not async) tools and hooks, the built-in file tools, worktrees
+  and folders of children, the SQLite store. They take no virtual time, so no deadline fires because of them.
+- Processes: `exec`, `grep`, `CommandRuntime`, `asyncio.create_subprocess_exec` and `_shell`. They run in real time and
+  take no virtual time: `sleep 60` takes a real minute, and no timeout ends it.
+- A thread or process that has not ended after `patience_s` real seconds is a `RuntimeError`. A deadline that fires
+  while one is stuck is tested inside `threads_ignored()`.
+- Not waited for: sockets, and threads you start yourself; call `fledge.clock.hold_time` for those.
 """
 
 import asyncio
@@ -11,7 +21,10 @@ import random
 import selectors
 import sqlite3
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -47,12 +60,15 @@ __all__ = [
     "Stage",
     "VirtualClock",
     "run_virtual",
+    "threads_ignored",
     "use",
     "virtual_runner",
 ]
 
 START: Instant = 1_800_000_000.0
 """Where test time begins."""
+PATIENCE_S = 120.0
+"""How many real seconds virtual time waits for a thread or process; far more than any of ours takes."""
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------
@@ -88,14 +104,24 @@ class ManualClock:
 
 
 class VirtualClock:
-    """The time of a loop started by `run_virtual`: it passes at once whenever everybody waits."""
+    """The time of a loop started by `run_virtual`: it passes at once whenever everybody waits.
+
+    Threads of that loop may read it too. Make it inside the loop, or read it there first.
+    """
 
     def __init__(self, start: Instant = START) -> None:
         self._start = start
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
 
     def now(self) -> Instant:
         """Seconds since the epoch, from where it was started."""
-        return self._start + asyncio.get_running_loop().time()
+        with suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
+        if self._loop is None:
+            raise RuntimeError("a VirtualClock tells the time of an event loop: make it, or first read it, inside one")
+        return self._start + self._loop.time()
 
     async def wait_until(self, at: Instant | None, poked: asyncio.Event) -> None:
         """Wait in virtual time."""
@@ -112,41 +138,163 @@ class VirtualClock:
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Where a real selector would wait, time jumps instead."""
+    """Where a real selector would wait, time jumps instead, unless work outside the loop holds it."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float) -> None:
         super().__init__()
         self.time = 0.0
+        self.held = 0
+        self.is_ignoring = False
+        self.has_given_up = False
+        self._patience_s = patience_s
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        if self.held and not self.is_ignoring:
+            return self._wait()
+        if timeout is None:
+            raise RuntimeError("everybody waits, and no time that could pass would wake anyone")
+        self.time += timeout
+        return ready
+
+    def _wait(self) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait, in real time, for the thread or process that holds time."""
+        ready = super().select(self._patience_s)
         if not ready:
-            if timeout is None:
-                raise RuntimeError("everybody waits, and no time that could pass would wake anyone")
-            self.time += timeout
+            self.has_given_up = True
+            raise RuntimeError(
+                f"virtual time has stood still for {self._patience_s:g} s: a thread or process has not ended; "
+                "if it is meant to be stuck, wait inside fledge.testing.threads_ignored()"
+            )
         return ready
 
 
 class _VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
+    """A loop whose time jumps. It knows of everything that works for it in threads and processes."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._jumping = _JumpingSelector(patience_s)
         super().__init__(self._jumping)
+        self._threads: Executor | None = None
         # A timer is due within this of its time. The machine's own billionth is lost in a time of months.
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
         return self._jumping.time
 
+    def hold_time(self) -> Callable[[], None]:
+        """Let no time pass until the answer is called; see `fledge.clock.hold_time`."""
+        is_held = True
+        self._jumping.held += 1
 
-def virtual_runner() -> asyncio.Runner:
+        def release() -> None:
+            nonlocal is_held
+            self._jumping.held -= is_held
+            is_held = False
+
+        return release
+
+    @contextmanager
+    def threads_ignored(self) -> Iterator[None]:
+        before, self._jumping.is_ignoring = self._jumping.is_ignoring, True
+        try:
+            yield
+        finally:
+            self._jumping.is_ignoring = before
+
+    def set_default_executor(self, executor: ThreadPoolExecutor) -> None:
+        super().set_default_executor(executor)
+        self._threads = executor
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
+        """Hold time until the thread is done and its result has arrived; cancelling the wait does not end a thread."""
+        if executor is None and self._threads is None:
+            self.set_default_executor(ThreadPoolExecutor(thread_name_prefix="virtual"))
+        used = executor or self._threads
+        assert used is not None
+        job = used.submit(func, *args)
+        release = self.hold_time()
+        arriving = asyncio.wrap_future(job, loop=self)
+        # In this order: `job` may be done before its result has arrived, `arriving` cancelled before `job` is done.
+        arriving.add_done_callback(lambda _: job.add_done_callback(partial(self._release_soon, release)))
+        return arriving
+
+    def _release_soon(self, release: Callable[[], None], _: "Future[Any]") -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            self.call_soon_threadsafe(release)
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Join the threads, unless one of them is stuck: then whoever made it so must hear of it."""
+        if self._jumping.has_given_up:
+            return
+        release = self.hold_time()
+        try:
+            await super().shutdown_default_executor()
+        finally:
+            release()
+
+    async def subprocess_exec(self, protocol_factory: Callable[[], Any], *args: Any, **options: Any) -> Any:
+        """Hold time until the process has ended."""
+        with self._held_until_exit(protocol_factory) as factory:
+            return await super().subprocess_exec(factory, *args, **options)
+
+    async def subprocess_shell(self, protocol_factory: Callable[[], Any], *args: Any, **options: Any) -> Any:
+        """Hold time until the process has ended."""
+        with self._held_until_exit(protocol_factory) as factory:
+            return await super().subprocess_shell(factory, *args, **options)
+
+    @contextmanager
+    def _held_until_exit(self, protocol_factory: Callable[[], Any]) -> Iterator[Callable[[], Any]]:
+        release = self.hold_time()
+
+        def factory() -> Any:
+            protocol = protocol_factory()
+            heard = protocol.process_exited
+
+            def process_exited() -> None:
+                release()
+                heard()
+
+            protocol.process_exited = process_exited
+            return protocol
+
+        try:
+            yield factory
+        except BaseException:  # it did not start
+            release()
+            raise
+
+
+def virtual_runner(patience_s: float = PATIENCE_S) -> asyncio.Runner:
     """A runner of coroutines in virtual time; between two runs its tasks, and its time, stand still."""
-    return asyncio.Runner(loop_factory=_VirtualLoop)
+    return asyncio.Runner(loop_factory=lambda: _VirtualLoop(patience_s))
 
 
-def run_virtual(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in virtual time: every wait ends at once, in the right order. For single-threaded code only."""
-    with virtual_runner() as runner:
+def run_virtual(main: Coroutine[Any, Any, T], patience_s: float = PATIENCE_S) -> T:
+    """Run a coroutine in virtual time: every wait ends at once, in the right order.
+
+    Time stands still while a thread or process works for the loop, at most `patience_s` real seconds; then it is a
+    `RuntimeError`. What counts as work is listed at the top of this file.
+    """
+    with virtual_runner(patience_s) as runner:
         return runner.run(main)
+
+
+@contextmanager
+def threads_ignored() -> Iterator[None]:
+    """Inside, virtual time does not wait for threads and processes: for deadlines that fire while one is stuck.
+
+    >>> with threads_ignored(), pytest.raises(TimeoutError):
+    ...     async with asyncio.timeout(5):
+    ...         await asyncio.to_thread(stuck.wait)
+    """
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, _VirtualLoop):
+        raise RuntimeError("threads_ignored() is for coroutines that run_virtual or virtual_runner runs")
+    with loop.threads_ignored():
+        yield
 
 
 class SeededIds:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import fledge
@@ -106,8 +106,12 @@ def test_the_published_schema_names_every_method_with_what_it_takes_and_answers(
         assert contract in PUBLISHED["methods"]
 
 
+OWN_FOLDER = {"task": "echo", "workspace": "dir"}
+
+
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(asks=st.lists(requests, min_size=1, max_size=12))
+@example(asks=[{"jsonrpc": "2.0", "method": "subagents.spawn", "params": {"params": OWN_FOLDER}, "id": 1}] * 8)
 def test_requests_that_fit_the_schema_are_answered_or_refused_properly(
     tmp_path_factory: pytest.TempPathFactory, asks: list[Any]
 ) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fledge.clock import hold_time
 from fledge.errors import StoreError, StoreLost
 from fledge.store.base import Tx
 from fledge.store.files import DATABASE, check_files, check_plain, log_of, make_database, mark_open, unmark
@@ -34,16 +35,18 @@ LAST_READERS_MS = 200
 class _Job:
     """One job, the loop that waits for it, and what came of it."""
 
-    __slots__ = ("error", "future", "loop", "result", "run")
+    __slots__ = ("error", "future", "loop", "release", "result", "run")
 
     def __init__(self, run: Callable[[Tx], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.run, self.loop = run, loop
+        self.release = hold_time(loop)
         self.future: asyncio.Future[Any] = loop.create_future()
         self.result: Any = None
         self.error: BaseException | None = None
 
     def settle(self) -> None:
         """Hand the outcome to whoever waits; runs in their loop."""
+        self.release()
         if self.future.done():
             return
         if self.error is None:

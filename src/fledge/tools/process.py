@@ -17,6 +17,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from fledge.clock import hold_time
+
 HEAD_BYTES: Final = 16_000
 TAIL_BYTES: Final = 24_000
 MAX_OUTPUT_BYTES: Final = 100 * 1024 * 1024
@@ -58,6 +60,8 @@ async def run(
     began = monotonic()
     process, reading, complaints = _start(argv, cwd, env, given, apart=heard is not None)
     ended = asyncio.ensure_future(_exit_of(process))
+    release = hold_time(asyncio.get_running_loop())
+    ended.add_done_callback(lambda _: release())
     flooded = asyncio.Event()
     closed = _collect(reading, kept.add, flooded)
     if complaints is not None and heard is not None:
@@ -66,9 +70,9 @@ async def run(
     try:
         why = await _end_or_limit(ended, flooded, timeout_s)
         if why:
-            await _terminate(process, ended)
+            await _terminate(process, ended, release)
     except asyncio.CancelledError:
-        await _terminate(process, ended)
+        await _terminate(process, ended, release)
         raise
     finally:
         # The leader is not reaped yet, so its number still names its group and nobody else's.
@@ -140,7 +144,10 @@ async def _end_or_limit(ended: "asyncio.Future[None]", flooded: asyncio.Event, t
     return f"killed: it ran longer than {timeout_s:g} s"
 
 
-async def _terminate(process: "subprocess.Popen[bytes]", ended: "asyncio.Future[None]") -> None:
+async def _terminate(
+    process: "subprocess.Popen[bytes]", ended: "asyncio.Future[None]", release: Callable[[], None]
+) -> None:
+    release()  # from here on it is waited for by the clock, and no longer the clock by it
     _signal(process, signal.SIGTERM)
     await asyncio.wait({ended}, timeout=GRACE_S)
 
