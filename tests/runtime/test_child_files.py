@@ -1,5 +1,5 @@
-"""Files of children through the whole engine: handed in, handed over, and gone when they should be. On a real disk and
-in real time, for file tools and removals work in threads; nothing is waited for but what is told."""
+"""Files of children through the whole engine: handed in, handed over, and gone when they should be. On a real disk, with
+the real store, in virtual time."""
 
 import asyncio
 import os
@@ -21,6 +21,7 @@ from fledge.orchestrator import control, spawn
 from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.changes import Changes
 from fledge.store.base import Tx
+from fledge.testing import START, VirtualClock, run_virtual
 from tests.runtime.desk import said
 from tests.statements import proves
 from tests.workspaces.repository import make_repository, run_git
@@ -53,6 +54,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.state, self.work = folder / "state", folder / "work"
         self.requests: list[Request] = []
+        self.now = START
 
     def act(
         self, body: Callable[[fledge.Fledge], Awaitable[None]], script: Script, config: dict[str, Any] | None = None
@@ -60,12 +62,16 @@ class Bench:
         async def acting() -> None:
             model = ScriptedModel(script)
             self.requests = model.requests
-            async with fledge.open(self.state, model=model, workspace=self.work, config=config or CONFIG) as fl:
-                async with asyncio.timeout(PATIENCE_S):
+            clock = VirtualClock(self.now)
+            opened = fledge.open(self.state, model=model, workspace=self.work, config=config or CONFIG, clock=clock)
+            try:
+                async with opened as fl, asyncio.timeout(PATIENCE_S):
                     await body(fl)
+            finally:
+                self.now = clock.now()
 
         self.work.mkdir(exist_ok=True)
-        asyncio.run(acting())
+        run_virtual(acting())
 
     def leaves(self, kind: str) -> list[str]:
         return sorted(os.listdir(self.state / kind)) if (self.state / kind).exists() else []
