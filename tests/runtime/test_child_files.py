@@ -1,5 +1,7 @@
-"""Files of children through the whole engine: handed in, handed over, and gone when they should be. On a real disk, with
-the real store, in virtual time."""
+"""Files of children through the whole engine: handed in, handed over, and gone when they should be.
+
+On a real disk, with the real store, in virtual time.
+"""
 
 import asyncio
 import os

@@ -1,12 +1,12 @@
 """What every runtime must do, our own loop, a program and a Python function alike; and what only foreign ones do.
 
-Time runs twenty times as fast as the clock on the wall, so that graces pass quickly while processes are real.
+Processes are real, time is virtual: it stands still while a process works, except where one hangs for a deadline.
 """
 
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from fledge.models.base import Request, UserMessage
 from fledge.models.scripted import Reply, ScriptedModel, use
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.asked import NATIVE
+from fledge.orchestrator.changes import Changes
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.runtime.agent import Agent
@@ -28,7 +29,7 @@ from fledge.runtime.callable import CallableRuntime
 from fledge.runtime.command import CommandRuntime
 from fledge.runtime.profile import Profile
 from fledge.store.base import Post, Session, Spec, Tx
-from fledge.testing import InlineStore, SeededIds
+from fledge.testing import START, InlineStore, SeededIds, VirtualClock, run_virtual, threads_ignored
 from fledge.tools.base import tool
 from fledge.tools.registry import ToolSet
 from tests.statements import proves
@@ -37,26 +38,7 @@ T = TypeVar("T")
 MAIN = "agent:main:main"
 KINDS = (NATIVE, "command", "python")
 FOREIGN = ("command", "python")
-FAST = 20.0
-PATIENCE_S = 60.0
-
-
-class FastClock:
-    """The clock on the wall, but faster."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-
-    def now(self) -> float:
-        return 1_800_000_000.0 + (time.monotonic() - self._began) * FAST
-
-    async def wait_until(self, at: float | None, poked: asyncio.Event) -> None:
-        delay = None if at is None else max(0.0, at - self.now()) / FAST
-        try:
-            async with asyncio.timeout(delay):
-                await poked.wait()
-        except TimeoutError:
-            pass
+PATIENCE_S = 3600.0
 
 
 # ---- the same play for every runtime: the task says what happens -----------------------------------------------------
@@ -139,7 +121,7 @@ class House:
             "command": CommandRuntime(command=command, repeatable=repeatable, retries=retries),
             "python": CallableRuntime(function=played, repeatable=repeatable, retries=retries),
         }
-        self.clock = FastClock()
+        self.now = START
         self.acts = 0
         self.handed_over: Goods | None = None
 
@@ -171,14 +153,15 @@ class House:
     async def opened(self, crash: bool = False) -> AsyncIterator["Room"]:
         self.acts += 1
         store = InlineStore(self.folder / "state")
-        agent = Agent(self, places=self)
-        engine = Engine(store, agent, clock=self.clock, ids=SeededIds(self.acts))
+        agent, clock = Agent(self, places=self), VirtualClock(self.now)
+        engine = Engine(store, agent, clock=clock, ids=SeededIds(self.acts))
         await engine.__aenter__()
         await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
-        room = Room(engine, self.kind, agent)
+        room = Room(engine, self.kind, agent, self)
         try:
             yield room
         finally:
+            self.now = clock.now()
             if crash:
                 store.close_now()
             else:
@@ -187,8 +170,9 @@ class House:
 
 
 class Room:
-    def __init__(self, engine: Engine, kind: str, agent: Agent) -> None:
-        self.engine, self.kind, self.agent = engine, kind, agent
+    def __init__(self, engine: Engine, kind: str, agent: Agent, house: House) -> None:
+        self.engine, self.kind, self.agent, self.house = engine, kind, agent, house
+        self._changes = Changes(engine)
 
     async def spawn(self, task: str, **terms: Any) -> str:
         request = spawn.Request(
@@ -200,9 +184,16 @@ class Room:
     async def until(self, view: Callable[[Tx], T | None]) -> T:
         """What a view shows, as soon as it shows something."""
         async with asyncio.timeout(PATIENCE_S):
-            while (found := await self.engine.store.read(view)) is None:
-                await self.engine.clock.wait_until(self.engine.clock.now() + 0.2, asyncio.Event())
+            found = await self._changes.until(view, None)
+        assert found is not None
         return found
+
+    async def hangs(self, key: str, times: int = 1) -> None:
+        """Wait until the work was begun so many times and hangs."""
+        if self.kind == "command":
+            await asyncio.to_thread(wait_for, lambda: begun(self.house) == times and _pid(self.house) is not None)
+        while not await self.engine.store.read(lambda tx: tx.driver(key) is not None and len(tx.entries(key)) > 1):
+            await self.engine.clock.wait_until(self.engine.clock.now() + 0.1, asyncio.Event())
 
     async def ended(self, key: str) -> Run:
         return await self.until(lambda tx: run if (run := tx.load_run(key)).phase.name == "completed" else None)
@@ -218,11 +209,16 @@ class Room:
         return [body.text for entry in entries if isinstance(body := from_body(entry.body), Told)]
 
 
-def play(body: Awaitable[T]) -> T:
-    async def main() -> T:
-        return await body
+def play(body: Coroutine[Any, Any, T]) -> T:
+    return run_virtual(body)
 
-    return asyncio.run(main())
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    """Look, in a thread, until a real process has done something."""
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.005)
 
 
 @pytest.fixture(params=KINDS)
@@ -261,7 +257,9 @@ def test_a_run_that_outlives_its_time_is_stopped_and_nothing_of_it_is_left(house
     async def scene() -> None:
         async with house.opened() as room:
             key = await room.spawn("hang", timeout_s=10.0)
-            run = await room.ended(key)
+            await room.hangs(key)
+            with threads_ignored():
+                run = await room.ended(key)
             assert run.ended is not None
             assert run.ended.outcome == TimedOut()
 
@@ -273,7 +271,7 @@ def test_a_killed_run_is_stopped_silent_and_nothing_of_it_is_left(house: House) 
     async def scene() -> None:
         async with house.opened() as room:
             key = await room.spawn("hang")
-            await room.until(lambda tx: True if tx.driver(key) is not None and len(tx.entries(key)) > 1 else None)
+            await room.hangs(key)
             await room.engine.commit(lambda c: control.kill(c, key))
             run = await room.ended(key)
             assert run.ended is not None
@@ -288,7 +286,7 @@ def test_a_steered_run_goes_on_with_the_message(house: House) -> None:
     async def scene() -> None:
         async with house.opened() as room:
             key = await room.spawn("hang")
-            await room.until(lambda tx: True if tx.driver(key) is not None and len(tx.entries(key)) > 1 else None)
+            await room.hangs(key)
             await room.engine.commit(lambda c: control.steer(c, key, "you are redirected"))
             assert await room.result(key) == "redirected it is"
             assert (await room.ended(key)).attempt == 2
@@ -333,7 +331,7 @@ def test_a_crash_in_the_middle_ends_readably_or_goes_on(house: House) -> None:
     async def first() -> str:
         async with house.opened(crash=True) as room:
             key = await room.spawn("hang", timeout_s=20.0)
-            await room.until(lambda tx: True if tx.driver(key) is not None and len(tx.entries(key)) > 1 else None)
+            await room.hangs(key)
             return key
 
     async def second(key: str) -> None:
@@ -405,12 +403,14 @@ def test_work_that_may_be_repeated_is_done_again_after_a_crash(kind: str, tmp_pa
     async def first() -> str:
         async with house.opened(crash=True) as room:
             key = await room.spawn("hang", timeout_s=20.0)
-            await room.until(lambda tx: True if begun(house) else None)
+            await room.hangs(key)
             return key
 
     async def second(key: str) -> None:
         async with house.opened() as room:
-            await room.ended(key)
+            await room.hangs(key, times=2)
+            with threads_ignored():
+                await room.ended(key)
 
     key = play(first())
     _end(house)
@@ -528,3 +528,4 @@ def _end(house: House) -> None:
     pid = _pid(house)
     if pid is not None and _lives(house):
         os.killpg(pid, 9)
+    (house.folder / "pid").unlink(missing_ok=True)
