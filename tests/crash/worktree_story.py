@@ -7,6 +7,7 @@ Files and git are real; only time is not.
 
 import asyncio
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,7 +29,7 @@ MORTAL = "mortal"
 
 
 class AtOnce(ThreadPoolExecutor):
-    """Does in the caller's thread what is given to it: a thread would not wait for virtual time, nor time for it."""
+    """Does in the caller's thread what is given to it, so that changes to the disk come in the same order every time."""
 
     def submit(self, act: Callable[..., Any], /, *args: Any, **more: Any) -> "Future[Any]":
         done: Future[Any] = Future()
@@ -40,10 +41,11 @@ class AtOnce(ThreadPoolExecutor):
 
 
 def set_up(folder: Path) -> None:
-    """The repository, made once; what would be done in threads is done at once."""
+    """The repository, made once, also if a process died while it made it."""
     asyncio.get_running_loop().set_default_executor(AtOnce())
     (folder / "state").mkdir(exist_ok=True)
     if not (folder / "repo").exists():
+        shutil.rmtree(folder / "making", ignore_errors=True)
         make_small_repository(folder / "making")
         (folder / "making").rename(folder / "repo")
 
