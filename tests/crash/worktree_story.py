@@ -29,7 +29,7 @@ MORTAL = "mortal"
 
 
 class AtOnce(ThreadPoolExecutor):
-    """Does in the caller's thread what is given to it, so that changes to the disk come in the same order every time."""
+    """Does in the caller's thread what is given to it: changes to the disk come in the same order every time."""
 
     def submit(self, act: Callable[..., Any], /, *args: Any, **more: Any) -> "Future[Any]":
         done: Future[Any] = Future()

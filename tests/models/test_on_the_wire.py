@@ -173,7 +173,7 @@ def test_a_service_that_does_not_hang_up_does_not_hold_the_reply(protocol: Proto
 
 @each
 @pytest.mark.parametrize("begun", [0, 2])
-@pytest.mark.parametrize("limits", [Limits(idle_s=0.05), Limits(request_s=0.05)])
+@pytest.mark.parametrize("limits", [Limits(idle_s=0.3), Limits(request_s=0.3)])
 def test_silence_ends_in_time(protocol: Protocol, begun: int, limits: Limits) -> None:
     async def main() -> None:
         script: list[list[Action]] = [[*(Send(chunk) for chunk in small(protocol)[:begun]), Hang()]]
@@ -190,7 +190,7 @@ def test_silence_ends_in_time(protocol: Protocol, begun: int, limits: Limits) ->
 def test_silence_after_the_finish_is_no_trouble(protocol: Protocol) -> None:
     async def main() -> None:
         script: list[list[Action]] = [[*(Send(chunk) for chunk in small(protocol)[:-1]), Hang()]]
-        async with protocol.talk(script, Limits(idle_s=0.05)) as (_, model):
+        async with protocol.talk(script, Limits(idle_s=0.3)) as (_, model):
             assert (await ask(model))[-1] == Ended("tools", "m")
 
     run(main())

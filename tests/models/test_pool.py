@@ -130,7 +130,7 @@ def test_many_at_once_have_a_connection_each_and_few_are_kept() -> None:
 
 def test_an_unused_connection_is_closed_after_a_while() -> None:
     async def main() -> None:
-        async with talk(saying(HELLO), rest_s=0.02) as (server, pool):
+        async with talk(saying(HELLO), rest_s=0.3) as (server, pool):
             await asyncio.gather(ask(pool), ask(pool))
             assert pool.connections == (0, 2)
             await server.no_connections()
@@ -230,9 +230,9 @@ def test_a_request_that_was_not_answered_in_time_is_not_sent_again() -> None:
             writer.write(HELLO)
 
     async def main() -> None:
-        async with talk(script, idle_s=0.05) as (server, pool):
+        async with talk(script, idle_s=0.3) as (server, pool):
             await ask(pool)
-            with pytest.raises(TimeoutError, match=r"nothing came for 0\.05 s"):
+            with pytest.raises(TimeoutError, match=r"nothing came for 0\.3 s"):
                 await ask(pool)
             assert len(server.requests) == 2
 

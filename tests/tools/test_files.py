@@ -288,7 +288,7 @@ def test_a_pattern_that_takes_for_ever_is_stopped_while_the_loop_goes_on(context
         search = asyncio.ensure_future(grep_tool(0.3).call('{"pattern": "(a+)+$"}', context))
         while not search.done():
             beats += 1
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.001)
         return (await search).text
 
     told = asyncio.run(main())
