@@ -1,29 +1,35 @@
 """The text of an HTML page: headings, paragraphs, list items and links, as plain lines.
 
-Input is hostile: unclosed tags and comments without end cost a parser time that grows with the square of their length.
-So a page is parsed in pieces and given up when its time is over or too much is left open. Where a page came from, and
-how, is not known here.
+libxml2 (by lxml) reads the markup as events: no tree is built. Input is hostile: nothing in it raises, and a page is
+given up when its time is over, its text is too long, or it is nested deeper than the parser can close quickly.
+Where a page came from, and how, is not known here.
 """
 
 import re
-from html.parser import HTMLParser
-from time import monotonic
+from collections.abc import Mapping
+from contextlib import suppress
+from time import thread_time
 from typing import Final
 from urllib.parse import urljoin
 
 PIECE: Final = 16 * 1024
-MAX_OPEN: Final = 256 * 1024
-"""How much may be unfinished (a comment, a tag) before the rest is given up."""
+"""How many characters are read before time and depth are looked at again."""
+MAX_DEPTH: Final = 512
+"""How deep elements may be nested, as in browsers: the parser compares an end tag with every open element."""
 MAX_SECONDS: Final = 2.0
+"""CPU of the thread that reads: a busy machine must not make pages shorter."""
+MAX_TEXT: Final = 1_000_000
+"""Characters of text, far more than a model is shown: short links below a long address would grow thirtyfold."""
 MAX_LINK: Final = 500
 
 _UNSEEN: Final = frozenset({"script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select"})
 _HEADINGS: Final = {f"h{level}": "#" * level + " " for level in range(1, 7)}
+_BREAKS: Final = frozenset({"br", "hr"})
 _BLOCKS: Final = frozenset(
     {
         *_HEADINGS,
-        *("address", "article", "aside", "blockquote", "body", "br", "caption", "dd", "details", "div", "dl", "dt"),
-        *("fieldset", "figcaption", "figure", "footer", "form", "header", "hr", "li", "main", "nav", "ol", "p", "pre"),
+        *("address", "article", "aside", "blockquote", "body", "caption", "dd", "details", "div", "dl", "dt"),
+        *("fieldset", "figcaption", "figure", "footer", "form", "header", "li", "main", "nav", "ol", "p", "pre"),
         *("section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "title", "tr", "ul"),
     }
 )
@@ -31,20 +37,34 @@ _BLOCKS: Final = frozenset(
 
 def page_text(html: str, base: str, max_seconds: float = MAX_SECONDS) -> str:
     """What a reader would see, links with their addresses; a note at the end if the page was given up half way."""
+    from lxml import etree  # when the first page is read: most programs read none
+
     reader = _Reader(base)
-    ends_at = monotonic() + max_seconds
+    # A tree that is not built has no size to limit; depth is limited here.
+    parser = etree.HTMLParser(target=reader, encoding="utf-8", huge_tree=True)
+    ends_at = thread_time() + max_seconds
     for start in range(0, len(html), PIECE):
-        if monotonic() > ends_at or len(reader.rawdata) > MAX_OPEN:
-            return f"{reader.text()}\n[cut: the page is malformed; {len(html) - start} characters were not read]"
-        reader.feed(html[start : start + PIECE])
-    if len(reader.rawdata) <= PIECE:
-        reader.close()
+        if thread_time() > ends_at:
+            why = "it takes too long to read"
+        elif reader.depth > MAX_DEPTH:
+            why = "it is nested too deeply"
+        elif reader.size > MAX_TEXT:
+            why = "it is too long"
+        else:
+            parser.feed(html[start : start + PIECE].encode("utf-8", "replace"))
+            continue
+        return f"{reader.text()}\n[cut: {why}; {len(html) - start} characters were not read]"
+    with suppress(etree.XMLSyntaxError):  # there was neither an element nor text
+        parser.close()
     return reader.text()
 
 
-class _Reader(HTMLParser):
+class _Reader:
+    """Gathers text from the events of a parser."""
+
     def __init__(self, base: str) -> None:
-        super().__init__(convert_charrefs=True)
+        self.depth = 0
+        self.size = 0
         self._base = base
         self._words: list[str] = []
         self._unseen = 0
@@ -55,40 +75,48 @@ class _Reader(HTMLParser):
         lines = [line.rstrip() for line in "".join(self._words).split("\n")]
         return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """An element begins."""
+        self.depth += 1
         if tag in _UNSEEN:
             self._unseen += 1
         if tag in _BLOCKS:
             self._words.append("\n" + _HEADINGS.get(tag, "- " if tag == "li" else ""))
+        elif tag in _BREAKS:
+            self._words.append("\n")
         if tag == "pre":
             self._verbatim += 1
         if tag == "a" and not self._unseen:
-            self._link = self._target(dict(attrs).get("href") or "")
+            self._link = self._target(attributes.get("href", ""))
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _BLOCKS:
-            self._words.append("\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in _UNSEEN and self._unseen:
+    def end(self, tag: str) -> None:
+        """An element is over; the parser also ends those that were never closed."""
+        self.depth -= 1
+        if tag in _UNSEEN:
             self._unseen -= 1
-        if tag in _BLOCKS:
+        if tag in _BLOCKS and tag != "li":
             self._words.append("\n")
-        if tag == "pre" and self._verbatim:
+        if tag == "pre":
             self._verbatim -= 1
         if tag == "a" and self._link:
             self._words.append(f" ({self._link})")
+            self.size += len(self._link)
             self._link = ""
 
-    def handle_data(self, data: str) -> None:
+    def data(self, text: str) -> None:
+        """Text, or a part of it."""
         if self._unseen:
             return
+        self.size += len(text)
         if self._verbatim:
-            self._words.append(data)
+            self._words.append(text)
             return
-        words = re.sub(r"\s+", " ", data)
+        words = re.sub(r"\s+", " ", text)
         starts_line = not self._words or self._words[-1].endswith((" ", "\n"))
         self._words.append(words.lstrip() if starts_line else words)
+
+    def close(self) -> None:
+        """The page is over."""
 
     def _target(self, href: str) -> str:
         if not href or href.startswith("#"):
