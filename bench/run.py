@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from bench import children, crowd, imports, lives, restart, streaming, transitions, turns
+from bench import children, crowd, imports, lives, pages, restart, streaming, transitions, turns
 from bench.measure import ROUNDS, Bar, Line, Meter, Rate, machine, median_rate, percentile, table
 from bench.peers import libraries
 
@@ -32,6 +32,10 @@ THREE_COMMITS = Bar("at most", 3)
 AT_ONCE = Bar("at most", 50, "ms")
 RESUMED = Bar("at most", 3, "s")
 FULL_LANES = Bar("at most", 5, "s")
+NO_SLOWER = Bar("at most", 1)
+LINEAR = Bar("at most", 3)
+GIVEN_UP = Bar("at most", 4, "s")
+HOLDS_LITTLE = Bar("at most", 200, "MB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,10 @@ class Sizes:
     answers: int
     """How often a spawn and a delivery are timed."""
     unfinished: int
+    page_kb: int
+    nesting: int
+    """How many open elements a deeply nested page has, and then twice as many."""
+    hostile_mb: int
     peers: int
     """Children of other libraries; 0: they are not even looked for."""
 
@@ -95,6 +103,9 @@ FULL = Sizes(
     families=(100, 1000, 10_000),
     answers=300,
     unfinished=10_000,
+    page_kb=500,
+    nesting=2000,
+    hostile_mb=5,
     peers=100,
 )
 QUICK = Sizes(
@@ -119,6 +130,9 @@ QUICK = Sizes(
     families=(100, 1000),
     answers=100,
     unfinished=2000,
+    page_kb=100,
+    nesting=2000,
+    hostile_mb=1,
     peers=100,
 )
 
@@ -251,6 +265,35 @@ def restarted(sizes: Sizes) -> Iterator[Line]:
         yield Line("  lane full", f"{full_s:.2f} s", "", full_s, FULL_LANES, "s")
 
 
+def pages_read(sizes: Sizes) -> Iterator[Line]:
+    """Our reader of HTML beside other parsers, and what hostile pages cost it."""
+    others = {name: read for name, read in pages.OTHERS.items() if pages.name_of(name)}
+    found = pages.costs({"fledge": pages.ours, **others}, sizes.page_kb, sizes.nesting, sizes.rounds)
+    mine = found.pop("fledge")
+    imported = pages.import_ms("lxml.etree", sizes.starts)
+    for name, cost in found.items():
+        is_std = name == "html.parser"
+        what = f"CPU a page of {sizes.page_kb} kB, fledge / {pages.name_of(name)}"
+        shown = f"{mine.page_ms:.1f} ms", f"{cost.page_ms:.1f} ms"
+        yield Line(what, *shown, mine.page_ms / cost.page_ms, NO_SLOWER if is_std else None)
+        theirs = pages.import_ms(pages.MODULES.get(name, name), sizes.starts)
+        yield Line("  import", f"{imported:.0f} ms CPU", f"{theirs:.0f} ms CPU", imported - theirs, None, "ms")
+        what = f"  CPU of {2 * sizes.nesting:,} nested elements / {sizes.nesting:,}"
+        yield Line(what, f"{mine.nested:.2f}×", f"{cost.nested:.2f}×", mine.nested, LINEAR if is_std else None)
+    for name in (name for name in pages.OTHERS if name not in others):
+        yield Line(f"CPU a page, fledge / {name}", "not measured", "not installed")
+    cpu, piece, memory = pages.worst(sizes.hostile_mb)
+    yield Line(
+        f"hostile page of {sizes.hostile_mb} MB, the slowest of {len(pages.HOSTILE)}",
+        f"{cpu:.2f} s CPU",
+        repr(piece),
+        cpu,
+        GIVEN_UP,
+        "s",
+    )
+    yield Line("  the most memory one took", f"{memory:.0f} MB", "", memory, HOLDS_LITTLE, "MB")
+
+
 def compared_with_peers(sizes: Sizes) -> Iterator[Line]:
     """Other libraries beside ours, where they are installed."""
     if not sizes.peers:
@@ -331,6 +374,7 @@ PARTS = {
     "streams": streamed,
     "crowd": crowded,
     "turns": turned,
+    "html": pages_read,
     "peers": compared_with_peers,
 }
 

@@ -32,6 +32,9 @@ TINY = run.Sizes(
     families=(10, 20),
     answers=3,
     unfinished=20,
+    page_kb=10,
+    nesting=100,
+    hostile_mb=1,
     peers=0,
 )
 
@@ -61,6 +64,10 @@ def test_every_part_of_the_table_is_measured_printed_and_kept(
         "  the most memory it held",
         *(f"durable turn, {sessions} sessions at once, CPU / floor's 4 of 6" for sessions in (2, 4)),
         "  CPU a turn, 4 sessions / 2",
+        "CPU a page of 10 kB, fledge / html.parser",
+        "  CPU of 200 nested elements / 100",
+        "hostile page of 1 MB, the slowest of 11",
+        "  the most memory one took",
     ]
     assert failed == sum(line["verdict"] == "FAIL" for line in lines)
     assert all(line["what"] in printed for line in lines)

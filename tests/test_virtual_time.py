@@ -226,6 +226,14 @@ def test_a_deadline_can_be_made_to_fire_while_a_thread_is_stuck() -> None:
     assert run_virtual(main()) == 5.0
 
 
+def test_an_ignored_thread_is_waited_for_when_there_is_nothing_else_to_wait_for() -> None:
+    async def main() -> tuple[str, float]:
+        with threads_ignored():
+            return await asyncio.to_thread(Blocked().wait), now()
+
+    assert run_virtual(main()) == ("done", 0.0)
+
+
 def test_threads_are_ignored_in_virtual_time_only() -> None:
     async def main() -> None:
         with threads_ignored():

@@ -26,7 +26,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, TypeVarTuple, Unpack
 
 from fledge.core import events as ev
 from fledge.core import policy
@@ -45,6 +45,7 @@ from fledge.store.sqlite import store_error
 from fledge.store.sqlite_flow import SqliteTx
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 __all__ = [
     "START",
@@ -152,22 +153,19 @@ class _JumpingSelector(selectors.DefaultSelector):
         ready = super().select(0)
         if ready or timeout == 0:
             return ready
-        if self.held and not self.is_ignoring:
-            return self._wait()
-        if timeout is None:
-            raise RuntimeError("everybody waits, and no time that could pass would wake anyone")
-        self.time += timeout
-        return ready
-
-    def _wait(self) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait, in real time, for the thread or process that holds time."""
-        ready = super().select(self._patience_s)
-        if not ready:
-            self.has_given_up = True
+        if self.held and not self.has_given_up and not (self.is_ignoring and timeout is not None):
+            ready = super().select(self._patience_s)
+            self.has_given_up = not ready
+            if ready:
+                return ready
+        if self.has_given_up:
             raise RuntimeError(
                 f"virtual time has stood still for {self._patience_s:g} s: a thread or process has not ended; "
                 "if it is meant to be stuck, wait inside fledge.testing.threads_ignored()"
             )
+        if timeout is None:
+            raise RuntimeError("everybody waits, and no time that could pass would wake anyone")
+        self.time += timeout
         return ready
 
 
@@ -191,8 +189,9 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
         def release() -> None:
             nonlocal is_held
-            self._jumping.held -= is_held
-            is_held = False
+            if is_held:
+                is_held = False
+                self._jumping.held -= 1
 
         return release
 
@@ -204,11 +203,13 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
         finally:
             self._jumping.is_ignoring = before
 
-    def set_default_executor(self, executor: ThreadPoolExecutor) -> None:
+    def set_default_executor(self, executor: ThreadPoolExecutor) -> None:  # type: ignore[override]  # as asyncio's own
         super().set_default_executor(executor)
         self._threads = executor
 
-    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
+    ) -> "asyncio.Future[T]":
         """Hold time until the thread is done and its result has arrived; cancelling the wait does not end a thread."""
         if executor is None and self._threads is None:
             self.set_default_executor(ThreadPoolExecutor(thread_name_prefix="virtual"))

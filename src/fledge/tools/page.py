@@ -39,7 +39,7 @@ def page_text(html: str, base: str, max_seconds: float = MAX_SECONDS) -> str:
     """What a reader would see, links with their addresses; a note at the end if the page was given up half way."""
     from lxml import etree  # when the first page is read: most programs read none
 
-    reader = _Reader(base)
+    reader = TextReader(base)
     # A tree that is not built has no size to limit; depth is limited here.
     parser = etree.HTMLParser(target=reader, encoding="utf-8", huge_tree=True)
     ends_at = thread_time() + max_seconds
@@ -59,8 +59,8 @@ def page_text(html: str, base: str, max_seconds: float = MAX_SECONDS) -> str:
     return reader.text()
 
 
-class _Reader:
-    """Gathers text from the events of a parser."""
+class TextReader:
+    """Makes lines of text from a parser's events: elements that start and end, and text between them."""
 
     def __init__(self, base: str) -> None:
         self.depth = 0
@@ -72,6 +72,7 @@ class _Reader:
         self._link = ""
 
     def text(self) -> str:
+        """The lines so far."""
         lines = [line.rstrip() for line in "".join(self._words).split("\n")]
         return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
