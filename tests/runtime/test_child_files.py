@@ -26,7 +26,7 @@ from fledge.store.base import Tx
 from fledge.testing import START, VirtualClock, run_virtual
 from tests.runtime.desk import said
 from tests.statements import proves
-from tests.workspaces.repository import make_repository, run_git
+from tests.workspaces.repository import commit, lead_out, make_repository, run_git
 
 PATIENCE_S = 60.0
 CONFIG: dict[str, Any] = {
@@ -332,6 +332,28 @@ def test_a_worktree_outside_a_repository_is_refused_and_leaves_nothing(bench: Be
         assert await fl.runs() == []
 
     bench.act(body, lambda request: "never")
+    assert bench.leaves("worktrees") == []
+
+
+@proves("8.files.9")
+def test_a_worktree_of_a_repository_that_leads_to_a_hidden_one_shows_nothing_of_it(
+    bench: Bench, tmp_path: Path
+) -> None:
+    hidden = make_repository(tmp_path / "hidden")
+    (hidden / "secret").write_text("the secret")
+    commit(hidden, "secret")
+    lead_out(make_repository(bench.work), hidden, "alternates")
+
+    def script(request: Request) -> Answer:
+        return step(request, use("sessions_spawn", task="read secret", workspace="worktree"), last_text(request))
+
+    async def body(fl: fledge.Fledge) -> None:
+        answer = await fl.session("main").send("go")
+        assert msgspec.json.decode(answer.text)["status"] == "forbidden"
+        assert f".git/objects/info/alternates leads to {hidden}/.git/objects" in answer.text
+        assert await fl.engine.store.read(lambda tx: tx.children(main_key())) == []
+
+    bench.act(body, script)
     assert bench.leaves("worktrees") == []
 
 

@@ -3,13 +3,15 @@
 For every n a forked process works, and before its n-th call somebody moves a file or folder away and puts a link in its
 place; so it happens at every point between two calls, not only where a thread is lucky. The twin is a copy, with a
 secret in it: whoever follows the link finds what it looks for. Nothing outside may have changed, and nothing of it may
-be told. Afterwards everything is put back and removed, as it is after a restart. Run as
+be told. Some races put a pipe there instead, which nobody writes to: whoever waits for it is ended by an alarm.
+Afterwards everything is put back and removed, as it is after a restart. Run as
 `python -m tests.workspaces.racing RACE FOLDER`; prints how many n there were. Of a worktree every eighth n is taken,
 all of them if `FLEDGE_SOAK` is set.
 """
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,8 +19,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from fledge.config.load import read
+from fledge.config.profiles_md import profile_files
 from fledge.core.attachments import File
-from fledge.errors import FledgeError
+from fledge.errors import BadInput, FledgeError
+from fledge.runtime.profiles import documents_of
 from fledge.workspaces.artifacts import find_artifacts
 from fledge.workspaces.places import Making, Places
 from fledge.workspaces.worktrees import look_at, make_worktree, remove_worktree
@@ -34,6 +39,10 @@ STATE, WORKSPACE = "state", "repo"
 ATTACHED, TREE = "attachments/0123456789abcdef", "worktrees/0123456789abcdef"
 FILES = (File("a.txt", b"given"), File("b.txt", b"given too"))
 FAILED = 3
+PATIENCE_S = 60
+"""Whoever has not ended by then waits for a pipe."""
+SECRETS = {".json5": '{announce: {style: "the secret"}}'}
+"""What a twin says, by its suffix, so that whoever reads it finds it in order."""
 
 
 class Race(Struct, frozen=True):
@@ -44,6 +53,8 @@ class Race(Struct, frozen=True):
     swapped: str
     again: Callable[[Path], object] | None = None
     """What must succeed once everything is back in its place."""
+    pipe: bool = False
+    """A pipe is put there, not a link."""
 
 
 def _places(folder: Path) -> Places:
@@ -72,6 +83,26 @@ def _hand_over(folder: Path) -> None:
 
 def _find(folder: Path) -> object:
     return find_artifacts(folder / WORKSPACE, "artifacts", True)
+
+
+def _describe(folder: Path) -> None:
+    (folder / WORKSPACE / "agents").mkdir(parents=True)
+    for name in ("AGENTS.md", "TOOLS.md", "HEARTBEAT.md", "agents/one.md", "agents/two.md"):
+        (folder / WORKSPACE / name).write_text("own")
+    (folder / WORKSPACE / "fledge.json5").write_text("{}")
+
+
+def _read_documents(folder: Path) -> object:
+    return documents_of(folder / WORKSPACE, ("AGENTS.md", "TOOLS.md", "HEARTBEAT.md"))
+
+
+def _read_settings(folder: Path) -> object:
+    found: list[object] = [list(profile_files(folder / WORKSPACE / "agents"))]
+    try:
+        found.append(read(folder / WORKSPACE / "fledge.json5", in_workspace=True))
+    except BadInput as refused:
+        found.append(refused)
+    return found
 
 
 def _branch_off(folder: Path) -> None:
@@ -107,6 +138,14 @@ RACES = {
     "worktree removed, a folder": Race(_branch_off, _cut, f"{STATE}/{TREE}/sub", _cut_whole),
     "worktree removed, a file": Race(_branch_off, _cut, f"{STATE}/{TREE}/readme.md", _cut_whole),
     "worktree removed, above": Race(_branch_off, _cut, f"{STATE}/worktrees", _cut_whole),
+    "artifacts, a pipe": Race(_hand_over, _find, f"{WORKSPACE}/artifacts/one", pipe=True),
+    "documents, a file": Race(_describe, _read_documents, f"{WORKSPACE}/TOOLS.md"),
+    "documents, a pipe": Race(_describe, _read_documents, f"{WORKSPACE}/TOOLS.md", pipe=True),
+    "settings, the file": Race(_describe, _read_settings, f"{WORKSPACE}/fledge.json5"),
+    "settings, a pipe": Race(_describe, _read_settings, f"{WORKSPACE}/fledge.json5", pipe=True),
+    "agents, the folder": Race(_describe, _read_settings, f"{WORKSPACE}/agents"),
+    "agents, a file": Race(_describe, _read_settings, f"{WORKSPACE}/agents/two.md"),
+    "agents, a pipe": Race(_describe, _read_settings, f"{WORKSPACE}/agents/two.md", pipe=True),
 }
 
 
@@ -131,8 +170,12 @@ def swaps_before(nth: int, race: Race, folder: Path) -> tuple[bool, str]:
                 with suppress(FileNotFoundError):  # it is gone by now, with all above it
                     if os.path.lexists(path):
                         os.rename(path, folder / "away")
-                    os.symlink(folder / "outside" / "twin", path)
+                    if race.pipe:
+                        os.mkfifo(path)
+                    else:
+                        os.symlink(folder / "outside" / "twin", path)
 
+        signal.alarm(PATIENCE_S)
         sys.addaudithook(swap)
         try:
             told = repr(race.act(folder))
@@ -166,7 +209,7 @@ def make_twin(race: Race, folder: Path) -> None:
     outside, path = folder / "outside", folder / race.swapped
     outside.mkdir()
     if path.is_file():
-        (outside / "twin").write_text("the secret")
+        (outside / "twin").write_text(SECRETS.get(path.suffix, "the secret"))
         return
     if path.is_dir():
         shutil.copytree(path, outside / "twin", symlinks=True)
@@ -178,7 +221,7 @@ def make_twin(race: Race, folder: Path) -> None:
 def put_back(race: Race, folder: Path) -> None:
     """Nobody races any more."""
     path = folder / race.swapped
-    if path.is_symlink():
+    if path.is_symlink() or path.is_fifo():
         path.unlink()
     if (folder / "away").exists() and path.parent.exists():
         if path.exists():

@@ -28,7 +28,7 @@ def test_a_path_that_is_swapped_at_any_point_leads_nowhere(race: str, tmp_path: 
     command = [sys.executable, "-m", "tests.workspaces.racing", race, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert (done.stderr, done.returncode) == ("", 0)
-    assert int(done.stdout) > 5
+    assert int(done.stdout) > (3 if race.startswith("documents") else 5)
 
 
 @contextmanager

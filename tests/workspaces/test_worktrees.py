@@ -14,7 +14,7 @@ from fledge.core.goods import Worktree
 from fledge.errors import Refused
 from fledge.workspaces.worktrees import look_at, make_worktree, names_inside, record_of, remove_worktree
 from tests.statements import proves
-from tests.workspaces.repository import commit, make_repository, run_git
+from tests.workspaces.repository import LEADING_OUT, commit, lead_out, make_repository, run_git
 
 LEAF = "worktrees/0123456789abcdef"
 BRANCH = "fledge/456789abcdef"
@@ -191,6 +191,53 @@ def test_a_tree_with_names_that_lead_out_is_refused(root: Path, repo: Path, path
     assert not (root / "escaped").exists()
     remove_worktree(root, LEAF)
     assert sorted(os.listdir(root / "worktrees")) == []
+
+
+@proves("8.files.9", "No worktree is made of a repository whose own files lead outside it")
+@pytest.mark.parametrize("how", LEADING_OUT)
+def test_a_repository_that_leads_outside_itself_is_refused(root: Path, repo: Path, tmp_path: Path, how: str) -> None:
+    hidden = make_repository(tmp_path / "hidden")
+    (hidden / "secret").write_text("the secret")
+    commit(hidden, "secret")
+    named = lead_out(repo, hidden, how)
+    with pytest.raises(Refused) as refused:
+        make_worktree(root, LEAF, repo)
+    assert refused.value.status == "forbidden"
+    assert f"a repository that leads outside itself: .git/{named}" in refused.value.reason
+    assert os.listdir(root) == []
+
+
+def test_links_and_included_settings_that_stay_inside_are_fine(root: Path, repo: Path) -> None:
+    git = repo / ".git"
+    (git / "refs" / "heads" / "other").symlink_to("main")
+    (git / "hooks").mkdir(exist_ok=True)
+    (git / "hooks" / "pre-commit").symlink_to("/usr/bin/true")
+    run_git(repo, "config", "include.path", "../shared.config")
+    run_git(repo, "config", "--add", "include.path", "missing")
+    (repo / "shared.config").write_text("[user]\nname = t\n")
+    (git / "objects" / "info" / "alternates").write_text("# none\n\n")
+    assert (make_worktree(root, LEAF, repo) / "readme.md").read_text() == "hello\n"
+
+
+def test_settings_that_include_themselves_are_refused(root: Path, repo: Path) -> None:
+    run_git(repo, "config", "include.path", "config")
+    with pytest.raises(Refused, match="includes too many others"):
+        make_worktree(root, LEAF, repo)
+
+
+def test_a_worktree_whose_repository_leads_outside_by_now_is_not_looked_into_and_stays(
+    root: Path, repo: Path, tmp_path: Path
+) -> None:
+    hidden = make_repository(tmp_path / "hidden")
+    work = make_worktree(root, LEAF, repo)
+    (work / "new").write_text("x")
+    (repo / ".git" / "objects" / "info" / "alternates").write_text(f"{hidden}/.git/objects\n")
+    assert look_at(root, LEAF, thorough=True) == Worktree(str(work), BRANCH)
+    assert not remove_worktree(root, LEAF)
+    (repo / ".git" / "objects" / "info" / "alternates").unlink()
+    (work / ".git").write_text(f"gitdir: {hidden}/.git\n")
+    assert look_at(root, LEAF, thorough=True) == Worktree(str(work), BRANCH)
+    assert not remove_worktree(root, LEAF)
 
 
 def _raw_tree(repo: Path, entry: bytes) -> str:

@@ -11,7 +11,7 @@ from fledge.config.check import Document, Loaded, check, sized
 from fledge.config.layers import merge, with_settings
 from fledge.config.text import MAX_CHARS, decoded
 from fledge.errors import BadInput
-from fledge.plain_file import read_plain
+from fledge.tools.confine import Confined, IsFolder, NoSuchFile, read_trusted
 
 MAX_BYTES = 4 * MAX_CHARS
 
@@ -29,24 +29,31 @@ def parse_document(text: str, source: str = "fledge.json5") -> Document:
     return sized(decoded(text, source), source)
 
 
-def read(path: Path) -> Document | None:
+def read(path: Path, in_workspace: bool = False) -> Document | None:
     """The object in this file, its keys not yet checked; None if there is no such file.
 
     Refused: what `contents` and `document_of` refuse.
     """
-    raw = contents(path)
+    raw = contents(path, in_workspace)
     return None if raw is None else document_of(raw, path)
 
 
-def contents(path: Path) -> bytes | None:
-    """The bytes of this file, as far as they are ever read; None if there is no such file. Refused: it cannot be
-    read."""
+def contents(path: Path, in_workspace: bool = False) -> bytes | None:
+    """The bytes of this file, as far as they are ever read; None if there is no such file.
+
+    Refused: it cannot be read, or is no regular file; `in_workspace`, also a link that leads out of its folder.
+    """
     try:
-        return read_plain(path, MAX_BYTES + 1)
-    except FileNotFoundError:
+        if not in_workspace:
+            return read_trusted(path, MAX_BYTES + 1)
+        with Confined(path.parent) as folder:
+            return folder.read(path.name, MAX_BYTES + 1)[0]
+    except (FileNotFoundError, NoSuchFile, IsFolder):
         return None
     except OSError as error:
         raise BadInput(str(path), "must be a readable file", error.strerror) from None
+    except BadInput as error:
+        raise BadInput(str(path), f"must be a readable file of its folder ({error.expected})") from None
 
 
 def document_of(raw: bytes, path: Path) -> Document:

@@ -90,9 +90,10 @@ class Written(Struct, frozen=True):
         return {} if self.settings is None else document_of(self.settings, self.folder / FILE)
 
 
-def read_written(folder: Path) -> Written:
-    """The settings files of a folder, as they are now. Refused: one that cannot be read, too many of them."""
-    return Written(folder, contents(folder / FILE), tuple(profile_files(folder / AGENTS)))
+def read_written(folder: Path, is_users: bool = False) -> Written:
+    """The settings files of a folder, as they are now. Refused: one that cannot be read, too many of them; unless the
+    folder is the user's own, also a link that leads out of it."""
+    return Written(folder, contents(folder / FILE, not is_users), tuple(profile_files(folder / AGENTS)))
 
 
 def discover(
@@ -103,7 +104,7 @@ def discover(
     `written` are the project's files, if they have been read. Refused, by the file and the key: what no setting is, or
     may be.
     """
-    own = read_written(user or user_folder())
+    own = read_written(user or user_folder(), is_users=True)
     theirs = written or read_written(project)
     try:
         return _discover(own, theirs, settings)

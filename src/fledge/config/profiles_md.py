@@ -13,6 +13,7 @@ list of tools it may use and `disallowedTools` of those it may not. A value is J
 stand below its key, one `- element` a line. This file does not know whether a folder is trusted.
 """
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,7 +22,7 @@ from fledge.config.check import Document
 from fledge.config.text import value_of
 from fledge.core.keys import AGENT_ID
 from fledge.errors import BadInput
-from fledge.plain_file import read_plain
+from fledge.tools.confine import files_of, read_plain
 
 MAX_BYTES = 64 * 1024
 MAX_FILES = 100
@@ -46,19 +47,19 @@ def profile_files(folder: Path) -> list[tuple[Path, bytes]]:
 
     Links are passed over: a profile is a file of the folder itself.
     """
-    if not folder.is_dir() or folder.is_symlink():
-        return []
-    paths = sorted(path for path in folder.glob("*.md") if path.is_file() and not path.is_symlink())
-    if len(paths) > MAX_FILES:
-        raise BadInput(str(folder), f"must hold at most {MAX_FILES} profiles", len(paths))
-    return [(path, _bytes(path)) for path in paths]
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return read_plain(path, MAX_BYTES + 1)
-    except OSError as error:
-        raise BadInput(str(path), "must be a readable file", error.strerror) from None
+    found: list[tuple[Path, bytes]] = []
+    with files_of(folder) as held:
+        names = [] if held is None else sorted(name for name in os.listdir(held) if name.endswith(".md"))
+        for name in names:
+            try:
+                file = None if held is None else read_plain(held, name, MAX_BYTES + 1)
+            except OSError as error:
+                raise BadInput(str(folder / name), "must be a readable file", error.strerror) from None
+            if file is not None:
+                found.append((folder / name, file[0]))
+            if len(found) > MAX_FILES:
+                raise BadInput(str(folder), f"must hold at most {MAX_FILES} profiles")
+    return found
 
 
 def _text(path: Path, raw: bytes) -> str:

@@ -5,7 +5,6 @@ comes from the catalogue of models.
 """
 
 import os
-import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -61,6 +60,7 @@ from fledge.runtime.outlet import Outlet, channels_of, hooks_of
 from fledge.runtime.profile import Profile
 from fledge.store.base import Post, Session, SessionFacts, Spec, Wishes
 from fledge.tools.base import Tool
+from fledge.tools.confine import Confined
 from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
 from fledge.tools.registry import ToolSet, chosen
@@ -78,6 +78,8 @@ MAKING_TOOLS = frozenset({"write", "edit", "exec"})
 """Tools with which files can be made."""
 
 
+DOCUMENT_BYTES = 64 * 1024
+"""How much of a document is read; less of it enters a prompt."""
 CHECKLIST = "HEARTBEAT.md"
 """Where a workspace says what heartbeats are to look after."""
 ASKS_BY_DEFAULT = frozenset({"exec"})
@@ -219,7 +221,8 @@ class ConfiguredProfiles:
         makes_files = bool(tools.names & MAKING_TOOLS)
         brief = None if spec is None or seat.run is None else self._brief(session, seat.run, spec, makes_files)
         own = self._system(session, brief, workspace)
-        checklist = _text_of(f"{workspace}/{CHECKLIST}") if drive.heartbeat and seat.run is None else None
+        looks_after = drive.heartbeat and seat.run is None
+        checklist = documents_of(workspace, [CHECKLIST]).get(CHECKLIST) if looks_after else None
         look_after = [] if checklist is None else [_document(CHECKLIST, checklist)]
         return Profile(
             model=model,
@@ -399,7 +402,8 @@ class ConfiguredProfiles:
     def _system(self, session: Session, brief: Brief | None, workspace: Path) -> str:
         own = agent(self._config, session.facts.agent_id).prompt
         prompt = MAIN_PROMPT.format(workspace=workspace) if brief is None else child_prompt(brief)
-        documents = _documents(workspace, document_names("main" if brief is None else "child"))
+        names = document_names("main" if brief is None else "child")
+        documents = [_document(name, text) for name, text in documents_of(workspace, names).items()]
         return "\n\n".join([*([own] if own else []), prompt, *documents])
 
     async def _besides(self, engine: Engine, seat: Seat) -> list[str]:
@@ -463,21 +467,14 @@ def _thinking(word: str) -> Thinking:
             return "off"
 
 
-def _documents(workspace: Path, names: Iterable[str]) -> list[str]:
-    """The workspace's own documents for agents, where they are; each cut to a bounded size."""
-    texts = {name: _text_of(f"{workspace}/{name}") for name in names}
-    return [_document(name, text) for name, text in texts.items() if text is not None]
-
-
-def _text_of(path: str) -> str | None:
-    """What a document says, as far as it is ever read; None if there is none that may be read."""
+def documents_of(workspace: Path, names: Iterable[str]) -> dict[str, str]:
+    """What the workspace's own documents for agents say, by name, where they are; each as far as it is ever read."""
     try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            return None
-        with open(path, "rb") as file:
-            return file.read(64 * 1024).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return None
+        with Confined(workspace) as folder:
+            found = {name: folder.read_own(name, DOCUMENT_BYTES) for name in names}
+    except BadInput:
+        return {}
+    return {name: file[0].decode("utf-8", "replace") for name, file in found.items() if file is not None}
 
 
 def _document(name: str, text: str) -> str:

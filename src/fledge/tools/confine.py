@@ -4,6 +4,10 @@ A path is walked part by part, each opened relative to the folder before it and 
 link is read as text and its target walked the same way, so a link that stays inside works and one that leaves is
 refused; `..` goes back to the folder we came from, not to what the disk says by then. Between two steps a folder may be
 swapped for a link: the next step then starts from the folder we hold. What tools do with files is not known here.
+
+Every file of a workspace is read through this module: by a path (`Confined`), or as a plain file of a folder
+(`files_of` and `read_plain`). `read_trusted` is for files that their owner named outside any workspace. None of them
+waits for a pipe, or opens anything but a regular file.
 """
 
 import errno
@@ -31,6 +35,14 @@ Wanted = Literal["folder", "file", "new file"]
 """What the last part of a path is to be."""
 Identity = tuple[int, int]
 """Device and inode: what a folder is, whatever it is called."""
+
+
+class NoSuchFile(BadInput):
+    """There is nothing at this path."""
+
+
+class IsFolder(BadInput):
+    """At this path is a folder."""
 
 
 class Confined:
@@ -67,15 +79,16 @@ class Confined:
 
     def read_in(self, folder: int, name: str, limit: int, shown: str) -> tuple[bytes, int]:
         """The same for a name in a folder that is held already; a link is refused. `shown` is for the message."""
-        with _explained(shown):
-            _must_be_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), shown)
-            opened = os.open(name, _READ, dir_fd=folder)
-            try:
-                found = os.fstat(opened)
-                _must_be_regular(found, shown)
-                return _read_up_to(opened, limit), found.st_size
-            finally:
-                os.close(opened)
+        with _explained(shown), _regular(name, folder, shown) as (opened, found):
+            return _read_up_to(opened, limit), found.st_size
+
+    def read_own(self, name: str, limit: int) -> tuple[bytes, os.stat_result] | None:
+        """The first `limit` bytes of a regular file that lies in the root itself, and its status; None if there is
+        none that can be read, or a link in its place."""
+        try:
+            return read_plain(self._root, name, limit)
+        except OSError:
+            return None
 
     def replace(self, path: str, data: bytes) -> bool:
         """The file holds exactly these bytes, at once or not at all; folders on the way are made. True: it is new.
@@ -110,15 +123,8 @@ class Confined:
     @contextmanager
     def below(self, folder: int, name: str) -> Iterator[int | None]:
         """A folder in one that is held, open for the block; None if it is a link, hidden, unreadable or gone."""
-        try:
-            opened = os.open(name, _FOLDER, dir_fd=folder)
-        except OSError:
-            yield None
-            return
-        try:
-            yield None if _identity(opened) == self._hidden else opened
-        finally:
-            os.close(opened)
+        with files_of(name, folder) as opened:
+            yield None if opened is None or _identity(opened) == self._hidden else opened
 
     def is_hidden(self, found: os.stat_result) -> bool:
         """True for the folder that no tool may see."""
@@ -210,6 +216,69 @@ class Confined:
         return [part for part in text.split("/") if part not in ("", ".")]
 
 
+# ---- plain files -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def files_of(folder: Path | str, above: int | None = None) -> Iterator[int | None]:
+    """A descriptor of the folder, open for the block; None if there is no folder, or a link in its place. `above` is
+    the folder that it lies in, where that is held."""
+    try:
+        held = os.open(folder, _FOLDER, dir_fd=above)
+    except (OSError, ValueError):
+        yield None
+        return
+    try:
+        yield held
+    finally:
+        os.close(held)
+
+
+def read_plain(folder: int, name: str, limit: int) -> tuple[bytes, os.stat_result] | None:
+    """The first `limit` bytes of a regular file in a folder that is held, and its status; None if there is none, or a
+    link or something else in its place. Raises OSError if it cannot be read."""
+    try:
+        with _regular(name, folder, name) as (opened, found):
+            return _read_up_to(opened, limit), found
+    except (FileNotFoundError, BadInput):
+        return None
+    except OSError as error:
+        if error.errno in _MAYBE_LINK or error.errno == errno.ENXIO:  # swapped since it was looked at
+            return None
+        raise
+
+
+def read_trusted(path: Path, limit: int) -> bytes:
+    """The first `limit` bytes of a file that its owner named: links are followed. Raises OSError, also for what is no
+    regular file."""
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(opened).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        return _read_up_to(opened, limit)
+    finally:
+        os.close(opened)
+
+
+@contextmanager
+def _regular(name: str, folder: int, shown: str) -> Iterator[tuple[int, os.stat_result]]:
+    """A regular file that is no link, open for the block, with the status of what was opened.
+
+    Looking first spares devices, which may act on being opened; looking again judges what was opened.
+    """
+    _must_be_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), shown)
+    opened = os.open(name, _READ, dir_fd=folder)
+    try:
+        found = os.fstat(opened)
+        _must_be_regular(found, shown)
+        yield opened, found
+    finally:
+        os.close(opened)
+
+
 def _identity(descriptor: int) -> Identity:
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
@@ -225,7 +294,7 @@ def _identity_of(path: Path) -> Identity | None:
 
 def _must_be_regular(found: os.stat_result, path: str) -> None:
     if stat.S_ISDIR(found.st_mode):
-        raise BadInput("path", "must be a file, not a folder", path)
+        raise IsFolder("path", "must be a file, not a folder", path)
     if not stat.S_ISREG(found.st_mode):
         raise BadInput("path", "must be a regular file, not a link, device, pipe or socket", path)
 
@@ -243,7 +312,7 @@ def _explained(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise BadInput("path", "there is no such file or folder in the workspace", path) from None
+        raise NoSuchFile("path", "there is no such file or folder in the workspace", path) from None
     except OSError as error:
         raise BadInput("path", f"cannot be used ({error.strerror})", path) from None
 

@@ -26,6 +26,8 @@ _SETTINGS: Final = (
     "core.sshCommand=false",
     "core.askPass=",
     "core.pager=cat",
+    "core.excludesFile=/dev/null",
+    "core.attributesFile=/dev/null",
     "credential.helper=",
     "protocol.allow=never",
     "gc.auto=0",
@@ -76,9 +78,9 @@ def line(folder: Path, *arguments: str) -> str:
     return git(folder, *arguments).decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
-def names(folder: Path, *arguments: str) -> list[str]:
+def names(folder: Path, *arguments: str, given: bytes = b"") -> list[str]:
     """The names that git says, with NUL between them."""
-    said = git(folder, *arguments).decode("utf-8", "surrogateescape")
+    said = git(folder, *arguments, given=given).decode("utf-8", "surrogateescape")
     return [name for name in said.split("\0") if name]
 
 

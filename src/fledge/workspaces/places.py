@@ -5,7 +5,6 @@ blocking work, to be done in a thread. Who may have what, and when it goes, is d
 """
 
 from pathlib import Path
-from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -18,9 +17,7 @@ from fledge.errors import BadInput, Refused
 from fledge.tools.confine import Confined
 from fledge.workspaces import folders, worktrees
 from fledge.workspaces.artifacts import find_artifacts
-
-MAX_UP: Final = 64
-"""How many folders above a workspace are looked at for its repository."""
+from fledge.workspaces.repository import find_repository
 
 
 class Making(Struct, frozen=True, kw_only=True):
@@ -63,12 +60,7 @@ class Places:
         repository. Refused: nothing can be made here, or the workspace is in no repository."""
         if folders.split_leaf(leaf)[0] != WORKTREES:
             return self.folder(leaf)
-        for up, above in enumerate((workspace, *workspace.parents)):
-            if up > MAX_UP:
-                break
-            if (above / ".git").exists():
-                return self.folder(leaf) / workspace.relative_to(above)
-        raise Refused("error", "workspace: worktree needs a git repository, and the workspace is in none")
+        return self.folder(leaf) / find_repository(workspace).prefix
 
     def make(self, making: Making) -> None:
         """Make all of it. Raises, with something perhaps half made, if that is not possible: then `remove` it."""

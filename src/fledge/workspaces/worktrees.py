@@ -20,9 +20,10 @@ from msgspec import Struct
 from fledge.core.freeze import sound
 from fledge.core.goods import ARTIFACTS, Worktree
 from fledge.errors import BadInput, Refused
-from fledge.tools.confine import Confined
+from fledge.tools.confine import Confined, files_of
 from fledge.workspaces import folders
 from fledge.workspaces.git import git, line, names, succeeds
+from fledge.workspaces.repository import check_repository, find_repository, line_in
 
 BRANCHES: Final = "fledge/"
 BRANCH_CHARS: Final = 12
@@ -74,6 +75,7 @@ def make_worktree(root: Path, leaf: str, workspace: Path, max_files: int = MAX_F
         _check_out(place, record.base, max_files)
     except ValueError:
         raise Refused("error", "workspace: the repository lacks some of its files' contents") from None
+    _check_still(place, record)  # nobody has led git elsewhere meanwhile
     work = place / record.prefix if record.prefix else place
     work.mkdir(parents=True, exist_ok=True)
     folders.write_beside(root, leaf, READY, b"")
@@ -81,34 +83,27 @@ def make_worktree(root: Path, leaf: str, workspace: Path, max_files: int = MAX_F
 
 
 def _look_up(workspace: Path, name: str) -> Record:
+    repository = find_repository(workspace)
+    check_repository(repository)
     if not succeeds(workspace, "rev-parse", "--is-inside-work-tree"):
-        raise Refused("error", "workspace: worktree needs a git repository, and the workspace is in none")
-    top = Path(line(workspace, "rev-parse", "--show-toplevel"))
-    prefix = line(workspace, "rev-parse", "--show-prefix").rstrip("/")
-    shared = Path(line(workspace, "rev-parse", "--path-format=absolute", "--git-common-dir"))
-    if not (_owns(top, shared) and Path(os.path.realpath(workspace)) == Path(os.path.realpath(top / prefix))):
+        raise Refused("error", "workspace: worktree needs a git repository, and git takes the workspace's for none")
+    top = line(workspace, "rev-parse", "--show-toplevel")
+    shared = line(workspace, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    if (os.path.realpath(top), os.path.realpath(shared)) != (str(repository.top), str(repository.shared)):
         raise Refused("forbidden", "workspace: the repository that the workspace names does not know of it")
     if not succeeds(workspace, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"):
         raise Refused("error", "workspace: worktree needs a commit to start from, and the repository has none yet")
     base = line(workspace, "rev-parse", "--verify", "HEAD^{commit}")
     # The last part of an id: the first is the time, and children of one step are spawned at the same.
-    return Record(os.path.realpath(shared), f"{BRANCHES}{name[-BRANCH_CHARS:]}", base, prefix)
+    return Record(str(repository.shared), f"{BRANCHES}{name[-BRANCH_CHARS:]}", base, repository.prefix)
 
 
-def _owns(top: Path, shared: Path) -> bool:
-    """True if git's files are the folder's own, or say themselves that this is one of their worktrees.
-
-    Whoever can write `.git` in a folder can make it name any repository; only that repository can name it back.
-    """
-    own = top / ".git"
-    if own.is_dir() and not own.is_symlink():
-        return os.path.realpath(own) == os.path.realpath(shared) and not (own / "commondir").exists()
-    with suppress(OSError, ValueError):
-        pointer = top / own.read_text("utf-8").removeprefix("gitdir:").strip()
-        if os.path.realpath(pointer.parent) != os.path.realpath(shared / "worktrees"):
-            return False
-        return os.path.realpath((pointer / "gitdir").read_text("utf-8").strip()) == os.path.realpath(own)
-    return False
+def _check_still(place: Path, record: Record) -> None:
+    """Refused: the worktree belongs to another repository by now, or its own leads outside."""
+    repository = find_repository(place)
+    if str(repository.shared) != record.repository or repository.top != Path(os.path.realpath(place)):
+        raise Refused("forbidden", "the worktree does not belong to its repository any more")
+    check_repository(repository)
 
 
 def _check_out(place: Path, commit: str, max_files: int) -> None:
@@ -207,6 +202,7 @@ def look_at(root: Path, leaf: str, thorough: bool) -> Worktree | None:
     if not thorough:
         return Worktree(str(place), record.branch)
     try:
+        _check_still(place, record)
         tip = line(Path(record.repository), "rev-parse", "--verify", f"refs/heads/{record.branch}")
         commits = int(line(Path(record.repository), "rev-list", "--count", f"{record.base}..{tip}"))
         changed = _changed(place, record.prefix)
@@ -320,6 +316,7 @@ def _holds_work(place: Path, repository: Path, record: Record, tip: str | None) 
     if tip is None:
         return True  # its branch is gone, or the repository: these files are all there is
     try:
+        _check_still(place, record)
         if tip != record.base and not _is_merged(repository, record.branch, tip):
             return True
         return bool(_changed(place, record.prefix)) or line(place, "rev-parse", "HEAD") != tip
@@ -335,11 +332,11 @@ def _is_merged(repository: Path, branch: str, tip: str) -> bool:
 
 def _forget(repository: Path, place: Path) -> None:
     """Remove the repository's own record of this worktree, and no other's."""
-    for entry in (repository / "worktrees").glob("*/gitdir"):
-        with suppress(OSError):
-            if entry.read_text("utf-8").strip() == str(place / ".git"):
-                held = os.open(repository / "worktrees", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-                try:
-                    folders.remove_tree(held, entry.parent.name)
-                finally:
-                    os.close(held)
+    with files_of(repository / "worktrees") as held:
+        if held is None:
+            return
+        for name in os.listdir(held):
+            with files_of(name, held) as record:
+                worktree = "" if record is None else line_in(record, "gitdir")
+            if worktree == str(place / ".git"):
+                folders.remove_tree(held, name)

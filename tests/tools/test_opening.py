@@ -1,0 +1,86 @@
+"""Every way in which the package opens, lists or reads a file is on this list, with the reason why it is safe.
+
+A file of a workspace lies where agents and commands can write: whoever opens it by its name may be led elsewhere, or
+wait for ever. So such files are read through `fledge.tools.confine` alone. A new call below `src/` fails this test
+until somebody has looked at it: read the file through `confine`, or add the call here with its reason.
+"""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import fledge
+from tests.statements import proves
+
+PACKAGE = Path(fledge.__file__).parent
+OPENING = frozenset(
+    (
+        *("open", "fdopen", "read_text", "read_bytes", "write_text", "write_bytes", "FileIO", "mmap", "sendfile"),
+        *("listdir", "scandir", "iterdir", "glob", "rglob", "walk", "fwalk", "run_path", "getlines"),
+        *("copy", "copy2", "copyfile", "copytree", "move", "rmtree", "NamedTemporaryFile", "mkstemp", "mkdtemp"),
+    )
+)
+
+HELD = "by a plain name in a folder that is held, never through a link"
+STATE = "in the state folder, which no tool can reach"
+USER = "in the user's own folder of settings, which no tool can reach"
+NAMED = "a file that the user named on the command line, in a setting or in the environment"
+NONE = "opens no file of the disk"
+
+LAYERS = {
+    "store/": STATE,
+    "gateway/": "the token and the socket in the state folder, and the page's own files",
+    "models/": "keys and prices, which the user named, and the package's own catalogue",
+}
+"""Layers that know no workspace: nothing of theirs can be a file of one."""
+
+REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
+    "api/opening.py": {"SqliteStore.open": (1, STATE), "open": (1, "fledge.open itself")},
+    "cli/chat.py": {"fledge.open": (1, STATE)},
+    "cli/demo.py": {"SqliteStore.open": (2, STATE), "fledge.open": (1, STATE)},
+    "cli/doctor.py": {"SqliteStore.open": (1, STATE)},
+    "cli/importing.py": {"SqliteStore.open": (1, STATE)},
+    "cli/inspect.py": {"SqliteStore.open": (1, STATE)},
+    "cli/main.py": {"os.open": (1, NONE + ": /dev/null")},
+    "cli/run.py": {"fledge.open": (1, STATE)},
+    "cli/screen.py": {"os.open": (1, STATE)},
+    "cli/settings.py": {"path.open": (1, "made exclusively: a link that is there is not followed")},
+    "cli/verbs.py": {"fledge.open": (1, STATE)},
+    "config/places.py": {"os.fdopen": (1, USER), "os.open": (1, USER), "path.read_text": (1, USER)},
+    "config/profiles_md.py": {"os.listdir": (1, HELD)},
+    "openclaw.py": {"folder.glob": (1, NAMED), "path.open": (1, NAMED), "path.read_bytes": (1, NAMED)},
+    "tools/confine.py": {"os.open": (6, "this is the way")},
+    "tools/files.py": {
+        "os.fdopen": (1, NONE + ": a pipe"),
+        "os.open": (1, NONE + ": /dev/null"),
+        "os.scandir": (1, HELD),
+    },
+    "workspaces/artifacts.py": {"os.listdir": (1, HELD)},
+    "workspaces/folders.py": {"os.listdir": (1, HELD), "os.open": (7, STATE)},
+    "workspaces/repository.py": {"os.scandir": (1, HELD)},
+    "workspaces/worktrees.py": {"os.listdir": (1, HELD), "os.open": (2, "one name at a time from a held folder")},
+}
+
+
+def calls(tree: ast.AST) -> Iterator[str]:
+    """The calls in a file that may open something, as they are written, without their arguments."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", "")
+            if name in OPENING or (isinstance(node.func, ast.Name) and node.func.id == "open"):
+                yield ast.unparse(node.func)
+
+
+def found() -> dict[str, dict[str, int]]:
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+    listed = {str(path.relative_to(PACKAGE)): Counter(calls(tree)) for path, tree in trees.items()}
+    return {file: names for file, names in listed.items() if names and not file.startswith(tuple(LAYERS))}
+
+
+@proves(
+    "8.files.8", "Every file of a workspace is read through the one walk that follows no link and waits for no pipe"
+)
+def test_every_way_of_opening_a_file_was_looked_at() -> None:
+    reviewed = {file: {call: times for call, (times, _) in listed.items()} for file, listed in REVIEWED.items()}
+    assert found() == reviewed
