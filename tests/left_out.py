@@ -10,12 +10,11 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Generator
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from fledge.tools.shell import find_sandbox
+from fledge.tools.sandbox import find_sandbox
 
 
 class Requirement(NamedTuple):
@@ -27,7 +26,7 @@ class Requirement(NamedTuple):
 
 REQUIREMENTS = {
     "bubblewrap": Requirement(
-        lambda: find_sandbox(Path("/nonexistent")) is not None,
+        lambda: find_sandbox() is not None,
         "apt-get install bubblewrap (it needs user namespaces)",
     ),
     "chromium": Requirement(lambda: shutil.which("chromium") is not None, "apt-get install chromium"),

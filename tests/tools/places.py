@@ -5,6 +5,7 @@ import json
 import os
 from pathlib import Path
 
+from fledge.core.protected import Protected
 from fledge.tools.base import Tool, ToolContext, ToolResult
 
 SECRET = "the secret outside"
@@ -18,7 +19,12 @@ def place(tmp_path: Path, **env: str) -> ToolContext:
     outside.mkdir()
     (outside / "secret.txt").write_text(SECRET)
     return ToolContext(
-        session="agent:main:main", entry=7, index=2, workspace=workspace, state=workspace / ".fledge", env=env
+        session="agent:main:main",
+        entry=7,
+        index=2,
+        workspace=workspace,
+        protected=Protected(hidden=(str(workspace / ".fledge"),)),
+        env=env,
     )
 
 

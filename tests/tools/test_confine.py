@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fledge.core.protected import Protected
 from fledge.errors import BadInput
-from fledge.tools.confine import MAX_DEPTH, MAX_LINKS, MAX_PATH, Confined
+from fledge.tools.confine import HIDDEN, MAX_DEPTH, MAX_LINKS, MAX_PATH, Confined
 from tests.statements import proves
 from tests.tools.places import SECRET, open_descriptors, place, snapshot
 
@@ -20,7 +21,7 @@ OUTSIDE = "path: must stay inside the workspace"
 MISSING = "path: there is no such file or folder in the workspace"
 NO_FILE = "path: must be a file, not a folder"
 SPECIAL = "path: must be a regular file, not a link, device, pipe or socket"
-STATE = "path: must not be in the folder in which fledge keeps its state"
+STATE = f"path: {HIDDEN}"
 TEXT = f"path: must be 1–{MAX_PATH} characters without NUL"
 
 
@@ -54,13 +55,17 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def hiding(*paths: Path) -> Protected:
+    return Protected(hidden=tuple(map(str, paths)))
+
+
 def read(home: Path, path: str) -> str:
-    with Confined(home / "ws", home / "ws" / ".fledge") as workspace:
+    with Confined(home / "ws", hiding(home / "ws" / ".fledge")) as workspace:
         return workspace.read(path, 1000)[0].decode()
 
 
 def replace(home: Path, path: str) -> bool:
-    with Confined(home / "ws", home / "ws" / ".fledge") as workspace:
+    with Confined(home / "ws", hiding(home / "ws" / ".fledge")) as workspace:
         return workspace.replace(path, b"new")
 
 
@@ -244,14 +249,14 @@ def test_a_root_that_is_no_folder_is_refused(home: Path, root: str) -> None:
 def test_the_state_folder_is_no_workspace_but_may_hold_one(home: Path) -> None:
     state = home / "ws" / ".fledge"
     before = open_descriptors()
-    with pytest.raises(BadInput, match="workspace: must not be the folder in which fledge keeps its state"):
-        Confined(state, state)
+    with pytest.raises(BadInput, match="workspace: must not be a folder that is hidden from tools"):
+        Confined(state, hiding(state))
     assert open_descriptors() == before
     (state / "work").mkdir()
     (state / "work" / "x").write_text("mine")
-    with Confined(state / "work", state) as workspace:
+    with Confined(state / "work", hiding(state)) as workspace:
         assert workspace.read("x", 10) == (b"mine", 4)
-    with Confined(home / "ws", home / "absent") as workspace:
+    with Confined(home / "ws", hiding(home / "absent")) as workspace:
         assert workspace.read("a.txt", 10) == (b"a", 1)
 
 

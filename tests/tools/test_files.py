@@ -194,7 +194,7 @@ def test_an_empty_folder_says_so_and_a_file_is_no_folder(context: ToolContext) -
     put(context, "f", "")
     assert text(list_folder, context, path="empty") == "[the folder is empty]"
     assert error(list_folder, context, path="f") == "list: path: cannot be used (Not a directory) (got 'f')"
-    assert error(list_folder, context, path=".fledge").startswith("list: path: must not be in the folder in which")
+    assert error(list_folder, context, path=".fledge").startswith("list: path: is hidden from tools")
     assert error(list_folder, context, depth=11).startswith('list: depth: expected "int" <= 10.')
 
 
@@ -268,7 +268,7 @@ def test_lines_are_found_by_pattern_place_and_glob(
         ({"pattern": "x", "path": "absent"}, "grep: path: there is no such file or folder in the workspace"),
         ({"pattern": "x", "path": "../outside"}, "grep: path: must stay inside the workspace"),
         ({"pattern": "x", "path": "outfile"}, "grep: path: must stay inside the workspace"),
-        ({"pattern": "x", "path": ".fledge"}, "grep: path: must not be in the folder in which fledge keeps its state"),
+        ({"pattern": "x", "path": ".fledge"}, "grep: path: is hidden from tools"),
         ({"pattern": "x", "limit": 201}, 'grep: limit: expected "int" <= 200.'),
     ],
 )

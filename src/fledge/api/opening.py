@@ -72,7 +72,8 @@ def open(
     those of the settings; `hooks` are functions that are told of runs, `context_engine` is told when runs are done
     with. `config` is a file, a mapping, or a `Config`; without it
     the user's settings count, and the workspace's as far as they are trusted. `workspace` is the folder agents work in
-    (the current one). `program` names this program: under the same name it finds its results after a restart. `store`,
+    (the current one; the home folder, or one that holds it, only if it is named here or was accepted by `fledge trust
+    --workspace`). `program` names this program: under the same name it finds its results after a restart. `store`,
     `clock` and `ids` are for tests.
 
     >>> async with fledge.open("state", model=ScriptedModel(echo)) as fl:
@@ -98,6 +99,7 @@ def open(
     profiles = ConfiguredProfiles(
         settings,
         workspace=work,
+        is_named=workspace is not None,
         state=folder,
         registry=registry,
         tools=_tools(tools),

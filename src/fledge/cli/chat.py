@@ -17,6 +17,7 @@ from fledge.channels.terminal import HERE
 from fledge.cli import commands, slash
 from fledge.cli.run import awaits
 from fledge.cli.screen import open_screen
+from fledge.cli.settings import confirm_workspace
 from fledge.cli.visiting import Visit
 from fledge.config.places import discover
 from fledge.core.freeze import one_line
@@ -51,6 +52,7 @@ async def sit(state: Path, model: str | None, settings: tuple[str, ...]) -> int:
 
     found = discover(Path.cwd(), settings).loaded
     screen = open_screen(state / HISTORY)
+    confirm_workspace(found.config)
     for warning in found.warnings:
         screen.say(warning, "note")
     channel = ScreenChannel(screen)

@@ -39,7 +39,7 @@ STEER = "Only the documents, please: *.md"
 async def play(state: str, half_way: int) -> None:
     """Go on wherever the state stands, and return when everything has settled; says on a descriptor when to kill it."""
     live = LiveLines(sys.stdout)
-    async with fledge.open(state, model=ScriptedModel(script), config={}, program="demo") as fl:
+    async with fledge.open(state, model=ScriptedModel(script), config={}, workspace=Path.cwd(), program="demo") as fl:
         chat = fl.session("main")
         told = [message.seq for message in await chat.history() if message.role == "assistant"]
         if not await chat.history():

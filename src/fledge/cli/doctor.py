@@ -5,6 +5,7 @@ Every check is tried, whatever the others find. Nothing is changed, and no key i
 
 import asyncio
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
@@ -14,18 +15,21 @@ from typing import Literal
 from msgspec import Struct
 
 from fledge.config import Config
-from fledge.config.places import discover
+from fledge.config.places import discover, user_folder
+from fledge.config.workspaces import accepted
+from fledge.core.protected import is_broad
 from fledge.errors import FledgeError, StoreLocked
 from fledge.models.keys import read_key
 from fledge.models.names import BUILT_IN, Provider, base_url_of, needed_key
 from fledge.store.files import DATABASE
 from fledge.store.sqlite import SqliteStore
-from fledge.tools.shell import find_sandbox
+from fledge.tools.sandbox import find_sandbox
 
 PATIENCE_S = 5.0
 SKEW_S = 300.0
 """A clock further off than this breaks signatures and certificates."""
 LOW_SPACE = 200 * 1024 * 1024
+ELSEWHERE = "start in a folder of its own, or let agents work here"
 
 
 class Finding(Struct, frozen=True):
@@ -52,8 +56,28 @@ async def examine(folder: Path, state: Path, env: Mapping[str, str], model: str 
     findings += await _models(config, env, model)
     findings += await _store(state)
     findings += _places(state)
-    findings.append(await asyncio.to_thread(_sandbox, env))
+    findings += _workspace(folder, config, env)
+    findings.append(await asyncio.to_thread(_sandbox))
     return findings
+
+
+def _workspace(folder: Path, config: Config | None, env: Mapping[str, str]) -> Iterable[Finding]:
+    """Whether agents may work here at all: not in the whole home folder, unless somebody has said yes."""
+    named = None if config is None else config.agents.defaults.workspace
+    place = os.path.realpath(Path(named or folder).expanduser())
+    if not is_broad(place, os.path.realpath(env.get("HOME") or Path.home())):
+        return
+    try:
+        is_accepted = place in accepted(user_folder(env))
+    except FledgeError as error:
+        yield Finding("workspace", "fail", str(error))
+        return
+    words = f"{place} holds your whole home folder"
+    if is_accepted:
+        take_back = f"fledge trust --workspace {shlex.quote(place)} --revoke takes it back"
+        yield Finding("workspace", "warn", f"{words}, and you said yes to agents working there", take_back)
+    else:
+        yield Finding("workspace", "fail", words, f"{ELSEWHERE}: fledge trust --workspace {shlex.quote(place)}")
 
 
 async def _models(config: Config | None, env: Mapping[str, str], model: str | None) -> list[Finding]:
@@ -163,8 +187,8 @@ def _places(state: Path) -> Iterable[Finding]:
     yield Finding("space", "warn" if low else "ok", f"{free // 2**20} MB free", "free some space" if low else "")
 
 
-def _sandbox(env: Mapping[str, str]) -> Finding:
-    if find_sandbox(Path(env.get("HOME", "/root"))) is not None:
+def _sandbox() -> Finding:
+    if find_sandbox() is not None:
         return Finding("sandbox", "ok", "bubblewrap works: exec runs inside it")
     words = "bubblewrap does not work here: exec asks a person before each call"
     return Finding("sandbox", "warn", words, "install bubblewrap and allow user namespaces")

@@ -205,6 +205,7 @@ def _parser() -> argparse.ArgumentParser:
     trust.add_argument("folder", nargs="?", default=".", help="another folder")
     trust.add_argument("--revoke", action="store_true", help="trust it no more")
     trust.add_argument("--list", dest="listed", action="store_true", help="show what is trusted")
+    trust.add_argument("--workspace", metavar="DIR", help="let agents work in DIR, though it holds your home folder")
     checked = "check this model rather than the one that is set"
     add("doctor", _doctor, "state", "model", help="check what could keep fledge from working here", model=checked)
     importing = add("import", _import, "state", help="read the history of another system")
@@ -437,6 +438,9 @@ def _trust(options: argparse.Namespace) -> int:
     folder = Path(options.folder).resolve()
     if options.listed:
         return _show(settings.trusted())
+    if options.workspace is not None:
+        place = Path(options.workspace).expanduser()
+        return _show(settings.distrust_workspace(place) if options.revoke else settings.trust_workspace(place))
     return _show(settings.distrust(folder) if options.revoke else settings.trust_folder(folder))
 
 

@@ -16,6 +16,7 @@ import fledge
 from fledge.api.views import is_at_rest
 from fledge.channels.terminal import HERE, TerminalChannel
 from fledge.cli.render import tree_lines, unanswered_lines
+from fledge.cli.settings import confirm_workspace
 from fledge.config.places import discover
 from fledge.core.keys import main_key, short_id
 from fledge.core.route import TERMINAL, origin_of
@@ -54,6 +55,7 @@ async def converse(request: Request, *, models: Mapping[str, Model] | None = Non
     loaded = discover(Path.cwd(), request.settings).loaded
     for warning in loaded.warnings:
         print(f"fledge: {warning}", file=sys.stderr)
+    confirm_workspace(loaded.config)
     terminal = TerminalChannel(sys.stdout, sys.stderr, left_out=frozenset({"approval"}))
     opened = fledge.open(
         request.state,

@@ -5,6 +5,7 @@ import logging
 import sys
 from pathlib import Path
 
+from fledge.cli.settings import confirm_workspace
 from fledge.config.places import discover
 from fledge.errors import StoreError
 
@@ -22,6 +23,7 @@ def serve(state: Path, model: str | None, settings: tuple[str, ...], host: str |
     loaded = discover(Path.cwd(), settings).loaded
     for warning in loaded.warnings:
         print(f"fledge: {warning}", file=sys.stderr)
+    confirm_workspace(loaded.config)
     config = gateway.with_options(loaded.config, host, port)
 
     def ready(address: str, desk: object) -> None:

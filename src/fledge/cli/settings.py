@@ -1,11 +1,15 @@
-"""`fledge init`, `fledge config` and `fledge trust`: the settings of this folder, written, shown and trusted."""
+"""`fledge init`, `fledge config` and `fledge trust`: the settings of this folder, written, shown and trusted; and a
+person's yes to a workspace that holds the whole home folder."""
 
 import json
+import os
+import sys
 from pathlib import Path
 
-from fledge.config import as_document, describe
+from fledge.config import Config, as_document, describe, workspaces
 from fledge.config.places import FILE, discover, is_trusted, read_written, revoke, trust, trusted_projects
-from fledge.errors import BadInput
+from fledge.core.protected import is_broad
+from fledge.errors import BadInput, Refused
 
 _HEAD = """// Settings of fledge for this folder. JSON5: comments and trailing commas are fine.
 // Every line that is commented out shows its default; docs/config.md has them all with their bounds.
@@ -118,9 +122,40 @@ def distrust(folder: Path) -> list[str]:
 
 
 def trusted() -> list[str]:
-    """The folders that were trusted."""
+    """The folders that were trusted, and the broad workspaces that somebody said yes to."""
     listed = trusted_projects()
-    return [
+    projects = [
         path + ("" if is_trusted(Path(path)) else "  (changed since: not trusted until you trust it again)")
         for path in listed
     ] or ["no folder is trusted"]
+    return [*projects, *(f"{path}  (as a workspace, with your home folder in it)" for path in workspaces.accepted())]
+
+
+# ---- broad workspaces ------------------------------------------------------------------------------------------------
+
+
+def trust_workspace(folder: Path) -> list[str]:
+    """Let agents work in a folder that holds the whole home folder."""
+    workspaces.accept(folder)
+    return [f"agents may work in {os.path.realpath(folder)}; fledge trust --workspace … --revoke takes it back"]
+
+
+def distrust_workspace(folder: Path) -> list[str]:
+    """Take that back."""
+    was = workspaces.take_back(folder)
+    return [f"agents may {'no longer' if was else 'not'} work in {os.path.realpath(folder)}"]
+
+
+def confirm_workspace(config: Config) -> None:
+    """Ask whoever sits at the terminal, once, whether agents may work here, if that is the whole home folder. Refused,
+    naming the command that says yes, if they do not or nobody sits there."""
+    place = os.path.realpath(Path(config.agents.defaults.workspace or ".").expanduser())
+    if not is_broad(place, os.path.realpath(Path.home())) or place in workspaces.accepted():
+        return
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        print(f"fledge: {workspaces.needs_yes(place)}", file=sys.stderr)
+        print("Let agents work here? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+            workspaces.accept(Path(place))
+            return
+    raise Refused("forbidden", workspaces.needs_yes(place))

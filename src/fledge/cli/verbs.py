@@ -25,6 +25,7 @@ from fledge.api.spawning import params as spawn_params
 from fledge.cli import inspect, remote, run
 from fledge.cli.inspect import find
 from fledge.cli.render import info_lines, log_lines, tree_lines, undelivered_lines
+from fledge.cli.settings import confirm_workspace
 from fledge.config import Config, spawnable, with_default_model
 from fledge.config.places import discover
 from fledge.core.access import AgentToAgent
@@ -426,5 +427,11 @@ def _config(folder: Path, settings: tuple[str, ...]) -> Config:
 
 def _opener(folder: Path, model: str | None, settings: tuple[str, ...]) -> Callable[[], fledge.Fledge]:
     """Opens the folder for a command that drives it while it waits; the settings are read once."""
-    config = cache(lambda: _config(Path.cwd(), settings))
+
+    @cache
+    def config() -> Config:
+        found = _config(Path.cwd(), settings)
+        confirm_workspace(found)
+        return found
+
     return lambda: fledge.open(folder, model=model, config=config(), program=PROGRAM, address=HATCH)

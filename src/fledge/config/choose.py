@@ -222,7 +222,7 @@ def approval_for(config: Config, agent_id: str, tool: str) -> Approval | None:
     What the agent says goes before what is said for all; `exec` and `bash` are one tool, and if either asks, it asks.
     """
     names = _SHELL if tool in _SHELL else (tool,)
-    for_all = {**config.tools.rules, "sessions_spawn": config.tools.sessions_spawn}
+    for_all = {**config.tools.rules, "sessions_spawn": config.tools.sessions_spawn, "exec": config.tools.exec}
     for rules in (agent(config, agent_id).tools.rules, for_all):
         said = [rule.approval for name, rule in rules.items() if name in names and rule.approval]
         if said:

@@ -18,9 +18,13 @@ Visibility = Literal["self", "tree", "agent", "all"]
 Approval = Literal["never", "ask"]
 SandboxMode = Literal["auto", "off", "non-main", "all"]
 SandboxView = Literal["spawned", "all"]
+SandboxNetwork = Literal["shared", "none"]
 Style = Literal["auto", "full", "compact"]
 Deliver = Literal["turn", "send"]
-WORDS = (Thinking, QueueMode, Drop, Visibility, Approval, SandboxMode, SandboxView, Style, Deliver, HookName)
+WORDS = (
+    *(Thinking, QueueMode, Drop, Visibility, Approval, SandboxMode, SandboxView, SandboxNetwork, Style, Deliver),
+    HookName,
+)
 """Every choice of words, each in the order in which it is told to people."""
 
 
@@ -63,6 +67,9 @@ ToolSandbox = Annotated[
 SandboxSessions = Annotated[
     SandboxView,
     _means("spawned: session tools of a sandboxed session reach no further than its tree"),
+]
+NetworkOfSandbox = Annotated[
+    SandboxNetwork, _means("none: commands in the sandbox have no network, not even this computer's own")
 ]
 Workspace = Annotated[str, _means("the folder the agent works in")]
 
@@ -159,6 +166,7 @@ class Sandbox(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Where tools of a session run."""
 
     mode: ToolSandbox = "auto"
+    network: NetworkOfSandbox = "shared"
     session_tools_visibility: SandboxSessions = "spawned"
 
 
@@ -166,6 +174,7 @@ class AgentSandbox(Struct, frozen=True, rename="camel", omit_defaults=True):
     """One agent's say on its sandbox."""
 
     mode: ToolSandbox | None = None
+    network: NetworkOfSandbox | None = None
     session_tools_visibility: SandboxSessions | None = None
 
 
@@ -275,9 +284,22 @@ class SpawnTool(ToolRule, frozen=True, rename="camel", omit_defaults=True):
     attachments: Attachments = Attachments()
 
 
+class ExecTool(ToolRule, frozen=True, rename="camel", omit_defaults=True):
+    """The block `tools.exec`."""
+
+    env: Annotated[
+        tuple[str, ...], _means("variables of the environment that commands may see besides the usual ones, by name")
+    ] = ()
+
+
 class Tools(ToolPolicy, frozen=True, rename="camel", omit_defaults=True):
     """The block `tools`."""
 
+    exec: ExecTool = ExecTool()
+    unguarded: Annotated[
+        tuple[str, ...],
+        _means("guarded places of the workspace that tools may write unasked, such as `.git` (docs/security.md)"),
+    ] = ()
     subagents: SubagentTools = SubagentTools()
     agent_to_agent: AgentToAgent = AgentToAgent()
     sessions: SessionTools = SessionTools()
@@ -394,7 +416,9 @@ class CommandRuntime(Struct, frozen=True, rename="camel", omit_defaults=True):
         _means("the program and its arguments; `{task}` in one is replaced by the task, else it is the standard input"),
     ]
     timeout_seconds: Annotated[float, _from(0, "seconds one execution may take; 0: as long as the run itself")] = 0.0
-    pass_env: Annotated[tuple[str, ...], _means("secret variables it may see, by name; others are withheld")] = ()
+    pass_env: Annotated[
+        tuple[str, ...], _means("variables of the environment it may see besides the usual ones, by name")
+    ] = ()
     repeatable: Annotated[bool, _means("a task that a crash interrupted may simply be done again")] = False
     retries: Annotated[int, _from(0, "how often a failure is followed by another try", 5)] = 0
 

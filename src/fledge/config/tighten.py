@@ -77,7 +77,11 @@ _CHILDREN: Final[dict[str, Rule]] = {
     "allowAgents": _narrowed,
 }
 _TOOLS: Final[dict[str, Rule]] = {"deny": _added, "allow": _narrowed}
-_BOX: Final[dict[str, Rule]] = {"mode": _only("all"), "sessionToolsVisibility": _only("spawned")}
+_BOX: Final[dict[str, Rule]] = {
+    "mode": _only("all"),
+    "network": _only("none"),
+    "sessionToolsVisibility": _only("spawned"),
+}
 
 
 def _below(block: str, rules: Mapping[str, Rule]) -> dict[str, Rule]:

@@ -113,6 +113,8 @@ class Caller(Struct, frozen=True, kw_only=True):
     """Names of the tools it really has: the child's ceiling. None: only the configuration limits the child."""
     boxed: bool = False
     """Its commands run in the sandbox, so its children's do."""
+    offline: bool = False
+    """That sandbox has no network, so its children's have none."""
     workspace: str = ""
     """The folder it works in, which a child inherits; empty: the agent's own."""
     default_model: str = ""
@@ -225,6 +227,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             artifacts=artifacts_folder(unique, owns_workspace=params.workspace != "inherit"),
             tools=None if caller.tools is None else tuple(sorted(caller.tools)),
             boxed=caller.boxed or params.sandbox == "require",
+            offline=caller.offline,
         ),
         limits=Limits(
             limits.max_spawn_depth,

@@ -360,6 +360,9 @@ class _Turn:
         if name in asks or ("exec" in asks and name == SPAWN and names_a_runtime(call.arguments)):
             return CallEntry(call.id, call.name, call.arguments, "asked")
         tool = self.profile.tools.get(call.name)
+        may_ask = tool is not None and tool.name not in self.profile.unasked
+        if tool is not None and may_ask and tool.needs_person(call.arguments, self._context()):
+            return CallEntry(call.id, call.name, call.arguments, "asked")
         if tool is None or tool.repeatable:
             return CallEntry(call.id, call.name, call.arguments)
         return CallEntry(call.id, call.name, call.arguments, "started")
@@ -476,19 +479,26 @@ class _Turn:
         begun = answer == "started" or (call.call.state == "started" and (call.entry, call.index) not in self.own)
         if begun and not tool.repeatable:
             return UNKNOWN_OUTCOME
-        place = ToolContext(
+        context = self._context(call.entry, call.index, approved=answer == "allowed")
+        return await tool.call(call.call.arguments, context)
+
+    def _context(self, entry: int = 0, index: int = 0, approved: bool = False) -> ToolContext:
+        """Where and for whom a tool runs; the call itself is named where it is known."""
+        profile = self.profile
+        return ToolContext(
             session=self.drive.session,
-            entry=call.entry,
-            index=call.index,
+            entry=entry,
+            index=index,
             workspace=profile.workspace,
             cwd=profile.cwd,
             readable=profile.readable,
-            state=profile.state,
+            protected=profile.protected,
+            approved=approved,
             env=profile.env,
             tools=profile.tools.names,
             boxed=profile.boxed,
+            offline=profile.offline,
             generations=self.drive.generations,
             epoch=self.drive.epoch,
             interrupts=self.drive.interrupts,
         )
-        return await tool.call(call.call.arguments, place)

@@ -12,6 +12,7 @@ import msgspec
 
 from fledge.core.goods import Goods
 from fledge.core.leaves import ATTACHMENTS, leaf, readable_leaves
+from fledge.core.protected import UNPROTECTED, Protected
 from fledge.core.run import Run
 from fledge.errors import NotArrived
 from fledge.orchestrator.engine import Engine
@@ -44,8 +45,8 @@ def _with_leaves(tx: Tx, session: str) -> list[Run]:
 class ChildFiles:
     """What is kept for children in a state folder; without one, nothing can be made."""
 
-    def __init__(self, state: Path | None) -> None:
-        self._places = Places(state)
+    def __init__(self, state: Path | None, protected: Protected = UNPROTECTED) -> None:
+        self._places = Places(state, protected)
 
     def own_folder(self, leaf_name: str, workspace: Path) -> Path:
         """Where a child would work, in what is made under this name. Refused: nothing can be kept here."""

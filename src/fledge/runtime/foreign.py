@@ -20,7 +20,7 @@ from fledge.core.goods import Goods
 from fledge.core.reconcile import GRACE_S
 from fledge.core.run import Run
 from fledge.core.transcript import CallEntry, Line, Replied, Resulted, Spoken, from_body, open_calls
-from fledge.errors import StaleWrite
+from fledge.errors import Refused, StaleWrite
 from fledge.orchestrator import steps, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
@@ -48,7 +48,8 @@ class Places(Protocol):
         ...
 
     def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
-        """The folder in which work of this session is done, and the environment without secrets."""
+        """The folder in which work of this session is done, and the environment without secrets. Raises Refused if
+        nothing may work there."""
         ...
 
     def goods(self, session: Session, run: Run | None) -> Callable[[bool], Goods] | None:
@@ -76,7 +77,12 @@ class Foreign:
             return
         session = await engine.store.read(lambda tx: tx.session(drive.session))
         assert session is not None
-        folder, env = self._places.work_place(session)
+        try:
+            folder, env = self._places.work_place(session)
+        except Refused as refused:
+            reason = refused.reason
+            await engine.commit(lambda c: turns.fail(c, drive, reason))
+            return
         look = self._places.goods(session, drive.run)
         await _Turn(self._feed, engine, drive, spec, runtime, folder, env, look).run()
 

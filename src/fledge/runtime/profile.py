@@ -10,6 +10,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from fledge.core.goods import Goods
+from fledge.core.protected import UNPROTECTED, Protected
 from fledge.core.route import Address
 from fledge.models.base import Model, Thinking, Usage
 from fledge.orchestrator.engine import Engine
@@ -43,10 +44,14 @@ class Profile(Struct, frozen=True, kw_only=True):
     asks: frozenset[str] = frozenset()
     """Tools that need a person's approval for each call."""
     approval_s: float = 24 * 3600.0
+    unasked: frozenset[str] = frozenset()
+    """Tools about which nobody is asked: what would need a person's yes is refused."""
     boxed: bool = False
     """Its commands run in a sandbox."""
+    offline: bool = False
+    """That sandbox has no network."""
     is_budgeted: bool = False
-    state: Path | None = None
+    protected: Protected = UNPROTECTED
     env: Mapping[str, str] = field(default_factory=dict)
     cost_usd: Callable[[str, Usage], float | None] = field(default_factory=lambda: _unpriced)
     """What a step cost, if the price is known."""

@@ -7,6 +7,7 @@ comes from the catalogue of models.
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +26,8 @@ from fledge.config import (
     sandbox_for,
     subagent_limits,
 )
+from fledge.config.places import user_folder
+from fledge.config.workspaces import accepted, needs_yes
 from fledge.context_engine import ContextEngine
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
 from fledge.core.goods import Goods
@@ -36,6 +39,7 @@ from fledge.core.prompts import (
     document_names,
     task_head,
 )
+from fledge.core.protected import is_broad, protected_at
 from fledge.core.route import Address
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
@@ -64,9 +68,10 @@ from fledge.tools.confine import Confined
 from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
 from fledge.tools.registry import ToolSet, chosen
+from fledge.tools.sandbox import Network, Sandbox, find_sandbox
 from fledge.tools.send import send_tool
 from fledge.tools.sessions import remove_tool, spawn_tool, yield_tool
-from fledge.tools.shell import environment, exec_tool, find_sandbox
+from fledge.tools.shell import environment, exec_tool
 from fledge.tools.subagents import subagents_tool
 from fledge.tools.web import fetch_tool
 
@@ -119,6 +124,10 @@ NO_MODEL = (
 )
 
 
+Box = Literal["plain", "shared", "none"]
+"""Where a session's commands run: in no sandbox, in one that shares the network, in one without network."""
+
+
 class _Position(Struct, frozen=True):
     """What decides which tools a session has, besides the settings."""
 
@@ -127,15 +136,15 @@ class _Position(Struct, frozen=True):
     """As a child; None of a conversation."""
     ceiling: tuple[str, ...] | None
     planning: bool
-    boxed: bool
+    box: Box
 
 
-def _position(session: Session, run: Run | None, boxed: bool) -> _Position:
+def _position(session: Session, run: Run | None, box: Box) -> _Position:
     role: Role | None = "orchestrator" if session.facts.role == "orchestrator" else "leaf"
     if session.kind in ("main", "named"):
         role = None
     planning = run is not None and run.plan == "planning"
-    return _Position(session.facts.agent_id, role, session.facts.tools, planning, boxed)
+    return _Position(session.facts.agent_id, role, session.facts.tools, planning, box)
 
 
 class ConfiguredProfiles:
@@ -146,6 +155,7 @@ class ConfiguredProfiles:
         config: Config,
         *,
         workspace: Path,
+        is_named: bool = True,
         state: Path | None = None,
         registry: Registry | None = None,
         catalog: Catalog | None = None,
@@ -163,20 +173,33 @@ class ConfiguredProfiles:
         webhooks = (*config.channels.values(), *config.hooks.values())
         secrets = {one.secret_env for one in webhooks}
         self._env = {name: value for name, value in environment(given).items() if name not in secrets}
+        named = environment(given, config.tools.exec.env)
+        self._command_env = {name: value for name, value in named.items() if name not in secrets}
         self._runtimes = {**configured_runtimes(config, given), **(runtimes or {})}
         for name in self._runtimes:
             check_runtime_name(name)
+        home = os.path.realpath(given.get("HOME") or Path.home()).rstrip("/")
         files = [value for name, value in given.items() if name.endswith("_KEY_FILE")]
-        key_files = tuple(map(Path, [*files, *(one.secret_file for one in webhooks if one.secret_file)]))
-        self._sandbox = find_sandbox(Path(given.get("HOME", "/root")), hidden=key_files)
-        self._files = ChildFiles(state)
+        files += [one.secret_file for one in webhooks if one.secret_file]
+        files += [str(one.absolute()) for one in (state, user_folder(given)) if one is not None]
+        agents = (config.agents.defaults, *config.agents.list)
+        named_ones = [str(workspace), *(one.workspace for one in agents if one.workspace)]
+        expanded = [tuple(os.path.abspath(os.path.expanduser(path)) for path in paths) for paths in (files, named_ones)]
+        self._protected = protected_at(home, expanded[0], config.tools.unguarded, expanded[1])
+        self._named = {os.path.realpath(workspace)} if is_named else set()
+        """The workspace, if a program named it: that is its yes, whatever the folder holds."""
+        self._user = user_folder(given)
+        self._boxes: dict[Network, Sandbox | None] = {"shared": find_sandbox()}
+        self._sandbox = self._boxes["shared"]
+        self._files = ChildFiles(state, self._protected)
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
         self._outlet = Outlet({**channels_of(config, given), **(channels or {})}, listening, context_engine)
         own = (*file_tools(), fetch_tool(), *tools)
-        self._kinds = {"boxed": (*own, exec_tool(self._sandbox)), "plain": (*own, exec_tool())}
-        self._tools: dict[str, ToolSet] = {}
+        self._own_tools = own
+        self._session_tools: tuple[Tool, ...] = ()
+        self._tools: dict[Box, ToolSet] = {}
         self._tools_of: Engine | None = None
-        """The engine that the session tools in `_tools` belong to."""
+        """The engine that the session tools belong to."""
         self._folders: dict[tuple[str, str], Path] = {}
         """Where sessions of an agent work that were given a folder, or none."""
         self._sets: dict[_Position, tuple[ToolSet, frozenset[str]]] = {}
@@ -184,7 +207,8 @@ class ConfiguredProfiles:
 
     def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
         """Refused if the agent's conversation (with `spec`: such a child of it) could not think: no model is set, its
-        name is wrong, its key unusable."""
+        name is wrong, its key unusable, or its workspace needs a person's yes."""
+        self._check_workspace(self.workspace_of(agent_id, ""))
         choice, _ = self._choice(agent_id, spec)
         self._registry.choose(choice.primary, choice.fallbacks)
         if not choice.fallbacks:
@@ -202,8 +226,7 @@ class ConfiguredProfiles:
                 send_tool(Messenger(engine, self._config)),
                 *observing_tools(engine, self._config, self._window),
             )
-            self._tools = {kind: ToolSet([*tools, *ours]) for kind, tools in self._kinds.items()}
-            self._sets = {}
+            self._session_tools, self._tools, self._sets = ours, {}, {}
         seat = drive.seat or await engine.store.read(lambda tx: seat_of(tx, drive.session))
         if seat is None:
             raise Refused("error", f"no session {drive.session}")
@@ -216,8 +239,9 @@ class ConfiguredProfiles:
             raise Refused("error", str(error)) from error
         card = self._catalog.card(choice.primary)
         workspace = self._folder(agent_id, session)
-        boxed = self.is_boxed(session)
-        tools, asks = self._tools_in(_position(session, seat.run, boxed))
+        self._check_workspace(workspace)
+        box = self._box(agent_id, session)
+        tools, asks = self._tools_in(_position(session, seat.run, box))
         makes_files = bool(tools.names & MAKING_TOOLS)
         brief = None if spec is None or seat.run is None else self._brief(session, seat.run, spec, makes_files)
         own = self._system(session, brief, workspace)
@@ -240,10 +264,12 @@ class ConfiguredProfiles:
             window=card.window,
             asks=asks,
             approval_s=self._config.plan.approval_hours * 3600.0,
-            boxed=boxed,
+            unasked=self._unasked(agent_id, tools.names),
+            boxed=box != "plain",
+            offline=box == "none",
             is_budgeted=seat.is_budgeted,
-            state=self._state,
-            env=self._env,
+            protected=self._protected,
+            env=self._command_env,
             cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
         )
 
@@ -264,15 +290,7 @@ class ConfiguredProfiles:
 
     def is_boxed(self, session: Session) -> bool:
         """Whether the session's commands run in the sandbox. Refused: it is demanded, and there is none here."""
-        mode = sandbox_for(self._config, session.facts.agent_id).mode
-        if session.facts.boxed and self._sandbox is None:
-            raise Refused("forbidden", "it was spawned to run in a sandbox, but bubblewrap does not work here")
-        if session.facts.boxed:
-            return True
-        wanted = mode in ("auto", "all") or (mode == "non-main" and session.kind not in ("main", "named"))
-        if wanted and mode != "auto" and self._sandbox is None:
-            raise Refused("forbidden", f"sandbox.mode is {mode}, but bubblewrap does not work here: install it")
-        return wanted and self._sandbox is not None
+        return self._box(session.facts.agent_id, session) != "plain"
 
     @property
     def runtimes(self) -> tuple[str, ...]:
@@ -284,8 +302,11 @@ class ConfiguredProfiles:
         return self._runtimes.get(name)
 
     def work_place(self, session: Session) -> tuple[Path, Mapping[str, str]]:
-        """Where a foreign runtime works for this session, and what it may know of the environment."""
-        return self._folder(session.facts.agent_id, session) / session.facts.cwd, self._env
+        """Where a foreign runtime works for this session, and what it may know of the environment. Refused: in a
+        workspace that needs a person's yes."""
+        workspace = self._folder(session.facts.agent_id, session)
+        self._check_workspace(workspace)
+        return workspace / session.facts.cwd, self._env
 
     def goods(self, session: Session, run: Run | None) -> Callable[[bool], Goods] | None:
         """How to look at what a session hands over besides its words; None if it hands over nothing."""
@@ -347,15 +368,50 @@ class ConfiguredProfiles:
     def _folder(self, agent_id: str, session: Session) -> Path:
         return self.workspace_of(agent_id, session.facts.workspace)
 
+    def _check_workspace(self, workspace: Path) -> None:
+        """Refused: a workspace that holds the whole home folder, where nobody has said yes to that."""
+        real = os.path.realpath(workspace)
+        if is_broad(real, self._protected.home) and real not in self._named and real not in accepted(self._user):
+            raise Refused("forbidden", needs_yes(real))
+
+    def _box(self, agent_id: str, session: Session) -> Box:
+        """Where the session's commands run. Refused: in a sandbox that is demanded, and does not work here."""
+        setting = sandbox_for(self._config, agent_id)
+        network: Network = "none" if session.facts.offline else setting.network
+        if session.facts.boxed:
+            if self._box_of(network) is None:
+                raise Refused("forbidden", "it was spawned to run in a sandbox, but bubblewrap does not work here")
+            return network
+        mode = setting.mode
+        wanted = mode in ("auto", "all") or (mode == "non-main" and session.kind not in ("main", "named"))
+        if not wanted or (self._box_of(network) is None and mode == "auto" and network == "shared"):
+            return "plain"
+        if self._box_of(network) is None:
+            why = f"mode is {mode}" if network == "shared" else "network is none"
+            raise Refused("forbidden", f"sandbox.{why}, but bubblewrap does not work so here: install it")
+        return network
+
+    def _box_of(self, network: Network) -> Sandbox | None:
+        """The sandbox with this network, tried when it is first needed."""
+        if network not in self._boxes:
+            self._boxes[network] = None if self._sandbox is None else find_sandbox(network=network)
+        return self._boxes[network]
+
     def _tools_in(self, position: "_Position") -> tuple[ToolSet, frozenset[str]]:
         if position not in self._sets:
             if len(self._sets) >= POSITIONS:
                 self._sets.clear()
-            every = self._tools["boxed" if position.boxed else "plain"]
+            every = self._tools_with(position.box)
             tools = every.only(self._allowed(position, every))
-            asks = (name for name in tools.names if self._asks(position.agent_id, name, position.boxed))
+            asks = (name for name in tools.names if self._asks(position.agent_id, name, position.box != "plain"))
             self._sets[position] = tools, frozenset(asks)
         return self._sets[position]
+
+    def _tools_with(self, box: Box) -> ToolSet:
+        if box not in self._tools:
+            command = exec_tool(None if box == "plain" else self._box_of(box))
+            self._tools[box] = ToolSet([*self._own_tools, command, *self._session_tools])
+        return self._tools[box]
 
     def _allowed(self, position: "_Position", every: ToolSet) -> frozenset[str]:
         config = self._config
@@ -378,6 +434,10 @@ class ConfiguredProfiles:
         if said is not None:
             return said == "ask"
         return tool in ASKS_BY_DEFAULT and not boxed
+
+    def _unasked(self, agent_id: str, tools: Iterable[str]) -> frozenset[str]:
+        """The tools about which nobody is asked, because the settings say so."""
+        return frozenset(name for name in tools if approval_for(self._config, agent_id, name) == "never")
 
     def _brief(self, session: Session, run: Run, spec: Spec, makes_files: bool) -> Brief:
         return Brief(

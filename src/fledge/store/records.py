@@ -32,6 +32,8 @@ class SessionFacts(Struct, frozen=True, gc=False, omit_defaults=True):
     """The ceiling: tools its parent had when it spawned it. None: nothing but the settings limits it."""
     boxed: bool = False
     """Its commands run in the sandbox, whatever the settings say."""
+    offline: bool = False
+    """That sandbox has no network, whatever the settings say."""
     cwd: str = ""
     """Where in its folder it starts; relative paths begin there."""
     artifacts: str = ""

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct, field
 
 from fledge.cancellation import describe, is_stop
+from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput, FledgeError
 
 TIMEOUT_S: Final = 120.0
@@ -57,14 +58,18 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     """Where in it relative paths begin; empty: at its top."""
     readable: tuple[Path, ...] = ()
     """Folders besides that may be read: files it was given, folders of its own children."""
-    state: Path | None = None
-    """Where fledge keeps its own state; never visible to a tool."""
+    protected: Protected = UNPROTECTED
+    """What is hidden from its tools, and what they write only with a person's yes."""
+    approved: bool = False
+    """A person has said yes to this very call."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The environment a child process gets: already without secrets."""
     tools: frozenset[str] | None = None
     """Names of all tools the session has in this turn; None where nobody counted."""
     boxed: bool = False
     """Commands of the session run in a sandbox."""
+    offline: bool = False
+    """That sandbox has no network."""
     generations: Mapping[str, int] | None = None
     """Stops that the turn knew of when it opened; None outside a turn."""
     epoch: int | None = None
@@ -75,6 +80,10 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     def call_key(self) -> str:
         """The same for every repetition of this call, and for no other."""
         return f"{self.session}#{self.entry}.{self.index}"
+
+
+Asks = Callable[[Mapping[str, Any], ToolContext], bool]
+"""Whether a call with these arguments, in this place, needs a person's yes."""
 
 
 class ToolResult(Struct, frozen=True, omit_defaults=True):
@@ -105,6 +114,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     """The parameter that is given the context; no argument of a model's has its name. None: it is given no context."""
     takes: Literal["parameters", "struct"] = "parameters"
     """How the function is called: with each argument by name, or with the context and one struct of all arguments."""
+    asks: Asks | None = None
+    """Says of which calls a person must be asked, whatever the settings say."""
 
     def __post_init__(self) -> None:
         """Refused: an argument under the name of the context. The one would overwrite the other."""
@@ -128,6 +139,13 @@ class Tool(Struct, frozen=True, kw_only=True):
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             why = error if isinstance(error, msgspec.DecodeError) else "too deep, or not Unicode"
             raise BadInput("arguments", f"must be one JSON object ({why}). {self.usage}") from None
+
+    def needs_person(self, raw_arguments: str, context: ToolContext) -> bool:
+        """True if a person must be asked about this very call; not about one that is refused anyway."""
+        try:
+            return self.asks is not None and self.asks(_by_name(self.read_arguments(raw_arguments)), context)
+        except (FledgeError, OSError):
+            return False
 
     async def call(self, raw_arguments: str, context: ToolContext) -> ToolResult:
         """Run the function with these arguments. Whatever it raises is an error result; only a real stop goes through.
@@ -160,9 +178,8 @@ class Tool(Struct, frozen=True, kw_only=True):
         """The function with everything that it takes."""
         if self.takes == "struct":
             return partial(self.function, context, arguments)
-        named = {name: getattr(arguments, name) for name in arguments.__struct_fields__}
         given = {} if self.context_parameter is None else {self.context_parameter: context}
-        return partial(self.function, **named, **given)
+        return partial(self.function, **_by_name(arguments), **given)
 
     async def _run(self, call: Callable[[], Any]) -> Any:
         if inspect.iscoroutinefunction(self.function):
@@ -223,6 +240,7 @@ def tool(
     read_only: bool = False,
     timeout: float | None = TIMEOUT_S,
     max_chars: int = MAX_CHARS,
+    asks: Asks | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -236,11 +254,13 @@ def tool(
     read_only: bool = False,
     timeout: float | None = TIMEOUT_S,
     max_chars: int = MAX_CHARS,
+    asks: Asks | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function, async or plain, whose parameters all have types that msgspec can check.
 
     Its name and docstring are the model's; an `Args:` section, or `msgspec.Meta(description=…)`, describes parameters.
-    On the wire parameters are in camelCase. A tool that is `read_only` is `repeatable`. Refused, by `BadInput`: a
+    On the wire parameters are in camelCase. A tool that is `read_only` is `repeatable`. `asks` says of which calls a
+    person must be asked first, whatever the settings say. Refused, by `BadInput`: a
     parameter without a type, `*args`, `**kwargs`, positional-only ones, and names a provider would not take.
 
     >>> @fledge.tool
@@ -270,6 +290,7 @@ def tool(
             function=function,
             arguments=arguments,
             context_parameter=context_parameter,
+            asks=asks,
         )
 
     return made if function is None else made(function)
@@ -388,6 +409,10 @@ def _shape(form: Any) -> str:
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------
+
+
+def _by_name(arguments: Struct) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in arguments.__struct_fields__}
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:

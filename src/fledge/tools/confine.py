@@ -14,13 +14,16 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, NoReturn
 
+from fledge.core.protected import GUARDED_NAMES, UNPROTECTED, Protected, is_within
 from fledge.errors import BadInput
 
+HIDDEN: Final = "is hidden from tools: it holds secrets, or fledge's own settings or state"
+GUARDED: Final = "is written only with a person's yes, for it is run or counts with their rights"
 MAX_LINKS: Final = 40
 MAX_DEPTH: Final = 128
 MAX_PATH: Final = 4096
@@ -48,17 +51,18 @@ class IsFolder(BadInput):
 class Confined:
     """A folder, held open, and what may be reached through it. Use it as a context manager."""
 
-    def __init__(self, root: Path, hidden: Path | None = None) -> None:
-        """Refused: a root that is no folder or is the hidden one. What is hidden is refused wherever it is met."""
+    def __init__(self, root: Path, protected: Protected = UNPROTECTED) -> None:
+        """Refused: a root that is no folder or is hidden. What is hidden is refused wherever it is met."""
         self._named = (str(root.absolute()), os.path.realpath(root))
-        self._hidden = None if hidden is None else _identity_of(hidden)
+        self._protected = protected
+        self._hidden = {found for path in protected.hidden if (found := _identity_of(path)) is not None}
         try:
             self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise BadInput("workspace", f"must be a folder ({error.strerror})", str(root)) from None
-        if _identity(self._root) == self._hidden:
+        if self.is_hidden(os.fstat(self._root)):
             os.close(self._root)
-            raise BadInput("workspace", "must not be the folder in which fledge keeps its state", str(root))
+            raise BadInput("workspace", f"must not be a folder that {HIDDEN}", str(root))
 
     def __enter__(self) -> "Confined":
         return self
@@ -80,26 +84,32 @@ class Confined:
     def read_in(self, folder: int, name: str, limit: int, shown: str) -> tuple[bytes, int]:
         """The same for a name in a folder that is held already; a link is refused. `shown` is for the message."""
         with _explained(shown), _regular(name, folder, shown) as (opened, found):
+            if self.is_hidden(found):
+                _refuse_hidden(shown)
             return _read_up_to(opened, limit), found.st_size
 
     def read_own(self, name: str, limit: int) -> tuple[bytes, os.stat_result] | None:
         """The first `limit` bytes of a regular file that lies in the root itself, and its status; None if there is
-        none that can be read, or a link in its place."""
+        none that can be read, it is hidden, or a link in its place."""
         try:
-            return read_plain(self._root, name, limit)
+            found = read_plain(self._root, name, limit)
         except OSError:
             return None
+        return None if found is None or self.is_hidden(found[1]) else found
 
-    def replace(self, path: str, data: bytes) -> bool:
+    def replace(self, path: str, data: bytes, approved: bool = False) -> bool:
         """The file holds exactly these bytes, at once or not at all; folders on the way are made. True: it is new.
 
-        A file that was there keeps its permissions; whatever else has a hard link to it keeps its content.
+        A file that was there keeps its permissions; whatever else has a hard link to it keeps its content. Refused
+        unless a person has approved it: what is guarded; also then, if the path leads there through a link.
         """
-        with self._walked(path, "new file") as (held, name), _explained(path):
+        with self._walked(path, "new file", approved) as (held, name), _explained(path):
             mode = None
             with suppress(FileNotFoundError):
                 found = os.stat(name, dir_fd=held, follow_symlinks=False)
                 _must_be_regular(found, path)
+                if self.is_hidden(found):
+                    _refuse_hidden(path)
                 mode = stat.S_IMODE(found.st_mode) & 0o777
             draft = f".fledge-{secrets.token_hex(8)}.tmp"
             opened = os.open(draft, _CREATE, 0o666, dir_fd=held)
@@ -124,54 +134,104 @@ class Confined:
     def below(self, folder: int, name: str) -> Iterator[int | None]:
         """A folder in one that is held, open for the block; None if it is a link, hidden, unreadable or gone."""
         with files_of(name, folder) as opened:
-            yield None if opened is None or _identity(opened) == self._hidden else opened
+            yield None if opened is None or self.is_hidden(os.fstat(opened)) else opened
 
     def is_hidden(self, found: os.stat_result) -> bool:
-        """True for the folder that no tool may see."""
-        return (found.st_dev, found.st_ino) == self._hidden
+        """True of what no tool may see, whatever it is called."""
+        return (found.st_dev, found.st_ino) in self._hidden
+
+    def is_guarded(self, path: str) -> bool:
+        """True of a path that is guarded as it is written, and not hidden; where links on it lead is not looked at."""
+        parts = self._parts(path, path)
+        _refuse_climbing(parts, path)
+        names = _plain(parts)
+        hidden = (os.path.realpath(one) for one in self._protected.hidden)
+        if any(is_within(self._place(names), one) for one in hidden):
+            return False
+        return self._guards(names, self._guarded_places())
 
     # ---- the walk ----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _walked(self, path: str, wanted: Wanted) -> Iterator[tuple[int, str]]:
+    def _walked(self, path: str, wanted: Wanted, approved: bool = False) -> Iterator[tuple[int, str]]:
         """The folder that holds the last part, and that part; for a folder, itself and nothing."""
-        todo = self._parts(path, path)[::-1]
-        _refuse_climbing(todo[::-1], path)
+        written = self._parts(path, path)
+        todo = written[::-1]
+        _refuse_climbing(written, path)
+        judge = self._judge(path, _plain(written), approved) if wanted == "new file" else None
         held = [os.dup(self._root)]
+        names: list[str] = []
+        """The folders that are held below the root: none of them was reached through a link."""
         links = 0
         name = ""
         try:
             while todo:
                 part = todo.pop()
                 if part == "..":
-                    if len(held) == 1:
+                    if not names:
                         _refuse_outside(path)
                     os.close(held.pop())
+                    names.pop()
                     continue
                 if len(held) > MAX_DEPTH:
                     raise BadInput("path", f"must be at most {MAX_DEPTH} folders deep", path)
-                target = self._link_at(held[-1], part) if not todo and wanted != "folder" else None
-                if target is None and not todo and wanted != "folder":
+                if judge is not None:
+                    judge([*names, part])
+                is_last = not todo and wanted != "folder"
+                target = self._link_at(held[-1], part) if is_last else None
+                if target is None and is_last:
                     name = part
                     break
                 if target is None:
                     target = self._enter(held, part, path, wanted)
                 if target is None:
+                    names.append(part)
                     continue
                 links += 1
                 if links > MAX_LINKS:
                     raise BadInput("path", f"must not go through more than {MAX_LINKS} links", path)
                 following = self._parts(target, path)
                 if os.path.isabs(target):
+                    names.clear()
                     while len(held) > 1:
                         os.close(held.pop())
                 todo += following[::-1]
             if not name and wanted != "folder":
-                raise BadInput("path", "must be a file, not a folder", path)
+                raise IsFolder("path", "must be a file, not a folder", path)
             yield held[-1], name
         finally:
             for descriptor in held:
                 os.close(descriptor)
+
+    def _judge(self, path: str, written: list[str], approved: bool) -> Callable[[list[str]], None]:
+        """Looks at each place on the way to what is written: refused if it is hidden, or guarded and not approved.
+
+        Guarded is also where a link of that name leads, such as that of a start-up file to a folder of such files.
+        """
+        hidden, guarded = [os.path.realpath(one) for one in self._protected.hidden], self._guarded_places()
+
+        def judge(names: list[str]) -> None:
+            if self._place(names) in hidden:
+                _refuse_hidden(path)
+            if not self._guards(names, guarded):
+                return
+            if not approved:
+                raise BadInput("path", f"{GUARDED}, and none was asked", path)
+            if names != written[: len(names)]:
+                raise BadInput("path", f"{GUARDED}: name it by its own path, not through a link", path)
+
+        return judge
+
+    def _place(self, names: list[str]) -> str:
+        return "/".join([self._named[1].rstrip("/"), *names])
+
+    def _guarded_places(self) -> list[str]:
+        at_top = (self._place([name]) for name in GUARDED_NAMES if name not in self._protected.unguarded)
+        return [os.path.realpath(one) for one in (*self._protected.guarded, *at_top)]
+
+    def _guards(self, names: list[str], guarded: list[str]) -> bool:
+        place = self._place(names)
+        return self._protected.guards("/".join(names)) or any(is_within(place, one) for one in guarded)
 
     def _enter(self, held: list[int], part: str, path: str, wanted: Wanted) -> str | None:
         """None: the part is a folder and is held now. Otherwise the text of the link that it is."""
@@ -187,8 +247,8 @@ class Confined:
                     raise
                 return target
         held.append(opened)
-        if _identity(opened) == self._hidden:
-            raise BadInput("path", "must not be in the folder in which fledge keeps its state", path)
+        if self.is_hidden(os.fstat(opened)):
+            _refuse_hidden(path)
         return None
 
     @staticmethod
@@ -279,17 +339,23 @@ def _regular(name: str, folder: int, shown: str) -> Iterator[tuple[int, os.stat_
         os.close(opened)
 
 
-def _identity(descriptor: int) -> Identity:
-    found = os.fstat(descriptor)
-    return found.st_dev, found.st_ino
-
-
-def _identity_of(path: Path) -> Identity | None:
+def _identity_of(path: str) -> Identity | None:
     try:
-        found = path.stat()
-    except OSError:
+        found = os.stat(path)
+    except (OSError, ValueError):
         return None
     return found.st_dev, found.st_ino
+
+
+def _plain(parts: list[str]) -> list[str]:
+    """The parts with each `..` taken back, as they are written."""
+    plain: list[str] = []
+    for part in parts:
+        if part == "..":
+            plain.pop()
+        else:
+            plain.append(part)
+    return plain
 
 
 def _must_be_regular(found: os.stat_result, path: str) -> None:
@@ -324,6 +390,10 @@ def _refuse_climbing(parts: list[str], path: str) -> None:
         depth += -1 if part == ".." else 1
         if depth < 0:
             _refuse_outside(path)
+
+
+def _refuse_hidden(path: str) -> NoReturn:
+    raise BadInput("path", HIDDEN, path)
 
 
 def _refuse_outside(path: str) -> NoReturn:

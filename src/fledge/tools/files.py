@@ -15,8 +15,8 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from typing import Annotated, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
@@ -43,7 +43,7 @@ Place = Annotated[str, Meta(description="path in the workspace")]
 
 
 def _open(context: ToolContext) -> Confined:
-    return Confined(context.workspace, context.state)
+    return Confined(context.workspace, context.protected)
 
 
 def _at(context: ToolContext, path: str) -> str:
@@ -114,16 +114,21 @@ def _shortened(line: str) -> str:
 # ---- write and edit --------------------------------------------------------------------------------------------------
 
 
-@tool(name="write")
+def _writes_guarded(arguments: Mapping[str, Any], context: ToolContext) -> bool:
+    with _open(context) as workspace:
+        return workspace.is_guarded(_at(context, arguments["path"]))
+
+
+@tool(name="write", asks=_writes_guarded)
 def write(path: Place, content: Annotated[str, Meta(description="all of the file")], context: ToolContext) -> str:
     """Write a file, whole. What was there is replaced; folders on the way are made."""
     data = _encoded("content", content)
     with _open(context) as workspace, _lock(context):
-        is_new = workspace.replace(_at(context, path), data)
+        is_new = workspace.replace(_at(context, path), data, context.approved)
     return f"{'created' if is_new else 'replaced'} {_named(path)} ({len(data)} bytes)"
 
 
-@tool(name="edit")
+@tool(name="edit", asks=_writes_guarded)
 def edit(
     path: Place,
     old: Annotated[str, Meta(min_length=1, description="text that stands in the file, exactly")],
@@ -144,7 +149,7 @@ def edit(
             raise BadInput("old", f"must stand there once, not {count} times: give more of it, or set replaceAll")
         if old == new:
             raise BadInput("new", "must differ from old")
-        workspace.replace(_at(context, path), _encoded("new", text.replace(old, new)))
+        workspace.replace(_at(context, path), _encoded("new", text.replace(old, new)), context.approved)
     return f"replaced {count} {'place' if count == 1 else 'places'} in {_named(path)}"
 
 

@@ -48,6 +48,7 @@ def caller_of(context: ToolContext) -> Caller:
         lease=lease_of(context),
         tools=context.tools,
         boxed=context.boxed,
+        offline=context.offline,
         workspace=str(context.workspace),
     )
 

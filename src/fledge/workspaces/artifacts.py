@@ -12,6 +12,7 @@ from typing import Final
 
 from fledge.core.freeze import sound
 from fledge.core.goods import MOST, Artifact, Goods
+from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput
 from fledge.tools.confine import Confined
 
@@ -22,13 +23,13 @@ DIGEST_BYTES: Final = 32 * 1024 * 1024
 DIGEST_CHARS: Final = 16
 
 
-def find_artifacts(workspace: Path, folder: str, digests: bool) -> Goods:
-    """The files beneath `folder` of a workspace, by name; nothing if it is not there, or leads out of the workspace."""
+def find_artifacts(workspace: Path, folder: str, digests: bool, protected: Protected = UNPROTECTED) -> Goods:
+    """The files beneath `folder` of a workspace, by name; nothing if it is not there, hidden, or leads out of it."""
     if not os.path.lexists(f"{workspace}/{folder}"):
         return Goods()  # most children hand over words only; this looks no further than that
     walk = _Walk(DIGEST_BYTES if digests else 0)
     try:
-        with Confined(workspace) as confined, confined.folder(folder) as held:
+        with Confined(workspace, protected) as confined, confined.folder(folder) as held:
             walk.look(confined, held, "", 0)
     except (BadInput, OSError):
         return Goods()

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from fledge.core.attachments import MANIFEST, File, receipts
 from fledge.core.goods import Goods
 from fledge.core.leaves import WORK, WORKTREES
+from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput, Refused
 from fledge.tools.confine import Confined
 from fledge.workspaces import folders, worktrees
@@ -36,8 +37,9 @@ class Making(Struct, frozen=True, kw_only=True):
 class Places:
     """What is kept for children in a state folder; without one, nothing can be made."""
 
-    def __init__(self, state: Path | None) -> None:
+    def __init__(self, state: Path | None, protected: Protected = UNPROTECTED) -> None:
         self._folder = None if state is None else state.absolute()
+        self._protected = protected
 
     @property
     def _state(self) -> Path:
@@ -75,7 +77,7 @@ class Places:
                     if str(made) != making.workspace:
                         raise Refused("error", f"workspace: the repository has moved: {made}")
         if making.cwd:
-            _check_inside(Path(making.workspace), making.cwd)
+            self._check_inside(Path(making.workspace), making.cwd)
 
     def _attach(self, leaf: str, files: tuple[File, ...]) -> None:
         folders.make_folder(self._state, leaf)
@@ -101,16 +103,15 @@ class Places:
 
     def goods(self, leaves: tuple[str, ...], workspace: Path, artifacts: str, thorough: bool) -> Goods:
         """What a child hands over: files with their digests and the state of its worktree, if one looks thoroughly."""
-        found = find_artifacts(workspace, artifacts, thorough)
+        found = find_artifacts(workspace, artifacts, thorough, self._protected)
         for leaf in leaves:
             if folders.split_leaf(leaf)[0] == WORKTREES:
                 found = replace(found, worktree=worktrees.look_at(self._state, leaf, thorough))
         return found
 
-
-def _check_inside(workspace: Path, cwd: str) -> None:
-    try:
-        with Confined(workspace) as confined, confined.folder(cwd):
-            pass
-    except BadInput as error:
-        raise BadInput("cwd", f"must be a folder inside the workspace ({error.expected})", cwd) from None
+    def _check_inside(self, workspace: Path, cwd: str) -> None:
+        try:
+            with Confined(workspace, self._protected) as confined, confined.folder(cwd):
+                pass
+        except BadInput as error:
+            raise BadInput("cwd", f"must be a folder inside the workspace ({error.expected})", cwd) from None

@@ -1,0 +1,65 @@
+"""Broad workspaces, those that hold the whole home folder: each needs a person's yes, kept in the user's own folder.
+
+A yes is for one folder, by its real path, and stays until it is taken back. What makes a workspace broad is said in
+`core.protected`.
+"""
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+from fledge.config.places import user_folder
+from fledge.errors import BadInput
+from fledge.tools.confine import read_trusted
+
+FILE = "workspaces.json"
+MAX_BYTES = 1024 * 1024
+
+
+def needs_yes(workspace: str) -> str:
+    """What somebody is told who has not said yes."""
+    return (
+        f"{workspace} holds your whole home folder, and agents could read and change nearly all of it. Start in a"
+        f" folder of its own, or say yes once: fledge trust --workspace {shlex.quote(workspace)}"
+    )
+
+
+def accepted(user: Path | None = None) -> list[str]:
+    """The broad workspaces that a person said yes to, by real path. Refused: a list that cannot be read."""
+    path = (user or user_folder()) / FILE
+    try:
+        held = json.loads(read_trusted(path, MAX_BYTES))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        words = "must be a readable JSON list; remove it to take back every yes"
+        raise BadInput(str(path), words, str(error)) from None
+    if not isinstance(held, list) or not all(isinstance(one, str) for one in held):
+        raise BadInput(str(path), "must be a JSON list of folders; remove it to take back every yes")
+    return held
+
+
+def accept(workspace: Path, user: Path | None = None) -> None:
+    """From now on agents may work in this folder, however much it holds. Refused: what is no folder."""
+    if not workspace.is_dir():
+        raise BadInput("--workspace", "must be a folder that exists", str(workspace))
+    _save(sorted({*accepted(user), os.path.realpath(workspace)}), user)
+
+
+def take_back(workspace: Path, user: Path | None = None) -> bool:
+    """Agents may not work there any more; False if nobody had said yes."""
+    held, real = accepted(user), os.path.realpath(workspace)
+    if real not in held:
+        return False
+    _save([one for one in held if one != real], user)
+    return True
+
+
+def _save(held: list[str], user: Path | None) -> None:
+    folder = user or user_folder()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = folder / f".{FILE}.{os.getpid()}"
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        json.dump(held, file, indent=1)
+    new.replace(folder / FILE)

@@ -1,0 +1,82 @@
+"""What tools may not see, and what they may not write unless a person says so. Names and paths; nothing is looked up.
+
+*Hidden* is what holds secrets at home, and fledge's own settings and state: no tool reads or writes it. *Guarded* is
+what runs with the person's rights later, without their doing (shell start-up files, autostart, all of `.git`,
+`.envrc`, `.mcp.json`) and fledge's own settings in a project: a tool writes it only after a person has said yes to that
+very call. A workspace is *broad* if it holds the whole home folder.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+HIDDEN_AT_HOME: Final = (
+    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".config/hub"),
+    *(".config/fledge", ".fledge", ".netrc", ".git-credentials", ".config/git/credentials", ".npmrc", ".yarnrc.yml"),
+    *(".pypirc", ".pgpass", ".my.cnf", ".vault-token", ".terraform.d", ".password-store", ".local/share/keyrings"),
+    *(".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".config/op", ".config/rclone"),
+    *(".bash_history", ".zsh_history", ".python_history", ".psql_history", ".node_repl_history", ".mozilla"),
+    *(".config/google-chrome", ".config/chromium", ".claude", ".claude.json", ".codex", ".openclaw", ".config/openai"),
+)
+GUARDED_AT_HOME: Final = (
+    *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".inputrc"),
+    *(".zshenv", ".zprofile", ".zshrc", ".zlogin", ".zlogout", ".kshrc", ".mkshrc", ".cshrc", ".tcshrc", ".login"),
+    *(".config/fish", ".config/zsh", ".config/nushell", ".config/powershell", ".oh-my-zsh", ".pam_environment"),
+    *(".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".config/autostart", ".config/autostart-scripts"),
+    *(".config/systemd", ".local/share/systemd", ".config/environment.d", ".config/plasma-workspace"),
+    *(".config/i3", ".config/sway", ".config/hypr", "Library/LaunchAgents"),
+    *(".gitconfig", ".config/git", ".config/direnv", ".local/share/direnv"),
+)
+GUARDED_ON_MACHINE: Final = ("/etc",)
+"""Start-up files and autostart of everybody on the machine; most people cannot write them anyway."""
+GUARDED_NAMES: Final = (".git", ".envrc", ".mcp.json", "fledge.json5")
+"""Files and folders of these names, wherever they lie in a workspace, with all that is in them."""
+AGENTS: Final = "agents"
+"""The folder at the top of a project whose Markdown files are agents."""
+
+
+class Protected(Struct, frozen=True, omit_defaults=True):
+    """What is protected from one session's tools. Paths are absolute."""
+
+    home: str = ""
+    hidden: tuple[str, ...] = ()
+    guarded: tuple[str, ...] = ()
+    """Besides what is guarded by its name."""
+    unguarded: tuple[str, ...] = ()
+    """Guarded places, as paths in the workspace, that the settings let tools write unasked."""
+    workspaces: tuple[str, ...] = ()
+    """Workspaces of all agents: one that lies in another's must not be swapped for something else."""
+
+    def guards(self, inner: str) -> bool:
+        """True if a path in the workspace is guarded by its name."""
+        parts = [part.casefold() for part in inner.split("/") if part not in ("", ".")]
+        if any(is_within(inner, place) for place in self.unguarded):
+            return False
+        is_agent = len(parts) == 2 and parts[0] == AGENTS and parts[1].endswith(".md")
+        return is_agent or any(part in GUARDED_NAMES for part in parts)
+
+
+UNPROTECTED: Final = Protected()
+
+
+def protected_at(
+    home: str, hidden: tuple[str, ...] = (), unguarded: tuple[str, ...] = (), workspaces: tuple[str, ...] = ()
+) -> Protected:
+    """What is protected from tools of somebody whose home is there; `hidden` besides."""
+    return Protected(
+        home=home,
+        hidden=(*(f"{home}/{name}" for name in HIDDEN_AT_HOME), *hidden),
+        guarded=(*(f"{home}/{name}" for name in GUARDED_AT_HOME), *GUARDED_ON_MACHINE),
+        unguarded=unguarded,
+        workspaces=workspaces,
+    )
+
+
+def is_within(path: str, folder: str) -> bool:
+    """True of the folder itself and everything below it, by their names."""
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+
+
+def is_broad(workspace: str, home: str) -> bool:
+    """True of a workspace, by its real path, that holds the whole home folder, such as `/` does."""
+    return workspace == "/" or is_within(home, workspace)

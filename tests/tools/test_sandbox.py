@@ -1,0 +1,523 @@
+"""The sandbox: what it shows, hides and guards, as a list of arguments and as real commands meet it."""
+
+import asyncio
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from msgspec.structs import replace
+
+from fledge.core.protected import GUARDED_NAMES, Protected, protected_at
+from fledge.errors import BadInput
+from fledge.tools.base import Tool, ToolContext
+from fledge.tools.sandbox import (
+    Mount,
+    Network,
+    Plan,
+    Sandbox,
+    bubblewrap,
+    checked,
+    find_sandbox,
+    plan_mounts,
+    stand_ins,
+)
+from fledge.tools.shell import exec_tool
+from tests.left_out import requires
+from tests.statements import proves
+from tests.tools.places import SECRET, call, error, place, snapshot, text
+from tests.workspaces.repository import make_repository, run_git
+
+
+@pytest.fixture(scope="module")
+def execute() -> Tool:
+    """The tool in a real sandbox."""
+    requires("bubblewrap")
+    return exec_tool(find_sandbox())
+
+
+def kinds(plan: Plan) -> dict[str, str]:
+    assert len({mount.path for mount in plan.mounts}) == len(plan.mounts)
+    return {mount.path: mount.kind for mount in plan.mounts}
+
+
+WALLS = ["--die-with-parent", "--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+WALLS += ["--unshare-cgroup-try"]
+FLOOR = ["--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+RUN = ["/run/systemd/resolve", "/run/current-system", "/run/opengl-driver"]
+
+
+@pytest.mark.parametrize(
+    ("mounts", "network", "walls", "mounted"),
+    [
+        ([Mount("/w", "workspace")], "shared", [], ["--bind", "/w", "/w"]),
+        ([Mount("/w", "workspace")], "none", ["--unshare-net"], ["--bind", "/w", "/w"]),
+        (
+            [Mount("/w/.fledge", "folder"), Mount("/w", "workspace")],
+            "shared",
+            [],
+            ["--bind", "/w", "/w", "--tmpfs", "/w/.fledge"],
+        ),
+        (
+            [Mount("/s/work/w", "workspace"), Mount("/s", "folder")],
+            "shared",
+            [],
+            ["--tmpfs", "/s", "--bind", "/s/work/w", "/s/work/w"],
+        ),
+        (
+            [Mount("/", "workspace"), Mount("/h/.netrc", "file"), Mount("/tmp", "folder")],
+            "shared",
+            [],
+            ["--tmpfs", "/tmp", "--ro-bind", "/dev/null", "/h/.netrc"],
+        ),
+        (
+            [Mount("/w", "workspace"), Mount("/w/a", "open"), Mount("/w/a/.git", "guarded"), Mount("/r", "readable")],
+            "shared",
+            [],
+            ["--ro-bind", "/r", "/r", "--bind", "/w", "/w", "--bind", "/w/a", "/w/a", "--ro-bind", *["/w/a/.git"] * 2],
+        ),
+        (
+            [Mount("/h", "closed"), Mount("/h/a", "open")],
+            "shared",
+            [],
+            ["--ro-bind", "/h", "/h", "--bind", "/h/a", "/h/a"],
+        ),
+        (
+            [Mount("/w", "workspace"), Mount("/run", "folder")],
+            "shared",
+            [],
+            [
+                "--tmpfs",
+                "/run",
+                *(word for path in RUN for word in ("--ro-bind-try", path, path)),
+                "--bind",
+                "/w",
+                "/w",
+            ],
+        ),
+    ],
+)
+def test_the_sandbox_is_read_only_with_mounts_on_top_outer_ones_first(
+    mounts: list[Mount], network: Network, walls: list[str], mounted: list[str]
+) -> None:
+    place_of = next(mount.path for mount in mounts if mount.kind in ("workspace", "closed"))
+    floor = [word if place_of != "/" or word != "--ro-bind" else "--bind" for word in FLOOR]
+    assert bubblewrap("/usr/bin/bwrap", ["sh", "-c", "x"], mounts, network) == [
+        *("/usr/bin/bwrap", *WALLS, *walls, *floor, *mounted),
+        *("--chdir", place_of, "--", "sh", "-c", "x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "mounts",
+    [
+        [],
+        [Mount("/w", "workspace"), Mount("/w", "folder")],
+        [Mount("/w", "workspace"), Mount("/v", "closed")],
+    ],
+)
+def test_a_sandbox_needs_one_workspace_that_is_not_hidden(mounts: Iterable[Mount]) -> None:
+    with pytest.raises(BadInput, match="workspace: must be one folder that is not hidden from tools"):
+        bubblewrap("bwrap", ["x"], mounts)
+
+
+@proves("8.exec.4", "The state folder is never visible to it")
+def test_state_and_secrets_at_home_are_hidden_by_their_real_paths(tmp_path: Path) -> None:
+    home, workspace, state = tmp_path / "home", tmp_path / "ws", tmp_path / "state"
+    for folder in (home / ".ssh", home / "real-aws", workspace, state):
+        folder.mkdir(parents=True)
+    (home / ".netrc").touch()
+    (home / ".aws").symlink_to("real-aws")
+    (tmp_path / "link").symlink_to("ws")
+    (tmp_path / "key").touch()
+    protected = protected_at(str(home), (str(state), str(tmp_path / "key"), str(tmp_path / "absent")))
+    plan = plan_mounts(tmp_path / "link", protected)
+    mounts = kinds(plan)
+    gaps = {f"{workspace}/{name}": "guarded" for name in GUARDED_NAMES}
+    assert plan.missing == list(gaps)
+    assert {path: kind for path, kind in mounts.items() if path.startswith(str(tmp_path))} == gaps | {
+        str(home / ".ssh"): "folder",
+        str(home / "real-aws"): "folder",
+        str(home / ".netrc"): "file",
+        str(state): "folder",
+        str(tmp_path / "key"): "file",
+        str(workspace): "workspace",
+    }
+    assert mounts["/tmp"] == "folder"
+    assert kinds(plan_mounts(Path("/tmp"), Protected()))["/tmp"] == "workspace"
+
+
+@pytest.mark.parametrize("program", ["absent-program-x", "false", "{tmp}/no-program"])
+def test_a_sandbox_that_does_not_work_is_none(tmp_path: Path, program: str) -> None:
+    (tmp_path / "no-program").write_text("")
+    (tmp_path / "no-program").chmod(0o755)
+    assert find_sandbox(program.format(tmp=tmp_path)) is None
+
+
+@proves("8.exec.2")
+def test_a_sandbox_that_works_is_found(tmp_path: Path) -> None:
+    (tmp_path / "walls").write_text("#!/bin/sh\nexit 0\n")
+    (tmp_path / "walls").chmod(0o755)
+    assert find_sandbox(str(tmp_path / "walls"), "none") == Sandbox(program=str(tmp_path / "walls"), network="none")
+
+
+@pytest.fixture
+def visible() -> Iterator[Path]:
+    """A folder that a sandbox does not cover as a whole, as it does /tmp, where this checkout may be."""
+    covered = ("/tmp/", "/var/tmp/", "/run/")
+    places = (Path(__file__).resolve().parent, Path.home(), Path("/srv"))
+    open_place = next(one for one in places if not f"{one}/".startswith(covered) and os.access(one, os.W_OK))
+    with TemporaryDirectory(dir=open_place, prefix=".fledge-sandbox-") as folder:
+        yield Path(folder)
+
+
+@proves("8.exec.2")
+@proves("8.exec.4")
+@pytest.mark.parametrize("network", ["shared", "none"])
+def test_from_a_real_sandbox_no_secret_is_seen_and_nothing_outside_is_changed(
+    execute: Tool, visible: Path, network: Network
+) -> None:
+    context, home = place(visible), visible / "home"
+    (home / ".ssh").mkdir(parents=True)
+    for path in (home / ".ssh" / "id", home / ".netrc", visible / "key"):
+        path.write_text(SECRET)
+    (visible / "outside" / "secret.txt").write_text("may be read")
+    before = snapshot(visible / "outside"), snapshot(context.workspace / ".fledge"), snapshot(home)
+    hidden = (*context.protected.hidden, str(visible / "key"))
+    context = replace(context, protected=protected_at(str(home), hidden))
+    found = find_sandbox(network=network)
+    assert found is not None
+    told = call(
+        exec_tool(found),
+        context,
+        command=f"cat {home}/.ssh/id {home}/.netrc {visible}/key .fledge/*; cat {visible}/outside/*;"
+        f" echo x > .fledge/new; echo x > {visible}/outside/new; rm -rf {visible}/outside {home};"
+        f" touch /etc/fledge-was-here; cat /proc/{os.getpid()}/environ; echo mine > mine",
+    ).text
+    assert SECRET not in told
+    assert "may be read" in told
+    assert f"cat: /proc/{os.getpid()}/environ: No such file or directory" in told
+    assert (context.workspace / "mine").read_text() == "mine\n"
+    assert (snapshot(visible / "outside"), snapshot(context.workspace / ".fledge"), snapshot(home)) == before
+    assert not Path("/etc/fledge-was-here").exists()
+
+
+def test_folders_that_may_be_read_are_shown_over_what_hides_them(tmp_path: Path) -> None:
+    state, handed = tmp_path / "state", tmp_path / "state" / "given"
+    work = tmp_path / "work"
+    for folder in (handed, work):
+        folder.mkdir(parents=True)
+    plan = plan_mounts(work, Protected(hidden=(str(state),)), readable=(handed, work, tmp_path / "nowhere"))
+    found = kinds(plan)
+    assert (found[str(state)], found[str(handed)], found[str(work)]) == ("folder", "readable", "workspace")
+    assert str(tmp_path / "nowhere") not in found
+    command = bubblewrap("bwrap", ["true"], plan.mounts, cwd="sub")
+    at = command.index(str(handed))
+    assert command[at - 1 : at + 2] == ["--ro-bind", str(handed), str(handed)]
+    assert command.index(str(state)) < at
+    assert command[command.index("--chdir") + 1] == f"{work}/sub"
+
+
+# ---- what is guarded -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def context(visible: Path) -> ToolContext:
+    """A workspace with nothing in it, for somebody whose home lies beside it."""
+    (visible / "ws").mkdir()
+    return ToolContext(
+        session="agent:main:main",
+        entry=1,
+        index=0,
+        workspace=visible / "ws",
+        protected=protected_at(str(visible / "home"), (str(visible / "state"),)),
+        env={"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": "/dev/null", "HOME": "/nonexistent"}
+        | {f"GIT_{who}_{what}": "t@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+    )
+
+
+LINK = "$(git rev-parse HEAD)"
+ATTACKS = [
+    "git config core.fsmonitor ./evil",
+    "echo '[core] fsmonitor = ./evil' >> .git/config",
+    "echo ./evil > .git/hooks/post-checkout",
+    "mv .git git && cp -r git .git",
+    "rm -rf .git",
+    "ln -sfn /nowhere .git",
+    "mount --bind /tmp .git",
+    "echo ../elsewhere > .git/commondir",
+    f"mkdir x && git init x && git update-index --add --cacheinfo 160000,{LINK},x",
+    "git commit --allow-empty -m unasked",
+    "python3 -c \"import os; os.rename('.git', 'git')\"",
+]
+
+
+@proves("8.exec.7", "In the sandbox `.git`, `.envrc`, `.mcp.json` and fledge's own settings of a project are read-only")
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_command_changes_nothing_of_a_repository_that_the_persons_next_git_would_act_on(
+    execute: Tool, context: ToolContext, attack: str
+) -> None:
+    repo = context.workspace
+    repo.rmdir()
+    make_repository(repo)
+    before = snapshot(repo / ".git")
+    told = error(execute, context, command=attack)
+    assert snapshot(repo / ".git") == before
+    if "Read-only file system" in told:
+        assert told.endswith("name the one that a command must write in `writable`, and a person is asked first.]")
+    assert text(execute, context, command="echo more > more.txt; git status --porcelain").startswith("?? ")
+
+
+@proves("8.exec.7")
+@pytest.mark.parametrize("name", GUARDED_NAMES)
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "echo evil > {}",
+        "mkdir {}",
+        "mkdir x && mv x {}",
+        "ln -s x {}",
+        "rmdir {}; echo evil > {}",
+        "mv {} y",
+        "git init",
+    ],
+)
+def test_what_is_guarded_and_missing_is_not_made_and_nothing_stays_in_its_place(
+    execute: Tool, context: ToolContext, name: str, attack: str
+) -> None:
+    told = call(execute, context, command=f"{attack.format(name, name)}; cat {name} {name}/* 2> errors || true; ls -A")
+    assert "evil" not in told.text
+    assert {entry.name for entry in context.workspace.iterdir()} <= {"x", "errors"}
+
+
+def test_an_empty_folder_that_a_dead_process_left_in_its_place_goes_with_the_next_command(
+    execute: Tool, context: ToolContext
+) -> None:
+    (context.workspace / ".git").mkdir()
+    assert "Read-only" in error(execute, context, command="echo evil > .git/config")
+    assert list(context.workspace.iterdir()) == []
+
+
+def test_what_stands_in_stays_as_long_as_any_command_needs_it(execute: Tool, context: ToolContext) -> None:
+    gate = context.workspace / "gate"
+    os.mkfifo(gate)
+
+    async def main() -> None:
+        first = asyncio.ensure_future(execute.call('{"command": "cat gate && mkdir .git"}', context))
+        opened = await asyncio.to_thread(os.open, gate, os.O_WRONLY)  # once the command has begun to read
+        assert not (await execute.call('{"command": ":"}', context)).is_error
+        assert (context.workspace / ".git").is_dir()
+        os.close(opened)
+        assert (await first).is_error
+
+    asyncio.run(main())
+    assert list(context.workspace.iterdir()) == [gate]
+
+
+@proves("8.exec.7")
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "echo evil >> vendor/lib/.git/config",
+        "mv vendor other && mkdir -p vendor/lib && cp -r other/lib/.git vendor/lib/.git",
+        "mv vendor/lib vendor/bil && cp -r vendor/bil vendor/lib && echo evil >> vendor/lib/.git/config",
+        "echo evil > agents/reviewer.md",
+        "echo evil > agents/new.md",
+        "mv agents stnega && mkdir agents && echo evil > agents/reviewer.md",
+        "echo evil > fledge.json5",
+        "mv fledge.json5 x && echo evil > fledge.json5",
+        "echo evil > vendor/.envrc",
+    ],
+)
+def test_repositories_further_down_and_settings_of_the_project_are_guarded_too(
+    execute: Tool, context: ToolContext, attack: str
+) -> None:
+    ws = context.workspace
+    make_repository(ws / "vendor" / "lib")
+    (ws / "vendor" / ".envrc").write_text("own")
+    (ws / "agents").mkdir()
+    (ws / "agents" / "reviewer.md").write_text("You review.")
+    (ws / "fledge.json5").write_text("{}")
+    guarded = (ws / "vendor" / "lib" / ".git", ws / "agents", ws / "vendor")
+    before = [snapshot(one) for one in guarded]
+    error(execute, context, command=attack)
+    assert [snapshot(one) for one in guarded] == before
+    assert (ws / "fledge.json5").read_text() == "{}"
+    assert text(execute, context, command="echo x > vendor/new && mv vendor/new vendor/lib/new && cat vendor/lib/new")
+
+
+def test_a_command_that_a_person_has_allowed_to_writes_what_it_names(execute: Tool, context: ToolContext) -> None:
+    context.workspace.rmdir()
+    make_repository(context.workspace)
+    asked = {"command": "echo more > more.txt && git add . && git commit -qm more", "writable": [".git"]}
+    assert error(execute, context, **asked).startswith("exec: writable: needs a person's yes, and none was asked")
+    allowed = replace(context, approved=True)
+    text(execute, allowed, **asked)
+    assert run_git(context.workspace, "log", "--format=%s") == "more\nfirst"
+    assert error(execute, allowed, command=":", writable=["src"]).startswith("exec: writable: must be one of .git, ")
+    assert execute.needs_person(json.dumps(asked), context)
+    assert not execute.needs_person('{"command": "git commit"}', context)
+    assert not exec_tool().needs_person(json.dumps(asked), context)
+
+
+def test_what_the_settings_do_not_guard_is_written_unasked(execute: Tool, context: ToolContext) -> None:
+    context.workspace.rmdir()
+    make_repository(context.workspace)
+    free = replace(context, protected=protected_at("/nonexistent", unguarded=(".git",)))
+    text(execute, free, command="git commit -q --allow-empty -m unasked")
+    assert run_git(context.workspace, "log", "--format=%s") == "unasked\nfirst"
+    assert error(execute, free, command="echo x > .envrc")
+
+
+@proves("8.exec.4")
+@pytest.mark.parametrize(
+    "attack", ["mv a b", "mv a/deep b", "mkdir b && mv a/deep/state b/", "ln -s a/deep/state s", ":"]
+)
+def test_state_further_down_in_the_workspace_cannot_be_renamed_away_and_read_by_the_next_command(
+    execute: Tool, context: ToolContext, attack: str
+) -> None:
+    state = context.workspace / "a" / "deep" / "state"
+    state.mkdir(parents=True)
+    (state / "fledge.db").write_text(SECRET)
+    context = replace(context, protected=Protected(hidden=(str(state),)))
+    for command in (
+        attack,
+        "grep -r the.secret . ; cat */fledge.db */*/fledge.db */*/*/fledge.db; find / -name fledge.db",
+    ):
+        assert SECRET not in call(execute, context, command=command).text
+    assert (state / "fledge.db").read_text() == SECRET
+
+
+@pytest.mark.parametrize(
+    "attack", ["mv inner x", "mv deep x", "mv deep/inner x", "rm -rf deep/inner", "echo x > deep/inner/.envrc"]
+)
+def test_the_workspace_of_another_agent_that_lies_in_this_one_is_not_swapped_for_something_else(
+    execute: Tool, context: ToolContext, attack: str
+) -> None:
+    other = context.workspace / "deep" / "inner"
+    other.mkdir(parents=True)
+    (other / "file").write_text("theirs")
+    context = replace(context, protected=protected_at("/nonexistent", workspaces=(str(context.workspace), str(other))))
+    before = [path.lstat().st_ino for path in (other.parent, other)]
+    error(execute, context, command=attack)
+    assert [path.lstat().st_ino for path in (other.parent, other)] == before
+    assert not (other / ".envrc").exists()
+    assert text(execute, context, command="echo x > deep/inner/file && cat deep/inner/file").startswith("x\n")
+
+
+# ---- the home folder -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def at_home(context: ToolContext, visible: Path) -> ToolContext:
+    """The same with the home folder as the workspace."""
+    home = visible / "home"
+    for folder in (".ssh", ".config/app", ".config/git", "notes"):
+        (home / folder).mkdir(parents=True)
+    for name in (".bashrc", ".ssh/id", ".config/git/config", ".config/git/credentials", ".config/app/settings"):
+        (home / name).write_text(SECRET if ".ssh" in name or "credentials" in name else "own")
+    return replace(context, workspace=home)
+
+
+@proves("8.exec.8", "Of a home folder as workspace, secrets are not seen and start-up files are not written")
+@pytest.mark.parametrize("workspace", ["home", "above"])
+def test_in_a_home_folder_secrets_are_hidden_and_start_up_files_stay_as_they_are(
+    execute: Tool, at_home: ToolContext, workspace: str, visible: Path
+) -> None:
+    home = at_home.workspace
+    context = at_home if workspace == "home" else replace(at_home, workspace=visible)
+    before = snapshot(home)
+    for path in (".bashrc", ".profile", ".ssh/authorized_keys", ".config/autostart/x", ".config/git/config", ".netrc"):
+        call(execute, context, command=f"mkdir -p $(dirname {home}/{path}); echo evil > {home}/{path}")
+        assert snapshot(home) == before, path
+    for command in (f"mv {home}/.config {home}/c", f"mv {home}/.bashrc {home}/x", f"rm -r {home}/.ssh"):
+        error(execute, context, command=command)
+    assert SECRET not in call(execute, context, command=f"cat {home}/.ssh/* {home}/.config/git/credentials").text
+    assert snapshot(home) == before
+    text(execute, context, command=f"echo mine > {home}/notes/mine; echo mine > {home}/.config/app/settings")
+    assert (home / "notes" / "mine").read_text() == (home / ".config" / "app" / "settings").read_text() == "mine\n"
+
+
+def test_the_whole_machine_as_workspace_is_still_a_sandbox(execute: Tool, at_home: ToolContext, visible: Path) -> None:
+    home, context = at_home.workspace, replace(at_home, workspace=Path("/"))
+    before = snapshot(home)
+    told = call(
+        execute,
+        context,
+        command=f"cat {home}/.ssh/id /proc/{os.getpid()}/environ; echo evil > {home}/.bashrc;"
+        f" touch /etc/fledge-was-here; echo mine > {visible}/mine",
+    ).text
+    assert SECRET not in told
+    assert f"cat: /proc/{os.getpid()}/environ: No such file" in told
+    assert snapshot(home) == before
+    assert not Path("/etc/fledge-was-here").exists()
+    assert (visible / "mine").read_text() == "mine\n"
+
+
+# ---- races -----------------------------------------------------------------------------------------------------------
+
+
+@proves("8.exec.7")
+@pytest.mark.parametrize("swapped", ["vendor", "vendor/lib/.git", "vendor/lib", "agents"])
+@pytest.mark.parametrize("is_relative", [True, False])
+def test_nothing_runs_in_a_sandbox_that_a_swapped_folder_made_otherwise_than_meant(
+    execute: Tool, context: ToolContext, visible: Path, swapped: str, is_relative: bool
+) -> None:
+    ws, hidden = context.workspace, visible / "home" / ".ssh"
+    hidden.mkdir(parents=True)
+    make_repository(hidden / "lib")
+    make_repository(ws / "vendor" / "lib")
+    (ws / "agents").mkdir()
+    (ws / "agents" / "one.md").touch()
+    plan = plan_mounts(ws, context.protected)
+    os.rename(ws / swapped, ws / "aside")
+    (ws / swapped).symlink_to(os.path.relpath(hidden, (ws / swapped).parent) if is_relative else hidden)
+    found = find_sandbox()
+    assert found is not None
+    with stand_ins(plan.missing):
+        argv = bubblewrap(found.program, checked(["/bin/sh", "-c", "echo ran"], plan.mounts), plan.mounts)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert done.stdout == ""
+
+
+@proves("8.exec.7")
+def test_a_folder_swapped_for_a_link_while_sandboxes_are_made_opens_nothing(
+    execute: Tool, context: ToolContext, visible: Path
+) -> None:
+    """Somebody keeps swapping a folder with a repository for a link to what is hidden, while sandboxes mount it. A
+    command could not, as that folder is mounted in its own sandbox too, unless the repository is younger than it."""
+    ws, hidden = context.workspace, visible / "home" / ".ssh"
+    hidden.mkdir(parents=True)
+    (hidden / "id").write_text(SECRET)
+    make_repository(hidden / "lib")
+    make_repository(ws / "vendor" / "lib")
+    (ws / "trap").symlink_to("../home/.ssh")
+    before = snapshot(hidden)
+    over = threading.Event()
+
+    def swap() -> None:
+        while not over.is_set():
+            for one, other in (("vendor", "aside"), ("trap", "vendor"), ("vendor", "trap"), ("aside", "vendor")):
+                with suppress(OSError):
+                    os.rename(ws / one, ws / other)
+
+    racer = threading.Thread(target=swap)
+    racer.start()
+    told = []
+    try:
+        for _ in range(25):
+            command = (
+                "cat vendor/id vendor/*/id ../home/.ssh/id; echo evil >> vendor/lib/.git/config; echo x > vendor/id"
+            )
+            told.append(call(execute, context, command=f"{command}; echo evil > ../home/.ssh/id").text)
+    finally:
+        over.set()
+        racer.join()
+    assert not [one for one in told if SECRET in one]
+    assert snapshot(hidden) == before
