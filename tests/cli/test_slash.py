@@ -53,6 +53,7 @@ READ = [
     ("/model openai/gpt-5", Order(verb="model", target="openai/gpt-5")),
     ("/focus eyes", Order(verb="focus", target="eyes")),
     ("/unfocus", Order(verb="unfocus")),
+    ("/reload", Order(verb="reload")),
     ("/approvals", Order(verb="approvals")),
     ("/allow 1a2b", Order(verb="allow", target="1a2b")),
     ("/deny 1a2b", Order(verb="deny", target="1a2b")),

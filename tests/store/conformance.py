@@ -2,8 +2,8 @@
 from `StoreConformance` and answers the `open_store` fixture; see `test_conformance`.
 
 Here stands what is true of jobs; the verbs of `Tx` are in `conformance_runs`, `conformance_sessions`,
-`conformance_inbox`, `conformance_commissions`, `conformance_exchanges`, `conformance_lanes` and `conformance_leases`.
-Nothing here knows how a store stores.
+`conformance_inbox`, `conformance_commissions`, `conformance_documents`, `conformance_exchanges`, `conformance_lanes`
+and `conformance_leases`. Nothing here knows how a store stores.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from fledge.core import events as ev
+from fledge.core.documents import Workspace
 from fledge.core.goods import Goods
 from fledge.core.lifecycle import born
 from fledge.core.route import Address
@@ -19,6 +20,7 @@ from fledge.store.base import Counts, Heartbeat, Place, Ran, Route, Spec, Tx
 from tests.core.samples import AT, TERMS
 from tests.store.bench import FACTS, MAIN, Bench, OpenStore, admit, conversation, follow, queue
 from tests.store.conformance_commissions import CommissionConformance
+from tests.store.conformance_documents import DocumentConformance
 from tests.store.conformance_exchanges import ExchangeConformance
 from tests.store.conformance_heartbeats import HeartbeatConformance
 from tests.store.conformance_inbox import InboxConformance
@@ -99,6 +101,9 @@ WRITES: dict[str, Callable[[Tx], object]] = {
     "line_told": lambda tx: tx.line_told("row", AT),
     "save_heartbeat": lambda tx: tx.save_heartbeat(Heartbeat("talk", beat_at=AT)),
     "set_heartbeat": lambda tx: tx.set_heartbeat("talk", "action"),
+    "save_workspace": lambda tx: tx.save_workspace(Workspace("/w")),
+    "begin_work": lambda tx: tx.begin_work("talk", "/w", AT),
+    "begun_by_person": lambda tx: tx.begun_by_person("talk"),
 }
 
 
@@ -112,6 +117,7 @@ class StoreConformance(
     CommissionConformance,
     ExchangeConformance,
     HeartbeatConformance,
+    DocumentConformance,
     InboxConformance,
     OutboxConformance,
     RouteConformance,

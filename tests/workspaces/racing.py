@@ -23,8 +23,8 @@ from fledge.config.load import read
 from fledge.config.profiles_md import profile_files
 from fledge.core.attachments import File
 from fledge.errors import BadInput, FledgeError
-from fledge.runtime.profiles import documents_of
 from fledge.workspaces.artifacts import find_artifacts
+from fledge.workspaces.documents import read_documents
 from fledge.workspaces.places import Making, Places
 from fledge.workspaces.worktrees import look_at, make_worktree, remove_worktree
 from tests.workspaces.repository import make_repository
@@ -93,7 +93,7 @@ def _describe(folder: Path) -> None:
 
 
 def _read_documents(folder: Path) -> object:
-    return documents_of(folder / WORKSPACE, ("AGENTS.md", "TOOLS.md", "HEARTBEAT.md"))
+    return read_documents(folder / WORKSPACE, ("AGENTS.md", "TOOLS.md", "HEARTBEAT.md"))
 
 
 def _read_settings(folder: Path) -> object:

@@ -4,6 +4,7 @@ A command comes from a person whom the edge knows, and is never given by a model
 below the session it is given in. How a line is read is in `slash`; which edge it came from is not known here.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
@@ -20,13 +21,14 @@ from fledge.core.keys import is_called, short_id
 from fledge.core.prompts import ChildRow, flattened, in_list_order, list_text
 from fledge.core.route import Address
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
-from fledge.orchestrator import bindings, control, killing, steps, system_events, views
+from fledge.orchestrator import bindings, control, documents, killing, steps, system_events, views
 from fledge.orchestrator.asked import SpawnParams
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger, Sent
 from fledge.orchestrator.spawner import Spawner
 from fledge.store.base import Approval, Tx
+from fledge.workspaces.documents import versions_in
 
 T = TypeVar("T")
 
@@ -149,6 +151,8 @@ class Commands:
             case "heartbeat":
                 key = await self._engine.commit(lambda c: system_events.request_heartbeat(c, session, order.words))
                 return f"a heartbeat of {key} is asked for"
+            case "reload":
+                return await self._reload(session)
             case "focus":
                 return await self._engine.commit(lambda c: _focus(c, session, order, by))
             case "unfocus":
@@ -225,6 +229,14 @@ class Commands:
             return "; ".join(told) or "nothing was running"
 
         return await self._read(words)
+
+    async def _reload(self, session: str) -> str:
+        own = await self._read(lambda tx: tx.session(session))
+        if own is None:
+            raise NotFound(f"no session {session}")
+        place, digests = await asyncio.to_thread(versions_in, self._spawner.workspace_of(own))
+        taken = await self._engine.commit(lambda c: documents.accept(c, place, digests))
+        return f"taken in: {', '.join(taken)}" if taken else "no document was left out"
 
     async def _undelivered(self, session: str, order: Order) -> str:
         match order.words:

@@ -201,7 +201,7 @@ def _parser() -> argparse.ArgumentParser:
         settings=as_with,
     )
     config.add_argument("key", nargs="?", help="one setting, such as agents.defaults.subagents.maxConcurrent")
-    trust = add("trust", _trust, help="let this folder's settings count in full, as they are now")
+    trust = add("trust", _trust, "state", help="let this folder's settings and documents count, as they are now")
     trust.add_argument("folder", nargs="?", default=".", help="another folder")
     trust.add_argument("--revoke", action="store_true", help="trust it no more")
     trust.add_argument("--list", dest="listed", action="store_true", help="show what is trusted")
@@ -433,7 +433,7 @@ def _config(options: argparse.Namespace) -> int:
 def _trust(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from fledge.cli import settings
+    from fledge.cli import run, settings, verbs
 
     folder = Path(options.folder).resolve()
     if options.listed:
@@ -441,7 +441,10 @@ def _trust(options: argparse.Namespace) -> int:
     if options.workspace is not None:
         place = Path(options.workspace).expanduser()
         return _show(settings.distrust_workspace(place) if options.revoke else settings.trust_workspace(place))
-    return _show(settings.distrust(folder) if options.revoke else settings.trust_folder(folder))
+    if options.revoke:
+        return _show(settings.distrust(folder))
+    taken = verbs.take_in(run.state_folder(options.state), folder)
+    return _show([*taken, *settings.trust_folder(folder, or_nothing=bool(taken))])
 
 
 def _doctor(options: argparse.Namespace) -> int:

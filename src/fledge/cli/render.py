@@ -1,16 +1,19 @@
 """Views of runs as plain lines of text. Labels and texts of children are shown flattened: they cannot forge a line."""
 
+import os
+
 import msgspec
 
 from fledge.core import events as ev
 from fledge.core.announce import Completion, DeliveryTrace, announce_key
+from fledge.core.documents import left_out_line
 from fledge.core.freeze import Stats, one_line, stats_line
 from fledge.core.keys import short_id
 from fledge.core.lifecycle import born, transition
 from fledge.core.prompts import is_stuck
 from fledge.core.run import Instant, Queued, Run
 from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body, shown_arguments
-from fledge.orchestrator import views
+from fledge.orchestrator import documents, views
 from fledge.orchestrator.outbox import message_of
 from fledge.orchestrator.transcripts import models_of
 from fledge.store.base import Approval, Entry, Post, Row, Tx
@@ -184,7 +187,9 @@ def status_lines(tx: Tx, key: str, queue_mode: str) -> list[str]:
         lines.insert(3, f"context   {view.context_tokens} tokens in the last request")
     if view.questions:
         lines.append(f"waiting   {view.questions} tool calls wait for you: /approvals")
-    return lines
+    ran = tx.last_ran(key)
+    names = [] if ran is None else documents.left_out(tx, os.path.realpath(ran.workspace))
+    return [*lines, *(f"left out  {left_out_line(name)}" for name in names)]
 
 
 def question_line(approval: Approval, name: str, now: Instant) -> str:

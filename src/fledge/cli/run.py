@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 import fledge
 from fledge.api.views import is_at_rest
@@ -19,7 +20,7 @@ from fledge.cli.render import tree_lines, unanswered_lines
 from fledge.cli.settings import confirm_workspace
 from fledge.config.places import discover
 from fledge.core.keys import main_key, short_id
-from fledge.core.route import TERMINAL, origin_of
+from fledge.core.route import TERMINAL, Message, origin_of
 from fledge.gateway.client import HATCH
 from fledge.models.base import Model
 from fledge.orchestrator import bindings, commission, spawn
@@ -48,6 +49,15 @@ def state_folder(given: str | None) -> Path:
     return Path(given or os.environ.get("FLEDGE_STATE") or "~/.fledge").expanduser()
 
 
+class RunChannel(TerminalChannel):
+    """The terminal of a run, at which no slash command can be typed."""
+
+    async def send(self, message: Message) -> None:
+        """Print the message, with the command that does what a slash command would."""
+        text = message.text.replace("/reload takes it in", "`fledge trust` takes it in")
+        await super().send(replace(message, text=text if message.about == "notice" else message.text))
+
+
 async def converse(request: Request, *, models: Mapping[str, Model] | None = None, tools: Iterable[Tool] = ()) -> int:
     """Drive the conversation until everything has settled; 0, 1 after an error, 3 if a person is awaited."""
     from fledge.gateway.hatch import hatch
@@ -56,7 +66,7 @@ async def converse(request: Request, *, models: Mapping[str, Model] | None = Non
     for warning in loaded.warnings:
         print(f"fledge: {warning}", file=sys.stderr)
     confirm_workspace(loaded.config)
-    terminal = TerminalChannel(sys.stdout, sys.stderr, left_out=frozenset({"approval"}))
+    terminal = RunChannel(sys.stdout, sys.stderr, left_out=frozenset({"approval"}))
     opened = fledge.open(
         request.state,
         model=request.model,

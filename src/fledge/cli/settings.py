@@ -103,9 +103,12 @@ def show(folder: Path, settings: tuple[str, ...], key: str | None) -> list[str]:
     return [*sources, *warnings, json.dumps(value, indent=2, ensure_ascii=False)]
 
 
-def trust_folder(folder: Path) -> list[str]:
-    """Trust the settings of a folder as they are now, and say what that lets in."""
+def trust_folder(folder: Path, or_nothing: bool = False) -> list[str]:
+    """Trust the settings of a folder as they are now, and say what that lets in. Refused, unless nothing will do as
+    well: a folder without settings."""
     written = read_written(folder)
+    if or_nothing and not written.names:
+        return []
     if is_trusted(folder, written=written):
         return [f"{folder} is trusted already, as its files are now"]
     waiting = discover(folder, written=written).left_out if written.names else ()

@@ -37,6 +37,7 @@ Verb = Literal[
     "deny",
     "event",
     "heartbeat",
+    "reload",
 ]
 
 MOST_CHARS: Final = 100_000
@@ -101,6 +102,7 @@ ALONE: Final = (
     Usage("deny", "/deny [id]", "do not let it be run"),
     Usage("event", "/event <text>", "post a system event: it is read as a heartbeat"),
     Usage("heartbeat", "/heartbeat [reason]", "let this conversation look after what it should"),
+    Usage("reload", "/reload", "take in documents of the workspace that changed while an agent worked"),
     Usage("help", "/help", "this list"),
 )
 """What stands alone."""
@@ -156,7 +158,7 @@ def _first(rest: str) -> tuple[str, str]:
 
 def _order(verb: Verb, rest: str) -> Order:
     match verb:
-        case "list" | "tree" | "help" | "stop" | "agents" | "unfocus" | "approvals":
+        case "list" | "tree" | "help" | "stop" | "agents" | "unfocus" | "approvals" | "reload":
             return Order(verb=verb)
         case "kill" | "info" | "focus" | "allow" | "deny" | "status" | "model":
             return _checked(Order(verb=verb, target=_unquoted(rest)))

@@ -34,9 +34,11 @@ from fledge.core.keys import is_called, main_key, short_id
 from fledge.errors import BadInput, FledgeError, HolderLeft, StoreError
 from fledge.gateway.client import HATCH
 from fledge.ids import RandomIds
-from fledge.orchestrator import control, steps, system_events, views
+from fledge.orchestrator import control, documents, steps, system_events, views
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Tx
+from fledge.store.files import DATABASE
+from fledge.workspaces.documents import versions_in
 
 MAIN = main_key()
 PROGRAM = "cli"
@@ -256,6 +258,24 @@ def _heartbeat(c: Commit, name: str, reason: str) -> Shown:
     return Shown([f"a heartbeat of {key} is asked for; {GOES_ON}"], {"sessionKey": key})
 
 
+def take_in(folder: Path, workspace: Path) -> list[str]:
+    """Take in the documents of a workspace that were left out, as they are now; answers what was done, in lines."""
+    place, digests = versions_in(workspace)
+    if not (folder / DATABASE).exists() or not act(folder, "left_out", workspace=place).value:
+        return []
+    return act(folder, "take_in", workspace=place, digests=msgspec.json.encode(digests).decode()).lines
+
+
+def _left_out(tx: Tx, workspace: str) -> Shown:
+    names = documents.left_out(tx, workspace)
+    return Shown(names, names)
+
+
+def _take_in(c: Commit, workspace: str, digests: str) -> Shown:
+    taken = documents.accept(c, workspace, msgspec.json.decode(digests, type=dict[str, str]))
+    return Shown([f"taken in: {', '.join(taken)}"] if taken else [], taken)
+
+
 LOOKS: Final[Mapping[str, Callable[..., Shown]]] = {
     "ps": _ps,
     "tree": _tree,
@@ -263,6 +283,7 @@ LOOKS: Final[Mapping[str, Callable[..., Shown]]] = {
     "log": _log,
     "undelivered": _undelivered,
     "sessions": _sessions,
+    "left_out": _left_out,
 }
 DEEDS: Final[Mapping[str, Callable[..., Shown]]] = {
     "steer": _steer,
@@ -271,6 +292,7 @@ DEEDS: Final[Mapping[str, Callable[..., Shown]]] = {
     "take_up": _take_up,
     "event": _event,
     "heartbeat": _heartbeat,
+    "take_in": _take_in,
 }
 
 

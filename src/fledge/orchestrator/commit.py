@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from fledge.core import effects as fx
 from fledge.core import events as ev
 from fledge.core.announce import DeliveryTrace, Style
+from fledge.core.documents import Workspace
 from fledge.core.heartbeat import HeartbeatSettings
 from fledge.core.inbox import QueueSettings
 from fledge.core.lifecycle import born, transition
@@ -164,8 +165,12 @@ class Commit:
         self.hints.tries.append(trace)
 
     def release(self, session: str, epoch: int) -> None:
-        """The driver with this epoch is done: its slot is free."""
+        """The driver with this epoch is done: its slot is free, and it writes nowhere any more."""
         self.tx.release(session, epoch)
+        work = self.tx.end_work(session)
+        if work is not None:
+            workspace, since = work
+            self.tx.save_workspace((self.tx.workspace(workspace) or Workspace(workspace)).with_span((since, self.at)))
         self.hints.released.append((session, epoch))
         self.hints.moved.append(session)
         self.hints.look = True

@@ -136,6 +136,8 @@ def _address(c: Commit, session: str, rows: list[Row]) -> None:
     turn = None if is_attempt(c, session) else c.tx.turn(session)
     if turn is None:
         return
+    if turn.drained == len(rows) and any(row.kind == "send" and row.source is None for row in rows):
+        c.tx.begun_by_person(session)
     origin = next((row.origin for row in rows if row.origin), "")
     if not origin and all(row.kind == "send" and row.source is not None for row in rows):
         origin = INTERNAL

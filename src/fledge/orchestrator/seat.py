@@ -23,6 +23,8 @@ class Seat(Struct, frozen=True, gc=False, kw_only=True):
     has_children: bool
     wishes: list[Wishes]
     """What those want that its turn serves."""
+    by_person: bool = False
+    """Its turn began with what a person or a program said."""
     lines: list[Line] | None = None
     """Its whole transcript; None if there is more than this commit has written."""
 
@@ -32,7 +34,7 @@ def seat_of(tx: Tx, key: str, lines: list[Line] | None = None) -> Seat | None:
     session = tx.session(key)
     if session is None:
         return None
-    run = tx.find_run(key)
+    run, turn = tx.find_run(key), tx.turn(key)
     return Seat(
         session=session,
         run=run,
@@ -40,5 +42,6 @@ def seat_of(tx: Tx, key: str, lines: list[Line] | None = None) -> Seat | None:
         is_budgeted=tx.has_purses() and any(tx.purse(above.key) for above in tx.lineage(key)),
         has_children=tx.counts(key).spawned > 0,
         wishes=[asked.wishes for asked in tx.commissions(key)],
+        by_person=turn is not None and turn.by_person,
         lines=lines,
     )

@@ -7,6 +7,7 @@ a second one; whatever goes wrong in between withdraws the reservation, and with
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct, to_builtins
@@ -22,6 +23,7 @@ from fledge.orchestrator.asked import Caller, Host, Read, SpawnParams, read_spaw
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn import Request
+from fledge.store.base import Session
 
 Open = Callable[[Commit], None]
 """Makes sure of a session in a commit; raises to refuse it."""
@@ -54,6 +56,10 @@ class Spawner:
 
     def __init__(self, engine: Engine, config: Config, host: Maker) -> None:
         self._engine, self._config, self._host = engine, config, host
+
+    def workspace_of(self, session: Session) -> Path:
+        """The folder that a session works in."""
+        return self._host.workspace_of(session.facts.agent_id, session.facts.workspace)
 
     async def spawn(self, params: SpawnParams, caller: Caller, open_caller: Open | None = None) -> Spawned:
         """A child that was accepted. Raises BadInput or Refused, with nothing left behind, if it was not.

@@ -19,7 +19,7 @@ from fledge.core.run import Running
 from fledge.core.schema import Fit, fit
 from fledge.core.transcript import Line, Noted, OpenCall, Replied, Resulted, Spoken
 from fledge.errors import NotFound, Refused
-from fledge.orchestrator import budget, drain, outbox, transcripts, turns
+from fledge.orchestrator import budget, documents, drain, outbox, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.transcripts import new_lines
 from fledge.orchestrator.turns import Drive
@@ -52,13 +52,16 @@ def replied(
     ran: Ran | None = None,
     tools_s: float = 0.0,
     in_doubt: bool = False,
+    works_in: str = "",
 ) -> list[Line]:
-    """Append a reply that calls tools, which may take `tools_s`; a person is asked in the same commit, if need be.
+    """Append a reply that calls tools, which may take `tools_s` and write in the workspace `works_in`; a person is asked
+    in the same commit, if need be.
 
     `in_doubt`: it answers a call whose outcome a crash left unknown, and may make that call anew. It is no progress:
     the count of crashes starts again only once a whole step has come through.
     """
     turns.fence(c, drive)
+    _at_work(c, drive, works_in)
     _record(c, drive, ran)
     seq = transcripts.write(c, drive.session, reply)
     budget.settle(c, drive.session, reply)
@@ -80,6 +83,11 @@ def replied(
             outbox.tell(c, drive.session, approval.id, question(approval), "approval")
     _work_on(c, drive, tools_s, not in_doubt)
     return new_lines(c, drive.session, last)
+
+
+def _at_work(c: Commit, drive: Drive, works_in: str) -> None:
+    if works_in:
+        documents.begin_work(c, drive.session, works_in)
 
 
 def _work_on(c: Commit, drive: Drive, tools_s: float, is_progress: bool) -> None:
@@ -107,10 +115,11 @@ def digest(tool: str, arguments: str) -> str:
     return hashlib.sha256(f"{tool}\n{arguments}".encode("utf-8", "replace")).hexdigest()
 
 
-def started(c: Commit, drive: Drive, approved: Sequence[OpenCall], tools_s: float = 0.0) -> None:
+def started(c: Commit, drive: Drive, approved: Sequence[OpenCall], tools_s: float = 0.0, works_in: str = "") -> None:
     """Calls are about to be run that a person approved, or that an earlier driver left: the approved ones will not be
     run again from here on. Nothing has come of them yet, so it is no progress."""
     turns.fence(c, drive)
+    _at_work(c, drive, works_in)
     for call in approved:
         c.tx.move_approval(drive.session, call.entry, call.index, "started")
     turns.at_work(c, drive.session, tools_s)

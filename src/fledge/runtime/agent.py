@@ -36,7 +36,7 @@ from fledge.core.transcript import (
 from fledge.errors import Interrupted, Refused, StaleWrite, Stopped, StoreError, StoreLost
 from fledge.models.base import Broke, Call, Ended, Message, Request, Text, Thought, Usage, UserMessage
 from fledge.models.retry import Retry, Retrying, close_stream
-from fledge.orchestrator import steps, transcripts, turns
+from fledge.orchestrator import documents, steps, transcripts, turns
 from fledge.orchestrator.asked import NATIVE, names_a_runtime
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
@@ -49,6 +49,7 @@ from fledge.runtime.profile import Profile, Profiles
 from fledge.store.base import Entry, Post, Ran, Tx
 from fledge.tools.base import ToolContext, ToolResult
 from fledge.tools.sessions import Yielding
+from fledge.workspaces.documents import JUDGED, digest
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -128,6 +129,10 @@ class _Turn:
         """What this drive runs with, until that is recorded with its first reply."""
         self.handed_over = Goods()
         """What is recorded of it, as far as this drive knows."""
+        self.is_at_work = False
+        """It is recorded that this drive may write."""
+        self.wrote: dict[str, str] = {}
+        """Digests of documents that it wrote and that are not recorded yet."""
 
     def tell(self, kind: Kind, text: str = "", call: str = "") -> None:
         self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, call))
@@ -370,8 +375,8 @@ class _Turn:
     async def _call(self, reply: Replied) -> None:
         wait_s = self.profile.approval_s
         tools_s = self._longest(call for call in reply.calls if call.state != "asked")
-        in_doubt = is_in_doubt(self.lines)
-        self.lines += await self.commit(steps.replied, reply, self.last, wait_s, self.ran, tools_s, in_doubt)
+        in_doubt, works_in = is_in_doubt(self.lines), self._works_in()
+        self.lines += await self.commit(steps.replied, reply, self.last, wait_s, self.ran, tools_s, in_doubt, works_in)
         self.ran = None
         entry = next(line.seq for line in reversed(self.lines) if isinstance(line.body, Replied))
         self.own.update((entry, index) for index in range(len(reply.calls)))
@@ -416,7 +421,8 @@ class _Turn:
         started = [call for call in ready if answers.get((call.entry, call.index)) == "allowed"]
         until_at = self.engine.clock.now() + self._longest(call.call for call in ready)
         if started or any((call.entry, call.index) not in self.own for call in ready):
-            await self.commit(lambda c, drive: steps.started(c, drive, started, max(0.0, until_at - c.at)))
+            works_in = self._works_in()
+            await self.commit(lambda c, drive: steps.started(c, drive, started, max(0.0, until_at - c.at), works_in))
         if len(calls) == len(ready) == 1:  # no need for a task of its own
             await self._append([await self._alone(ready[0], answers)], True, 0.0)
             return True
@@ -454,11 +460,23 @@ class _Turn:
         last = self.last
         goods = await self._look_at_goods() if complete else None
         in_doubt = is_in_doubt([*self.lines, *(Line(0, result) for result in results)])
+        wrote, self.wrote = self.wrote, {}
 
         def append(c: Commit, drive: Drive) -> list[Line]:
+            if wrote:
+                documents.accept(c, self.profile.place, wrote)
             return steps.resulted(c, drive, results, last, complete, max(0.0, until_at - c.at), goods, in_doubt)
 
         self.lines += await self.commit(append)
+
+    def _works_in(self) -> str:
+        """Where this drive may write, once: that is recorded before its first tool runs."""
+        was_at_work, self.is_at_work = self.is_at_work, True
+        return "" if was_at_work else self.profile.works_in
+
+    def _note_writing(self, inner: str, data: bytes) -> None:
+        if inner in JUDGED:
+            self.wrote[inner] = digest(data)
 
     async def _run(self, call: OpenCall, answers: Mapping[tuple[int, int], str]) -> Resulted:
         name, place = call.call.name, (call.entry, call.index)
@@ -494,6 +512,7 @@ class _Turn:
             readable=profile.readable,
             protected=profile.protected,
             approved=approved,
+            wrote=self._note_writing if profile.accepts else None,
             env=profile.env,
             tools=profile.tools.names,
             boxed=profile.boxed,

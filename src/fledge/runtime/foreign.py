@@ -21,7 +21,7 @@ from fledge.core.reconcile import GRACE_S
 from fledge.core.run import Run
 from fledge.core.transcript import CallEntry, Line, Replied, Resulted, Spoken, from_body, open_calls
 from fledge.errors import Refused, StaleWrite
-from fledge.orchestrator import steps, transcripts, turns
+from fledge.orchestrator import documents, steps, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
@@ -119,8 +119,7 @@ class _Turn:
             await self._fail(INTERRUPTED, provisional=False)
             return
         prompt = begun[0].call.arguments if begun else prompt_of(self.spec.task, lines)
-        if not begun:
-            await self.engine.commit(lambda c: _begin(c, self.drive, self.spec.runtime, prompt))
+        await self.engine.commit(lambda c: _begin(c, self.drive, self.spec.runtime, prompt, is_again=bool(begun)))
         try:
             await self._work(prompt)
         finally:
@@ -224,10 +223,12 @@ def prompt_of(task: str, lines: list[Line]) -> str:
 # ---- commits ---------------------------------------------------------------------------------------------------------
 
 
-def _begin(c: Commit, drive: Drive, runtime: str, prompt: str) -> None:
-    """From here on the work counts as begun."""
+def _begin(c: Commit, drive: Drive, runtime: str, prompt: str, is_again: bool) -> None:
+    """From here on the work counts as begun. The program is not sandboxed: it can write anywhere."""
     turns.fence(c, drive)
-    transcripts.write(c, drive.session, Replied(calls=(CallEntry("work", runtime, sound(prompt), "started"),)))
+    documents.begin_work(c, drive.session, "/")
+    if not is_again:
+        transcripts.write(c, drive.session, Replied(calls=(CallEntry("work", runtime, sound(prompt), "started"),)))
     turns.at_work(c, drive.session)
 
 

@@ -57,6 +57,12 @@ class Profile(Struct, frozen=True, kw_only=True):
     """What a step cost, if the price is known."""
     task_head: str = ""
     """What the model sees above its task in a child's first message; empty of a conversation."""
+    place: str = ""
+    """The workspace by its real path, under which its documents are known."""
+    works_in: str = ""
+    """Where its tools can write, by real path: its workspace, or everywhere; empty if they cannot."""
+    accepts: bool = False
+    """What it writes of documents counts as a person's: it is a conversation, in a turn that a person began."""
     checklist: str | None = None
     """What a heartbeat is to look after; None if nobody wrote anything down."""
 

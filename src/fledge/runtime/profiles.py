@@ -47,7 +47,7 @@ from fledge.hooks import Hooks
 from fledge.models.base import Thinking, Usage
 from fledge.models.catalog import Catalog
 from fledge.models.names import Registry
-from fledge.orchestrator import bindings, hook_calls
+from fledge.orchestrator import bindings, documents, hook_calls
 from fledge.orchestrator.asked import NATIVE
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
@@ -64,7 +64,6 @@ from fledge.runtime.outlet import Outlet, channels_of, hooks_of
 from fledge.runtime.profile import Profile
 from fledge.store.base import Post, Session, SessionFacts, Spec, Wishes
 from fledge.tools.base import Tool
-from fledge.tools.confine import Confined
 from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
 from fledge.tools.registry import ToolSet, chosen
@@ -74,6 +73,7 @@ from fledge.tools.sessions import remove_tool, spawn_tool, yield_tool
 from fledge.tools.shell import environment, exec_tool
 from fledge.tools.subagents import subagents_tool
 from fledge.tools.web import fetch_tool
+from fledge.workspaces.documents import read_documents
 
 MAIN_PROMPT = (
     "You are a capable assistant. You work in the folder {workspace} with the tools you are given; use them rather than"
@@ -83,8 +83,6 @@ MAKING_TOOLS = frozenset({"write", "edit", "exec"})
 """Tools with which files can be made."""
 
 
-DOCUMENT_BYTES = 64 * 1024
-"""How much of a document is read; less of it enters a prompt."""
 CHECKLIST = "HEARTBEAT.md"
 """Where a workspace says what heartbeats are to look after."""
 ASKS_BY_DEFAULT = frozenset({"exec"})
@@ -182,8 +180,8 @@ class ConfiguredProfiles:
         files = [value for name, value in given.items() if name.endswith("_KEY_FILE")]
         files += [one.secret_file for one in webhooks if one.secret_file]
         files += [str(one.absolute()) for one in (state, user_folder(given)) if one is not None]
-        agents = (config.agents.defaults, *config.agents.list)
-        named_ones = [str(workspace), *(one.workspace for one in agents if one.workspace)]
+        folders = [config.agents.defaults.workspace, *(one.workspace for one in config.agents.list)]
+        named_ones = [str(workspace), *filter(None, folders)]
         expanded = [tuple(os.path.abspath(os.path.expanduser(path)) for path in paths) for paths in (files, named_ones)]
         self._protected = protected_at(home, expanded[0], config.tools.unguarded, expanded[1])
         self._named = {os.path.realpath(workspace)} if is_named else set()
@@ -245,13 +243,14 @@ class ConfiguredProfiles:
         makes_files = bool(tools.names & MAKING_TOOLS)
         brief = None if spec is None or seat.run is None else self._brief(session, seat.run, spec, makes_files)
         own = self._system(session, brief, workspace)
-        looks_after = drive.heartbeat and seat.run is None
-        checklist = documents_of(workspace, [CHECKLIST]).get(CHECKLIST) if looks_after else None
+        place = _real(workspace)
+        papers = await self._documents(engine, session, seat.run, place)
+        checklist = self._checklist(workspace) if drive.heartbeat and seat.run is None else None
         look_after = [] if checklist is None else [_document(CHECKLIST, checklist)]
         return Profile(
             model=model,
             model_name=name,
-            system="\n\n".join([own, *look_after, *await self._besides(engine, seat)]),
+            system="\n\n".join([own, *papers, *look_after, *await self._besides(engine, seat)]),
             task_head="" if brief is None else task_head(brief),
             checklist=checklist,
             tools=tools,
@@ -270,6 +269,9 @@ class ConfiguredProfiles:
             is_budgeted=seat.is_budgeted,
             protected=self._protected,
             env=self._command_env,
+            place=place,
+            works_in=_works_in(place, tools.names, box),
+            accepts=seat.run is None and seat.by_person,
             cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
         )
 
@@ -462,9 +464,28 @@ class ConfiguredProfiles:
     def _system(self, session: Session, brief: Brief | None, workspace: Path) -> str:
         own = agent(self._config, session.facts.agent_id).prompt
         prompt = MAIN_PROMPT.format(workspace=workspace) if brief is None else child_prompt(brief)
-        names = document_names("main" if brief is None else "child")
-        documents = [_document(name, text) for name, text in documents_of(workspace, names).items()]
-        return "\n\n".join([*([own] if own else []), prompt, *documents])
+        return "\n\n".join([*([own] if own else []), prompt])
+
+    async def _documents(self, engine: Engine, session: Session, run: Run | None, place: str) -> list[str]:
+        """The workspace's own documents for this session, as prompts have them: none that is left out.
+
+        All of them are judged at each turn, whoever loads them, so that no change goes unnoticed for long.
+        """
+        found = read_documents(Path(place))
+        if not found:
+            return []
+        versions = {name: words.version for name, words in found.items()}
+        known = await engine.store.read(lambda tx: documents.known(tx, place))
+        left_out: frozenset[str] = frozenset()
+        if any(known.document(name).accepted != version.digest for name, version in versions.items()):
+            left_out = await engine.commit(lambda c: documents.judge_all(c, session.key, place, versions))
+        names = document_names("main" if run is None else "child")
+        return [_document(name, found[name].text) for name in names if name in found and name not in left_out]
+
+    @staticmethod
+    def _checklist(workspace: Path) -> str | None:
+        found = read_documents(workspace, [CHECKLIST]).get(CHECKLIST)
+        return None if found is None else found.text
 
     async def _besides(self, engine: Engine, seat: Seat) -> list[str]:
         """What stands in the session's prompt besides its own: its children, what those wish that its turn serves."""
@@ -527,14 +548,16 @@ def _thinking(word: str) -> Thinking:
             return "off"
 
 
-def documents_of(workspace: Path, names: Iterable[str]) -> dict[str, str]:
-    """What the workspace's own documents for agents say, by name, where they are; each as far as it is ever read."""
-    try:
-        with Confined(workspace) as folder:
-            found = {name: folder.read_own(name, DOCUMENT_BYTES) for name in names}
-    except BadInput:
-        return {}
-    return {name: file[0].decode("utf-8", "replace") for name, file in found.items() if file is not None}
+def _real(workspace: Path) -> str:
+    return os.path.realpath(workspace)
+
+
+def _works_in(place: str, tools: Iterable[str], box: Box) -> str:
+    """Where a session's tools can write: without a sandbox, a command can write anywhere."""
+    making = MAKING_TOOLS & frozenset(tools)
+    if "exec" in making and box == "plain":
+        return "/"
+    return place if making else ""
 
 
 def _document(name: str, text: str) -> str:

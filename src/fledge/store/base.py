@@ -278,6 +278,10 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """The open turn has taken this many more rows, and was told so much of completions whole."""
         ...
 
+    def begun_by_person(self, session: str) -> None:
+        """What the open turn read first was said by a person or a program."""
+        ...
+
     def set_origin(self, session: str, origin: str) -> None:
         """The words that the open turn answers came from there."""
         ...

@@ -179,6 +179,8 @@ class Turn(Struct, frozen=True, gc=False):
     """Where the words it answers came from."""
     heartbeat: Cause | Literal[""] = ""
     """Why nobody spoke for it; empty for a turn that somebody did."""
+    by_person: bool = False
+    """What it read first was said by a person or a program, not by another session."""
 
 
 class Heartbeat(Struct, frozen=True, gc=False):

@@ -23,7 +23,7 @@ from fledge.store.sqlite_runs import RunVerbs, to_json
 _decode_facts = msgspec.json.Decoder(SessionFacts).decode
 _decode_generations = msgspec.json.Decoder(dict[str, int]).decode
 
-_TURN = "session, turn, generations, drained, failures, crashes, opened_at, told_bytes, origin, heartbeat"
+_TURN = "session, turn, generations, drained, failures, crashes, opened_at, told_bytes, origin, heartbeat, by_person"
 _SESSION = "key, kind, parent, depth, facts, state, epoch, generation, created_at"
 _SESSIONS = f"""
 SELECT {_SESSION},
@@ -260,6 +260,11 @@ class SessionVerbs(RunVerbs):
             (count, told_bytes, session),
         )
 
+    def begun_by_person(self, session: str) -> None:
+        """The open turn began with a person's words."""
+        self._known.turns.pop(session, None)
+        self._db.execute("UPDATE turns SET by_person = 1 WHERE session = ? AND state = 'open'", (session,))
+
     def set_origin(self, session: str, origin: str) -> None:
         """The open turn answers what came from there."""
         self._known.turns.pop(session, None)
@@ -291,6 +296,7 @@ class SessionVerbs(RunVerbs):
 
 def _turn(row: Sequence[Any]) -> Turn:
     session, number, generations, *rest = row
+    rest[-1] = bool(rest[-1])
     return Turn(session, number, _decode_generations(generations), *rest)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from fledge.core.documents import Workspace
 from fledge.core.exchange import Exchange
 from fledge.core.goods import Goods
 from fledge.core.policy import Budget, Spent
@@ -30,6 +31,7 @@ _exchange = msgspec.json.Decoder(Exchange).decode
 _budget = msgspec.json.Decoder(Budget).decode
 _spent = msgspec.json.Decoder(Spent).decode
 _decode_goods = msgspec.json.Decoder(Goods).decode
+_decode_workspace = msgspec.json.Decoder(Workspace).decode
 _decode_ran = msgspec.json.Decoder(Ran).decode
 
 
@@ -66,6 +68,31 @@ class WorkVerbs(SessionVerbs):
             " IS NOT NULL ORDER BY id DESC LIMIT ?"
         )
         return self._column(sql, session, limit)
+
+    def workspace(self, path: str) -> Workspace | None:
+        """What is known of a workspace."""
+        row = self._one("SELECT state FROM workspaces WHERE path = ?", path)
+        return None if row is None else _decode_workspace(row[0])
+
+    def save_workspace(self, workspace: Workspace) -> None:
+        """Insert or replace what is known of it."""
+        self._db.execute("INSERT OR REPLACE INTO workspaces VALUES (?,?)", (workspace.path, to_json(workspace)))
+
+    def begin_work(self, session: str, workspace: str, at: Instant) -> None:
+        """Insert where the session's drive may write."""
+        self._uses("workers")
+        self._db.execute("INSERT OR IGNORE INTO workers VALUES (?,?,?)", (session, workspace, at))
+
+    def end_work(self, session: str) -> tuple[str, Instant] | None:
+        """Delete it."""
+        if self._is_unused("workers"):
+            return None
+        row = self._one("DELETE FROM workers WHERE session = ? RETURNING workspace, since", session)
+        return None if row is None else (row[0], row[1])
+
+    def at_work(self) -> list[tuple[str, Instant]]:
+        """Where drives may write now."""
+        return [(row[0], row[1]) for row in self._db.execute("SELECT workspace, since FROM workers ORDER BY session")]
 
     def covered(self, session: str) -> int:
         """The last entry that a note stands for."""

@@ -6,6 +6,7 @@ heartbeats.
 
 from typing import Protocol
 
+from fledge.core.documents import Workspace
 from fledge.core.exchange import Exchange
 from fledge.core.goods import Goods
 from fledge.core.policy import Spent
@@ -27,6 +28,27 @@ class WorkTx(Protocol):
 
     def children_with_leaves(self, session: str, limit: int) -> list[str]:
         """Keys of the session's newest children that left something outside the database; no archived ones."""
+        ...
+
+    # -- documents of workspaces
+    def workspace(self, path: str) -> Workspace | None:
+        """What is known of a workspace, by its real path."""
+        ...
+
+    def save_workspace(self, workspace: Workspace) -> None:
+        """Store what is known of a workspace."""
+        ...
+
+    def begin_work(self, session: str, workspace: str, at: Instant) -> None:
+        """The session's drive may write in this workspace from now on; one that does so already changes nothing."""
+        ...
+
+    def end_work(self, session: str) -> tuple[str, Instant] | None:
+        """The session's drive is over: where it could write, and since when; None if it could nowhere."""
+        ...
+
+    def at_work(self) -> list[tuple[str, Instant]]:
+        """Workspaces in which drives may write now, and since when, by session."""
         ...
 
     # -- questions to a person

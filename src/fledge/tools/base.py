@@ -62,6 +62,8 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     """What is hidden from its tools, and what they write only with a person's yes."""
     approved: bool = False
     """A person has said yes to this very call."""
+    wrote: Callable[[str, bytes], None] | None = None
+    """Told of each file that a tool has written, by its path in the workspace; from any thread."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The environment a child process gets: already without secrets."""
     tools: frozenset[str] | None = None

@@ -140,15 +140,22 @@ class Confined:
         """True of what no tool may see, whatever it is called."""
         return (found.st_dev, found.st_ino) in self._hidden
 
+    def inner(self, path: str) -> str:
+        """A path as it is written, from the root; where links on it lead is not looked at."""
+        return "/".join(self._written(path))
+
     def is_guarded(self, path: str) -> bool:
         """True of a path that is guarded as it is written, and not hidden; where links on it lead is not looked at."""
-        parts = self._parts(path, path)
-        _refuse_climbing(parts, path)
-        names = _plain(parts)
+        names = self._written(path)
         hidden = (os.path.realpath(one) for one in self._protected.hidden)
         if any(is_within(self._place(names), one) for one in hidden):
             return False
         return self._guards(names, self._guarded_places())
+
+    def _written(self, path: str) -> list[str]:
+        parts = self._parts(path, path)
+        _refuse_climbing(parts, path)
+        return _plain(parts)
 
     # ---- the walk ----------------------------------------------------------------------------------------------------
 

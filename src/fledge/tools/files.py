@@ -124,7 +124,7 @@ def write(path: Place, content: Annotated[str, Meta(description="all of the file
     """Write a file, whole. What was there is replaced; folders on the way are made."""
     data = _encoded("content", content)
     with _open(context) as workspace, _lock(context):
-        is_new = workspace.replace(_at(context, path), data, context.approved)
+        is_new = _put(context, workspace, path, data)
     return f"{'created' if is_new else 'replaced'} {_named(path)} ({len(data)} bytes)"
 
 
@@ -149,8 +149,15 @@ def edit(
             raise BadInput("old", f"must stand there once, not {count} times: give more of it, or set replaceAll")
         if old == new:
             raise BadInput("new", "must differ from old")
-        workspace.replace(_at(context, path), _encoded("new", text.replace(old, new)), context.approved)
+        _put(context, workspace, path, _encoded("new", text.replace(old, new)))
     return f"replaced {count} {'place' if count == 1 else 'places'} in {_named(path)}"
+
+
+def _put(context: ToolContext, workspace: Confined, path: str, data: bytes) -> bool:
+    is_new = workspace.replace(_at(context, path), data, context.approved)
+    if context.wrote is not None:
+        context.wrote(workspace.inner(_at(context, path)), data)
+    return is_new
 
 
 def _encoded(field: str, text: str) -> bytes:

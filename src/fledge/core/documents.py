@@ -1,0 +1,82 @@
+"""Documents of a workspace that speak in prompts: which version of each is accepted, and whose a change is.
+
+A version is accepted if a person wrote it. That is taken to be so if the file changed while no agent that can write was
+at work in the workspace, or if the conversation itself wrote it in a turn that a person began; else a person must say
+so. This file knows neither files nor stores; *spans* are times at work, as a store remembers them.
+"""
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.core.run import Instant
+
+Span = tuple[Instant, Instant]
+"""From when to when somebody was at work."""
+
+SLACK_S: Final = 2.0
+"""How far a file's clock may be off from ours: so long before and after its work, an agent is taken to be at work."""
+MOST_SPANS: Final = 32
+"""How many spans of a workspace are kept apart; older ones become one that covers them all."""
+
+
+class Version(Struct, frozen=True, gc=False):
+    """A document as it lies there."""
+
+    digest: str
+    changed_at: Instant
+
+
+class Document(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What is known of a document."""
+
+    name: str
+    accepted: str = ""
+    """The digest of the accepted version; empty: none."""
+    left_out: Version | None = None
+    """A version that was found to be an agent's."""
+
+
+class Workspace(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What is known of a workspace: its documents, and when agents that can write were at work in it."""
+
+    path: str
+    documents: tuple[Document, ...] = ()
+    spans: tuple[Span, ...] = ()
+
+    def document(self, name: str) -> Document:
+        """What is known of this document."""
+        return next((one for one in self.documents if one.name == name), Document(name))
+
+    def with_document(self, document: Document) -> "Workspace":
+        """The same, with this known of a document."""
+        others = (one for one in self.documents if one.name != document.name)
+        return replace(self, documents=tuple(sorted((*others, document), key=lambda one: one.name)))
+
+    def with_span(self, span: Span) -> "Workspace":
+        """The same, with one more time at work. Of too many, the older half become one: no moment of them is lost."""
+        spans = sorted((*self.spans, span))
+        if len(spans) > MOST_SPANS:
+            older, newer = spans[: MOST_SPANS // 2], spans[MOST_SPANS // 2 :]
+            spans = [(older[0][0], max(end for _, end in older)), *newer]
+        return replace(self, spans=tuple(spans))
+
+
+Verdict = Literal["accepted", "a person's", "left out"]
+
+
+def judge(found: Version, known: Document, spans: Iterable[Span]) -> Verdict:
+    """Whether a version is accepted, may be accepted as a person's, or must be left out."""
+    if found.digest == known.accepted:
+        return "accepted"
+    if found == known.left_out:
+        return "left out"
+    at_work = any(begun - SLACK_S <= found.changed_at <= ended + SLACK_S for begun, ended in spans)
+    return "left out" if at_work else "a person's"
+
+
+def left_out_line(name: str) -> str:
+    """What people are told of a document that is left out."""
+    return f"{name} changed while an agent worked: /reload takes it in"
