@@ -71,7 +71,7 @@ def home(tmp_path: Path) -> Home:
 RUN = ("run", "hello", "--model", "nosuch/x")
 
 
-@proves("8.trust.4", "The home folder, or one that holds it, is a workspace only after a yes")
+@proves("8.trust.5", "The home folder, or one that holds it, is a workspace only after a yes")
 @pytest.mark.parametrize(
     "command",
     [RUN, ("spawn", "hello", "--model", "nosuch/x"), ("send", "main", "hello", "--model", "nosuch/x"), ("chat",)],
@@ -89,7 +89,7 @@ def test_without_a_terminal_it_is_refused_naming_the_command_that_says_yes(
     assert "holds your whole home folder" not in home.run(*RUN, cwd=home.home / "project").stderr
 
 
-@proves("8.trust.4")
+@proves("8.trust.5")
 def test_a_yes_is_kept_by_real_path_and_can_be_taken_back(home: Home) -> None:
     (home.home.parent / "link").symlink_to("home")
     said = home.run("trust", "--workspace", str(home.home.parent / "link"))
@@ -103,7 +103,7 @@ def test_a_yes_is_kept_by_real_path_and_can_be_taken_back(home: Home) -> None:
     assert "holds your whole home folder" in home.run(*RUN).stderr
 
 
-@proves("8.trust.4")
+@proves("8.trust.5")
 @pytest.mark.parametrize(("answer", "said_yes"), [("y\n", True), ("yes\n", True), ("n\n", False), ("\n", False)])
 def test_at_a_terminal_it_is_asked_and_a_yes_is_kept(home: Home, answer: str, said_yes: bool) -> None:
     code, shown = home.run_at_terminal(answer, *RUN)
@@ -128,7 +128,7 @@ def test_looking_needs_no_yes(home: Home) -> None:
     assert "holds your whole" not in home.run("ps").stderr + home.run("config").stderr + home.run("tree").stderr
 
 
-@proves("8.trust.4")
+@proves("8.trust.5")
 def test_a_program_says_yes_by_naming_the_folder(home: Home, tmp_path: Path) -> None:
     model = ScriptedModel(echo)
     with chdir(home.home):
@@ -142,7 +142,7 @@ def test_a_program_says_yes_by_naming_the_folder(home: Home, tmp_path: Path) -> 
             named.check()
 
 
-@proves("8.trust.4")
+@proves("8.trust.5")
 def test_a_program_that_does_not_look_first_is_refused_and_nothing_is_asked_of_a_model(
     home: Home, tmp_path: Path
 ) -> None:

@@ -351,6 +351,19 @@ def test_repositories_further_down_and_settings_of_the_project_are_guarded_too(
     assert text(execute, context, command="echo x > vendor/new && mv vendor/new vendor/lib/new && cat vendor/lib/new")
 
 
+def test_in_a_folder_of_code_that_is_called_agents_only_the_agents_themselves_are_guarded(
+    execute: Tool, context: ToolContext
+) -> None:
+    folder = context.workspace / "agents"
+    folder.mkdir()
+    (folder / "reviewer.md").write_text("You review.")
+    (folder / "code.py").write_text("pass")
+    text(execute, context, command="echo x > agents/code.py; echo x > agents/more.py")
+    error(execute, context, command="echo evil > agents/reviewer.md")
+    error(execute, context, command="mv agents x && mkdir agents && echo evil > agents/reviewer.md")
+    assert [(folder / name).read_text() for name in ("reviewer.md", "code.py")] == ["You review.", "x\n"]
+
+
 def test_a_command_that_a_person_has_allowed_to_writes_what_it_names(execute: Tool, context: ToolContext) -> None:
     context.workspace.rmdir()
     make_repository(context.workspace)

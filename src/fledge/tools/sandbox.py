@@ -172,18 +172,19 @@ def _guarded(place: str, protected: Protected) -> dict[str, str]:
     """What is guarded in the workspace: how it is named there, and where it really lies, there or not."""
     named = [f"{top.rstrip('/')}/{name}" for top in (place, *_below(place, protected)) for name in GUARDED_NAMES]
     named += [path for path in protected.guarded if is_within(path, place) and path != place]
-    if _holds_agents(f"{place}/{AGENTS}"):
-        named.append(f"{place.rstrip('/')}/{AGENTS}")
-    named += _further_down(place)
+    named += [*_agents(f"{place.rstrip('/')}/{AGENTS}"), *_further_down(place)]
     found = {os.path.relpath(path, place): os.path.realpath(path) for path in named}
     return {inner: path for inner, path in found.items() if inner not in protected.unguarded and is_within(path, place)}
 
 
-def _holds_agents(folder: str) -> bool:
+def _agents(folder: str) -> list[str]:
+    """The project's agents: their folder, or in one that holds other things as well, such as code, their files."""
     try:
-        return not os.path.islink(folder) and any(name.endswith(".md") for name in os.listdir(folder))
+        names = [] if os.path.islink(folder) else os.listdir(folder)
     except OSError:
-        return False
+        return []
+    files = [f"{folder}/{name}" for name in names if name.endswith(".md")]
+    return [folder] if files and len(files) == len(names) else files
 
 
 def _further_down(place: str) -> list[str]:
