@@ -355,7 +355,9 @@ def test_words_of_a_stopped_turn_that_come_late_are_not_shown(tmp_path: Path) ->
 
 
 def test_without_a_model_it_says_what_to_do(work: Path) -> None:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI")} | {"HOME": str(work)}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI")} | {
+        "HOME": "/nonexistent"
+    }
     command = [sys.executable, "-m", "fledge.cli.main", "--state", str(work / "state")]
     done = subprocess.run(command, cwd=work, env=env, input="", capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
