@@ -19,7 +19,7 @@ from fledge.orchestrator import bindings
 from fledge.runtime.base import Work
 from fledge.store.base import SessionFacts
 from fledge.testing import ScriptedModel, use
-from fledge.tools.shell import find_sandbox
+from fledge.tools.sandbox import find_sandbox
 from tests.api.scene import obedient
 from tests.gateway.serving import Asks, OverHttp, OverSocket, Server, serving
 from tests.runtime.desk import said

@@ -41,8 +41,8 @@ def spans(tx: Tx) -> list[tuple[float, float]]:
     return [(begun - START, ended - START) for begun, ended in documents.known(tx, WORK).spans]
 
 
-@proves("3.prompt.17")
-@proves("3.prompt.18")
+@proves("3.prompt.21")
+@proves("3.prompt.22")
 def test_an_agent_is_at_work_from_its_first_step_with_tools_to_the_end_of_its_drive(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         await world.spawn("a")

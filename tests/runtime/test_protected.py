@@ -214,7 +214,7 @@ def test_with_the_home_folder_as_workspace_a_person_is_asked_before_start_up_fil
 
 
 @real
-@proves("8.exec.7")
+@proves("8.exec.11")
 def test_what_a_sandboxed_command_of_the_model_plants_is_not_run_by_the_persons_next_git(here: Place) -> None:
     make_repository(here.work)
     (here.work / "evil").write_text(f"#!/bin/sh\ntouch {here.home}/mark\n")

@@ -91,7 +91,7 @@ def check(result: ToolResult) -> None:
     assert "\x00" not in result.text
 
 
-@proves("8.files.8", "Whatever is in a page, it is read or refused in bounded time; it raises nothing")
+@proves("8.files.12", "Whatever is in a page, it is read or refused in bounded time; it raises nothing")
 @settings(max_examples=60)
 @given(pages=st.lists(PAGES, min_size=1, max_size=8))
 @example(pages=[page("text/html", "", "<![0")])
@@ -101,7 +101,7 @@ def test_whatever_a_page_holds_it_is_read_or_refused(pages: list[Page]) -> None:
         check(result)
 
 
-@proves("8.files.8")
+@proves("8.files.12")
 @pytest.mark.parametrize(
     "piece",
     [
@@ -130,14 +130,14 @@ def test_five_megabytes_of_the_same_are_read_or_given_up(piece: str) -> None:
     assert "\nstart" in result.text
 
 
-@proves("8.files.8")
+@proves("8.files.12")
 @pytest.mark.parametrize("depth", [500, 6000])
 def test_end_tags_that_close_nothing_cost_no_more_for_being_deep(depth: int) -> None:
     (result,) = told_of(page("text/html", "", (b"start" + b"<div>" * depth + b"</x>" * MAX_BYTES)[:MAX_BYTES]))
     check(result)
 
 
-@proves("8.files.8")
+@proves("8.files.12")
 def test_an_element_with_half_a_million_attributes_is_read() -> None:
     attributes = b" ".join(b"a%d=1" % number for number in range(500_000))
     (result,) = told_of(page("text/html", "", b"start <a href=/x " + attributes[: MAX_BYTES - 100] + b">end</a>"))

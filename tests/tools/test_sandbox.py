@@ -257,7 +257,9 @@ ATTACKS = [
 ]
 
 
-@proves("8.exec.7", "In the sandbox `.git`, `.envrc`, `.mcp.json` and fledge's own settings of a project are read-only")
+@proves(
+    "8.exec.11", "In the sandbox `.git`, `.envrc`, `.mcp.json` and fledge's own settings of a project are read-only"
+)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_command_changes_nothing_of_a_repository_that_the_persons_next_git_would_act_on(
     execute: Tool, context: ToolContext, attack: str
@@ -273,7 +275,7 @@ def test_a_command_changes_nothing_of_a_repository_that_the_persons_next_git_wou
     assert text(execute, context, command="echo more > more.txt; git status --porcelain").startswith("?? ")
 
 
-@proves("8.exec.7")
+@proves("8.exec.11")
 @pytest.mark.parametrize("name", GUARDED_NAMES)
 @pytest.mark.parametrize(
     "attack",
@@ -319,7 +321,7 @@ def test_what_stands_in_stays_as_long_as_any_command_needs_it(execute: Tool, con
     assert list(context.workspace.iterdir()) == [gate]
 
 
-@proves("8.exec.7")
+@proves("8.exec.11")
 @pytest.mark.parametrize(
     "attack",
     [
@@ -475,7 +477,7 @@ def test_the_whole_machine_as_workspace_is_still_a_sandbox(execute: Tool, at_hom
 # ---- races -----------------------------------------------------------------------------------------------------------
 
 
-@proves("8.exec.7")
+@proves("8.exec.11")
 @pytest.mark.parametrize("swapped", ["vendor", "vendor/lib/.git", "vendor/lib", "agents"])
 @pytest.mark.parametrize("is_relative", [True, False])
 def test_nothing_runs_in_a_sandbox_that_a_swapped_folder_made_otherwise_than_meant(
@@ -499,7 +501,7 @@ def test_nothing_runs_in_a_sandbox_that_a_swapped_folder_made_otherwise_than_mea
     assert done.stdout == ""
 
 
-@proves("8.exec.7")
+@proves("8.exec.11")
 def test_a_folder_swapped_for_a_link_while_sandboxes_are_made_opens_nothing(
     execute: Tool, context: ToolContext, visible: Path
 ) -> None:

@@ -6,7 +6,6 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest

@@ -13,7 +13,7 @@ from fledge.models.base import Request, ToolMessage, Usage, UserMessage
 from fledge.models.scripted import Answer, Reply, use
 from fledge.runtime.base import Work
 from fledge.testing import ScriptedModel
-from fledge.tools.shell import find_sandbox
+from fledge.tools.sandbox import find_sandbox
 from tests.api.scene import Place
 from tests.statements import proves
 from tests.test_hooks import Wall

@@ -54,8 +54,8 @@ def replied(
     in_doubt: bool = False,
     works_in: str = "",
 ) -> list[Line]:
-    """Append a reply that calls tools, which may take `tools_s` and write in the workspace `works_in`; a person is asked
-    in the same commit, if need be.
+    """Append a reply that calls tools, which may take `tools_s` and write in the workspace `works_in`; a person is
+    asked in the same commit, if need be.
 
     `in_doubt`: it answers a call whose outcome a crash left unknown, and may make that call anew. It is no progress:
     the count of crashes starts again only once a whole step has come through.
