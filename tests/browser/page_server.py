@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+from fledge.core.prompts import task_of
 from fledge.models.base import Call
 from fledge.models.scripted import Reply
 from tests.cli.chat_server import talk
@@ -31,7 +32,7 @@ def speaking(release: Path) -> Script:
     async def speak(body: Body) -> Answer:
         """One reply."""
         system, last = body["messages"][0]["content"], body["messages"][-1]
-        words = last["content"].strip()
+        words = task_of(last["content"]).strip()
         if "# Subagent Context" in system:
             if "hostile" in words:
                 return Reply(HOSTILE)

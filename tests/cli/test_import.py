@@ -230,7 +230,6 @@ def test_hostile_transcripts_are_read_as_far_as_they_make_sense(
     path.write_text("\n".join(map(json.dumps, lines)))
     read = read_transcript(path)
     assert {line.role for line in read.lines} <= {"user", "assistant", "tool"}
-    assert read.unreadable == 0
 
 
 def registry(folder: Path, content: str) -> None:
