@@ -22,7 +22,9 @@ class FakeHost:
         runtimes: tuple[str, ...] = (),
         channel: bool = False,
         state: Path | None = Path("/state"),
+        boxes_all: bool = False,
     ) -> None:
+        self._boxes_all = boxes_all
         self._has_sandbox, self._runtimes, self._channel = has_sandbox, runtimes, channel
         self._state = state
         self.bound: list[str] = []
@@ -34,7 +36,7 @@ class FakeHost:
         return self._has_sandbox
 
     def is_boxed(self, session: Session) -> bool:
-        return session.facts.boxed
+        return session.facts.boxed or self._boxes_all
 
     @property
     def runtimes(self) -> tuple[str, ...]:

@@ -84,6 +84,16 @@ def test_a_person_who_spawns_in_a_sandboxed_session_starts_sandboxed_children_an
     play(tmp_path, FakeHost(has_sandbox=True, runtimes=("claude",)), body, depth)
 
 
+@proves("8.exec.7")
+def test_a_conversation_that_has_not_begun_is_sandboxed_as_it_will_be_and_a_program_never_is(tmp_path: Path) -> None:
+    async def body(engine: Engine, spawner: Spawner) -> None:
+        await engine.commit(lambda c: spawn.open_program(c, "agent:main:script"))
+        assert await spawner.caller_for("agent:main:later") == Caller(session="agent:main:later", boxed=True)
+        assert await spawner.caller_for("agent:main:script") == Caller(session="agent:main:script")
+
+    play(tmp_path, FakeHost(has_sandbox=True, boxes_all=True), body)
+
+
 def test_a_program_may_have_as_many_children_as_it_likes(tmp_path: Path) -> None:
     async def body(engine: Engine, spawner: Spawner) -> None:
         program = Caller(session="agent:main:script", is_program=True)

@@ -16,7 +16,7 @@ from fledge.gateway.desk import Desk
 from fledge.gateway.sessions import DefaultModel, Key, Milliseconds, RunId, Wait, Words, while_open
 from fledge.gateway.table import Params, method
 from fledge.orchestrator import control, spawn
-from fledge.orchestrator.asked import SpawnParams
+from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.spawner import accepted
@@ -61,7 +61,8 @@ async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
                 raise NotFound(f"no session {session}: say something to it first, or name a program")
             spawn.open_conversation(c, session)
 
-    caller = replace(await desk.fl.spawner.caller_for(session), default_model=params.default_model)
+    caller = Caller(session=session) if params.program else await desk.fl.spawner.caller_for(session)
+    caller = replace(caller, default_model=params.default_model)
     return accepted(await desk.fl.spawner.spawn(params.params, caller, open_requester))
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct, to_builtins
 
 from fledge.config import Config
 from fledge.core.attachments import Receipt
+from fledge.core.keys import agent_of
 from fledge.core.leaves import ATTACHMENTS, leaf
 from fledge.core.prompts import accepted_note
 from fledge.core.run import Run
@@ -23,7 +24,7 @@ from fledge.orchestrator.asked import Caller, Host, Read, SpawnParams, read_spaw
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn import Request
-from fledge.store.base import Session
+from fledge.store.base import Session, SessionFacts
 
 Open = Callable[[Commit], None]
 """Makes sure of a session in a commit; raises to refuse it."""
@@ -71,10 +72,14 @@ class Spawner:
         return Spawned(run, read.model, read.request.spec.attachments, read.warning)
 
     async def caller_for(self, session: str) -> Caller:
-        """Who spawns when a person does so in a session: a sandboxed one has sandboxed children. Raises Refused."""
+        """Who spawns when a person does so in a session: a sandboxed one has sandboxed children. Raises Refused.
+
+        A session that is not there counts as a conversation that begins now.
+        """
         known = await self._engine.store.read(lambda tx: tx.session(session))
-        boxed = known is not None and known.kind != "program" and self._host.is_boxed(known)
-        return Caller(session=session, boxed=boxed)
+        if known is None:
+            known = Session(session, "named", None, 0, SessionFacts(agent_of(session)), False, 0, 0, 0.0)
+        return Caller(session=session, boxed=known.kind != "program" and self._host.is_boxed(known))
 
     def read(self, params: SpawnParams, caller: Caller) -> Read:
         """What is asked for, as the configuration completes it. Raises BadInput or Refused."""
