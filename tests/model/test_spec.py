@@ -28,6 +28,7 @@ FOUND_BY = {
     "reserve": "two-interrupt",
     "stopturn": "stop-main",
     "sweep": "foreign-late",
+    "people": "say-followup",
 }
 """The smallest configuration that breaks without a fix. (Without `settled` `single-crash` is smaller, and harmless:
 main counts no children.)"""

@@ -14,6 +14,7 @@ Event = Literal[
     "provisional",
     "read",
     "reject",
+    "say",
     "send",
     "steer",
     "stop",
@@ -33,7 +34,7 @@ Option = Literal[
     "sweep",
     "wake_copies",
 ]
-Mode = Literal["collect", "steer", "interrupt"]
+Mode = Literal["collect", "followup", "steer", "interrupt"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,9 @@ class Configuration:
     """Active children of a session."""
     wakes: int = 10
     modes: Mapping[int, Mode] = field(default_factory=dict)
-    """The queue mode of a session, `collect` if not said."""
+    """The queue mode of a session's completions, `collect` if not said."""
+    people: Mode = "steer"
+    """The queue mode of what people say to main (the event `say`)."""
     deleted: tuple[int, ...] = ()
     """Runs whose session is deleted when they are settled."""
     planning: tuple[int, ...] = ()
@@ -151,6 +154,14 @@ CONFIGURATIONS = {
     "foreign-nested": Configuration(
         NEST, {"foreign": 1, "kill": 1}, targets={"foreign": (2,), "kill": (1, 2)}, options=("error", "sweep")
     ),
+    "say-steer": Configuration(ONE, {"say": 2, "crash": 1}),
+    "say-followup": Configuration(ONE, {"say": 2, "crash": 1}, people="followup"),
+    "say-collect": Configuration(ONE, {"say": 2, "crash": 1}, people="collect"),
+    "say-interrupt": Configuration(ONE, {"say": 2, "crash": 1}, people="interrupt"),
+    "say-stop": Configuration(ONE, {"say": 2, "stop": 1}, people="followup"),
+    "two-followup": Configuration(TWO, {"say": 1, "crash": 1}, width=2, modes={0: "followup"}, people="followup"),
+    "two-say-steer": Configuration(TWO, {"say": 1}, width=2, modes={0: "followup"}),
+    "two-say-collect": Configuration(TWO, {"say": 2}, width=2, modes={0: "interrupt"}, people="collect"),
     "stop-main": Configuration(NEST, {"stop": 1, "crash": 1}, options=("sweep",), width=2),
     "foreign-late": Configuration(
         ONE, {"foreign": 1, "crash": 1}, targets={"foreign": (1,)}, options=("error", "sweep")

@@ -8,7 +8,7 @@ what the first draft of the contract said (findings.md tells what goes wrong). W
 from collections.abc import Collection
 from typing import Literal
 
-from tests.model.spec.configurations import Configuration
+from tests.model.spec.configurations import Configuration, Mode
 from tests.model.spec.state import (
     LIVE,
     NOWHERE,
@@ -47,10 +47,14 @@ FIXES = {
     "reserve": "a reservation is withdrawn with its caller's call, and that settles it",
     "stopturn": "/stop closes the turn for good; consumed-but-unanswered does not reopen a stopped turn",
     "sweep": "the sweeper also waits for every row of or in the run's session",
+    "people": "what people say to a conversation follows a queue mode of its own: steer and interrupt join the turn at"
+    " its next step, followup is one turn each, collect one turn for all; so does a completion under followup",
 }
-"""The rules the model found missing or wrong in the first draft, by the names of findings.md."""
+"""The rules the model found missing or wrong in the first draft, by the names of findings.md, and those added since."""
 
 
+JOINS: frozenset[Mode] = frozenset({"steer", "interrupt"})
+"""Queue modes in which something joins the turn under way."""
 Text = Literal["full", "empty", "skip", "none", "aborted"]
 """How an attempt ends: with its text, NO_REPLY, ANNOUNCE_SKIP, no text, or aborted by a kill."""
 CONTENT: dict[Text, Content] = {
@@ -121,13 +125,29 @@ class Rules:
         """Note a broken property, unless one was noted before."""
         state.violation = state.violation or f"{broken}: {why}"
 
-    def consume_inbox(self, state: State, i: int, completions: bool = True) -> None:
-        """Read everything that waits for session i; without completions only its messages."""
+    def consume_inbox(self, state: State, i: int) -> None:
+        """Read everything that waits for session i."""
         state.sessions[i].messages = ()
-        for key in self.unread_in(state, i) if completions else ():
-            self._consume(state, i, key)
+        for key in self.unread_in(state, i):
+            self.consume(state, i, key)
 
-    def _consume(self, state: State, i: int, key: RowKey) -> None:
+    def mode_of(self, i: int) -> Mode:
+        """The queue mode of completions for session i."""
+        return self.configuration.modes.get(i, "collect")
+
+    def consume_at_boundary(self, state: State, i: int) -> None:
+        """The open turn of session i reads what joins it. A live run hears every send."""
+        session = state.sessions[i]
+        hears = i > 0 or "people" not in self.fixes or self.configuration.people in JOINS
+        if i == 0 and session.messages and hears != (self.configuration.people in JOINS):
+            mode = self.configuration.people
+            self.violate(state, "P10", f"a message joins the turn under way, though people's queue mode is {mode}")
+        if hears:
+            session.messages = ()
+        for key in self.unread_in(state, i) if self.mode_of(i) in JOINS else ():
+            self.consume(state, i, key)
+
+    def consume(self, state: State, i: int, key: RowKey) -> None:
         row, child = state.rows[key], state.runs[key.run]
         if row.times_read >= 1:
             self.violate(state, "P2", f"row {tuple(key)} consumed twice")

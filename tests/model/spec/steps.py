@@ -69,6 +69,8 @@ class Model(Rules):
         main = now.sessions[0]
         if self._may(now, "stop") and main.turn and main.is_driven and not now.kills_pending:
             yield self._event("stop", "/stop in main", self._stop_main)
+        if self._may(now, "say") and main.exists:
+            yield self._event("say", "a person says something to main", self._say)
         if self._may(now, "gone") and main.exists:
             yield self._event("gone", "the requester session main is deleted", self._delete_main)
 
@@ -90,16 +92,50 @@ class Model(Rules):
         if not main.exists:
             return
         if main.turn is None and (main.messages or self.unread_in(now, 0)):
-            yield Step("system", "main: idle, drains its inbox, turn opened", self._open_main_turn)
+            yield from self._openings_of_main(now)
         if main.turn and not main.is_driven:
             yield Step("system", "main: the open turn without a reply is due again", self._resume_main_turn)
         if main.turn and main.is_driven:
             yield from self._steps_of_turn(now, 0, main.turn)
 
+    def _openings_of_main(self, now: State) -> Iterator[Step]:
+        """The turns that may open: for everything that waits, or under followup for one message or completion. Which of
+        a message and a completion is older is not known here, so either may lead."""
+        followups = [mode == "followup" for mode in (self.configuration.people, self.mode_of(0))]
+        if "people" not in self.fixes or not any(followups):
+            yield Step("system", "main: idle, drains its inbox, turn opened", self._open_main_turn)
+            return
+        if now.sessions[0].messages:
+            effect = partial(self._open_for_messages, one=followups[0])
+            yield Step("system", "main: idle, a turn for what people said", effect)
+        unread = self.unread_in(now, 0)
+        for keys in [[key] for key in unread] if followups[1] else [unread][: len(unread)]:
+            label = f"main: idle, a turn for {len(keys)} completions"
+            yield Step("system", label, partial(self._open_for_completions, keys=keys))
+
     def _open_main_turn(self, state: State) -> None:
+        waiting = len(state.sessions[0].messages) + len(self.unread_in(state, 0))
+        if waiting > 1 and "followup" in (self.configuration.people, self.mode_of(0)):
+            self.violate(state, "P10", f"a turn opens for {waiting} at once under followup")
         self.consume_inbox(state, 0)
+        self._begin_main_turn(state)
+
+    def _open_for_messages(self, state: State, one: bool) -> None:
+        main = state.sessions[0]
+        main.messages = main.messages[1:] if one else ()
+        self._begin_main_turn(state)
+
+    def _open_for_completions(self, state: State, keys: list[RowKey]) -> None:
+        for key in keys:
+            self.consume(state, 0, key)
+        self._begin_main_turn(state)
+
+    def _begin_main_turn(self, state: State) -> None:
         main = state.sessions[0]
         main.turn, main.is_driven = Turn("model", 0, main.generation), True
+        for i in self.children(0):
+            if state.runs[i].phase == "none":
+                state.runs[i].is_killed = False  # An earlier /stop says nothing about what this turn spawns.
 
     def _resume_main_turn(self, state: State) -> None:
         state.sessions[0].is_driven = True
@@ -296,8 +332,9 @@ class Model(Rules):
         return f"run {i}" if i else "main"
 
     def _is_interrupted(self, now: State, i: int) -> bool:
-        has_input = bool(self.unread_in(now, i) or now.sessions[i].messages)
-        return self.configuration.modes.get(i) == "interrupt" and has_input
+        people = self.configuration.people if i == 0 and "people" in self.fixes else self.mode_of(i)
+        completion = self.mode_of(i) == "interrupt" and self.unread_in(now, i)
+        return bool(completion or (people == "interrupt" and now.sessions[i].messages))
 
     def _steps_of_main_model(self, now: State) -> Iterator[Step]:
         uncalled = [j for j in self.children(0) if now.runs[j].phase == "none"]
@@ -306,8 +343,8 @@ class Model(Rules):
             yield Step("system", label, partial(self._call_spawn, i=0, child=uncalled[0]))
         else:
             yield Step("system", "main: replies, turn closed", self._close_main_turn)
-        if self.configuration.modes.get(0) == "interrupt" and self.unread_in(now, 0):
-            yield Step("system", "main: interrupted, drains", partial(self.consume_inbox, i=0))
+        if self._is_interrupted(now, 0):
+            yield Step("system", "main: interrupted, drains", partial(self.consume_at_boundary, i=0))
 
     def _close_main_turn(self, state: State) -> None:
         state.sessions[0].turn, state.sessions[0].is_driven = None, False
@@ -340,7 +377,7 @@ class Model(Rules):
                 effect = partial(self._yield, i=i, wanted=wanted)
                 yield self._event("yield", f"run {i}: yields for {wanted}", effect)
         if self._is_interrupted(now, i):
-            yield Step("system", f"run {i}: interrupted, drains", partial(self.consume_inbox, i=i))
+            yield Step("system", f"run {i}: interrupted, drains", partial(self.consume_at_boundary, i=i))
 
     def _call_spawn(self, state: State, i: int, child: int) -> None:
         self._move_turn(state, i, "call", child)
@@ -391,7 +428,7 @@ class Model(Rules):
     def _interrupt(self, state: State, i: int, child: int) -> None:
         if state.runs[child].phase == "none" or "reserve" in self.fixes:
             self.withdraw(state, child)
-        self.consume_inbox(state, i)
+        self.consume_at_boundary(state, i)
         self._move_turn(state, i, "model")
 
     def _steps_of_preparing(self, now: State, i: int, child: int) -> Iterator[Step]:
@@ -416,10 +453,9 @@ class Model(Rules):
         self._return_call(state, i)
 
     def _return_call(self, state: State, i: int) -> None:
-        """The step boundary after a call: messages join; completions too in the queue modes that steer."""
+        """The step boundary after a call: what joins the turn is read."""
         self._move_turn(state, i, "model")
-        steers = self.configuration.modes.get(i, "collect") in ("steer", "interrupt")
-        self.consume_inbox(state, i, completions=steers)
+        self.consume_at_boundary(state, i)
 
     # ---- people and faults
 
@@ -454,6 +490,9 @@ class Model(Rules):
         if self._may(now, "foreign", i) and has_failed:
             label = f"foreign runtime's late complete for run {i} ({run.phase})"
             yield self._event("foreign", label, partial(self._complete_foreign, i=i))
+
+    def _say(self, state: State) -> None:
+        state.sessions[0].messages += ("send",)
 
     def _kill_next(self, state: State) -> None:
         i, *others = state.kills_pending
@@ -585,7 +624,7 @@ class Model(Rules):
                 return f"row {tuple(key)} unconsumed"
         if state.sessions[0].turn is not None:
             return "main turn open"
-        for i in self.runs:
-            if state.sessions[i].messages and state.sessions[i].exists and state.runs[i].phase != "none":
+        for i, session in enumerate(state.sessions):
+            if session.messages and session.exists and (i == 0 or state.runs[i].phase != "none"):
                 return f"message unread in session {i}"
         return ""
