@@ -12,6 +12,7 @@ FledgeError
 │   └── StaleWrite      a newer owner has taken over; nothing was written
 │       └── Interrupted the step was called off; its driver reads what came in, and goes on
 ├── NotArrived          something sent to the outside did not get there
+│   └── Undeliverable   it cannot arrive: sending it again would fail the same way
 └── IllegalTransition   a bug of ours: this event cannot happen in this phase
 """
 
@@ -89,6 +90,10 @@ class NotArrived(FledgeError):
         super().__init__(reason)
         self.wait_s = wait_s
         """How long the other side wants to be left alone."""
+
+
+class Undeliverable(NotArrived):
+    """It cannot arrive: sending it again would fail the same way."""
 
 
 class IllegalTransition(FledgeError):

@@ -166,6 +166,8 @@ class GivenUp(Struct, frozen=True, kw_only=True):
     kind: str
     label: str
     status: str
+    reason: str = ""
+    """Why it could not be delivered."""
     text: str
     arrived_at: Instant
 

@@ -17,6 +17,7 @@ from fledge.core.run import AnnounceDeferred, AwaitingApproval, Ok, Run, on_wire
 from fledge.core.schema import fit
 from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
 from fledge.errors import BadInput, NotFound
+from fledge.orchestrator.views import why_undelivered
 from fledge.store.base import Approval, ChildrenPage, Entry, Row, Tx
 
 T = TypeVar("T")
@@ -258,6 +259,7 @@ def given_up(tx: Tx, row: Row) -> GivenUp:
         kind=row.kind,
         label=told.label,
         status=told.outcome.status,
+        reason=why_undelivered(tx, row),
         text="" if row.text is None else tx.text(row.text),
         arrived_at=row.arrived_at,
     )

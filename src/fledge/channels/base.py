@@ -6,17 +6,19 @@ When a message is sent, how often, and what happens if it never arrives is decid
 from typing import Protocol
 
 from fledge.core.route import Address, Message
-from fledge.errors import NotArrived
+from fledge.errors import NotArrived, Undeliverable
 
-__all__ = ["Address", "Channel", "Message", "NotArrived"]
+__all__ = ["Address", "Channel", "Message", "NotArrived", "Undeliverable"]
 
 
 class Channel(Protocol):
     """Carries messages. One at a time: the next is sent when this one has arrived or was given up."""
 
     async def send(self, message: Message) -> None:
-        """Return once the message has arrived. Raises, `NotArrived` if it is known when to try again, if it has not.
+        """Return once the message has arrived, and raise otherwise: it is sent again after a while.
 
+        `NotArrived` may say how long to wait (`wait_s`). `Undeliverable` says that trying again is useless: the message
+        is undelivered at once.
         The same message, by its id, may come again: after a crash nobody knows whether it arrived.
         """
         ...

@@ -59,5 +59,4 @@ def heard(c: Commit, address: Address, text: str, message_id: str, agent_id: str
     row_key = f"in:{address.channel}:{message_id}"
     if c.tx.row(row_key) is None:
         control.send(c, session, text, row_key=row_key, origin=origin_of(address))
-        bindings.follow(c, session, address)
     return session

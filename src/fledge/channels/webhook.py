@@ -21,7 +21,7 @@ from msgspec import Struct
 from fledge.clock import Clock, SystemClock
 from fledge.core.route import Message
 from fledge.core.run import Instant
-from fledge.errors import BadInput, NotArrived, Refused
+from fledge.errors import BadInput, NotArrived, Refused, Undeliverable
 from fledge.models.keys import Key
 from fledge.models.trouble import plain, retry_after, shown
 
@@ -33,6 +33,9 @@ TOLERANCE_S = 300.0
 LEAST_SECRET_BYTES = 16
 MOST_ANSWER_BYTES = 64 * 1024
 MOST_SIGNATURES = 16
+PERMANENT = frozenset({400, 405, 410, 411, 413, 414, 415, 422, 501, 505})
+"""Statuses by which a server says that it will never take this request. 401, 403 and 404 are not among them: a server
+that is being deployed answers so for a while."""
 _PREFIX = "whsec_"
 _STAMP = re.compile(r"[0-9]{1,12}")
 _WIRE_ID = re.compile(r"[!-~]{1,512}")
@@ -121,7 +124,8 @@ class Poster:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def post(self, message_id: str, body: bytes) -> bytes:
-        """The beginning of the answer, once the other side has taken it (any 2xx). Raises NotArrived otherwise.
+        """The beginning of the answer, once the other side has taken it (any 2xx). Raises NotArrived otherwise, and
+        Undeliverable where the other side will never take it.
 
         Redirects are not followed, certificates are checked, no proxy or cookie of ours is used.
         """
@@ -142,6 +146,8 @@ class Poster:
         words = f"HTTP {response.status}: {plain(raw)}" if raw else f"HTTP {response.status}"
         if 300 <= response.status < 400:
             words = f"HTTP {response.status}: a redirect, which is not followed; give the address it leads to"
+        if response.status in PERMANENT:
+            raise Undeliverable(shown(words, self._key))
         wait_s = retry_after(response.headers, self._clock.now()) or 0.0
         raise NotArrived(shown(words, self._key), wait_s)
 

@@ -206,7 +206,7 @@ def question_line(approval: Approval, name: str, now: Instant) -> str:
 
 def undelivered_lines(tx: Tx) -> list[str]:
     """Results that found nobody, and messages that could not be sent, each kind oldest first."""
-    lines = [_given_up(row) for row in tx.undelivered()] + [_not_sent(post) for post in tx.undelivered_posts()]
+    lines = [_given_up(tx, row) for row in tx.undelivered()] + [_not_sent(post) for post in tx.undelivered_posts()]
     return lines or ["nothing is undelivered"]
 
 
@@ -216,6 +216,7 @@ def _not_sent(post: Post) -> str:
     return f"{post.key}  {words}  ({one_line(post.error, LINE_CHARS)})"
 
 
-def _given_up(row: Row) -> str:
+def _given_up(tx: Tx, row: Row) -> str:
     told = msgspec.json.decode(row.body, type=Completion)
-    return f"{row.source}  {one_line(told.label or told.task, 60)}  ({told.outcome.status})"
+    why = one_line(views.why_undelivered(tx, row), LINE_CHARS)
+    return f"{row.source}  {one_line(told.label or told.task, 60)}  ({told.outcome.status}; {why})"

@@ -89,7 +89,7 @@ def _begin(c: Commit, prompt: str | None) -> int:
     turn = c.tx.turn(main_key())
     if prompt is not None:
         commission.accept(c, main_key(), prompt, origin=origin_of(HERE))
-    if prompt is not None or c.tx.route(main_key()) is None:
+    elif c.tx.route(main_key()) is None:
         bindings.follow(c, main_key(), HERE)
     return 0 if turn is None else turn.failures
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core import policy, reconcile
 from fledge.core.freeze import sound
+from fledge.core.route import address_of
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
 from fledge.orchestrator import bindings, budget, deliver, drain, exchanges, outbox, transcripts, undelivered
@@ -37,7 +38,8 @@ def send(
 ) -> str:
     """Add a message without stopping anything; answers the row's key. The same row key twice is one message.
 
-    The reply goes to where the message came from (`origin`); without one, to the session's route, if it has one.
+    The reply goes to where the message came from (`origin`), and an address there becomes the session's route; without
+    one it goes to that route, if there is one.
     Refused, besides where the run takes none, while too many wait (`messages.queue.cap`, if `drop` is `new`).
     """
     message = sound(message)
@@ -53,6 +55,9 @@ def send(
     if deliver.put_message(c, key, row_key, "send", source, message, origin):
         if run is not None:
             c.apply(key, ev.SendArrived(at=c.at))
+        address = address_of(origin)
+        if address is not None:
+            bindings.follow(c, key, address)
         deliver.arrived(c, key)
         c.hints.look = True
     return row_key

@@ -68,9 +68,9 @@ def sent(c: Commit, post: Post, answer: Address | None) -> None:
     _answered(c, post, answer)
 
 
-def not_sent(c: Commit, post: Post, error: str, wait_s: float = 0.0) -> None:
+def not_sent(c: Commit, post: Post, error: str, wait_s: float = 0.0, permanent: bool = False) -> None:
     """A post has not arrived: it is sent again, or given up; a question that is given up was answered by nobody."""
-    outbox.failed(c, post, error, wait_s)
+    outbox.failed(c, post, error, wait_s, permanent)
     _answered(c, post, None)
 
 

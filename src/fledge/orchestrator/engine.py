@@ -16,7 +16,7 @@ from fledge.cancellation import error_message, is_stop
 from fledge.clock import Clock, SystemClock
 from fledge.core.route import Address
 from fledge.core.run import Instant
-from fledge.errors import NotArrived, StaleWrite, Stopped, StoreError, StoreLost
+from fledge.errors import NotArrived, StaleWrite, Stopped, StoreError, StoreLost, Undeliverable
 from fledge.ids import Ids, RandomIds
 from fledge.orchestrator import bindings, commission, due, heartbeat, journal, turns
 from fledge.orchestrator.carry_out import carry_out
@@ -52,7 +52,7 @@ class Performer(Protocol):
     async def call(self, post: Post) -> Address | None:
         """Send one thing from the outbox; answers the address that a hook was asked for, if it named one.
 
-        Raises if it did not arrive; `NotArrived` may say when to try again.
+        Raises if it did not arrive; `NotArrived` may say when to try again, `Undeliverable` that it is useless.
         """
         ...
 
@@ -406,6 +406,7 @@ class Engine:
                 raise
             error = error_message(raised)
             wait_s = raised.wait_s if isinstance(raised, NotArrived) else 0.0
-            await self.surely(lambda c: due.not_sent(c, post, error, wait_s))
+            permanent = isinstance(raised, Undeliverable)
+            await self.surely(lambda c: due.not_sent(c, post, error, wait_s, permanent))
         else:
             await self.surely(lambda c: due.sent(c, post, answer))

@@ -113,9 +113,10 @@ def sent(c: Commit, post: Post) -> None:
             retry(c, told.key)  # that they are to be told of it did not reach them either
 
 
-def failed(c: Commit, post: Post, error: str, wait_s: float = 0.0) -> None:
-    """It did not arrive: again later, not before the other side wants it, or given up and undelivered."""
-    again_at = next_try_at(post.tries, post.retries, c.at, post.expires_at, wait_s)
+def failed(c: Commit, post: Post, error: str, wait_s: float = 0.0, permanent: bool = False) -> None:
+    """It did not arrive: again later, not before the other side wants it, or given up and undelivered; at once if the
+    failure is permanent."""
+    again_at = None if permanent else next_try_at(post.tries, post.retries, c.at, post.expires_at, wait_s)
     if again_at is not None:
         c.tx.post_failed(post.key, error, again_at, c.at)
     else:

@@ -18,12 +18,12 @@ from fledge.core.history import History, Shown, history
 from fledge.core.keys import ListKind, agent_of, list_kind, parse_key
 from fledge.core.policy import Refusal
 from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block, flattened
-from fledge.core.run import AwaitingApproval, Instant, Run, Running
+from fledge.core.run import AwaitingApproval, Instant, Run, Running, Undelivered
 from fledge.core.targets import pick
 from fledge.core.transcript import Replied, from_body
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator.transcripts import read_since
-from fledge.store.base import Entry, Session, Tx
+from fledge.store.base import Entry, Row, Session, Tx
 
 MOST_ENTRIES: Final = 2000
 """How much of a transcript is looked at for a history: far more than fits into one."""
@@ -115,6 +115,14 @@ def unanswered(tx: Tx, now: Instant) -> list[Unanswered]:
         )
         for turn in late
     ]
+
+
+def why_undelivered(tx: Tx, row: Row) -> str:
+    """Why a result was given up."""
+    run = tx.find_run(row.source or "")
+    if run is not None and isinstance(run.delivery, Undelivered):
+        return run.delivery.error
+    return "nobody is left to tell"
 
 
 def undelivered_key(tx: Tx, session: str, word: str) -> str:

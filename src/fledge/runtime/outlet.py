@@ -18,7 +18,7 @@ from fledge.config.schema import Config, Webhook
 from fledge.context_engine import ContextEngine, Left
 from fledge.core.hook import Call, DeliveryTarget, Spawning, target_in, thread_for
 from fledge.core.route import TERMINAL, Address
-from fledge.errors import BadInput, NotArrived, Refused
+from fledge.errors import BadInput, Refused, Undeliverable
 from fledge.hooks import Listening, WebhookHook
 from fledge.models.keys import Key, key_in_file, read_key
 from fledge.orchestrator.commit import Listener
@@ -72,7 +72,7 @@ class Outlet:
                 if channel is not None:
                     await channel.send(message)
                 elif message.channel != TERMINAL:
-                    raise NotArrived(f"no channel {message.channel} is configured")
+                    raise Undeliverable(f"no channel {message.channel} is configured")
                 # Else nobody is at the terminal any more: its words stand in the transcript, for whoever looks.
             elif call is not None:
                 return await self._hook(post.key, call)
@@ -81,7 +81,7 @@ class Outlet:
                 if self._context_engine is not None:
                     await self._context_engine.subagent_ended(left.session_key, left.reason)
             else:
-                raise NotArrived(f"nothing can send {post.kind}")
+                raise Undeliverable(f"nothing can send {post.kind}")
         return None
 
     async def _hook(self, call_id: str, call: Call) -> Address | None:

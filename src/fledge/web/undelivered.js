@@ -27,7 +27,7 @@ export class Undelivered {
     const act = (method) => async () => { await call(method, { target: one.runId }); await this.refresh(); };
     return el("article", { class: "card", "data-run": one.sessionKey },
       el("h3", {}, runLink(one.sessionKey, one.label || one.sessionKey), " ", chip(one.status)),
-      el("p", { class: "muted" }, `${one.kind}, ${clock(one.arrivedAt)}`),
+      el("p", { class: "muted" }, `${one.kind}, ${clock(one.arrivedAt)}: ${one.reason}`),
       words(one.text || "(without words)"),
       el("div", { class: "row" },
         button("Retry", act("undelivered.retry"), this.failed, "primary"),
