@@ -1,6 +1,7 @@
 """Which setting holds, for an agent, its children and a session's queue."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from fledge.config import (
     thinking_for_child,
     with_settings,
 )
-from fledge.core.inbox import QueueSettings
+from fledge.core.inbox import QueueMode, QueueSettings
 from fledge.errors import BadInput
 from tests.statements import proves
 
@@ -124,23 +125,20 @@ def test_the_thinking_of_a_child_is_the_first_that_is_set() -> None:
 QUEUE = {"mode": "followup", "debounceMs": 5, "byChannel": {"IRC": "steer"}, "debounceMsByChannel": {"mail": 7}}
 
 
+def queued(mode: QueueMode, debounce_s: float = 0.005, **settings: Any) -> QueueSettings:
+    """Queue settings with one mode for everything."""
+    return QueueSettings(mode=mode, people=mode, debounce_s=debounce_s, **settings)
+
+
 @pytest.mark.parametrize(
     ("channel", "override", "expected"),
     [
-        (None, None, QueueSettings(mode="followup", debounce_s=0.005, cap=20, drop="summarize")),
-        ("irc ", None, QueueSettings(mode="steer", debounce_s=0.005, cap=20, drop="summarize")),
-        ("Mail", None, QueueSettings(mode="followup", debounce_s=0.007, cap=20, drop="summarize")),
-        ("web", QueueOverride(), QueueSettings(mode="followup", debounce_s=0.005, cap=20, drop="summarize")),
-        (
-            "irc",
-            QueueOverride(mode="collect"),
-            QueueSettings(mode="collect", debounce_s=0.005, cap=20, drop="summarize"),
-        ),
-        (
-            "mail",
-            QueueOverride(debounce_ms=0, cap=1, drop="old"),
-            QueueSettings(mode="followup", debounce_s=0.0, cap=1, drop="old"),
-        ),
+        (None, None, queued("followup")),
+        ("irc ", None, queued("steer")),
+        ("Mail", None, queued("followup", 0.007)),
+        ("web", QueueOverride(), queued("followup")),
+        ("irc", QueueOverride(mode="collect"), queued("collect")),
+        ("mail", QueueOverride(debounce_ms=0, cap=1, drop="old"), queued("followup", 0.0, cap=1, drop="old")),
     ],
 )
 def test_a_session_goes_before_its_channel_and_that_before_all(
@@ -148,6 +146,32 @@ def test_a_session_goes_before_its_channel_and_that_before_all(
 ) -> None:
     config = check({"messages": {"queue": QUEUE}}).config
     assert queue_settings(config, channel, override) == expected
+
+
+@pytest.mark.parametrize(
+    ("queue", "modes", "there"),
+    [
+        ({}, ("collect", "steer"), ("collect", "steer")),
+        ({"mode": "followup"}, ("followup", "followup"), ("followup", "followup")),
+        ({"people": "collect"}, ("collect", "collect"), ("collect", "collect")),
+        ({"mode": "steer", "people": "followup"}, ("steer", "followup"), ("steer", "followup")),
+        ({"byChannel": {"irc": "followup"}}, ("collect", "steer"), ("followup", "followup")),
+        ({"byChannel": {"irc": {"people": "followup"}}}, ("collect", "steer"), ("collect", "followup")),
+        ({"byChannel": {"irc": {"mode": "steer", "people": "collect"}}}, ("collect", "steer"), ("steer", "collect")),
+        (
+            {"mode": "steer", "people": "collect", "byChannel": {"irc": "interrupt"}},
+            ("steer", "collect"),
+            ("interrupt", "interrupt"),
+        ),
+    ],
+)
+def test_a_mode_is_for_completions_and_messages_and_people_for_messages_alone_on_a_channel_too(
+    queue: dict[str, object], modes: tuple[QueueMode, QueueMode], there: tuple[QueueMode, QueueMode]
+) -> None:
+    config = check({"messages": {"queue": queue}}).config
+    for channel, expected in ((None, modes), ("irc", there)):
+        settings = queue_settings(config, channel)
+        assert (settings.mode, settings.people) == expected
 
 
 def test_a_choice_is_that_of_the_configuration_asked_about_however_they_alternate() -> None:

@@ -24,6 +24,7 @@ from fledge.config import (
     read,
     with_settings,
 )
+from fledge.config.schema import ChannelQueue
 from fledge.config.shape import Shape, rows, shape
 from fledge.errors import BadInput
 
@@ -237,8 +238,8 @@ def test_a_layer_that_is_no_object_or_nests_too_deep_is_refused_by_number() -> N
         ("agents.defaults.heartbeat.every=30m", "agents.defaults.heartbeat.every", "30m"),
         ("tools.allow=['a', \"b\",]", "tools.allow", ("a", "b")),
         ("tools.deny.1=z", "tools.deny", ("x", "z")),
-        ("messages.queue.byChannel={irc: 'steer'}", "messages.queue.byChannel", {"irc": "steer"}),
-        ("messages.queue.byChannel.irc=steer", "messages.queue.byChannel", {"irc": "steer"}),
+        ("messages.queue.byChannel={irc: 'steer'}", "messages.queue.byChannel", {"irc": ChannelQueue("steer")}),
+        ("messages.queue.byChannel.irc=steer", "messages.queue.byChannel", {"irc": ChannelQueue("steer")}),
         (S + "budget={usd: 1.5}", S + "budget", Budget(usd=1.5)),
         ("session.parentForkMaxTokens=0x10", "session.parentForkMaxTokens", 16),
     ],

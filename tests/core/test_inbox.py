@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fledge.core.announce import DeliveryPhase
 from fledge.core.inbox import (
@@ -42,8 +43,20 @@ MODES: tuple[QueueMode, ...] = get_args(QueueMode)
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
-def row(key: str, kind: Kind = "completion", at: float = 100.0, origin: str = "chat", text: str = "") -> Item:
-    return Item(key, kind, at, origin, text_head=text)
+def row(
+    key: str,
+    kind: Kind = "completion",
+    at: float = 100.0,
+    origin: str = "chat",
+    text: str = "",
+    mode: QueueMode = "collect",
+) -> Item:
+    return Item(key, kind, at, origin, mode, text_head=text)
+
+
+def in_mode(mode: QueueMode, items: list[Item]) -> list[Item]:
+    """The same rows, all of them with this queue mode."""
+    return [replace(item, mode=mode) for item in items]
 
 
 def keys(items: tuple[Item, ...]) -> str:
@@ -56,7 +69,8 @@ def keys(items: tuple[Item, ...]) -> str:
 @proves("2.arbitration.7")
 def test_the_defaults_are_those_of_the_contract() -> None:
     settings = QueueSettings()
-    assert (settings.mode, settings.debounce_s, settings.max_debounce_s) == ("collect", 1.0, 5.0)
+    assert (settings.mode, settings.people) == ("collect", "steer")
+    assert (settings.debounce_s, settings.max_debounce_s) == (1.0, 5.0)
     assert (settings.cap, settings.drop) == (20, "summarize")
     assert (ROWS_A_COMMIT, LINE_CHARS, UNANSWERED_S, INTERRUPT_PREFIX) == (64, 160, 1800.0, "[INTERRUPT]")
 
@@ -204,7 +218,9 @@ def test_debounce_times_come_from_the_settings() -> None:
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "collect"])
 def test_other_modes_start_at_once(mode: QueueMode) -> None:
-    assert drain_at([row("a", at=100.0)], QueueSettings(mode=mode), 100.0) == 100.0
+    assert drain_at([row("a", at=100.0, mode=mode)], QueueSettings(), 100.0) == 100.0
+    waiting = [row("a", at=100.0), row("b", "send", at=100.0, mode=mode)]
+    assert drain_at(waiting, QueueSettings(), 100.0) == 100.0, "one of them is enough"
 
 
 @pytest.mark.parametrize(
@@ -231,37 +247,50 @@ def test_without_rows_there_is_no_time_to_drain() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_at_a_step_boundary_messages_join_and_completions_only_in_steering_modes(mode: QueueMode) -> None:
-    items = [row(kind, kind, origin=f"from {kind}") for kind in KINDS]
-    completions = "completion " if mode in ("steer", "steer-backlog", "interrupt") else ""
-    assert keys(take(items, mode, at_boundary=True)) == f"{completions}steer send notice"
+def test_at_a_step_boundary_orders_and_notices_join_and_what_has_a_steering_mode(mode: QueueMode) -> None:
+    items = in_mode(mode, [row(kind, kind, origin=f"from {kind}") for kind in KINDS])
+    joins = mode in ("steer", "steer-backlog", "interrupt")
+    assert keys(take(items, at_boundary=True)) == ("completion steer send notice" if joins else "steer notice")
+
+
+def test_completions_and_messages_join_each_by_its_own_mode() -> None:
+    items = [row("a", mode="collect"), row("b", "send", mode="steer"), row("c", mode="steer"), row("d", "send")]
+    assert keys(take(items, at_boundary=True)) == "b c"
 
 
 def test_completions_of_another_origin_do_not_join_a_live_turn() -> None:
-    items = [row("a", origin="mail"), row("b", origin="chat"), row("c", origin=""), row("d", origin=INTERNAL)]
-    assert keys(take(items, "steer", True, live_origin="chat")) == "b c d"
+    places = {"a": "mail", "b": "chat", "c": "", "d": INTERNAL}
+    items = [row(key, origin=origin, mode="steer") for key, origin in places.items()]
+    assert keys(take(items, True, live_origin="chat")) == "b c d"
     for nowhere in ("", INTERNAL):
-        assert keys(take(items, "steer", True, live_origin=nowhere)) == "a b c d"
+        assert keys(take(items, True, live_origin=nowhere)) == "a b c d"
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_words_of_another_origin_do_not_join_a_live_turn_but_orders_and_notices_do(mode: QueueMode) -> None:
-    items = [row(kind, kind, origin="mail") for kind in KINDS]
-    assert keys(take(items, mode, True, live_origin="chat")) == "steer notice"
+    items = in_mode(mode, [row(kind, kind, origin="mail") for kind in KINDS])
+    assert keys(take(items, True, live_origin="chat")) == "steer notice"
 
 
 @proves("2.queue.2", "The queue is per requester session and origin")
 @pytest.mark.parametrize("mode", ["collect", "steer", "interrupt"])
 def test_a_new_turn_takes_all_of_the_oldest_origin_and_no_other(mode: QueueMode) -> None:
     items = [row("a", origin="mail"), row("b"), row("c", "send", origin="mail"), row("d", "notice", origin="mail")]
-    assert keys(take(items, mode, at_boundary=False)) == "a c d"
+    assert keys(take(in_mode(mode, items), at_boundary=False)) == "a c d"
 
 
 @pytest.mark.parametrize("mode", ["followup", "steer-backlog"])
 @pytest.mark.parametrize("first", ["completion", "send", "notice"])
 def test_followup_takes_one_row_a_turn_oldest_first(mode: QueueMode, first: Kind) -> None:
-    items = [row("a", first), row("b"), row("c", "send")]
-    assert keys(take(items, mode, at_boundary=False)) == "a"
+    items = in_mode(mode, [row("a", first), row("b"), row("c", "send")])
+    assert keys(take(items, at_boundary=False)) == "a"
+
+
+@pytest.mark.parametrize("mode", ["followup", "steer-backlog"])
+def test_a_turn_for_others_leaves_what_has_a_turn_of_its_own(mode: QueueMode) -> None:
+    items = [row("a"), row("b", "send", mode=mode), row("c"), row("d", "send", mode="steer")]
+    assert keys(take(items, at_boundary=False)) == "a c d"
+    assert keys(take(items[1:], at_boundary=False)) == "b"
 
 
 @pytest.mark.parametrize("mode", ["followup", "steer-backlog"])
@@ -270,42 +299,42 @@ def test_followup_starts_an_attempt_with_the_messages_that_wait_and_without_comp
     mode: QueueMode, kind: Kind
 ) -> None:
     items = [row("a"), row("b", "send"), row("c", kind), row("d", "notice"), row("e", "send", origin="mail")]
-    assert keys(take(items, mode, at_boundary=False)) == "b c d"
+    assert keys(take(in_mode(mode, items), at_boundary=False)) == "b c d"
 
 
 @proves("2.nested.8")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_woken_run_reads_everything_it_waited_for(mode: QueueMode) -> None:
-    items = [row("a"), row("b"), row("c", "wake"), row("d", origin="mail")]
-    assert keys(take(items, mode, at_boundary=False)) == "a b c"
+    items = in_mode(mode, [row("a"), row("b"), row("c", "wake"), row("d", origin="mail")])
+    assert keys(take(items, at_boundary=False)) == "a b c"
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_wake_of_one_origin_comes_before_older_rows_of_another(mode: QueueMode) -> None:
-    items = [row("a", origin="mail"), row("b"), row("c", "wake")]
-    assert keys(take(items, mode, at_boundary=False)) == "b c"
+    items = in_mode(mode, [row("a", origin="mail"), row("b"), row("c", "wake")])
+    assert keys(take(items, at_boundary=False)) == "b c"
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_row_that_is_apart_joins_no_turn_and_shares_none(mode: QueueMode) -> None:
+def test_a_row_that_is_apart_joins_no_turn_and_shares_none() -> None:
     items = [row("a", "send", origin="exchange:x"), row("b", "send"), row("c", "send", origin="exchange:y")]
-    assert keys(take(items, mode, at_boundary=True)) == "b"
-    assert keys(take(items, mode, at_boundary=False)) == "a"
-    assert keys(take(items[1:], mode, at_boundary=False)) == "b"
-    assert keys(take(items[2:], mode, at_boundary=False)) == "c"
+    items = in_mode("steer", items)
+    assert keys(take(items, at_boundary=True)) == "b"
+    assert keys(take(items, at_boundary=False)) == "a"
+    assert keys(take(items[1:], at_boundary=False)) == "b"
+    assert keys(take(items[2:], at_boundary=False)) == "c"
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_turn_that_is_apart_is_joined_only_by_steers_and_notices(mode: QueueMode) -> None:
-    items = [row(kind, kind) for kind in KINDS]
-    assert keys(take(items, mode, at_boundary=True, live_origin="exchange:x")) == "steer notice"
+    items = in_mode(mode, [row(kind, kind) for kind in KINDS])
+    assert keys(take(items, at_boundary=True, live_origin="exchange:x")) == "steer notice"
 
 
 @pytest.mark.parametrize("at_boundary", [True, False])
 @pytest.mark.parametrize(("waiting", "taken"), [(0, 0), (1, 1), (63, 63), (64, 64), (65, 64)])
 def test_a_drain_commit_takes_at_most_64_rows_the_oldest(at_boundary: bool, waiting: int, taken: int) -> None:
-    items = [row(f"r{n}") for n in range(waiting)]
-    assert take(items, "steer", at_boundary) == tuple(items[:taken])
+    items = [row(f"r{n}", mode="steer") for n in range(waiting)]
+    assert take(items, at_boundary) == tuple(items[:taken])
 
 
 rows = st.lists(
@@ -315,17 +344,18 @@ rows = st.lists(
         kind=st.sampled_from(KINDS),
         arrived_at=st.floats(0, 1e6),
         origin=st.sampled_from(["chat", "mail"]),
+        mode=st.sampled_from(MODES),
     ),
     max_size=80,
     unique_by=lambda item: item.key,
 )
 
 
-@given(rows, st.sampled_from(MODES))
-def test_draining_turn_after_turn_takes_every_row_once(items: list[Item], mode: QueueMode) -> None:
+@given(rows)
+def test_draining_turn_after_turn_takes_every_row_once(items: list[Item]) -> None:
     waiting, taken = list(items), list[Item]()
     while waiting:
-        turn = take(waiting, mode, at_boundary=False)
+        turn = take(waiting, at_boundary=False)
         assert 0 < len(turn) <= 64
         assert len({item.origin for item in turn}) == 1
         assert list(turn) == [item for item in waiting if item in turn], "order is kept"

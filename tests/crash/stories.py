@@ -58,7 +58,7 @@ def speak(session: str = MAIN) -> Callable[[Commit], object]:
 
 
 def rules(mode: QueueMode = "collect", width: int = 8) -> Rules:
-    return Rules(queue=QueueSettings(mode=mode), widths={"main": 4, "subagent": width, "nested": 1})
+    return Rules(queue=QueueSettings(mode=mode, people=mode), widths={"main": 4, "subagent": width, "nested": 1})
 
 
 def runs(tx: Tx) -> dict[str, Run]:

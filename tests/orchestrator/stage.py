@@ -35,7 +35,9 @@ LIMITS = policy.Limits(max_depth=5, max_children=400)
 def rules(mode: QueueMode = "collect", widths: dict[str, int] | None = None, hooks: tuple[str, ...] = ()) -> Rules:
     """Rules that differ from the defaults in what a test is about."""
     return Rules(
-        queue=QueueSettings(mode=mode), widths=widths or WIDE, hooks={hook: (Listener("audit"),) for hook in hooks}
+        queue=QueueSettings(mode=mode, people=mode),
+        widths=widths or WIDE,
+        hooks={hook: (Listener("audit"),) for hook in hooks},
     )
 
 

@@ -18,7 +18,7 @@ KIB = 1024
 
 @contextmanager
 def crowded(cap: int = 3, drop: Drop = "summarize", mode: QueueMode = "collect") -> Iterator[Scene]:
-    with closing(Scene(queue=QueueSettings(mode=mode, cap=cap, drop=drop))) as scene:
+    with closing(Scene(queue=QueueSettings(mode=mode, people=mode, cap=cap, drop=drop))) as scene:
         yield scene
         scene.check()
 

@@ -15,7 +15,7 @@ from fledge.channels.inbound import heard
 from fledge.core.inbox import QueueMode
 from fledge.core.route import Address, Message
 from fledge.core.run import Delivered
-from fledge.core.transcript import Spoken, Told
+from fledge.core.transcript import Replied, Spoken, Told
 from fledge.errors import Interrupted
 from fledge.models.base import Request, UserMessage
 from fledge.models.scripted import Answer, Reply, ScriptedModel
@@ -137,6 +137,56 @@ def test_an_answer_that_was_steered_into_a_turn_gets_no_turn_of_its_own(office: 
 
     found = office.act(body, model, Kit().tool("slow", 10), rules=rules(mode))
     assert found == (2, [*WORKED, "Told", "Replied"])
+
+
+# ---- what people say -------------------------------------------------------------------------------------------------
+
+HEARD: dict[QueueMode, list[list[str]]] = {
+    "steer": [["go", "at 5", "at 6"], ["at 14", "at 15"]],
+    "steer-backlog": [["go", "at 5", "at 6"], ["at 14"], ["at 15"]],
+    "followup": [["go"], ["at 5"], ["at 6"], ["at 14"], ["at 15"]],
+    "collect": [["go"], ["at 5", "at 6", "at 14", "at 15"]],
+    # Each calls off the step under way: the tool is left at 5, the thinking at 6, and the turn ends at 9.
+    "interrupt": [["go", "at 5", "at 6"], ["at 14", "at 15"]],
+}
+
+
+@proves(
+    "2.arbitration.24", "Queue modes hold for people's messages: steer, followup, collect, steer-backlog, interrupt"
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_each_mode_hears_people_in_its_own_way_and_everything_once(office: Office, mode: QueueMode) -> None:
+    assert office.act(several_messages, ScriptedModel(script), Kit().tool("slow", 10), rules=rules(mode)) == HEARD[mode]
+
+
+@proves("2.arbitration.25", "A live run hears every message at its next step, whatever the queue modes are")
+@pytest.mark.parametrize("mode", ["steer", "followup", "collect", "steer-backlog"])
+def test_a_live_run_hears_every_message_at_its_next_step_in_any_mode(office: Office, mode: QueueMode) -> None:
+    async def body(desk: Desk) -> list[str]:
+        key = await desk.spawn("orchestrator")
+        for at in (5, 6):
+            await desk.sleep_until(at)
+            await desk.send(f"at {at}", key)
+        await desk.ended(key)
+        return [type(body).__name__ for body in await desk.bodies(key)]
+
+    found = office.act(body, ScriptedModel(script), Kit().tool("slow", 10), rules=rules(mode))
+    assert found == [*WORKED, "Spoken", "Spoken", "Replied"]
+
+
+async def several_messages(desk: Desk) -> list[list[str]]:
+    """What people said, turn by turn."""
+    for at, words in ((0, "go"), (5, "at 5"), (6, "at 6"), (14, "at 14"), (15, "at 15")):
+        await desk.sleep_until(at)
+        await desk.send(words)
+    await at_rest(desk, MAIN)
+    turns: list[list[str]] = [[]]
+    for body in await desk.bodies(MAIN):
+        if isinstance(body, Spoken):
+            turns[-1].append(body.text)
+        elif isinstance(body, Replied) and not body.calls:
+            turns.append([])
+    return [heard for heard in turns if heard]
 
 
 # ---- interrupt -------------------------------------------------------------------------------------------------------
@@ -353,12 +403,15 @@ def test_what_somebody_says_elsewhere_does_not_join_a_turn_and_each_is_answered_
             await desk.engine.commit(partial(heard, address=Address("chat", who), text=words, message_id=message))
         await at_rest(desk, MAIN)
         await desk.rest()
-        assert await desk.heard(MAIN) == ["ann at 0", "ann at 6", "bob at 5"]
+        heard_in_order = await desk.heard(MAIN)
         posts = [await desk.look(partial(_post, key=key)) for key in desk.profiles.sent]
-        return [(message.to, message.text) for message in posts]
+        return [(words, "") for words in heard_in_order] + [(message.to, message.text) for message in posts]
 
-    found = office.act(body, model, Kit().tool("slow", 10), rules=rules(mode))
-    assert [to for to, _ in found] == ["ann", "bob"]
+    found = [word for word, _ in office.act(body, model, Kit().tool("slow", 10), rules=rules(mode))]
+    if mode in ("followup", "collect"):
+        assert found == ["ann at 0", "bob at 5", "ann at 6", "ann", "bob", "ann"]
+    else:
+        assert found == ["ann at 0", "ann at 6", "bob at 5", "ann", "bob"]
 
 
 def _post(tx: Tx, key: str) -> Message:

@@ -311,6 +311,7 @@ def test_a_status_is_read_back_from_what_ran(tmp_path: Path) -> None:
             "contextTokens": 127,
             "contextWindow": 1000,
             "queueMode": "collect",
+            "peopleMode": "steer",
             "unread": 1,
             "childrenActive": 1,
             "childrenDone": 1,

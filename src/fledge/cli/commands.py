@@ -122,8 +122,8 @@ class Commands:
                     lambda tx: _lines(render.log_lines(tx, _run(tx, session, order), order.count, order.tools))
                 )
             case "status":
-                mode = self._engine.rules.queue.mode
-                return await self._read(lambda tx: _lines(render.status_lines(tx, _meant(tx, session, order), mode)))
+                rules = self._engine.rules
+                return await self._read(lambda tx: _lines(render.status_lines(tx, _meant(tx, session, order), rules)))
             case "agents":
                 return await self._read(lambda tx: _lines(self._agents(tx, session)))
             case "model":

@@ -14,6 +14,7 @@ from fledge.core.prompts import is_stuck
 from fledge.core.run import Instant, Queued, Run
 from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body, shown_arguments
 from fledge.orchestrator import documents, views
+from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.outbox import message_of
 from fledge.orchestrator.transcripts import models_of
 from fledge.store.base import Approval, Entry, Post, Row, Tx
@@ -171,16 +172,16 @@ def _entry_line(entry: Entry) -> str:
     return f"{entry.seq:>5}  {one_line(said, LINE_CHARS)}"
 
 
-def status_lines(tx: Tx, key: str, queue_mode: str) -> list[str]:
+def status_lines(tx: Tx, key: str, rules: Rules) -> list[str]:
     """How a session stands: what it does, the model that ran, what it used, what waits."""
-    view = views.session_status(tx, key, queue_mode)
+    view = views.session_status(tx, key, rules)
     stats = Stats(None, view.tokens_in, view.tokens_out, view.cost_usd, view.tokens_cached)
     lines = [
         f"session   {key} · {view.state}"
         + (f" · {view.run_status} · run {short_id(view.run_id)}" if view.run_id else ""),
         f"model     {one_line(view.model, LINE_CHARS) or 'none has answered yet'}",
         f"used      {stats_line(stats).partition(' • ')[2]}",
-        f"queue     {view.queue_mode} · {view.unread} unread",
+        f"queue     completions {view.queue_mode}, messages {view.people_mode} · {view.unread} unread",
         f"subagents {view.children_active} active · {view.children_done} done",
     ]
     if view.context_tokens is not None:

@@ -21,7 +21,7 @@ from msgspec.inspect import (
 
 from fledge.config.foreign import is_unused, warning
 from fledge.config.forms import FORMS, check_text
-from fledge.config.schema import PRESETS, Config, ModelChoice, ToolPolicy, ToolRule
+from fledge.config.schema import PRESETS, ChannelQueue, Config, ModelChoice, ToolPolicy, ToolRule
 from fledge.config.shape import Shape, allowed, fields_of, nearest, shape, struct_shape
 from fledge.core.keys import AGENT_ID
 from fledge.core.route import TERMINAL, check_channel
@@ -177,6 +177,8 @@ def _fit_number(kind: IntType | FloatType, value: object, place: _Place, of: Sha
 def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[str]) -> dict[str, object]:
     if kind.cls is ModelChoice and isinstance(value, str):
         value = {"primary": value}
+    if kind.cls is ChannelQueue and isinstance(value, str):
+        return {"mode": _fit(fields_of(kind)["mode"].type, value, place, warnings)}
     if not isinstance(value, Mapping):
         raise _wrong(Shape(kind, "text", ""), value, place)
     known = fields_of(kind)

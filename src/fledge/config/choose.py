@@ -14,6 +14,7 @@ from fledge.config.forms import duration_s
 from fledge.config.schema import (
     Agent,
     Approval,
+    ChannelQueue,
     Config,
     Drop,
     ModelChoice,
@@ -190,14 +191,19 @@ def thinking_for_child(config: Config, requested: str | None, target_agent: str)
 def queue_settings(
     config: Config, channel: str | None = None, session_override: QueueOverride | None = None
 ) -> QueueSettings:
-    """How items reach a session: as the session says itself, else as said for its channel, else for all."""
+    """How items reach a session: as the session says itself, else as said for its channel, else for all.
+
+    Each of these has a mode for both kinds of items and may have another for people's messages. Without any mode
+    completions are collected and people's messages steer.
+    """
     queue, own = config.messages.queue, session_override or QueueOverride()
     name = (channel or "").strip().lower()
-    modes = {key.lower(): mode for key, mode in queue.by_channel.items()}
+    there = {key.lower(): said for key, said in queue.by_channel.items()}.get(name, ChannelQueue())
     pauses = {key.lower(): pause for key, pause in queue.debounce_ms_by_channel.items()}
     debounce_ms = pauses.get(name, queue.debounce_ms) if own.debounce_ms is None else own.debounce_ms
     return QueueSettings(
-        mode=own.mode or modes.get(name, queue.mode),
+        mode=own.mode or there.mode or queue.mode or "collect",
+        people=own.mode or there.people or there.mode or queue.people or queue.mode or "steer",
         debounce_s=debounce_ms / 1000,
         cap=queue.cap if own.cap is None else own.cap,
         drop=own.drop or queue.drop,

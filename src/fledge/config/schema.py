@@ -332,19 +332,41 @@ class Session(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 DebounceMs = Annotated[int, _from(0, "quiet time before waiting items start a turn; each item restarts it, 5 s in all")]
-Mode = Annotated[QueueMode, _means("how items reach a busy session")]
+Mode = Annotated[
+    QueueMode,
+    _means("how items reach a busy session; not set: completions are collected, people's messages steer"),
+]
+
+
+PeopleMode = Annotated[QueueMode, _means("how people's messages reach a busy conversation; not set: as `mode`")]
+
+
+class ChannelQueue(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How messages and completions of one channel reach a busy session. In a file a plain mode is enough."""
+
+    mode: (
+        Annotated[
+            QueueMode,
+            _means("how items of this channel reach a busy session; `byChannel.<name>` may be this word alone"),
+        ]
+        | None
+    ) = None
+    people: Annotated[QueueMode, _means("how people's messages of this channel do; not set: as its `mode`")] | None = (
+        None
+    )
 
 
 class Queue(Struct, frozen=True, rename="camel", omit_defaults=True):
     """How messages and completions reach a busy session."""
 
-    mode: Mode = "collect"
+    mode: Mode | None = None
+    people: PeopleMode | None = None
     debounce_ms: DebounceMs = 1000
     cap: Annotated[int, _from(1, "messages and notices that may wait; completions are never dropped")] = 20
     drop: Annotated[
         Drop, _means("what happens over the cap: keep one line each, drop the oldest, refuse the newest")
     ] = "summarize"
-    by_channel: Annotated[Mapping[str, Mode], _means("mode, by channel")] = field(default_factory=dict)
+    by_channel: Mapping[str, ChannelQueue] = field(default_factory=dict)
     debounce_ms_by_channel: Annotated[Mapping[str, DebounceMs], _means("debounceMs, by channel")] = field(
         default_factory=dict
     )

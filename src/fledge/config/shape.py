@@ -4,7 +4,7 @@ Read out of the structs of `schema`, so that checking, the reference and the cod
 This file does not know of documents or files.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import get_args
 
@@ -26,7 +26,7 @@ from msgspec.inspect import (
 )
 
 from fledge.config.forms import FORMS
-from fledge.config.schema import WORDS, Config, ModelChoice, ToolPolicy, ToolRule
+from fledge.config.schema import WORDS, ChannelQueue, Config, ModelChoice, ToolPolicy, ToolRule
 
 
 class Shape(Struct, frozen=True):
@@ -36,6 +36,13 @@ class Shape(Struct, frozen=True):
     form: str
     """The form of a text, a key of `FORMS`."""
     meaning: str
+
+
+SHORT: Mapping[type, str] = {
+    ModelChoice: "a model's name, or {primary, fallbacks}",
+    ChannelQueue: "a queue mode, or {mode, people}",
+}
+"""Blocks for which a plain word is enough in a file, in words that follow "must be"."""
 
 
 class Row(Struct, frozen=True):
@@ -93,7 +100,7 @@ def allowed(of: Shape) -> str:
         case DictType(value_type=item):
             return f"an object, each value {allowed(shape(item))}"
         case StructType(cls=cls):
-            return "a model's name, or {primary, fallbacks}" if cls is ModelChoice else "an object"
+            return SHORT.get(cls, "an object")
         case _:
             return FORMS[of.form][0]
 

@@ -60,6 +60,8 @@ class Item(Struct, frozen=True, gc=False):
     arrived_at: Instant
     origin: str
     """Where its answer will go (channel and account); rows of different origins never share a turn."""
+    mode: QueueMode = "collect"
+    """Of a completion or a message: its queue mode, by what it is and by its channel."""
     bytes: int = 0
     """The size it would have in the transcript."""
     text_head: str = ""
@@ -67,9 +69,12 @@ class Item(Struct, frozen=True, gc=False):
 
 
 class QueueSettings(Struct, frozen=True, gc=False, kw_only=True):
-    """How a busy session treats what arrives (`messages.queue`)."""
+    """How a busy session treats what arrives (`messages.queue`), on one channel or without any."""
 
     mode: QueueMode = "collect"
+    """Of completions."""
+    people: QueueMode = "steer"
+    """Of messages to a conversation."""
     debounce_s: float = 1.0
     max_debounce_s: float = 5.0
     cap: int = 20
@@ -167,54 +172,58 @@ def _how_busy(mode: QueueMode) -> How:
 def drain_at(items: Sequence[Item], settings: QueueSettings, now: Instant) -> Instant:
     """When a session that was busy may start its next turn for these rows; never before `now`.
 
-    `collect` waits until nothing of the leading origin has arrived for the debounce, and no longer than the maximum
-    after the first. Every other mode starts at once, and so does a row that begins an attempt. Refused: no rows.
+    As long as all of them have the mode `collect` it waits until nothing of the leading origin has arrived for the
+    debounce, and no longer than the maximum after the first. A row with another mode starts the turn at once, and so
+    does one that begins an attempt. Refused: no rows.
     """
     if not items:
         raise BadInput("items", "must hold at least one waiting row")
     lead = _lead(items)
-    if settings.mode != "collect" or lead.kind in _BEGIN_ATTEMPT:
+    if lead.kind in _BEGIN_ATTEMPT or any(item.mode != "collect" for item in items):
         return now
     arrivals = [item.arrived_at for item in items if item.origin == lead.origin]
     return max(now, min(max(arrivals) + settings.debounce_s, min(arrivals) + settings.max_debounce_s))
 
 
-def take(items: Sequence[Item], mode: QueueMode, at_boundary: bool, live_origin: str = "") -> tuple[Item, ...]:
+def take(items: Sequence[Item], at_boundary: bool, live_origin: str = "") -> tuple[Item, ...]:
     """The rows that enter now, in order, at most one commit's worth. What is not taken stays and waits.
 
-    At a step boundary of a live turn: sends, steers and notices, and in the steering modes completions too. Where the
-    turn's origin and that of a send or completion are both known they must be the same; a row that is apart joins none,
-    and a turn that is apart is joined only by steers and notices. At the start of a turn: rows of one origin, that of
-    the oldest row or of the oldest that begins an attempt. There `followup` and `steer-backlog` take one row a turn, or
-    the messages that wait along with a task, steer or approval, or everything a woken run waited for; others take all.
+    At a step boundary of a live turn: steers and notices, and the sends and completions whose mode is a steering one.
+    Where the turn's origin and that of a send or completion are both known they must be the same; a row that is apart
+    joins none, and a turn that is apart is joined only by steers and notices. At the start of a turn: rows of one
+    origin, that of the oldest row or of the oldest that begins an attempt. A row whose mode is `followup` or
+    `steer-backlog` has that turn alone; with any other come all whose mode is neither. A task, steer or approval takes
+    every message along, a wake everything.
     """
     if at_boundary:
-        taken = [item for item in items if _joins_step(item, mode, live_origin)]
+        taken = [item for item in items if _joins_step(item, live_origin)]
     elif items:
-        taken = _turn_rows(items, mode)
+        taken = _turn_rows(items)
     else:
         taken = []
     return tuple(taken[:ROWS_A_COMMIT])
 
 
-def _joins_step(item: Item, mode: QueueMode, live_origin: str) -> bool:
+def _joins_step(item: Item, live_origin: str) -> bool:
     if is_apart(item.origin):
         return False
     if item.kind in ("steer", "notice"):
         return True
     if is_apart(live_origin) or (item.origin != live_origin and not {item.origin, live_origin} & _NOWHERE):
         return False
-    return item.kind == "send" or (item.kind == "completion" and mode in _LIVE_MODES)
+    return item.kind in ("send", "completion") and item.mode in _LIVE_MODES
 
 
-def _turn_rows(items: Sequence[Item], mode: QueueMode) -> list[Item]:
+def _turn_rows(items: Sequence[Item]) -> list[Item]:
     lead = _lead(items)
     together = [item for item in items if item.origin == lead.origin]
-    if mode not in _ONE_BY_ONE or any(item.kind == "wake" for item in together):
+    if any(item.kind == "wake" for item in together):
         return together
     if lead.kind in _BEGIN_ATTEMPT:
-        return [item for item in together if item.kind != "completion"]
-    return [lead]
+        return [item for item in together if item.kind != "completion" or item.mode not in _ONE_BY_ONE]
+    if lead.mode in _ONE_BY_ONE:
+        return [lead]
+    return [item for item in together if item.mode not in _ONE_BY_ONE]
 
 
 def _lead(items: Sequence[Item]) -> Item:

@@ -40,6 +40,9 @@ class Rules(Struct, frozen=True, kw_only=True):
     """The settings that commits need, already chosen."""
 
     queue: QueueSettings = QueueSettings()
+    """How things reach a busy session, where its channel has no settings of its own."""
+    queues: Mapping[str, QueueSettings] = field(default_factory=dict)
+    """The same, by channel."""
     heartbeat: HeartbeatSettings = HeartbeatSettings()
     style: Style = "auto"
     inline_chars: int = 4000

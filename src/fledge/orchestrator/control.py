@@ -58,7 +58,7 @@ def send(
         address = address_of(origin)
         if address is not None:
             bindings.follow(c, key, address)
-        deliver.arrived(c, key)
+        deliver.arrived(c, key, drain.mode_of(c, key, "send", origin))
         c.hints.look = True
     return row_key
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core import inbox
@@ -59,9 +60,9 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
     """Write the completion row and let whoever is to be told know."""
     key = announce_key(run.key, run.run_id, kind)
     target = told(c, run.terms.parent)
-    path = _path(c, target.session, run.terms.expects)
     body = _encode(_completion(c, run, kind, text)).decode()
     origin, route = _aim(c, run, target.session)
+    path = _path(c, target.session, run.terms.expects, origin)
     # While somebody is asked where its answer should go, it is in nobody's inbox; `aimed` puts it there.
     asked = kind == "outcome" and route == "fallback" and _ask(c, run, target.session, origin)
     place = None if asked else target.session
@@ -75,7 +76,7 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
         if kind == "outcome":
             c.apply(run.key, ev.RowSuppressed(at=c.at))
     else:
-        _arrived(c, key, kind, run.key, target.session)
+        _arrived(c, key, kind, run.key, target.session, origin)
 
 
 def _aim(c: Commit, run: Run, session: str | None) -> tuple[str, Found]:
@@ -107,15 +108,16 @@ def aimed(c: Commit, key: str, address: Address | None) -> None:
         if row.kind == "outcome" and row.state == "unread" and row.session is None:
             if address is not None:
                 c.tx.aim_row(row.key, origin_of(address), "hook")
+                row = replace(row, origin=origin_of(address), route="hook")
             target = told(c, run.terms.parent)
-            readdress_row(c, row, target, _path(c, target.session, run.terms.expects))
+            readdress_row(c, row, target, _path(c, target.session, run.terms.expects, row.origin))
 
 
-def _arrived(c: Commit, key: str, kind: RowKind, source: str, session: str | None) -> None:
+def _arrived(c: Commit, key: str, kind: RowKind, source: str, session: str | None, origin: str) -> None:
     if session is not None:
         if c.rules.deliver == "send" and drain.post(c, key, session):
             return
-        arrived(c, session, quiet=not drain.is_awaited(c, source))
+        arrived(c, session, drain.mode_of(c, session, "completion", origin), quiet=not drain.is_awaited(c, source))
         if kind == "outcome" and is_program(c, session) and not c.run(source).terms.program:
             c.apply(source, ev.HandedToProgram(at=c.at))
     elif kind == "outcome":
@@ -163,7 +165,7 @@ def readdress(c: Commit, run: Run) -> None:
     target = told(c, run.terms.parent)
     for row in c.tx.rows_of(run.key):
         if row.kind == "outcome" and row.state == "unread":
-            readdress_row(c, row, target, _path(c, target.session, run.terms.expects))
+            readdress_row(c, row, target, _path(c, target.session, run.terms.expects, row.origin))
 
 
 def close_rows(c: Commit, run: str, kind: ev.RowKind, state: RowState) -> None:
@@ -235,7 +237,7 @@ def readdress_row(c: Commit, row: Row, target: Told, path: Path) -> None:
         _suppress_row(c, row)
         return
     c.tx.readdress_row(row.key, target.session, path)
-    _arrived(c, row.key, row.kind, row.source or "", target.session)
+    _arrived(c, row.key, row.kind, row.source or "", target.session, row.origin)
 
 
 def _suppress_row(c: Commit, row: Row) -> None:
@@ -278,7 +280,7 @@ def _is_collecting(c: Commit, session: str) -> bool:
     return place is not None and place.due_at is not None
 
 
-def _path(c: Commit, session: str | None, expects: bool) -> Path:
+def _path(c: Commit, session: str | None, expects: bool, origin: str) -> Path:
     """How a row will reach this session, from how the session stands now."""
     if session is None:
         return "queued"
@@ -288,13 +290,13 @@ def _path(c: Commit, session: str | None, expects: bool) -> Path:
         state = "waiting"
     elif _is_busy(c, session) or _is_collecting(c, session):
         state = "busy"
-    return inbox.arbitrate(state, c.rules.queue.mode, expects).path or "queued"
+    return inbox.arbitrate(state, drain.mode_of(c, session, "completion", origin), expects).path or "queued"
 
 
-def arrived(c: Commit, session: str, quiet: bool = False) -> None:
-    """A completion or a message has arrived: it calls off the step of a busy session, if its queue mode says so, and is
-    read at once; else it waits, and the session is woken."""
-    if c.rules.queue.mode != "interrupt" or not interrupt(c, session):
+def arrived(c: Commit, session: str, mode: inbox.QueueMode, quiet: bool = False) -> None:
+    """A completion or a message with this queue mode has arrived: it calls off the step of a busy session, if its mode
+    says so, and is read at once; else it waits, and the session is woken."""
+    if mode != "interrupt" or not interrupt(c, session):
         wake(c, session, quiet)
 
 
@@ -346,5 +348,6 @@ def wake(c: Commit, session: str, quiet: bool = False) -> None:
         first, last = c.tx.unread(session, 1), c.tx.newest_unread(session)
         if collecting and not any(row.kind == "send" for row in last) and c.tx.turn(session) is not None:
             return  # it is tried again in its own time; only somebody who speaks up hurries it
-        due_at = inbox.drain_at([drain.item(row) for row in (*first, *last)], c.rules.queue, c.at)
+        waiting = drain.items(c, session, [*first, *last, *c.tx.newest_unread(session, "send")])
+        due_at = inbox.drain_at(waiting, drain.queue_at(c, session, waiting[0].origin), c.at)
     exchanges.enqueue(c, session, session, due_at=due_at)

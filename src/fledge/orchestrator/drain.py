@@ -24,7 +24,7 @@ from fledge.core.announce import (
     collect,
     room_beside,
 )
-from fledge.core.route import INTERNAL, Found, joined
+from fledge.core.route import INTERNAL, Found, is_apart, joined
 from fledge.core.run import Path, Run
 from fledge.core.transcript import Body, Spoken, Told
 from fledge.errors import NotFound
@@ -38,13 +38,48 @@ WINDOW = 5 * inbox.ROWS_A_COMMIT
 """How many waiting rows a drain looks at: those it may take, and as many behind them as could be told whole."""
 
 
-def item(row: Row) -> inbox.Item:
+def item(row: Row, mode: inbox.QueueMode = "collect") -> inbox.Item:
     """What scheduling needs to know of a row."""
     match row.kind:
         case "outcome" | "plan" | "expired" | "late":
-            return inbox.Item(row.key, "completion", row.arrived_at, row.origin)
+            return inbox.Item(row.key, "completion", row.arrived_at, row.origin, mode)
         case kind:
-            return inbox.Item(row.key, kind, row.arrived_at, row.origin, text_head=row.body[: 2 * inbox.LINE_CHARS])
+            head = row.body[: 2 * inbox.LINE_CHARS]
+            return inbox.Item(row.key, kind, row.arrived_at, row.origin, mode, text_head=head)
+
+
+def items(c: Commit, session: str, rows: Sequence[Row]) -> list[inbox.Item]:
+    """The same of several rows of an inbox, each with its queue mode."""
+    return [item(row, _mode_of(c, session, row)) for row in rows]
+
+
+def queue_at(c: Commit, session: str, origin: str) -> inbox.QueueSettings:
+    """How what has this origin reaches the session: as its channel is set, or the session's route."""
+    if not c.rules.queues or is_attempt(c, session):
+        return c.rules.queue
+    address = outbox.address_for(c, session, origin)
+    return c.rules.queue if address is None else c.rules.queues.get(address.channel, c.rules.queue)
+
+
+def mode_of(c: Commit, session: str, kind: Literal["completion", "send"], origin: str) -> inbox.QueueMode:
+    """The queue mode of a completion or a message for this session.
+
+    A live run hears every message at its next step. What agents say to each other has turns of its own in any mode.
+    """
+    queue = queue_at(c, session, origin)
+    if kind == "completion":
+        return queue.mode
+    if is_apart(origin):
+        return "steer"
+    if is_attempt(c, session):
+        return "interrupt" if queue.mode == "interrupt" else "steer"
+    return queue.people
+
+
+def _mode_of(c: Commit, session: str, row: Row) -> inbox.QueueMode:
+    if row.announces is not None:
+        return mode_of(c, session, "completion", row.origin)
+    return mode_of(c, session, "send", row.origin) if row.kind == "send" else "collect"
 
 
 def take(c: Commit, session: str, at_boundary: bool) -> int:
@@ -74,8 +109,8 @@ def would_join(c: Commit, session: str) -> bool:
 
 def _entering(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> list[Row]:
     turn = c.tx.turn(session) if at_boundary and rows and not is_attempt(c, session) else None
-    items = [item(row) for row in rows]
-    keys = {item.key for item in inbox.take(items, c.rules.queue.mode, at_boundary, turn.origin if turn else "")}
+    taken = inbox.take(items(c, session, rows), at_boundary, turn.origin if turn else "")
+    keys = {item.key for item in taken}
     return [row for row in rows if row.key in keys]
 
 
@@ -112,7 +147,7 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind:
         collected = _collected(c, session, told, behind)
         summarised = {completions[at].key for at in collected.summarised}
         told_bytes = collected.whole_bytes
-        bodies.append(_entry(c, completions, told, collected, at_boundary))
+        bodies.append(_entry(c, session, completions, told, collected, at_boundary))
     bodies += _left_out(c, session, messages)
     bodies += [Spoken(row.body, row.key, row.kind, row.source or "") for row in messages]
     transcripts.write(c, session, *bodies)
@@ -125,7 +160,7 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind:
             c.tx.take_up(row.key, c.at)
         kind = row.announces
         if kind is not None and row.source is not None:
-            path = _path_taken(c, row, at_boundary)
+            path = _path_taken(c, session, row, at_boundary)
             traced(c, session, row, path, "summarised" if row.key in summarised else "whole")
             if c.find(row.source) is not None:
                 c.apply(row.source, ev.RowConsumed(at=c.at, row=kind, path=path))
@@ -162,7 +197,7 @@ def post(c: Commit, key: str, session: str) -> bool:
         return False
     completion = replace(_whole(c, session, row), audience="posted")
     collected = collect([completion], c.rules.style, c.ids.nonce(), inline_chars=c.rules.inline_chars)
-    transcripts.write(c, session, _entry(c, [row], [completion], collected, at_boundary=False))
+    transcripts.write(c, session, _entry(c, session, [row], [completion], collected, at_boundary=False))
     c.tx.close_row(key, "consumed", c.at)
     traced(c, session, row, "direct", "summarised" if collected.summarised else "whole")
     outbox.result(c, session, address, key, completion)
@@ -183,10 +218,10 @@ def _left_out(c: Commit, session: str, messages: list[Row]) -> list[Body]:
     return told
 
 
-def _path_taken(c: Commit, row: Row, at_boundary: bool) -> Path:
+def _path_taken(c: Commit, session: str, row: Row, at_boundary: bool) -> Path:
     """How a row really arrived: what was to be steered and missed its boundary was queued."""
     if at_boundary:
-        return inbox.arbitrate("busy", c.rules.queue.mode, is_awaited(c, row.source)).path or "queued"
+        return inbox.arbitrate("busy", _mode_of(c, session, row), is_awaited(c, row.source)).path or "queued"
     return "queued" if row.path == "steered" else row.path
 
 
@@ -208,12 +243,14 @@ def _whole(c: Commit, session: str, row: Row) -> Completion:
     return replace(_decode(row.body), result=text, audience=audience)
 
 
-def _entry(c: Commit, rows: list[Row], completions: list[Completion], collected: Collected, at_boundary: bool) -> Told:
+def _entry(
+    c: Commit, session: str, rows: list[Row], completions: list[Completion], collected: Collected, at_boundary: bool
+) -> Told:
     typed = [
         {"row": row.key, "run": row.source, "status": completion.outcome.status}
         for row, completion in zip(rows, completions, strict=True)
     ]
-    prefix = inbox.arbitrate("busy", c.rules.queue.mode, True).prefix if at_boundary else ""
+    prefix = inbox.arbitrate("busy", _mode_of(c, session, rows[0]), True).prefix if at_boundary else ""
     text = f"{prefix} {collected.text}" if prefix else collected.text
     return Told(text, tuple(typed), collected.summarised)
 
@@ -228,7 +265,7 @@ def traced(c: Commit, session: str, row: Row, path: Path, form: Literal["whole",
     """Record how a completion was delivered."""
     run = c.find(row.source or "")
     state: inbox.RequesterState = "idle" if path == "direct" else "busy"
-    phases = inbox.arbitrate(state, c.rules.queue.mode, is_awaited(c, row.source)).phases
+    phases = inbox.arbitrate(state, _mode_of(c, session, row), is_awaited(c, row.source)).phases
     tried = tuple(Tried(phase, "deferred") for phase in phases[:-1])
     if run is None or not run.terms.program:
         tried += (Tried(phases[-1], "delivered", path),)
@@ -237,7 +274,7 @@ def traced(c: Commit, session: str, row: Row, path: Path, form: Literal["whole",
 
 def tried_in_vain(c: Commit, run: Run, result: Literal["deferred", "failed"], why: str) -> None:
     """Record a try at announcing a run's outcome that told nobody."""
-    phases = () if run.terms.program else inbox.arbitrate("gone", c.rules.queue.mode, run.terms.expects).phases
+    phases = () if run.terms.program else inbox.arbitrate("gone", "collect", run.terms.expects).phases
     tried = tuple(Tried(phase, result, why) for phase in (phases if result == "failed" else phases[:1]))
     c.trace(run.key, _trace(c, announce_key(run.key, run.run_id, "outcome"), run.terms.parent, tried, why=why))
 

@@ -18,7 +18,7 @@ from fledge.core.exchange import Exchange, Over
 from fledge.core.freeze import sound
 from fledge.core.run import AwaitingApproval, Instant, Run
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import control, deliver, exchanges, lease
+from fledge.orchestrator import control, deliver, drain, exchanges, lease
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.spawn import generations_of, open_conversation
@@ -157,7 +157,7 @@ def _post(c: Commit, exchange: Exchange, words: str) -> None:
     if exchange.origin:
         deliver.wake(c, session)  # it has a turn of its own, so no step is called off for it
     else:
-        deliver.arrived(c, session)
+        deliver.arrived(c, session, drain.mode_of(c, session, "send", exchange.origin))
     c.hints.look = True
 
 

@@ -22,6 +22,7 @@ from fledge.core.run import AwaitingApproval, Instant, Run, Running, Undelivered
 from fledge.core.targets import pick
 from fledge.core.transcript import Replied, from_body
 from fledge.errors import NotFound, Refused
+from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.transcripts import read_since
 from fledge.store.base import Entry, Row, Session, Tx
 
@@ -387,6 +388,9 @@ class StatusView(Struct, frozen=True, rename="camel", omit_defaults=True):
     context_tokens: int | None = None
     """What the last request took of the model's window."""
     queue_mode: str = ""
+    """How completions reach it while it is busy."""
+    people_mode: str = ""
+    """The same of what people say to it."""
     unread: int = 0
     children_active: int = 0
     children_done: int = 0
@@ -394,7 +398,7 @@ class StatusView(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Calls that wait for a person's approval."""
 
 
-def session_status(tx: Tx, key: str, queue_mode: str) -> StatusView:
+def session_status(tx: Tx, key: str, rules: Rules) -> StatusView:
     """How a session stands. NotFound if there is none."""
     session = tx.session(key)
     if session is None:
@@ -405,6 +409,8 @@ def session_status(tx: Tx, key: str, queue_mode: str) -> StatusView:
     )
     last = _last_reply(tx.tail(key, MODEL_FROM, ("user", "tool", "event", "note")))
     active = sum(child.is_active for child in rows)
+    route = tx.route(key)
+    queue = rules.queue if route is None else rules.queues.get(route.address.channel, rules.queue)
     return StatusView(
         session_key=key,
         agent_id=session.facts.agent_id,
@@ -419,7 +425,8 @@ def session_status(tx: Tx, key: str, queue_mode: str) -> StatusView:
         tokens_cached=spent.tokens_cached or None,
         cost_usd=spent.cost_usd,
         context_tokens=None if last is None or not last.usage else sum(last.usage.values()),
-        queue_mode=queue_mode,
+        queue_mode=queue.mode,
+        people_mode=queue.people,
         unread=len(tx.unread(key)),
         children_active=active,
         children_done=len(rows) - active,

@@ -91,11 +91,18 @@ POSITIONS = 256
 """For how many kinds of sessions the choice of tools is remembered."""
 
 
+def _queue_channels(config: Config) -> set[str]:
+    """Channels that have queue settings of their own."""
+    queue = config.messages.queue
+    return {name.strip().lower() for name in (*queue.by_channel, *queue.debounce_ms_by_channel)}
+
+
 def rules_of(config: Config) -> Rules:
     """The settings that commits need, as the configuration has them."""
     defaults = config.agents.defaults
     return Rules(
         queue=queue_settings(config),
+        queues={name: queue_settings(config, name) for name in _queue_channels(config)},
         heartbeat=heartbeat_settings(config),
         style=config.announce.style,
         inline_chars=config.announce.inline_chars,
