@@ -11,7 +11,7 @@ from fledge.api.values import Message, Question, Reply
 from fledge.core.freeze import said
 from fledge.core.keys import SessionKey
 from fledge.core.run import Instant
-from fledge.core.transcript import Replied, from_body
+from fledge.core.transcript import Replied, Spoken, from_body
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import commission, control, system_events
 from fledge.orchestrator.changes import Changes, deadline
@@ -23,6 +23,8 @@ from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import Commission, Tx
 
 LOOK_BACK = 100_000
+LOOK_BACK_ENTRIES = 200
+"""How many entries before the end of a turn are looked at for its words."""
 
 
 class Conversation:
@@ -223,11 +225,18 @@ def _reply(tx: Tx, run_id: str, failures: int, is_asked: bool) -> Reply | None:
 
 
 def _words(tx: Tx, asked: Commission) -> str:
-    """What was answered; empty if the model chose silence, or the transcript is gone."""
-    for entry in tx.entries(asked.session, asked.entry - 1, 1):
-        body = from_body(entry.body)
-        if isinstance(body, Replied) and said(body.text) == "text":
-            return body.text
+    """What was answered; empty if the model chose silence, or the transcript is gone.
+
+    A reply without words is answered by the last ones before it, back to the question.
+    """
+    for entry in reversed(tx.entries(asked.session, asked.entry - LOOK_BACK_ENTRIES, LOOK_BACK_ENTRIES)):
+        match from_body(entry.body):
+            case Replied(text=text) if said(text) != "empty":
+                return text if said(text) == "text" else ""
+            case Spoken(row=row) if row == asked.row:
+                break
+            case _:
+                continue
     return ""
 
 

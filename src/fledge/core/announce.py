@@ -121,6 +121,42 @@ def for_people(completion: Completion) -> str:
     return f"{_head(completion)}\n\n{words}" if words else _head(completion)
 
 
+def headline(completion: Completion) -> str:
+    """Whose outcome it is and how it came out, in one line."""
+    return _head(completion)
+
+
+def forwarded(
+    completions: Sequence[Completion], style: Style, inline_chars: int = INLINE_CHARS, byte_limit: int = TURN_BYTES
+) -> str:
+    """What subagents answered, for a person, because the conversation that read it had no words of its own.
+
+    Each has a line with its status; its words are quoted line by line, whole or as a summary by the announce style. The
+    newest are quoted as long as the text stays within `byte_limit` of UTF-8; of older ones only the status is told.
+    Refused: no completions.
+    """
+    if not completions:
+        raise BadInput("completions", "must hold at least one")
+    count = len(completions)
+    whose = "What the subagent answered, in its" if count == 1 else f"What {count} subagents answered, in their"
+    title = f"[No reply. {whose} own words:]"
+    heads = [_head(completion) for completion in completions]
+    sections = [_in_own_words(completion, style, inline_chars) for completion in completions]
+    quoted = _newest_that_fit(heads, sections, byte_limit - _size("\n\n".join([title, *heads])))
+    return "\n\n".join([title, *(sections[at] if at in quoted else head for at, head in enumerate(heads))])
+
+
+def _in_own_words(completion: Completion, style: Style, inline_chars: int) -> str:
+    words, lines = _shown(completion.result), [_head(completion)]
+    cut = style == "compact" or (style == "auto" and len(words) > inline_chars)
+    if words:
+        lines += [f"> {line}" for line in (summary(completion.result) if cut else words).splitlines()]
+        lines += [f"(a summary: the whole answer has {len(words)} characters, ask for it)"] if cut else []
+    elif isinstance(completion.outcome, Ok):
+        lines += ["(no output)"]
+    return "\n".join([*lines, f"It waits for an answer: {_key(completion)}"] if _asks(completion) else lines)
+
+
 class Collected(Struct, frozen=True, gc=False):
     """The text of a turn that reads several completions, and the positions of those told in one line only."""
 

@@ -25,8 +25,15 @@ class Dequeue(_Effect, frozen=True, tag=True):
     """It must not be claimed any more."""
 
 
+Owes = Literal["nothing", "earlier", "all"]
+"""What is still to be answered once a turn is over: nothing; what an earlier turn read before it yielded; that and what
+this turn has read."""
+
+
 class ReleaseDriver(_Effect, frozen=True, tag=True):
-    """The driver that commits this is done: its lease and slot are free."""
+    """The driver that commits this is done: its lease and slot are free, its turn is over."""
+
+    owes: Owes = "nothing"
 
 
 class FreeDriver(_Effect, frozen=True, tag=True):

@@ -220,11 +220,11 @@ def _finished(run: Run, event: ev.Signal, end: ev.Finished, serving: Waiting | N
     """A final reply: the end of a send's turn, a wait, one more reading, a plan, or the end of the run."""
     if serving is not None:
         # What a send's turn says is neither result nor fallback; the waiting period goes on.
-        return _wait(run, serving, event)
+        return _wait(run, serving, event, "earlier")
     text = end.text if end.said == "text" else None
     if event.unsettled and run.terms.wakeable:
         run = replace(run, fallback=text or run.fallback)
-        return _wait(run, Waiting(until_settled=None, due_at=None, asked="final text"), event)
+        return _wait(run, Waiting(until_settled=None, due_at=None, asked="final text"), event, "nothing")
     if event.unread and run.terms.wakeable:
         run = replace(run, fallback=text or run.fallback)
         return move(run, _running(run, event.at), fx.Drain())
@@ -234,13 +234,13 @@ def _finished(run: Run, event: ev.Signal, end: ev.Finished, serving: Waiting | N
     return closing.finish(run, ended, end.said, event.unsettled, fx.ReleaseDriver(), *closing.hand_over(run))
 
 
-def _wait(run: Run, waiting: Waiting, event: ev.Signal | ev.Yielded) -> Step:
+def _wait(run: Run, waiting: Waiting, event: ev.Signal | ev.Yielded, owes: fx.Owes) -> Step:
     """Enter or re-enter waiting; the condition is evaluated in this very commit."""
     if event.messages:
-        return move(run, Queued(serving=waiting), fx.ReleaseDriver(), fx.Enqueue())
+        return move(run, Queued(serving=waiting), fx.ReleaseDriver(owes), fx.Enqueue())
     if policy.holds(waiting.until_settled, event.unsettled, event.settled):
-        return _wake(run, event.next_run_id, fx.ReleaseDriver())
-    return move(run, waiting, fx.ReleaseDriver())
+        return _wake(run, event.next_run_id, fx.ReleaseDriver(owes))
+    return move(run, waiting, fx.ReleaseDriver(owes))
 
 
 def _wake(run: Run, run_id: str, *effects: fx.Effect) -> Step:
@@ -275,7 +275,7 @@ def _yielded(run: Run, event: ev.Yielded) -> Step:
     due_at = event.at + event.wait_s
     if run.deadline_at is not None:
         due_at = min(due_at, run.deadline_at)
-    return _wait(run, Waiting(until, due_at, str(event.asked)), event)
+    return _wait(run, Waiting(until, due_at, str(event.asked)), event, "all")
 
 
 # ---- waiting ---------------------------------------------------------------------------------------------------------

@@ -184,6 +184,15 @@ def nudge(wrong: str) -> str:
     )
 
 
+def empty_nudge(reads_completions: bool) -> str:
+    """What a conversation is told, once a turn, whose reply has no words."""
+    what = "what came of the subagents' results above" if reads_completions else "your answer"
+    return (
+        f"[No reply] Your turn ended without any words, so nobody has heard anything. Say {what} now. "
+        f"If nothing needs saying, answer only {NO_REPLY}."
+    )
+
+
 def _parent_word(depth: int) -> str:
     return "main agent" if depth <= 1 else "parent orchestrator"
 

@@ -40,8 +40,9 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             _enqueue(c, run)
         case fx.Dequeue():
             c.tx.dequeue(key)
-        case fx.ReleaseDriver():
-            _release(c, key)
+        case fx.ReleaseDriver(owes=owes):
+            _free(c, key)
+            exchanges.close_turn(c, key, "yielded" if owes == "all" else "over", owes)
         case fx.FreeDriver():
             _free(c, key)
         case fx.SupersedeDriver(until_at=until_at):
@@ -86,7 +87,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
         case fx.SuppressInbox():
             deliver.suppress(c, run)
         case fx.CountDown():
-            _count_down(c, run.terms.parent)
+            _count_down(c, run)
         case fx.CountUp():
             _count_up(c, run.terms.parent)
         case fx.KillBelow():
@@ -149,11 +150,6 @@ def _free(c: Commit, key: str) -> None:
         c.release(key, driver.epoch)
 
 
-def _release(c: Commit, key: str) -> None:
-    _free(c, key)
-    exchanges.close_turn(c, key, "over")
-
-
 def _free_slot(c: Commit, key: str) -> None:
     """A superseded driver keeps its slot until it exits or its time is up; one superseded earlier keeps that time."""
     driver = c.tx.driver(key)
@@ -192,13 +188,16 @@ def _give_up(c: Commit, run: Run) -> None:
         undelivered.tell(c, target)
 
 
-def _count_down(c: Commit, parent: str) -> None:
+def _count_down(c: Commit, run: Run) -> None:
+    parent = run.terms.parent
     counts = c.tx.child_settled(parent)
     if policy.holds(c.tx.waits_until(parent), counts.unsettled, counts.settled) and c.find(parent) is not None:
         event = ev.ChildrenSettled(
             at=c.at, unsettled=counts.unsettled, settled=counts.settled, next_run_id=c.ids.unique()
         )
         c.apply(parent, event)
+    if not counts.unsettled and not drain.is_attempt(c, parent) and not c.tx.rows_of(run.key):
+        deliver.wake_yielded(c, parent, wake_message(_silent(c, parent)))
 
 
 def _count_up(c: Commit, parent: str) -> None:

@@ -1,7 +1,8 @@
 """Commissions: words to a session that somebody waits for under a run id, with wishes for the turn that reads them.
 
 Accepting one is one commit; from then on its fate follows from rows: the row that carries its words, the turn that
-reads that row, how that turn ends. A turn that takes longer than was wished is stopped. Nothing here waits.
+reads that row, how that turn ends, or, if it yields, the turn that answers in its place. A turn that takes longer than
+was wished is stopped. Nothing here waits.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from fledge.core.effects import Owes
 from fledge.core.keys import is_child_key
 from fledge.core.route import INTERNAL
 from fledge.core.run import Instant, Run, on_wire
@@ -67,14 +69,23 @@ def _check_wishes(run: Run | None, wishes: Wishes) -> None:
 
 
 def time_out(c: Commit, run_id: str) -> bool:
-    """Stop the turn that took this up, if its time is over; what is below it goes on. False if nothing was to do."""
+    """Stop the turn that answers this, if its time is over; what is below it goes on. False if nothing was to do.
+
+    If the turn that read it has yielded, and another is open that does not answer it, or none, only its time is over.
+    """
     commission = c.tx.commission(run_id)
     if commission is None or commission.started_at is None or commission.ended_at is not None:
         return False
     if commission.started_at + commission.wishes.timeout_s > c.at:
         return False
-    control.stop_turn(c, commission.session, "timeout")
-    deliver.wake_again(c, commission.session)
+    turn = c.tx.turn(commission.session)
+    owes: Owes = "earlier" if turn is None else exchanges.owed_after(c, turn)
+    if turn is not None and (turn.turn == commission.turn or owes == "nothing"):
+        control.stop_turn(c, commission.session, "timeout", owes)
+        deliver.wake_again(c, commission.session)
+    else:
+        c.tx.end_commission(commission.row, "timeout", c.at)
+        c.hints.moved.append(commission.session)
     return True
 
 
@@ -138,7 +149,7 @@ def _of_commission(tx: Tx, commission: Commission) -> Standing:
 
 def _how_it_ended(tx: Tx, commission: Commission) -> tuple[Status, str | None]:
     match commission.ended:
-        case "replied":
+        case "replied" | "forwarded":
             return "ok", None
         case "over":
             run = tx.find_run(commission.session)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core import policy, reconcile
+from fledge.core.effects import Owes
 from fledge.core.freeze import sound
 from fledge.core.route import address_of
 from fledge.core.run import AnnounceDeferred, Ending, Run
@@ -135,12 +136,16 @@ def stop(c: Commit, session: str) -> Killing:
     return done
 
 
-def stop_turn(c: Commit, session: str, reason: str = "stopped") -> bool:
-    """Close a turn that is no attempt: a conversation's, or one that answers a message after a run's end."""
+def stop_turn(c: Commit, session: str, reason: str = "stopped", owes: Owes = "nothing") -> bool:
+    """Close a turn that is no attempt: a conversation's, or one that answers a message after a run's end.
+
+    What an earlier turn read before it yielded is answered by that too, unless it is still owed.
+    """
     if c.tx.turn(session) is None:
+        exchanges.close_turn(c, session, reason, owes)
         return False
     transcripts.close_calls(c, session, reason)
-    exchanges.close_turn(c, session, reason)
+    exchanges.close_turn(c, session, reason, owes)
     budget.release(c, session)
     c.tx.supersede(session, c.at + reconcile.STOP_S)
     c.hints.stop.append(session)

@@ -329,6 +329,18 @@ def wake_again(c: Commit, session: str) -> None:
         wake(c, session, quiet=all(drain.is_quiet(c, row) for row in rows))
 
 
+def wake_yielded(c: Commit, session: str, words: str) -> None:
+    """Everything below a conversation has settled, the last without anything to read: if it has yielded, and no turn of
+    it is open or due, it is told so, and answers what it read before."""
+    origin = c.tx.owed_origin(session)
+    if origin is None or c.tx.turn(session) is not None:
+        return
+    if any(row.kind != "notice" for row in c.tx.unread(session, drain.WINDOW)):
+        return
+    c.tx.put_row(f"wake:{session}:{c.ids.unique()}", session, "wake", None, words, c.at, origin=origin)
+    wake(c, session)
+
+
 def wake(c: Commit, session: str, quiet: bool = False) -> None:
     """A row has arrived: an idle conversation gets a turn now, a busy one when its queue mode says so; for a quiet one,
     which nobody waits for, it is a heartbeat's.

@@ -206,6 +206,13 @@ def post(c: Commit, key: str, session: str) -> bool:
     return True
 
 
+def completions_read(c: Commit, session: str, bodies: Sequence[Body]) -> list[Completion]:
+    """The completions that stand in these entries, apart from those that people were shown already."""
+    read = [c.tx.row(key) for body in bodies if isinstance(body, Told) for key in transcripts.rows_read([body])]
+    rows = [row for row in read if row is not None and row.origin != INTERNAL]
+    return [_whole(c, session, row) for row in rows if c.tx.find_post(f"result:{row.key}") is None]
+
+
 def _left_out(c: Commit, session: str, messages: list[Row]) -> list[Body]:
     """What is told of messages that gave way to those that are read now."""
     told: list[Body] = []

@@ -1,14 +1,19 @@
-"""Exchanges where they touch turns and lanes: what ends one without an answer, and where a session is queued.
+"""Exchanges where they touch turns and lanes: what the end of a turn answers, and where a session is queued.
 
+A turn that yields answers later: what it has read stays to be answered by the turn that reads what it waits for.
 A session that waits for another's answer waits inside its own turn and holds a slot. So whoever is waited for is driven
 in a lane of its own: however narrow the lanes are, nobody waits for a slot that its asker holds. How exchanges begin
 and go on is in `talk`.
 """
 
 from fledge.core import policy
+from fledge.core.effects import Owes
 from fledge.core.exchange import Exchange, dropped
 from fledge.core.run import Instant
+from fledge.core.transcript import Spoken, Told
+from fledge.orchestrator import transcripts
 from fledge.orchestrator.commit import Commit
+from fledge.store.base import Turn
 
 NESTED = "nested"
 
@@ -48,11 +53,37 @@ def hurry(c: Commit, session: str) -> None:
         enqueue(c, session, session if run is None else run.terms.parent, place.due_at)
 
 
-def close_turn(c: Commit, session: str, ended: str) -> None:
-    """Close the session's turn, saying how it ended; what it had read and not answered by now will not be answered."""
-    for exchange in c.tx.answering(session):
+def close_turn(c: Commit, session: str, ended: str, owes: Owes = "nothing") -> None:
+    """Close the session's turn, saying how it ended. What was read and not answered by now will not be answered, except
+    what is still owed."""
+    for exchange in unanswered(c, session, owes):
         drop(c, exchange, f"{session} read your message and gave no answer to it (its turn: {ended})")
-    c.tx.close_turn(session, ended, c.at)
+    c.tx.close_turn(session, ended, c.at, owes)
+
+
+def unanswered(c: Commit, session: str, owes: Owes) -> list[Exchange]:
+    """Exchanges whose message was read and not answered, apart from what is still owed once this turn is over."""
+    found = [] if owes == "all" else c.tx.answering(session)
+    turn = c.tx.turn(session)
+    if not found or owes == "nothing":
+        return found
+    read = () if turn is None else transcripts.rows_read(transcripts.of_turn(c.tx, turn))
+    return [exchange for exchange in found if exchange.row in read]
+
+
+def owed_after(c: Commit, turn: Turn) -> Owes:
+    """What is still to be answered once this turn of a conversation is over.
+
+    What an earlier turn read before it yielded is answered by the turn that reads a completion, or learns that none
+    comes; and by any turn once none can come any more.
+    """
+    session = turn.session
+    if c.tx.owed_origin(session) is None:
+        return "nothing"
+    for body in transcripts.of_turn(c.tx, turn):
+        if isinstance(body, Told) or (isinstance(body, Spoken) and body.kind == "wake"):
+            return "nothing"
+    return "earlier" if c.tx.counts(session).unsettled or c.tx.count_unread(session)[0] else "nothing"
 
 
 def drop_row(c: Commit, row: str, why: str) -> bool:

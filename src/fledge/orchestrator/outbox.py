@@ -5,6 +5,8 @@ What could not be sent is given up into the undelivered list, and told when that
 knows no channel: the performer sends.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from fledge.core.announce import Completion, for_people
@@ -12,7 +14,7 @@ from fledge.core.freeze import one_line
 from fledge.core.route import EXPIRY_S, About, Address, Message, answer_to, is_worth_sending, next_try_at
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Post
+from fledge.store.base import Post, Turn
 
 LINE_CHARS = 160
 _encode = msgspec.json.Encoder().encode
@@ -44,6 +46,15 @@ def result(c: Commit, session: str, address: Address, row: str, completion: Comp
     """Post what came of a child, as the runtime tells it."""
     child, status = completion.child_session_key, completion.outcome.status
     _post(c, f"result:{row}", address, "result", session, for_people(completion), child, status)
+
+
+def forward(c: Commit, turn: Turn, text: str, completions: Sequence[Completion]) -> None:
+    """Post what the subagents said that this turn has read and had no words for, once per turn."""
+    address = address_for(c, turn.session, turn.origin)
+    if address is not None:
+        one = completions[0] if len(completions) == 1 else None
+        child, status = ("", "") if one is None else (one.child_session_key, one.outcome.status)
+        _post(c, f"forward:{turn.session}:{turn.turn}", address, "result", turn.session, text, child, status)
 
 
 def say(c: Commit, session: str, address: Address, key: str, words: str) -> None:

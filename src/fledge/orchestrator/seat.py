@@ -29,8 +29,9 @@ class Seat(Struct, frozen=True, gc=False, kw_only=True):
     """Its whole transcript; None if there is more than this commit has written."""
 
 
-def seat_of(tx: Tx, key: str, lines: list[Line] | None = None) -> Seat | None:
-    """What is known of this session; None if there is none."""
+def seat_of(tx: Tx, key: str, answers_all: bool = True, lines: list[Line] | None = None) -> Seat | None:
+    """What is known of this session; None if there is none. Its turn serves what it has read itself, and if it
+    `answers_all` what earlier turns read before they yielded too."""
     session = tx.session(key)
     if session is None:
         return None
@@ -41,7 +42,11 @@ def seat_of(tx: Tx, key: str, lines: list[Line] | None = None) -> Seat | None:
         spec=None if run is None else tx.spec(key),
         is_budgeted=tx.has_purses() and any(tx.purse(above.key) for above in tx.lineage(key)),
         has_children=tx.counts(key).spawned > 0,
-        wishes=[asked.wishes for asked in tx.commissions(key)],
+        wishes=[
+            asked.wishes
+            for asked in tx.commissions(key)
+            if answers_all or (turn is not None and asked.turn == turn.turn)
+        ],
         by_person=turn is not None and turn.by_person,
         lines=lines,
     )

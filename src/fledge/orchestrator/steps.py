@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from fledge.core import events as ev
-from fledge.core.freeze import NO_REPLY, one_line, said
+from fledge.core.freeze import one_line, said
 from fledge.core.goods import Goods
 from fledge.core.keys import short_id
 from fledge.core.policy import Spent
-from fledge.core.prompts import nudge
+from fledge.core.prompts import empty_nudge, nudge
 from fledge.core.run import Running
 from fledge.core.schema import Fit, fit
-from fledge.core.transcript import Line, Noted, OpenCall, Replied, Resulted, Spoken
+from fledge.core.transcript import Line, Noted, OpenCall, Replied, Resulted, Spoken, Told
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import budget, documents, drain, outbox, transcripts, turns
 from fledge.orchestrator.commit import Commit
@@ -165,15 +165,36 @@ def noted(c: Commit, drive: Drive, answer: Replied, covers: int, last: int) -> l
 def finish(
     c: Commit, drive: Drive, reply: Replied, last: int, ran: Ran | None = None, goods: Goods | None = None
 ) -> Goes:
-    """A reply without calls ends the turn, unless completions have to be read first, or it is to be JSON and is not."""
+    """A reply without calls ends the turn, unless completions have to be read first, it is to be JSON and is not, or it
+    has no words and somebody waits for some."""
     budget.settle(c, drive.session, reply)
     _record(c, drive, ran)
     hand_over(c, drive, goods)
+    if _asked_for_words(c, drive, reply):
+        return Goes(new_lines(c, drive.session, last), over=False)
     fitted = _fitted(c, drive, reply)
     if fitted is not None and fitted.error is not None and _nudged(c, drive, reply, fitted.error):
         return Goes(new_lines(c, drive.session, last), over=False)
     over = turns.finish(c, drive, reply, result=None if fitted is None else fitted.text) == "over"
     return Goes([] if over else new_lines(c, drive.session, last), over)
+
+
+def _asked_for_words(c: Commit, drive: Drive, reply: Replied) -> bool:
+    """Ask the model of a conversation for words, if its turn would end without any; False if it has some, nobody waits
+    for them, or it was asked before."""
+    turn = c.tx.turn(drive.session)
+    if turn is None or turns.live(c.find(drive.session)) or said(reply.text) != "empty":
+        return False
+    bodies = transcripts.of_turn(c.tx, turn)
+    asked = any(isinstance(body, Spoken) and body.kind == "nudge" for body in bodies)
+    if asked or not turns.lacks_words(c, turn, bodies):
+        return False
+    turns.fence(c, drive)
+    words = empty_nudge(any(isinstance(body, Told) for body in bodies))
+    transcripts.write(c, drive.session, reply, Spoken(words, f"nudge:{drive.session}:{turn.turn}", "nudge"))
+    drain.take(c, drive.session, at_boundary=True)
+    c.tx.progress(drive.session, c.at, step_open=True)
+    return True
 
 
 def _fitted(c: Commit, drive: Drive, reply: Replied) -> Fit | None:
@@ -207,7 +228,7 @@ def wait(c: Commit, drive: Drive, asked: ev.Asked, wait_s: float) -> None:
     if drive.run is not None:
         turns.wait(c, drive, asked, wait_s)
     else:
-        turns.finish(c, drive, NO_REPLY)
+        turns.rest(c, drive)
 
 
 def ask(c: Commit, drive: Drive) -> None:

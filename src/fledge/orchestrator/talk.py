@@ -14,6 +14,7 @@ from fledge.core import events as ev
 from fledge.core import exchange as rules
 from fledge.core import policy
 from fledge.core.access import refuse_stopped
+from fledge.core.effects import Owes
 from fledge.core.exchange import Exchange, Over
 from fledge.core.freeze import sound
 from fledge.core.run import AwaitingApproval, Instant, Run
@@ -161,9 +162,9 @@ def _post(c: Commit, exchange: Exchange, words: str) -> None:
     c.hints.look = True
 
 
-def answered(c: Commit, session: str, reply: str) -> None:
+def answered(c: Commit, session: str, reply: str, owes: Owes = "nothing") -> None:
     """A turn is over with this reply: whatever it answers goes on, or has its answer."""
-    for exchange in c.tx.answering(session):
+    for exchange in exchanges.unanswered(c, session, owes):
         move = rules.answered(exchange, reply, c.tx.hops_made(exchange.root))
         after = move.exchange
         if move.say:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from fledge.core.freeze import partial, said
-from fledge.core.run import Instant, TextId
+from fledge.core.run import TextId
 from fledge.core.transcript import Body, Line, Noted, Replied, Resulted, Spoken, Told, from_body, open_calls, to_body
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Entry, EntryKind, Tx, Used
+from fledge.store.base import Entry, EntryKind, Turn, Tx, Used
 
 PAGE = 5000
 FRAGMENTS_FROM = 200
@@ -97,18 +97,22 @@ def progress_so_far(c: Commit, key: str) -> TextId | None:
     return c.tx.keep_text(key, partial(calls, fragments))
 
 
-def read_since(tx: Tx, session: str, at: Instant) -> tuple[str, ...]:
-    """Keys of the rows that were read into a transcript from then on, in order."""
+def of_turn(tx: Tx, turn: Turn) -> list[Body]:
+    """Everything that an open turn has read and written, notes on older entries or not."""
+    return [from_body(entry.body) for entry in tx.entries(turn.session, after=turn.opened_after, limit=1_000_000)]
+
+
+def rows_read(bodies: Sequence[Body]) -> tuple[str, ...]:
+    """Keys of the rows that stand in these entries, in order."""
     found: list[str] = []
-    for entry in tx.entries(session, after=tx.covered(session), limit=1_000_000):
-        if entry.at >= at and entry.kind in ("user", "event"):
-            match from_body(entry.body):
-                case Spoken(row=row) if row:
-                    found.append(row)
-                case Told(completions=completions):
-                    found += [str(item["row"]) for item in completions]
-                case _:
-                    continue
+    for body in bodies:
+        match body:
+            case Spoken(row=row, kind=kind) if row and kind != "nudge":
+                found.append(row)
+            case Told(completions=completions):
+                found += [str(item["row"]) for item in completions]
+            case _:
+                continue
     return tuple(found)
 
 

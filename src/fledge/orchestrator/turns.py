@@ -4,7 +4,7 @@ one that was superseded changes nothing more, and finds out by `StaleWrite`.
 A *drive* is one driver's hold on one session: of a live run, or of a conversation that has something to read.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -12,10 +12,24 @@ from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core import inbox, policy
+from fledge.core.announce import forwarded
+from fledge.core.effects import Owes
+from fledge.core.exchange import Asked
 from fledge.core.freeze import freeze, one_line, said, sound
+from fledge.core.route import is_apart
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
-from fledge.core.transcript import Replied, Resulted, last_output, last_said, open_calls
-from fledge.errors import Refused, Stopped
+from fledge.core.transcript import (
+    Body,
+    Noted,
+    Replied,
+    Resulted,
+    Spoken,
+    last_output,
+    last_said,
+    last_visible,
+    open_calls,
+)
+from fledge.errors import NotFound, Refused, Stopped
 from fledge.orchestrator import budget, deliver, drain, exchanges, heartbeat, lease, outbox, talk, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.lease import Lease
@@ -48,6 +62,8 @@ class Drive(Struct, frozen=True):
         return Lease(self.epoch, self.interrupts)
 
 
+NO_ANSWER = "no answer: the reply has no words"
+"""How a turn ends that had nothing to say to whoever spoke to it."""
 Goes = Literal["on", "over"]
 """Whether the driver has more to do after it said its last word."""
 
@@ -81,14 +97,14 @@ def claim(c: Commit, place: Place, owner: str) -> Drive | None:
     midway = resumed and bool(open_calls(transcripts.lines(c.tx, session)))
     taken = 0 if midway else drain.take(c, session, at_boundary=resumed)
     if not taken and not resumed and not live(run) and not beat:
-        c.tx.close_turn(session, "nothing to read", c.at)
+        c.tx.close_turn(session, "nothing to read", c.at, "earlier")
         c.release(session, epoch)
         return None
     more = taken >= inbox.ROWS_A_COMMIT
     run = run if live(run) else None
     lines = c.written.get(session)
     known = lines if lines and lines[0].seq == 1 and not more else None
-    seat = seat_of(c.tx, session, known)
+    seat = seat_of(c.tx, session, run is not None or exchanges.owed_after(c, turn) == "nothing", known)
     return Drive(session, epoch, turn.turn, run, turn.generations, more, seat=seat, heartbeat=beat)
 
 
@@ -157,10 +173,10 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
     if not live(run):
         reply = replace(reply, text=heartbeat.spoken(c, drive.session, reply.text))
     entry = transcripts.write(c, drive.session, reply)
-    if not live(run) or reply.aside:
-        talk.answered(c, drive.session, reply.text)
     if not live(run):
         return _replied(c, drive, entry, reply.text)
+    if said(reply.text) != "empty" and not c.facts(drive.session).unread:
+        talk.answered(c, drive.session, reply.text, "earlier" if reply.aside else "nothing")
     text = reply.text if result is None else result
     frozen = freeze(text, "") if text.strip() else _left_behind(c, drive.session)
     words = said(frozen)
@@ -177,12 +193,68 @@ def _left_behind(c: Commit, session: str) -> str:
 
 def _replied(c: Commit, drive: Drive, entry: int, text: str) -> Goes:
     turn = c.tx.turn(drive.session)
-    if turn is None or not heartbeat.answered(c, turn, text):
-        outbox.reply(c, drive.session, "" if turn is None else turn.origin, entry, text)
-    exchanges.close_turn(c, drive.session, "replied")
+    if turn is None:
+        raise NotFound(f"{drive.session} has no open turn")
+    if said(text) == "empty" and not turn.heartbeat:
+        bodies = transcripts.of_turn(c.tx, turn)
+        if lacks_words(c, turn, bodies):
+            return _gave_no_answer(c, drive, turn, bodies)
+        text = last_visible(bodies)
+    owes = exchanges.owed_after(c, turn)
+    talk.answered(c, drive.session, text, owes)
+    if not heartbeat.answered(c, turn, text):
+        outbox.reply(c, drive.session, turn.origin, entry, text)
+    return _close(c, drive, "replied", owes)
+
+
+def lacks_words(c: Commit, turn: Turn, bodies: Sequence[Body]) -> bool:
+    """True if these entries of a conversation's turn have no words for people although somebody waits for some.
+
+    Nobody does in a heartbeat, and once a talk between agents has had its first answer.
+    """
+    if turn.heartbeat or last_visible(bodies) or not transcripts.rows_read(bodies):
+        return False
+    return not is_apart(turn.origin) or any(isinstance(one.stage, Asked) for one in c.tx.answering(turn.session))
+
+
+def _gave_no_answer(c: Commit, drive: Drive, turn: Turn, bodies: Sequence[Body]) -> Goes:
+    """The turn ends without words. The completions that it read are handed on as they are, and whoever spoke to it is
+    told that there was no answer."""
+    session = drive.session
+    completions = drain.completions_read(c, session, bodies)
+    if completions:
+        text = forwarded(completions, c.rules.style, c.rules.inline_chars)
+        transcripts.write(c, session, Replied(text))
+        outbox.forward(c, turn, text, completions)
+        talk.answered(c, session, text)
+        for owed in c.tx.commissions(session):
+            if owed.turn != turn.turn:
+                c.tx.end_commission(owed.row, "forwarded", c.at)
+    spoken = any(isinstance(body, Spoken) and body.kind in ("send", "wake") for body in bodies)
+    if not spoken:
+        return _close(c, drive, "forwarded", "nothing")
+    transcripts.write(c, session, Noted(NO_ANSWER))
+    address = outbox.address_for(c, session, turn.origin)
+    if address is not None:
+        outbox.say(c, session, address, f"no-answer:{session}:{turn.turn}", NO_ANSWER)
+    return _close(c, drive, NO_ANSWER, exchanges.owed_after(c, turn))
+
+
+def _close(c: Commit, drive: Drive, ended: str, owes: Owes) -> Goes:
+    """A conversation's turn is over."""
+    exchanges.close_turn(c, drive.session, ended, owes)
     c.release(drive.session, drive.epoch)
     deliver.wake_again(c, drive.session)
     return "over"
+
+
+def rest(c: Commit, drive: Drive) -> Goes:
+    """A conversation yields: its turn is over, and what was read is still to be answered, if there is anything to come
+    that it waits for."""
+    lease.check(c, drive.session, drive.lease)
+    facts = c.facts(drive.session)
+    waits = facts.unsettled or facts.unread
+    return _close(c, drive, "yielded", "all") if waits else _close(c, drive, "replied", "nothing")
 
 
 def _signal(c: Commit, drive: Drive, end: ev.End) -> Run:
@@ -205,9 +277,7 @@ def let_go(c: Commit, drive: Drive, why: str) -> None:
     """End a heartbeat's turn that has nothing to do, without asking its model."""
     lease.check(c, drive.session, drive.lease)
     heartbeat.hide(c, drive.session)
-    exchanges.close_turn(c, drive.session, why)
-    c.release(drive.session, drive.epoch)
-    deliver.wake_again(c, drive.session)
+    _close(c, drive, why, "earlier")
 
 
 def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] = "error") -> None:
@@ -224,7 +294,7 @@ def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] 
     c.release(drive.session, drive.epoch)
     if cause == "budget":
         # Trying again could not end otherwise: the next message finds out whether there is more to spend.
-        exchanges.close_turn(c, drive.session, error)
+        exchanges.close_turn(c, drive.session, error, "nothing" if turn is None else exchanges.owed_after(c, turn))
         outbox.tell(c, drive.session, f"budget:{drive.session}:{drive.turn}", f"the turn ended: {error}")
         deliver.wake_again(c, drive.session)
         return
@@ -367,7 +437,8 @@ def _turn_lost(c: Commit, session: str, driver: Driver, crashed: bool) -> None:
     c.tx.supersede(session, c.at)
     if crashes >= policy.MAX_CRASHES:
         transcripts.close_calls(c, session, f"crashed {crashes} times")
-        exchanges.close_turn(c, session, f"crashed {crashes} times")
+        owes: Owes = "nothing" if turn is None else exchanges.owed_after(c, turn)
+        exchanges.close_turn(c, session, f"crashed {crashes} times", owes)
         key = f"crashed:{session}:{driver.epoch}"
         if turn is None or not turn.heartbeat:
             deliver.notice(c, session, key, f"the last turn crashed {crashes} times and was given up")

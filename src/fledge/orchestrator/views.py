@@ -23,7 +23,7 @@ from fledge.core.targets import pick
 from fledge.core.transcript import Replied, from_body
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator.commit import Rules
-from fledge.orchestrator.transcripts import read_since
+from fledge.orchestrator.transcripts import of_turn, rows_read
 from fledge.store.base import Entry, Row, Session, Tx
 
 MOST_ENTRIES: Final = 2000
@@ -112,7 +112,7 @@ def unanswered(tx: Tx, now: Instant) -> list[Unanswered]:
             turn=turn.turn,
             since_at=turn.opened_at,
             tries=turn.failures,
-            rows=read_since(tx, turn.session, turn.opened_at),
+            rows=rows_read(of_turn(tx, turn)),
         )
         for turn in late
     ]

@@ -11,6 +11,7 @@ Nothing here knows SQL, phases' rules or time; `at` is always an argument.
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeVar
 
+from fledge.core.effects import Owes
 from fledge.core.events import Event
 from fledge.core.route import Found
 from fledge.core.run import Instant, Path, Run, TextId
@@ -290,8 +291,14 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """Remember how often the open turn was driven in vain."""
         ...
 
-    def close_turn(self, session: str, ended: str, at: Instant) -> None:
-        """Close the open turn, saying how it ended; without one, nothing happens. What it took up ends with it."""
+    def close_turn(self, session: str, ended: str, at: Instant, owes: Owes = "nothing") -> None:
+        """Close the open turn, if there is one, saying how it ended. What was taken up and not answered ends with it:
+        by this turn and by earlier ones that yielded, or by this turn alone (`earlier` is still owed), or nothing."""
+        ...
+
+    def owed_origin(self, session: str) -> str | None:
+        """The origin of the newest turn that closed as `yielded` and that no later turn has answered; None if there is
+        none."""
         ...
 
     def turn_ran(self, session: str, ran: Ran) -> None:

@@ -181,6 +181,8 @@ class Turn(Struct, frozen=True, gc=False):
     """Why nobody spoke for it; empty for a turn that somebody did."""
     by_person: bool = False
     """What it read first was said by a person or a program, not by another session."""
+    opened_after: int = 0
+    """The newest entry when it opened: its own entries come behind that."""
 
 
 class Heartbeat(Struct, frozen=True, gc=False):

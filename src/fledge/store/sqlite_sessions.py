@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from fledge.core.effects import Owes
 from fledge.core.run import Instant, Waiting
 from fledge.errors import NotFound, Refused
 from fledge.store.base import (
@@ -23,7 +24,10 @@ from fledge.store.sqlite_runs import RunVerbs, to_json
 _decode_facts = msgspec.json.Decoder(SessionFacts).decode
 _decode_generations = msgspec.json.Decoder(dict[str, int]).decode
 
-_TURN = "session, turn, generations, drained, failures, crashes, opened_at, told_bytes, origin, heartbeat, by_person"
+_TURN = (
+    "session, turn, generations, drained, failures, crashes, opened_at, told_bytes, origin, heartbeat, by_person,"
+    " opened_after"
+)
 _SESSION = "key, kind, parent, depth, facts, state, epoch, generation, created_at"
 _SESSIONS = f"""
 SELECT {_SESSION},
@@ -225,14 +229,16 @@ class SessionVerbs(RunVerbs):
         """Open the session's next turn."""
         if self.turn(session) is not None:
             raise Refused("error", f"a turn of {session} is open")
-        row = self._one("UPDATE sessions SET last_turn = last_turn + 1 WHERE key = ? RETURNING last_turn", session)
+        row = self._one(
+            "UPDATE sessions SET last_turn = last_turn + 1 WHERE key = ? RETURNING last_turn, last_entry", session
+        )
         if row is None:
             raise NotFound(f"no session {session}")
         self._db.execute(
-            "INSERT INTO turns (session, turn, state, generations, opened_at) VALUES (?,?,'open',?,?)",
-            (session, row[0], to_json(generations), at),
+            "INSERT INTO turns (session, turn, state, generations, opened_at, opened_after) VALUES (?,?,'open',?,?,?)",
+            (session, row[0], to_json(generations), at, row[1]),
         )
-        turn = self._known.turns[session] = Turn(session, row[0], generations, 0, 0, 0, at)
+        turn = self._known.turns[session] = Turn(session, row[0], generations, 0, 0, 0, at, opened_after=row[1])
         return turn
 
     def turn(self, session: str) -> Turn | None:
@@ -278,20 +284,33 @@ class SessionVerbs(RunVerbs):
             (failures, crashes, session),
         )
 
-    def close_turn(self, session: str, ended: str, at: Instant) -> None:
+    def close_turn(self, session: str, ended: str, at: Instant, owes: Owes = "nothing") -> None:
         """Close the open turn, if any."""
+        turn = self.turn(session)
         self._known.turns[session] = None
+        if owes == "nothing" and self.counts(session).spawned:
+            self._db.execute(
+                "UPDATE turns SET ended = 'answered later' WHERE session = ? AND ended = 'yielded'", (session,)
+            )
         self._db.execute(
             "UPDATE turns SET state = 'closed', ended = ?, closed_at = ? WHERE session = ? AND state = 'open'",
             (ended, at, session),
         )
-        if self._is_unused("commissions"):
+        if owes == "all" or (owes == "earlier" and turn is None) or self._is_unused("commissions"):
             return
         self._db.execute(
             "UPDATE commissions SET ended = ?, ended_at = ?, entry = (SELECT last_entry FROM sessions WHERE key = ?)"
-            " WHERE session = ? AND ended_at IS NULL AND turn IS NOT NULL",
-            (ended, at, session, session),
+            " WHERE session = ? AND ended_at IS NULL AND turn >= ?",
+            (ended, at, session, session, 0 if owes == "nothing" or turn is None else turn.turn),
         )
+
+    def owed_origin(self, session: str) -> str | None:
+        """The newest turn that yielded."""
+        if not self.counts(session).spawned:
+            return None  # it had nobody to wait for
+        sql = "SELECT origin FROM turns WHERE session = ? AND ended = 'yielded' ORDER BY turn DESC LIMIT 1"
+        row = self._one(sql, session)
+        return None if row is None else str(row[0])
 
 
 def _turn(row: Sequence[Any]) -> Turn:

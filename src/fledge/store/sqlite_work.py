@@ -193,11 +193,14 @@ class WorkVerbs(SessionVerbs):
     def end_commission(self, row: str, ended: str, at: Instant) -> None:
         """It will not be read."""
         self._db.execute(
-            "UPDATE commissions SET ended = ?, ended_at = ? WHERE row = ? AND ended_at IS NULL", (ended, at, row)
+            "UPDATE commissions SET ended = ?, ended_at = ?,"
+            " entry = (SELECT last_entry FROM sessions WHERE key = commissions.session)"
+            " WHERE row = ? AND ended_at IS NULL",
+            (ended, at, row),
         )
 
     def commissions(self, session: str) -> list[Commission]:
-        """Those that the open turn serves."""
+        """Those that were read and not answered."""
         if self._is_unused("commissions"):
             return []
         sql = (

@@ -90,11 +90,11 @@ class WorkTx(Protocol):
         ...
 
     def end_commission(self, row: str, ended: str, at: Instant) -> None:
-        """The row will not be read: its commission, if there is one that has not ended, has ended so."""
+        """The row's commission, if there is one that has not ended, has ended so: it was answered, or will not be."""
         ...
 
     def commissions(self, session: str) -> list[Commission]:
-        """The commissions that the session's open turn serves, in order of acceptance."""
+        """The commissions that a turn of the session has read and none has answered, in order of acceptance."""
         ...
 
     def overdue_commissions(self, at: Instant, limit: int) -> list[str]:
