@@ -266,11 +266,11 @@ def test_a_child_in_a_thread_announces_its_first_task_and_then_talks_there(place
     async def body(fl: fledge.Fledge) -> None:
         run = await fl.spawn("Look around", label="eyes", thread=True)
         assert (await run).text == "echo: Look around"
-        assert wall.seen == []
         assert await inbound(fl.engine, "wall", "bob", "t-1", "and now?", "m-1") == run.session_key
-        await fl.until(lambda tx: wall.seen or None)
+        await fl.until(lambda tx: len(wall.seen) == 2 or None)
         assert [(m.to, m.thread, m.text, m.session_key) for m in wall.seen] == [
-            ("bob", "t-1", "echo: and now?", run.session_key)
+            ("ann", "t-1", "echo: Look around", run.session_key),
+            ("bob", "t-1", "echo: and now?", run.session_key),
         ]
         assert [type(event) for event in events] == [Spawning, Spawned]
         assert events[1].address == Address("wall", "ann", "t-1")

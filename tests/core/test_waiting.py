@@ -54,7 +54,7 @@ def test_a_condition_that_holds_when_the_run_yields_wakes_it_at_once() -> None:
     for event in (yielded("all"), yielded("any", unsettled=1, settled=1, unread=1), yielded(3, unsettled=0)):
         step = transition(RUNS["running"], event)
         assert step.run.phase == Queued()
-        assert step.effects == (fx.ReleaseDriver(), fx.Post("wake"), fx.Enqueue())
+        assert step.effects == (fx.ReleaseDriver("all"), fx.Post("wake"), fx.Enqueue())
 
 
 def test_a_child_that_settles_during_a_sends_turn_wakes_the_run_when_that_turn_ends() -> None:

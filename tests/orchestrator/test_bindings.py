@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from fledge.channels.inbound import heard
 from fledge.core.hook import Ended
 from fledge.core.route import Address
-from fledge.orchestrator import bindings, control, hook_calls, spawn
+from fledge.orchestrator import bindings, control, hook_calls, outbox, spawn
 from fledge.orchestrator.commit import Commit, Listener, Rules
 from fledge.store.base import Route
 from fledge.testing import Stage
@@ -327,11 +327,11 @@ def test_later_messages_of_a_thread_are_turns_of_the_child_whose_replies_go_to_t
         await world.engine.commit(lambda c: bindings.bind(c, key, OPS))
         await world.sleep_until(10)
         assert await world.told() == [["child"]]
-        assert outside.heard == []
+        assert outside.heard == [("ops", "ann", "answer of child")]
         for n in range(2):
             assert await hear(world, Address("ops", "cyd", "t-1"), f"more {n}", f"m-{n}") == key
             await world.clock.sleep(10)
-        assert outside.heard == [("ops", "cyd", "answer of child")] * 2
+        assert outside.heard[1:] == [("ops", "cyd", "answer of child")] * 2
         assert await world.told() == [["child"]]
         run = await world.run(key)
         assert (run.attempt, run.phase.name) == (1, "completed")
@@ -351,8 +351,96 @@ def test_a_thread_that_spawns_hears_its_own_childs_answer_and_says_it_in_the_thr
         await hear(world, OPS, "look into it", "m-1")
         await world.clock.sleep(20)
         assert await world.told(key) == [["grandchild"]]
-        assert [text for _, _, text in outside.heard] == ["I will look", "here it is"]
+        assert [text for _, _, text in outside.heard] == ["done", "I will look", "here it is"]
         assert {to for _, to, _ in outside.heard} == {"ann"}
 
     child = in_turns(works(1, "done"), below, works(0, "here it is"))
     played(theatre, play, {"child": child}, Rules(widths=WIDE))
+
+
+@proves("4.session.7", "A bound child's final words are posted to its thread once, and its requester is told as always")
+@pytest.mark.parametrize("mode", ["run", "session"])
+def test_a_thread_hears_the_last_words_of_the_child_it_was_made_for(theatre: Theatre, mode: str) -> None:
+    async def play(world: World, outside: Outside) -> None:
+        key = await world.spawn("child", mode=mode)
+        await world.engine.commit(lambda c: bindings.bind(c, key, OPS))
+        await world.clock.sleep(60)
+        assert await world.told() == [["child"]]
+        run = await world.run(key)
+        (message,) = [message for _, message in outside.arrived]
+        assert (message.id, message.about) == (f"final:{key}:{run.run_id}", "reply")
+        assert (message.address, message.session_key, message.text) == (OPS, key, "42")
+
+    played(theatre, play, {"child": works(1, "42")}, Rules(widths=WIDE))
+
+
+@proves("4.session.8", "Silence tokens and a kill post nothing to the thread, an error or timeout one line")
+@pytest.mark.parametrize(
+    ("words", "ends", "heard"),
+    [
+        ("NO_REPLY", "", []),
+        ("ANNOUNCE_SKIP", "", []),
+        ("42", "killed", []),
+        ("42", "error", ['[Subagent] "w" failed: no model']),
+        ("42", "timeout", ['[Subagent] "w" timed out']),
+        ("", "", ['[Subagent] "w" completed successfully']),
+    ],
+)
+def test_a_thread_hears_nothing_of_silence_or_a_kill_and_one_line_of_a_failure(
+    scene: Scene, words: str, ends: str, heard: list[str]
+) -> None:
+    child = scene.orchestrator(timeout_s=60.0)
+    scene.commit(lambda c: bindings.bind(c, child.session, OPS))
+    match ends:
+        case "killed":
+            scene.kill(child.session)
+            scene.exit(child)
+        case "error":
+            scene.fail(child, "no model")
+        case "timeout":
+            scene.pass_time(61.0)
+        case _:
+            scene.finish(child, words)
+    posts = [outbox.message_of(post) for post in scene.read(lambda tx: tx.due_posts(1e12, 99))]
+    assert [(one.about, one.text) for one in posts if one is not None] == [("notice", line) for line in heard]
+
+
+@proves("4.session.9", "If thread and requester share an address, only the thread hears the answer")
+@pytest.mark.parametrize("deliver", ["turn", "send"])
+def test_a_place_that_is_the_childs_thread_and_its_requesters_hears_the_answer_once(
+    theatre: Theatre, deliver: Literal["turn", "send"]
+) -> None:
+    async def bound(stage: Stage) -> None:
+        await stage.spawn("child")
+        key = (await stage.engine.store.read(lambda tx: tx.children(MAIN)))[-1]
+        await stage.engine.commit(lambda c: bindings.bind(c, key, OPS))
+        await stage.say("under way")
+
+    async def play(world: World, outside: Outside) -> None:
+        await hear(world, OPS, "look into it", "m-1")
+        await world.clock.sleep(60)
+        assert await world.told() == [["child"]]
+        assert [text for _, _, text in outside.heard] == ["under way", "42"]
+        assert "already been shown this" in (await world.heard(kind="event"))[0]
+
+    scripts = {"main": in_turns(bound, works(0, "it is 42")), "child": works(5, "42")}
+    played(theatre, play, scripts, Rules(widths=WIDE, deliver=deliver))
+
+
+@proves("4.session.3")
+def test_a_child_that_waits_answers_in_its_thread_and_its_last_words_come_later(theatre: Theatre) -> None:
+    async def below(stage: Stage) -> None:
+        await stage.spawn("grandchild")
+        await stage.wait()
+
+    async def play(world: World, outside: Outside) -> None:
+        key = await world.spawn("child")
+        await world.engine.commit(lambda c: bindings.bind(c, key, OPS))
+        await world.sleep_until(10)
+        assert await hear(world, OPS, "how is it going?", "m-1") == key
+        await world.clock.sleep(100)
+        assert [text for _, _, text in outside.heard] == ["still waiting", "all done"]
+        assert await world.told() == [["child"]]
+
+    child = in_turns(below, works(0, "still waiting"), works(0, "all done"))
+    played(theatre, play, {"child": child, "grandchild": works(50)}, Rules(widths=WIDE))

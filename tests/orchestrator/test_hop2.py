@@ -3,6 +3,7 @@ given up visibly, and never of any consequence for a run."""
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,8 @@ def test_the_same_message_of_a_channel_twice_is_one_message(theatre: Theatre) ->
     played(theatre, scene)
 
 
-@pytest.mark.parametrize("words", ["NO_REPLY", "ANNOUNCE_SKIP", "HEARTBEAT_OK", "REPLY_SKIP", " \n"])
-def test_a_turn_that_ends_without_words_sends_nothing(theatre: Theatre, words: str) -> None:
+@pytest.mark.parametrize("words", ["NO_REPLY", "ANNOUNCE_SKIP", "HEARTBEAT_OK", "REPLY_SKIP"])
+def test_a_turn_that_ends_with_a_word_for_silence_sends_nothing(theatre: Theatre, words: str) -> None:
     async def scene(world: World, outside: Outside) -> None:
         await hear(world, OPS, "hello", "m-1")
         await world.clock.sleep(10)
@@ -328,13 +329,15 @@ def test_what_cannot_be_taken_in_is_refused_by_its_field_and_changes_nothing(
     played(theatre, scene)
 
 
-def test_follow_makes_the_place_somebody_spoke_from_the_route(theatre: Theatre) -> None:
+def test_speaking_from_an_address_makes_it_the_route_and_words_of_another_session_do_not(theatre: Theatre) -> None:
     async def scene(world: World, outside: Outside) -> None:
-        await world.engine.commit(lambda c: bindings.follow(c, MAIN, NEWS))
-        await world.engine.commit(lambda c: control.send(c, MAIN, "hi", origin=origin_of(OPS)))
-        await world.send("and this?")
-        await world.clock.sleep(20)
-        assert sorted(channel for channel, _, _ in outside.heard) == ["news", "ops"]
+        for address in (NEWS, OPS):
+            origin = origin_of(address)
+            await world.engine.commit(partial(control.send, key=MAIN, message="hi", origin=origin))
+        await world.engine.commit(partial(control.send, key=MAIN, message="psst", source="agent:other:main"))
+        route = await world.look(lambda tx: tx.route(MAIN))
+        assert route is not None
+        assert (route.kind, route.address) == ("last", OPS)
 
     played(theatre, scene)
 

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from fledge.core.freeze import without
 from fledge.core.route import TERMINAL, About, Address, Message
+from fledge.errors import Undeliverable
 
 HERE = Address(TERMINAL, "user")
 """Whoever sits at the terminal."""
@@ -34,10 +35,13 @@ class TerminalChannel:
 
 
 class NoTerminal:
-    """For programs at which nobody sits: what was meant for a terminal has arrived once it is in the transcript."""
+    """For programs at which nobody sits: what was meant for a terminal has arrived once it is in the transcript, for
+    whoever sat there reads that. Whoever a hook wanted to be told there does not."""
 
     async def send(self, message: Message) -> None:
-        """Nobody is there to read it, and nothing is lost by that."""
+        """Nobody is there to read it. Raises Undeliverable if a hook sent it here."""
+        if message.route == "hook":
+            raise Undeliverable("a hook named the terminal, and nobody is there")
 
     async def close(self) -> None:
         """Nothing is held."""

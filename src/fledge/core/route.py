@@ -100,6 +100,11 @@ def answer_to(origin: str, route: Address | None) -> Address | None:
     return address_of(origin) or route
 
 
+def is_same_place(one: Address | None, other: Address | None) -> bool:
+    """True if what is sent to either is heard in the same thread, or by the same person."""
+    return one is not None and other is not None and (one.channel, one.place) == (other.channel, other.place)
+
+
 def is_worth_sending(text: str, ack_chars: int = heartbeat.OK_EXTRA_CHARS) -> bool:
     """True of words for people: not empty, and none of the tokens by which a model says nothing."""
     return said(text) == "text" and text.strip() != REPLY_SKIP and not heartbeat.is_silence(text, ack_chars)
@@ -120,6 +125,8 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_
     """Of a result: whose it is."""
     status: str = ""
     """Of a result: how it came out, as the runtime has it."""
+    route: Found = "fallback"
+    """How its address was found."""
     posted_at: Instant
 
     @property

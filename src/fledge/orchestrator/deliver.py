@@ -17,11 +17,11 @@ from fledge.core.announce import Completion, announce_key
 from fledge.core.freeze import Stats
 from fledge.core.goods import Goods
 from fledge.core.heartbeat import MAX_NOTICES, is_worth_noticing
-from fledge.core.route import Address, Found, origin_of
+from fledge.core.route import INTERNAL, Address, Found, answer_to, is_same_place, origin_of
 from fledge.core.run import Killed, Ok, Path, Run, Running, TextId
 from fledge.core.schema import fit
 from fledge.errors import Refused
-from fledge.orchestrator import drain, exchanges, heartbeat, hook_calls, transcripts
+from fledge.orchestrator import drain, exchanges, heartbeat, hook_calls, outbox, transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Row, RowKind, RowState
 
@@ -60,8 +60,10 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
     """Write the completion row and let whoever is to be told know."""
     key = announce_key(run.key, run.run_id, kind)
     target = told(c, run.terms.parent)
-    body = _encode(_completion(c, run, kind, text)).decode()
-    origin, route = _aim(c, run, target.session)
+    completion = _completion(c, run, kind, text)
+    body = _encode(completion).decode()
+    thread = _tell_thread(c, run, replace(completion, result="" if text is None else c.tx.text(text)))
+    origin, route = _aim(c, run, target.session, thread)
     path = _path(c, target.session, run.terms.expects, origin)
     # While somebody is asked where its answer should go, it is in nobody's inbox; `aimed` puts it there.
     asked = kind == "outcome" and route == "fallback" and _ask(c, run, target.session, origin)
@@ -79,14 +81,26 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
         _arrived(c, key, kind, run.key, target.session, origin)
 
 
-def _aim(c: Commit, run: Run, session: str | None) -> tuple[str, Found]:
-    """Where the answer to this run's completion should go: to where its requester belongs, else whence it was asked."""
+def _tell_thread(c: Commit, run: Run, completion: Completion) -> Address | None:
+    """Say a child's last words, or how it came out, in the thread that it is bound to; answers the thread."""
+    route = None if completion.kind != "outcome" else c.tx.route(run.key)
+    if route is None or route.kind != "bound":
+        return None
+    outbox.final(c, route.address, completion)
+    return route.address
+
+
+def _aim(c: Commit, run: Run, session: str | None, thread: Address | None) -> tuple[str, Found]:
+    """Where the answer to this run's completion should go: to where its requester belongs, else whence it was asked;
+    nowhere if the child's own thread is the same place, which has heard it."""
     if session is None or drain.is_attempt(c, session):
         return "", "fallback"
     route = c.tx.route(session)
     if route is not None and route.kind == "bound":
         return origin_of(route.address), "bound"
-    return (c.tx.spec(run.key).origin if session == run.terms.parent else ""), "fallback"
+    origin = c.tx.spec(run.key).origin if session == run.terms.parent else ""
+    heard = is_same_place(thread, answer_to(origin, None if route is None else route.address))
+    return (INTERNAL if heard else origin), "fallback"
 
 
 def _ask(c: Commit, run: Run, session: str | None, origin: str) -> bool:

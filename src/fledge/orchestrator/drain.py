@@ -190,17 +190,21 @@ def is_attempt(c: Commit, session: str) -> bool:
 
 
 def post(c: Commit, key: str, session: str) -> bool:
-    """Post a completion to the requester's channel and read it, in this commit; False if it has no channel."""
+    """Post a completion to the requester's channel and read it, in this commit; False if it has no channel. One whose
+    words its thread has heard, in the same place, is only read."""
     row = c.tx.row(key)
-    address = None if row is None or is_attempt(c, session) else outbox.address_for(c, session, row.origin)
-    if row is None or row.state != "unread" or row.announces is None or address is None:
+    if row is None or row.state != "unread" or row.announces is None or is_attempt(c, session):
+        return False
+    address = outbox.address_for(c, session, row.origin)
+    if address is None and row.origin != INTERNAL:
         return False
     completion = replace(_whole(c, session, row), audience="posted")
     collected = collect([completion], c.rules.style, c.ids.nonce(), inline_chars=c.rules.inline_chars)
     transcripts.write(c, session, _entry(c, session, [row], [completion], collected, at_boundary=False))
     c.tx.close_row(key, "consumed", c.at)
     traced(c, session, row, "direct", "summarised" if collected.summarised else "whole")
-    outbox.result(c, session, address, key, completion)
+    if address is not None:
+        outbox.result(c, session, address, row, completion)
     if row.source is not None and c.find(row.source) is not None:
         c.apply(row.source, ev.RowConsumed(at=c.at, row=row.announces, path="direct"))
     return True
@@ -245,7 +249,11 @@ def _collected(c: Commit, session: str, completions: list[Completion], behind: S
 
 def _whole(c: Commit, session: str, row: Row) -> Completion:
     """A completion with its words, for whoever reads it here."""
-    audience: Audience = "nested" if c.find(session) is not None else "main" if is_awaited(c, row.source) else "quiet"
+    audience: Audience = "main" if is_awaited(c, row.source) else "quiet"
+    if row.origin == INTERNAL:
+        audience = "posted"
+    elif c.find(session) is not None:
+        audience = "nested"
     text = "" if row.text is None else c.tx.text(row.text)
     return replace(_decode(row.body), result=text, audience=audience)
 

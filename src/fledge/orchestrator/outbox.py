@@ -9,12 +9,24 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fledge.core.announce import Completion, for_people
+from fledge.core.announce import Completion, for_people, headline
 from fledge.core.freeze import one_line
-from fledge.core.route import EXPIRY_S, About, Address, Message, answer_to, is_worth_sending, next_try_at
+from fledge.core.route import (
+    EXPIRY_S,
+    TERMINAL,
+    About,
+    Address,
+    Found,
+    Message,
+    answer_to,
+    is_worth_sending,
+    next_try_at,
+)
+from fledge.core.run import Ok
 from fledge.errors import NotFound, Refused
+from fledge.orchestrator import transcripts
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Post, Turn
+from fledge.store.base import Post, Row, Turn
 
 LINE_CHARS = 160
 _encode = msgspec.json.Encoder().encode
@@ -35,17 +47,35 @@ def address_for(c: Commit, session: str, origin: str) -> Address | None:
 # ---- posting ---------------------------------------------------------------------------------------------------------
 
 
-def reply(c: Commit, session: str, origin: str, entry: int, text: str) -> None:
+def reply(c: Commit, turn: Turn, entry: int, text: str) -> None:
     """Post the words that ended a turn, if there are any and somebody is to hear them."""
-    address = address_for(c, session, origin)
+    address = address_for(c, turn.session, turn.origin)
     if address is not None and is_worth_sending(text, c.rules.heartbeat.ack_chars):
-        _post(c, f"reply:{session}:{entry}", address, "reply", session, text)
+        found = _found(c, turn, address)
+        _post(c, f"reply:{turn.session}:{entry}", address, "reply", turn.session, text, route=found)
 
 
-def result(c: Commit, session: str, address: Address, row: str, completion: Completion) -> None:
+def _found(c: Commit, turn: Turn, address: Address) -> Found:
+    """How the address of a turn's reply was found. Only at the terminal does it matter whether a hook named it."""
+    if address.channel != TERMINAL:
+        return "fallback"
+    rows = [c.tx.row(key) for key in transcripts.rows_read(transcripts.of_turn(c.tx, turn))]
+    return next((row.route for row in rows if row is not None and row.announces and row.origin), "fallback")
+
+
+def result(c: Commit, session: str, address: Address, row: Row, completion: Completion) -> None:
     """Post what came of a child, as the runtime tells it."""
     child, status = completion.child_session_key, completion.outcome.status
-    _post(c, f"result:{row}", address, "result", session, for_people(completion), child, status)
+    text = for_people(completion)
+    _post(c, f"result:{row.key}", address, "result", session, text, child, status, row.route)
+
+
+def final(c: Commit, address: Address, completion: Completion) -> None:
+    """Post the last words of a child to the thread it is bound to, or a line that says how it came out."""
+    child, words = completion.child_session_key, completion.result
+    spoke = isinstance(completion.outcome, Ok) and bool(words.strip())
+    about: About = "reply" if spoke else "notice"
+    _post(c, f"final:{child}:{completion.run_id}", address, about, child, words if spoke else headline(completion))
 
 
 def forward(c: Commit, turn: Turn, text: str, completions: Sequence[Completion]) -> None:
@@ -54,7 +84,8 @@ def forward(c: Commit, turn: Turn, text: str, completions: Sequence[Completion])
     if address is not None:
         one = completions[0] if len(completions) == 1 else None
         child, status = ("", "") if one is None else (one.child_session_key, one.outcome.status)
-        _post(c, f"forward:{turn.session}:{turn.turn}", address, "result", turn.session, text, child, status)
+        key, found = f"forward:{turn.session}:{turn.turn}", _found(c, turn, address)
+        _post(c, key, address, "result", turn.session, text, child, status, found)
 
 
 def say(c: Commit, session: str, address: Address, key: str, words: str) -> None:
@@ -74,7 +105,15 @@ def tell(c: Commit, session: str, key: str, words: str, about: About = "notice")
 
 
 def _post(
-    c: Commit, key: str, address: Address, about: About, session: str, text: str, child: str = "", status: str = ""
+    c: Commit,
+    key: str,
+    address: Address,
+    about: About,
+    session: str,
+    text: str,
+    child: str = "",
+    status: str = "",
+    route: Found = "fallback",
 ) -> None:
     message = Message(
         id=key,
@@ -86,6 +125,7 @@ def _post(
         text=text,
         child_session_key=child,
         status=status,
+        route=route,
         posted_at=c.at,
     )
     posted = c.tx.post(

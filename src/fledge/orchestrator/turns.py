@@ -16,7 +16,7 @@ from fledge.core.announce import forwarded
 from fledge.core.effects import Owes
 from fledge.core.exchange import Asked
 from fledge.core.freeze import freeze, one_line, said, sound
-from fledge.core.route import is_apart
+from fledge.core.route import address_of, is_apart
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
 from fledge.core.transcript import (
     Body,
@@ -177,12 +177,24 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
         return _replied(c, drive, entry, reply.text)
     if said(reply.text) != "empty" and not c.facts(drive.session).unread:
         talk.answered(c, drive.session, reply.text, "earlier" if reply.aside else "nothing")
+    if reply.aside:
+        _answer_aside(c, drive.session, entry, reply.text)
     text = reply.text if result is None else result
     frozen = freeze(text, "") if text.strip() else _left_behind(c, drive.session)
     words = said(frozen)
     text_id = c.tx.keep_text(drive.session, frozen) if words == "text" else None
     run = _signal(c, drive, ev.Finished(words, text_id))
     return "on" if isinstance(run.phase, Running) else "over"
+
+
+def _answer_aside(c: Commit, session: str, entry: int, text: str) -> None:
+    """Post what a waiting run says to somebody who spoke to it from a channel: it is no part of its result."""
+    turn = c.tx.turn(session)
+    rows = () if turn is None else transcripts.rows_read(transcripts.of_turn(c.tx, turn))
+    origins = [row.origin for key in rows if (row := c.tx.row(key)) is not None and row.kind == "send"]
+    origin = next((origin for origin in origins if address_of(origin) is not None), None)
+    if turn is not None and origin is not None:
+        outbox.reply(c, replace(turn, origin=origin), entry, text)
 
 
 def _left_behind(c: Commit, session: str) -> str:
@@ -203,7 +215,7 @@ def _replied(c: Commit, drive: Drive, entry: int, text: str) -> Goes:
     owes = exchanges.owed_after(c, turn)
     talk.answered(c, drive.session, text, owes)
     if not heartbeat.answered(c, turn, text):
-        outbox.reply(c, drive.session, turn.origin, entry, text)
+        outbox.reply(c, turn, entry, text)
     return _close(c, drive, "replied", owes)
 
 

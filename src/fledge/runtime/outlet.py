@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from fledge.cancellation import error_message, is_stop
 from fledge.channels.base import Channel
+from fledge.channels.terminal import NoTerminal
 from fledge.channels.webhook import Poster, WebhookChannel
 from fledge.clock import Clock
 from fledge.config.schema import Config, Webhook
@@ -69,11 +70,9 @@ class Outlet:
             message, call = message_of(post), call_of(post)
             if message is not None:
                 channel = self._channels.get(message.channel)
-                if channel is not None:
-                    await channel.send(message)
-                elif message.channel != TERMINAL:
+                if channel is None and message.channel != TERMINAL:
                     raise Undeliverable(f"no channel {message.channel} is configured")
-                # Else nobody is at the terminal any more: its words stand in the transcript, for whoever looks.
+                await (channel or NoTerminal()).send(message)
             elif call is not None:
                 return await self._hook(post.key, call)
             elif post.kind == "context":
