@@ -19,11 +19,13 @@ from fledge.clock import Clock
 from fledge.config import Config, parse
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
 from fledge.core.goods import Goods
+from fledge.core.route import Address
 from fledge.core.run import Run
 from fledge.errors import FledgeError
 from fledge.ids import RandomIds
 from fledge.models.base import Message, ModelEvent, Request, UserMessage
 from fledge.models.scripted import Answer, ScriptedModel
+from fledge.orchestrator import bindings, outbox
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
@@ -87,6 +89,8 @@ class Story(Struct, frozen=True, kw_only=True):
     """Whether the foreign runtime's work may be repeated."""
     fate: Callable[[str], None] = lambda point: None
     """Called with each point that an actor comes to; it may end the process."""
+    thread: Address | None = None
+    """The thread that a child is bound to which asks for one; None: binding it does nothing."""
     worktrees: bool = False
     """There is a repository, and children may work in worktrees of it."""
     weight: int = 1
@@ -234,8 +238,11 @@ class Cast:
         await self._files.remove(leaves)
 
     async def call(self, post: Post) -> None:
-        """Nothing of a story leaves but what is to be removed."""
-        await self._files.call(post)
+        """Messages leave a line, what is to be removed is removed, nothing else leaves."""
+        if outbox.message_of(post) is None:
+            await self._files.call(post)
+        else:
+            note(self._folder, "sent", key=post.key, body=post.body)
 
     @property
     def model(self) -> str | None:
@@ -267,6 +274,9 @@ class Cast:
     async def bind_thread(self, engine: Engine, run: Run) -> None:
         self._story.fate("spawn")
         await wait(self._clock, self._story.bind_s)
+        thread = self._story.thread
+        if thread is not None:
+            await engine.commit(lambda c: bindings.bind(c, run.key, thread))
 
 
 def label_of(tx: Tx, session: str) -> str:

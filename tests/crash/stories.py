@@ -1,16 +1,23 @@
 """The stories that are crashed everywhere, as data: what models say, what people do, how it must end."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
+import msgspec
+
+from fledge.channels.inbound import heard
 from fledge.core.inbox import QueueMode, QueueSettings
+from fledge.core.route import Address, Message
 from fledge.core.run import Run
+from fledge.core.transcript import Replied, Spoken, Told, from_body
 from fledge.models.base import AssistantMessage, Request, ToolMessage
 from fledge.models.scripted import Answer, Reply, use
-from fledge.orchestrator import control, spawn
+from fledge.orchestrator import commission, control, spawn
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.store.base import Tx
-from tests.crash.players import Mind, Story
+from tests.crash.players import Mind, Story, notes
 from tests.crash.worktree_story import LABELS, faults, spawned
 from tests.sim.people import MAIN, OTHER, walk
 
@@ -112,6 +119,61 @@ def begin_other(c: Commit) -> None:
     """Only while nobody has said it: a deleted conversation stays deleted."""
     if c.tx.row(f"go:{OTHER}") is None:
         control.send(c, OTHER, "go", row_key=f"go:{OTHER}")
+
+
+# ---- what must be heard outside --------------------------------------------------------------------------------------
+
+ANN, THREAD = Address("ops", "ann"), Address("ops", "ann", "t-9")
+
+
+def mute(*made: Answer) -> Mind:
+    """A conversation that spawns when told to, says that it is under way, and has no words for anything else."""
+
+    def mind(request: Request) -> Answer:
+        last = request.messages[-1]
+        if last.text == "go":
+            return calls(*made)
+        return "It is under way." if isinstance(last, ToolMessage) else ""
+
+    return mind
+
+
+def heard_outside(tx: Tx, folder: Path) -> list[str]:
+    """What is wrong with what people heard: the last words in the thread, and results in the subagents' own words, each
+    once; the conversation was asked for words once for every turn that had none."""
+    sent = {line["key"]: msgspec.json.decode(line["body"], type=Message) for line in notes(folder) if "key" in line}
+    wrong: list[str] = []
+    finals = [(message.address, message.text) for key, message in sent.items() if key.startswith("final:")]
+    if finals != [(THREAD, "SUMMARY: w is done")]:
+        wrong.append(f"in the thread: {finals}")
+    forwards = [message.text for key, message in sent.items() if key.startswith("forward:")]
+    told = Counter(label for text in forwards for label in ("w", "v") if f"> SUMMARY: {label} is done" in text)
+    if told != {"w": 1, "v": 1}:
+        wrong.append(f"handed on: {forwards}")
+    bodies = [from_body(entry.body) for entry in tx.entries(MAIN)]
+    nudges = [body.row for body in bodies if isinstance(body, Spoken) and body.kind == "nudge"]
+    if len(nudges) != len(forwards) or len(set(nudges)) != len(nudges):
+        wrong.append(f"asked for words by {nudges}")
+    kept = [body.text for body in bodies if isinstance(body, Replied) and body.text in forwards]
+    return wrong if sorted(kept) == sorted(forwards) else [*wrong, f"in the transcript: {kept}"]
+
+
+def asked_for(c: Commit) -> None:
+    """Somebody says go, once, and waits for the answer by name."""
+    commission.accept(c, MAIN, "go", key="the request")
+
+
+def answered_in_the_end(tx: Tx, folder: Path) -> list[str]:
+    """What is wrong with a request whose turn yielded: it is answered by the turn that read the result."""
+    asked = tx.commission_keyed("the request")
+    bodies = {entry.seq: from_body(entry.body) for entry in tx.entries(MAIN)}
+    told = [seq for seq, body in bodies.items() if isinstance(body, Told)]
+    if asked is None or asked.ended != "replied":
+        return [f"the request: {asked}"]
+    answer = bodies.get(asked.entry)
+    if not isinstance(answer, Replied) or answer.text != "It is done." or asked.entry < max(told):
+        return [f"answered by {answer}"]
+    return []
 
 
 # ---- the stories -----------------------------------------------------------------------------------------------------
@@ -218,6 +280,21 @@ STORIES: dict[str, Story] = {
         worktrees=True,
         weight=3,
         faults=faults,
+    ),
+    "a mute conversation, and a child in a thread": Story(
+        minds={"main": mute(child("w", thread=True, mode="session"), child("v")), "w": works("w"), "v": works("v")},
+        begin=partial(heard, address=ANN, text="go", message_id="m-1"),
+        ends={"w": "ok", "v": "ok"},
+        told={"w": "main", "v": "main"},
+        thread=THREAD,
+        faults=heard_outside,
+    ),
+    "a request whose turn yields": Story(
+        minds={"main": said(calls(child("w"), use("sessions_yield")), "It is done."), "w": works("w")},
+        begin=asked_for,
+        ends={"w": "ok"},
+        told={"w": "main"},
+        faults=answered_in_the_end,
     ),
     "plans approved and rejected": Story(
         minds={

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from fledge.core.exchange import Exchange
 from fledge.core.run import Instant, Waiting
 from fledge.errors import StaleWrite
-from fledge.store.base import Counts, Driver, EntryKind, Heartbeat, Place, Post, RowKind, RowState, Used
+from fledge.store.base import Counts, Driver, EntryKind, Heartbeat, Place, Post, RowKind, RowState, Turn, Used
 from tests.sim.people import MAIN, OTHER
 from tests.sim.watch import Posted, Spy
 
@@ -165,3 +165,28 @@ class SleepsOn(Spy):
 class RaisesNoGeneration(Spy):
     def raise_generation(self, key: str) -> int:
         return 0
+
+
+class LosesLastWords(Spy):
+    def post(self, key: str, kind: str, run: str | None, body: str, due_at: Instant, **more: Any) -> bool:
+        return key.startswith("final:") or super().post(key, kind, run, body, due_at, **more)
+
+
+class ForgetsWhereTurnsBegin(Spy):
+    def turn(self, session: str) -> Turn | None:
+        turn = self._tx.turn(session)
+        return None if turn is None else replace(turn, opened_after=0)
+
+
+class ForgetsYields(Spy):
+    def owed_origin(self, session: str) -> str | None:
+        return None
+
+
+class NeverGivesUp(Spy):
+    def give_up_post(self, key: str, error: str, until: Instant, at: Instant) -> None:
+        post = self._tx.find_post(key)
+        if post is not None and post.tries < 2:
+            self._tx.post_failed(key, error, at + 1.0, at)
+        else:
+            super().give_up_post(key, error, until, at)

@@ -14,6 +14,7 @@ from fledge.core.transcript import Replied, from_body
 from fledge.orchestrator.asked import NATIVE
 from fledge.orchestrator.hook_calls import post_key
 from fledge.store.base import Post, Tx
+from tests.sim import answers
 from tests.sim.outside import Outside
 from tests.sim.schedule import Schedule
 from tests.sim.watch import Noted
@@ -27,6 +28,7 @@ _message = msgspec.json.Decoder(Message).decode
 def judge(tx: Tx, plan: Schedule, ledger: Noted, outside: Outside, runs: dict[str, Run]) -> list[str]:
     """Everything that is wrong with what left."""
     wrong = _posts(tx, ledger, outside) + _in_order(ledger, outside) + _told_of_loss(ledger)
+    wrong += answers.unheard({key: posted.body for key, posted in ledger.posted.items()}, ledger.threads)
     if plan.beyond.listens:
         wrong += _hooks(ledger, runs.values())
     return wrong + _exchanges(tx, ledger)
@@ -44,6 +46,8 @@ def _posts(tx: Tx, ledger: Noted, outside: Outside) -> list[str]:
             wrong.append(f"post {key} is nowhere")
         elif post.state == "sent" and not bodies:
             wrong.append(f"post {key} is sent, and never arrived")
+        elif key in outside.refused and (post.tries != 1 or post.state == "waiting"):
+            wrong.append(f"post {key} can never arrive, and was tried again: {post}")
         elif post.state in ("undelivered", "dismissed"):
             wrong += [] if _was_patient(post) else [f"post {key} was given up too soon: {post}"]
         elif post.state != "sent":

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from fledge.core.hook import DeliveryTarget, Ended, HookEvent, Spawned, Spawning
 from fledge.core.route import Message
-from fledge.errors import NotArrived
+from fledge.errors import NotArrived, Undeliverable
 from fledge.hooks import Hooks, Listening
 from fledge.orchestrator.hook_calls import post_key
 from fledge.runtime.outlet import Outlet
@@ -57,6 +57,8 @@ class Outside:
         self._tries: Counter[str] = Counter()
         self.arrived: dict[str, list[Told]] = {}
         """By id: each time it came."""
+        self.refused: set[str] = set()
+        """Ids of messages that can never arrive."""
         self.under_way: set[str] = set()
         """Ids of calls that have begun and not ended."""
 
@@ -121,6 +123,12 @@ class Outside:
             if wrong:
                 raise RuntimeError("it hung up")
 
+    def refuse(self, name: str) -> None:
+        """Some messages can never arrive, where calls go wrong at all."""
+        if dice(self._seed, "never", name).random() < self._beyond.trouble / 10 and not self._witness.dead:
+            self.refused.add(name)
+            raise Undeliverable("it can never arrive")
+
     @contextmanager
     def _calling(self, name: str) -> Iterator[None]:
         self.under_way.add(name)
@@ -153,6 +161,7 @@ class _Channel:
         self._outside, self._name = outside, name
 
     async def send(self, message: Message) -> None:
+        self._outside.refuse(message.id)
         await self._outside.reached(message.id, message, self._outside.is_up(self._name))
 
     async def close(self) -> None:

@@ -155,7 +155,8 @@ def schedule(seed: int) -> Schedule:
         seed=seed,
         config=config,
         rules=Rules(
-            queue=QueueSettings(mode=mode, debounce_s=throw.choice([0.0, 0.5, 1.0])),
+            queue=QueueSettings(mode=mode, people=_people(seed), debounce_s=throw.choice([0.0, 0.5, 1.0])),
+            queues=_queues(seed) if beyond.writes else {},
             widths={"main": throw.randint(1, 4), "subagent": limits.max_concurrent, "nested": 1},
             style=throw.choice(["auto", "full", "compact"]),
             delete_kept=throw.random() < 0.2,
@@ -182,6 +183,19 @@ def schedule(seed: int) -> Schedule:
 def at_last(plan: Schedule) -> Schedule:
     """The same with the periodic heartbeat switched off."""
     return replace(plan, rules=replace(plan.rules, heartbeat=replace(plan.rules.heartbeat, every_s=0.0)))
+
+
+def _people(seed: int) -> QueueMode:
+    """How people's messages reach a busy conversation."""
+    return dice(seed, "people's messages").choice(get_args(QueueMode))
+
+
+def _queues(seed: int) -> dict[str, QueueSettings]:
+    """Channels with queue settings of their own."""
+    throw = dice(seed, "queues")
+    modes: tuple[QueueMode, ...] = get_args(QueueMode)
+    found = {name: QueueSettings(mode=throw.choice(modes), people=throw.choice(modes)) for name in CHANNELS}
+    return {name: settings for name, settings in found.items() if throw.random() < 0.3}
 
 
 def _beyond(throw: random.Random) -> Beyond:

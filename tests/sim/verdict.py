@@ -165,6 +165,8 @@ def restless(tx: Tx) -> list[str]:
         if tx.queued(key) is not None:
             found.append(f"{key} is queued")
         found += [f"{key} has not read {row.key}" for row in tx.unread(key)]
+        if tx.owed_origin(key) is not None:
+            found.append(f"{key} has yielded, and still owes an answer")
         beat = tx.heartbeat(key)
         if beat is not None and beat.cause:
             found.append(f"{key} is to have a heartbeat")

@@ -13,12 +13,15 @@ from typing import Any, Literal, TypeVar, cast
 
 from msgspec import Struct, field
 
+from fledge.core.effects import Owes
 from fledge.core.events import Event
 from fledge.core.exchange import Exchange
+from fledge.core.route import Address
 from fledge.core.run import Instant, Run
 from fledge.core.transcript import Replied, Resulted, Spoken, Told, from_body
 from fledge.store.base import EntryKind, Heartbeat, RowKind, Spec, Tx, Used
 from fledge.testing import InlineStore
+from tests.sim.answers import Closed
 from tests.sim.schedule import Death, Schedule, dice
 
 T = TypeVar("T")
@@ -66,6 +69,10 @@ class Noted(Struct):
     """By session: how often the time of its periodic heartbeat came."""
     beaten: Counter[str] = field(default_factory=Counter)
     """By session: how often a turn was opened for it."""
+    closed: list[Closed] = field(default_factory=list)
+    """Turns that this commit closed."""
+    threads: dict[str, Address] = field(default_factory=dict)
+    """By the key of the post that must tell it: where a child was bound when its outcome was announced."""
     called_off: set[str] = field(default_factory=set)
     """Sessions whose driver was superseded, or its step called off."""
     wrong: list[str] = field(default_factory=list)
@@ -89,6 +96,7 @@ class Noted(Struct):
         self.exchanges |= more.exchanges
         self.came_due += more.came_due
         self.beaten += more.beaten
+        self.threads |= more.threads
 
 
 class Spy:
@@ -132,6 +140,9 @@ class Spy:
         new = self._tx.put_row(key, session, kind, source, body, at, **more)
         if new and kind == "send" and session is not None:
             self._noted.sent[key] = session
+        route = self._tx.route(source) if new and kind == "outcome" and source is not None else None
+        if route is not None and route.kind == "bound":
+            self._noted.threads[f"final:{key.removeprefix('announce:v1:')}"] = route.address
         self._say(f"put_row {key} into {session}, {kind} of {source}: {'new' if new else 'known'}")
         return new
 
@@ -157,6 +168,17 @@ class Spy:
                     self._noted.answered.add((session, entry, index))
             self._say(f"{session} += {_short(text)}")
         return last
+
+    def close_turn(self, session: str, ended: str, at: Instant, owes: Owes = "nothing") -> None:
+        turn, run = self._tx.turn(session), self._tx.find_run(session)
+        if turn is not None:
+            entries = self._tx.entries(session, after=turn.opened_after, limit=1_000_000)
+            bodies = tuple(from_body(entry.body) for entry in entries)
+            is_talk = not turn.heartbeat and (run is None or run.ended is not None)
+            earlier = owes == "nothing" and self._tx.owed_origin(session) is not None
+            self._noted.closed.append(Closed(session, turn.turn, ended, turn.origin, is_talk, earlier, bodies))
+        self._tx.close_turn(session, ended, at, owes)
+        self._say(f"close_turn {session} {ended}, owes {owes}")
 
     def post(self, key: str, kind: str, run: str | None, body: str, due_at: Instant, **more: Any) -> bool:
         new = self._tx.post(key, kind, run, body, due_at, **more)
@@ -236,7 +258,7 @@ class Spy:
 _WORTH_A_LINE = frozenset(
     (
         *("close_row", "readdress_row", "claim", "release", "enqueue", "dequeue", "stop_driver"),
-        *("close_turn", "open_turn", "turn_failed", "delete_session", "child_settled", "move_approval"),
+        *("open_turn", "turn_failed", "delete_session", "child_settled", "move_approval"),
         *("set_route", "drop_route", "set_origin", "post_failed"),
     )
 )

@@ -19,7 +19,7 @@ from fledge.runtime import context
 from fledge.store.base import Tx
 from fledge.testing import START, InlineStore, VirtualClock
 from fledge.tools.base import ToolContext
-from tests.sim import beats, leaving, verdict
+from tests.sim import answers, beats, leaving, verdict
 from tests.sim.hands import ASKS
 from tests.sim.mind import Who, wire_faults
 from tests.sim.outside import Outside
@@ -120,7 +120,7 @@ class Witness:
         now = self._clock.now()
         self.wrong += verdict.limits_exceeded(tx, self.plan, noted, now)
         self.wrong += verdict.misplaced(tx, noted) + verdict.begun_below_a_kill(tx, noted)
-        self.wrong += beats.unsound(tx, self.plan, noted.beats, now)
+        self.wrong += beats.unsound(tx, self.plan, noted.beats, now) + answers.unsound(tx, noted.closed, noted.posted)
         beaten = (self.ledger.beaten + noted.beaten) - (self.ledger.came_due + noted.came_due)
         self.wrong += [f"{session} beats more often than its time came" for session in beaten]
         if self.commits % EVERY == 0:

@@ -15,7 +15,7 @@ from fledge.core import inbox, policy
 from fledge.core.announce import forwarded
 from fledge.core.effects import Owes
 from fledge.core.exchange import Asked
-from fledge.core.freeze import freeze, one_line, said, sound
+from fledge.core.freeze import NO_REPLY, freeze, one_line, said, sound
 from fledge.core.route import address_of, is_apart
 from fledge.core.run import Ending, Queued, Run, Running, Stopping
 from fledge.core.transcript import (
@@ -175,7 +175,7 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
     entry = transcripts.write(c, drive.session, reply)
     if not live(run):
         return _replied(c, drive, entry, reply.text)
-    if said(reply.text) != "empty" and not c.facts(drive.session).unread:
+    if said(reply.text) != "empty" and (reply.aside or not c.facts(drive.session).unread):
         talk.answered(c, drive.session, reply.text, "earlier" if reply.aside else "nothing")
     if reply.aside:
         _answer_aside(c, drive.session, entry, reply.text)
@@ -261,12 +261,13 @@ def _close(c: Commit, drive: Drive, ended: str, owes: Owes) -> Goes:
 
 
 def rest(c: Commit, drive: Drive) -> Goes:
-    """A conversation yields: its turn is over, and what was read is still to be answered, if there is anything to come
-    that it waits for."""
+    """A conversation yields: its turn is over, and what was read is still to be answered. Where nothing can come that
+    it would read, it has answered with silence."""
     lease.check(c, drive.session, drive.lease)
-    facts = c.facts(drive.session)
-    waits = facts.unsettled or facts.unread
-    return _close(c, drive, "yielded", "all") if waits else _close(c, drive, "replied", "nothing")
+    facts, reads = c.facts(drive.session), deliver.told(c, drive.session).session == drive.session
+    if reads and (facts.unsettled or facts.unread):
+        return _close(c, drive, "yielded", "all")
+    return finish(c, drive, NO_REPLY)
 
 
 def _signal(c: Commit, drive: Drive, end: ev.End) -> Run:
