@@ -179,7 +179,7 @@ def test_status_tells_how_the_conversation_and_a_subagent_stand(tmp_path: Path) 
             f"session   {MAIN} · idle",
             "model     none has answered yet",
             "used      tokens n/a",
-            "queue     collect · 0 unread",
+            "queue     completions collect, messages steer · 0 unread",
             "subagents 1 active · 0 done",
         ]
         first = (await chat("/status eyes")).splitlines()[0]
@@ -313,7 +313,10 @@ def test_undelivered_is_listed_retried_and_dismissed(tmp_path: Path) -> None:
         await chat.engine.commit(lambda c: control.delete_session(c, MAIN))
         await chat.pass_time(150.0)
         await chat.engine.commit(lambda c: spawn.open_conversation(c, MAIN))
-        assert await chat("/subagents undelivered") == f"{keys[0]}  one  (timeout)\n{keys[1]}  two  (timeout)"
+        lines = [
+            f"{key}  {name}  (timeout; nobody is left to tell)" for key, name in zip(keys, ("one", "two"), strict=True)
+        ]
+        assert await chat("/subagents undelivered") == "\n".join(lines)
         assert await chat("/subagents undelivered retry one") == f"{keys[0]} is offered again"
         assert await chat(f"/subagents undelivered dismiss {keys[1]}") == f"{keys[1]} is dismissed"
         await chat.pass_time(5.0)

@@ -10,7 +10,7 @@ from fledge.core.route import Address, origin_of
 from fledge.core.transcript import Replied
 from fledge.orchestrator import budget, control, outbox, spawn, steps, turns
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Ran, Spec
+from fledge.store.base import Ran, Spec, Turn
 from tests.cli.command import fledge
 from tests.model.world import MAIN, World
 from tests.statements import proves
@@ -117,7 +117,7 @@ def test_a_result_that_found_nobody_is_listed_retried_and_dismissed(world: World
     for _ in range(5):
         world.clock.advance(10)
         world.let_time_act()
-    assert show(world, "undelivered") == [f"{key}  orphan  (ok)"]
+    assert show(world, "undelivered") == [f"{key}  orphan  (ok; nobody is left to tell)"]
     assert show(world, "undelivered", "retry", "orphan") == [
         f"{key} is offered again; `fledge run --continue` goes on with it"
     ]
@@ -141,8 +141,8 @@ def test_a_given_up_result_can_be_put_away(world: World) -> None:
 def test_a_message_that_could_not_be_sent_is_listed_beside_the_results_retried_and_dismissed(world: World) -> None:
     def lose(c: Commit) -> None:
         for n in (1, 2):
-            address = Address("ops", "ann")
-            outbox.reply(c, MAIN, origin_of(address), n, f"answer {n}\nfor ann")
+            turn = Turn(MAIN, n, {}, 0, 0, 0, c.at, origin=origin_of(Address("ops", "ann")))
+            outbox.reply(c, turn, n, f"answer {n}\nfor ann")
             c.tx.give_up_post(f"reply:{MAIN}:{n}", "HTTP 500", c.at + 9e9, c.at)
 
     world.commit(lose)

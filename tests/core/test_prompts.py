@@ -19,6 +19,7 @@ from fledge.core.prompts import (
     children_block,
     cut_document,
     document_names,
+    empty_nudge,
     first_message,
     flattened,
     in_list_order,
@@ -151,6 +152,12 @@ def test_a_child_is_told_of_its_files_and_where_to_put_those_it_hands_over() -> 
 
 def test_a_child_with_a_worktree_is_told_its_branch() -> None:
     assert "on branch fledge/7f. Nobody else" in child_prompt(replace(BRIEF, branch="fledge/7f"))
+
+
+def test_a_turn_without_words_is_asked_for_some_and_may_say_that_there_are_none() -> None:
+    assert "Say your answer now." in empty_nudge(reads_completions=False)
+    assert "what came of the subagents' results" in empty_nudge(reads_completions=True)
+    assert empty_nudge(True).endswith("answer only NO_REPLY.")
 
 
 def test_a_nudge_says_what_is_wrong_on_one_short_line() -> None:

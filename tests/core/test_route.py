@@ -13,6 +13,7 @@ from fledge.core.route import (
     answer_to,
     check_address,
     check_channel,
+    is_same_place,
     is_worth_sending,
     joined,
     next_try_at,
@@ -177,3 +178,23 @@ def test_a_message_knows_its_address() -> None:
         id="x", channel="ops", to="u-1", thread="t-1", about="reply", session_key="s", text="hi", posted_at=AT
     )
     assert message.address == OPS
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (OPS, OPS, True),
+        (OPS, Address("ops", "somebody else", "t-1"), True),
+        (OPS, Address("ops", "u-1", "t-2"), False),
+        (OPS, Address("ops", "u-1"), False),
+        (OPS, Address("news", "u-1", "t-1"), False),
+        (Address("ops", "u-1"), Address("ops", "u-1"), True),
+        (None, OPS, False),
+        (OPS, None, False),
+        (None, None, False),
+    ],
+)
+def test_two_addresses_are_one_place_if_the_same_thread_or_person_hears_both(
+    one: Address | None, other: Address | None, same: bool
+) -> None:
+    assert is_same_place(one, other) is same

@@ -45,7 +45,7 @@ def set_up(folder: Path) -> None:
     asyncio.get_running_loop().set_default_executor(AtOnce())
     (folder / "state").mkdir(exist_ok=True)
     if not (folder / "repo").exists():
-        shutil.rmtree(folder / "making", ignore_errors=True)
+        shutil.rmtree(folder / "making", ignore_errors=True)  # of a process that was killed in between
         make_small_repository(folder / "making")
         (folder / "making").rename(folder / "repo")
 

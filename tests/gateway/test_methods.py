@@ -41,6 +41,10 @@ async def script(request: Request) -> Answer:
         return Reply(calls=(use("sessions_spawn", task="Say hello", label="child"),))
     if words == "Launch":
         return Reply(calls=(use("launch"),))
+    if words == "Delegate and wait":
+        return Reply(calls=(use("sessions_spawn", task="wait 1", label="child"), use("sessions_yield")))
+    if words == "Say nothing" or words.startswith("[No reply]"):
+        return ""
     if "Wait for me" not in words and said(request):
         return f"heard: {words.splitlines()[0]}"
     return await obedient(request)
@@ -109,6 +113,23 @@ def test_agent_accepts_and_agent_wait_says_how_it_ended(ask: Asks, chat: str) ->
     assert isinstance(done["startedAt"], int)
     assert done["startedAt"] <= done["endedAt"]
     assert ask.call("reply", sessionKey=chat, runId=accepted["runId"])["text"] == "echo: Hello"
+
+
+@proves("4.gateway.15")
+def test_a_request_whose_turn_yields_is_pending_until_its_results_are_answered(ask: Asks, chat: str) -> None:
+    accepted = ask.call("agent", message="Delegate and wait", sessionKey=chat)
+    assert ask.call("agent.wait", runId=accepted["runId"], timeoutMs=200)["status"] == "pending"
+    assert ask.call("agent.wait", runId=accepted["runId"], timeoutMs=30_000)["status"] == "ok"
+    reply = ask.call("reply", sessionKey=chat, runId=accepted["runId"])
+    assert reply["text"] == 'heard: [Subagent] "child" completed successfully'
+
+
+@proves("2.hops.22")
+def test_a_request_that_gets_no_words_is_not_ok(ask: Asks, chat: str) -> None:
+    accepted = ask.call("agent", message="Say nothing", sessionKey=chat)
+    done = ask.call("agent.wait", runId=accepted["runId"], timeoutMs=30_000)
+    assert (done["status"], done["error"]) == ("error", "no answer: the reply has no words")
+    assert [entry["kind"] for entry in ask.call("sessions.history", key=chat)] == ["send", "", "nudge", "", ""]
 
 
 @proves("4.gateway.5")

@@ -75,7 +75,7 @@ def plan(mode: QueueMode, widths: dict[str, int], hours: float, deaf: bool, slow
     return Schedule(
         seed=slow,
         config=parse(msgspec.json.encode(document).decode()).config,
-        rules=Rules(queue=QueueSettings(mode=mode), widths=widths),
+        rules=Rules(queue=QueueSettings(mode=mode, people=mode), widths=widths),
         acts=(),
         deaths=(),
         approval_s=60.0,

@@ -26,7 +26,7 @@ class TreeOfRuns(RuleBasedStateMachine):
     )
     def start(self, mode: Any, children: int, workers: int, main_replies: bool, plan: bool) -> None:
         """Start from a small tree, so that most moves have something to move."""
-        world = self.world = World(queue=QueueSettings(mode=mode))
+        world = self.world = World(queue=QueueSettings(mode=mode, people=mode))
         world.commit(lambda c: control.send(c, MAIN, "go"))
         world.claim()
         for _ in range(children):

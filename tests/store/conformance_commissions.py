@@ -65,6 +65,44 @@ class CommissionConformance:
 
         assert bench.do(job) == asked(turn=1, started_at=AT, ended_at=AT + 1, ended="stopped")
 
+    def test_what_a_turn_read_that_yielded_ends_with_the_turn_that_answers_it(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[list[str]]:
+            conversation(tx, "s")
+            tx.child_admitted("s")
+            found = []
+            for at, (name, ended, owes) in enumerate(
+                (("first", "yielded", "all"), ("second", "replied", "earlier"), ("third", "replied", "nothing")), 1
+            ):
+                tx.put_commission(asked(name, f"row of {name}"))
+                tx.open_turn("s", {}, AT)
+                tx.take_up(f"row of {name}", AT)
+                tx.append("s", AT, [("assistant", "x")])
+                tx.close_turn("s", ended, AT + at, owes)  # type: ignore[arg-type]
+                found.append([one.run_id for one in tx.commissions("s")])
+            return found
+
+        assert bench.do(job) == [["first"], ["first"], []]
+        first, second = bench.see(lambda tx: (tx.commission("first"), tx.commission("second")))
+        assert first is not None
+        assert second is not None
+        assert (first.turn, first.ended, first.ended_at, first.entry) == (1, "replied", AT + 3, 3)
+        assert (second.turn, second.ended, second.ended_at, second.entry) == (2, "replied", AT + 2, 2)
+
+    def test_without_an_open_turn_only_what_is_owed_nowhere_ends(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[int]:
+            conversation(tx, "s")
+            tx.child_admitted("s")
+            tx.put_commission(asked())
+            tx.open_turn("s", {}, AT)
+            tx.take_up("row", AT)
+            found = []
+            for ended, owes in (("yielded", "all"), ("nothing to read", "earlier"), ("stopped", "nothing")):
+                tx.close_turn("s", ended, AT, owes)  # type: ignore[arg-type]
+                found.append(len(tx.commissions("s")))
+            return found
+
+        assert bench.do(job) == [1, 1, 0]
+
     def test_a_row_that_is_void_ends_its_commission(self, bench: Bench) -> None:
         def job(tx: Tx) -> Commission | None:
             conversation(tx, "s")

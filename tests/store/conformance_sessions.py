@@ -334,6 +334,38 @@ class TranscriptConformance:
         assert bench.see(lambda tx: tx.turn("s")) is None
         assert bench.do(lambda tx: tx.open_turn("s", {}, AT + 2)) == Turn("s", 2, {}, 0, 0, 0, AT + 2)
 
+    def test_a_turn_knows_behind_which_entry_it_opened(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[int]:
+            conversation(tx, "s")
+            first = tx.open_turn("s", {}, AT).opened_after
+            tx.append("s", AT, [("user", "x"), ("assistant", "y")])
+            tx.close_turn("s", "replied", AT)
+            return [first, tx.open_turn("s", {}, AT).opened_after]
+
+        assert bench.do(job) == [0, 2]
+        turn = bench.see(lambda tx: tx.turn("s"))
+        assert turn is not None
+        assert turn.opened_after == 2
+
+    def test_a_turn_that_yielded_owes_an_answer_until_a_later_one_gives_it(self, bench: Bench) -> None:
+        def job(tx: Tx) -> list[str | None]:
+            conversation(tx, "s", "other")
+            tx.child_admitted("s")
+            found = [tx.owed_origin("s")]
+            for origin, ended, owes in (
+                ("ann", "yielded", "all"),
+                ("bob", "replied", "earlier"),
+                ("cyd", "yielded", "all"),
+                ("dan", "replied", "nothing"),
+            ):
+                tx.open_turn("s", {}, AT)
+                tx.set_origin("s", origin)
+                tx.close_turn("s", ended, AT, owes)  # type: ignore[arg-type]
+                found.append(tx.owed_origin("s"))
+            return [*found, tx.owed_origin("other")]
+
+        assert bench.do(job) == [None, "ann", "ann", "cyd", None, None]
+
     @proves("1.roles.3", "A turn is one drive of the agent loop; a session has at most one open")
     def test_a_second_turn_is_refused_while_one_is_open_and_the_first_stays(self, bench: Bench) -> None:
         def job(tx: Tx) -> Turn:

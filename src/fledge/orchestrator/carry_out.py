@@ -196,9 +196,8 @@ def _count_down(c: Commit, run: Run) -> None:
             at=c.at, unsettled=counts.unsettled, settled=counts.settled, next_run_id=c.ids.unique()
         )
         c.apply(parent, event)
-    is_read = any(row.session in (parent, None) for row in c.tx.rows_of(run.key))
-    if not counts.unsettled and not is_read and not drain.is_attempt(c, parent):
-        deliver.wake_yielded(c, parent, wake_message(_silent(c, parent)))
+    if not counts.unsettled and c.tx.owed_origin(parent) is not None and not drain.is_attempt(c, parent):
+        deliver.wake_yielded(c, parent, run.key, wake_message(_silent(c, parent)))
 
 
 def _count_up(c: Commit, parent: str) -> None:

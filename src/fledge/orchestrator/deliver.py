@@ -62,7 +62,7 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
     target = told(c, run.terms.parent)
     completion = _completion(c, run, kind, text)
     body = _encode(completion).decode()
-    thread = _tell_thread(c, run, replace(completion, result="" if text is None else c.tx.text(text)))
+    thread = _tell_thread(c, completion, text) if kind == "outcome" else None
     origin, route = _aim(c, run, target.session, thread)
     path = _path(c, target.session, run.terms.expects, origin)
     # While somebody is asked where its answer should go, it is in nobody's inbox; `aimed` puts it there.
@@ -81,12 +81,12 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
         _arrived(c, key, kind, run.key, target.session, origin)
 
 
-def _tell_thread(c: Commit, run: Run, completion: Completion) -> Address | None:
+def _tell_thread(c: Commit, completion: Completion, text: TextId | None) -> Address | None:
     """Say a child's last words, or how it came out, in the thread that it is bound to; answers the thread."""
-    route = None if completion.kind != "outcome" else c.tx.route(run.key)
+    route = c.tx.route(completion.child_session_key)
     if route is None or route.kind != "bound":
         return None
-    outbox.final(c, route.address, completion)
+    outbox.final(c, route.address, replace(completion, result="" if text is None else c.tx.text(text)))
     return route.address
 
 
@@ -343,13 +343,15 @@ def wake_again(c: Commit, session: str) -> None:
         wake(c, session, quiet=all(drain.is_quiet(c, row) for row in rows))
 
 
-def wake_yielded(c: Commit, session: str, words: str) -> None:
-    """Everything below a conversation has settled, the last without anything to read: if it has yielded, and no turn of
-    it is open or due, it is told so, and answers what it read before."""
+def wake_yielded(c: Commit, session: str, last: str, words: str) -> None:
+    """Everything below a conversation has settled, this child last. If the conversation has yielded, has nothing to
+    read and no open turn, it is told so, and answers what it read before."""
     origin = c.tx.owed_origin(session)
     if origin is None or c.tx.turn(session) is not None:
         return
-    if any(row.kind != "notice" for row in c.tx.unread(session, drain.WINDOW)):
+    # Its completion may be in nobody's inbox, while a hook is asked where the answer should go.
+    aimed_at = [row for row in c.tx.rows_of(last) if row.session is None and row.state == "unread"]
+    if aimed_at or any(row.kind != "notice" for row in c.tx.unread(session, drain.WINDOW)):
         return
     c.tx.put_row(f"wake:{session}:{c.ids.unique()}", session, "wake", None, words, c.at, origin=origin)
     wake(c, session)

@@ -173,12 +173,12 @@ def _address(c: Commit, session: str, rows: list[Row]) -> None:
         return
     if turn.drained == len(rows) and any(row.kind == "send" and row.source is None for row in rows):
         c.tx.begun_by_person(session)
-    origin = next((row.origin for row in rows if row.origin), "")
+    origin, route = next(((row.origin, row.route) for row in rows if row.origin), ("", "fallback"))
     if not origin and all(row.kind == "send" and row.source is not None for row in rows):
         origin = INTERNAL
     after = joined(turn.origin, origin, is_first=turn.drained == len(rows))
     if after != turn.origin:
-        c.tx.set_origin(session, after)
+        c.tx.set_origin(session, after, route if after == origin else "fallback")
     if turn.heartbeat and not all(is_quiet(c, row) for row in rows):
         c.tx.set_heartbeat(session, "")
 

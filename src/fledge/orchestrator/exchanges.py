@@ -75,12 +75,12 @@ def owed_after(c: Commit, turn: Turn) -> Owes:
     """What is still to be answered once this turn of a conversation is over.
 
     What an earlier turn read before it yielded is answered by the turn that reads a completion, or learns that none
-    comes; and by any turn once none can come any more.
+    comes; and by any turn, a heartbeat too, once none can come any more.
     """
     session = turn.session
     if c.tx.owed_origin(session) is None:
         return "nothing"
-    for body in transcripts.of_turn(c.tx, turn):
+    for body in () if turn.heartbeat else transcripts.of_turn(c.tx, turn):
         if isinstance(body, Told) or (isinstance(body, Spoken) and body.kind == "wake"):
             return "nothing"
     return "earlier" if c.tx.counts(session).unsettled or c.tx.count_unread(session)[0] else "nothing"

@@ -13,7 +13,6 @@ from fledge.core.announce import Completion, for_people, headline
 from fledge.core.freeze import one_line
 from fledge.core.route import (
     EXPIRY_S,
-    TERMINAL,
     About,
     Address,
     Found,
@@ -24,7 +23,6 @@ from fledge.core.route import (
 )
 from fledge.core.run import Ok
 from fledge.errors import NotFound, Refused
-from fledge.orchestrator import transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Post, Row, Turn
 
@@ -51,16 +49,7 @@ def reply(c: Commit, turn: Turn, entry: int, text: str) -> None:
     """Post the words that ended a turn, if there are any and somebody is to hear them."""
     address = address_for(c, turn.session, turn.origin)
     if address is not None and is_worth_sending(text, c.rules.heartbeat.ack_chars):
-        found = _found(c, turn, address)
-        _post(c, f"reply:{turn.session}:{entry}", address, "reply", turn.session, text, route=found)
-
-
-def _found(c: Commit, turn: Turn, address: Address) -> Found:
-    """How the address of a turn's reply was found. Only at the terminal does it matter whether a hook named it."""
-    if address.channel != TERMINAL:
-        return "fallback"
-    rows = [c.tx.row(key) for key in transcripts.rows_read(transcripts.of_turn(c.tx, turn))]
-    return next((row.route for row in rows if row is not None and row.announces and row.origin), "fallback")
+        _post(c, f"reply:{turn.session}:{entry}", address, "reply", turn.session, text, route=turn.route)
 
 
 def result(c: Commit, session: str, address: Address, row: Row, completion: Completion) -> None:
@@ -84,8 +73,8 @@ def forward(c: Commit, turn: Turn, text: str, completions: Sequence[Completion])
     if address is not None:
         one = completions[0] if len(completions) == 1 else None
         child, status = ("", "") if one is None else (one.child_session_key, one.outcome.status)
-        key, found = f"forward:{turn.session}:{turn.turn}", _found(c, turn, address)
-        _post(c, key, address, "result", turn.session, text, child, status, found)
+        key = f"forward:{turn.session}:{turn.turn}"
+        _post(c, key, address, "result", turn.session, text, child, status, turn.route)
 
 
 def say(c: Commit, session: str, address: Address, key: str, words: str) -> None:

@@ -175,10 +175,10 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
     entry = transcripts.write(c, drive.session, reply)
     if not live(run):
         return _replied(c, drive, entry, reply.text)
-    if said(reply.text) != "empty" and (reply.aside or not c.facts(drive.session).unread):
-        talk.answered(c, drive.session, reply.text, "earlier" if reply.aside else "nothing")
     if reply.aside:
         _answer_aside(c, drive.session, entry, reply.text)
+    elif c.tx.answering(drive.session) and not c.facts(drive.session).unread:
+        talk.answered(c, drive.session, reply.text)
     text = reply.text if result is None else result
     frozen = freeze(text, "") if text.strip() else _left_behind(c, drive.session)
     words = said(frozen)
@@ -188,7 +188,11 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
 
 
 def _answer_aside(c: Commit, session: str, entry: int, text: str) -> None:
-    """Post what a waiting run says to somebody who spoke to it from a channel: it is no part of its result."""
+    """Tell those who spoke to a waiting run what it says to them, which is no part of its result: other sessions, and
+    somebody on a channel. Without words they learn that there was no answer, when its turn is closed."""
+    if said(text) == "empty":
+        return
+    talk.answered(c, session, text, "earlier")
     turn = c.tx.turn(session)
     rows = () if turn is None else transcripts.rows_read(transcripts.of_turn(c.tx, turn))
     origins = [row.origin for key in rows if (row := c.tx.row(key)) is not None and row.kind == "send"]

@@ -283,8 +283,8 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """What the open turn read first was said by a person or a program."""
         ...
 
-    def set_origin(self, session: str, origin: str) -> None:
-        """The words that the open turn answers came from there."""
+    def set_origin(self, session: str, origin: str, route: Found = "fallback") -> None:
+        """The words that the open turn answers came from there; `route` is how that was found."""
         ...
 
     def turn_failed(self, session: str, failures: int, crashes: int) -> None:

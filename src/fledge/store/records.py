@@ -183,6 +183,8 @@ class Turn(Struct, frozen=True, gc=False):
     """What it read first was said by a person or a program, not by another session."""
     opened_after: int = 0
     """The newest entry when it opened: its own entries come behind that."""
+    route: Found = "fallback"
+    """How its origin was found."""
 
 
 class Heartbeat(Struct, frozen=True, gc=False):

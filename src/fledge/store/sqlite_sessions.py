@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fledge.core.effects import Owes
+from fledge.core.route import Found
 from fledge.core.run import Instant, Waiting
 from fledge.errors import NotFound, Refused
 from fledge.store.base import (
@@ -26,7 +27,7 @@ _decode_generations = msgspec.json.Decoder(dict[str, int]).decode
 
 _TURN = (
     "session, turn, generations, drained, failures, crashes, opened_at, told_bytes, origin, heartbeat, by_person,"
-    " opened_after"
+    " opened_after, route"
 )
 _SESSION = "key, kind, parent, depth, facts, state, epoch, generation, created_at"
 _SESSIONS = f"""
@@ -271,10 +272,12 @@ class SessionVerbs(RunVerbs):
         self._known.turns.pop(session, None)
         self._db.execute("UPDATE turns SET by_person = 1 WHERE session = ? AND state = 'open'", (session,))
 
-    def set_origin(self, session: str, origin: str) -> None:
+    def set_origin(self, session: str, origin: str, route: Found = "fallback") -> None:
         """The open turn answers what came from there."""
         self._known.turns.pop(session, None)
-        self._db.execute("UPDATE turns SET origin = ? WHERE session = ? AND state = 'open'", (origin, session))
+        self._db.execute(
+            "UPDATE turns SET origin = ?, route = ? WHERE session = ? AND state = 'open'", (origin, route, session)
+        )
 
     def turn_failed(self, session: str, failures: int, crashes: int) -> None:
         """Remember how often the open turn was driven in vain."""
