@@ -1,4 +1,4 @@
--- fledge schema 16: what ends of turns are decided by. Turns that yield answer later.
+-- fledge schema 17: what ends of turns are decided by. Turns that yield answer later.
 
 -- The newest entry when the turn opened: the turn's own entries come behind it. Unknown (0) of turns from before.
 ALTER TABLE turns ADD COLUMN opened_after INTEGER NOT NULL DEFAULT 0;
