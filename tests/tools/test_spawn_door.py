@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 import fledge
 from fledge.core.hook import Spawning
@@ -13,8 +12,8 @@ from fledge.models.base import Request, ToolMessage, Usage, UserMessage
 from fledge.models.scripted import Answer, Reply, use
 from fledge.runtime.base import Work
 from fledge.testing import ScriptedModel
-from fledge.tools.sandbox import find_sandbox
 from tests.api.scene import Place
+from tests.left_out import requires
 from tests.statements import proves
 from tests.test_hooks import Wall
 
@@ -103,8 +102,8 @@ def test_a_model_cannot_start_a_runtime_and_require_a_sandbox(tmp_path: Path) ->
 
 
 @proves("8.exec.7")
-@pytest.mark.skipif(find_sandbox(Path("/nonexistent")) is None, reason="needs bubblewrap")
 def test_a_sandboxed_model_cannot_start_a_runtime(tmp_path: Path) -> None:
+    requires("bubblewrap")
     requester = Requester(runtime="echo")
     requester.play(tmp_path, runtimes={"echo": echoes})
     assert requester.answer["status"] == "forbidden"

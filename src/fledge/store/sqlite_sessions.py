@@ -317,9 +317,9 @@ class SessionVerbs(RunVerbs):
 
 
 def _turn(row: Sequence[Any]) -> Turn:
-    session, number, generations, *rest = row
-    rest[-1] = bool(rest[-1])
-    return Turn(session, number, _decode_generations(generations), *rest)
+    session, number, generations, *counted, by_person, opened_after, route = row
+    turn = Turn(session, number, _decode_generations(generations), *counted)
+    return replace(turn, by_person=bool(by_person), opened_after=opened_after, route=route)
 
 
 def _session(row: Sequence[Any]) -> Session:
