@@ -44,6 +44,13 @@ FINISHED: dict[str, Row] = {
         (fx.ReleaseDriver(),),
         {"fallback": "t-new"},
     ),
+    "final text after crashes: they count no more": (
+        run_in(WORKING, crashes=2),
+        finished(unsettled=1),
+        FINAL_WAIT,
+        (fx.ReleaseDriver(),),
+        {"crashes": 0, "fallback": "t-new"},
+    ),
     "silence over unsettled children: the earlier text stays the fallback": (
         RUNS["running, fallback"],
         finished("silent", unsettled=1, settled=5, unread=3),

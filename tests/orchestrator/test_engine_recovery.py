@@ -11,7 +11,7 @@ import pytest
 from fledge.core import events as ev
 from fledge.core.run import Terms
 from fledge.errors import StoreError
-from fledge.orchestrator import spawn, turns
+from fledge.orchestrator import control, spawn, turns
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
@@ -190,7 +190,8 @@ def test_closing_on_a_store_that_fails_ends_and_the_next_engine_takes_over(theat
     async def second(world: World) -> None:
         await world.clock.sleep(10)
         assert (await world.outcome(key))[0] == "ok"
-        assert (await world.run(key)).crashes == 1
+        lost = [event for event in await world.look(lambda tx: tx.events(key)) if isinstance(event, ev.LeaseLost)]
+        assert [event.step_open for event in lost] == [True]
         assert await world.told() == [["a"]]
 
     theatre.act(second)
@@ -260,13 +261,16 @@ def test_a_committed_step_resets_the_count_of_crashes(theatre: Theatre) -> None:
 
 
 @proves("0.crash.7")
-def test_crashes_before_a_wait_count_no_more_after_it(theatre: Theatre) -> None:
+@pytest.mark.parametrize("how", ["a yield", "its last words"])
+def test_crashes_before_a_wait_count_no_more_after_it(theatre: Theatre, how: str) -> None:
     async def waits(stage: Stage) -> None:
-        if stage.run is not None and stage.run.wakes == 0:
+        if stage.run is None or stage.run.wakes:
+            await stage.sleep(100)
+        elif how == "a yield":
             await stage.step("a tool's output")
             await stage.wait()
         else:
-            await stage.sleep(100)
+            await stage.say("the rest is to come")
 
     async def begin(world: World) -> str:
         key = await world.spawn("a")
@@ -279,11 +283,29 @@ def test_crashes_before_a_wait_count_no_more_after_it(theatre: Theatre) -> None:
         run = await world.run(key)
         return run.phase.name, run.crashes
 
-    scripts = {"a": works(100), "below": works(0.5)}
+    scripts = {"a": works(100), "below": works(100)}
     key = theatre.act(begin, scripts, ends="crashed")
     assert theatre.act(counted, scripts, ends="crashed") == ("running", 1)
     assert theatre.act(counted, {"a": waits, "below": works(0.5)}, ends="crashed") == ("running", 0)
     assert theatre.act(counted, {"a": waits}, ends="crashed") == ("running", 1)
+
+
+@proves("0.crash.7")
+def test_crashes_of_planning_count_no_more_once_the_plan_is_answered(theatre: Theatre) -> None:
+    async def plan(world: World) -> str:
+        key = await world.spawn("a", plan=True)
+        await world.clock.sleep(1)
+        return key
+
+    async def approve(world: World) -> None:
+        await world.clock.sleep(1)
+        await world.engine.commit(lambda c: control.answer_plan(c, key, approve=True, words="APPROVED: proceed"))
+        run = await world.run(key)
+        assert (run.phase.name, run.crashes) == ("queued", 0)
+
+    key = theatre.act(plan, {"a": works(100)}, ends="crashed")
+    theatre.act(one_second, {"a": works(100)}, ends="crashed")
+    theatre.act(approve, {"a": works(0.5, "1. look")})
 
 
 @proves("0.crash.10", "From the second crash on, suspects are driven one at a time, others beside them")

@@ -217,7 +217,9 @@ def _progressed(run: Run, event: ev.Progressed) -> Step:
 
 
 def _finished(run: Run, event: ev.Signal, end: ev.Finished, serving: Waiting | None) -> Step:
-    """A final reply: the end of a send's turn, a wait, one more reading, a plan, or the end of the run."""
+    """A final reply: the end of a send's turn, a wait, one more reading, a plan, or the end of the run. It is a
+    committed step, so crashes before it count no more."""
+    run = replace(run, crashes=0)
     if serving is not None:
         # What a send's turn says is neither result nor fallback; the waiting period goes on.
         return _wait(run, serving, event, "earlier")
