@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fledge.tools.sandbox import find_sandbox
+from tests.crash.tracing import is_permitted
 
 
 class Requirement(NamedTuple):
@@ -29,6 +30,7 @@ REQUIREMENTS = {
         lambda: find_sandbox() is not None,
         "apt-get install bubblewrap (it needs user namespaces)",
     ),
+    "ptrace": Requirement(is_permitted, "allow a process to trace its children, on Linux on x86-64 or ARM64"),
     "chromium": Requirement(lambda: shutil.which("chromium") is not None, "apt-get install chromium"),
 }
 

@@ -1,10 +1,14 @@
-"""Kill real processes with SIGKILL at random moments, with the real store and its group commit, until one gets through.
+"""Kill real processes with SIGKILL at moments and points by chance, with the real store and its group commit, until one
+gets through.
 
     python -m tests.crash.at_random FIRST ROUNDS
 
-Each round plays a story, faster than its script says, in real time; it is killed twice (a third time in the same step
-would, rightly, fail a run) and then let through. Players are forked from this process. Prints one JSON line: how often
-something was killed, and what was lost, doubled, repeated or otherwise wrong.
+Each round plays a story, faster than its script says, in real time; two processes are killed (a third time in the same
+step would, rightly, fail a run) and the third is let through. A process dies at a moment, during the very first opening
+of its folder, or at a point that somebody passes, inside a call or around an order; every fourth round the second dies
+at the same point as the first. Players are forked from this process. Prints one JSON line: how often something was
+killed, and what was lost, doubled, repeated or otherwise wrong, by the command that plays it again. The moments are
+real: the same seed kills after the same time, not at the same instruction.
 """
 
 import asyncio
@@ -18,18 +22,29 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from fledge.clock import SystemClock
 from fledge.core.run import Instant
 from fledge.store.sqlite import SqliteStore
 from fledge.testing import InlineStore
+from tests.crash.at_points import ALL, Fate, dies_after, dies_at, points
 from tests.crash.judgement import Found, judge, left
 from tests.crash.players import Story, perform
-from tests.crash.stories import STORIES
 
 PACE = 30.0
-KILLS = 2
 PATIENCE_S = 120.0
-"""How long the last player of a round may take."""
+"""How long a process may take that nothing kills from outside."""
+OPENING_S = 0.03
+"""About how long it takes to open a folder for the first time."""
+
+
+class Death(Struct, frozen=True):
+    """How a process dies: after so many seconds, or at a fate of its own."""
+
+    after_s: float = PATIENCE_S
+    fate: Fate = lambda point: None
 
 
 class FastClock(SystemClock):
@@ -67,25 +82,40 @@ def gone(pid: int, within_s: float) -> int | None:
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() >= until:
             return None
-        time.sleep(0.002)
+        time.sleep(0.001)
 
 
-def kill(pid: int) -> None:
+def kill(pid: int) -> int:
     os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def deaths(story: Story, seed: int) -> list[Death]:
+    """How the first two processes of a round die."""
+    chance = random.Random(seed)
+    if seed % 4 == 0:
+        return [Death(chance.uniform(0.0, OPENING_S)), Death(chance.uniform(0.0, 0.3))]
+    if seed % 4 == 1:
+        return [Death(chance.uniform(0.0, 0.3)) for _ in range(2)]
+    passed = points(story)
+    first = chance.randrange(len(passed))
+    second = dies_at(passed[first]) if seed % 4 == 2 else dies_after(chance.randrange(len(passed)))
+    return [Death(fate=dies_after(first)), Death(fate=second)]
 
 
 def play(seed: int) -> tuple[int, Found]:
     """One round: how often it was killed, and what is wrong with the end."""
-    chance = random.Random(seed)
-    story = STORIES[sorted(STORIES)[seed % len(STORIES)]]
+    names = sorted(ALL)
+    story = ALL[names[seed // 4 % len(names)]]
     with tempfile.TemporaryDirectory() as name:
         folder, before, kills = Path(name), [], 0
-        for _ in range(KILLS):
-            pid = started(story, folder)
-            if gone(pid, chance.uniform(0.0, 0.3)) is None:
-                kill(pid)
-                kills += 1
+        for death in deaths(story, seed):
+            pid = started(replace(story, fate=death.fate), folder)
+            code = gone(pid, death.after_s)
+            code = kill(pid) if code is None else code
+            if code not in (0, -signal.SIGKILL):
+                return kills, Found([], [], [], [f"a player ended with {code}"])
+            kills += code != 0
             before.append(left(folder))
         last = started(story, folder)
         code = gone(last, PATIENCE_S)
@@ -103,7 +133,8 @@ def play(seed: int) -> tuple[int, Found]:
 def main(first: int, rounds: int) -> int:
     """Play them all, and add up."""
     played = {seed: play(seed) for seed in range(first, first + rounds)}
-    wrong = {seed: found.wrong for seed, (_, found) in played.items() if found.wrong}
+    again = "python -m tests.crash.at_random {} 1"
+    wrong = {again.format(seed): found.wrong for seed, (_, found) in played.items() if found.wrong}
     counts = {
         "rounds": rounds,
         "kills": sum(kills for kills, _ in played.values()),

@@ -24,7 +24,6 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fledge.config import parse
 from fledge.core.run import Asking, Failed, Waiting
 from fledge.core.transcript import Replied, Spoken, from_body
 from fledge.models.base import AssistantMessage, Request, ToolMessage, UserMessage
@@ -36,7 +35,7 @@ from fledge.store.base import Store, Tx
 from fledge.testing import START, InlineStore, run_virtual
 from tests.crash.every_commit import SharedClock, in_a_process
 from tests.crash.judgement import judge
-from tests.crash.players import RUNTIME, Mind, Story, perform
+from tests.crash.players import RUNTIME, TALKING, Mind, Story, perform
 from tests.crash.stories import calls, child, runs, said, speak
 from tests.empty import MEMORY
 from tests.sim.people import BOB, MAIN, NAMES, OTHER, walk
@@ -50,14 +49,6 @@ SMALL = 700
 LONG = "so it went on, and on, and on. " * 80
 BESIDE = ("left", "right")
 AFTER = "and now?"
-TALKING = parse(
-    json.dumps(
-        {
-            "tools": {"sessions": {"visibility": "all"}, "agentToAgent": {"enabled": True}},
-            "session": {"agentToAgent": {"maxPingPongTurns": 0}},
-        }
-    )
-).config
 
 
 class Call(Struct, frozen=True, kw_only=True):

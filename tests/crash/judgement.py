@@ -2,6 +2,8 @@
 anything committed was asked for or begun again by a later process.
 """
 
+import shutil
+import tempfile
 from pathlib import Path
 
 from msgspec import Struct
@@ -9,8 +11,10 @@ from msgspec import Struct
 from fledge.core.transcript import Line, Replied, Resulted, Spoken, Told, from_body
 from fledge.runtime import context
 from fledge.store.base import Tx
+from fledge.store.files import DATABASE
 from fledge.testing import InlineStore
 from tests.crash.players import Story, label_of, notes, place
+from tests.empty import MEMORY
 from tests.sim import verdict
 from tests.sim.people import ROOTS, walk
 from tests.sim.watch import Noted
@@ -41,12 +45,18 @@ class Found(Struct, frozen=True):
 
 
 def left(folder: Path) -> Left:
-    """What there is before the next process starts."""
-    store = InlineStore(folder)
-    try:
-        replies, results = store.run(_committed)
-    finally:
-        store.close_now()
+    """What there is before the next process starts. A copy is looked at: the log must be taken in by that process."""
+    if not (folder / DATABASE).exists():
+        return Left(len(notes(folder)), set(), set())
+    with tempfile.TemporaryDirectory(dir=MEMORY) as copy:
+        for name in (DATABASE, f"{DATABASE}-wal"):
+            if (folder / name).exists():
+                shutil.copy(folder / name, copy)
+        store = InlineStore(copy)
+        try:
+            replies, results = store.run(_committed)
+        finally:
+            store.close_now()
     return Left(len(notes(folder)), replies, results)
 
 

@@ -2,13 +2,15 @@
 
 Notes are lines in a file that no crash takes back: what a model was asked, which tool began. So it can be counted
 across processes what was asked or begun again. Every actor passes its story's `fate` as it begins, with the name of
-what it does (`model w1: do w1`, `compact w1: …`, `tool look`, `spawn`, `runtime`); a fate may end the process there.
+what it does (`model w1: do w1`, `compact w1: …`, `tool look`, `spawn`, `runtime`), and people before and after an order
+(`before steer`, `after steer`); a fate may end the process there.
 """
 
 import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +52,14 @@ from tests.sim.people import NAMES, opening, walk
 
 Mind = Callable[[Request], Answer]
 Wishes = Callable[[Tx, float], list[Callable[[Commit], object]]]
-CONFIG = parse(
-    json.dumps({"agents": {"defaults": {"subagents": {"maxSpawnDepth": 3, "maxChildrenPerAgent": 8}}}})
-).config
+LIMITS = {"agents": {"defaults": {"subagents": {"maxSpawnDepth": 3, "maxChildrenPerAgent": 8}}}}
+CONFIG = parse(json.dumps(LIMITS)).config
+AGENTS_TALK = {
+    "tools": {"sessions": {"visibility": "all"}, "agentToAgent": {"enabled": True}},
+    "session": {"agentToAgent": {"maxPingPongTurns": 0}},
+}
+TALKING = parse(json.dumps(LIMITS | AGENTS_TALK)).config
+"""Agents may send each other messages."""
 MODEL_S = 1.0
 """How long a model takes to answer."""
 LOOK_S = 0.5
@@ -181,19 +188,11 @@ class Cast:
     def __init__(self, story: Story, folder: Path, clock: Clock) -> None:
         self._story, self._folder, self._clock = story, folder, clock
         self._files = ChildFiles(folder / "state" if story.worktrees else None)
-        self._messengers: dict[Engine, Messenger] = {}
+        self._tools: ToolSet | None = None
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         label, facts = await engine.store.read(lambda tx: (label_of(tx, drive.session), tx.session(drive.session)))
-        spawner = Spawner(engine, self._story.config, self)
-        tools = ToolSet(
-            [
-                *noted_tools(self._folder, self._story, self._clock),
-                *(worktree_story.working_tools() if self._story.worktrees else ()),
-                *(spawn_tool(spawner), yield_tool(), subagents_tool(engine)),
-                send_tool(self._messengers.setdefault(engine, Messenger(engine, self._story.config))),
-            ]
-        )
+        tools = self._tools_of(engine)
         names = tools.names
         if facts is not None and facts.kind == "subagent":
             role: Role = "orchestrator" if facts.facts.role == "orchestrator" else "leaf"
@@ -210,6 +209,19 @@ class Cast:
             asks=self._story.asks,
             window=self._story.windows.get(label, WINDOW),
         )
+
+    def _tools_of(self, engine: Engine) -> ToolSet:
+        """All tools there are, made once: making them takes longer than a turn."""
+        if self._tools is None:
+            self._tools = ToolSet(
+                [
+                    *noted_tools(self._folder, self._story, self._clock),
+                    *(worktree_story.working_tools() if self._story.worktrees else ()),
+                    *(spawn_tool(Spawner(engine, self._story.config, self)), yield_tool(), subagents_tool(engine)),
+                    send_tool(Messenger(engine, self._story.config)),
+                ]
+            )
+        return self._tools
 
     def goods(self, session: Session, run: Run | None) -> Callable[[bool], Goods] | None:
         if not self._story.worktrees:
@@ -302,10 +314,13 @@ async def perform(story: Story, store: Store, clock: Clock, folder: Path) -> Non
                 if over and not wishes:
                     return
                 for decide in wishes:
+                    name = decide.func.__name__ if isinstance(decide, partial) else "order"
+                    story.fate(f"before {name}")
                     try:
                         await engine.commit(decide)
                     except FledgeError:
                         continue  # it came out otherwise between looking and acting
+                    story.fate(f"after {name}")
                 await wait(clock, LOOK_S)
     finally:
         await store.close()

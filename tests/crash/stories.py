@@ -12,14 +12,15 @@ from fledge.core.inbox import QueueMode, QueueSettings
 from fledge.core.route import Address, Message
 from fledge.core.run import Run
 from fledge.core.transcript import Replied, Spoken, Told, from_body
-from fledge.models.base import AssistantMessage, Request, ToolMessage
+from fledge.models.base import AssistantMessage, Request, ToolMessage, UserMessage
 from fledge.models.scripted import Answer, Reply, use
-from fledge.orchestrator import commission, control, spawn
+from fledge.orchestrator import commission, control, spawn, steps
 from fledge.orchestrator.commit import Commit, Rules
+from fledge.runtime import context
 from fledge.store.base import Tx
-from tests.crash.players import Mind, Story, notes
+from tests.crash.players import RUNTIME, TALKING, Mind, Story, notes
 from tests.crash.worktree_story import LABELS, faults, spawned
-from tests.sim.people import MAIN, OTHER, walk
+from tests.sim.people import BOB, MAIN, OTHER, walk
 
 
 def said(*answers: Answer) -> Mind:
@@ -176,10 +177,96 @@ def answered_in_the_end(tx: Tx, folder: Path) -> list[str]:
     return []
 
 
+def send_once(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
+    run = runs(tx).get("w3")
+    if run is None or run.ended is not None or tx.row("by the way") is not None or not _ran(run, 2.2, at):
+        return []
+    return [partial(control.send, key=run.key, message="by the way", row_key="by the way")]
+
+
+def kill_both(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
+    """Kill a parent while its child is there."""
+    return kill_it(tx, at) if "below" in runs(tx) else []
+
+
+def all_orders(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
+    """Steer one, kill one, send something to one, answer plans: each as soon as it can be done."""
+    return [wish for wishes in (steer_once, kill_both, send_once, answer_plans) for wish in wishes(tx, at)]
+
+
+def allow_all(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
+    """Approve whatever a person is asked."""
+    return [
+        partial(steps.answer, approval_id=asked.id, allow=True, answered_by="a person") for asked in tx.open_approvals()
+    ]
+
+
+def begin_with_bob(c: Commit) -> None:
+    """There is another agent."""
+    if c.tx.session(BOB) is None:
+        spawn.open_conversation(c, BOB)
+    control.send(c, MAIN, "go", row_key=f"go:{MAIN}")
+
+
+def compacts(request: Request) -> Answer:
+    """Says more than fits into a small window, so that it has to be summarised."""
+    if request.messages[-1] == UserMessage(context.COMPACT_PROMPT):
+        return "notes"
+    is_first = request.messages == (UserMessage("do long"),)
+    return Reply("on and on " * 300, (use("look"),)) if is_first else "SUMMARY: it fits"
+
+
 # ---- the stories -----------------------------------------------------------------------------------------------------
 
 EIGHT = tuple(f"w{n}" for n in range(8))
 THREE = ("w1", "w2", "w3")
+
+UNDER_FIRE: dict[str, Story] = {
+    "every kind of call": Story(
+        minds={
+            "main": host(
+                use("sessions_send", sessionKey=BOB, message="hello"),
+                child("doer"),
+                child("orch"),
+                child("long"),
+                child("helper", runtime=RUNTIME),
+                child("guest", thread=True),
+            ),
+            "bob": lambda request: "hi" if "> hello" in request.messages[-1].text else "ANNOUNCE_SKIP",
+            "doer": said(calls(use("look"), use("again"), use("once")), calls(use("exec")), "SUMMARY: done"),
+            "orch": said(calls(child("below"), use("sessions_yield")), "SUMMARY: all below is done"),
+            "below": said(calls(use("slow")), "SUMMARY: below"),
+            "long": compacts,
+            "guest": said("SUMMARY: in a thread"),
+        },
+        begin=begin_with_bob,
+        ends=dict.fromkeys(("doer", "orch", "below", "long", "helper", "guest"), "ok"),
+        told=dict.fromkeys(("doer", "orch", "long", "helper", "guest"), "main") | {"below": "orch"},
+        wishes=allow_all,
+        asks=frozenset({"exec"}),
+        windows={"long": 700},
+        config=TALKING,
+    ),
+    "every order": Story(
+        minds={
+            "main": host(
+                child("w"), child("parent"), child("w3"), child("plan", planMode=True), child("again", planMode=True)
+            ),
+            "w": said(calls(use("once")), "SUMMARY: redirected"),
+            "parent": said(calls(child("below"), use("slow")), "SUMMARY: never said"),
+            "below": said(calls(use("slow")), "SUMMARY: never said"),
+            "w3": said(calls(use("slow")), "SUMMARY: heard"),
+            "plan": said("1. look 2. do", "SUMMARY: planned and done"),
+            "again": said("1. guess", "1. measure", "SUMMARY: measured"),
+        },
+        begin=speak(),
+        ends=dict.fromkeys(("w", "w3", "plan", "again"), "ok") | dict.fromkeys(("parent", "below"), "killed"),
+        told=dict.fromkeys(("w", "w3", "plan", "again"), "main"),
+        wishes=all_orders,
+        tool_s=6.0,
+    ),
+}
+"""Stories with a call of every kind, and with every order: killed at every point that somebody passes in them."""
 
 STORIES: dict[str, Story] = {
     "eight children side by side": Story(

@@ -13,10 +13,11 @@ import sys
 import pytest
 
 from tests.crash.stories import STORIES
-from tests.effort import SOAK, seeds
+from tests.effort import FIRST_SEED, SOAK, seeds
+from tests.left_out import requires
 from tests.statements import proves
 
-MOMENTS = seeds(20, 10)
+MOMENTS = seeds(4, 20)
 
 
 def judge(module: str, *arguments: str) -> dict[str, object]:
@@ -60,6 +61,25 @@ def test_a_story_of_real_agents_ends_the_same_wherever_a_process_is_killed(story
 @pytest.mark.parametrize("story", STORIES)
 def test_a_story_survives_a_second_crash_during_recovery(story: str) -> None:
     judge("story_every_commit", story, "--again", *sample(15 * STORIES[story].weight))
+
+
+@proves("0.crash.14", "A process killed at any step of the first opening of a folder leaves one that opens")
+@pytest.mark.parametrize(("deed", "least"), [("open", 20), ("open-old", 20), ("close", 5)])
+def test_a_process_killed_at_any_step_of_opening_or_closing_a_folder_leaves_one_that_opens(
+    deed: str, least: int
+) -> None:
+    requires("ptrace")
+    found = judge("store_every_call", deed, *(["--every"] if SOAK else []))
+    assert int(str(found["steps"])) >= least
+
+
+@proves("0.crash.17", "A process killed inside any call or around any order, twice in a row, is taken over by the next")
+def test_a_process_killed_inside_any_call_or_around_any_order_twice_in_a_row_is_taken_over_by_the_next() -> None:
+    found = judge("at_points")
+    assert int(str(found["rounds"])) >= 25
+    assert int(str(found["kills"])) >= 40
+    if SOAK:
+        judge("at_points", "--first", str(FIRST_SEED), "--rounds", str(50 * SOAK))
 
 
 @proves("0.crash.1")

@@ -10,11 +10,13 @@ from fledge.core import events as ev
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Tx
 from fledge.testing import InlineStore, VirtualClock, run_virtual
+from tests.crash.at_points import ALL, points
 from tests.crash.judgement import judge
 from tests.crash.players import perform
-from tests.crash.stories import STORIES, runs
+from tests.crash.stories import runs
 
 Happened = dict[str, list[ev.Event]]
+ORDERS = ("steer", "kill", "send", "answer_plan")
 DIRECTED = (ev.Yielded, ev.ChildrenSettled, ev.Steered, ev.KillOrdered, ev.PlanApproved, ev.PlanRejected)
 
 
@@ -22,7 +24,7 @@ class Told:
     """A story played through: what each run lived through, how all stood whenever people acted, what was wrong."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        story = STORIES[name]
+        story = ALL[name]
         self.seen: list[dict[str, str]] = []
 
         def look(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
@@ -48,7 +50,7 @@ class Told:
         return next(event.at for event in self.events[label] if isinstance(event, kind))
 
 
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", ALL)
 def test_a_story_ends_as_it_should_when_nothing_goes_wrong(name: str, tmp_path: Path) -> None:
     assert Told(name, tmp_path).wrong == []
 
@@ -81,3 +83,15 @@ def test_one_plan_is_approved_and_another_rejected_before(tmp_path: Path) -> Non
     told = Told("plans approved and rejected", tmp_path)
     assert told.directed("plan") == ["PlanApproved"]
     assert told.directed("again") == ["PlanRejected", "PlanApproved"]
+
+
+def test_a_call_of_every_kind_is_made_in_the_story_of_calls() -> None:
+    passed = points(ALL["every kind of call"])
+    kinds = {point.partition(" ")[0] if point.startswith(("model", "compact")) else point for point in passed}
+    tools = {f"tool {name}" for name in ("look", "again", "once", "slow", "exec")}
+    assert kinds == {"model", "compact", "spawn", "runtime", "before answer", "after answer", *tools}
+
+
+def test_every_order_is_given_in_the_story_of_orders() -> None:
+    orders = {point for point in points(ALL["every order"]) if point.startswith(("before ", "after "))}
+    assert orders == {f"{when} {order}" for when in ("before", "after") for order in ORDERS}

@@ -322,20 +322,6 @@ def test_a_close_beside_a_process_that_reads_keeps_the_log_and_the_mark(tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == [DATABASE, "lock"]
 
 
-# ---- dying while it is opened or closed ------------------------------------------------------------------------------
-
-
-@proves("0.crash.14", "A process killed at any step of the first opening of a folder leaves one that opens")
-@pytest.mark.parametrize(("deed", "least"), [("open", 50), ("open-old", 50), ("close", 5)])
-def test_a_process_that_dies_at_any_step_of_opening_or_closing_leaves_a_store_that_opens(deed: str, least: int) -> None:
-    command = [sys.executable, "-m", "tests.store.dying", deed]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=ROOT)
-    assert done.stdout, done.stderr
-    found = json.loads(done.stdout)
-    assert found["wrong"] == {}, f"{command}\n{json.dumps(found['wrong'], indent=1)}"
-    assert found["steps"] >= least
-
-
 # ---- folders that cannot be used -------------------------------------------------------------------------------------
 
 

@@ -83,6 +83,8 @@ def make_database(path: Path) -> None:
         db = sqlite3.connect(draft, isolation_level=None)
         try:
             migrate(db, draft)
+            # Not later, in its place: a process that died in that moment would leave a journal to be rolled back.
+            db.execute("PRAGMA journal_mode = WAL")
         finally:
             db.close()
         draft.rename(path)
