@@ -39,7 +39,7 @@ LINES: dict[str, list[str]] = {
     "heartbeat": ["heartbeat", "--session", "nobody"],
     "init": ["init", "elsewhere"],
     "config": ["config"],
-    "trust": ["trust", "--list"],
+    "trust": ["trust", "there"],
     "doctor": ["doctor"],
     "import": ["import", "openclaw", "there"],
     "completion": ["completion", "bash"],

@@ -425,6 +425,23 @@ def test_the_workspace_of_another_agent_that_lies_in_this_one_is_not_swapped_for
     assert text(execute, context, command="echo x > deep/inner/file && cat deep/inner/file").startswith("x\n")
 
 
+def test_nothing_in_what_is_hidden_or_guarded_as_a_whole_is_bound_to_be_written(tmp_path: Path) -> None:
+    ws = tmp_path / "ws"
+    for folder in ("etc/app/keys", "hidden/inner", "etc/app/repo/.git"):
+        (ws / folder).mkdir(parents=True)
+    (ws / "etc/app/keys/key").touch()
+    hidden = (str(ws / "etc/app/keys/key"), str(ws / "hidden"))
+    protected = Protected(hidden=hidden, guarded=(str(ws / "etc"),), workspaces=(str(ws / "hidden" / "inner"),))
+    found = {path.removeprefix(f"{ws}/"): kind for path, kind in kinds(plan_mounts(ws, protected)).items()}
+    inside = {path: kind for path, kind in found.items() if path.startswith(("etc", "hidden"))}
+    assert inside == {
+        "etc": "guarded",
+        "etc/app/keys/key": "file",
+        "etc/app/repo/.git": "guarded",
+        "hidden": "folder",
+    }
+
+
 # ---- the home folder -------------------------------------------------------------------------------------------------
 
 

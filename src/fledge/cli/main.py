@@ -443,7 +443,7 @@ def _trust(options: argparse.Namespace) -> int:
         return _show(settings.distrust_workspace(place) if options.revoke else settings.trust_workspace(place))
     if options.revoke:
         return _show(settings.distrust(folder))
-    taken = verbs.take_in(run.state_folder(options.state), folder)
+    taken = verbs.take_in(run.state_folder(options.state), folder, is_named=options.state is not None)
     return _show([*taken, *settings.trust_folder(folder, or_nothing=bool(taken))])
 
 

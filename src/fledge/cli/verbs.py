@@ -258,10 +258,13 @@ def _heartbeat(c: Commit, name: str, reason: str) -> Shown:
     return Shown([f"a heartbeat of {key} is asked for; {GOES_ON}"], {"sessionKey": key})
 
 
-def take_in(folder: Path, workspace: Path) -> list[str]:
-    """Take in the documents of a workspace that were left out, as they are now; answers what was done, in lines."""
+def take_in(folder: Path, workspace: Path, is_named: bool) -> list[str]:
+    """Take in the documents of a workspace that were left out, as they are now; answers what was done, in lines. A
+    state folder that nobody named need not be there."""
     place, digests = versions_in(workspace)
-    if not (folder / DATABASE).exists() or not act(folder, "left_out", workspace=place).value:
+    if not is_named and not (folder / DATABASE).exists():
+        return []
+    if not act(folder, "left_out", workspace=place).value:
         return []
     return act(folder, "take_in", workspace=place, digests=msgspec.json.encode(digests).decode()).lines
 

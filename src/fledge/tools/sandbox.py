@@ -144,12 +144,14 @@ def plan_mounts(
             mounts[gap] = Mount(gap, "guarded")
             missing.append(gap)
     mounts |= _entries(closed, mounts)
-    for path in _below(place, protected):
-        mounts.setdefault(path, Mount(path, "open"))
     mounts[place] = Mount(place, "closed" if place in closed else "workspace")
-    for path in list(mounts):
-        for above in _between(place, path):
-            mounts.setdefault(above, Mount(above, "open"))
+    # What is covered or read-only as a whole stays so: nothing in it needs to be bound, or may be.
+    pins = [*_below(place, protected), *(above for path in mounts for above in _between(place, path))]
+    mounts |= {
+        path: Mount(path, "open")
+        for path in pins
+        if path not in mounts and not any(is_within(path, one) for one in (*covered, *missing))
+    }
     return Plan(list(mounts.values()), missing, list(guarded))
 
 
