@@ -17,7 +17,6 @@ from fledge.core.transcript import (
     is_in_doubt,
     last_output,
     last_said,
-    last_visible,
     open_calls,
     shown_arguments,
     to_body,
@@ -248,17 +247,3 @@ def test_a_note_that_stands_for_what_was_hidden_still_stands_for_it() -> None:
     ]
     lines = [Line(number, body) for number, body in enumerate(bodies, 1)]
     assert [line.seq for line in in_order(lines)] == [5, 6]
-
-
-@pytest.mark.parametrize(
-    ("bodies", "words"),
-    [
-        ([], ""),
-        ([Spoken("hello"), Told("42")], ""),
-        ([Replied("first"), Replied("second", (CallEntry("c", "look", "{}"),)), Replied(" \n")], "second"),
-        ([Replied("first"), Replied("NO_REPLY")], "first"),
-        ([Replied("NO_REPLY"), Replied("")], ""),
-    ],
-)
-def test_the_last_words_for_people_are_no_token_and_not_empty(bodies: list[Body], words: str) -> None:
-    assert last_visible(bodies) == words

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
+from fledge.core.answer import NO_ANSWER
 from fledge.core.freeze import said
 from fledge.core.route import INTERNAL, Address, Message, is_apart
 from fledge.core.transcript import Body, Replied, Spoken, Told
-from fledge.orchestrator.turns import NO_ANSWER
 from fledge.store.base import Tx
 
 _message = msgspec.json.Decoder(Message).decode

@@ -118,12 +118,7 @@ def for_people(completion: Completion) -> str:
         words += f"\n\nIt waits for an answer: {_key(completion)}"
     if not words and isinstance(completion.outcome, Ok):
         words = "(no output)"
-    return f"{_head(completion)}\n\n{words}" if words else _head(completion)
-
-
-def headline(completion: Completion) -> str:
-    """Whose outcome it is and how it came out, in one line."""
-    return _head(completion)
+    return f"{headline(completion)}\n\n{words}" if words else headline(completion)
 
 
 def forwarded(
@@ -140,14 +135,14 @@ def forwarded(
     count = len(completions)
     whose = "What the subagent answered, in its" if count == 1 else f"What {count} subagents answered, in their"
     title = f"[No reply. {whose} own words:]"
-    heads = [_head(completion) for completion in completions]
+    heads = [headline(completion) for completion in completions]
     sections = [_in_own_words(completion, style, inline_chars) for completion in completions]
     quoted = _newest_that_fit(heads, sections, byte_limit - _size("\n\n".join([title, *heads])))
     return "\n\n".join([title, *(sections[at] if at in quoted else head for at, head in enumerate(heads))])
 
 
 def _in_own_words(completion: Completion, style: Style, inline_chars: int) -> str:
-    words, lines = _shown(completion.result), [_head(completion)]
+    words, lines = _shown(completion.result), [headline(completion)]
     cut = style == "compact" or (style == "auto" and len(words) > inline_chars)
     if words:
         lines += [f"> {line}" for line in (summary(completion.result) if cut else words).splitlines()]
@@ -278,10 +273,13 @@ def _heading(number: int, completion: Completion) -> str:
 
 def _pointer(number: int, completion: Completion) -> str:
     # The status in full: an error's message stands nowhere else, and a plan must not wait unseen.
-    return f"{_heading(number, completion)} {_head(completion)}; no room for the rest here, {_how_to_read(completion)}"
+    return (
+        f"{_heading(number, completion)} {headline(completion)}; no room for the rest here, {_how_to_read(completion)}"
+    )
 
 
-def _head(completion: Completion) -> str:
+def headline(completion: Completion) -> str:
+    """Whose outcome it is and how it came out, in one line."""
     title, status = _title(completion), status_label(completion.outcome)
     if completion.kind == "expired":
         return f"[PLAN EXPIRED] {title} plan was not answered in time, nothing was done"
@@ -307,7 +305,7 @@ def _asks(completion: Completion) -> bool:
 
 def _plan(completion: Completion, nonce: str) -> str:
     key = _key(completion)
-    lines = [_head(completion), f"session: {key}", ""]
+    lines = [headline(completion), f"session: {key}", ""]
     if _asks(completion):
         lines += [f'To approve: sessions_send sessionKey="{key}" message="APPROVED: proceed"']
         lines += [f'To reject:  sessions_send sessionKey="{key}" message="REJECTED: <reason>"', ""]
@@ -325,7 +323,7 @@ def _tells_whole(completion: Completion, style: Style, inline_chars: int) -> boo
 
 def _told(completion: Completion, style: Style, nonce: str, inline_chars: int, chars: int | None = None) -> str:
     """The text of one completion. `chars`: of its result only the first so many characters."""
-    lines = [_head(completion), f"session: {_key(completion)}"]
+    lines = [headline(completion), f"session: {_key(completion)}"]
     lines += ["note: this came after its outcome had been told"] if completion.kind == "late" else []
     if style == "compact":
         lines += ["", _fenced(f"Summary: {_summary(completion)}", nonce)]

@@ -206,12 +206,6 @@ def last_said(lines: Sequence[Line]) -> str:
     return next((reply.text for reply in replies if said(reply.text) == "text"), "")
 
 
-def last_visible(bodies: Sequence[Body]) -> str:
-    """The last words for people among these entries; empty if there are none."""
-    replies = (body for body in reversed(bodies) if isinstance(body, Replied))
-    return next((reply.text for reply in replies if said(reply.text) == "text"), "")
-
-
 def last_output(lines: Sequence[Line]) -> str:
     """What the last tool of the present attempt brought; empty if none brought anything."""
     results = (body for body in _of_attempt(lines) if isinstance(body, Resulted) and not body.is_error)

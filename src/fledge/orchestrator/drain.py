@@ -10,8 +10,8 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from fledge.core import answer, inbox
 from fledge.core import events as ev
-from fledge.core import inbox
 from fledge.core.announce import (
     LEAST_BYTES,
     TURN_BYTES,
@@ -212,7 +212,7 @@ def post(c: Commit, key: str, session: str) -> bool:
 
 def completions_read(c: Commit, session: str, bodies: Sequence[Body]) -> list[Completion]:
     """The completions that stand in these entries, apart from those that people were shown already."""
-    read = [c.tx.row(key) for body in bodies if isinstance(body, Told) for key in transcripts.rows_read([body])]
+    read = [c.tx.row(key) for key in answer.completions_read(bodies)]
     rows = [row for row in read if row is not None and row.origin != INTERNAL]
     return [_whole(c, session, row) for row in rows if c.tx.find_post(f"result:{row.key}") is None]
 

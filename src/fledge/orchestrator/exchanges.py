@@ -6,11 +6,12 @@ in a lane of its own: however narrow the lanes are, nobody waits for a slot that
 and go on is in `talk`.
 """
 
-from fledge.core import policy
+from fledge.core import answer, policy
+from fledge.core.answer import rows_read
 from fledge.core.effects import Owes
 from fledge.core.exchange import Exchange, dropped
 from fledge.core.run import Instant
-from fledge.core.transcript import Spoken, Told
+from fledge.core.transcript import Spoken
 from fledge.orchestrator import transcripts
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Turn
@@ -67,23 +68,28 @@ def unanswered(c: Commit, session: str, owes: Owes) -> list[Exchange]:
     turn = c.tx.turn(session)
     if not found or owes == "nothing":
         return found
-    read = () if turn is None else transcripts.rows_read(transcripts.of_turn(c.tx, turn))
+    read = () if turn is None else rows_read(transcripts.of_turn(c.tx, turn))
     return [exchange for exchange in found if exchange.row in read]
 
 
 def owed_after(c: Commit, turn: Turn) -> Owes:
-    """What is still to be answered once this turn of a conversation is over.
+    """What is still to be answered once this turn of a conversation is over, unless it yields.
 
-    What an earlier turn read before it yielded is answered by the turn that reads a completion, or learns that none
-    comes; and by any turn, a heartbeat too, once none can come any more.
+    What was posted to people instead of being read, and what a heartbeat reads, is nothing that an earlier turn waits
+    for.
     """
     session = turn.session
-    if c.tx.owed_origin(session) is None:
-        return "nothing"
-    for body in () if turn.heartbeat else transcripts.of_turn(c.tx, turn):
-        if isinstance(body, Told) or (isinstance(body, Spoken) and body.kind == "wake"):
-            return "nothing"
-    return "earlier" if c.tx.counts(session).unsettled or c.tx.count_unread(session)[0] else "nothing"
+    is_owed = c.tx.owed_origin(session) is not None
+    has_come = is_owed and not turn.heartbeat and _has_come(c, turn)
+    can_come = is_owed and bool(c.tx.counts(session).unsettled or c.tx.count_unread(session)[0])
+    return answer.owed_after(is_owed, has_come, can_come)
+
+
+def _has_come(c: Commit, turn: Turn) -> bool:
+    """True if the turn has read a completion, or that none comes."""
+    bodies = transcripts.of_turn(c.tx, turn)
+    woken = any(isinstance(body, Spoken) and body.kind == "wake" for body in bodies)
+    return woken or any(c.tx.find_post(f"result:{key}") is None for key in answer.completions_read(bodies))
 
 
 def drop_row(c: Commit, row: str, why: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from fledge.core import events as ev
+from fledge.core.answer import NUDGE, was_nudged
 from fledge.core.freeze import one_line, said
 from fledge.core.goods import Goods
 from fledge.core.keys import short_id
@@ -186,12 +187,11 @@ def _asked_for_words(c: Commit, drive: Drive, reply: Replied) -> bool:
     if turn is None or turns.live(c.find(drive.session)) or said(reply.text) != "empty":
         return False
     bodies = transcripts.of_turn(c.tx, turn)
-    asked = any(isinstance(body, Spoken) and body.kind == "nudge" for body in bodies)
-    if asked or not turns.lacks_words(c, turn, bodies):
+    if was_nudged(bodies) or not turns.lacks_words(c, turn, bodies):
         return False
     turns.fence(c, drive)
     words = empty_nudge(any(isinstance(body, Told) for body in bodies))
-    transcripts.write(c, drive.session, reply, Spoken(words, f"nudge:{drive.session}:{turn.turn}", "nudge"))
+    transcripts.write(c, drive.session, reply, Spoken(words, f"nudge:{drive.session}:{turn.turn}", NUDGE))
     drain.take(c, drive.session, at_boundary=True)
     c.tx.progress(drive.session, c.at, step_open=True)
     return True
@@ -218,7 +218,7 @@ def _nudged(c: Commit, drive: Drive, reply: Replied, wrong: str) -> bool:
     if any(isinstance(line.body, Spoken) and line.body.row == row for line in transcripts.lines(c.tx, drive.session)):
         return False
     turns.fence(c, drive)
-    transcripts.write(c, drive.session, reply, Spoken(nudge(wrong), row, "nudge"))
+    transcripts.write(c, drive.session, reply, Spoken(nudge(wrong), row, NUDGE))
     turns.progressed(c, drive.session)
     return True
 

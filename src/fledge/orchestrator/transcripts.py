@@ -102,20 +102,6 @@ def of_turn(tx: Tx, turn: Turn) -> list[Body]:
     return [from_body(entry.body) for entry in tx.entries(turn.session, after=turn.opened_after, limit=1_000_000)]
 
 
-def rows_read(bodies: Sequence[Body]) -> tuple[str, ...]:
-    """Keys of the rows that stand in these entries, in order."""
-    found: list[str] = []
-    for body in bodies:
-        match body:
-            case Spoken(row=row, kind=kind) if row and kind != "nudge":
-                found.append(row)
-            case Told(completions=completions):
-                found += [str(item["row"]) for item in completions]
-            case _:
-                continue
-    return tuple(found)
-
-
 def models_of(tx: Tx, session: str) -> list[str]:
     """Which models really answered in this session, in the order in which they first did."""
     replies = [from_body(entry.body) for entry in tx.entries(session, limit=1_000_000) if entry.kind == "assistant"]

@@ -10,9 +10,10 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fledge.core import answer, inbox, policy
 from fledge.core import events as ev
-from fledge.core import inbox, policy
 from fledge.core.announce import forwarded
+from fledge.core.answer import NO_ANSWER, is_spoken_to, last_visible, rows_read
 from fledge.core.effects import Owes
 from fledge.core.exchange import Asked
 from fledge.core.freeze import NO_REPLY, freeze, one_line, said, sound
@@ -23,10 +24,8 @@ from fledge.core.transcript import (
     Noted,
     Replied,
     Resulted,
-    Spoken,
     last_output,
     last_said,
-    last_visible,
     open_calls,
 )
 from fledge.errors import NotFound, Refused, Stopped
@@ -62,8 +61,6 @@ class Drive(Struct, frozen=True):
         return Lease(self.epoch, self.interrupts)
 
 
-NO_ANSWER = "no answer: the reply has no words"
-"""How a turn ends that had nothing to say to whoever spoke to it."""
 Goes = Literal["on", "over"]
 """Whether the driver has more to do after it said its last word."""
 
@@ -194,7 +191,7 @@ def _answer_aside(c: Commit, session: str, entry: int, text: str) -> None:
         return
     talk.answered(c, session, text, "earlier")
     turn = c.tx.turn(session)
-    rows = () if turn is None else transcripts.rows_read(transcripts.of_turn(c.tx, turn))
+    rows = () if turn is None else rows_read(transcripts.of_turn(c.tx, turn))
     origins = [row.origin for key in rows if (row := c.tx.row(key)) is not None and row.kind == "send"]
     origin = next((origin for origin in origins if address_of(origin) is not None), None)
     if turn is not None and origin is not None:
@@ -228,7 +225,7 @@ def lacks_words(c: Commit, turn: Turn, bodies: Sequence[Body]) -> bool:
 
     Nobody does in a heartbeat, and once a talk between agents has had its first answer.
     """
-    if turn.heartbeat or last_visible(bodies) or not transcripts.rows_read(bodies):
+    if turn.heartbeat or not answer.lacks_words(bodies):
         return False
     return not is_apart(turn.origin) or any(isinstance(one.stage, Asked) for one in c.tx.answering(turn.session))
 
@@ -246,8 +243,7 @@ def _gave_no_answer(c: Commit, drive: Drive, turn: Turn, bodies: Sequence[Body])
         for owed in c.tx.commissions(session):
             if owed.turn != turn.turn:
                 c.tx.end_commission(owed.row, "forwarded", c.at)
-    spoken = any(isinstance(body, Spoken) and body.kind in ("send", "wake") for body in bodies)
-    if not spoken:
+    if not is_spoken_to(bodies):
         return _close(c, drive, "forwarded", "nothing")
     transcripts.write(c, session, Noted(NO_ANSWER))
     address = outbox.address_for(c, session, turn.origin)

@@ -14,6 +14,7 @@ from fledge.config import Config, agent_to_agent, visibility_for
 from fledge.core import inbox
 from fledge.core.access import AgentToAgent, Sight, Visibility, refuse_agents, refuse_sight
 from fledge.core.announce import DeliveryTrace
+from fledge.core.answer import rows_read
 from fledge.core.history import History, Shown, history
 from fledge.core.keys import ListKind, agent_of, list_kind, parse_key
 from fledge.core.policy import Refusal
@@ -23,7 +24,7 @@ from fledge.core.targets import pick
 from fledge.core.transcript import Replied, from_body
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator.commit import Rules
-from fledge.orchestrator.transcripts import of_turn, rows_read
+from fledge.orchestrator.transcripts import of_turn
 from fledge.store.base import Entry, Row, Session, Tx
 
 MOST_ENTRIES: Final = 2000
