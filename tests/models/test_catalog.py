@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fledge.errors import BadInput
-from fledge.models.base import Usage
-from fledge.models.catalog import Card, Catalog, LongPrice, Price, cost, shipped
+from fledge.models.base import Thinking, Usage
+from fledge.models.catalog import Card, Catalog, LongPrice, Price, cost, reasoning_effort, shipped
 
 MILLION = 1_000_000
 
@@ -36,7 +36,10 @@ def test_every_shipped_card_is_complete_and_plausible() -> None:
     ],
 )
 def test_a_model_is_found_with_or_without_provider_and_date(name: str) -> None:
-    assert shipped().find(name) == Card(200_000, 64_000, True, Price(3, 15, 0.3, 3.75))
+    card = shipped().find(name)
+    assert card is not None
+    assert (card.window, card.max_output, card.price) == (200_000, 64_000, Price(3, 15, 0.3, 3.75))
+    assert (card.thinks, card.images, card.wire) == (True, True, None)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,8 @@ def test_long_requests_cost_more_from_the_first_token_over_the_limit() -> None:
 def test_an_unknown_model_has_no_price_and_a_small_window() -> None:
     assert cost("nobody/knows", Usage(5)) is None
     assert shipped().find("nobody/knows") is None
-    assert shipped().card("nobody/knows") == Card(32_000, 4_096, False, None)
+    assert shipped().card("nobody/knows") == Card(32_000, 4_096)
+    assert not shipped().card("nobody/knows").thinks
     assert Catalog({"a/b": {"window": 1000}}).cost("a/b", Usage(5)) is None
 
 
@@ -96,6 +100,9 @@ def test_users_add_models_and_correct_single_fields(tmp_path: Path) -> None:
         ({"a/b": 3}, "must be an object"),
         ({"a/b": {"window": 0}}, ">= 1"),
         ({"a/b": {"windows": 5}}, "unknown field"),
+        ({"a/b": {"efforts": ["hard"]}}, "Invalid enum value 'hard'"),
+        ({"a/b": {"wire": "telex"}}, "Invalid enum value 'telex'"),
+        ({"a/b": {"images": "yes"}}, "Expected `bool`"),
         ({"a/b": {"price": {"input": -1, "output": 1}}}, ">= 0"),
         ("/no/such/file", "readable JSON file"),
     ],
@@ -103,6 +110,48 @@ def test_users_add_models_and_correct_single_fields(tmp_path: Path) -> None:
 def test_a_wrong_override_is_refused(override: Any, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         Catalog(override)
+
+
+@pytest.mark.parametrize(
+    ("model", "thinking", "alone", "with_tools_on_chat"),
+    [
+        ("openai/gpt-5.6-terra", "off", "none", "none"),
+        ("openai/gpt-5.6-terra", "minimal", "low", "none"),
+        ("openai/gpt-5.6-terra", "high", "high", "none"),
+        ("openai/gpt-5.4-mini", "medium", "medium", "none"),
+        ("openai/gpt-5.2", "low", "low", "none"),
+        ("openai/gpt-5.1", "off", "none", "none"),
+        ("openai/gpt-5.1", "minimal", "low", "low"),
+        ("openai/gpt-5-mini-2025-08-07", "minimal", "minimal", "minimal"),
+        ("openai/gpt-5", "off", "minimal", "minimal"),
+        ("openai/o3", "off", "low", "low"),
+        ("openai/o3", "high", "high", "high"),
+        ("openai/gpt-4.1", "high", None, None),
+        ("nobody/knows", "off", None, None),
+        ("nobody/knows", "minimal", "low", "low"),
+        ("nobody/knows", "high", "high", "high"),
+    ],
+)
+def test_a_thinking_level_becomes_the_nearest_one_that_the_model_accepts(
+    model: str, thinking: Thinking, alone: str | None, with_tools_on_chat: str | None
+) -> None:
+    card = shipped().find(model)
+    assert reasoning_effort(card, thinking) == alone
+    assert reasoning_effort(card, thinking, chat_with_tools=True) == with_tools_on_chat
+
+
+def test_between_two_levels_the_lower_one_is_taken() -> None:
+    assert reasoning_effort(Card(efforts=("low", "high")), "medium") == "low"
+    assert reasoning_effort(Card(efforts=("high", "max")), "minimal") == "high"
+    assert reasoning_effort(Card(efforts=("none",)), "high") == "none"
+    assert not Card(efforts=("none",)).thinks
+
+
+def test_the_models_of_a_user_say_what_they_accept() -> None:
+    mine = {"efforts": ["low", "high"], "chatEfforts": [], "images": True, "wire": "openai-responses"}
+    card = Catalog({"mine/m": mine}).card("mine/m")
+    assert card == Card(efforts=("low", "high"), chat_efforts=(), images=True, wire="openai-responses")
+    assert reasoning_effort(card, "medium", chat_with_tools=True) is None
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])

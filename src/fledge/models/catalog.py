@@ -1,4 +1,4 @@
-"""What is known of models: how much they take and give, and what that costs.
+"""What is known of models: their windows, what they can do, what they cost.
 
 The figures are data (`catalog.json`: list prices in US dollars per million tokens), which a user's file or dict can add
 to or correct, field by field. A model that is not listed has no price and a small window. Nothing here opens a model.
@@ -8,13 +8,13 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct
 
 from fledge.errors import BadInput
-from fledge.models.base import Usage
+from fledge.models.base import Thinking, Usage
 from fledge.plain_file import read_plain
 
 Dollars = Annotated[float, Meta(ge=0)]
@@ -44,15 +44,53 @@ class Price(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     long: LongPrice | None = None
 
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""Reasoning levels in the providers' words, lowest first."""
+WireName = Literal["openai-chat", "openai-responses", "anthropic"]
+"""The wire protocols: chat completions, responses, messages."""
+_EFFORTS: tuple[Effort, ...] = get_args(Effort)
+
+
 class Card(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One model's figures. The defaults are what is assumed of a model nobody has described."""
+    """One model's figures and abilities. The defaults are the assumptions about a model that is not listed."""
 
     window: Tokens = 32_000
     """Tokens of input and output together."""
     max_output: Tokens = 4_096
-    thinks: bool = False
-    """Whether it may be asked to think."""
+    efforts: tuple[Effort, ...] = ()
+    """The reasoning levels it accepts; empty: it does not reason."""
+    chat_efforts: tuple[Effort, ...] | None = None
+    """The levels it accepts beside tools on chat completions, where they are fewer."""
+    images: bool = False
+    """Whether it accepts images."""
+    wire: WireName | None = None
+    """The protocol of this model, where it differs from its provider's."""
     price: Price | None = None
+
+    @property
+    def thinks(self) -> bool:
+        """Whether it can be asked to think."""
+        return any(effort != "none" for effort in self.efforts)
+
+
+def reasoning_effort(card: Card | None, thinking: Thinking, *, chat_with_tools: bool = False) -> Effort | None:
+    """Our thinking level as the nearest level that the model accepts; None: the request names no level.
+
+    A model that cannot stop thinking gets its lowest level for `off`. A model without a card gets a level only if the
+    user set one, and never `minimal`, which few models know.
+    """
+    if card is None:
+        if thinking == "off":
+            return None
+        return "low" if thinking == "minimal" else thinking
+    levels = card.efforts
+    if chat_with_tools and card.chat_efforts is not None:
+        levels = card.chat_efforts
+    if thinking != "off":
+        levels = tuple(level for level in levels if level != "none") or levels
+    wanted = _EFFORTS.index("none" if thinking == "off" else thinking)
+    ranks = [_EFFORTS.index(level) for level in levels]
+    return _EFFORTS[min(ranks, key=lambda rank: (abs(rank - wanted), rank))] if ranks else None
 
 
 class Catalog:
