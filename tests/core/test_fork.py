@@ -19,7 +19,7 @@ def body(*bodies: object) -> str:
 def test_words_calls_and_results_stand_in_order() -> None:
     said = body(
         Spoken("hello", kind="send"),
-        Replied("looking", (CallEntry("c1", "read", '{"path":"a"}'),), thinking="secret thoughts", signature="sig"),
+        Replied("looking", (CallEntry("c1", "read", '{"path":"a"}'),), thinking="secret thoughts", opaque="sig"),
         Resulted(2, 0, "c1", "read", "the file"),
         Told("a child ended"),
         Replied("done"),

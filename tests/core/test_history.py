@@ -18,7 +18,7 @@ TALK: list[tuple[float, Body]] = [
     (3.0, Resulted(2, 0, "c1", "read", "the file")),
     (4.0, Told("a child is done")),
     (5.0, Noted("notes")),
-    (6.5, Replied("found it", thinking="aha", signature="sig")),
+    (6.5, Replied("found it", thinking="aha", opaque="sig")),
 ]
 
 

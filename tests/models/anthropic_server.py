@@ -33,6 +33,8 @@ FIELDS = {
     "top_p",
     "service_tier",
 }
+VERSIONS = {"2023-06-01": set[str](), "2026-10-21": {"temperature", "top_p", "top_k"}}
+"""The versions of the API, and the fields that each removed: https://platform.claude.com/docs/en/api/versioning."""
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 ADAPTIVE = re.compile(r"claude-(?:opus|sonnet|haiku|fable)-(?:4-[6-9]|[5-9])")
 BLOCKS = {
@@ -50,9 +52,9 @@ STOPS = {"end": "end_turn", "tools": "tool_use", "length": "max_tokens", "refuse
 REDACTED = "redacted:"
 
 
-def signed(model: str, thinking: str) -> str:
+def signed(account: str, model: str, thinking: str) -> str:
     """The proof that this model thought this."""
-    return hashlib.sha256(f"{model}\n{thinking}".encode()).hexdigest()
+    return hashlib.sha256(f"{account}\n{model}\n{thinking}".encode()).hexdigest()
 
 
 class AnthropicServer(Server):
@@ -65,23 +67,25 @@ class AnthropicServer(Server):
         return f"http://127.0.0.1:{self.port}"
 
     def check(self, headers: dict[str, str], given: Any) -> Body:
-        if headers.get("x-api-key") != self.key:
+        key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
+        if key != self.key:
             raise Rejected("invalid x-api-key", 401, "authentication_error")
-        demand("authorization" not in headers, "both x-api-key and authorization are set")
-        demand(headers.get("anthropic-version") == "2023-06-01", "anthropic-version: header is required")
+        demand(not {"x-api-key", "authorization"} <= set(headers), "both x-api-key and authorization are set")
+        version = headers.get("anthropic-version")
+        demand(version in VERSIONS, "anthropic-version: header is required")
         demand(headers.get("content-type") == "application/json", "content-type: must be application/json")
-        body: Body = only(given, FIELDS, "request")
+        body: Body = only(given, FIELDS - VERSIONS[str(version)], "request")
         demand(isinstance(body.get("model"), str) and body["model"], "model: field required")
         demand(type(body.get("max_tokens")) is int and body["max_tokens"] >= 1, "max_tokens: at least 1 is required")
         demand(body.get("stream") is True, "stream: this server only streams")
         _check_thinking(body)
         _check_system(body.get("system"))
         _check_tools(body)
-        _check_messages(body)
+        _check_messages(self.account, body)
         demand(body_text(body).count('"cache_control"') <= 4, "at most 4 blocks with cache_control are allowed")
         return body
 
-    def rejection(self, reason: Rejected) -> dict[str, Any]:
+    def rejection(self, reason: Rejected) -> Any:
         return {"type": "error", "error": {"type": reason.kind, "message": str(reason)}, "request_id": "req_1"}
 
     def chunks(self, body: Body, reply: Reply) -> list[bytes]:
@@ -115,11 +119,12 @@ class AnthropicServer(Server):
     def _blocks(self, body: Body, reply: Reply) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
         size = self.piece_chars
         blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+        proof = signed(self.account, body["model"], reply.thinking)
         if reply.thinking.startswith(REDACTED):
-            blocks.append(({"type": "redacted_thinking", "data": signed(body["model"], reply.thinking)}, []))
+            blocks.append(({"type": "redacted_thinking", "data": proof}, []))
         elif reply.thinking:
             deltas = [{"type": "thinking_delta", "thinking": part} for part in pieces(reply.thinking, size)]
-            deltas.append({"type": "signature_delta", "signature": signed(body["model"], reply.thinking)})
+            deltas.append({"type": "signature_delta", "signature": proof})
             blocks.append(({"type": "thinking", "thinking": "", "signature": ""}, deltas))
         if reply.text:
             deltas = [{"type": "text_delta", "text": part} for part in pieces(reply.text, size)]
@@ -191,7 +196,7 @@ def _check_text(block: dict[str, Any], where: str) -> None:
     demand(isinstance(block.get("text"), str) and block["text"].strip(), f"{where}: text must not be empty")
 
 
-def _check_messages(body: Body) -> None:
+def _check_messages(account: str, body: Body) -> None:
     messages = body.get("messages")
     demand(isinstance(messages, list) and messages, "messages: at least one message is required")
     assert isinstance(messages, list)
@@ -216,7 +221,7 @@ def _check_messages(body: Body) -> None:
             _check_user(blocks, open_calls, where)
             open_calls = set()
         else:
-            open_calls = _check_assistant(body, blocks, used, where)
+            open_calls = _check_assistant(account, body, blocks, used, where)
     demand(not open_calls, "tool_use ids were found without tool_result blocks at the end")
     demand(messages[-1]["role"] == "user", "the conversation must end with a user message")
     _check_turn_begins_with_thinking(body)
@@ -239,13 +244,13 @@ def _check_user(blocks: list[dict[str, Any]], open_calls: set[str], where: str) 
     demand(not missing, f"{where}: tool_use ids were found without tool_result blocks: {', '.join(missing)}")
 
 
-def _check_assistant(body: Body, blocks: list[dict[str, Any]], used: set[str], where: str) -> set[str]:
+def _check_assistant(account: str, body: Body, blocks: list[dict[str, Any]], used: set[str], where: str) -> set[str]:
     calls: set[str] = set()
     for block in blocks:
         if block["type"] == "text":
             _check_text(block, where)
         elif block["type"] == "thinking":
-            proof = signed(body["model"], str(block.get("thinking")))
+            proof = signed(account, body["model"], str(block.get("thinking")))
             demand(block.get("signature") == proof, f"{where}: Invalid `signature` in `thinking` block")
         elif block["type"] == "tool_use":
             demand(NAME.fullmatch(str(block.get("id"))), f"{where}: tool_use.id does not match")

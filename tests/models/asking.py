@@ -1,4 +1,4 @@
-"""What the tests of both adapters share: a conversation to send, and ways to ask and to read the answer."""
+"""What the tests of all adapters share: a conversation to send, and ways to ask and to read the answer."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -9,11 +9,13 @@ from msgspec import Struct
 
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import (
+    AssistantMessage,
     Broke,
     Call,
     Ended,
     Model,
     ModelEvent,
+    Opaque,
     Request,
     Text,
     Thought,
@@ -24,8 +26,10 @@ from fledge.models.base import (
 from fledge.models.http import Limits
 from fledge.models.keys import Key
 from fledge.models.openai import OpenAIModel
+from fledge.models.responses import ResponsesModel
 from tests.models.anthropic_server import AnthropicServer
 from tests.models.openai_server import OpenAIServer
+from tests.models.responses_server import ResponsesServer
 from tests.models.serving import KEY, Answer, Script, Server
 
 T = TypeVar("T")
@@ -45,11 +49,11 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 class Protocol(Struct, frozen=True):
-    """One of the two wire protocols: its server and its adapter."""
+    """One of the wire protocols: its server and its adapter."""
 
     name: str
     server: type[Server]
-    adapter: type[OpenAIModel] | type[AnthropicModel]
+    adapter: type[OpenAIModel] | type[ResponsesModel] | type[AnthropicModel]
 
     def serve(self, script: Script | Sequence[Answer], piece_chars: int = 5) -> Server:
         """A server that is not yet started."""
@@ -74,7 +78,8 @@ class Protocol(Struct, frozen=True):
 
 OPENAI = Protocol("openai", OpenAIServer, OpenAIModel)
 ANTHROPIC = Protocol("anthropic", AnthropicServer, AnthropicModel)
-BOTH = (OPENAI, ANTHROPIC)
+RESPONSES = Protocol("responses", ResponsesServer, ResponsesModel)
+PROTOCOLS = (OPENAI, RESPONSES, ANTHROPIC)
 
 
 async def ask(model: Model, request: Request = HELLO) -> list[ModelEvent]:
@@ -97,8 +102,13 @@ def thinking_of(events: Sequence[ModelEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, Thought))
 
 
-def signature_of(events: Sequence[ModelEvent]) -> str:
-    return "".join(event.signature for event in events if isinstance(event, Thought))
+def opaque_of(events: Sequence[ModelEvent]) -> str:
+    return "".join(event.data for event in events if isinstance(event, Opaque))
+
+
+def answered(events: Sequence[ModelEvent]) -> AssistantMessage:
+    """The reply as a turn keeps it."""
+    return AssistantMessage(text_of(events), tuple(calls_of(events)), thinking_of(events), opaque_of(events))
 
 
 def calls_of(events: Sequence[ModelEvent]) -> list[Call]:

@@ -1,4 +1,7 @@
-"""A chat-completions server that rejects what the real one rejects.
+"""A chat-completions server that rejects what OpenAI's rejects.
+
+Models that reason refuse tools beside a reasoning level (https://github.com/openai/openai-openapi/issues/541); gpt-5.5
+and later refuse them even without one, because they reason by default (https://github.com/BerriAI/litellm/pull/34569).
 
 `async with OpenAIServer(script) as server:` and give clients `server.base_url` and the key `server.key`. As a process:
 `python -m tests.models.openai_server PORT_FILE [HOLD_FILE]` calls a tool once, then answers.
@@ -6,6 +9,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -34,16 +38,34 @@ FIELDS = {
     "store",
     "n",
 }
-EFFORTS = {"none", "minimal", "low", "medium", "high", "xhigh"}
+EFFORTS = {
+    r"gpt-5(-mini|-nano)?$": {"minimal", "low", "medium", "high"},
+    r"gpt-5\.1": {"none", "low", "medium", "high"},
+    r"gpt-5\.\d": {"none", "low", "medium", "high", "xhigh"},
+    r"o\d": {"low", "medium", "high"},
+    r"gpt-4": set[str](),
+}
+"""The reasoning levels that OpenAI's models accept, by the beginning of their names."""
+ANY_EFFORT = {"none", "minimal", "low", "medium", "high", "xhigh", "max"}
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 THINKS = re.compile(r"(o\d|gpt-5)")
+NO_EFFORT_WITH_TOOLS = re.compile(r"gpt-5\.[2-9]")
+REASONS_BY_DEFAULT = re.compile(r"gpt-5\.[5-9]")
 FINISH = {"end": "stop", "tools": "tool_calls", "length": "length", "refused": "content_filter"}
+
+
+def efforts_of(model: str) -> set[str] | None:
+    """The reasoning levels of a model of OpenAI's; None of any other."""
+    return next((levels for pattern, levels in EFFORTS.items() if re.match(pattern, model)), None)
 
 
 class OpenAIServer(Server):
     """Speaks chat-completions at `base_url`."""
 
     path = "/v1/chat/completions"
+    fields = FIELDS
+    assistant_fields = frozenset({"role", "content", "tool_calls", "refusal", "name"})
+    call_fields = frozenset({"id", "type", "function"})
 
     @property
     def base_url(self) -> str:
@@ -54,38 +76,42 @@ class OpenAIServer(Server):
             shown = headers.get("authorization", "").removeprefix("Bearer ")
             raise Rejected(f"Incorrect API key provided: {shown}", 401, "invalid_request_error", "invalid_api_key")
         demand(headers.get("content-type") == "application/json", "Content-Type must be application/json")
-        body: Body = only(given, FIELDS, "request")
+        body: Body = only(given, self.fields, "request")
         demand(isinstance(body.get("model"), str) and body["model"], "model: required")
         demand(body.get("stream") is True, "stream: this server only streams")
         if "stream_options" in body:
             only(body["stream_options"], {"include_usage"}, "stream_options")
         _check_tokens(body)
-        if "reasoning_effort" in body:
-            demand(body["reasoning_effort"] in EFFORTS, "reasoning_effort: unknown value")
-            demand(not body["model"].startswith("gpt-4"), "Unrecognized request argument: reasoning_effort")
+        _check_effort(body)
         _check_tools(body)
-        _check_messages(body.get("messages"))
+        self._check_messages(body.get("messages"))
         return body
 
-    def rejection(self, reason: Rejected) -> dict[str, Any]:
+    def rejection(self, reason: Rejected) -> Any:
         return {"error": {"message": str(reason), "type": reason.kind, "param": None, "code": reason.code or None}}
 
     def chunks(self, body: Body, reply: Reply) -> list[bytes]:
         found = [self.chunk(body, {"role": "assistant", "content": ""})]
-        found += [self.chunk(body, {"reasoning_content": part}) for part in pieces(reply.thinking, self.piece_chars)]
-        found += [self.chunk(body, {"content": part}) for part in pieces(reply.text, self.piece_chars)]
-        for index, call in enumerate(reply.calls):
-            head = {"index": index, "id": call.id or f"call_{len(self.bodies)}_{index}", "type": "function"}
-            function = {"name": call.name, "arguments": ""}
-            found.append(self.chunk(body, {"tool_calls": [{**head, "function": function}]}))
-            for part in pieces(call.arguments, self.piece_chars):
-                piece = {"index": index, "function": {"arguments": part}}
-                found.append(self.chunk(body, {"tool_calls": [piece]}))
+        deltas = [*self.thoughts(body, reply), *({"content": part} for part in pieces(reply.text, self.piece_chars))]
+        found += [self.chunk(body, delta) for delta in [*deltas, *self.calls(body, reply)]]
         stop = reply.stop or ("tools" if reply.calls else "end")
         found.append(self.chunk(body, {}, FINISH[stop]))
         if body.get("stream_options", {}).get("include_usage"):
             found.append(event({**self._frame(body), "choices": [], "usage": _usage(reply.usage or Usage(10, 5))}))
         return [*found, b"data: [DONE]\n\n"]
+
+    def thoughts(self, body: Body, reply: Reply) -> Iterator[dict[str, Any]]:
+        """The deltas of the thinking: OpenAI sends none, compatible servers do."""
+        for part in pieces(reply.thinking, self.piece_chars):
+            yield {"reasoning_content": part}
+
+    def calls(self, body: Body, reply: Reply) -> Iterator[dict[str, Any]]:
+        """The deltas of the calls."""
+        for index, call in enumerate(reply.calls):
+            head = {"index": index, "id": call.id or f"call_{len(self.bodies)}_{index}", "type": "function"}
+            yield {"tool_calls": [{**head, "function": {"name": call.name, "arguments": ""}}]}
+            for part in pieces(call.arguments, self.piece_chars):
+                yield {"tool_calls": [{"index": index, "function": {"arguments": part}}]}
 
     def chunk(self, body: Body, delta: dict[str, Any], finish: str | None = None) -> bytes:
         """One event with one delta."""
@@ -95,6 +121,56 @@ class OpenAIServer(Server):
     def _frame(self, body: Body) -> dict[str, Any]:
         model = f"{body['model']}-2026-01-01"
         return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1800000000, "model": model}
+
+    def _check_messages(self, messages: Any) -> None:
+        demand(isinstance(messages, list) and messages, "messages: must not be empty")
+        open_calls: set[str] = set()
+        for at, message in enumerate(messages):
+            where = f"messages[{at}]"
+            demand(isinstance(message, dict), f"{where}: must be an object")
+            role = message.get("role")
+            if role != "tool":
+                demand(
+                    not open_calls, f"{where}: an assistant message with 'tool_calls' must be followed by tool messages"
+                )
+            if role in ("system", "developer", "user"):
+                only(message, {"role", "content", "name"}, where)
+                demand(isinstance(message.get("content"), str) and message["content"], f"{where}.content: empty")
+            elif role == "assistant":
+                open_calls = self.check_assistant(message, where)
+            elif role == "tool":
+                only(message, {"role", "content", "tool_call_id"}, where)
+                demand(isinstance(message.get("content"), str) and message["content"], f"{where}.content: empty")
+                demand(
+                    message.get("tool_call_id") in open_calls,
+                    f"{where}: messages with role 'tool' must be a response to a preceding message with 'tool_calls'",
+                )
+                open_calls.discard(message["tool_call_id"])
+            else:
+                raise Rejected(f"{where}.role: unknown role {role!r}")
+        demand(not open_calls, "the last tool_calls are not answered")
+        demand(any(message["role"] == "user" for message in messages), "messages: nobody asks anything")
+
+    def check_assistant(self, message: dict[str, Any], where: str) -> set[str]:
+        """The ids of the message's calls; raises `Rejected`."""
+        only(message, self.assistant_fields, where)
+        content, calls = message.get("content"), message.get("tool_calls")
+        demand(content is None or (isinstance(content, str) and content), f"{where}.content: empty")
+        demand(content is not None or calls, f"{where}: neither content nor tool_calls")
+        ids: set[str] = set()
+        for call in calls or []:
+            only(call, self.call_fields, f"{where}.tool_calls")
+            demand(call.get("type") == "function", f"{where}.tool_calls.type: must be function")
+            demand(isinstance(call.get("id"), str) and 0 < len(call["id"]) <= 40, f"{where}.tool_calls.id: bad length")
+            demand(call["id"] not in ids, f"{where}.tool_calls.id: {call['id']} is there twice")
+            ids.add(call["id"])
+            function = only(call.get("function"), {"name", "arguments"}, f"{where}.tool_calls.function")
+            demand(NAME.fullmatch(str(function.get("name"))), f"{where}.tool_calls.function.name: does not match")
+            try:
+                demand(isinstance(json.loads(function["arguments"]), dict), f"{where}: arguments are not an object")
+            except (KeyError, TypeError, ValueError):
+                raise Rejected(f"{where}: arguments are not JSON") from None
+        return ids
 
 
 def event(data: dict[str, Any]) -> bytes:
@@ -124,6 +200,23 @@ def _check_tokens(body: Body) -> None:
     demand(not refused, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
 
 
+def _check_effort(body: Body) -> None:
+    model, effort = body["model"], body.get("reasoning_effort")
+    levels = efforts_of(model)
+    if effort is not None:
+        demand(levels != set(), "Unrecognized request argument: reasoning_effort")
+        demand(
+            effort in (ANY_EFFORT if levels is None else levels),
+            f"Unsupported value: 'reasoning_effort' does not support '{effort}' with this model.",
+        )
+    reasons = effort != "none" and (effort is not None or REASONS_BY_DEFAULT.match(model))
+    demand(
+        not (reasons and body.get("tools") and NO_EFFORT_WITH_TOOLS.match(model)),
+        f"Function tools with reasoning_effort are not supported for {model} in /v1/chat/completions. "
+        "To use function tools, use /v1/responses or set reasoning_effort to 'none'.",
+    )
+
+
 def _check_tools(body: Body) -> None:
     if "tools" not in body:
         return
@@ -140,55 +233,6 @@ def _check_tools(body: Body) -> None:
         schema = function.get("parameters")
         demand(isinstance(schema, dict) and schema.get("type") == "object", f"{where}: schema must be type: object")
         demand(isinstance(schema, dict) and isinstance(schema.get("properties", {}), dict), f"{where}: bad properties")
-
-
-def _check_messages(messages: Any) -> None:
-    demand(isinstance(messages, list) and messages, "messages: must not be empty")
-    open_calls: set[str] = set()
-    for at, message in enumerate(messages):
-        where = f"messages[{at}]"
-        demand(isinstance(message, dict), f"{where}: must be an object")
-        role = message.get("role")
-        if role != "tool":
-            demand(not open_calls, f"{where}: an assistant message with 'tool_calls' must be followed by tool messages")
-        if role in ("system", "developer", "user"):
-            only(message, {"role", "content", "name"}, where)
-            demand(isinstance(message.get("content"), str) and message["content"], f"{where}.content: empty")
-        elif role == "assistant":
-            open_calls = _check_assistant(message, where)
-        elif role == "tool":
-            only(message, {"role", "content", "tool_call_id"}, where)
-            demand(isinstance(message.get("content"), str) and message["content"], f"{where}.content: empty")
-            demand(
-                message.get("tool_call_id") in open_calls,
-                f"{where}: messages with role 'tool' must be a response to a preceding message with 'tool_calls'",
-            )
-            open_calls.discard(message["tool_call_id"])
-        else:
-            raise Rejected(f"{where}.role: unknown role {role!r}")
-    demand(not open_calls, "the last tool_calls are not answered")
-    demand(any(message["role"] == "user" for message in messages), "messages: nobody asks anything")
-
-
-def _check_assistant(message: dict[str, Any], where: str) -> set[str]:
-    only(message, {"role", "content", "tool_calls", "refusal", "name"}, where)
-    content, calls = message.get("content"), message.get("tool_calls")
-    demand(content is None or (isinstance(content, str) and content), f"{where}.content: empty")
-    demand(content is not None or calls, f"{where}: neither content nor tool_calls")
-    ids: set[str] = set()
-    for call in calls or []:
-        only(call, {"id", "type", "function"}, f"{where}.tool_calls")
-        demand(call.get("type") == "function", f"{where}.tool_calls.type: must be function")
-        demand(isinstance(call.get("id"), str) and 0 < len(call["id"]) <= 40, f"{where}.tool_calls.id: bad length")
-        demand(call["id"] not in ids, f"{where}.tool_calls.id: {call['id']} is there twice")
-        ids.add(call["id"])
-        function = only(call.get("function"), {"name", "arguments"}, f"{where}.tool_calls.function")
-        demand(NAME.fullmatch(str(function.get("name"))), f"{where}.tool_calls.function.name: does not match")
-        try:
-            demand(isinstance(json.loads(function["arguments"]), dict), f"{where}: arguments are not an object")
-        except (KeyError, TypeError, ValueError):
-            raise Rejected(f"{where}: arguments are not JSON") from None
-    return ids
 
 
 def tool_then_answer(body: Body) -> Reply:

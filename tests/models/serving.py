@@ -1,4 +1,4 @@
-"""What the two strict servers share: a local HTTP server that plays a script, one request at a time.
+"""What the strict servers share: a local HTTP server that plays a script, one request at a time.
 
 A script is a function from the decoded request to a `Reply` (rendered in the server's protocol) or to a list of actions
 (trouble, spelled out), or simply a list of such answers, used in order. A request that the real service would reject is
@@ -11,7 +11,7 @@ import json
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -81,11 +81,11 @@ def demand(true: object, message: str) -> None:
         raise Rejected(message)
 
 
-def only(given: object, allowed: set[str], where: str) -> dict[str, Any]:
+def only(given: object, allowed: Collection[str], where: str) -> dict[str, Any]:
     """The object, if it has no other fields."""
     if not isinstance(given, dict):
         raise Rejected(f"{where}: must be an object")
-    extra = sorted(set(given) - allowed)
+    extra = sorted(set(given) - set(allowed))
     demand(not extra, f"{where}: unknown field {', '.join(extra)}")
     return given
 
@@ -105,6 +105,8 @@ class Server(ABC):
         self.bodies: list[Body] = []
         self.headers: list[dict[str, str]] = []
         self.complaints: list[str] = []
+        self.account = "first"
+        """Whose key it is: reasoning that was signed for one account is refused from another."""
         self.peers: list[int] = []
         """The client's port of every accepted request: equal where a connection was used again."""
         app = web.Application(client_max_size=64 * 1024 * 1024)
@@ -122,7 +124,7 @@ class Server(ABC):
         """The request, if the real service would take it; raises `Rejected`."""
 
     @abstractmethod
-    def rejection(self, reason: Rejected) -> dict[str, Any]:
+    def rejection(self, reason: Rejected) -> Any:
         """An error body as the real service writes it."""
 
     @abstractmethod

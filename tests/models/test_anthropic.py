@@ -13,6 +13,7 @@ from fledge.models.base import (
     Ended,
     Message,
     ModelEvent,
+    Opaque,
     Request,
     Stop,
     Text,
@@ -29,11 +30,11 @@ from tests.models.asking import (
     ANTHROPIC,
     HELLO,
     READ,
+    answered,
     ask,
     broke_of,
     calls_of,
     run,
-    signature_of,
     text_of,
     thinking_of,
     usage_of,
@@ -219,11 +220,6 @@ def test_only_models_that_know_budgets_get_one(model: str, budgeted: bool) -> No
     assert (kind["type"] == "enabled") is budgeted
 
 
-def answered(events: list[ModelEvent]) -> AssistantMessage:
-    """The reply as a turn driver keeps it."""
-    return AssistantMessage(text_of(events), tuple(calls_of(events)), thinking_of(events), signature_of(events))
-
-
 def after(events: list[ModelEvent], model: str, thinking: Thinking) -> Request:
     messages = (UserMessage("hello"), answered(events), ToolMessage("toolu_1", "read", "content"))
     return Request(model=model, messages=messages, thinking=thinking)
@@ -301,7 +297,7 @@ def test_thinking_that_cannot_be_proved_is_not_handed_back(model: str, change: s
         "other text": msgspec.structs.replace(kept, text="Well"),
         "other thinking": msgspec.structs.replace(kept, thinking="hmm"),
         "a call less": msgspec.structs.replace(kept, calls=()),
-        "garbage": msgspec.structs.replace(kept, signature="x"),
+        "garbage": msgspec.structs.replace(kept, opaque="x"),
     }[change]
     named = f"{model}-20990101" if change == "another model" else model
     request = Request(model=named, messages=(UserMessage("hello"), changed, UserMessage("more")), thinking="low")
@@ -372,12 +368,13 @@ def test_what_is_unknown_is_passed_over_and_a_missing_reason_is_an_end() -> None
 
 def test_counts_are_totals_and_cache_tokens_are_apart() -> None:
     counts = {"input_tokens": 7, "output_tokens": 1, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 2}
+    totals = {"output_tokens": 9, "input_tokens": None, "output_tokens_details": {"thinking_tokens": 4}}
     chunks = [
         event("message_start", message={"model": "real", "usage": counts}),
-        event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 9, "input_tokens": None}),
+        event("message_delta", delta={"stop_reason": "end_turn"}, usage=totals),
         event("message_stop"),
     ]
-    assert run(heard(chunks)) == [Usage(7, 9, 3, 2), Ended("end", "real")]
+    assert run(heard(chunks)) == [Usage(7, 9, 3, 2, 4), Ended("end", "real")]
 
 
 @pytest.mark.parametrize(
@@ -419,7 +416,8 @@ def test_blocks_out_of_order_break_the_reply(chunks: list[bytes], words: str) ->
 
 def test_thoughts_are_told_as_they_come_and_their_proof_once() -> None:
     [events], _ = run(talked([Reply("a", thinking="deep thought")], [HELLO]))
-    thoughts = [event for event in events if isinstance(event, Thought)]
-    assert [thought.text for thought in thoughts] == ["deep ", "thoug", "ht", ""]
-    assert [bool(thought.signature) for thought in thoughts] == [False, False, False, True]
+    thoughts = [event.text for event in events if isinstance(event, Thought)]
+    assert thoughts == ["deep ", "thoug", "ht"]
+    assert [type(event) for event in events].count(Opaque) == 1
+    assert [type(event) for event in events[-3:]] == [Opaque, Usage, Ended]
     assert usage_of(events) == [Usage(10, 5)]

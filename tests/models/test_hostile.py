@@ -10,18 +10,45 @@ from fledge.models.base import Broke, Ended
 from fledge.models.http import Limits
 from fledge.models.keys import Key
 from fledge.models.openai import OpenAIModel
-from tests.models.asking import ask, broke_of, run, text_of
+from tests.models.asking import ANTHROPIC, OPENAI, RESPONSES, Protocol, ask, broke_of, run, text_of
 from tests.models.raw_server import RawServer, Request, chunked, saying
 
-GOOD = chunked(
+
+def streamed(*events: bytes) -> bytes:
+    """An answer that streams these events."""
+    return chunked(*events).replace(b"\r\n", b"\r\nContent-Type: text/event-stream\r\n", 1)
+
+
+GOOD = streamed(
     b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n',
     b'data: {"choices":[{"finish_reason":"stop"}]}\n\n',
     b"data: [DONE]\n\n",
-).replace(b"\r\n", b"\r\nContent-Type: text/event-stream\r\n", 1)
+)
+ANSWERS: list[tuple[Protocol, bytes]] = [
+    (OPENAI, GOOD),
+    (
+        RESPONSES,
+        streamed(
+            b'data: {"type":"response.output_text.delta","output_index":0,"delta":"hi"}\n\n',
+            b'data: {"type":"response.output_item.done","output_index":1,"item":{"type":"reasoning","id":"rs_1",'
+            b'"encrypted_content":"e","summary":[{"type":"summary_text","text":"hm"}]}}\n\n',
+            b'data: {"type":"response.completed","response":{"model":"m"}}\n\n',
+        ),
+    ),
+    (
+        ANTHROPIC,
+        streamed(
+            b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"hi"}}\n\n',
+            b'data: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}\n\n',
+            b'data: {"type":"message_stop"}\n\n',
+        ),
+    ),
+]
+each = pytest.mark.parametrize(("protocol", "good"), ANSWERS, ids=[protocol.name for protocol, _ in ANSWERS])
 IMPATIENT = Limits(connect_s=5.0, request_s=5.0, idle_s=5.0)
 
 
-async def answered(raw: bytes, cut: int) -> list[object]:
+async def answered(protocol: Protocol, raw: bytes, cut: int) -> list[object]:
     """The events of a reply that came as these bytes, in two writes, before the service closed."""
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -31,21 +58,23 @@ async def answered(raw: bytes, cut: int) -> list[object]:
         writer.close()
 
     async with RawServer(script) as server:
-        model = OpenAIModel(key=Key("none"), base_url=server.url, limits=IMPATIENT)
+        model = protocol.adapter(key=Key("none"), base_url=server.url, limits=IMPATIENT)
         events = await ask(model)
         await model.close()
         await server.no_connections()
         return list(events)
 
 
-def test_the_answer_that_is_damaged_below_is_good() -> None:
-    assert run(answered(GOOD, 0))[-1] == Ended("end", "m")
+@each
+def test_the_answer_that_is_damaged_below_is_good(protocol: Protocol, good: bytes) -> None:
+    assert run(answered(protocol, good, 0))[-1] == Ended("end", "m")
 
 
+@each
 @settings(max_examples=100)
-@given(st.data())
-def test_a_damaged_answer_ends_the_reply(data: st.DataObject) -> None:
-    raw = bytearray(GOOD)
+@given(data=st.data())
+def test_a_damaged_answer_ends_the_reply(protocol: Protocol, good: bytes, data: st.DataObject) -> None:
+    raw = bytearray(good)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(raw) - 1))
         raw[at : at + data.draw(st.integers(0, 3))] = data.draw(
@@ -54,14 +83,14 @@ def test_a_damaged_answer_ends_the_reply(data: st.DataObject) -> None:
             )
         )
         raw = raw or bytearray(b"\r\n")
-    last = run(answered(bytes(raw), data.draw(st.integers(0, len(raw)))))[-1]
+    last = run(answered(protocol, bytes(raw), data.draw(st.integers(0, len(raw)))))[-1]
     assert isinstance(last, Ended) or (isinstance(last, Broke) and last.trouble != "auth")
 
 
 @settings(max_examples=50)
 @given(st.binary(max_size=2000))
 def test_noise_ends_the_reply(noise: bytes) -> None:
-    last = run(answered(noise, len(noise) // 2))[-1]
+    last = run(answered(OPENAI, noise, len(noise) // 2))[-1]
     assert isinstance(last, Broke)
     assert last.trouble == "retryable"
 

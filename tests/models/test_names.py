@@ -11,8 +11,9 @@ from fledge.models.base import Ended, Request, UserMessage
 from fledge.models.catalog import Catalog
 from fledge.models.names import Provider, Registry, open_model
 from fledge.models.openai import OpenAIModel
+from fledge.models.responses import ResponsesModel
 from fledge.models.scripted import Reply, ScriptedModel
-from tests.models.asking import HELLO, OPENAI, ask, broke_of, run, text_of
+from tests.models.asking import HELLO, OPENAI, READ, ask, broke_of, run, text_of
 from tests.models.openai_server import OpenAIServer
 from tests.models.serving import KEY
 
@@ -20,13 +21,13 @@ from tests.models.serving import KEY
 @pytest.mark.parametrize(
     ("name", "kind", "shown", "provider_name"),
     [
-        ("openai/gpt-5", OpenAIModel, "https://api.openai.com/v1", "gpt-5"),
+        ("openai/gpt-5", ResponsesModel, "https://api.openai.com/v1", "gpt-5"),
         ("anthropic/claude-sonnet-4-5", AnthropicModel, "https://api.anthropic.com", "claude-sonnet-4-5"),
         ("ollama/llama3.2", OpenAIModel, "http://127.0.0.1:11434/v1", "llama3.2"),
         ("openrouter/meta/llama:free", OpenAIModel, "https://openrouter.ai/api/v1", "meta/llama:free"),
-        ("openai/brand-new", OpenAIModel, "https://api.openai.com/v1", "brand-new"),
-        ("gpt-5", OpenAIModel, "https://api.openai.com/v1", "gpt-5"),
-        ("gpt-5-2025-08-07", OpenAIModel, "https://api.openai.com/v1", "gpt-5-2025-08-07"),
+        ("openai/brand-new", ResponsesModel, "https://api.openai.com/v1", "brand-new"),
+        ("gpt-5", ResponsesModel, "https://api.openai.com/v1", "gpt-5"),
+        ("gpt-5-2025-08-07", ResponsesModel, "https://api.openai.com/v1", "gpt-5-2025-08-07"),
         ("claude-haiku-4-5", AnthropicModel, "https://api.anthropic.com", "claude-haiku-4-5"),
     ],
 )
@@ -35,6 +36,54 @@ def test_a_name_opens_its_provider(name: str, kind: type, shown: str, provider_n
     assert isinstance(model, kind)
     assert called == provider_name
     assert f"({shown})" in repr(model)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "kind"),
+    [
+        ("https://api.openai.com/v1/", ResponsesModel),
+        ("https://eu.api.openai.com/v1", ResponsesModel),
+        ("https://mine.openai.azure.com/openai/v1", OpenAIModel),
+        ("https://api.openai.com.evil.example/v1", OpenAIModel),
+        ("https://notapi.openai.com/v1", OpenAIModel),
+        ("http://127.0.0.1:4000/v1", OpenAIModel),
+    ],
+)
+def test_openai_itself_is_asked_by_responses_and_a_compatible_server_by_chat_completions(
+    base_url: str, kind: type
+) -> None:
+    model, _ = open_model("openai/gpt-5.6-terra", env={"OPENAI_BASE_URL": base_url})
+    assert type(model) is kind
+
+
+@pytest.mark.parametrize("model", ["gpt-5.6-terra", "gpt-5.4", "gpt-5", "o3", "gpt-4.1"])
+def test_openais_models_can_be_used_with_tools_behind_a_server_that_hands_requests_through(model: str) -> None:
+    async def main() -> None:
+        async with OpenAIServer([Reply("hi")]) as server:
+            registry = Registry({"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": KEY})
+            client, called = registry.open(f"openai/{model}")
+            asked = Request(model=called, messages=(UserMessage("x"),), tools=(READ,))
+            assert text_of(await ask(client, asked)) == "hi"
+            await registry.close()
+            assert server.complaints == []
+
+    run(main())
+
+
+def test_the_catalogue_names_the_protocol_of_a_single_model() -> None:
+    catalog = Catalog({"openai/old": {"wire": "openai-chat"}, "vllm/new": {"wire": "openai-responses"}})
+    registry = Registry({"OPENAI_BASE_URL": "https://api.openai.com/v1"}, catalog=catalog)
+    kinds = {
+        "openai/old": OpenAIModel,
+        "openai/gpt-5": ResponsesModel,
+        "vllm/new": ResponsesModel,
+        "vllm/m": OpenAIModel,
+    }
+    for name, kind in kinds.items():
+        assert type(registry.open(name)[0]) is kind
+    assert registry.open("openai/old")[0] is registry.open("openai/old")[0]
+    with pytest.raises(BadInput, match="in use"):
+        registry.add_provider(Provider(name="vllm", base_url="http://a"))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Trouble between us and a provider, for both protocols: no lost text, no doubled call, no connection left behind."""
+"""Trouble between us and a provider, for all protocols: no lost text, no doubled call, no connection left behind."""
 
 import asyncio
 import json
@@ -9,18 +9,27 @@ import msgspec
 import pytest
 
 from fledge.clock import SystemClock
-from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Broke, Call, Ended, Model, ModelEvent, Text, Trouble
 from fledge.models.http import Limits
 from fledge.models.keys import Key
-from fledge.models.openai import OpenAIModel
 from fledge.models.scripted import Reply
-from tests.models import anthropic_server, openai_server
-from tests.models.asking import BOTH, HELLO, OPENAI, Protocol, ask, broke_of, calls_of, run, text_of
+from tests.models import anthropic_server, openai_server, responses_server
+from tests.models.asking import (
+    HELLO,
+    OPENAI,
+    PROTOCOLS,
+    RESPONSES,
+    Protocol,
+    ask,
+    broke_of,
+    calls_of,
+    run,
+    text_of,
+)
 from tests.models.serving import Action, Cut, Hang, Raw, Send, Status, Wait
 from tests.statements import proves
 
-each = pytest.mark.parametrize("protocol", BOTH, ids=[protocol.name for protocol in BOTH])
+each = pytest.mark.parametrize("protocol", PROTOCOLS, ids=[protocol.name for protocol in PROTOCOLS])
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 WHOLE_CALL = Call("c", "read", '{"a":"é"}')
 
@@ -34,6 +43,19 @@ def small(protocol: Protocol) -> list[bytes]:
         events: list[dict[str, Any]] = [{"choices": [{"delta": delta}]} for delta in deltas]
         events.append({"choices": [{"finish_reason": "tool_calls"}]})
         return [openai_server.event(event) for event in events] + [b"data: [DONE]\n\n"]
+    if protocol is RESPONSES:
+        respond = responses_server.event
+        call = {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "read", "arguments": '{"a":"é"}'}
+        return [
+            respond("response.output_item.added", output_index=0, item={"type": "message", "id": "msg_1"}),
+            respond("response.output_text.delta", output_index=0, content_index=0, delta="zwölf"),
+            respond("response.output_item.done", output_index=0, item={"type": "message", "id": "msg_1"}),
+            respond("response.function_call_arguments.delta", output_index=1, delta='{"a":'),
+            respond("response.output_item.done", output_index=1, item=call),
+            respond("response.completed", response={"status": "completed"}),
+            # OpenAI does not send this; some compatible servers do.
+            b"data: [DONE]\n\n",
+        ]
     event = anthropic_server.event
     begun = {"type": "tool_use", "id": "c", "name": "read", "input": {}}
     return [
@@ -215,7 +237,7 @@ def test_nobody_at_the_address_is_retryable(protocol: Protocol) -> None:
         b"data: nonsense\n\n",
         b"data: []\n\n",
         b'data: {"choices": 3, "type": 4}\n\n',
-        b'data: {"choices": [{"delta": {"content": 5}}], "type": "content_block_delta", "index": "x"}\n\n',
+        b'data: {"choices": [{"delta": {"content": 5}}], "type": "content_block_delta", "index": "x", "item": 1}\n\n',
         b'data: {"model": "\xff\xfe", "type": "\xff"}\n\n',
     ],
 )
@@ -332,14 +354,12 @@ class At(SystemClock):
         return 1_800_000_000.0
 
 
-@pytest.mark.parametrize("adapter", [OpenAIModel, AnthropicModel])
-def test_a_date_to_wait_for_is_told_in_seconds(adapter: type[OpenAIModel] | type[AnthropicModel]) -> None:
-    protocol = BOTH[0] if adapter is OpenAIModel else BOTH[1]
-
+@each
+def test_a_date_to_wait_for_is_told_in_seconds(protocol: Protocol) -> None:
     async def main() -> None:
         headers = {"Retry-After": "Fri, 15 Jan 2027 08:01:30 GMT"}
         async with protocol.serve([[Status(503, fault(), headers)]]) as server:
-            model = adapter(key=Key(str(server.key)), base_url=server.base_url, clock=At())
+            model = protocol.adapter(key=Key(str(server.key)), base_url=server.base_url, clock=At())
             assert broke_of(await ask(model)).retry_after_s == 90.0
             await model.close()
 

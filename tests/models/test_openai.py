@@ -13,20 +13,36 @@ from fledge.models.base import (
     Ended,
     Message,
     ModelEvent,
+    Opaque,
     Request,
     Stop,
     Text,
     Thinking,
     Thought,
     ToolMessage,
+    ToolSpec,
     Usage,
     UserMessage,
 )
-from fledge.models.openai import BASE_URL, OpenAIModel, reasoning_effort, request_body
+from fledge.models.catalog import shipped
+from fledge.models.keys import Key
+from fledge.models.openai import BASE_URL, OpenAIModel, Quirks, request_body, usual_quirks
 from fledge.models.scripted import Reply
-from tests.models.asking import HELLO, OPENAI, READ, ask, broke_of, calls_of, run, text_of, thinking_of, usage_of
+from tests.models.asking import (
+    HELLO,
+    OPENAI,
+    READ,
+    answered,
+    ask,
+    broke_of,
+    calls_of,
+    run,
+    text_of,
+    thinking_of,
+    usage_of,
+)
 from tests.models.openai_server import OpenAIServer
-from tests.models.serving import Send
+from tests.models.serving import KEY, Send
 
 
 def sent_by(server: OpenAIServer) -> Any:
@@ -109,23 +125,43 @@ def test_a_whole_conversation_is_accepted_by_the_strict_server() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "thinking", "effort"),
+    ("model", "thinking", "tools", "effort"),
     [
-        ("gpt-5", "off", None),
-        ("gpt-5", "minimal", "minimal"),
-        ("gpt-5-mini-2025-08-07", "minimal", "minimal"),
-        ("openai/gpt-5-nano", "minimal", "minimal"),
-        ("gpt-5.1", "minimal", "low"),
-        ("o3", "minimal", "low"),
-        ("o3", "low", "low"),
-        ("gpt-5.4", "medium", "medium"),
-        ("any", "high", "high"),
+        ("gpt-5.6-terra", "high", (READ,), "none"),
+        ("gpt-5.6-terra", "off", (READ,), "none"),
+        ("gpt-5.6-terra", "high", (), "high"),
+        ("gpt-5.5", "off", (READ,), "none"),
+        ("gpt-5.4", "medium", (READ,), "none"),
+        ("gpt-5.4", "medium", (), "medium"),
+        ("gpt-5.2", "low", (READ,), "none"),
+        ("gpt-5.1", "minimal", (READ,), "low"),
+        ("gpt-5", "off", (), "minimal"),
+        ("gpt-5-mini-2025-08-07", "minimal", (), "minimal"),
+        ("o3", "minimal", (), "low"),
+        ("gpt-4.1", "off", (READ,), None),
+        ("any", "off", (READ,), None),
+        ("any", "minimal", (), "low"),
+        ("any", "high", (READ,), "high"),
     ],
 )
-def test_thinking_levels_become_efforts(model: str, thinking: Thinking, effort: str | None) -> None:
-    assert reasoning_effort(model, thinking) == effort
-    request = msgspec.structs.replace(HELLO, model=model, thinking=thinking)
-    assert request_body(request, "max_tokens").get("reasoning_effort") == effort
+def test_a_model_gets_a_level_that_it_accepts_beside_its_tools(
+    model: str, thinking: Thinking, tools: tuple[ToolSpec, ...], effort: str | None
+) -> None:
+    request = msgspec.structs.replace(HELLO, model=model, thinking=thinking, tools=tools)
+
+    async def main() -> None:
+        async with OpenAIServer([Reply("ok")]) as server:
+            client = OpenAIModel(
+                key=Key(KEY),
+                base_url=server.base_url,
+                card=lambda name: shipped().find(f"openai/{name}"),
+                quirks=Quirks(token_field="max_completion_tokens"),
+            )
+            await ask(client, request)
+            await client.close()
+        assert sent_by(server).get("reasoning_effort") == effort
+
+    run(main())
 
 
 @pytest.mark.parametrize(
@@ -136,10 +172,11 @@ def test_thinking_levels_become_efforts(model: str, thinking: Thinking, effort: 
         ("https://mine.openai.azure.com/openai/v1", "max_completion_tokens"),
         ("http://127.0.0.1:11434/v1", "max_tokens"),
         ("https://notopenai.com/v1", "max_tokens"),
+        ("https://openai.com.example/v1", "max_tokens"),
     ],
 )
 def test_the_token_limit_has_the_name_the_service_knows(base_url: str, field: str) -> None:
-    assert OpenAIModel(key=None, base_url=base_url)._token_field == field
+    assert usual_quirks(base_url).token_field == field
 
 
 @pytest.mark.parametrize(
@@ -148,8 +185,9 @@ def test_the_token_limit_has_the_name_the_service_knows(base_url: str, field: st
 )
 def test_room_to_think_is_added_where_the_service_counts_it(thinking: Thinking, asked: int, most: int) -> None:
     request = msgspec.structs.replace(HELLO, thinking=thinking, max_tokens=asked)
-    assert request_body(request, "max_completion_tokens")["max_completion_tokens"] == most
-    assert request_body(request, "max_tokens")["max_tokens"] == asked
+    for field, tokens in [("max_completion_tokens", most), ("max_tokens", asked)]:
+        quirks = msgspec.convert({"token_field": field}, Quirks)
+        assert request_body(request, None, "openai", quirks)[field] == tokens
 
 
 @pytest.mark.parametrize(
@@ -173,7 +211,39 @@ def test_a_refusal_is_told_as_text_and_as_the_reason() -> None:
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
 def test_thinking_is_read_under_both_names_and_never_twice(name: str) -> None:
     chunks = [said(**{name: "hm"}), said(reasoning="so", reasoning_content="so"), said("stop", content="a")]
-    assert run(heard([*chunks, "[DONE]"])) == [Thought("hm"), Thought("so"), Text("a"), Ended("end", "m")]
+    events = run(heard([*chunks, "[DONE]"]))
+    assert [event for event in events if not isinstance(event, Opaque)] == (
+        [Thought("hm"), Thought("so"), Text("a"), Ended("end", "m")]
+    )
+
+
+def test_reasoning_details_are_joined_by_block_and_anything_else_stays_as_it_came() -> None:
+    def detail(index: int, **more: Any) -> dict[str, Any]:
+        return {"type": "reasoning.text", "index": index, **more}
+
+    hidden = {"type": "reasoning.encrypted", "data": "x", "index": 0}
+    pieces: list[Any] = [
+        detail(0, text="one", signature="s0", format="f"),
+        detail(0, text=" two", signature=None),
+        detail(1, text=None),
+        detail(1, signature="s1"),
+        hidden,
+        hidden,
+        "odd",
+        detail(1, text="three"),
+    ]
+    chunks = [said(reasoning_details=[piece]) for piece in pieces]
+    reply = answered(run(heard([*chunks, said("stop", content="a"), "[DONE]"])))
+    messages = (UserMessage("x"), reply, UserMessage("y"))
+    body: Any = request_body(Request(model="m", messages=messages), None, "openai", Quirks())
+    assert body["messages"][1]["reasoning_details"] == [
+        detail(0, text="one two", signature="s0", format="f"),
+        detail(1, text="", signature="s1"),
+        hidden,
+        hidden,
+        "odd",
+        detail(1, text="three"),
+    ]
 
 
 def piece(index: int | None = None, id: str | None = None, name: str | None = None, arguments: Any = None) -> Any:
@@ -219,6 +289,20 @@ def test_calls_are_put_together_whatever_a_server_leaves_out(chunks: list[Any], 
     assert events == [*calls, Ended("tools", "m")]
 
 
+def test_what_came_with_a_call_stays_with_it_when_another_was_cut_off() -> None:
+    def signed(index: int, arguments: str) -> Any:
+        function = {"name": "read", "arguments": arguments}
+        return said(
+            tool_calls=[{"index": index, "id": str(index), "function": function, "extra_content": {"n": index}}]
+        )
+
+    events = run(heard([signed(0, "{"), signed(1, "{}"), said("length"), "[DONE]"]))
+    assert calls_of(events) == [Call("1", "read", "{}")]
+    messages = (UserMessage("x"), answered(events), ToolMessage("1", "read", "y"))
+    body: Any = request_body(Request(model="m", messages=messages), None, "openai", Quirks())
+    assert [call["extra_content"] for call in body["messages"][1]["tool_calls"]] == [{"n": 1}]
+
+
 @pytest.mark.parametrize("finish", ["length", "content_filter"])
 def test_a_call_that_was_cut_off_by_the_limit_is_no_call(finish: str) -> None:
     chunks = [piece(0, "a", "read", "{}"), piece(1, "b", "read", '{"pa'), said(finish), "[DONE]"]
@@ -241,6 +325,10 @@ def test_a_call_without_a_name_breaks_the_reply() -> None:
         ),
         ({"prompt_tokens": 10, "prompt_cache_hit_tokens": 4}, Usage(6, 0, 4)),
         ({"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 7}}, Usage(0, 0, 7)),
+        (
+            {"completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 4}},
+            Usage(0, 9, reasoning_tokens=4),
+        ),
         ({}, Usage()),
     ],
 )

@@ -10,6 +10,7 @@ from fledge.models.base import (
     Call,
     Ended,
     ModelEvent,
+    Opaque,
     Request,
     Text,
     Thought,
@@ -48,11 +49,11 @@ def test_where_no_rule_fits_the_request_is_wrong() -> None:
 
 
 def test_a_reply_has_every_kind_of_event() -> None:
-    reply = Reply("hello", (use("read", path="x"),), "hm", "signed", Usage(1, 2), model="real")
+    reply = Reply("hello", (use("read", path="x"),), "hm", "sealed", Usage(1, 2), model="real")
     assert said_to("x", ScriptedModel(lambda request: reply)) == [
         Thought("hm"),
-        Thought("", "signed"),
         Text("hello"),
+        Opaque("sealed"),
         Call("call_0", "read", '{"path":"x"}'),
         Usage(1, 2),
         Ended("tools", "real"),

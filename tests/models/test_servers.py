@@ -14,13 +14,14 @@ import pytest
 
 from fledge.models.base import Request, UserMessage
 from fledge.models.scripted import Reply
-from tests.models.asking import ANTHROPIC, OPENAI, READ, Protocol, ask, calls_of, run
+from tests.models.asking import ANTHROPIC, OPENAI, PROTOCOLS, READ, RESPONSES, Protocol, ask, calls_of, run
+from tests.models.responses_server import encrypted
 from tests.models.serving import KEY, sample_arguments
 
 OPENAI_HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 ANTHROPIC_HEADERS = {"x-api-key": KEY, "anthropic-version": "2023-06-01", "Content-Type": "application/json"}
 USER = {"role": "user", "content": "hi"}
-FUNCTION = {"name": "read", "description": "", "parameters": {"type": "object", "properties": {}}}
+FUNCTION = {"name": "read", "description": "", "parameters": {"type": "object", "properties": {"path": {}}}}
 CALLED = {
     "role": "assistant",
     "tool_calls": [{"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}}],
@@ -81,6 +82,13 @@ def tools(*functions: Any) -> list[Any]:
         (openai(model="gpt-5", max_tokens=5), 400, "max_completion_tokens"),
         (openai(reasoning_effort="huge"), 400, "reasoning_effort"),
         (openai(model="gpt-4o", reasoning_effort="low"), 400, "Unrecognized"),
+        (openai(model="gpt-5.1", reasoning_effort="minimal"), 400, "does not support 'minimal'"),
+        (openai(model="gpt-5.1", reasoning_effort="low", tools=tools(FUNCTION)), 200, "[DONE]"),
+        (openai(model="gpt-5.4", tools=tools(FUNCTION)), 200, "[DONE]"),
+        (openai(model="gpt-5.4", reasoning_effort="low", tools=tools(FUNCTION)), 400, "use /v1/responses"),
+        (openai(model="gpt-5.6-sol", reasoning_effort="low"), 200, "[DONE]"),
+        (openai(model="gpt-5.6-sol", tools=tools(FUNCTION)), 400, "use /v1/responses"),
+        (openai(model="gpt-5.6-sol", reasoning_effort="none", tools=tools(FUNCTION)), 200, "[DONE]"),
         (b"{", 400, "not JSON"),
     ],
 )
@@ -89,10 +97,72 @@ def test_the_openai_server_rejects_what_the_real_one_rejects(body: Any, status: 
     assert (got, words in text) == (status, True), text
 
 
+@pytest.mark.parametrize("protocol", [OPENAI, RESPONSES], ids=["openai", "responses"])
 @pytest.mark.parametrize("headers", [without(OPENAI_HEADERS, "Authorization"), {"Authorization": "Bearer no"}])
-def test_the_openai_server_wants_its_key(headers: dict[str, str]) -> None:
-    status, text = run(post(OPENAI, openai(), headers))
+def test_the_servers_of_openai_want_their_key(protocol: Protocol, headers: dict[str, str]) -> None:
+    status, text = run(post(protocol, openai() if protocol is OPENAI else responses(), headers))
     assert (status, "invalid_api_key" in text) == (401, True)
+
+
+def said(text: str = "hi", role: str = "user") -> dict[str, Any]:
+    kind = "input_text" if role == "user" else "output_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+
+
+def responses(*items: Any, **more: Any) -> dict[str, Any]:
+    return {"model": "gpt-5.4", "stream": True, "store": False, "input": list(items) or [said()], **more}
+
+
+def reasoned(summary: str = "hm", model: str = "gpt-5.4") -> dict[str, Any]:
+    parts = [{"type": "summary_text", "text": summary}]
+    return {"type": "reasoning", "id": "rs_1", "summary": parts, "encrypted_content": encrypted("first", model, parts)}
+
+
+CALL = {"type": "function_call", "call_id": "a", "name": "read", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "a", "output": "x"}
+LOOSE = {"type": "function", **FUNCTION, "strict": False}
+INCLUDED = ["reasoning.encrypted_content"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (responses(), 200, "response.completed"),
+        (responses(said(), reasoned(), CALL, OUTPUT, tools=[LOOSE]), 200, "response.completed"),
+        (responses(said(), reasoned(), reasoned(), said("so", "assistant"), said()), 200, "response.completed"),
+        (responses(reasoning={"effort": "low", "summary": "auto"}, include=INCLUDED), 200, "response.completed"),
+        (responses(surprise=1), 400, "unknown field surprise"),
+        (responses(model=""), 400, "model"),
+        (responses(stream=False), 400, "stream"),
+        (responses(store=True), 400, "store"),
+        (responses(max_output_tokens=15), 400, "below minimum value"),
+        (responses(input=[]), 400, "must not be empty"),
+        (responses({"type": "telegram"}), 400, "Invalid value: 'telegram'"),
+        (responses({**said(), "extra": 1}), 400, "unknown field extra"),
+        (responses({**said(), "phase": "commentary"}), 400, "only of an assistant"),
+        (responses(said(role="robot")), 400, "Invalid value: 'robot'"),
+        (responses(said("")), 400, "empty part"),
+        (responses(said(), CALL), 400, "No tool output found for function call a"),
+        (responses(said(), OUTPUT), 400, "No tool call found"),
+        (responses(said(), CALL, OUTPUT, CALL, OUTPUT), 400, "is there twice"),
+        (responses(said(), {**CALL, "arguments": "["}, OUTPUT), 400, "not JSON"),
+        (responses(said(), {**CALL, "name": "a b"}, OUTPUT), 400, "does not match"),
+        (responses(said(), CALL, {**OUTPUT, "output": ""}), 400, "empty"),
+        (responses(said(), reasoned()), 400, "without its required following item"),
+        (responses(said(), reasoned(), said()), 400, "without its required following item"),
+        (responses(said(), reasoned(model="gpt-5.5"), CALL, OUTPUT), 400, "invalid_encrypted_content"),
+        (responses(said(), {**reasoned(), "encrypted_content": None}, CALL, OUTPUT), 404, "'rs_1' not found"),
+        (responses(tools=[{**LOOSE, "strict": True}]), 400, "strict wants every property required"),
+        (responses(tools=[LOOSE, LOOSE]), 400, "twice"),
+        (responses(reasoning={"effort": "minimal"}), 400, "Unsupported value: 'minimal'"),
+        (responses(model="gpt-4o", reasoning={"effort": "low"}), 400, "not supported with this model"),
+        (responses(model="gpt-4o", include=INCLUDED), 400, "not supported with this model"),
+        (b"[]", 400, "must be an object"),
+    ],
+)
+def test_the_responses_server_rejects_what_the_real_one_rejects(body: Any, status: int, words: str) -> None:
+    got, text = run(post(RESPONSES, body, OPENAI_HEADERS))
+    assert (got, words in text) == (status, True), text
 
 
 def content(*blocks: Any, role: str = "user") -> dict[str, Any]:
@@ -160,11 +230,13 @@ def test_the_anthropic_server_rejects_what_the_real_one_rejects(body: Any, statu
         ({**ANTHROPIC_HEADERS, "x-api-key": "no"}, 401, "authentication_error"),
         (without(ANTHROPIC_HEADERS, "anthropic-version"), 400, "anthropic-version"),
         ({**ANTHROPIC_HEADERS, "anthropic-version": "2020-01-01"}, 400, "anthropic-version"),
+        ({**ANTHROPIC_HEADERS, "Authorization": f"Bearer {KEY}"}, 400, "both"),
+        ({**ANTHROPIC_HEADERS, "anthropic-version": "2026-10-21"}, 400, "unknown field temperature"),
         ({**ANTHROPIC_HEADERS, "Content-Type": "text/plain"}, 400, "content-type"),
     ],
 )
 def test_the_anthropic_server_wants_its_headers(headers: dict[str, str], status: int, words: str) -> None:
-    got, text = run(post(ANTHROPIC, anthropic(), headers))
+    got, text = run(post(ANTHROPIC, anthropic(temperature=1), headers))
     assert (got, words in text) == (status, True), text
 
 
@@ -173,7 +245,7 @@ def test_sample_arguments_are_the_smallest_a_schema_allows() -> None:
     assert sample_arguments(schema) == {"a": 1, "b": "."}
 
 
-@pytest.mark.parametrize("protocol", [OPENAI, ANTHROPIC], ids=["openai", "anthropic"])
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=[protocol.name for protocol in PROTOCOLS])
 def test_a_server_runs_as_a_process_and_calls_a_tool(protocol: Protocol, tmp_path: Path) -> None:
     port_file, hold_file = tmp_path / "port", tmp_path / "hold"
     hold_file.touch()

@@ -161,7 +161,7 @@ def test_what_a_turn_ran_with_is_recorded_with_its_first_reply_and_no_commit_mor
 @proves("0.ran.1", "The model that is reported is the one that answered")
 def test_the_model_that_really_answered_and_what_it_used_are_recorded(office: Office) -> None:
     first = Reply(calls=(use("look"),), usage=Usage(10, 2, 300, 40), model="other-1-2026")
-    model = worker(first, Reply("done", usage=Usage(5, 1), thinking="hm", signature="sig"))
+    model = worker(first, Reply("done", usage=Usage(5, 1), thinking="hm", opaque="sig"))
 
     async def body(desk: Desk) -> list[Replied]:
         return await desk.replies(await desk.work())
@@ -175,11 +175,11 @@ def test_the_model_that_really_answered_and_what_it_used_are_recorded(office: Of
     assert (one.model, one.cost_usd) == ("other-1-2026", 0.5)
     assert one.usage == {"input": 10, "output": 2, "cacheRead": 300, "cacheWrite": 40}
     assert (two.model, two.cost_usd, two.usage) == ("scripted-1", None, {"input": 5, "output": 1})
-    assert (two.thinking, two.signature) == ("hm", "sig")
+    assert (two.thinking, two.opaque) == ("hm", "sig")
 
 
-def test_thinking_and_its_signature_go_back_to_the_model(office: Office) -> None:
-    model = worker(Reply(calls=(use("look"),), thinking="hm", signature="sig"), "done")
+def test_thinking_and_what_its_provider_wants_back_go_back_to_the_model(office: Office) -> None:
+    model = worker(Reply(calls=(use("look"),), thinking="hm", opaque="sig"), "done")
 
     async def body(desk: Desk) -> None:
         await desk.work()
@@ -187,7 +187,7 @@ def test_thinking_and_its_signature_go_back_to_the_model(office: Office) -> None
     office.act(body, model, Kit().tool("look"))
     reply = asked(model)[1][1]
     assert isinstance(reply, AssistantMessage)
-    assert (reply.thinking, reply.signature) == ("hm", "sig")
+    assert (reply.thinking, reply.opaque) == ("hm", "sig")
 
 
 def test_words_that_no_store_would_take_are_made_sound(office: Office) -> None:

@@ -35,7 +35,7 @@ def result(entry: int, index: int = 0, text: str = "found") -> Resulted:
         ((Noted("for the record"),), ()),
         ((Noted("all so far", covers=2),), (UserMessage("[Notes on the conversation so far]\nall so far"),)),
         (
-            (Replied("hm", thinking="t", signature="s", model="m", usage={"input": 1}),),
+            (Replied("hm", thinking="t", opaque="s", model="m", usage={"input": 1}),),
             (AssistantMessage("hm", (), "t", "s"),),
         ),
         (

@@ -19,6 +19,7 @@ from fledge.config.places import discover, user_folder
 from fledge.config.workspaces import accepted
 from fledge.core.protected import is_broad
 from fledge.errors import FledgeError, StoreLocked
+from fledge.models.anthropic import VERSION
 from fledge.models.keys import read_key
 from fledge.models.names import BUILT_IN, Provider, base_url_of, needed_key
 from fledge.store.files import DATABASE
@@ -113,9 +114,9 @@ async def _provider(provider: Provider, env: Mapping[str, str]) -> list[Finding]
             remedy = f"export {provider.key_env}=…, or {provider.key_env}_FILE=path of a 0600 file" if missing else ""
             findings.append(Finding("key", "warn" if missing else "ok", words, remedy))
     secret = "" if key is None else key.reveal()
-    headers = {"Authorization": f"Bearer {secret}"} if provider.protocol == "openai" else {"x-api-key": secret}
-    if provider.protocol != "openai":
-        headers["anthropic-version"] = "2023-06-01"
+    headers = {"Authorization": f"Bearer {secret}"}
+    if provider.api == "anthropic":
+        headers = {"x-api-key": secret, "anthropic-version": VERSION}
     return findings + await _reach(provider, base_url, headers if secret else {})
 
 

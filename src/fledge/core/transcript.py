@@ -50,7 +50,8 @@ class Replied(Struct, frozen=True, gc=False, omit_defaults=True, tag="assistant"
     text: str = ""
     calls: tuple[CallEntry, ...] = ()
     thinking: str = ""
-    signature: str = ""
+    opaque: str = ""
+    """What the provider wants back with it."""
     model: str = ""
     """The one that really answered."""
     usage: dict[str, int] = msgspec.field(default_factory=dict)

@@ -1,8 +1,8 @@
 """The messages protocol, as Anthropic speaks it.
 
 It wants roles to alternate, all results of a step in one message, no empty text, and its own thinking handed back as it
-was given. Thinking is signed: what `Thought.signature` carries is our note of the reply's order and proofs, bound to
-the model, so that the blocks can be rebuilt exactly (`_Proof`); anybody else's signature is dropped.
+was given. Thinking is signed: the order and the signatures of a reply's blocks (`_Part`) are sealed with the reply, so
+that the same model gets the same blocks back.
 """
 
 import re
@@ -19,6 +19,7 @@ from fledge.models.base import (
     Call,
     Ended,
     ModelEvent,
+    Opaque,
     Request,
     Stop,
     Text,
@@ -29,6 +30,7 @@ from fledge.models.base import (
 )
 from fledge.models.http import BrokenReply, Limits, Wire, without_key
 from fledge.models.keys import Key
+from fledge.models.opaque import plainer, seal, unseal
 from fledge.models.transcript import (
     BUDGETS,
     NO_OUTPUT,
@@ -66,11 +68,13 @@ class AnthropicModel:
         key: Key | None,
         key_name: str | None = "ANTHROPIC_API_KEY",
         base_url: str = BASE_URL,
+        provider: str = "anthropic",
         caching: Caching = "on",
         limits: Limits | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._key, self._key_name, self._caching = key, key_name, caching
+        self._provider = provider
         self._wire = Wire(re.sub(r"/v1/*$", "", base_url), limits, clock)
 
     def __repr__(self) -> str:
@@ -83,8 +87,11 @@ class AnthropicModel:
             headers["x-api-key"] = self._key.reveal()
         elif self._key_name is not None:
             return without_key(self._key_name)
-        body = encoded(request_body(request, self._caching))
-        return self._wire.stream("/v1/messages", headers, body, _Reading(request.model), self._key)
+        body, reading = self._body(request), _Reading(request.model, self._provider)
+        return self._wire.stream("/v1/messages", headers, body, reading, self._key, plainer(request, self._body))
+
+    def _body(self, request: Request) -> bytes:
+        return encoded(request_body(request, self._caching, self._provider))
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -94,14 +101,14 @@ class AnthropicModel:
 # ---- what is sent ----------------------------------------------------------------------------------------------------
 
 
-def request_body(request: Request, caching: Caching = "on") -> dict[str, object]:
+def request_body(request: Request, caching: Caching = "on", provider: str = "anthropic") -> dict[str, object]:
     """The request in the protocol's words."""
     budgeted = _TAKES_BUDGETS.match(request.model) is not None
     thinking = request.thinking
-    messages = _messages(request, "with" if thinking != "off" or not budgeted else "without")
+    messages = _messages(request, provider if thinking != "off" or not budgeted else None)
     if budgeted and thinking != "off" and not _may_think(messages):
         thinking = "off"
-        messages = _messages(request, "without")
+        messages = _messages(request, None)
     body: dict[str, object] = {
         "model": request.model,
         "max_tokens": with_room(request.max_tokens, thinking),
@@ -136,13 +143,17 @@ def _mark(body: dict[str, object], messages: list[Block]) -> None:
         content[-1]["cache_control"] = {"type": "ephemeral"}
 
 
-def _messages(request: Request, thinking: Literal["with", "without"]) -> list[Block]:
-    """Alternating messages, the first from the user; results of one step stand together."""
+def _messages(request: Request, provider: str | None) -> list[Block]:
+    """Alternating messages, the first from the user; results of one step stand together.
+
+    Thinking of this provider's replies goes back with them; None: no thinking at all.
+    """
     merged: list[tuple[str, list[Block]]] = []
     for message in with_clean_ids(request.messages, _CALL_ID):
         if isinstance(message, AssistantMessage):
             role = "assistant"
-            blocks = _rebuilt(message, request.model) if thinking == "with" else None
+            parts = None if provider is None else unseal(message.opaque, provider, request.model, list[_Part])
+            blocks = None if parts is None else _rebuilt(message, parts)
             blocks = _spoken(message) if blocks is None else blocks
         elif isinstance(message, ToolMessage):
             role = "user"
@@ -203,22 +214,11 @@ class _Part(Struct, array_like=True):
     proof: str = ""
 
 
-class _Proof(Struct):
-    model: str
-    parts: list[_Part]
-
-
-def _rebuilt(message: AssistantMessage, model: str) -> list[Block] | None:
-    """The reply's blocks as they came; None if they cannot be told, or came from another model."""
-    if not message.signature:
-        return None
-    try:
-        proof = msgspec.json.decode(message.signature, type=_Proof)
-    except (msgspec.MsgspecError, UnicodeError):
-        return None
+def _rebuilt(message: AssistantMessage, parts: list[_Part]) -> list[Block] | None:
+    """The reply's blocks as they came; None if they do not fit the reply any more."""
     blocks: list[Block] = []
     said = thought = called = 0
-    for part in proof.parts:
+    for part in parts:
         if part.kind == "thinking":
             words = message.thinking[thought : thought + part.length]
             thought += part.length
@@ -235,10 +235,14 @@ def _rebuilt(message: AssistantMessage, model: str) -> list[Block] | None:
                 blocks.append(_use(message.calls[called]))
             called += 1
     whole = (said, thought, called) == (len(message.text), len(message.thinking), len(message.calls))
-    return blocks if whole and proof.model == model else None
+    return blocks if whole else None
 
 
 # ---- what comes back -------------------------------------------------------------------------------------------------
+
+
+class _OutputDetails(Struct, gc=False):
+    thinking_tokens: int | None = None
 
 
 class _Usage(Struct, gc=False):
@@ -246,6 +250,7 @@ class _Usage(Struct, gc=False):
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
+    output_tokens_details: _OutputDetails | None = None
 
 
 class _Start(Struct, gc=False):
@@ -302,9 +307,10 @@ _decode = msgspec.json.Decoder(_Event).decode
 class _Reading:
     """One reply, event by event."""
 
-    def __init__(self, asked: str) -> None:
+    def __init__(self, asked: str, provider: str) -> None:
         self.finished = False
         self.over = False
+        self._provider = provider
         self._asked = self._model = asked
         self._reason = ""
         self._counts: dict[str, int] = {}
@@ -357,7 +363,7 @@ class _Reading:
             stop = "tools" if calls else "end"
         events: list[ModelEvent] = []
         if any(block.proof for block in blocks):
-            events.append(Thought("", self._proof(blocks)))
+            events.append(Opaque(seal(self._provider, self._asked, _parts(blocks))))
         events.extend(calls)
         if self._counts:
             events.append(Usage(**self._counts))
@@ -385,19 +391,22 @@ class _Reading:
             ("output_tokens", usage.output_tokens),
             ("cache_read_tokens", usage.cache_read_input_tokens),
             ("cache_write_tokens", usage.cache_creation_input_tokens),
+            ("reasoning_tokens", (usage.output_tokens_details or _OutputDetails()).thinking_tokens),
         ):
             if count is not None:
                 self._counts[name] = count
 
-    def _proof(self, blocks: list[_Open]) -> str:
-        parts: list[_Part] = []
-        for block in blocks:
-            if block.kind == "thinking":
-                parts.append(_Part("thinking", block.length, block.proof))
-            elif block.kind == "redacted_thinking":
-                parts.append(_Part("redacted", 0, block.proof))
-            elif block.kind == "tool_use":
-                parts.append(_Part("call"))
-            else:
-                parts.append(_Part("text", block.length))
-        return msgspec.json.encode(_Proof(self._asked, parts)).decode()
+
+def _parts(blocks: list[_Open]) -> list[_Part]:
+    """What is needed to build the blocks of a reply again from its text, its thinking and its calls."""
+    parts: list[_Part] = []
+    for block in blocks:
+        if block.kind == "thinking":
+            parts.append(_Part("thinking", block.length, block.proof))
+        elif block.kind == "redacted_thinking":
+            parts.append(_Part("redacted", 0, block.proof))
+        elif block.kind == "tool_use":
+            parts.append(_Part("call"))
+        else:
+            parts.append(_Part("text", block.length))
+    return parts

@@ -40,8 +40,8 @@ class AssistantMessage(Struct, frozen=True, gc=False, tag="assistant", omit_defa
     text: str = ""
     calls: tuple[Call, ...] = ()
     thinking: str = ""
-    signature: str = ""
-    """A provider's proof of its thinking, to be handed back with it."""
+    opaque: str = ""
+    """What its provider wants back with it (`opaque.py`)."""
 
 
 class ToolMessage(Struct, frozen=True, gc=False, tag="tool", omit_defaults=True):
@@ -86,11 +86,16 @@ class Text(Struct, frozen=True, gc=False, tag="text"):
     text: str
 
 
-class Thought(Struct, frozen=True, gc=False, tag="thought", omit_defaults=True):
-    """More of the model's thinking; `signature` comes with the last piece, where the provider signs."""
+class Thought(Struct, frozen=True, gc=False, tag="thought"):
+    """More of the model's thinking."""
 
     text: str
-    signature: str = ""
+
+
+class Opaque(Struct, frozen=True, gc=False, tag="opaque"):
+    """What the provider wants back with this reply (`opaque.py`); at most once, at the end."""
+
+    data: str
 
 
 class Usage(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True):
@@ -100,6 +105,8 @@ class Usage(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True):
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    """How many of the output tokens were thinking, where the provider says so."""
 
 
 class Ended(Struct, frozen=True, gc=False, tag="ended"):
@@ -118,7 +125,7 @@ class Broke(Struct, frozen=True, gc=False, tag="broke", omit_defaults=True):
     status: int | None = None
 
 
-ModelEvent = Text | Thought | Call | Usage | Ended | Broke
+ModelEvent = Text | Thought | Opaque | Call | Usage | Ended | Broke
 
 
 class Model(Protocol):

@@ -9,7 +9,7 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -70,6 +70,11 @@ class Reading(Protocol):
         ...
 
 
+Plainer = Callable[[Broke], bytes | None]
+"""The body to send instead of one that was refused with this `Broke`; None if there is none. Called until it is None,
+so that it must run out of bodies."""
+
+
 class EventLines:
     """Bytes in, however they were cut; the data of whole server-sent events out."""
 
@@ -121,12 +126,18 @@ class Wire:
         return f"Wire({self._base})"
 
     async def stream(
-        self, path: str, headers: Mapping[str, str], body: bytes, reading: Reading, key: Key | None
+        self,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        reading: Reading,
+        key: Key | None,
+        plainer: Plainer = lambda refusal: None,
     ) -> AsyncIterator[ModelEvent]:
         """Send the request and yield what the reading makes of the answer; ends with one `Ended` or one `Broke`."""
         begun = False
         try:
-            answer = await self._post(path, headers, body, key)
+            answer = await self._accepted(path, headers, body, key, plainer)
             begun = True
             try:
                 lines = EventLines(self._limits.max_event_bytes)
@@ -170,6 +181,19 @@ class Wire:
         pool, self._pool = self._pool, None
         if pool is not None and pool.loop is asyncio.get_running_loop():
             await pool.close()
+
+    async def _accepted(
+        self, path: str, headers: Mapping[str, str], body: bytes, key: Key | None, plainer: Plainer
+    ) -> Answer:
+        """The answer to the request, or to the first plainer one that is not refused."""
+        while True:
+            try:
+                return await self._post(path, headers, body, key)
+            except BrokenReply as refusal:
+                second = plainer(refusal.event)
+                if second is None:
+                    raise
+                body = second
 
     async def _post(self, path: str, headers: Mapping[str, str], body: bytes, key: Key | None) -> Answer:
         # Redirects are not followed: they would carry the key to a place nobody configured.

@@ -6,7 +6,7 @@ adapter for each provider, so that all its sessions share connections. It does n
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, TypedDict
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -16,11 +16,12 @@ from fledge.errors import BadInput, Refused
 from fledge.models.anthropic import BASE_URL as ANTHROPIC_URL
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Model
-from fledge.models.catalog import Catalog, shipped
+from fledge.models.catalog import Card, Catalog, WireName, shipped
 from fledge.models.http import Limits, checked_url, no_key
-from fledge.models.keys import read_key
+from fledge.models.keys import Key, read_key
 from fledge.models.openai import BASE_URL as OPENAI_URL
-from fledge.models.openai import OpenAIModel
+from fledge.models.openai import OpenAIModel, Quirks
+from fledge.models.responses import ResponsesModel
 from fledge.models.retry import Patience, Retrying
 from fledge.models.scripted import ScriptedModel, echo
 
@@ -32,19 +33,28 @@ class Provider(Struct, frozen=True, kw_only=True):
     """A service: where it is, what it speaks, and which variables of the environment say otherwise."""
 
     name: str
-    protocol: Literal["openai", "anthropic"] = "openai"
+    api: WireName = "openai-chat"
+    """The protocol of its models, unless the catalogue says otherwise of one."""
     base_url: str
     base_url_env: str | None = None
     key_env: str | None = None
     """The variable with its key; None: it asks for none."""
     key: Literal["needed", "if set"] = "needed"
+    quirks: Quirks | None = None
+    """Its demands beyond chat completions; None: those of the service at its address."""
 
 
 BUILT_IN = (
-    Provider(name="openai", base_url=OPENAI_URL, base_url_env="OPENAI_BASE_URL", key_env="OPENAI_API_KEY"),
+    Provider(
+        name="openai",
+        api="openai-responses",
+        base_url=OPENAI_URL,
+        base_url_env="OPENAI_BASE_URL",
+        key_env="OPENAI_API_KEY",
+    ),
     Provider(
         name="anthropic",
-        protocol="anthropic",
+        api="anthropic",
         base_url=ANTHROPIC_URL,
         base_url_env="ANTHROPIC_BASE_URL",
         key_env="ANTHROPIC_API_KEY",
@@ -61,6 +71,11 @@ BUILT_IN = (
     ),
     Provider(name="openrouter", base_url="https://openrouter.ai/api/v1", key_env="OPENROUTER_API_KEY"),
     Provider(name="deepseek", base_url="https://api.deepseek.com/v1", key_env="DEEPSEEK_API_KEY"),
+    Provider(
+        name="google",
+        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        key_env="GEMINI_API_KEY",
+    ),
     Provider(name="groq", base_url="https://api.groq.com/openai/v1", key_env="GROQ_API_KEY"),
     Provider(name="xai", base_url="https://api.x.ai/v1", key_env="XAI_API_KEY"),
 )
@@ -75,11 +90,32 @@ def base_url_of(provider: Provider, env: Mapping[str, str]) -> str:
         raise BadInput(str(provider.base_url_env) if said else error.field, error.expected, error.got) from None
 
 
+def api_of(provider: Provider, card: Card | None, env: Mapping[str, str]) -> WireName:
+    """The protocol of a model. A compatible server in the place of OpenAI's own speaks chat completions."""
+    if card is not None and card.wire is not None:
+        return card.wire
+    base_url = base_url_of(provider, env)
+    # OpenAI has regional hosts: eu.api.openai.com.
+    compatible = base_url != provider.base_url and not f".{urlsplit(base_url).hostname}".endswith(".api.openai.com")
+    return "openai-chat" if provider.api == "openai-responses" and compatible else provider.api
+
+
 def needed_key(provider: Provider, env: Mapping[str, str]) -> str | None:
     """The variable without which the service cannot be used; None of a server on this machine, which says itself
     whether it wants a key."""
     here = urlsplit(base_url_of(provider, env)).hostname in _LOOPBACK
     return provider.key_env if provider.key == "needed" and not here else None
+
+
+class _Service(TypedDict):
+    """What every adapter is made with."""
+
+    key: Key | None
+    key_name: str | None
+    base_url: str
+    provider: str
+    limits: Limits | None
+    clock: Clock | None
 
 
 class Registry:
@@ -97,14 +133,14 @@ class Registry:
         self._catalog, self._limits, self._clock = catalog, limits, clock
         self._providers = {provider.name: provider for provider in BUILT_IN}
         self._models: dict[str, Model] = {f"{SCRIPTED}/echo": ScriptedModel(echo)}
-        self._opened: dict[str, Model] = {}
+        self._opened: dict[tuple[str, WireName], Model] = {}
 
     def add_provider(self, provider: Provider) -> None:
         """Names `provider/…` are served by it from now on. A built-in one of that name is replaced."""
         if not provider.name or "/" in provider.name or not provider.name.isprintable():
             raise BadInput("provider.name", "must be a word without a slash", provider.name)
         checked_url(provider.base_url)
-        if provider.name in self._opened:
+        if any(provider.name == opened for opened, _ in self._opened):
             raise BadInput("provider.name", "is in use; add it before a model of it is opened", provider.name)
         self._providers[provider.name] = provider
 
@@ -128,9 +164,13 @@ class Registry:
         provider = self._providers.get(prefix)
         if provider is None or not rest:
             raise self._unknown(name)
-        if prefix not in self._opened:
-            self._opened[prefix] = self._adapter(provider)
-        return self._opened[prefix], rest
+        api = api_of(provider, self._card(name), self._env)
+        if (prefix, api) not in self._opened:
+            self._opened[prefix, api] = self._adapter(provider, api)
+        return self._opened[prefix, api], rest
+
+    def _card(self, name: str) -> Card | None:
+        return (self._catalog or shipped()).find(name)
 
     def choose(
         self, primary: str, fallbacks: Iterable[str] = (), patience: Patience | None = None
@@ -155,18 +195,27 @@ class Registry:
         if wanted is not None and read_key(wanted, self._env) is None:
             raise Refused("error", no_key(wanted))
 
-    def _adapter(self, provider: Provider) -> Model:
+    def _adapter(self, provider: Provider, api: WireName) -> Model:
         env = self._env
-        base_url = base_url_of(provider, env)
-        key = read_key(provider.key_env, env) if provider.key_env else None
-        make = OpenAIModel if provider.protocol == "openai" else AnthropicModel
-        return make(
-            key=key,
-            key_name=needed_key(provider, env),
-            base_url=base_url,
-            limits=self._limits,
-            clock=self._clock,
-        )
+        service: _Service = {
+            "key": read_key(provider.key_env, env) if provider.key_env else None,
+            "key_name": needed_key(provider, env),
+            "base_url": base_url_of(provider, env),
+            "provider": provider.name,
+            "limits": self._limits,
+            "clock": self._clock,
+        }
+
+        def card(model: str) -> Card | None:
+            return self._card(f"{provider.name}/{model}")
+
+        match api:
+            case "anthropic":
+                return AnthropicModel(**service)
+            case "openai-responses":
+                return ResponsesModel(card=card, **service)
+            case "openai-chat":
+                return OpenAIModel(card=card, quirks=provider.quirks, **service)
 
     def _full(self, bare: str) -> str:
         found = (self._catalog or shipped()).full_names(bare)

@@ -1,13 +1,17 @@
-"""The chat-completions protocol, as OpenAI speaks it and as its many compatible servers do.
+"""The chat-completions protocol, as OpenAI began it and as its many compatible servers speak it.
 
 Compatible servers differ: usage, call ids, `[DONE]` or a call's index may be missing, thinking comes under two names.
-What arrives is read with that in mind; what is sent stays within what all of them accept. Keys, connections and errors
-are the business of `keys` and `http`.
+What arrives is read with that in mind; what is sent stays within what all of them accept, and the known demands of
+single services are their `Quirks`. Fields beyond the protocol that a server sends with a reply (`reasoning_content`,
+`reasoning_details`, a call's `extra_content`) are handed back to that server and model: some refuse to go on without
+them. Keys, connections and errors are the business of `keys` and `http`.
 """
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from itertools import groupby
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -18,25 +22,32 @@ from fledge.models.base import (
     Broke,
     Call,
     Ended,
-    Message,
     ModelEvent,
+    Opaque,
     Request,
     Stop,
     Text,
-    Thinking,
     Thought,
     ToolMessage,
     Usage,
+    UserMessage,
 )
+from fledge.models.catalog import Card, reasoning_effort
 from fledge.models.http import BrokenReply, Limits, Wire, without_key
 from fledge.models.keys import Key
+from fledge.models.opaque import plainer, seal, unseal
 from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_ids, with_room
 from fledge.models.trouble import Fault, fault_in, trouble_of
 
 BASE_URL = "https://api.openai.com/v1"
 TokenField = Literal["max_tokens", "max_completion_tokens"]
+UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+"""Gemini's placeholder for the signature of a call that another model made."""
+_UNSIGNED_BEFORE = re.compile(r"gemini-[12]\b")
+"""Models that neither need a signature nor are known to accept the placeholder."""
 _CALL_ID = re.compile(r"[!-~]{1,40}")
-_KNOWS_MINIMAL = re.compile(r"(?:.*/)?gpt-5(?:-mini|-nano)?(?:-\d{4}-\d\d-\d\d)?")
+_NEW_TOKEN_FIELD = re.compile(r"o\d|gpt-5")
+"""Models that refuse the old name of the token limit, also behind a server that hands requests through to OpenAI."""
 _STOPS: Mapping[str, Stop] = {
     "stop": "end",
     "tool_calls": "tools",
@@ -47,10 +58,34 @@ _STOPS: Mapping[str, Stop] = {
 }
 
 
+class Quirks(Struct, frozen=True, kw_only=True):
+    """Demands of a service beyond the protocol."""
+
+    token_field: TokenField = "max_tokens"
+    """The name of the token limit: OpenAI has a new one, most compatible servers know only the old."""
+    thinking_switch: bool = False
+    """It thinks unless `thinking: {type: disabled}` is sent, and then wants `reasoning_content` with every reply, even
+    an empty one (DeepSeek)."""
+    signed_calls: bool = False
+    """The first call of a reply needs a signature in its `extra_content` (Gemini)."""
+
+
+def usual_quirks(base_url: str) -> Quirks:
+    """The quirks of the service at this address; none of one that nobody has described."""
+    host = f".{urlsplit(base_url).hostname}"
+    openai = host.endswith((".openai.com", ".openai.azure.com"))
+    return Quirks(
+        token_field="max_completion_tokens" if openai else "max_tokens",
+        thinking_switch=host.endswith(".deepseek.com"),
+        signed_calls=host == ".generativelanguage.googleapis.com",
+    )
+
+
 class OpenAIModel:
     """Any model behind a chat-completions endpoint.
 
-    `key_name` is what the user has to set where a key is needed; None where the service asks for none.
+    `key_name` is what the user has to set where a key is needed; None where the service asks for none. `card` finds a
+    model's card by its provider's name for it.
     """
 
     def __init__(
@@ -59,16 +94,16 @@ class OpenAIModel:
         key: Key | None,
         key_name: str | None = "OPENAI_API_KEY",
         base_url: str = BASE_URL,
-        token_field: TokenField | None = None,
+        provider: str = "openai",
+        card: Callable[[str], Card | None] = lambda _: None,
+        quirks: Quirks | None = None,
         limits: Limits | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._key, self._key_name = key, key_name
+        self._provider, self._card = provider, card
+        self._quirks = quirks or usual_quirks(base_url)
         self._wire = Wire(base_url, limits, clock)
-        # OpenAI's thinking models refuse the old name of this field; most compatible servers know no other.
-        self._token_field: TokenField = token_field or (
-            "max_completion_tokens" if re.match(r"https://[^/]*\bopenai\.(?:azure\.)?com\b", base_url) else "max_tokens"
-        )
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self._wire!r})"
@@ -80,8 +115,11 @@ class OpenAIModel:
             headers["Authorization"] = f"Bearer {self._key.reveal()}"
         elif self._key_name is not None:
             return without_key(self._key_name)
-        body = encoded(request_body(request, self._token_field))
-        return self._wire.stream("/chat/completions", headers, body, _Reading(request.model), self._key)
+        body, reading = self._body(request), _Reading(request.model, self._provider)
+        return self._wire.stream("/chat/completions", headers, body, reading, self._key, plainer(request, self._body))
+
+    def _body(self, request: Request) -> bytes:
+        return encoded(request_body(request, self._card(request.model), self._provider, self._quirks))
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -91,19 +129,27 @@ class OpenAIModel:
 # ---- what is sent ----------------------------------------------------------------------------------------------------
 
 
-def request_body(request: Request, token_field: TokenField) -> dict[str, object]:
+def request_body(request: Request, card: Card | None, provider: str, quirks: Quirks) -> dict[str, object]:
     """The request in the protocol's words."""
-    messages = [_message(message) for message in with_clean_ids(request.messages, _CALL_ID)]
-    if request.system:
-        messages.insert(0, {"role": "system", "content": request.system})
-    thinking = request.thinking
+    thinks = quirks.thinking_switch and request.thinking != "off"
+    signs = quirks.signed_calls and not _UNSIGNED_BEFORE.search(request.model)
+    messages: list[dict[str, object]] = [{"role": "system", "content": request.system}] if request.system else []
+    for message in with_clean_ids(request.messages, _CALL_ID):
+        if isinstance(message, AssistantMessage):
+            kept = unseal(message.opaque, provider, request.model, _Kept) or _Kept()
+            messages.append(_said(message, kept, thinks, signs))
+        else:
+            messages.append(_heard(message))
+    token_field = "max_completion_tokens" if _NEW_TOKEN_FIELD.match(request.model) else quirks.token_field
     body: dict[str, object] = {
         "model": request.model,
         "messages": messages,
         "stream": True,
         "stream_options": {"include_usage": True},
         # Local servers count this against a small window: there, nothing is added for thinking.
-        token_field: request.max_tokens if token_field == "max_tokens" else with_room(request.max_tokens, thinking),
+        token_field: request.max_tokens
+        if token_field == "max_tokens"
+        else with_room(request.max_tokens, request.thinking),
     }
     if request.tools:
         body["tools"] = [
@@ -113,36 +159,49 @@ def request_body(request: Request, token_field: TokenField) -> dict[str, object]
             }
             for tool in request.tools
         ]
-    if effort := reasoning_effort(request.model, thinking):
+    if quirks.thinking_switch:
+        body["thinking"] = {"type": "enabled" if thinks else "disabled"}
+    effort = reasoning_effort(card, request.thinking, chat_with_tools=bool(request.tools))
+    if effort is not None and (thinks or not quirks.thinking_switch):
         body["reasoning_effort"] = effort
     return body
 
 
-def reasoning_effort(model: str, thinking: Thinking) -> str | None:
-    """Our thinking level in the protocol's words; None asks for nothing. `minimal` is known to few models."""
-    if thinking == "off":
-        return None
-    return "low" if thinking == "minimal" and not _KNOWS_MINIMAL.fullmatch(model) else thinking
-
-
-def _message(message: Message) -> dict[str, object]:
-    if isinstance(message, AssistantMessage):
-        said: dict[str, object] = {"role": "assistant"}
-        if message.text or not message.calls:
-            said["content"] = message.text or NO_TEXT
-        if message.calls:
-            said["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": object_text(call.arguments)},
-                }
-                for call in message.calls
-            ]
-        return said
+def _heard(message: UserMessage | ToolMessage) -> dict[str, object]:
     if isinstance(message, ToolMessage):
         return {"role": "tool", "tool_call_id": message.call_id, "content": message.text or NO_OUTPUT}
     return {"role": "user", "content": message.text or NO_TEXT}
+
+
+def _said(message: AssistantMessage, kept: "_Kept", thinks: bool, signs: bool) -> dict[str, object]:
+    """A reply, with the fields that its server wants back."""
+    said: dict[str, object] = {"role": "assistant"}
+    if message.text or not message.calls:
+        said["content"] = message.text or NO_TEXT
+    if kept.reasoning or thinks:
+        said["reasoning_content"] = message.thinking if kept.reasoning else ""
+    if kept.details:
+        said["reasoning_details"] = kept.details
+    if message.calls:
+        extras = {0: UNSIGNED} if signs and not kept.calls else kept.calls
+        said["tool_calls"] = [_called(call, extras.get(number)) for number, call in enumerate(message.calls)]
+    return said
+
+
+def _called(call: Call, extra: object) -> dict[str, object]:
+    function = {"name": call.name, "arguments": object_text(call.arguments)}
+    called: dict[str, object] = {"id": call.id, "type": "function", "function": function}
+    return called if extra is None else called | {"extra_content": extra}
+
+
+class _Kept(Struct, frozen=True, omit_defaults=True):
+    """Fields beyond the protocol that came with a reply and go back with it."""
+
+    reasoning: bool = False
+    """The reply's thinking came as `reasoning_content`. Its text is in the transcript."""
+    details: list[Any] = []
+    calls: dict[int, Any] = {}
+    """`extra_content` of calls, by their number."""
 
 
 # ---- what comes back -------------------------------------------------------------------------------------------------
@@ -157,12 +216,14 @@ class _Piece(Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
+    extra_content: dict[str, Any] | None = None
 
 
 class _Delta(Struct, gc=False):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_details: list[Any] | None = None
     refusal: str | None = None
     tool_calls: list[_Piece] | None = None
 
@@ -175,12 +236,14 @@ class _Choice(Struct, gc=False):
 class _Details(Struct, gc=False):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 class _Usage(Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
     prompt_cache_hit_tokens: int | None = None
 
 
@@ -194,12 +257,13 @@ class _Chunk(Struct, gc=False):
 class _Gathered:
     """A call of which pieces still come."""
 
-    __slots__ = ("arguments", "id", "name")
+    __slots__ = ("arguments", "extra", "id", "name")
 
     def __init__(self) -> None:
         self.id = ""
         self.name = ""
         self.arguments: list[str] = []
+        self.extra: dict[str, Any] | None = None
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
@@ -208,11 +272,14 @@ _decode = msgspec.json.Decoder(_Chunk).decode
 class _Reading:
     """One reply, chunk by chunk."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, provider: str) -> None:
         self.finished = False
         self.over = False
+        self._asked, self._provider = model, provider
         self._model = model
         self._reason = ""
+        self._reasoned = False
+        self._details: list[Any] = []
         self._refused = False
         self._usage: _Usage | None = None
         self._calls: list[_Gathered] = []
@@ -236,7 +303,10 @@ class _Reading:
             if delta is not None:
                 thought = delta.reasoning_content or delta.reasoning
                 if thought:
+                    self._reasoned |= bool(delta.reasoning_content)
                     events.append(Thought(thought))
+                if delta.reasoning_details:
+                    self._details += delta.reasoning_details
                 if delta.content:
                     events.append(Text(delta.content))
                 if delta.refusal:
@@ -251,22 +321,28 @@ class _Reading:
         return events
 
     def ending(self) -> list[ModelEvent]:
-        """The calls, the usage, and why it ended."""
+        """What the server wants back, the calls, the usage, and why it ended."""
         if self._reason == "error":
             raise BrokenReply(Broke("interrupted", "the service ended the reply with an error"))
         stop: Stop = "refused" if self._refused else _STOPS.get(self._reason, "end")
-        calls = [
-            Call(call.id or f"call_{number}", call.name, "".join(call.arguments) or "{}")
+        found = [
+            (Call(call.id or f"call_{number}", call.name, "".join(call.arguments) or "{}"), call.extra)
             for number, call in enumerate(self._calls)
         ]
-        if not all(call.name for call in calls):
+        if not all(call.name for call, _ in found):
             raise BrokenReply(Broke("interrupted", "a tool call without a name"))
         if stop in ("length", "refused"):
             # The last call may have been cut in the middle of its arguments: no call at all.
-            calls = [call for call in calls if is_object(call.arguments)]
+            found = [(call, extra) for call, extra in found if is_object(call.arguments)]
         else:
-            stop = "tools" if calls else "end"
-        return [*calls, *self._counted(), Ended(stop, self._model)]
+            stop = "tools" if found else "end"
+        events: list[ModelEvent] = []
+        extras = {number: extra for number, (_, extra) in enumerate(found) if extra is not None}
+        if self._reasoned or self._details or extras:
+            kept = _Kept(self._reasoned, _joined(self._details), extras)
+            events.append(Opaque(seal(self._provider, self._asked, kept)))
+        events += [call for call, _ in found]
+        return [*events, *self._counted(), Ended(stop, self._model)]
 
     def _counted(self) -> list[ModelEvent]:
         usage = self._usage
@@ -276,7 +352,8 @@ class _Reading:
         read = details.cached_tokens or usage.prompt_cache_hit_tokens or 0
         write = details.cache_write_tokens or 0
         fresh = max(0, (usage.prompt_tokens or 0) - read - write)
-        return [Usage(fresh, usage.completion_tokens or 0, read, write)]
+        thought = (usage.completion_tokens_details or _Details()).reasoning_tokens or 0
+        return [Usage(fresh, usage.completion_tokens or 0, read, write, thought)]
 
     def _gather(self, piece: _Piece) -> None:
         function = piece.function or _Function()
@@ -294,6 +371,7 @@ class _Reading:
         # Set once, not joined: some servers repeat them in every piece.
         call.id = call.id or piece.id or ""
         call.name = call.name or function.name or ""
+        call.extra = call.extra or piece.extra_content
         if isinstance(function.arguments, str):
             call.arguments.append(function.arguments)
         elif function.arguments is not None:
@@ -305,3 +383,21 @@ class _Reading:
             status = fault.status
             words = fault.message or str(fault.type or fault.code)
             raise BrokenReply(Broke(trouble_of(status, fault), f"error in the stream: {words}", None, status))
+
+
+def _joined(details: list[Any]) -> list[Any]:
+    """Reasoning details in whole blocks: a text comes in pieces of one index, and its signature signs all of it."""
+    joined: list[Any] = []
+    for index, group in groupby(details, _text_index):
+        pieces = list(group)
+        if index is None:
+            joined += pieces
+            continue
+        block = {name: value for piece in pieces for name, value in piece.items() if value is not None}
+        joined.append(block | {"text": "".join(piece.get("text") or "" for piece in pieces)})
+    return joined
+
+
+def _text_index(detail: Any) -> str | None:
+    is_text = isinstance(detail, dict) and detail.get("type") == "reasoning.text"
+    return str(detail.get("index")) if is_text else None

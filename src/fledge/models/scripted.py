@@ -20,6 +20,7 @@ from fledge.models.base import (
     Call,
     Ended,
     ModelEvent,
+    Opaque,
     Request,
     Stop,
     Text,
@@ -37,7 +38,7 @@ class Reply(Struct, frozen=True):
     text: str = ""
     calls: tuple[Call, ...] = ()
     thinking: str = ""
-    signature: str = ""
+    opaque: str = ""
     usage: Usage | None = None
     stop: Stop | None = None
     model: str = ""
@@ -135,9 +136,9 @@ class ScriptedModel:
         if not isinstance(answer, Reply):
             return answer
         events: list[ModelEvent] = [Thought(piece) for piece in self._pieces(answer.thinking)]
-        if answer.signature:
-            events.append(Thought("", answer.signature))
         events.extend(Text(piece) for piece in self._pieces(answer.text))
+        if answer.opaque:
+            events.append(Opaque(answer.opaque))
         events.extend(with_ids(request, answer.calls))
         events.append(answer.usage or _estimate(request, answer))
         events.append(Ended(answer.stop or ("tools" if answer.calls else "end"), answer.model or request.model))

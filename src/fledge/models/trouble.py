@@ -1,7 +1,7 @@
 """What a provider's error means for us: one of the kinds of `Trouble`, with words that are safe to show.
 
-Both wire protocols are told apart by nothing but the shapes of their error bodies, which are close enough to be read by
-one struct. This file does not know how a body was fetched.
+The error bodies of all wire protocols are close enough to be read by one struct. This file does not know how a body was
+fetched.
 """
 
 import re
@@ -29,7 +29,7 @@ _QUOTA = re.compile(
 )
 _REFUSED = re.compile(
     r"content_policy|content_filter|content management policy|usage policies|usage policy|safety_violation"
-    r"|moderation|input was flagged|invalid_prompt|responsibleaipolicy",
+    r"|moderation|input was flagged|invalid_prompt|responsibleaipolicy|(?:bio|cyber)_policy|policy_violation",
     re.IGNORECASE,
 )
 _BY_KIND: Mapping[str, Trouble] = {
@@ -75,9 +75,11 @@ class _Body(msgspec.Struct):
 def fault_in(raw: bytes) -> Fault | None:
     """The error of a JSON body; None if it has none or is not JSON."""
     try:
-        body = msgspec.json.decode(raw, type=_Body)
+        found = msgspec.json.decode(raw, type=_Body | list[_Body])
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+    # Gemini's errors come in a list of one.
+    body = found if isinstance(found, _Body) else next(iter(found), _Body())
     if isinstance(body.error, Fault):
         return body.error
     words = body.error or body.message or body.detail

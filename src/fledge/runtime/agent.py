@@ -34,7 +34,7 @@ from fledge.core.transcript import (
     yielded,
 )
 from fledge.errors import Interrupted, Refused, StaleWrite, Stopped, StoreError, StoreLost
-from fledge.models.base import Broke, Call, Ended, Message, Request, Text, Thought, Usage, UserMessage
+from fledge.models.base import Broke, Call, Ended, Message, Opaque, Request, Text, Thought, Usage, UserMessage
 from fledge.models.retry import Retry, Retrying, close_stream
 from fledge.orchestrator import documents, steps, transcripts, turns
 from fledge.orchestrator.asked import NATIVE, names_a_runtime
@@ -298,12 +298,13 @@ class _Turn:
     async def _listen(self, request: Request) -> Replied | Broke:
         """The whole reply. What was heard of a try that broke is forgotten, by us and by whoever watches."""
         texts: list[str] = []
-        thoughts: list[Thought] = []
+        thoughts: list[str] = []
+        opaque: list[str] = []
         calls: list[Call] = []
         usage = Usage()
 
         def start_over(retry: Retry) -> None:
-            for heard in (texts, thoughts, calls):
+            for heard in (texts, thoughts, opaque, calls):
                 heard.clear()
             self.tell("retry", f"{retry.broke.message}; {retry.model} is asked in {retry.pause_s:.1f} s")
 
@@ -316,8 +317,10 @@ class _Turn:
                         texts.append(text)
                         if not self.drive.heartbeat:
                             self.tell("assistant:text", text)
-                    case Thought():
-                        thoughts.append(event)
+                    case Thought(text=text):
+                        thoughts.append(text)
+                    case Opaque(data=data):
+                        opaque.append(data)
                     case Call():
                         calls.append(event)
                     case Usage():
@@ -325,7 +328,7 @@ class _Turn:
                     case Ended(model=answered):
                         self._tell_held("".join(texts), bool(calls))
                         self.tell("usage", f"{usage.input_tokens} in, {usage.output_tokens} out")
-                        return self._reply("".join(texts), thoughts, calls, usage, answered)
+                        return self._reply("".join(texts), thoughts, opaque, calls, usage, answered)
                     case Broke():
                         return event
             return Broke("interrupted", "the model's stream ended without an end")
@@ -341,18 +344,21 @@ class _Turn:
     def _spoken(self, text: str) -> str:
         return spoken(text, self.engine.rules.heartbeat.ack_chars) if self.drive.heartbeat else text
 
-    def _reply(self, text: str, thoughts: list[Thought], calls: list[Call], usage: Usage, model: str) -> Replied:
+    def _reply(
+        self, text: str, thoughts: list[str], opaque: list[str], calls: list[Call], usage: Usage, model: str
+    ) -> Replied:
         counted = {
             "input": usage.input_tokens,
             "output": usage.output_tokens,
             "cacheRead": usage.cache_read_tokens,
             "cacheWrite": usage.cache_write_tokens,
+            "reasoning": usage.reasoning_tokens,
         }
         return Replied(
             text=sound(text),
             calls=tuple(self._entry(call) for call in calls),
-            thinking="".join(thought.text for thought in thoughts),
-            signature="".join(thought.signature for thought in thoughts),
+            thinking="".join(thoughts),
+            opaque="".join(opaque[-1:]),
             model=model,
             usage={name: count for name, count in counted.items() if count},
             cost_usd=self.profile.cost_usd(model, usage),

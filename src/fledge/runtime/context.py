@@ -40,7 +40,7 @@ def messages(lines: Sequence[Line], task_head: str = "") -> tuple[Message, ...]:
                 continue
             case Replied() as reply:
                 calls = tuple(Call(call.id, call.name, shown_arguments(call)) for call in reply.calls)
-                found.append(AssistantMessage(reply.text, calls, reply.thinking, reply.signature))
+                found.append(AssistantMessage(reply.text, calls, reply.thinking, reply.opaque))
             case Resulted() as result:
                 found.append(ToolMessage(result.call_id, result.name, result.text, result.is_error))
     return tuple(found)

@@ -1,0 +1,397 @@
+"""The responses protocol of OpenAI's own models: items in, items out, nothing stored at the provider.
+
+A reply is a list of items: reasoning, messages, calls. With `store: false` the provider forgets them, so everything it
+wants back (reasoning with its encrypted content, the phase of a message) is sealed with the reply and handed back in
+its order; without it a model thinks everything through again at each step. Keys, connections and errors are the
+business of `keys` and `http`.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from fledge.clock import Clock
+from fledge.models.base import (
+    AssistantMessage,
+    Broke,
+    Call,
+    Ended,
+    ModelEvent,
+    Opaque,
+    Request,
+    Stop,
+    Text,
+    Thought,
+    ToolMessage,
+    Usage,
+)
+from fledge.models.catalog import Card, reasoning_effort
+from fledge.models.http import BrokenReply, Limits, Wire, without_key
+from fledge.models.keys import Key
+from fledge.models.opaque import seal, unseal, without_refused
+from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_ids, with_room
+from fledge.models.trouble import Fault, trouble_of
+
+BASE_URL = "https://api.openai.com/v1"
+ENCRYPTED = "reasoning.encrypted_content"
+LEAST_TOKENS = 16
+"""The smallest `max_output_tokens` that is accepted."""
+PARAGRAPH = "\n\n"
+"""Separates the messages of one reply, and the parts of its thinking."""
+Item = dict[str, Any]
+_CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NO_SUMMARIES = re.compile(r"reasoning summar", re.IGNORECASE)
+
+
+class ResponsesModel:
+    """Any model behind a responses endpoint. `card` finds a model's card by its provider's name for it."""
+
+    def __init__(
+        self,
+        *,
+        key: Key | None,
+        key_name: str | None = "OPENAI_API_KEY",
+        base_url: str = BASE_URL,
+        provider: str = "openai",
+        card: Callable[[str], Card | None] = lambda _: None,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._key, self._key_name = key, key_name
+        self._provider, self._card = provider, card
+        self._wire = Wire(base_url, limits, clock)
+        self._summaries = True
+        """Whether the account may have summaries of reasoning: OpenAI refuses them to unverified organizations."""
+
+    def __repr__(self) -> str:
+        return f"ResponsesModel({self._wire!r})"
+
+    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """Answer the request; ends with one `Ended` or one `Broke`."""
+        headers = {"Content-Type": "application/json"}
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key.reveal()}"
+        elif self._key_name is not None:
+            return without_key(self._key_name)
+
+        def plainer(refusal: Broke) -> bytes | None:
+            nonlocal request
+            if self._summaries and _NO_SUMMARIES.search(refusal.message):
+                self._summaries = False
+            elif (bare := without_refused(request, refusal)) is not None:
+                request = bare
+            else:
+                return None
+            return self._body(request)
+
+        reading = _Reading(request.model, self._provider)
+        return self._wire.stream("/responses", headers, self._body(request), reading, self._key, plainer)
+
+    def _body(self, request: Request) -> bytes:
+        return encoded(request_body(request, self._card(request.model), self._provider, self._summaries))
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._wire.close()
+
+
+# ---- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def request_body(request: Request, card: Card | None, provider: str, summaries: bool = True) -> dict[str, object]:
+    """The request in the protocol's words."""
+    body: dict[str, object] = {
+        "model": request.model,
+        "input": _input(request, provider),
+        "stream": True,
+        "store": False,
+        "max_output_tokens": max(LEAST_TOKENS, with_room(request.max_tokens, request.thinking)),
+    }
+    if request.system:
+        body["instructions"] = request.system
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.schema,
+                # A strict schema must require every property, which ours do not.
+                "strict": False,
+            }
+            for tool in request.tools
+        ]
+    effort = reasoning_effort(card, request.thinking)
+    if effort is not None:
+        summary = {"summary": "auto"} if summaries and effort != "none" else {}
+        body["reasoning"] = {"effort": effort, **summary}
+        # Models that do not reason refuse this.
+        body["include"] = [ENCRYPTED]
+    return body
+
+
+def _input(request: Request, provider: str) -> list[Item]:
+    items: list[Item] = []
+    for message in with_clean_ids(request.messages, _CALL_ID):
+        if isinstance(message, AssistantMessage):
+            kept = unseal(message.opaque, provider, request.model, list[_Kept])
+            rebuilt = None if kept is None else _rebuilt(message, kept)
+            items += _plain_items(message) if rebuilt is None else rebuilt
+        elif isinstance(message, ToolMessage):
+            output = message.text or NO_OUTPUT
+            items.append({"type": "function_call_output", "call_id": message.call_id, "output": output})
+        else:
+            content = [{"type": "input_text", "text": message.text or NO_TEXT}]
+            items.append({"type": "message", "role": "user", "content": content})
+    return items
+
+
+def _plain_items(message: AssistantMessage) -> list[Item]:
+    """A reply of another model, or one whose items are unknown: its text, then its calls."""
+    said = [_said(message.text or NO_TEXT)] if message.text or not message.calls else []
+    return [*said, *map(_called, message.calls)]
+
+
+def _said(text: str) -> Item:
+    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+
+
+def _called(call: Call) -> Item:
+    return {
+        "type": "function_call",
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": object_text(call.arguments),
+    }
+
+
+# ---- what is handed back ---------------------------------------------------------------------------------------------
+
+
+class _Kept(Struct, frozen=True, gc=False, omit_defaults=True):
+    """One item of a reply, without the text and the calls, which the transcript holds."""
+
+    kind: Literal["reasoning", "message", "call"]
+    length: int = 0
+    """Of a message: its characters in the reply's text."""
+    phase: str = ""
+    """Of a message: commentary or final answer, where the model says so."""
+    id: str = ""
+    """Of reasoning, as are the next two."""
+    summary: tuple[str, ...] = ()
+    encrypted: str = ""
+
+
+def _rebuilt(message: AssistantMessage, kept: Sequence[_Kept]) -> list[Item] | None:
+    """The reply's items in their order; None if they no longer fit the reply."""
+    items: list[Item] = []
+    said = called = 0
+    for item in kept:
+        if item.kind == "reasoning":
+            summary = [{"type": "summary_text", "text": text} for text in item.summary]
+            items.append({"type": "reasoning", "id": item.id, "summary": summary, "encrypted_content": item.encrypted})
+        elif item.kind == "message":
+            said += len(PARAGRAPH) if said else 0
+            text = message.text[said : said + item.length]
+            said += item.length
+            items.append(_said(text) | ({"phase": item.phase} if item.phase else {}))
+        else:
+            items += map(_called, message.calls[called : called + 1])
+            called += 1
+    if (said, called) != (len(message.text), len(message.calls)):
+        return None
+    # Reasoning must be followed by the item that it led to.
+    while items and items[-1]["type"] == "reasoning":
+        items.pop()
+    return items or None
+
+
+# ---- what comes back -------------------------------------------------------------------------------------------------
+
+
+class _Part(Struct, gc=False):
+    text: str = ""
+
+
+class _Item(Struct, gc=False):
+    type: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    encrypted_content: str | None = None
+    phase: str | None = None
+    summary: list[_Part] | None = None
+
+
+class _InputDetails(Struct, gc=False):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _OutputDetails(Struct, gc=False):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(Struct, gc=False):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _InputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+class _Incomplete(Struct, gc=False):
+    reason: str | None = None
+
+
+class _Response(Struct, gc=False):
+    model: str | None = None
+    usage: _Usage | None = None
+    error: Fault | None = None
+    incomplete_details: _Incomplete | None = None
+
+
+class _Event(Struct, gc=False):
+    type: str
+    delta: str | None = None
+    output_index: int = 0
+    summary_index: int = 0
+    item: _Item | None = None
+    response: _Response | None = None
+    code: str | int | None = None
+    message: str | None = None
+    error: Fault | None = None
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+_STOPS: Mapping[str, Stop] = {"max_output_tokens": "length", "content_filter": "refused"}
+
+
+class _Reading:
+    """One reply, event by event."""
+
+    def __init__(self, model: str, provider: str) -> None:
+        self.finished = False
+        self.over = False
+        self._asked, self._provider = model, provider
+        self._model = model
+        self._stop: Stop = "end"
+        self._usage: _Usage | None = None
+        self._items: dict[int, _Item] = {}
+        self._said: dict[int, int] = {}
+        """Characters of each message, by its place among the items."""
+        self._thought_at: tuple[int, int] | None = None
+        self._refused = False
+
+    def take(self, data: bytes) -> Sequence[ModelEvent]:
+        """The text and the thoughts of one event; whole items and usage are gathered for the end."""
+        if self.over:
+            # Some servers send `[DONE]` after the last event.
+            return ()
+        event = _decode(data)
+        handle = _HANDLERS.get(event.type)
+        return () if handle is None else handle(self, event)
+
+    def ending(self) -> list[ModelEvent]:
+        """What the provider wants back, the calls, the usage, and why it ended."""
+        items = [self._items[place] for place in sorted(self._items)]
+        calls = [
+            Call(item.call_id or f"call_{number}", item.name or "", item.arguments or "{}")
+            for number, item in enumerate(item for item in items if item.type == "function_call")
+        ]
+        if not all(call.name for call in calls):
+            raise BrokenReply(Broke("interrupted", "a tool call without a name"))
+        stop: Stop = "refused" if self._refused else self._stop
+        events: list[ModelEvent] = []
+        if stop == "end":
+            stop = "tools" if calls else "end"
+            events += self._kept()
+        else:
+            # The last call may have been cut in the middle of its arguments: no call at all.
+            calls = [call for call in calls if is_object(call.arguments)]
+        return [*events, *calls, *self._counted(), Ended(stop, self._model)]
+
+    def _text(self, event: _Event) -> Sequence[ModelEvent]:
+        if not event.delta:
+            return ()
+        said = self._said.get(event.output_index, 0)
+        apart = PARAGRAPH if self._said and not said else ""
+        self._said[event.output_index] = said + len(event.delta)
+        return (Text(apart + event.delta),)
+
+    def _refusal(self, event: _Event) -> Sequence[ModelEvent]:
+        self._refused = True
+        return self._text(event)
+
+    def _thought(self, event: _Event) -> Sequence[ModelEvent]:
+        if not event.delta:
+            return ()
+        at = (event.output_index, event.summary_index)
+        apart = "" if self._thought_at in (None, at) else PARAGRAPH
+        self._thought_at = at
+        return (Thought(apart + event.delta),)
+
+    def _item(self, event: _Event) -> Sequence[ModelEvent]:
+        if event.item is not None:
+            self._items[event.output_index] = event.item
+        return ()
+
+    def _end(self, event: _Event) -> Sequence[ModelEvent]:
+        response = event.response or _Response()
+        self.finished = self.over = True
+        self._model = response.model or self._model
+        self._usage = response.usage
+        if event.type == "response.incomplete":
+            reason = (response.incomplete_details or _Incomplete()).reason
+            self._stop = _STOPS.get(reason or "", "length")
+        return ()
+
+    def _fail(self, event: _Event) -> Sequence[ModelEvent]:
+        # The reference has an error's fields in the event itself, the service sends them in an object.
+        inner = event.error if event.response is None else event.response.error
+        fault = inner or Fault(message=event.message, code=event.code)
+        words = fault.message or str(fault.code or fault.type or "no reason given")
+        status = fault.status
+        raise BrokenReply(Broke(trouble_of(status, fault), f"error in the stream: {words}", None, status))
+
+    def _kept(self) -> list[ModelEvent]:
+        """The sealed items; nothing if the transcript alone says it all."""
+        kept: list[_Kept] = []
+        for place, item in sorted(self._items.items()):
+            if item.type == "reasoning" and item.encrypted_content:
+                summary = tuple(part.text for part in item.summary or ())
+                kept.append(_Kept("reasoning", id=item.id or "", summary=summary, encrypted=item.encrypted_content))
+            elif item.type == "message" and place in self._said:
+                kept.append(_Kept("message", self._said[place], item.phase or ""))
+            elif item.type == "function_call":
+                kept.append(_Kept("call"))
+        if not any(item.encrypted or item.phase for item in kept):
+            return []
+        return [Opaque(seal(self._provider, self._asked, kept))]
+
+    def _counted(self) -> list[ModelEvent]:
+        usage = self._usage
+        if usage is None:
+            return []
+        details = usage.input_tokens_details or _InputDetails()
+        read, write = details.cached_tokens or 0, details.cache_write_tokens or 0
+        thought = (usage.output_tokens_details or _OutputDetails()).reasoning_tokens or 0
+        fresh = max(0, (usage.input_tokens or 0) - read - write)
+        return [Usage(fresh, usage.output_tokens or 0, read, write, thought)]
+
+
+_HANDLERS: Mapping[str, Callable[[_Reading, _Event], Sequence[ModelEvent]]] = {
+    "response.output_text.delta": _Reading._text,
+    "response.refusal.delta": _Reading._refusal,
+    "response.reasoning_summary_text.delta": _Reading._thought,
+    "response.reasoning_text.delta": _Reading._thought,
+    "response.output_item.done": _Reading._item,
+    "response.completed": _Reading._end,
+    "response.incomplete": _Reading._end,
+    "response.failed": _Reading._fail,
+    "error": _Reading._fail,
+}
+"""The events that are read; all others are passed over."""
