@@ -9,7 +9,18 @@ import msgspec
 import pytest
 
 from fledge.clock import SystemClock
-from fledge.models.base import Broke, Call, Ended, Model, ModelEvent, Text, Trouble
+from fledge.models.base import (
+    AssistantMessage,
+    Broke,
+    Call,
+    Ended,
+    Model,
+    ModelEvent,
+    Text,
+    ToolMessage,
+    Trouble,
+    UserMessage,
+)
 from fledge.models.http import Limits
 from fledge.models.keys import Key
 from fledge.models.scripted import Reply
@@ -18,6 +29,7 @@ from tests.models.asking import (
     HELLO,
     OPENAI,
     PROTOCOLS,
+    READ,
     RESPONSES,
     Protocol,
     ask,
@@ -271,6 +283,25 @@ def test_a_flood_is_refused(protocol: Protocol, limits: Limits, words: str, floo
         async with protocol.talk([[Send(flood), Hang()]], limits) as (server, model):
             assert broke_of(await ask(model)) == Broke("interrupted", words)
             await server.no_connections()
+
+    run(main())
+
+
+@each
+@pytest.mark.parametrize("name", ["multi_tool_use.parallel", "read file", "lês", "x" * 200, "", "\ud800"])
+def test_a_call_by_an_impossible_name_does_not_end_the_conversation(protocol: Protocol, name: str) -> None:
+    messages = (
+        UserMessage("go"),
+        AssistantMessage("", (Call("c", name, "{}"),)),
+        ToolMessage("c", name, "no such tool"),
+    )
+
+    async def main() -> None:
+        async with protocol.talk([Reply("I see")]) as (server, model):
+            assert (
+                text_of(await ask(model, msgspec.structs.replace(HELLO, messages=messages, tools=(READ,)))) == "I see"
+            )
+            assert server.complaints == []
 
     run(main())
 

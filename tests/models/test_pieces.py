@@ -16,7 +16,7 @@ from fledge.errors import BadInput
 from fledge.models.base import AssistantMessage, Broke, Call, Message, ToolMessage, UserMessage
 from fledge.models.http import BrokenReply, EventLines, checked_url
 from fledge.models.keys import Key, read_key, without_keys
-from fledge.models.transcript import encoded, is_object, object_text, with_clean_ids
+from fledge.models.transcript import encoded, is_object, object_text, with_clean_calls
 from fledge.models.trouble import MOST_SHOWN, Fault, retry_after, shown, trouble_of
 from tests.statements import proves
 
@@ -213,7 +213,7 @@ def test_ids_are_made_unique_and_results_follow() -> None:
         ToolMessage("a", "t", "4"),
         ToolMessage("orphan", "t", "5"),
     )
-    cleaned = with_clean_ids(messages, ALLOWED)
+    cleaned = with_clean_calls(messages, ALLOWED)
     ids = [call.id for message in cleaned if isinstance(message, AssistantMessage) for call in message.calls]
     assert ids == ["a", "call_1", "call_2", "call_4", "call_4_"]
     results = [(message.call_id, message.text) for message in cleaned if isinstance(message, ToolMessage)]
@@ -222,7 +222,7 @@ def test_ids_are_made_unique_and_results_follow() -> None:
 
 def test_clean_ids_stay_as_they_are() -> None:
     messages: list[Message] = [AssistantMessage("", (Call("a", "t", "{}"),)), ToolMessage("a", "t", "1")]
-    assert with_clean_ids(messages, ALLOWED) == messages
+    assert with_clean_calls(messages, ALLOWED) == messages
 
 
 @pytest.mark.parametrize("text", ['{"a":1}', "{}", ' { "a" : [1, {"b": null}] } '])

@@ -38,7 +38,7 @@ from fledge.models.transcript import (
     encoded,
     is_object,
     object_text,
-    with_clean_ids,
+    with_clean_calls,
     with_room,
 )
 from fledge.models.trouble import Fault, trouble_of
@@ -149,7 +149,7 @@ def _messages(request: Request, provider: str | None) -> list[Block]:
     Thinking of this provider's replies goes back with them; None: no thinking at all.
     """
     merged: list[tuple[str, list[Block]]] = []
-    for message in with_clean_ids(request.messages, _CALL_ID):
+    for message in with_clean_calls(request.messages, _CALL_ID):
         if isinstance(message, AssistantMessage):
             role = "assistant"
             parts = None if provider is None else unseal(message.opaque, provider, request.model, list[_Part])

@@ -36,7 +36,7 @@ from fledge.models.catalog import Card, reasoning_effort
 from fledge.models.http import BrokenReply, Limits, Wire, without_key
 from fledge.models.keys import Key
 from fledge.models.opaque import plainer, seal, unseal
-from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_ids, with_room
+from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_calls, with_room
 from fledge.models.trouble import Fault, fault_in, trouble_of
 
 BASE_URL = "https://api.openai.com/v1"
@@ -134,7 +134,7 @@ def request_body(request: Request, card: Card | None, provider: str, quirks: Qui
     thinks = quirks.thinking_switch and request.thinking != "off"
     signs = quirks.signed_calls and not _UNSIGNED_BEFORE.search(request.model)
     messages: list[dict[str, object]] = [{"role": "system", "content": request.system}] if request.system else []
-    for message in with_clean_ids(request.messages, _CALL_ID):
+    for message in with_clean_calls(request.messages, _CALL_ID):
         if isinstance(message, AssistantMessage):
             kept = unseal(message.opaque, provider, request.model, _Kept) or _Kept()
             messages.append(_said(message, kept, thinks, signs))

@@ -32,7 +32,7 @@ from fledge.models.catalog import Card, reasoning_effort
 from fledge.models.http import BrokenReply, Limits, Wire, without_key
 from fledge.models.keys import Key
 from fledge.models.opaque import seal, unseal, without_refused
-from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_ids, with_room
+from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_calls, with_room
 from fledge.models.trouble import Fault, trouble_of
 
 BASE_URL = "https://api.openai.com/v1"
@@ -135,7 +135,7 @@ def request_body(request: Request, card: Card | None, provider: str, summaries: 
 
 def _input(request: Request, provider: str) -> list[Item]:
     items: list[Item] = []
-    for message in with_clean_ids(request.messages, _CALL_ID):
+    for message in with_clean_calls(request.messages, _CALL_ID):
         if isinstance(message, AssistantMessage):
             kept = unseal(message.opaque, provider, request.model, list[_Kept])
             rebuilt = None if kept is None else _rebuilt(message, kept)

@@ -1,8 +1,8 @@
 """What every adapter does to a transcript before it writes it in its provider's words.
 
-Transcripts outlive models: ids that one provider gave may repeat or be refused by another, arguments may be broken
-JSON, texts may hold what UTF-8 cannot. What leaves here is acceptable to all, and the same for the same transcript, so
-that provider caches keep matching.
+Transcripts outlive models: ids that one provider gave may repeat or be refused by another, a model may have called a
+tool by a name that no tool can have, arguments may be broken JSON, texts may hold what UTF-8 cannot. What leaves here
+is acceptable to all, and the same for the same transcript, so that provider caches keep matching.
 """
 
 import re
@@ -20,13 +20,15 @@ BUDGETS: Mapping[Thinking, int] = {"minimal": 1024, "low": 2048, "medium": 8192,
 """Tokens to think with, by level."""
 _ANSWER_TOKENS = 8192
 """What stays for the answer beside the thinking, unless less was asked for."""
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def with_clean_ids(messages: Sequence[Message], allowed: re.Pattern[str]) -> list[Message]:
-    """The messages with call ids that match `allowed` and occur once; results follow their calls' new ids.
+def with_clean_calls(messages: Sequence[Message], allowed: re.Pattern[str]) -> list[Message]:
+    """The messages with call ids that match `allowed` and occur once, and names that every provider accepts.
 
-    Where a step's ids repeat, results belong to them in the order of the calls.
+    Results follow their calls' new ids. Where a step's ids repeat, results belong to them in the order of the calls.
     """
     cleaned: list[Message] = []
     seen: set[str] = set()
@@ -45,7 +47,8 @@ def with_clean_ids(messages: Sequence[Message], allowed: re.Pattern[str]) -> lis
                 seen.add(id)
                 number += 1
                 renamed.setdefault(call.id, deque()).append(id)
-                calls.append(call if id == call.id else Call(id, call.name, call.arguments))
+                name = _NO_NAME.sub("_", call.name)[:_LONGEST_NAME] or "_"
+                calls.append(call if (id, name) == (call.id, call.name) else Call(id, name, call.arguments))
             if calls:
                 message = msgspec.structs.replace(message, calls=tuple(calls))
         elif isinstance(message, ToolMessage):
