@@ -319,7 +319,7 @@ def streamed(sizes: Sizes) -> Iterator[Line]:
             if plan in sizes.paced:
                 what, bar = f"  {plan.at_once} at once, {plan.events} chunks, {plan.manner}", None
             else:
-                what = f"CPU a streamed call, {plan.events} chunks, {protocol} SDK / fledge"
+                what = f"CPU a streamed call, {plan.events} chunks, {streaming.WIRES[protocol]} SDK / fledge"
                 bar = AN_EIGHTH_OF_THE_SDK
             if found.sdk_ms is None:
                 yield Line(what, "not measured", ours, None, bar)

@@ -1,4 +1,4 @@
-"""A service that streams replies rendered beforehand, in both wire protocols: the other end of what is measured.
+"""A service that streams replies rendered beforehand, in all wire protocols: the other end of what is measured.
 
 A process of its own, so that its CPU is on nobody's bill: raw sockets, keep-alive, standard library only. How a reply
 comes is said by the path before the protocol's own: `/22/4` sends 22 events in four writes, one after the other;
@@ -18,13 +18,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Protocol = Literal["openai", "anthropic"]
+Protocol = Literal["openai", "responses", "anthropic"]
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = "test-model"
@@ -32,7 +32,7 @@ WORD = " fledgling"
 SLOTS = 16
 """Paced streams are spread over so many moments of their period: they do not all speak at once."""
 
-_PATH = re.compile(rb"POST /(\d+)/(each|\d+|\d+hz)(/v1/messages|(?:/v1)?/chat/completions)[ ?]")
+_PATH = re.compile(rb"POST /(\d+)/(each|\d+|\d+hz)(/v1/messages|(?:/v1)?/(?:chat/completions|responses))[ ?]")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
@@ -43,7 +43,7 @@ _LAST = b"0\r\n\r\n"
 
 # ---- what is said ----------------------------------------------------------------------------------------------------
 
-FRAME: dict[Protocol, int] = {"openai": 3, "anthropic": 6}
+FRAME: dict[Protocol, int] = {"openai": 3, "responses": 8, "anthropic": 6}
 """Events of a reply that carry no words."""
 
 
@@ -85,6 +85,64 @@ def _openai_chunk(choices: list[dict[str, object]], usage: dict[str, object] | N
         "system_fingerprint": "fp_0123456789",
         "choices": choices,
         "usage": usage,
+    }
+
+
+def responses_events(events: int) -> list[bytes]:
+    """A reply of so many events: four that begin it, the words, four that end it, each of which repeats them all."""
+    words = words_in("responses", events)
+    place = {"item_id": "msg_0123456789abcdef0123456789abcdef", "output_index": 0, "content_index": 0}
+    part = {"type": "output_text", "annotations": [], "logprobs": [], "text": WORD * words}
+    item = {"id": place["item_id"], "type": "message", "status": "completed", "content": [part], "role": "assistant"}
+    begun = {"item": {**item, "status": "in_progress", "content": []}, "output_index": 0}
+    usage = {
+        "input_tokens": 10,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": words,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": 10 + words,
+    }
+    said: list[tuple[str, dict[str, object]]] = [
+        ("response.created", {"response": _response("in_progress", [], None)}),
+        ("response.in_progress", {"response": _response("in_progress", [], None)}),
+        ("response.output_item.added", begun),
+        ("response.content_part.added", {**place, "part": {**part, "text": ""}}),
+        *[("response.output_text.delta", {**place, "delta": WORD, "logprobs": [], "obfuscation": "4tG7h2Kq"})] * words,
+        ("response.output_text.done", {**place, "text": WORD * words, "logprobs": []}),
+        ("response.content_part.done", {**place, "part": part}),
+        ("response.output_item.done", {"item": item, "output_index": 0}),
+        ("response.completed", {"response": _response("completed", [item], usage)}),
+    ]
+    return [
+        b"event: " + kind.encode() + b"\ndata: " + _json({"type": kind, "sequence_number": number, **fields}) + b"\n\n"
+        for number, (kind, fields) in enumerate(said)
+    ]
+
+
+def _response(status: str, output: list[dict[str, object]], usage: dict[str, object] | None) -> dict[str, object]:
+    return {
+        "id": "resp_0123456789abcdef0123456789abcdef",
+        "object": "response",
+        "created_at": 1_760_000_000,
+        "status": status,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "max_output_tokens": 1000,
+        "model": MODEL,
+        "output": output,
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "reasoning": {"effort": None, "summary": None},
+        "store": False,
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": 1.0,
+        "truncation": "disabled",
+        "usage": usage,
+        "metadata": {},
     }
 
 
@@ -130,10 +188,17 @@ def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
+EVENTS: dict[Protocol, Callable[[int], list[bytes]]] = {
+    "openai": openai_events,
+    "responses": responses_events,
+    "anthropic": anthropic_events,
+}
+
+
 @functools.cache
 def rendered(protocol: Protocol, events: int, writes: int) -> tuple[bytes, ...]:
     """A whole response in so many writes: its head is in the first, its end in the last; an HTTP chunk per event."""
-    said = openai_events(events) if protocol == "openai" else anthropic_events(events)
+    said = EVENTS[protocol](events)
     chunks = [b"%x\r\n%b\r\n" % (len(one), one) for one in said]
     chunks[0] = _HEAD + chunks[0]
     chunks[-1] += _LAST
@@ -212,7 +277,11 @@ class _Serving(asyncio.Protocol):
             self._transport.write(_plain(self._stats() if head.startswith(b"GET /stats ") else None))
             return
         events, manner = int(asked[1]), asked[2].decode()
-        protocol: Protocol = "anthropic" if asked[3] == b"/v1/messages" else "openai"
+        protocol: Protocol = "openai"
+        if asked[3].endswith(b"/messages"):
+            protocol = "anthropic"
+        elif asked[3].endswith(b"/responses"):
+            protocol = "responses"
         if not manner.endswith("hz"):
             writes = int(manner) if manner.isdigit() else events
             self._go_on(iter(rendered(protocol, events, writes)))
@@ -261,7 +330,7 @@ class Server:
 
     def url(self, events: int, manner: str, protocol: Protocol = "openai") -> str:
         """What a client is given as its base URL, to be answered so."""
-        return f"http://127.0.0.1:{self.port}/{events}/{manner}" + ("/v1" if protocol == "openai" else "")
+        return f"http://127.0.0.1:{self.port}/{events}/{manner}" + ("" if protocol == "anthropic" else "/v1")
 
 
 @contextmanager

@@ -25,7 +25,11 @@ from bench.sse_server import MODEL, ROOT, WORD, Protocol, Server, running, words
 
 Who = Literal["fledge", "sdk"]
 
-PROTOCOLS: tuple[Protocol, ...] = ("openai", "anthropic")
+PROTOCOLS: tuple[Protocol, ...] = ("openai", "responses", "anthropic")
+WIRES: dict[Protocol, str] = {"openai": "openai", "responses": "openai (responses)", "anthropic": "anthropic"}
+"""The protocols as the table names them."""
+SDKS = ("openai", "anthropic")
+"""The packages of the official SDKs; OpenAI's speaks two of the protocols."""
 SDK_FOLDER = Path(__file__).parent / ".venv-sdk"
 WARMING = 10
 """Calls that are not counted."""
@@ -44,9 +48,10 @@ def _fledge(protocol: Protocol, url: str) -> tuple[Ask, Callable[[], Awaitable[o
     from fledge.models.base import Broke, Request, Text, UserMessage
     from fledge.models.keys import Key
     from fledge.models.openai import OpenAIModel
+    from fledge.models.responses import ResponsesModel
 
-    adapter = OpenAIModel if protocol == "openai" else AnthropicModel
-    model = adapter(key=Key("none"), base_url=url)
+    adapters = {"openai": OpenAIModel, "responses": ResponsesModel, "anthropic": AnthropicModel}
+    model = adapters[protocol](key=Key("none"), base_url=url)
     request = Request(model=MODEL, messages=(UserMessage(PROMPT),), max_tokens=1000)
 
     async def ask() -> AsyncIterator[str]:
@@ -77,6 +82,21 @@ def _openai_sdk(url: str) -> tuple[Ask, Callable[[], Awaitable[object]]]:
     return ask, client.close
 
 
+def _responses_sdk(url: str) -> tuple[Ask, Callable[[], Awaitable[object]]]:
+    client: Any = import_module("openai").AsyncOpenAI(api_key="none", base_url=url, max_retries=0)
+
+    async def ask() -> AsyncIterator[str]:
+        asked = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": PROMPT}]}]
+        stream = await client.responses.create(
+            model=MODEL, input=asked, max_output_tokens=1000, store=False, stream=True
+        )
+        async for event in stream:
+            if event.type == "response.output_text.delta":
+                yield event.delta
+
+    return ask, client.close
+
+
 def _anthropic_sdk(url: str) -> tuple[Ask, Callable[[], Awaitable[object]]]:
     client: Any = import_module("anthropic").AsyncAnthropic(api_key="none", base_url=url, max_retries=0)
 
@@ -96,7 +116,8 @@ async def cpu_ms_a_call(who: Who, protocol: Protocol, server: Server, plan: "Pla
     if who == "fledge":
         ask, close = _fledge(protocol, url)
     else:
-        ask, close = _openai_sdk(url) if protocol == "openai" else _anthropic_sdk(url)
+        sdks = {"openai": _openai_sdk, "responses": _responses_sdk, "anthropic": _anthropic_sdk}
+        ask, close = sdks[protocol](url)
 
     async def once() -> None:
         heard = 0
@@ -128,7 +149,7 @@ class Sdk:
 
 def found_sdk() -> Sdk | None:
     """The SDKs of this interpreter or of the environment that was made for them; None if neither has both."""
-    if all(importlib.util.find_spec(name) for name in PROTOCOLS):
+    if all(importlib.util.find_spec(name) for name in SDKS):
         return Sdk(Path(sys.executable))
     python = SDK_FOLDER / "bin" / "python"
     check = "import anthropic, openai"
@@ -144,7 +165,7 @@ def made_sdk() -> Sdk | None:
     python = SDK_FOLDER / "bin" / "python"
     for command in (
         [sys.executable, "-m", "venv", str(SDK_FOLDER)],
-        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PROTOCOLS],
+        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *SDKS],
     ):
         try:
             subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=True)
@@ -222,7 +243,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("plans", nargs="+", type=_plan, metavar="EVENTS:CALLS:MANNER:AT_ONCE")
     asked = parser.parse_args(arguments)
     took = asyncio.run(_all(asked.who, asked.protocol, Server(asked.port), asked.plans))
-    name = "fledge" if asked.who == "fledge" else f"{asked.protocol} {version(asked.protocol)}"
+    package = "anthropic" if asked.protocol == "anthropic" else "openai"
+    name = "fledge" if asked.who == "fledge" else f"{package} {version(package)}"
     print(json.dumps({"cpu_ms": took, "name": name}))
 
 

@@ -21,8 +21,8 @@ TINY = run.Sizes(
     starts=1,
     children=(50,),
     widths=(8,),
-    streamed=(streaming.Plan(8, 2),),
-    paced=(streaming.Plan(8, 4, "60hz", 2),),
+    streamed=(streaming.Plan(10, 2),),
+    paced=(streaming.Plan(10, 4, "60hz", 2),),
     sdk="none",
     streams=5,
     streaming_s=0.5,
@@ -58,8 +58,9 @@ def test_every_part_of_the_table_is_measured_printed_and_kept(
         "  p99",
         "restart, 20 unfinished, 8 at once: first model call",
         "  lane full",
-        "CPU a streamed call, 8 chunks, openai SDK / fledge",
-        "CPU a streamed call, 8 chunks, anthropic SDK / fledge",
+        "CPU a streamed call, 10 chunks, openai SDK / fledge",
+        "CPU a streamed call, 10 chunks, openai (responses) SDK / fledge",
+        "CPU a streamed call, 10 chunks, anthropic SDK / fledge",
         "5 streams at once, lag of the loop, p99",
         "  the most memory it held",
         *(f"durable turn, {sessions} sessions at once, CPU / floor's 4 of 6" for sessions in (2, 4)),
@@ -145,11 +146,11 @@ def test_without_an_sdk_its_lines_say_so_and_their_bars_fail() -> None:
     assert [(line.measured, line.value, line.verdict) for line in lines] == [
         ("not measured", None, "FAIL"),
         ("not measured", None, ""),
-    ] * 2
+    ] * 3
 
 
 @pytest.mark.parametrize("protocol", streaming.PROTOCOLS)
-@pytest.mark.parametrize("events", [7, 22])
+@pytest.mark.parametrize("events", [9, 22])
 def test_a_rendered_reply_has_so_many_events_however_many_writes_it_takes(
     protocol: sse_server.Protocol, events: int
 ) -> None:
@@ -158,7 +159,9 @@ def test_a_rendered_reply_has_so_many_events_however_many_writes_it_takes(
     assert (len(whole), len(in_three), len(each)) == (1, 3, events)
     assert b"".join(in_three) == b"".join(each) == whole[0]
     assert whole[0].count(b"data: {") == events
-    assert whole[0].count(sse_server.WORD.encode()) == sse_server.words_in(protocol, events)
+    # The last events of the responses protocol repeat the whole text: four times in all.
+    times = 5 if protocol == "responses" else 1
+    assert whole[0].count(sse_server.WORD.encode()) == times * sse_server.words_in(protocol, events)
 
 
 @pytest.mark.parametrize("protocol", streaming.PROTOCOLS)
