@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 LOOK = Call("", "read", '{"path":"notes.txt"}')
 
 
-@proves("0.crash.14", "A turn goes on after a crash with the reasoning that its provider wants back")
+@proves("0.crash.18", "A turn goes on after a crash with the reasoning that its provider wants back")
 def test_a_child_that_is_killed_in_the_middle_of_its_tools_goes_on_with_its_reasoning(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     replies = [Reply("I look. ", (LOOK,), "first thoughts\n\nin two parts"), Reply("", (LOOK,), "second thoughts")]

@@ -137,7 +137,7 @@ def after(request: Request, events: list[ModelEvent]) -> Request:
     return msgspec.structs.replace(request, messages=(*request.messages, reply, *results))
 
 
-@proves("0.crash.15", "Data that a provider wants back with a reply goes back to the same provider and model, no other")
+@proves("0.crash.19", "Data that a provider wants back with a reply goes back to the same provider and model, no other")
 @each
 def test_a_model_that_thinks_goes_on_over_several_steps_with_tools(thinker: Thinker) -> None:
     script = [Reply("I look. ", (CALL, SECOND), "let me think"), Reply("", (SECOND,), "once more"), Reply("done")]
@@ -157,7 +157,7 @@ def test_a_model_that_thinks_goes_on_over_several_steps_with_tools(thinker: Thin
     run(main())
 
 
-@proves("0.crash.15")
+@proves("0.crash.19")
 @each
 def test_a_model_takes_over_a_conversation_of_every_other(thinker: Thinker) -> None:
     async def begun(other: Thinker) -> Request:
@@ -179,7 +179,7 @@ def test_a_model_takes_over_a_conversation_of_every_other(thinker: Thinker) -> N
     run(main())
 
 
-@proves("0.crash.16", "A conversation goes on when its provider refuses the data it once gave")
+@proves("0.crash.20", "A conversation goes on when its provider refuses the data it once gave")
 @signing
 def test_a_provider_that_refuses_its_own_data_is_asked_again_without_it(thinker: Thinker) -> None:
     async def main() -> None:

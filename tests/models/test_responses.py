@@ -231,7 +231,7 @@ def kinds(body: Any) -> list[str]:
     return [item["type"] for item in body["input"]]
 
 
-@proves("0.crash.15")
+@proves("0.crash.19")
 def test_reasoning_is_handed_back_before_the_calls_it_led_to() -> None:
     async def main() -> None:
         first = Reply("Well.", (CALL, Call("call_b", "read", '{"path":"y"}')), "one\n\ntwo")
@@ -298,7 +298,7 @@ def test_items_keep_their_order_their_texts_and_their_phases() -> None:
     ]
 
 
-@proves("0.crash.15")
+@proves("0.crash.19")
 @pytest.mark.parametrize(
     "change", ["nothing", "another model", "another provider", "other text", "a call less", "garbage", "other data"]
 )
@@ -320,7 +320,7 @@ def test_reasoning_goes_to_its_model_alone_and_only_with_its_reply(change: str) 
     assert "message" in kinds(body)
 
 
-@proves("0.crash.15")
+@proves("0.crash.19")
 def test_another_model_takes_the_conversation_over_and_hands_it_back() -> None:
     async def main() -> None:
         script = [Reply("", (CALL,), "hm"), Reply("", (CALL,), "hmm"), Reply("done")]
