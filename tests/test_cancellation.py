@@ -17,7 +17,7 @@ from fledge.cancellation import describe, error_message, is_stop
 from tests.statements import proves
 
 PROGRAM = """
-import asyncio, sys
+import asyncio, signal, sys
 import fledge
 from fledge.models.scripted import ScriptedModel, use
 
@@ -32,6 +32,8 @@ async def main():
     async with fledge.open(sys.argv[1], model=model, config={}, tools=[spin]) as fl:
         await (await fl.spawn("go"))
 
+# Whoever started the suite in the background has it ignore Ctrl-C, and a child inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 if sys.argv[2] == "run":
     asyncio.run(main())
 else:
