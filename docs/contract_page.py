@@ -73,6 +73,7 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
             "send": "Send",
             "kill": "Kill",
             "yield": "Yield",
+            "progress": "Progress",
             "a2a": "Agent to agent",
             "sight": "Visibility and stuck runs",
             "session": "Session mode",

@@ -65,6 +65,8 @@ DEFAULTS: dict[str, object] = {
     "agents.defaults.model": None,
     "agents.defaults.workspace": None,
     "agents.defaults.maxConcurrent": 4,
+    "agents.defaults.maxSteps": 1000,
+    "agents.defaults.maxRepeatedSteps": 100,
     S + "limits": None,
     S + "maxSpawnDepth": 1,
     S + "maxChildrenPerAgent": 5,
@@ -125,6 +127,8 @@ DEFAULTS: dict[str, object] = {
 }
 LEAST = {
     "agents.defaults.maxConcurrent": 1,
+    "agents.defaults.maxSteps": 0,
+    "agents.defaults.maxRepeatedSteps": 0,
     S + "maxSpawnDepth": 1,
     S + "maxChildrenPerAgent": 1,
     S + "maxConcurrent": 1,

@@ -476,10 +476,10 @@ class Stage:
         """Go on after a provisional error."""
         await self.engine.commit(lambda c: turns.recovered(c, self.drive))
 
-    async def wait(self, asked: ev.Asked = "all", wait_s: float = policy.YIELD_S) -> None:
-        """Yield."""
-        await self.engine.commit(lambda c: turns.wait(c, self.drive, asked, wait_s))
-        self.over = True
+    async def wait(self, asked: ev.Asked | None = None, wait_s: float | None = None) -> None:
+        """Yield; the turn goes on if what it would wait for was unread."""
+        terms = policy.YieldTerms(asked, wait_s)
+        self.over = await self.engine.commit(lambda c: turns.wait(c, self.drive, terms)) == "over"
 
     async def steer(self, key: str, message: str) -> None:
         """Steer a child."""

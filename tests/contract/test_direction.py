@@ -23,7 +23,7 @@ from tests.model.world import LIMITS, MAIN
 from tests.orchestrator.host import FakeHost
 from tests.orchestrator.scene import Scene, scene_fixture
 from tests.orchestrator.stage import Theatre, World, works
-from tests.runtime.desk import Desk, Kit, Office, asked, cast, in_turn, results, said, worker
+from tests.runtime.desk import Desk, Kit, Office, asked, cast, in_turn, results, said
 from tests.statements import proves
 
 scene = pytest.fixture(scene_fixture)
@@ -145,13 +145,24 @@ def test_a_sends_turn_in_a_waiting_period_may_read_what_has_come_and_the_period_
 @proves("4.yield.1", "The turn ends cleanly after all results of the step are in")
 def test_a_yield_ends_the_turn_only_after_all_results_of_its_step_are_in(office: Office) -> None:
     kit = Kit()
-    model = worker(Reply("", (use("sessions_yield"), use("slow"), use("quick"))), "done")
+    calls = (use("sessions_yield"), use("slow"), use("quick"))
+    model = ScriptedModel(cast(worker=in_turn(Reply("", calls), "done"), child=in_turn(use("long"), "found it")))
 
-    async def body(desk: Desk) -> float:
-        return (await desk.outcome(await desk.work()))[2]
+    async def body(desk: Desk) -> tuple[list[str], float]:
+        key = await desk.spawn("worker")
+        await desk.spawn("child", key)
+        phases = []
+        for at in (4.9, 5.1):
+            await desk.sleep_until(at)
+            phases.append((await desk.run(key)).phase.name)
+        await desk.ended(key)
+        return phases, (await desk.outcome(key))[2]
 
-    assert office.act(body, model, kit.tool("slow", 5), kit.tool("quick", 1), yield_tool()) == pytest.approx(5, abs=0.1)
-    assert kit.done == ["quick", "slow"]
+    tools = kit.tool("slow", 5), kit.tool("quick", 1), kit.tool("long", 60), yield_tool()
+    phases, ended_at = office.act(body, model, *tools)
+    assert phases == ["running", "waiting"]
+    assert ended_at == pytest.approx(60, abs=0.1)
+    assert kit.done == ["quick", "slow", "long"]
     _, second = asked(model)
     assert [name for name, _, _ in results(second)] == ["sessions_yield", "slow", "quick"]
 

@@ -277,13 +277,13 @@ def test_a_completion_tells_the_childs_own_time_tokens_and_cost(office: Office) 
 
 @proves("2.nested.8", "A woken run's claim drains its children's own rows in creation order, untrusted-marked")
 @proves("2.nested.9", "The wake row carries no copies")
-def test_a_woken_run_reads_its_childrens_own_rows_in_the_order_they_came_marked_as_untrusted(scene: Scene) -> None:
+def test_a_woken_run_reads_its_childrens_own_rows_in_creation_order_marked_as_untrusted(scene: Scene) -> None:
     o = scene.orchestrator(lane="nested")
     first, second = scene.begin(o), scene.begin(o)
     scene.wait(o)
     scene.finish(second, "words of the second")
     scene.finish(first, "words of the first")
-    rows = [scene.outcome_row(drive.session).key for drive in (second, first)]
+    rows = [scene.outcome_row(drive.session).key for drive in (first, second)]
     scene.start(o.session)
     event, wake = (msgspec.json.decode(entry.body) for entry in scene.entries(o.session)[-2:])
     assert [item["row"] for item in event["completions"]] == rows
@@ -303,7 +303,7 @@ def test_a_wake_names_only_those_that_were_silent_since_the_last_one(scene: Scen
         scene.finish(w, "NO_REPLY")
         o = scene.start(o.session)
         wake = scene.said(o.session)[-1]
-        assert wake == f"What you waited for is here. Ended without anything to tell: {w.session}.", expected
+        assert wake == f'What you waited for is here. Ended without anything to tell: "w" ({w.session}).', expected
     v = scene.begin(o)
     scene.wait(o)
     scene.finish(v, "found it")

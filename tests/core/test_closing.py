@@ -169,6 +169,20 @@ FIXED: dict[str, Row] = {
         (fx.ReleaseDriver(), *BROKEN, fx.Announce("outcome", None), fx.CountDown()),
         {},
     ),
+    "a limit of steps: an error with partial work, and nothing below is cancelled": (
+        RUNS["running, fallback"],
+        broke(ev.Errored("no progress", "limit", "t-partial"), unsettled=1),
+        Announcing(Ended(Failed("no progress"), 900.0, AT, "t-partial")),
+        (fx.ReleaseDriver(), *BROKEN, fx.Announce("outcome", "t-partial")),
+        {},
+    ),
+    "a limit of steps before anything was done: the fallback": (
+        RUNS["running, fallback"],
+        broke(ev.Errored("no progress", "limit")),
+        Announcing(Ended(Failed("no progress"), 900.0, AT, "t-before")),
+        (fx.ReleaseDriver(), *BROKEN, fx.Announce("outcome", "t-before"), fx.CountDown()),
+        {},
+    ),
     "an error over unsettled children is announced, and cancels none of them": (
         RUNS["running, not wakeable"],
         broke(ev.Errored("no model"), unsettled=2),

@@ -263,7 +263,7 @@ WAITING: dict[str, Row] = {
         RUNS["waiting, yielded"],
         came_due(2000.0, unsettled=3),
         Queued(),
-        (fx.Post("wake"), fx.Enqueue()),
+        (fx.Post("overdue"), fx.Enqueue()),
         WOKEN,
     ),
     "a message: a turn of the same attempt, and the condition is kept": (

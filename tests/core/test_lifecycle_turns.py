@@ -121,9 +121,37 @@ FINISHED: dict[str, Row] = {
         (fx.ReleaseDriver("earlier"),),
         {},
     ),
+    "a send's turn ends after the condition came true, with another message unread: woken": (
+        RUNS["running, serving"],
+        finished(unsettled=1, settled=2, unread=1, messages=2),
+        Queued(),
+        (fx.ReleaseDriver("earlier"), fx.Post("wake"), fx.Enqueue()),
+        WOKEN,
+    ),
+    "a send's turn ends at the yield's deadline, with another message unread: woken": (
+        RUNS["running, serving"],
+        finished(at=2000.0, unsettled=3, messages=2),
+        Queued(),
+        (fx.ReleaseDriver("earlier"), fx.Post("overdue"), fx.Enqueue()),
+        WOKEN,
+    ),
+    "a send's turn ends after the yield's deadline and its condition: what it waited for is there": (
+        RUNS["running, serving"],
+        finished(at=2000.0, messages=2),
+        Queued(),
+        (fx.ReleaseDriver("earlier"), fx.Post("wake"), fx.Enqueue()),
+        WOKEN,
+    ),
+    "a send's turn ends before the yield's deadline: the waiting period goes on": (
+        RUNS["running, serving"],
+        finished(at=1999.9, unsettled=3),
+        YIELD_WAIT,
+        (fx.ReleaseDriver("earlier"),),
+        {},
+    ),
     "a send's turn ends with another message unread: one more turn": (
         RUNS["running, serving"],
-        finished(messages=2),
+        finished(unsettled=3, messages=2),
         Queued(serving=YIELD_WAIT),
         (fx.ReleaseDriver("earlier"), fx.Enqueue()),
         {},
@@ -215,8 +243,8 @@ YIELDED: dict[str, Row] = {
         (fx.ReleaseDriver("all"),),
         {},
     ),
-    "with nothing to wait for: woken at once": (
-        RUNS["running"],
+    "in a send's turn, with nothing to wait for: woken": (
+        RUNS["running, serving"],
         yielded(),
         Queued(),
         (fx.ReleaseDriver("all"), fx.Post("wake"), fx.Enqueue()),
@@ -259,7 +287,6 @@ TABLES = (FINISHED, YIELDED)
 @proves("3.plan.5", row="planning ends without any plan: an error, and nothing to approve")
 @proves("4.send.8", row="a send's turn ends: the waiting period goes on")
 @proves("4.yield.2", "The condition is stored and the run waits", row="for all")
-@proves("4.yield.3", row="with nothing to wait for: woken at once")
 @proves("4.yield.8", row="never beyond the run's own deadline")
 @pytest.mark.parametrize("row", [pytest.param(row, id=name) for table in TABLES for name, row in table.items()])
 def test_the_event_moves_the_run_exactly_so(row: Row) -> None:

@@ -1,6 +1,7 @@
 """Limits and patience: every rule on both sides of its boundary, every refusal in its exact words."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from fledge.core import policy
 from fledge.core.events import Asked
-from fledge.core.policy import Budget, Limits, Occupancy, Refusal, Remains, Spent
+from fledge.core.policy import Budget, Limits, Occupancy, Refusal, Remains, Spent, YieldTerms
 from tests.core.samples import KEY, RUNS, WORKING, run_in
 from tests.statements import proves
 
@@ -152,8 +153,64 @@ def test_a_message_is_taken_unless_the_run_is_prepared_stopping_or_gone(name: st
     ("wakes", "refusal"),
     [(0, None), (9, None), (10, forbidden(WAKES)), (12, forbidden(WAKES.replace("10 of", "12 of")))],
 )
-def test_from_the_tenth_wake_on_a_yield_is_refused(wakes: int, refusal: Refusal | None) -> None:
-    assert policy.refuse_yield(run_in(WORKING, wakes=wakes)) == refusal
+def test_from_the_tenth_wake_on_a_wait_is_refused(wakes: int, refusal: Refusal | None) -> None:
+    assert policy.refuse_wait(wakes, unsettled=1) == refusal
+    assert policy.refuse_wait(wakes, unsettled=0) is None
+
+
+NOTHING = Refusal("done", "nothing to wait for: none of your subagents is at work, and none of their results is unread")
+
+
+@pytest.mark.parametrize(
+    ("asked", "wakes", "unsettled", "unread", "verdict"),
+    [
+        ("all", 0, 2, 0, "wait"),
+        ("all", 0, 2, 1, "wait"),
+        ("all", 0, 0, 1, "read"),
+        ("all", 0, 0, 0, NOTHING),
+        ("any", 0, 2, 0, "wait"),
+        ("any", 0, 2, 1, "read"),
+        ("any", 0, 0, 0, NOTHING),
+        (2, 0, 2, 1, "wait"),
+        (2, 0, 2, 2, "read"),
+        (2, 0, 0, 1, "read"),
+        (9, 0, 1, 1, "wait"),
+        ("all", 9, 1, 0, "wait"),
+        ("all", 10, 1, 0, forbidden(WAKES)),
+        ("any", 10, 1, 1, "read"),
+        ("all", 10, 0, 1, "read"),
+        ("all", 10, 0, 0, NOTHING),
+    ],
+)
+def test_a_yield_waits_only_for_what_is_still_to_come(
+    asked: Any, wakes: int, unsettled: int, unread: int, verdict: object
+) -> None:
+    assert policy.judge_yield(asked, wakes, unsettled, 5, unread) == verdict
+
+
+@pytest.mark.parametrize(
+    ("wakes", "unsettled", "unread", "verdict"),
+    [(0, 1, 0, "wait"), (0, 0, 0, "wait"), (0, 0, 2, "wait"), (10, 0, 1, "wait"), (10, 1, 1, forbidden(WAKES))],
+)
+def test_a_yield_in_a_turn_beside_a_wait_reads_nothing(
+    wakes: int, unsettled: int, unread: int, verdict: object
+) -> None:
+    assert policy.judge_yield("any", wakes, unsettled, 5, unread, is_aside=True) == verdict
+
+
+@pytest.mark.parametrize(
+    ("asked", "wait_s", "named"),
+    [("all", None, "for"), (2, None, "for"), (None, 60.0, "deadlineSeconds"), ("any", 60.0, "for and deadlineSeconds")],
+)
+def test_a_conversations_yield_takes_no_terms(asked: Any, wait_s: float | None, named: str) -> None:
+    refusal = policy.refuse_yield_terms(YieldTerms(asked, wait_s))
+    assert refusal is not None
+    assert refusal.status == "error"
+    assert refusal.reason.startswith(f"{named}: not possible in a conversation, where each result starts a turn")
+
+
+def test_a_conversation_may_yield_without_terms() -> None:
+    assert policy.refuse_yield_terms(YieldTerms(message="later")) is None
 
 
 @pytest.mark.parametrize("name", list(RUNS))

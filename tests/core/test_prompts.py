@@ -12,6 +12,7 @@ from fledge.core.prompts import (
     TASK_CHARS,
     Brief,
     ChildRow,
+    Named,
     Status,
     accepted_note,
     child_prompt,
@@ -25,10 +26,13 @@ from fledge.core.prompts import (
     in_list_order,
     list_text,
     nudge,
+    overdue_message,
     quoted,
+    repeating_notice,
     task_head,
     task_of,
     wake_message,
+    yield_answer,
 )
 from fledge.core.run import (
     Announcing,
@@ -545,7 +549,49 @@ def test_the_block_counts_those_that_were_not_read() -> None:
     ],
 )
 def test_a_wake_names_at_most_twenty_that_were_silent_and_counts_the_rest(count: int, says: str) -> None:
-    assert wake_message([f"k{n}" for n in range(count)]) == f"What you waited for is here.{says}"
+    assert wake_message([Named(f"k{n}") for n in range(count)]) == f"What you waited for is here.{says}"
+
+
+A, B, C = Named("key-a", "A"), Named("key-b", 'B "quoted"'), Named("key-c")
+
+
+@pytest.mark.parametrize(
+    ("answered", "silent", "missing", "unsettled", "says"),
+    [
+        ([A], [], [B], 1, 'Had answered by then: "A" (key-a). Still missing: "B \'quoted\'" (key-b).'),
+        ([], [], [C], 1, "Nobody had answered by then. Still missing: key-c."),
+        (
+            [A, B],
+            [C],
+            [Named(f"k{n}") for n in range(20)],
+            25,
+            'Had answered by then: "A" (key-a), "B \'quoted\'" (key-b). Ended without anything to tell: key-c.'
+            f" Still missing: {', '.join(f'k{n}' for n in range(20))} and 5 more.",
+        ),
+    ],
+)
+def test_a_run_whose_time_ran_out_is_told_who_answered_and_who_is_missing(
+    answered: list[Named], silent: list[Named], missing: list[Named], unsettled: int, says: str
+) -> None:
+    words = overdue_message(answered, silent, missing, unsettled)
+    assert words == f"Time ran out before what you waited for was here. {says}"
+
+
+def test_a_yield_that_does_not_wait_says_why_and_who_was_silent() -> None:
+    assert yield_answer(None, []) == "Nothing to wait for: the results follow."
+    assert yield_answer("nothing to wait for", []) == "sessions_yield: nothing to wait for."
+    assert yield_answer("nothing to wait for", [A]) == (
+        'sessions_yield: nothing to wait for. Ended without anything to tell: "A" (key-a).'
+    )
+
+
+def test_a_model_that_repeats_itself_is_told_how_often_and_what_follows() -> None:
+    assert repeating_notice(30, 100) == (
+        "[Notice] Your last 30 steps repeated the same calls with the same results. Doing that again will not change "
+        "anything: do something else, or finish with what you have. "
+        "After 100 such steps this ends with an error (agents.defaults.maxRepeatedSteps)."
+    )
+    assert repeating_notice(30, 0).endswith("finish with what you have.")
 
 
 # ---- foreign text ----------------------------------------------------------------------------------------------------

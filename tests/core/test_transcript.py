@@ -17,10 +17,10 @@ from fledge.core.transcript import (
     is_in_doubt,
     last_output,
     last_said,
+    last_step,
     open_calls,
     shown_arguments,
     to_body,
-    yielded,
 )
 from fledge.errors import BadInput
 from tests.statements import proves
@@ -132,30 +132,23 @@ def test_a_note_within_what_is_kept_but_older_than_the_last_is_left_out() -> Non
     assert [line.seq for line in in_order(history)] == [5, 4]
 
 
-YIELDS = CallEntry("y", "sessions_yield", "{}")
-
-
 @pytest.mark.parametrize(
     ("history", "found"),
     [
-        ([Spoken("hi")], None),
-        ([], None),
-        ([Replied("done")], None),
-        ([Replied(calls=(YIELDS,))], None),
-        ([Replied(calls=(YIELDS,)), result(1, 0)], YIELDS),
-        ([Replied(calls=(A, YIELDS)), result(1, 1)], None),
-        ([Replied(calls=(A, YIELDS)), result(1, 1), result(1, 0)], YIELDS),
-        ([Replied(calls=(YIELDS,)), Resulted(1, 0, "y", "sessions_yield", "no", is_error=True)], None),
-        ([Replied(calls=(YIELDS,)), result(1, 0), Spoken("by the way")], None),
-        ([Replied(calls=(YIELDS,)), result(1, 0), Told("a child is done")], None),
-        ([Replied(calls=(YIELDS,)), result(1, 0), Replied(calls=(A,)), result(3, 0)], None),
-        ([Replied(calls=(YIELDS,)), result(1, 0), Noted("in short")], YIELDS),
+        ([], (0, Replied(), ())),
+        ([Spoken("hi")], (0, Replied(), ())),
+        ([Replied("done"), Spoken("and?")], (1, Replied("done"), ())),
+        ([Replied(calls=(A, B)), result(1, 1)], (1, Replied(calls=(A, B)), (result(1, 1),))),
+        (
+            [Replied(calls=(A,)), result(1, 0), Replied(calls=(B,)), result(3, 0), result(1, 0)],
+            (3, Replied(calls=(B,)), (result(3, 0),)),
+        ),
     ],
 )
-def test_a_turn_stands_at_a_yield_once_every_result_is_in_and_until_it_reads_something(
-    history: list[Body], found: CallEntry | None
+def test_the_last_step_is_the_last_reply_with_its_own_results(
+    history: list[Body], found: tuple[int, Replied, tuple[Resulted, ...]]
 ) -> None:
-    assert yielded(lines(*history)) == found
+    assert last_step(lines(*history)) == found
 
 
 def came_of(name: str, text: str, is_error: bool = False) -> Resulted:

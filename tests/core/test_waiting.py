@@ -50,9 +50,9 @@ def test_a_send_that_missed_the_last_boundary_does_not_hold_up_the_end() -> None
 # ---- a missed wake-up ------------------------------------------------------------------------------------------------
 
 
-def test_a_condition_that_holds_when_the_run_yields_wakes_it_at_once() -> None:
+def test_a_condition_that_holds_when_a_sends_turn_yields_wakes_the_run_at_once() -> None:
     for event in (yielded("all"), yielded("any", unsettled=1, settled=1, unread=1), yielded(3, unsettled=0)):
-        step = transition(RUNS["running"], event)
+        step = transition(RUNS["running, serving"], event)
         assert step.run.phase == Queued()
         assert step.effects == (fx.ReleaseDriver("all"), fx.Post("wake"), fx.Enqueue())
 

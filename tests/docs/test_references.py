@@ -14,7 +14,7 @@ NUMBER = re.compile(r"(?<![\w%#;.\\/-])[A-Z]{1,2}\d{1,3}(?![\w%-])")
 LINT_RULES = re.compile(r"# noqa:.*|^select = .*", re.MULTILINE)
 GUARANTEES = {f"G{number}" for number in range(1, 9)}
 """In docs/contract.md."""
-OF_THE_MODEL = {f"F{number}" for number in range(1, 17)} | {f"P{number}" for number in range(1, 11)}
+OF_THE_MODEL = {f"F{number}" for number in range(1, 20)} | {f"P{number}" for number in range(1, 12)}
 """In tests/model/spec: findings.md and README.md. A file that uses them names that folder."""
 
 

@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 
 from fledge.config import parse
 from fledge.core.inbox import QueueMode, QueueSettings
+from fledge.core.progress import StepLimits
 from fledge.core.run import Run
 from fledge.models.base import Broke, Call
 from fledge.models.scripted import Reply, use
@@ -49,7 +50,8 @@ from tests.statements import proves
 T = TypeVar("T")
 
 PICK = st.integers(0, 7)
-ASKED = st.sampled_from(["all", "any", 1, 2])
+USUAL = StepLimits()
+ASKED = st.sampled_from([None, "all", "any", 1, 2])
 THEN = st.sampled_from([None, "all", "any", 1, 2])
 TERMS = st.sampled_from(
     [
@@ -68,7 +70,9 @@ PAUSE = st.sampled_from([None, None, None, 0.0, 0.002])
 """A move mostly ends when nothing more happens by itself; else the next one comes in between."""
 
 
-def plan(mode: QueueMode, widths: dict[str, int], hours: float, deaf: bool, slow: int) -> Schedule:
+def plan(
+    mode: QueueMode, widths: dict[str, int], hours: float, deaf: bool, slow: int, steps: StepLimits = USUAL
+) -> Schedule:
     """What the machine decides before anything happens. `slow`: 0, or by which seed commits take time."""
     subagents = {"maxSpawnDepth": 3, "maxChildrenPerAgent": 3, "maxConcurrent": widths["subagent"]}
     document = {"agents": {"defaults": {"subagents": subagents}}, "plan": {"approvalHours": hours}}
@@ -87,6 +91,7 @@ def plan(mode: QueueMode, widths: dict[str, int], hours: float, deaf: bool, slow
         lingering=deaf,
         runs=1000,
         beyond=Beyond(),
+        steps=steps,
     )
 
 
@@ -100,6 +105,7 @@ class EngineMoves(RuleBasedStateMachine):
         hours=st.sampled_from([1.0, 0.01]),
         deaf=st.booleans(),
         slow=st.integers(0, 9),
+        steps=st.sampled_from([USUAL, USUAL, StepLimits(max_steps=3, max_repeated=2)]),
         children=st.integers(0, 2),
         terms=TERMS,
         workers=st.integers(0, 2),
@@ -112,6 +118,7 @@ class EngineMoves(RuleBasedStateMachine):
         hours: float,
         deaf: bool,
         slow: int,
+        steps: StepLimits,
         children: int,
         terms: dict[str, Any],
         workers: int,
@@ -120,7 +127,7 @@ class EngineMoves(RuleBasedStateMachine):
         """Start from a small tree, so that most moves have something to move."""
         self._said = self._spawned = 0
         lanes = {"main": widths[0], "subagent": widths[1], "nested": 1}
-        self.house = House(plan(mode, lanes, hours, deaf, slow), self.spy)
+        self.house = House(plan(mode, lanes, hours, deaf, slow, steps), self.spy)
         self._commit("a person says something to main", self._say(MAIN))
         if children:
             self._spawn(self.house.waiting("model")[0], children, terms, None, None)
@@ -183,16 +190,19 @@ class EngineMoves(RuleBasedStateMachine):
             calls.append(use("sessions_spawn", task=f"the work of {label}", label=label, **terms))
         words = f"spawns {count} {terms or ''}"
         if then is not None:
-            calls.append(use("sessions_yield", **{"for": then}))
-            words += f" and waits for {then}"
+            terms = {} if held.label in ("main", "other") else {"for": then}
+            calls.append(use("sessions_yield", **terms))
+            words += f" and waits for {terms.get('for', 'what comes')}"
         self._give(held, words, Reply("it works", tuple(calls)), pause_s)
 
     @precondition(lambda self: self.house.waiting("model"))
-    @rule(pick=PICK, asked=ASKED, deadline_s=st.sampled_from([1800, 5]), pause_s=PAUSE)
-    def yields(self, pick: int, asked: Any, deadline_s: int, pause_s: float | None) -> None:
+    @rule(pick=PICK, asked=ASKED, deadline_s=st.sampled_from([None, 1800, 5]), pause_s=PAUSE)
+    def yields(self, pick: int, asked: Any, deadline_s: int | None, pause_s: float | None) -> None:
+        """With nothing to wait for, or with terms in a conversation, it goes on."""
         held = self._thinking(pick)
-        call = use("sessions_yield", **{"for": asked, "deadlineSeconds": deadline_s})
-        self._give(held, f"waits for {asked}, {deadline_s} s", Reply("it waits", (call,)), pause_s)
+        given = {"for": asked, "deadlineSeconds": deadline_s}
+        terms = {name: value for name, value in given.items() if value is not None}
+        self._give(held, f"yields {terms}", Reply("it waits", (use("sessions_yield", **terms),)), pause_s)
 
     @precondition(lambda self: self.house.waiting("model"))
     @rule(pick=PICK, name=st.sampled_from(["hand_looks", "hand_acts", "hand_asks"]), pause_s=PAUSE)

@@ -15,7 +15,7 @@ FOUND_BY = {
     "unread": "single-delete",
     "handover": "single-kill",
     "settled": "api-tree",
-    "evaluate": "nested-yield",
+    "evaluate": "nested-send",
     "stopping": "single-kill",
     "silent": "nested-kill-up",
     "slot": "two-phys",
@@ -29,6 +29,9 @@ FOUND_BY = {
     "stopturn": "stop-main",
     "sweep": "foreign-late",
     "people": "say-followup",
+    "at_once": "nested-yield",
+    "before": "nested-yield-send",
+    "progress": "single-spin",
 }
 """The smallest configuration that breaks without a fix. (Without `settled` `single-crash` is smaller, and harmless:
 main counts no children.)"""

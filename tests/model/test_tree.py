@@ -8,6 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fledge.core import events as ev
 from fledge.core.inbox import QueueSettings
+from fledge.core.policy import YieldTerms
+from fledge.core.progress import StepLimits
 from fledge.orchestrator import control, due, spawn, steps, turns
 from tests.effort import effort
 from tests.model.world import MAIN, World
@@ -133,11 +135,20 @@ class TreeOfRuns(RuleBasedStateMachine):
             if recovers:
                 self.world.attempt(lambda c: turns.recovered(c, drive))
 
-    @rule(pick=PICK, asked=st.sampled_from(["all", "any", 1, 2, 3]))
-    def wait(self, pick: int, asked: Any) -> None:
-        drive = self._child(pick)
+    @rule(pick=PICK, asked=st.sampled_from([None, "all", "any", 1, 2, 3]), wait_s=st.sampled_from([None, 10.0]))
+    def wait(self, pick: int, asked: Any, wait_s: float | None) -> None:
+        drive = self._drive(pick)
         if drive is not None and not self.world.has_open_calls(drive):
-            self.world.attempt(lambda c: turns.wait(c, drive, asked))
+            terms = YieldTerms(asked, wait_s)
+            if self.world.attempt(lambda c: turns.wait(c, drive, terms)) == "over":
+                self.world.exit(drive)
+
+    @rule(pick=PICK, digest=st.sampled_from(["look", "look", "list"]))
+    def step_that_repeats(self, pick: int, digest: str) -> None:
+        """With limits so low that they are met."""
+        drive = self._drive(pick)
+        if drive is not None and not self.world.has_open_calls(drive):
+            self.world.call(drive, digest, StepLimits(max_steps=6, max_repeated=2))
 
     @rule(pick=PICK)
     def ask_a_person(self, pick: int) -> None:

@@ -2,7 +2,8 @@
 
 An orchestrator O has children at work. One moment O yields, at others its children settle, each in one of all ways, and
 perhaps a message comes in between. Every order of these commits is played, and after each of them O waits exactly as
-long as a plain reading of the rule says; afterwards everything comes to rest, and O has read every answer once.
+long as a plain reading of the rule says, or not at all where there is nothing to wait for; afterwards everything comes
+to rest, and O has read every answer once.
 """
 
 import itertools
@@ -12,7 +13,9 @@ from contextlib import closing
 import pytest
 
 from fledge.core.events import Asked
+from fledge.core.policy import NOTHING_TO_WAIT_FOR
 from fledge.core.run import Queued, Waiting
+from fledge.errors import Refused
 from fledge.orchestrator.turns import Drive
 from tests.orchestrator.scene import Scene
 from tests.statements import proves
@@ -35,7 +38,9 @@ class Race:
         scene.finish(main, "it is under way")
         self.settled: list[int] = []
         self.due: int | None = None
-        """How many must have settled for O to be woken; None before it yields."""
+        """How many must have settled for O's wait to be over; None before it yields."""
+        self.goes_on = False
+        """There was nothing to wait for when O yielded: its turn went on."""
 
     def move(self, name: str) -> None:
         match name:
@@ -53,7 +58,12 @@ class Race:
         wanted = to_come + unread if self.asked == "all" else 1 if self.asked == "any" else self.asked
         # What waits unread counts as having come since; more than can still come is not waited for.
         self.due = len(self.settled) - unread + min(wanted, to_come + unread)
-        self.scene.wait(self.o, self.asked)
+        if to_come + unread:
+            self.goes_on = self.scene.wait(self.o, self.asked) == "on"
+        else:
+            with pytest.raises(Refused, match=NOTHING_TO_WAIT_FOR):
+                self.scene.wait(self.o, self.asked)
+            self.goes_on = True
         self._read_aside()
 
     def _read_aside(self) -> None:
@@ -91,18 +101,21 @@ def orders(ways: tuple[str, ...], *others: str) -> Iterator[tuple[str, ...]]:
 def play(ways: tuple[str, ...], asked: Asked, order: tuple[str, ...]) -> None:
     with closing(Scene(widths=WIDE)) as scene:
         race = Race(scene, ways, asked)
-        woken = False
+        is_over = False
         for name in order:
-            if name == "send" and woken:
-                continue  # it would join the attempt that is due
+            if name == "send" and is_over:
+                continue  # it would join the attempt that is due, or goes on
             race.move(name)
             scene.check()
-            if race.due is not None and not woken:
+            if name == "yield":
+                assert race.goes_on != race.must_wait, (order, race.phase)
+            if race.due is not None and not is_over:
                 assert isinstance(race.phase, Waiting) == race.must_wait, (order, race.phase)
-                woken = not race.must_wait
-        assert woken, order
-        assert scene.run(race.o.session).wakes == 1
-        read = scene.start(race.o.session)
+                is_over = not race.must_wait
+        assert is_over, order
+        # A wake ends a wait: where there was nothing to wait for, none is spent.
+        assert scene.run(race.o.session).wakes == (0 if race.goes_on else 1)
+        read = race.o if race.goes_on else scene.start(race.o.session)
         while scene.finish(read, "read it") == "on":
             continue
         _come_to_rest(scene, race, read)

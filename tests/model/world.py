@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.lifecycle import replay
+from fledge.core.progress import StepLimits
 from fledge.core.run import Ended, Killed, Ok, Run, Terms, Waiting
 from fledge.core.transcript import CallEntry, Replied, Resulted, open_calls
 from fledge.errors import Refused, StaleWrite
@@ -129,6 +130,18 @@ class World:
         if self.attempt(lambda c: steps.replied(c, drive, reply, 0, 60.0)) is not None:
             self.take_up(drive)
 
+    def call(self, drive: Drive, name: str, limits: StepLimits) -> None:
+        """One step that calls this tool, which answers the same each time; at a limit it is the turn's last."""
+        reply = Replied("", (CallEntry("call", name, "{}"),))
+        lines = self.attempt(lambda c: steps.replied(c, drive, reply, 0, 60.0))
+        if lines is None:
+            return
+        entry = next(line.seq for line in reversed(lines) if line.body == reply)
+        results, end = [Resulted(entry, 0, "call", name, "the same")], steps.StepEnd(reply, (), limits)
+        goes = self.attempt(lambda c: steps.resulted(c, drive, results, 0, end))
+        if goes is not None and goes.over:
+            self.exit(drive)
+
     def take_up(self, drive: Drive) -> bool:
         """A driver that finds calls open: their results are written if all are decided, else it waits on. False if
         there is nothing more to do for it."""
@@ -139,8 +152,9 @@ class World:
             if "waiting" in answers.values():
                 steps.ask(c, drive)
                 return False
-            steps.resulted(c, drive, [Resulted(x.entry, x.index, "call", "exec", "done") for x in calls], 0, True)
-            return True
+            results = [Resulted(x.entry, x.index, "call", "exec", "done") for x in calls]
+            reply = Replied("", tuple(x.call for x in calls))
+            return not steps.resulted(c, drive, results, 0, steps.StepEnd(reply)).over
 
         goes_on = self.attempt(decide)
         if goes_on is False:

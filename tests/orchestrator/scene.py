@@ -13,6 +13,7 @@ import pytest
 
 from fledge.core import events as ev
 from fledge.core.announce import DeliveryTrace
+from fledge.core.policy import YieldTerms
 from fledge.core.run import Ended, Run, Terms
 from fledge.errors import FledgeError, Refused
 from fledge.orchestrator import control, due, spawn, turns
@@ -101,10 +102,12 @@ class Scene(World):
         self.commit(lambda c: turns.fail(c, drive, error, cause))
         self.exit(drive)
 
-    def wait(self, drive: Drive, asked: Any = "all") -> None:
-        """The driver yields and exits."""
-        self.commit(lambda c: turns.wait(c, drive, asked))
-        self.exit(drive)
+    def wait(self, drive: Drive, asked: Any = None, wait_s: float | None = None) -> Goes:
+        """The driver yields; it exits if it has to wait."""
+        goes = self.commit(lambda c: turns.wait(c, drive, YieldTerms(asked, wait_s)))
+        if goes == "over":
+            self.exit(drive)
+        return goes
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)

@@ -3,6 +3,7 @@ a refusal changes nothing."""
 
 import pytest
 
+from fledge.core.policy import NOTHING_TO_WAIT_FOR, YieldTerms
 from fledge.core.run import Failed, Killed, Queued, Skipped
 from fledge.errors import Refused, StaleWrite
 from fledge.orchestrator import control, turns
@@ -99,7 +100,7 @@ def test_a_steered_attempt_is_fenced_off_whatever_it_still_writes(scene: Scene) 
         lambda c: turns.fail(c, o, "broke"),
         lambda c: turns.falter(c, o, "broke"),
         lambda c: turns.recovered(c, o),
-        lambda c: turns.wait(c, o, "all"),
+        lambda c: turns.wait(c, o, YieldTerms()),
         lambda c: turns.read_more(c, o),
     )
     for write in writes:
@@ -165,10 +166,22 @@ def test_a_steer_does_not_make_the_approved_plan_the_fallback_of_what_carries_it
 
 
 @proves("7.input.7", "Nothing is changed by a refused yield")
-def test_a_conversation_does_not_yield(scene: Scene) -> None:
+def test_a_yield_that_has_nothing_to_wait_for_is_refused(scene: Scene) -> None:
     main = scene.main()
-    with refused(scene, "error", f"{MAIN} is not a running subagent: nothing to yield"):
+    with refused(scene, "done", NOTHING_TO_WAIT_FOR):
         scene.wait(main)
+    child = scene.begin(main)
+    with refused(scene, "done", NOTHING_TO_WAIT_FOR):
+        scene.wait(child)
+
+
+@proves("7.input.7")
+def test_a_run_that_may_still_recover_from_an_error_cannot_yield(scene: Scene) -> None:
+    o = scene.orchestrator()
+    scene.begin(o)
+    scene.commit(lambda c: turns.falter(c, o, "overloaded"))
+    with refused(scene, "error", f"{o.session} is ending: it cannot yield"):
+        scene.wait(o)
 
 
 @proves("4.yield.7", "The deadline is 30 min by default")

@@ -473,7 +473,7 @@ def test_a_wake_names_the_children_that_ended_silently_and_no_others(scene: Scen
     scene.finish(silent, "NO_REPLY")
     scene.finish(loud, "found it")
     scene.start(o.session)
-    wake = f"What you waited for is here. Ended without anything to tell: {silent.session}."
+    wake = f'What you waited for is here. Ended without anything to tell: "w" ({silent.session}).'
     assert scene.said(o.session)[-1] == wake
     assert scene.told(o.session) == [loud.session]
 

@@ -25,7 +25,7 @@ def test_a_child_that_ends_without_a_row_settles_and_the_wake_names_it(scene: Sc
     assert scene.counts(o.session).unsettled == 0
     assert scene.phase(o.session) == "queued"
     scene.start(o.session)
-    wake = f"What you waited for is here. Ended without anything to tell: {w.session}."
+    wake = f'What you waited for is here. Ended without anything to tell: "w" ({w.session}).'
     assert scene.said(o.session)[-1] == wake
     assert scene.told(o.session) == []
 

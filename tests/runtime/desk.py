@@ -129,6 +129,10 @@ class OneProfile:
         self.sent: list[str] = []
         """Keys of what left by the outbox."""
 
+    def add(self, *tools: Tool) -> None:
+        """From the next turn on sessions have these tools, too."""
+        self._tools = (*self._tools, *tools)
+
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         if self.refuses:
             raise Refused("error", self.refuses.pop(0))

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fledge.core.exchange import Exchange
+from fledge.core.progress import Progress
 from fledge.core.run import Instant, Waiting
 from fledge.errors import StaleWrite
 from fledge.store.base import Counts, Driver, EntryKind, Heartbeat, Place, Post, RowKind, RowState, Turn, Used
@@ -160,6 +161,11 @@ class SleepsOn(Spy):
         counts = self._tx.child_settled(session)
         run = self._tx.find_run(session)
         return replace(counts, unsettled=99) if run and isinstance(run.phase, Waiting) else counts
+
+
+class CountsNoSteps(Spy):
+    def turn_stepped(self, session: str, progress: Progress) -> None:
+        return
 
 
 class RaisesNoGeneration(Spy):

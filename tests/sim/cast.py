@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
 from fledge.core.goods import Goods
+from fledge.core.progress import StepLimits
 from fledge.core.route import Address
 from fledge.core.run import Run
 from fledge.errors import Refused
@@ -64,6 +65,8 @@ class Cast:
             talks=drive.run is None,
             spawns="sessions_spawn" in tools.names and len(self._witness.ledger.admitted) < plan.runs,
             tools=tuple(sorted(tools.names)),
+            # Only where that ends soon: else it would fill the play.
+            spins=plan.steps != StepLimits() and dice(plan.seed, "spin", self._witness.label(session)).random() < 0.1,
         )
         return Profile(
             model=self._mind(who),
@@ -75,6 +78,7 @@ class Cast:
             max_tokens=200,
             asks=ASKS,
             approval_s=plan.approval_s,
+            step_limits=plan.steps,
             is_budgeted=budgeted,
         )
 

@@ -46,6 +46,8 @@ class Who(Struct, frozen=True, kw_only=True):
     """It is a conversation: a turn of it answers what came in last."""
     spawns: bool
     tools: tuple[str, ...]
+    spins: bool = False
+    """It repeats a call that changes nothing."""
 
 
 class Watcher(Protocol):
@@ -110,6 +112,8 @@ class Mind:
         beat = dice(self._watcher.seed, "beat", who.label, replies)
         if request.messages[-1:] == (UserMessage(PROMPT),) and (self._watcher.calm or beat.random() < 0.8):
             return self._beat(beat, replies), []
+        if who.spins and not self._watcher.calm:
+            return "again", [use("no_such_tool", x=1)]
         # A conversation ends its turn sooner or later, a run its work.
         length = _since_last_word(request) if who.talks else replies
         if self._watcher.calm or length >= throw.randint(1, 4):
@@ -141,7 +145,7 @@ class Mind:
             hands = [name for name in who.tools if name.startswith("hand_")]
             calls += [use(name) for name in throw.choices(hands, k=throw.randint(1, 3))] if hands else []
         if (calls or children) and throw.random() < 0.5:
-            calls.append(_yields(throw))
+            calls.append(_yields(throw, who.talks))
         if "sessions_send" in who.tools:
             calls += self._sends(dice(self._watcher.seed, "send", who.label, replies), children)
         if throw.random() < 0.05:
@@ -202,9 +206,12 @@ def _directs(throw: random.Random, child: str) -> Call:
     return use("subagents", action=action, target=target, message=f"{action}: as I say")
 
 
-def _yields(throw: random.Random) -> Call:
-    asked = throw.choice(["all", "all", "any", 1, 2, 3])
-    return use("sessions_yield", **{"for": asked, "deadlineSeconds": throw.choice([5, 60, 1800])})
+def _yields(throw: random.Random, talks: bool) -> Call:
+    """A conversation's with terms is refused; mostly it gives none."""
+    asked, deadline_s = throw.choice(["all", "all", "any", 1, 2, 3]), throw.choice([5, 60, 1800])
+    if talks and asked != 3:
+        return use("sessions_yield")
+    return use("sessions_yield", **{"for": asked, "deadlineSeconds": deadline_s})
 
 
 def wire_faults(request: Request) -> list[str]:

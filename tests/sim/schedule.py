@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fledge.config import Config, parse
 from fledge.core.heartbeat import ActiveHours, HeartbeatSettings
 from fledge.core.inbox import QueueMode, QueueSettings
+from fledge.core.progress import StepLimits
 from fledge.orchestrator.commit import Rules
 
 HORIZON_S = 150.0
@@ -103,6 +104,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
     runs: int
     """No more than about so many runs are spawned."""
     beyond: "Beyond"
+    steps: StepLimits = StepLimits()
+    """How far a turn may go."""
 
 
 class Beyond(Struct, frozen=True, kw_only=True):
@@ -177,6 +180,7 @@ def schedule(seed: int) -> Schedule:
         lingering=throw.random() < 0.4,
         runs=throw.randint(3, 14),
         beyond=beyond,
+        steps=dice(seed, "steps").choice([StepLimits()] * 4 + [StepLimits(max_steps=3), StepLimits(0, 2)]),
     )
 
 

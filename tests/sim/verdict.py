@@ -60,6 +60,19 @@ def limits_exceeded(tx: Tx, schedule: Schedule, noted: Noted, now: Instant) -> l
     return wrong
 
 
+def steps_exceeded(schedule: Schedule, ledger: Noted, noted: Noted) -> list[str]:
+    """Turns that take more steps than they may; steps that were called off do not count."""
+    most = schedule.steps.max_steps
+    if not most or not noted.steps:
+        return []
+    called_off = ledger.called_off_steps | noted.called_off_steps
+    counted = Counter(
+        (session, turn) for session, turn, entry in ledger.steps | noted.steps if (session, entry) not in called_off
+    )
+    turns = {(session, turn) for session, turn, _ in noted.steps}
+    return [f"{key[0]} takes step {counted[key]} of {most} in one turn" for key in turns if counted[key] > most]
+
+
 def misplaced(tx: Tx, noted: Noted) -> list[str]:
     """Completions that were told to somebody else than the nearest requester that is there."""
     wrong: list[str] = []

@@ -53,6 +53,10 @@ class Noted(Struct):
     """By session: how many replies were committed."""
     answered: set[tuple[str, int, int]] = field(default_factory=set)
     """Calls with a committed result."""
+    steps: set[tuple[str, int, int]] = field(default_factory=set)
+    """Replies with calls: session, turn and entry."""
+    called_off_steps: set[tuple[str, int]] = field(default_factory=set)
+    """Of those, the ones whose calls were closed before they were done: session and entry."""
     crowded: set[str] = field(default_factory=set)
     """Sessions that may have more active children than before."""
     posted: dict[str, Posted] = field(default_factory=dict)
@@ -89,6 +93,8 @@ class Noted(Struct):
         for session, count in more.replies.items():
             self.replies[session] = self.replies.get(session, 0) + count
         self.answered |= more.answered
+        self.steps |= more.steps
+        self.called_off_steps |= more.called_off_steps
         self.posted |= more.posted
         self.sent_at |= more.sent_at
         self.given_up_at |= more.given_up_at
@@ -154,18 +160,23 @@ class Spy:
         self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]], used: Used | None = None
     ) -> int:
         last = self._tx.append(session, at, entries, used)
-        for _, text in entries:
+        for seq, (_, text) in enumerate(entries, last - len(entries) + 1):
             match from_body(text):
                 case Spoken(row=row) if row:
                     self._noted.told.setdefault(row, []).append(session)
                 case Told(completions=completions):
                     for item in completions:
                         self._noted.told.setdefault(str(item["row"]), []).append(session)
-                case Replied():
+                case Replied(calls=calls):
                     self._is_driven(session)
                     self._noted.replies[session] = self._noted.replies.get(session, 0) + 1
-                case Resulted(entry=entry, index=index):
+                    turn = self._tx.turn(session)
+                    if calls and turn is not None:
+                        self._noted.steps.add((session, turn.turn, seq))
+                case Resulted(entry=entry, index=index, text=words):
                     self._noted.answered.add((session, entry, index))
+                    if words.endswith("; it was not finished"):
+                        self._noted.called_off_steps.add((session, entry))
             self._say(f"{session} += {_short(text)}")
         return last
 

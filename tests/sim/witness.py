@@ -119,6 +119,7 @@ class Witness:
                 self.wrong.append(f"row {row} is told more than once, in {sessions}")
         now = self._clock.now()
         self.wrong += verdict.limits_exceeded(tx, self.plan, noted, now)
+        self.wrong += verdict.steps_exceeded(self.plan, self.ledger, noted)
         self.wrong += verdict.misplaced(tx, noted) + verdict.begun_below_a_kill(tx, noted)
         self.wrong += beats.unsound(tx, self.plan, noted.beats, now) + answers.unsound(tx, noted.closed, noted.posted)
         beaten = (self.ledger.beaten + noted.beaten) - (self.ledger.came_due + noted.came_due)

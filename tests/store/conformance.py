@@ -14,6 +14,7 @@ from fledge.core import events as ev
 from fledge.core.documents import Workspace
 from fledge.core.goods import Goods
 from fledge.core.lifecycle import born
+from fledge.core.progress import Progress
 from fledge.core.route import Address
 from fledge.errors import FledgeError, Refused, StaleWrite, StoreError
 from fledge.store.base import Counts, Heartbeat, Place, Ran, Route, Spec, Tx
@@ -73,6 +74,7 @@ WRITES: dict[str, Callable[[Tx], object]] = {
     "turn_ran": lambda tx: tx.turn_ran("talk", Ran("m")),
     "drained": lambda tx: tx.drained("talk", 1),
     "turn_failed": lambda tx: tx.turn_failed("talk", 1, 1),
+    "turn_stepped": lambda tx: tx.turn_stepped("talk", Progress(1)),
     "close_turn": lambda tx: tx.close_turn("talk", "replied", AT),
     "put_row": lambda tx: tx.put_row("new", "talk", "send", None, "x", AT),
     "close_row": lambda tx: tx.close_row("row", "consumed", AT),

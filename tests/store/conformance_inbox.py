@@ -9,7 +9,7 @@ from fledge.errors import StoreError
 from fledge.store.base import COMPLETIONS, Row, RowKind, RowState, Tx
 from tests.core.samples import AT
 from tests.statements import proves
-from tests.store.bench import MAIN, Bench
+from tests.store.bench import MAIN, Bench, admit
 
 RUN: Final = "agent:main:subagent:r"
 KINDS: Final[tuple[RowKind, ...]] = get_args(RowKind)
@@ -110,6 +110,34 @@ class InboxConformance:
         assert unread(MAIN, 0) == []
         assert unread("other", 9) == ["z aside", "a aside", "m aside", "b aside"]
         assert unread("nobody", 9) == []
+
+    def test_unread_rows_by_child_are_messages_then_completions_in_creation_order_then_the_wake(
+        self, bench: Bench
+    ) -> None:
+        def job(tx: Tx) -> None:
+            for run in ("older", "middle", "younger"):
+                admit(tx, run)
+            announce(tx, "of younger", run="younger")
+            tx.put_row("wake", MAIN, "wake", None, "up", AT)
+            tx.put_row("from older", MAIN, "send", "older", "hello", AT)
+            announce(tx, "of forgotten", run="nobody knows")
+            announce(tx, "of older", run="older")
+            announce(tx, "plan of younger", run="younger", kind="plan")
+            announce(tx, "read", run="middle")
+            announce(tx, "aside", run="middle", to="other")
+            send(tx, "said")
+            tx.close_row("read", "consumed", AT)
+
+        bench.do(job)
+
+        def unread(session: str, limit: int) -> list[str]:
+            return [row.key for row in bench.see(lambda tx: tx.unread_by_child(session, limit))]
+
+        told = ["of forgotten", "of older", "of younger", "plan of younger"]
+        assert unread(MAIN, 99) == ["from older", "said", *told, "wake"]
+        assert unread(MAIN, 4) == ["from older", "said", *told[:2]]
+        assert unread("other", 99) == ["aside"]
+        assert unread("empty", 99) == []
 
     def test_the_newest_unread_row_is_the_one_that_arrived_last_and_still_waits(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[list[str]]:

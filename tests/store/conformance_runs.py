@@ -354,10 +354,43 @@ class RunConformance:
             follow(tx, admit(tx, "live", parent="one"), ev.Prepared(at=AT))
 
         bench.do(job)
-        assert bench.see(lambda tx: tx.silent_children("one", 9)) == ["z", "a", "m"]
-        assert bench.see(lambda tx: tx.silent_children("one", 2)) == ["z", "a"]
-        assert bench.see(lambda tx: tx.silent_children("two", 9)) == ["elsewhere"]
-        assert bench.see(lambda tx: tx.silent_children("nobody", 9)) == []
+        assert bench.do(lambda tx: tx.name_silent_children("nobody")) == []
+        assert bench.do(lambda tx: tx.name_silent_children("one")) == ["z", "a", "m"]
+        assert bench.do(lambda tx: tx.name_silent_children("two")) == ["elsewhere"]
+
+    def test_a_silent_child_is_named_once_also_after_it_is_cleaned_up_and_the_store_is_opened_again(
+        self, bench: Bench
+    ) -> None:
+        def end(tx: Tx, key: str) -> None:
+            run = follow(tx, admit(tx, key, parent="one"), ev.Prepared(at=AT), ev.Claimed(at=AT, epoch=1))
+            follow(tx, run, finished("skip"))
+
+        bench.do(lambda tx: end(tx, "first"))
+        assert bench.do(lambda tx: tx.name_silent_children("one")) == ["first"]
+        bench.do(lambda tx: follow(tx, tx.load_run("first"), ev.CleanedUp(at=AT)))
+        bench.reopen()
+        assert bench.do(lambda tx: tx.name_silent_children("one")) == []
+        bench.do(lambda tx: end(tx, "second"))
+        assert bench.do(lambda tx: tx.name_silent_children("one")) == ["second"]
+
+    def test_unsettled_children_are_at_work_or_have_something_at_work_below_them_oldest_first(
+        self, bench: Bench
+    ) -> None:
+        def job(tx: Tx) -> None:
+            for key in ("z", "ended", "above", "planned", "a"):
+                run = admit(tx, key, parent="one", plan=key == "planned")
+                follow(tx, run, ev.Prepared(at=AT), ev.Claimed(at=AT, epoch=1))
+            for key in ("ended", "above", "planned"):
+                follow(tx, tx.load_run(key), finished())
+            tx.child_admitted("above")
+            follow(tx, admit(tx, "elsewhere", parent="two"), ev.Prepared(at=AT))
+
+        bench.do(job)
+        assert bench.see(lambda tx: tx.unsettled_children("one", 9)) == ["z", "above", "a"]
+        assert bench.see(lambda tx: tx.unsettled_children("one", 2)) == ["z", "above"]
+        bench.do(lambda tx: tx.child_settled("above"))
+        assert bench.see(lambda tx: tx.unsettled_children("one", 9)) == ["z", "a"]
+        assert bench.see(lambda tx: tx.unsettled_children("nobody", 9)) == []
 
     def test_waits_until_is_the_number_a_waiting_run_wants_and_nothing_otherwise(self, bench: Bench) -> None:
         def job(tx: Tx) -> Run:

@@ -5,6 +5,7 @@ from typing import get_args
 import pytest
 
 from fledge.core.goods import Artifact, Goods, Worktree
+from fledge.core.progress import Progress
 from fledge.errors import FledgeError, NotFound, Refused
 from fledge.store.base import (
     Counts,
@@ -398,6 +399,25 @@ class TranscriptConformance:
         bench.do(lambda tx: tx.close_turn("s", "replied", AT))
         bench.do(lambda tx: tx.open_turn("s", {}, AT))
         assert bench.see(lambda tx: tx.turn("s")) == Turn("s", 2, {}, 0, 0, 0, AT)
+
+    def test_a_turn_remembers_how_far_it_has_come_and_the_next_begins_anew(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            conversation(tx, "s", "other")
+            tx.open_turn("s", {}, AT)
+            tx.open_turn("other", {}, AT)
+            tx.turn_stepped("s", Progress(1, ("x",), (0, 0, 0), AT))
+            tx.turn_stepped("s", Progress(2, ("x", "x"), (1, 0, 0), AT + 1))
+            tx.drained("s", 1)
+
+        bench.do(job)
+        bench.reopen()
+        turns = bench.see(lambda tx: [tx.turn("s"), tx.turn("other")])
+        assert [turn and turn.progress for turn in turns] == [
+            Progress(2, ("x", "x"), (1, 0, 0), AT + 1),
+            Progress(),
+        ]
+        bench.do(lambda tx: tx.close_turn("s", "replied", AT))
+        assert bench.do(lambda tx: tx.open_turn("s", {}, AT)).progress == Progress()
 
     def test_failing_turns_are_open_ones_that_took_something_and_were_driven_in_vain(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:

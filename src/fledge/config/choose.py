@@ -27,6 +27,7 @@ from fledge.core.access import AgentToAgent, Visibility, refuse_target, sandboxe
 from fledge.core.heartbeat import HeartbeatSettings, active_hours
 from fledge.core.inbox import QueueSettings
 from fledge.core.keys import check_agent_id
+from fledge.core.progress import StepLimits
 from fledge.errors import BadInput
 
 _T = TypeVar("_T", bound=Struct)
@@ -220,6 +221,12 @@ def heartbeat_settings(config: Config) -> HeartbeatSettings:
         zone="local" if hours is None else hours.timezone,
         ack_chars=said.ack_max_chars,
     )
+
+
+def step_limits(config: Config) -> StepLimits:
+    """How far an attempt or a turn may go."""
+    defaults = config.agents.defaults
+    return StepLimits(defaults.max_steps, defaults.max_repeated_steps)
 
 
 def approval_for(config: Config, agent_id: str, tool: str) -> Approval | None:

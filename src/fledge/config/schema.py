@@ -221,6 +221,10 @@ class AgentDefaults(Struct, frozen=True, rename="camel", omit_defaults=True):
     model: OwnModel | None = None
     workspace: Workspace | None = None
     max_concurrent: Annotated[int, _from(1, "conversations (not children) that work at once")] = 4
+    max_steps: Annotated[int, _from(0, "steps with tool calls that one attempt or turn may take; 0: no limit")] = 1000
+    max_repeated_steps: Annotated[
+        int, _from(0, "an attempt or turn ends after so many steps in a row that repeat earlier ones; 0: never")
+    ] = 100
     subagents: Subagents = Subagents()
     heartbeat: Heartbeat = Heartbeat()
     sandbox: Sandbox = Sandbox()

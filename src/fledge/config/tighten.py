@@ -90,6 +90,8 @@ def _below(block: str, rules: Mapping[str, Rule]) -> dict[str, Rule]:
 
 RULES: Final[Mapping[str, Rule]] = {
     "agents.defaults.maxConcurrent": _least,
+    "agents.defaults.maxSteps": _least_limit,
+    "agents.defaults.maxRepeatedSteps": _least_limit,
     "agents.defaults.heartbeat.every": _only("off"),
     **_below("agents.defaults.subagents", _CHILDREN),
     **_below("agents.defaults.sandbox", _BOX),

@@ -81,6 +81,9 @@ def break_off(run: Run, at: Instant, end: ev.Errored | ev.RanOut, unsettled: int
         case ev.Errored(cause="budget", error=error, partial=partial):
             ended = Ended(Failed(error), run.started_at, at, partial or run.fallback)
             return fix(run, ended, "text", unsettled, *closing, fx.KillBelow())
+        case ev.Errored(cause="limit", error=error, partial=partial):
+            ended = Ended(Failed(error), run.started_at, at, partial or run.fallback)
+            return fix(run, ended, "text", unsettled, *closing)
         case ev.Errored(error=error):
             return fix(run, Ended(Failed(error), run.started_at, at), "text", unsettled, *closing)
         case ev.RanOut(partial=partial):

@@ -30,10 +30,11 @@ class Finished(Struct, frozen=True, gc=False, tag="finished"):
 
 
 class Errored(Struct, frozen=True, gc=False, tag="errored"):
-    """It cannot go on. A spent budget also stops everything below."""
+    """It cannot go on. A spent budget and a limit of steps hand over partial work; a spent budget also stops everything
+    below."""
 
     error: str
-    cause: Literal["error", "budget"] = "error"
+    cause: Literal["error", "budget", "limit"] = "error"
     partial: TextId | None = None
 
 

@@ -237,17 +237,30 @@ def _finished(run: Run, event: ev.Signal, end: ev.Finished, serving: Waiting | N
 
 
 def _wait(run: Run, waiting: Waiting, event: ev.Signal | ev.Yielded, owes: fx.Owes) -> Step:
-    """Enter or re-enter waiting; the condition is evaluated in this very commit."""
-    if event.messages:
-        return move(run, Queued(serving=waiting), fx.ReleaseDriver(owes), fx.Enqueue())
+    """Enter or re-enter waiting; condition and deadline are evaluated in this very commit, before messages: else each
+    message would put them off."""
     if policy.holds(waiting.until_settled, event.unsettled, event.settled):
         return _wake(run, event.next_run_id, fx.ReleaseDriver(owes))
+    if waiting.due_at is not None and event.at >= waiting.due_at:
+        return _overdue(run, event.next_run_id, fx.ReleaseDriver(owes))
+    if event.messages:
+        return move(run, Queued(serving=waiting), fx.ReleaseDriver(owes), fx.Enqueue())
     return move(run, waiting, fx.ReleaseDriver(owes))
 
 
 def _wake(run: Run, run_id: str, *effects: fx.Effect) -> Step:
+    """What it waited for is there."""
+    return _woken(run, run_id, *effects, fx.Post("wake"))
+
+
+def _overdue(run: Run, run_id: str, *effects: fx.Effect) -> Step:
+    """The yield's deadline has passed: it goes on with what there is."""
+    return _woken(run, run_id, *effects, fx.Post("overdue"))
+
+
+def _woken(run: Run, run_id: str, *effects: fx.Effect) -> Step:
     run = replace(next_attempt(run, run_id), wakes=run.wakes + 1)
-    return move(run, Queued(), *effects, fx.Post("wake"), fx.Enqueue())
+    return move(run, Queued(), *effects, fx.Enqueue())
 
 
 def _planned(run: Run, event: ev.Signal, plan: TextId | None) -> Step:
@@ -270,7 +283,7 @@ def _yielded(run: Run, event: ev.Yielded) -> Step:
             pass
         case _:
             raise IllegalTransition(run, event)
-    refusal = policy.refuse_yield(run)
+    refusal = policy.refuse_wait(run.wakes, event.unsettled)
     if refusal is not None:
         return ignore(run, refusal.reason)
     until = policy.wait_until(event.asked, event.unsettled, event.settled, event.unread)
@@ -405,7 +418,7 @@ def _came_due(run: Run, event: ev.CameDue) -> Step:
         case Running(serving=serving):
             return _silent_for(run, serving, event)
         case Waiting():
-            return _wake(run, event.next_run_id)
+            return _overdue(run, event.next_run_id)
         case Asking():
             return _go_on(run, phase, at)
         case Ending(cause=cause):

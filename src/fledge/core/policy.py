@@ -20,6 +20,7 @@ SUSPECT_AT = 2
 """From this many crashes on, a run or a turn is driven only while no other suspect is."""
 YIELD_S = 30 * 60.0
 """A yield that names no deadline."""
+NOTHING_TO_WAIT_FOR = "nothing to wait for: none of your subagents is at work, and none of their results is unread"
 UNREAD_PROGRAM_S = 30 * 60.0
 """How long a program may leave a result unread before it is given up."""
 SWEEP_S = 60.0
@@ -138,13 +139,6 @@ def refuse_send(run: Run) -> Refusal | None:
             return None
 
 
-def refuse_yield(run: Run) -> Refusal | None:
-    """None if the run may yield; from the tenth wake on it must finish."""
-    if run.wakes >= MAX_WAKES:
-        return Refusal("forbidden", f"woken {run.wakes} of {MAX_WAKES} times: finish with what you have")
-    return None
-
-
 def refuse_answer(run: Run) -> Refusal | None:
     """None if a plan of this run awaits its answer."""
     if isinstance(run.phase, AwaitingApproval):
@@ -153,6 +147,47 @@ def refuse_answer(run: Run) -> Refusal | None:
 
 
 # ---- waiting ---------------------------------------------------------------------------------------------------------
+
+
+class YieldTerms(Struct, frozen=True, gc=False):
+    """What `sessions_yield` was called with; None: not given."""
+
+    asked: Asked | None = None
+    wait_s: float | None = None
+    message: str = ""
+
+
+def judge_yield(
+    asked: Asked, wakes: int, unsettled: int, settled: int, unread: int, is_aside: bool = False
+) -> Literal["wait", "read"] | Refusal:
+    """What a yield comes to: the turn ends and waits; or unread completions are what it would wait for, so they are
+    read at once and the turn goes on; or there is nothing to wait for, or no wake left to wait with.
+
+    A turn beside a waiting period reads no completions: it ends, and the run is woken.
+    """
+    if not is_aside and holds(wait_until(asked, unsettled, settled, unread), unsettled, settled):
+        return "read" if unread else Refusal("done", NOTHING_TO_WAIT_FOR)
+    return refuse_wait(wakes, unsettled) or "wait"
+
+
+def refuse_wait(wakes: int, unsettled: int) -> Refusal | None:
+    """None if a run may wait for its children; from the tenth wake on it must finish."""
+    if wakes >= MAX_WAKES and unsettled:
+        return Refusal("forbidden", f"woken {wakes} of {MAX_WAKES} times: finish with what you have")
+    return None
+
+
+def refuse_yield_terms(terms: YieldTerms) -> Refusal | None:
+    """None if a conversation may yield like this: it cannot hold back what arrives, so it takes no terms."""
+    asked = (("for", terms.asked), ("deadlineSeconds", terms.wait_s))
+    given = [name for name, value in asked if value is not None]
+    if not given:
+        return None
+    return Refusal(
+        "error",
+        f"{' and '.join(given)}: not possible in a conversation, where each result starts a turn as it arrives; "
+        "call sessions_yield without them",
+    )
 
 
 def wait_until(asked: Asked, unsettled: int, settled: int, unread: int) -> int | None:

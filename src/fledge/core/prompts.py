@@ -283,6 +283,13 @@ def accepted_note(mode: Mode, requester: str) -> str | None:
 # ---- what a parent sees of its children ------------------------------------------------------------------------------
 
 
+class Named(Struct, frozen=True, gc=False):
+    """A child by its key and its label."""
+
+    key: str
+    label: str = ""
+
+
 class ChildRow(Struct, frozen=True, gc=False, kw_only=True):
     """One child as lists show it."""
 
@@ -374,14 +381,61 @@ def children_block(rows: Sequence[ChildRow], now: Instant, beyond: tuple[int, in
     return "\n".join(["## Your subagents", _counts(rows, beyond), head, *lines])
 
 
-def wake_message(silent: Sequence[str]) -> str:
+def wake_message(silent: Sequence[Named]) -> str:
     """What a run is told when its condition holds: its children's own rows stand beside it, so only who was silent."""
-    words = "What you waited for is here."
-    if not silent:
-        return words
-    named, more = silent[:BLOCK_ROWS], len(silent) - BLOCK_ROWS
-    rest = f" and {more} more" if more > 0 else ""
-    return f"{words} Ended without anything to tell: {', '.join(named)}{rest}."
+    return _sentences("What you waited for is here.", _silent(silent))
+
+
+def overdue_message(
+    answered: Sequence[Named], silent: Sequence[Named], missing: Sequence[Named], unsettled: int
+) -> str:
+    """What a run is told when its yield's time ran out. `missing` are the first of those `unsettled` then.
+
+    In the past tense: more may have been told by the time it is read.
+    """
+    return _sentences(
+        "Time ran out before what you waited for was here.",
+        _listed("Had answered by then", answered) or "Nobody had answered by then.",
+        _silent(silent),
+        _listed("Still missing", missing, unsettled),
+    )
+
+
+def yield_answer(refusal: str | None, silent: Sequence[Named]) -> str:
+    """What a yield answers that does not wait: that it is refused, or that what it would wait for is unread; and who
+    ended silently."""
+    why = "Nothing to wait for: the results follow." if refusal is None else f"sessions_yield: {refusal}."
+    return _sentences(why, _silent(silent))
+
+
+def repeating_notice(repeated: int, limit: int) -> str:
+    """What a model is told, once, when its steps repeat each other."""
+    end = f" After {limit} such steps this ends with an error (agents.defaults.maxRepeatedSteps)." if limit else ""
+    return (
+        f"[Notice] Your last {repeated} steps repeated the same calls with the same results. Doing that again will not "
+        f"change anything: do something else, or finish with what you have.{end}"
+    )
+
+
+def _silent(silent: Sequence[Named]) -> str:
+    return _listed("Ended without anything to tell", silent)
+
+
+def _listed(what: str, children: Sequence[Named], count: int = 0) -> str:
+    """At most 20 children by name, then how many more; empty if there are none."""
+    if not children:
+        return ""
+    named = ", ".join(map(_child, children[:BLOCK_ROWS]))
+    more = max(count, len(children)) - min(len(children), BLOCK_ROWS)
+    return f"{what}: {named}{f' and {more} more' if more > 0 else ''}."
+
+
+def _child(child: Named) -> str:
+    return f"{quoted(child.label, LABEL_CHARS)} ({child.key})" if child.label else child.key
+
+
+def _sentences(*found: str) -> str:
+    return " ".join(sentence for sentence in found if sentence)
 
 
 def _block_row(number: int, row: ChildRow, now: Instant) -> str:

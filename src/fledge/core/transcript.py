@@ -5,7 +5,7 @@ stand in any order, so reading puts them back behind the calls they answer. This
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, TypeGuard
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -141,15 +141,21 @@ def _without_content(file: object) -> object:
     return {**file, "content": f"[{len(file['content'])} characters, not shown again]"}
 
 
-def open_calls(lines: Sequence[Line]) -> list[OpenCall]:
-    """Calls of the last reply that have no result yet, in order."""
+def last_step(lines: Sequence[Line]) -> tuple[int, Replied, tuple[Resulted, ...]]:
+    """The last reply with its number and the results of its calls so far; number 0 and nothing if there is none."""
     for at in range(len(lines) - 1, -1, -1):
         line = lines[at]
         if isinstance(line.body, Replied):
-            results = [after.body for after in lines[at + 1 :] if isinstance(after.body, Resulted)]
-            done = {result.index for result in results if result.entry == line.seq}
-            return [OpenCall(line.seq, i, call) for i, call in enumerate(line.body.calls) if i not in done]
-    return []
+            results = (after.body for after in lines[at + 1 :] if isinstance(after.body, Resulted))
+            return line.seq, line.body, tuple(result for result in results if result.entry == line.seq)
+    return 0, Replied(), ()
+
+
+def open_calls(lines: Sequence[Line]) -> list[OpenCall]:
+    """Calls of the last reply that have no result yet, in order."""
+    entry, reply, results = last_step(lines)
+    done = {result.index for result in results}
+    return [OpenCall(entry, i, call) for i, call in enumerate(reply.calls) if i not in done]
 
 
 def is_in_doubt(lines: Sequence[Line]) -> bool:
@@ -170,21 +176,6 @@ def is_in_doubt(lines: Sequence[Line]) -> bool:
 
 YIELD = "sessions_yield"
 """The tool by which a turn ends to wait for children."""
-
-
-def yielded(lines: Sequence[Line]) -> CallEntry | None:
-    """The yield the turn stands at: of the last reply, carried out, with nothing read since; None if there is none."""
-    last = next((line for line in reversed(lines) if isinstance(line.body, Replied | Spoken | Told)), None)
-    if last is None or not isinstance(last.body, Replied) or all(call.name != YIELD for call in last.body.calls):
-        return None
-    bodies = [line.body for line in lines]
-    done = {body.index for body in bodies if _is_success(body, last.seq)}
-    calls = [call for index, call in enumerate(last.body.calls) if call.name == YIELD and index in done]
-    return calls[-1] if calls and not open_calls(lines) else None
-
-
-def _is_success(body: Body, entry: int) -> TypeGuard[Resulted]:
-    return isinstance(body, Resulted) and body.entry == entry and not body.is_error
 
 
 BEGINS = ("task", "steer", "wake", "approval")

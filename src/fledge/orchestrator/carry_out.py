@@ -9,9 +9,8 @@ from fledge.core import policy
 from fledge.core.announce import announce_key
 from fledge.core.freeze import one_line
 from fledge.core.leaves import Moment, leaves_at
-from fledge.core.prompts import wake_message
+from fledge.core.prompts import BLOCK_ROWS, overdue_message, wake_message
 from fledge.core.run import CleanupPending, Queued, Run
-from fledge.core.transcript import Spoken
 from fledge.orchestrator import (
     bindings,
     budget,
@@ -26,8 +25,6 @@ from fledge.orchestrator import (
 )
 from fledge.orchestrator.commit import Commit
 
-SILENT_CHILDREN = 10_000
-"""How many of them are looked at for a wake; it names fewer."""
 FOR_EVER = 1 << 31
 """How often a removal is tried."""
 
@@ -162,18 +159,24 @@ def _post(c: Commit, run: Run, kind: str) -> None:
         case "task":
             c.tx.put_row(f"task:{run.key}", run.key, "task", run.terms.parent, c.tx.spec(run.key).task, c.at)
         case "wake":
-            words = wake_message(_silent(c, run.key))
-            c.tx.put_row(announce_key(run.key, run.run_id, "wake"), run.key, "wake", None, words, c.at)
+            _post_wake(c, run, wake_message(deliver.silent_children(c, run.key)))
+        case "overdue":
+            _post_wake(c, run, _overdue_words(c, run.key))
         case _:
             words = c.words or ("APPROVED: proceed" if kind == "approved" else "REJECTED")
             c.tx.put_row(f"approval:{run.key}:{run.run_id}", run.key, "approval", None, words, c.at)
 
 
-def _silent(c: Commit, key: str) -> list[str]:
-    """Children that ended without anything to tell, and that no wake has named before."""
-    spoken = [line.body for line in transcripts.lines(c.tx, key) if isinstance(line.body, Spoken)]
-    named = {word.strip(".,") for said in spoken if said.kind == "wake" for word in said.text.split()}
-    return [child for child in c.tx.silent_children(key, SILENT_CHILDREN) if child not in named]
+def _post_wake(c: Commit, run: Run, words: str) -> None:
+    c.tx.put_row(announce_key(run.key, run.run_id, "wake"), run.key, "wake", None, words, c.at)
+
+
+def _overdue_words(c: Commit, key: str) -> str:
+    """Who had answered when the yield's time ran out, and who had not."""
+    sources = [row.source for row in c.tx.unread_by_child(key, drain.WINDOW) if row.announces and row.source]
+    answered = deliver.named(c, dict.fromkeys(sources))
+    missing = deliver.named(c, c.tx.unsettled_children(key, BLOCK_ROWS))
+    return overdue_message(answered, deliver.silent_children(c, key), missing, c.tx.counts(key).unsettled)
 
 
 def _name(c: Commit, key: str) -> str:
@@ -197,7 +200,7 @@ def _count_down(c: Commit, run: Run) -> None:
         )
         c.apply(parent, event)
     if not counts.unsettled and c.tx.owed_origin(parent) is not None and not drain.is_attempt(c, parent):
-        deliver.wake_yielded(c, parent, run.key, wake_message(_silent(c, parent)))
+        deliver.wake_yielded(c, parent, run.key, wake_message(deliver.silent_children(c, parent)))
 
 
 def _count_up(c: Commit, parent: str) -> None:

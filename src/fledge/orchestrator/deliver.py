@@ -5,6 +5,7 @@ A completion is one row from the commit that fixed the outcome on; it is put int
 and consumed once (`drain`). What is said outside goes through `outbox`.
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -17,6 +18,7 @@ from fledge.core.announce import Completion, announce_key
 from fledge.core.freeze import Stats
 from fledge.core.goods import Goods
 from fledge.core.heartbeat import MAX_NOTICES, is_worth_noticing
+from fledge.core.prompts import Named
 from fledge.core.route import INTERNAL, Address, Found, answer_to, is_same_place, origin_of
 from fledge.core.run import Killed, Ok, Path, Run, Running, TextId
 from fledge.core.schema import fit
@@ -51,6 +53,16 @@ def told(c: Commit, parent: str) -> Told:
         elif not session.deleted:
             return Told(session.key)
     return Told(None)
+
+
+def silent_children(c: Commit, session: str) -> list[Named]:
+    """Children that ended without anything to tell; each is named to its parent once."""
+    return named(c, c.tx.name_silent_children(session))
+
+
+def named(c: Commit, runs: Iterable[str]) -> list[Named]:
+    """Runs by what they are called; one that is forgotten has its key alone."""
+    return [Named(run, "" if c.find(run) is None else c.tx.spec(run).label) for run in runs]
 
 
 # ---- writing rows ----------------------------------------------------------------------------------------------------

@@ -84,12 +84,18 @@ def _mode_of(c: Commit, session: str, row: Row) -> inbox.QueueMode:
 
 def take(c: Commit, session: str, at_boundary: bool) -> int:
     """Consume what may enter the session now, at the start of a turn or at a step boundary; answers how many rows."""
-    rows = c.tx.unread(session, WINDOW)
+    rows = _waiting(c, session)
     if not rows:
         return 0
     taken = _entering(c, session, rows, at_boundary)
     consume(c, session, taken, at_boundary, _behind(taken, rows))
     return len(taken)
+
+
+def _waiting(c: Commit, session: str) -> list[Row]:
+    """What waits to enter, in the order in which it is told: a run hears of its children in the order in which it made
+    them, a conversation in order of arrival."""
+    return c.tx.unread_by_child(session, WINDOW) if is_attempt(c, session) else c.tx.unread(session, WINDOW)
 
 
 def entering(c: Commit, session: str) -> list[Row]:
@@ -115,11 +121,22 @@ def _entering(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> li
 
 
 def take_completions(c: Commit, session: str) -> int:
-    """Consume the completions that are unread, whatever the queue mode says: a final text has to wait for them."""
-    rows = [row for row in c.tx.unread(session, WINDOW) if row.announces]
+    """Consume the unread completions that the live turn may read, whatever the queue mode says: it has nothing else to
+    do, or would end without them."""
+    rows = readable_completions(c, session)
     taken = rows[: inbox.ROWS_A_COMMIT]
     consume(c, session, taken, at_boundary=True, behind=_behind(taken, rows))
     return len(taken)
+
+
+def readable_completions(c: Commit, session: str) -> list[Row]:
+    """Unread completions that may enter the session's live turn: of a conversation, those that it may answer there."""
+    rows = [row for row in _waiting(c, session) if row.announces]
+    turn = None if is_attempt(c, session) else c.tx.turn(session)
+    if turn is None or not rows:
+        return rows
+    keys = {taken.key for taken in inbox.take([item(row, "steer") for row in rows], True, turn.origin)}
+    return [row for row in rows if row.key in keys]
 
 
 def _behind(taken: list[Row], rows: list[Row]) -> list[Row]:
@@ -127,7 +144,7 @@ def _behind(taken: list[Row], rows: list[Row]) -> list[Row]:
     if len(taken) < inbox.ROWS_A_COMMIT:
         return []
     last = taken[-1]
-    return [row for row in rows if row.announces and row.seq > last.seq and row.origin == last.origin]
+    return [row for row in rows[rows.index(last) + 1 :] if row.announces and row.origin == last.origin]
 
 
 def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind: Sequence[Row] = ()) -> None:

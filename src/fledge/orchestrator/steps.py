@@ -14,13 +14,14 @@ from fledge.core.answer import NUDGE, was_nudged
 from fledge.core.freeze import one_line, said
 from fledge.core.goods import Goods
 from fledge.core.keys import short_id
-from fledge.core.policy import Spent
-from fledge.core.prompts import empty_nudge, nudge
+from fledge.core.policy import Refusal, Spent, YieldTerms
+from fledge.core.progress import StepLimits, advance, is_told, refuse_next_step, step_digest
+from fledge.core.prompts import empty_nudge, nudge, repeating_notice, yield_answer
 from fledge.core.run import Running
 from fledge.core.schema import Fit, fit
 from fledge.core.transcript import Line, Noted, OpenCall, Replied, Resulted, Spoken, Told
 from fledge.errors import NotFound, Refused
-from fledge.orchestrator import budget, documents, drain, outbox, transcripts, turns
+from fledge.orchestrator import budget, deliver, documents, drain, outbox, transcripts, turns
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.transcripts import new_lines
 from fledge.orchestrator.turns import Drive
@@ -28,10 +29,14 @@ from fledge.store.base import Approval, Ran, Tx
 
 
 class Goes(Struct, frozen=True):
-    """What came of a final reply: the lines it added, and whether the turn is over."""
+    """What came of a commit that may end the turn: the lines it added, and whether the turn is over."""
 
     lines: list[Line]
     over: bool
+    text: str = ""
+    """Of a yield: its calls' result."""
+    error: str = ""
+    """The limit that ended the turn, if one did."""
 
 
 def open_step(c: Commit, drive: Drive, reserve: Spent) -> bool:
@@ -126,26 +131,57 @@ def started(c: Commit, drive: Drive, approved: Sequence[OpenCall], tools_s: floa
     turns.at_work(c, drive.session, tools_s)
 
 
+class StepEnd(Struct, frozen=True):
+    """What the end of a step is judged by: its reply with the results that were committed before, and the limits."""
+
+    reply: Replied
+    earlier: tuple[Resulted, ...] = ()
+    limits: StepLimits = StepLimits()
+
+
 def resulted(
     c: Commit,
     drive: Drive,
     results: Sequence[Resulted],
     last: int,
-    complete: bool,
+    step: StepEnd | None = None,
     tools_s: float = 0.0,
     goods: Goods | None = None,
     in_doubt: bool = False,
-) -> list[Line]:
-    """Append results, and what there is to hand over now; with the last of a step, read what may enter at this
-    boundary. The others may take `tools_s`. `in_doubt`: as for replies, with these results in."""
+) -> Goes:
+    """Append results, and what there is to hand over now. The last of a step come with it: the turn is over if it
+    gets nowhere, else it reads what may enter at this boundary. Other calls may take `tools_s`. `in_doubt`: as for
+    replies, with these results in."""
     turns.fence(c, drive)
     hand_over(c, drive, goods)
     budget.worked(c, drive.session)
     transcripts.write(c, drive.session, *results)
-    if complete:
+    if step is not None:
+        limit = _advance(c, drive, step, results)
+        if limit is not None:
+            return Goes([], over=True, error=limit)
         drain.take(c, drive.session, at_boundary=True)
     _work_on(c, drive, tools_s, not in_doubt)
-    return new_lines(c, drive.session, last)
+    return Goes(new_lines(c, drive.session, last), over=False)
+
+
+def _advance(c: Commit, drive: Drive, step: StepEnd, results: Sequence[Resulted]) -> str | None:
+    """Count a step whose results are all in, and tell the model once if it repeats itself. At a limit the turn is over,
+    for the reason that is answered."""
+    turn = c.tx.turn(drive.session)
+    if turn is None:
+        raise NotFound(f"{drive.session} has no open turn")
+    digest = step_digest(step.reply.calls, (*step.earlier, *results))
+    progress = advance(turn.progress, digest, turn.opened_at, c.at)
+    c.tx.turn_stepped(drive.session, progress)
+    refusal = refuse_next_step(progress, step.limits)
+    if refusal is not None:
+        turns.fail(c, drive, refusal, "limit")
+        return refusal
+    if is_told(progress):
+        words = repeating_notice(progress.repeated, step.limits.max_repeated)
+        transcripts.write(c, drive.session, Spoken(words, kind="notice"))
+    return None
 
 
 def noted(c: Commit, drive: Drive, answer: Replied, covers: int, last: int) -> list[Line]:
@@ -223,12 +259,40 @@ def _nudged(c: Commit, drive: Drive, reply: Replied, wrong: str) -> bool:
     return True
 
 
-def wait(c: Commit, drive: Drive, asked: ev.Asked, wait_s: float) -> None:
-    """Yield: a run waits for its children, a conversation's turn ends without words."""
-    if drive.run is not None:
-        turns.wait(c, drive, asked, wait_s)
+def wait(
+    c: Commit,
+    drive: Drive,
+    calls: Sequence[OpenCall],
+    terms: YieldTerms,
+    last: int,
+    step: StepEnd,
+    goods: Goods | None = None,
+) -> Goes:
+    """Yield as the last of these calls asks, now that all other results of the step are in.
+
+    Their result says what came of it. The turn is over and waits, or goes on: completions were unread, there is nothing
+    to wait for, or a rule is against it.
+    """
+    verdict = turns.judge_yield(c, drive, terms)
+    refusal = verdict.reason if isinstance(verdict, Refusal) else None
+    if verdict == "wait":
+        text = terms.message.strip() or "Turn yielded."
     else:
-        turns.rest(c, drive)
+        text = yield_answer(refusal, deliver.silent_children(c, drive.session))
+    results = [
+        Resulted(call.entry, call.index, call.call.id, call.call.name, text, refusal is not None) for call in calls
+    ]
+    hand_over(c, drive, goods)
+    budget.worked(c, drive.session)
+    transcripts.write(c, drive.session, *results)
+    limit = None if verdict == "wait" else _advance(c, drive, step, results)
+    if limit is not None:
+        return Goes([], over=True, text=text, error=limit)
+    if refusal is None and turns.wait(c, drive, terms) == "over":
+        return Goes([], over=True, text=text)
+    drain.take(c, drive.session, at_boundary=True)
+    turns.progressed(c, drive.session)
+    return Goes(new_lines(c, drive.session, last), over=False, text=text)
 
 
 def ask(c: Commit, drive: Drive) -> None:

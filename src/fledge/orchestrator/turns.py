@@ -293,11 +293,14 @@ def let_go(c: Commit, drive: Drive, why: str) -> None:
     _close(c, drive, why, "earlier")
 
 
-def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] = "error") -> None:
-    """The attempt cannot go on; a conversation's turn stays open and is due again after its backoff."""
+def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget", "limit"] = "error") -> None:
+    """The attempt cannot go on; a conversation's turn stays open and is due again after its backoff.
+
+    At a budget's or a limit's end a run hands over partial work, and a conversation's turn is closed, which is told.
+    """
     lease.check(c, drive.session, drive.lease)
     if live(c.find(drive.session)):
-        partial = transcripts.progress_so_far(c, drive.session) if cause == "budget" else None
+        partial = None if cause == "error" else transcripts.progress_so_far(c, drive.session)
         _signal(c, drive, ev.Errored(sound(error), cause, partial))
         return
     turn = c.tx.turn(drive.session)
@@ -305,10 +308,10 @@ def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget"] 
     budget.release(c, drive.session)
     c.tx.turn_failed(drive.session, failures, 0)
     c.release(drive.session, drive.epoch)
-    if cause == "budget":
+    if cause != "error":
         # Trying again could not end otherwise: the next message finds out whether there is more to spend.
         exchanges.close_turn(c, drive.session, error, "nothing" if turn is None else exchanges.owed_after(c, turn))
-        outbox.tell(c, drive.session, f"budget:{drive.session}:{drive.turn}", f"the turn ended: {error}")
+        outbox.tell(c, drive.session, f"{cause}:{drive.session}:{drive.turn}", f"the turn ended: {error}")
         deliver.wake_again(c, drive.session)
         return
     if turn is not None and turn.drained:
@@ -372,21 +375,42 @@ def recovered(c: Commit, drive: Drive) -> None:
     c.apply(drive.session, ev.AttemptStarted(at=c.at, attempt=run.attempt, next_run_id=c.ids.unique()))
 
 
-def wait(c: Commit, drive: Drive, asked: ev.Asked, wait_s: float = policy.YIELD_S) -> None:
-    """Yield: end the turn and wait for children. Refused from the tenth wake on, and where nothing can wait."""
+def judge_yield(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Literal["wait", "read"] | policy.Refusal:
+    """Whether a yield has to wait or finds its completions unread. A refusal: with nothing to wait for, from the tenth
+    wake on, and with terms that a conversation cannot keep."""
     fence(c, drive)
+    session, run = drive.session, c.find(drive.session)
+    facts = c.facts(session)
+    if run is None or run.ended is not None:
+        # What only another turn may read is still to come.
+        elsewhere = 0 if drain.readable_completions(c, session) else facts.unread
+        return policy.refuse_yield_terms(terms) or policy.judge_yield(
+            "all", 0, facts.unsettled + elsewhere, facts.settled, facts.unread
+        )
+    if not isinstance(run.phase, Running):
+        return policy.Refusal("error", f"{session} is {run.phase.name}: it cannot yield")
+    is_aside = run.phase.serving is not None
+    return policy.judge_yield(terms.asked or "all", run.wakes, facts.unsettled, facts.settled, facts.unread, is_aside)
+
+
+def wait(c: Commit, drive: Drive, terms: policy.YieldTerms) -> Goes:
+    """Yield. `over`: the turn has ended; a run waits for its children, a conversation for whatever comes. `on`: what
+    it would have waited for was unread, and is in the transcript now. Refused as `judge_yield` says."""
+    verdict = judge_yield(c, drive, terms)
+    if isinstance(verdict, policy.Refusal):
+        raise Refused(verdict.status, verdict.reason)
+    if verdict == "read":
+        drain.take_completions(c, drive.session)
+        return "on"
     run = c.find(drive.session)
-    if run is None or not isinstance(run.phase, Running):
-        raise Refused("error", f"{drive.session} is not a running subagent: nothing to yield")
-    refusal = policy.refuse_yield(run)
-    if refusal is not None:
-        raise Refused(refusal.status, refusal.reason)
+    if run is None or run.ended is not None:
+        return rest(c, drive)
     facts = c.facts(drive.session)
     event = ev.Yielded(
         at=c.at,
         attempt=run.attempt,
-        asked=asked,
-        wait_s=wait_s,
+        asked=terms.asked or "all",
+        wait_s=policy.YIELD_S if terms.wait_s is None else terms.wait_s,
         next_run_id=c.ids.unique(),
         unsettled=facts.unsettled,
         settled=facts.settled,
@@ -394,6 +418,7 @@ def wait(c: Commit, drive: Drive, asked: ev.Asked, wait_s: float = policy.YIELD_
         messages=facts.messages,
     )
     c.apply(drive.session, event)
+    return "over"
 
 
 def left(c: Commit, session: str, epoch: int) -> None:

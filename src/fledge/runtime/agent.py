@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Concatenate, ParamSpec, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from fledge.cancellation import is_stop
@@ -19,10 +18,11 @@ from fledge.core.access import tool_name
 from fledge.core.freeze import sound
 from fledge.core.goods import Goods
 from fledge.core.heartbeat import is_idle_round, is_silence, spoken
-from fledge.core.policy import Spent
+from fledge.core.policy import Spent, YieldTerms
 from fledge.core.route import Address
 from fledge.core.transcript import (
     SPAWN,
+    YIELD,
     CallEntry,
     Line,
     OpenCall,
@@ -30,10 +30,10 @@ from fledge.core.transcript import (
     Resulted,
     from_body,
     is_in_doubt,
+    last_step,
     open_calls,
-    yielded,
 )
-from fledge.errors import Interrupted, Refused, StaleWrite, Stopped, StoreError, StoreLost
+from fledge.errors import Interrupted, Refused, StaleWrite, StoreError, StoreLost
 from fledge.models.base import Broke, Call, Ended, Message, Opaque, Request, Text, Thought, Usage, UserMessage
 from fledge.models.retry import Retry, Retrying, close_stream
 from fledge.orchestrator import documents, steps, transcripts, turns
@@ -48,7 +48,7 @@ from fledge.runtime.foreign import Foreign, Places, may_be_foreign
 from fledge.runtime.profile import Profile, Profiles
 from fledge.store.base import Entry, Post, Ran, Tx
 from fledge.tools.base import ToolContext, ToolResult
-from fledge.tools.sessions import Yielding
+from fledge.tools.sessions import yield_terms
 from fledge.workspaces.documents import JUDGED, digest
 
 T = TypeVar("T")
@@ -113,8 +113,6 @@ class _Turn:
         self.lines: list[Line] = []
         self.own: set[tuple[int, int]] = set()
         """Calls that this very driver has committed, and so knows not to have been started before."""
-        self.cannot_wait: CallEntry | None = None
-        """A yield that was refused: the turn goes on instead."""
         self.step: asyncio.Timeout | None = None
         """The step under way; it is left by letting its time run out."""
         self.called_off = False
@@ -220,26 +218,7 @@ class _Turn:
 
     async def _step(self) -> bool:
         calls = open_calls(self.lines)
-        waits = yielded(self.lines)
-        if calls:
-            return await self._work(calls)
-        if waits is not None and waits is not self.cannot_wait:
-            return await self._yield(waits)
-        return await self._think()
-
-    async def _yield(self, call: CallEntry) -> bool:
-        """End the turn to wait for children; True, and the model goes on, if there is a rule against it."""
-        asked = msgspec.json.decode(call.arguments.strip() or "{}", type=Yielding)
-        try:
-            await self.commit(steps.wait, asked.for_, asked.deadline_seconds)
-        except Stopped:
-            raise  # it was killed: nothing more is asked of the model
-        except Refused as refused:
-            self.cannot_wait = call
-            self.tell("error", refused.reason)
-            return True
-        self.tell("end", asked.message)
-        return False
+        return await self._work(calls) if calls else await self._think()
 
     # ---- thinking
 
@@ -266,10 +245,7 @@ class _Turn:
         goods = await self._look_at_goods(finally_=True)
         goes = await self.commit(steps.finish, answer, self.last, self.ran, goods)
         self.ran = None
-        self.lines += goes.lines
-        if goes.over:
-            self.tell("end", self._spoken(answer.text))
-        return not goes.over
+        return self._goes_on(goes, self._spoken(answer.text))
 
     def _request(self) -> Request:
         profile = self.profile
@@ -423,31 +399,62 @@ class _Turn:
         answers: Mapping[tuple[int, int], str] = {}
         if any(call.call.state == "asked" for call in calls):
             answers = await self.read(lambda tx: steps.answers(tx, self.drive.session, calls))
-        ready = [call for call in calls if answers.get((call.entry, call.index)) != "waiting"]
+        waiting = [call for call in calls if answers.get((call.entry, call.index)) == "waiting"]
+        yields = {call.index: terms for call in calls if (terms := self._yield_terms(call, answers)) is not None}
+        if len(yields) == len(calls):  # a yield comes after all other calls of its step
+            return await self._yield(calls, yields[calls[-1].index])
+        ready = [call for call in calls if call not in waiting and call.index not in yields]
         started = [call for call in ready if answers.get((call.entry, call.index)) == "allowed"]
         until_at = self.engine.clock.now() + self._longest(call.call for call in ready)
         if started or any((call.entry, call.index) not in self.own for call in ready):
             works_in = self._works_in()
             await self.commit(lambda c, drive: steps.started(c, drive, started, max(0.0, until_at - c.at), works_in))
         if len(calls) == len(ready) == 1:  # no need for a task of its own
-            await self._append([await self._alone(ready[0], answers)], True, 0.0)
-            return True
+            return await self._append([await self._alone(ready[0], answers)], True, 0.0)
         running = {asyncio.ensure_future(self._run(call, answers)) for call in ready}
-        missing = len(calls)
+        missing, goes_on = len(calls), True
         try:
             while running:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 results = sorted((task.result() for task in done), key=lambda result: result.index)
                 missing -= len(results)
-                await self._append(results, missing == 0, until_at if running else 0.0)
+                goes_on = await self._append(results, missing == 0, until_at if running else 0.0)
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-        if missing:
+        if waiting:
             await self.commit(steps.ask)
             return False
-        return True
+        return goes_on
+
+    def _yield_terms(self, call: OpenCall, answers: Mapping[tuple[int, int], str]) -> YieldTerms | None:
+        """What a yield that may be carried out asks for; None of any other call."""
+        tool = self.profile.tools.get(call.call.name)
+        if tool is None or tool.name != YIELD or answers.get((call.entry, call.index), "allowed") != "allowed":
+            return None
+        return yield_terms(tool, call.call.arguments)
+
+    async def _yield(self, calls: list[OpenCall], terms: YieldTerms) -> bool:
+        """End the turn to wait for children; True if it goes on instead."""
+        for call in calls:
+            self.tell("tool:start", call.call.name, call.call.id)
+        goods = await self._look_at_goods()
+        goes = await self.commit(steps.wait, calls, terms, self.last, self._step_end(), goods)
+        for call in calls:
+            self.tell("tool:end", goes.text, call.call.id)
+        return self._goes_on(goes, terms.message)
+
+    def _step_end(self) -> steps.StepEnd:
+        _, reply, results = last_step(self.lines)
+        return steps.StepEnd(reply, results, self.profile.step_limits)
+
+    def _goes_on(self, goes: steps.Goes, last_words: str) -> bool:
+        """Take up what a commit came to; False if the turn is over, which is told."""
+        self.lines += goes.lines
+        if goes.over:
+            self.tell("error" if goes.error else "end", goes.error or last_words)
+        return not goes.over
 
     async def _alone(self, call: OpenCall, answers: Mapping[tuple[int, int], str]) -> Resulted:
         """The result of a call that nothing runs beside. A stop that its tool kept to itself still stops the turn."""
@@ -462,18 +469,20 @@ class _Turn:
         tools = [self.profile.tools.get(call.name) for call in calls]
         return max((tool.timeout_s or 0.0 for tool in tools if tool is not None), default=0.0)
 
-    async def _append(self, results: list[Resulted], complete: bool, until_at: float) -> None:
+    async def _append(self, results: list[Resulted], complete: bool, until_at: float) -> bool:
+        """Commit results, with the last of a step what follows from it; False if the turn is over."""
         last = self.last
         goods = await self._look_at_goods() if complete else None
         in_doubt = is_in_doubt([*self.lines, *(Line(0, result) for result in results)])
         wrote, self.wrote = self.wrote, {}
+        end = self._step_end() if complete else None
 
-        def append(c: Commit, drive: Drive) -> list[Line]:
+        def append(c: Commit, drive: Drive) -> steps.Goes:
             if wrote:
                 documents.accept(c, self.profile.place, wrote)
-            return steps.resulted(c, drive, results, last, complete, max(0.0, until_at - c.at), goods, in_doubt)
+            return steps.resulted(c, drive, results, last, end, max(0.0, until_at - c.at), goods, in_doubt)
 
-        self.lines += await self.commit(append)
+        return self._goes_on(await self.commit(append), "")
 
     def _works_in(self) -> str:
         """Where this drive may write, once: that is recorded before its first tool runs."""

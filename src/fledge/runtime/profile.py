@@ -10,6 +10,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from fledge.core.goods import Goods
+from fledge.core.progress import StepLimits
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.core.route import Address
 from fledge.models.base import Model, Thinking, Usage
@@ -43,6 +44,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     window: int = 128_000
     asks: frozenset[str] = frozenset()
     """Tools that need a person's approval for each call."""
+    step_limits: StepLimits = StepLimits()
     approval_s: float = 24 * 3600.0
     unasked: frozenset[str] = frozenset()
     """Tools about which nobody is asked: what would need a person's yes is refused."""

@@ -24,6 +24,7 @@ from fledge.config import (
     model_for_conversation,
     queue_settings,
     sandbox_for,
+    step_limits,
     subagent_limits,
 )
 from fledge.config.places import user_folder
@@ -269,6 +270,7 @@ class ConfiguredProfiles:
             max_tokens=min(card.max_output, 8192),
             window=card.window,
             asks=asks,
+            step_limits=step_limits(self._config),
             approval_s=self._config.plan.approval_hours * 3600.0,
             unasked=self._unasked(agent_id, tools.names),
             boxed=box != "plain",

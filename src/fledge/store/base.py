@@ -13,6 +13,7 @@ from typing import Literal, Protocol, TypeVar
 
 from fledge.core.effects import Owes
 from fledge.core.events import Event
+from fledge.core.progress import Progress
 from fledge.core.route import Found
 from fledge.core.run import Instant, Path, Run, TextId
 from fledge.store.outgoing import OutgoingTx
@@ -232,8 +233,15 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """One unsettled child fewer."""
         ...
 
-    def silent_children(self, session: str, limit: int) -> list[str]:
-        """Children of this session that ended without anything to tell (skipped, not failed), oldest first."""
+    def unsettled_children(self, session: str, limit: int) -> list[str]:
+        """Children of this session that are unsettled, or have something unsettled below them, oldest first."""
+        ...
+
+    def name_silent_children(self, session: str) -> list[str]:
+        """Children of this session that ended without anything to tell (skipped, not failed), oldest first.
+
+        Each is answered once: from now on its parent knows.
+        """
         ...
 
     def waits_until(self, session: str) -> int | None:
@@ -291,6 +299,10 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """Remember how often the open turn was driven in vain."""
         ...
 
+    def turn_stepped(self, session: str, progress: Progress) -> None:
+        """Remember how far the open turn has come; without one, nothing happens."""
+        ...
+
     def close_turn(self, session: str, ended: str, at: Instant, owes: Owes = "nothing") -> None:
         """Close the open turn, if there is one, saying how it ended. What was taken up and not answered ends with it:
         by this turn and by earlier ones that yielded, or by this turn alone (`earlier` is still owed), or nothing."""
@@ -341,6 +353,11 @@ class Tx(WorkTx, OutgoingTx, Protocol):
 
     def unread(self, session: str, limit: int = 1_000_000) -> list[Row]:
         """The rows that wait to enter a session, in order of arrival."""
+        ...
+
+    def unread_by_child(self, session: str, limit: int) -> list[Row]:
+        """The rows that wait to enter a session: messages in order of arrival, then completions in the order in which
+        their runs were made, then the wake."""
         ...
 
     def newest_unread(self, session: str, kind: RowKind | None = None) -> list[Row]:

@@ -8,6 +8,7 @@ from fledge.core.attachments import Receipt
 from fledge.core.events import Event
 from fledge.core.heartbeat import Cause
 from fledge.core.policy import Budget, Spent
+from fledge.core.progress import Progress
 from fledge.core.route import Address, Found
 from fledge.core.run import Instant, Path, TextId
 
@@ -185,6 +186,8 @@ class Turn(Struct, frozen=True, gc=False):
     """The newest entry when it opened: its own entries come behind that."""
     route: Found = "fallback"
     """How its origin was found."""
+    progress: Progress = Progress()
+    """Its steps so far."""
 
 
 class Heartbeat(Struct, frozen=True, gc=False):

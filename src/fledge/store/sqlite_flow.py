@@ -12,9 +12,19 @@ from fledge.store.base import COMPLETIONS, Driver, Place, Row, RowKind, RowState
 from fledge.store.sqlite_outgoing import OutgoingVerbs
 
 _ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at, route"
+_COMPLETION = "(" + " OR ".join(f"i.kind = '{kind}'" for kind in sorted(COMPLETIONS)) + ")"
 _DRIVER = (
     "session, epoch, owner, lane, suspect, claimed_at, progress_at, step_open, release_at, interrupts, patient_until"
 )
+
+_UNREAD = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread' ORDER BY seq LIMIT ?"
+# A message may come from a run, too: only a completion takes the place of the run it announces.
+_UNREAD_BY_CHILD = f"""
+SELECT {", ".join(f"i.{column}" for column in _ROW.split(", "))} FROM inbox i
+LEFT JOIN runs r ON r.key = i.source AND {_COMPLETION}
+WHERE i.session = ? AND i.state = 'unread'
+ORDER BY CASE WHEN {_COMPLETION} THEN 1 WHEN i.kind = 'wake' THEN 2 ELSE 0 END, r.id, i.seq LIMIT ?
+"""
 
 # Every lane that has somebody in it: a walk over the first column of the index, not over its rows.
 _LANES = """
@@ -87,13 +97,19 @@ class SqliteTx(OutgoingVerbs):
 
     def unread(self, session: str, limit: int = 1_000_000) -> list[Row]:
         """Unread rows of an inbox, in order of arrival."""
+        return self._unread(_UNREAD, session, limit)
+
+    def _unread(self, sql: str, session: str, limit: int) -> list[Row]:
         if session in self._known.quiet:
             return []
-        sql = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread' ORDER BY seq LIMIT ?"
         rows = [Row(*row) for row in self._db.execute(sql, (session, limit))]
         if not rows and limit > 0:
             self._known.quiet[session] = None
         return rows
+
+    def unread_by_child(self, session: str, limit: int) -> list[Row]:
+        """Unread rows of an inbox, completions in creation order."""
+        return self._unread(_UNREAD_BY_CHILD, session, limit)
 
     def newest_unread(self, session: str, kind: RowKind | None = None) -> list[Row]:
         """The last unread row of an inbox, or of one kind in it."""

@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fledge.core.effects import Owes
+from fledge.core.progress import Progress
 from fledge.core.route import Found
 from fledge.core.run import Instant, Waiting
 from fledge.errors import NotFound, Refused
@@ -23,11 +24,12 @@ from fledge.store.base import (
 from fledge.store.sqlite_runs import RunVerbs, to_json
 
 _decode_facts = msgspec.json.Decoder(SessionFacts).decode
+_decode_progress = msgspec.json.Decoder(Progress).decode
 _decode_generations = msgspec.json.Decoder(dict[str, int]).decode
 
 _TURN = (
     "session, turn, generations, drained, failures, crashes, opened_at, told_bytes, origin, heartbeat, by_person,"
-    " opened_after, route"
+    " opened_after, route, progress"
 )
 _SESSION = "key, kind, parent, depth, facts, state, epoch, generation, created_at"
 _SESSIONS = f"""
@@ -165,13 +167,22 @@ class SessionVerbs(RunVerbs):
         counts = self._known.counts[session] = Counts(*row)
         return counts
 
-    def silent_children(self, session: str, limit: int) -> list[str]:
-        """Children that ended without anything to tell."""
+    def unsettled_children(self, session: str, limit: int) -> list[str]:
+        """Children that have not settled for this session."""
         return self._column(
-            "SELECT key FROM runs WHERE parent = ? AND delivery = 'skipped' AND outcome <> 'error' ORDER BY id LIMIT ?",
+            "SELECT r.key FROM runs r LEFT JOIN children c ON c.session = r.key WHERE r.parent = ?"
+            " AND (r.outcome IS NULL AND r.phase <> 'awaiting_approval' OR c.unsettled > 0) ORDER BY r.id LIMIT ?",
             session,
             limit,
         )
+
+    def name_silent_children(self, session: str) -> list[str]:
+        """Children that ended without anything to tell and were not named before."""
+        silent = "parent = ? AND delivery = 'skipped' AND silence_told = 0 AND outcome <> 'error'"
+        found = self._column(f"SELECT key FROM runs WHERE {silent} ORDER BY id", session)
+        if found:
+            self._db.execute(f"UPDATE runs SET silence_told = 1 WHERE {silent}", (session,))
+        return found
 
     def waits_until(self, session: str) -> int | None:
         """The number of settled children its waiting run wants."""
@@ -287,6 +298,15 @@ class SessionVerbs(RunVerbs):
             (failures, crashes, session),
         )
 
+    def turn_stepped(self, session: str, progress: Progress) -> None:
+        """Remember how far the open turn has come."""
+        turn = self._known.turns.get(session)
+        if turn is not None:
+            self._known.turns[session] = replace(turn, progress=progress)
+        self._db.execute(
+            "UPDATE turns SET progress = ? WHERE session = ? AND state = 'open'", (to_json(progress), session)
+        )
+
     def close_turn(self, session: str, ended: str, at: Instant, owes: Owes = "nothing") -> None:
         """Close the open turn, if any."""
         turn = self.turn(session)
@@ -317,9 +337,10 @@ class SessionVerbs(RunVerbs):
 
 
 def _turn(row: Sequence[Any]) -> Turn:
-    session, number, generations, *counted, by_person, opened_after, route = row
+    session, number, generations, *counted, by_person, opened_after, route, progress = row
     turn = Turn(session, number, _decode_generations(generations), *counted)
-    return replace(turn, by_person=bool(by_person), opened_after=opened_after, route=route)
+    known = Progress() if progress is None else _decode_progress(progress)
+    return replace(turn, by_person=bool(by_person), opened_after=opened_after, route=route, progress=known)
 
 
 def _session(row: Sequence[Any]) -> Session:

@@ -145,7 +145,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     def needs_person(self, raw_arguments: str, context: ToolContext) -> bool:
         """True if a person must be asked about this very call; not about one that is refused anyway."""
         try:
-            return self.asks is not None and self.asks(_by_name(self.read_arguments(raw_arguments)), context)
+            return self.asks is not None and self.asks(named_arguments(self.read_arguments(raw_arguments)), context)
         except (FledgeError, OSError):
             return False
 
@@ -181,7 +181,7 @@ class Tool(Struct, frozen=True, kw_only=True):
         if self.takes == "struct":
             return partial(self.function, context, arguments)
         given = {} if self.context_parameter is None else {self.context_parameter: context}
-        return partial(self.function, **_by_name(arguments), **given)
+        return partial(self.function, **named_arguments(arguments), **given)
 
     async def _run(self, call: Callable[[], Any]) -> Any:
         if inspect.iscoroutinefunction(self.function):
@@ -413,7 +413,8 @@ def _shape(form: Any) -> str:
 # ---- running ---------------------------------------------------------------------------------------------------------
 
 
-def _by_name(arguments: Struct) -> dict[str, Any]:
+def named_arguments(arguments: Struct) -> dict[str, Any]:
+    """The arguments that a tool has read, by the names of its parameters."""
     return {name: getattr(arguments, name) for name in arguments.__struct_fields__}
 
 

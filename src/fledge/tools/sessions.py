@@ -9,16 +9,17 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fledge.core.policy import YIELD_S
+from fledge.core.policy import YieldTerms
 from fledge.core.targets import pick
 from fledge.core.transcript import SPAWN, YIELD
+from fledge.errors import BadInput, Refused
 from fledge.orchestrator import control
 from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.views import child_rows
-from fledge.tools.base import Tool, ToolContext, tool, tool_taking
+from fledge.tools.base import Tool, ToolContext, named_arguments, tool, tool_taking
 from fledge.tools.subagents import answered, controlled, lease_of
 
 
@@ -74,29 +75,33 @@ def _remove(c: Commit, session: str, target: str) -> dict[str, object]:
 
 Wanted = Annotated[
     Literal["all", "any"] | Annotated[int, Meta(ge=1)],
-    Meta(description="wait for all children, for any one, or for so many"),
+    Meta(description="wait for all children (the default), for any one, or for so many; not in a conversation"),
 ]
-Patience = Annotated[float, Meta(gt=0, le=86_400, description="go on after so many seconds in any case")]
-
-
-class Yielding(msgspec.Struct, frozen=True, rename="camel"):
-    """The arguments of `sessions_yield`, as the turn reads them once all results of its step are in."""
-
-    for_: Literal["all", "any"] | int = "all"
-    deadline_seconds: float = YIELD_S
-    message: str = ""
+Patience = Annotated[
+    float,
+    Meta(gt=0, le=86_400, description="go on after so many seconds in any case (default 1800); not in a conversation"),
+]
 
 
 def yield_tool() -> Tool:
-    """The tool `sessions_yield`. It says that the turn will end; the turn itself ends it."""
+    """The tool `sessions_yield`. The turn itself carries the call out, after all others of its step (`steps.wait`)."""
 
     @tool(name=YIELD, repeatable=True, read_only=True)
     async def sessions_yield(
-        for_: Wanted = "all",
-        deadline_seconds: Patience = YIELD_S,
+        for_: Wanted | None = None,
+        deadline_seconds: Patience | None = None,
         message: Annotated[str, Meta(description="a line about what you wait for")] = "",
     ) -> str:
         """End this turn and wait for your subagents without using anything up; you go on with their results."""
-        return message.strip() or "Turn yielded."
+        raise Refused("error", "only a turn can yield")
 
     return sessions_yield
+
+
+def yield_terms(yielding: Tool, arguments: str) -> YieldTerms | None:
+    """What a call of `sessions_yield` asks for; None if its arguments do not fit."""
+    try:
+        given = named_arguments(yielding.read_arguments(arguments))
+    except BadInput:
+        return None
+    return YieldTerms(given["for_"], given["deadline_seconds"], given["message"])

@@ -31,6 +31,7 @@ Option = Literal[
     "plan_blocks",
     "skip",
     "spawn_fails",
+    "spins",
     "sweep",
     "wake_copies",
 ]
@@ -49,8 +50,9 @@ class Configuration:
     """Which runs an event may name."""
     options: tuple[Option, ...] = ()
     """`api`: a program is the requester. `empty`, `error`, `skip`: a run may answer NO_REPLY, an error, ANNOUNCE_SKIP.
-    `spawn_fails`: preparing a child may fail. `sweep`: settled runs are archived. `physical`: model calls in flight are
-    counted against the lane, those of superseded drivers too. The others are wrong on purpose, see `READINGS`."""
+    `spawn_fails`: preparing a child may fail. `spins`: a model may repeat a step that changes nothing. `sweep`: settled
+    runs are archived. `physical`: model calls in flight are counted against the lane, those of superseded drivers too.
+    The others are wrong on purpose, see `READINGS`."""
     width: int = 1
     """Of the lane."""
     cap: int = 5
@@ -117,6 +119,9 @@ CONFIGURATIONS = {
     ),
     "nested-send": Configuration(NEST, {"send": 1, "crash": 1}, targets={"send": (1,)}, options=("sweep",)),
     "nested-yield": Configuration(NEST, {"crash": 1, "yield": 1}, options=("sweep",)),
+    "nested-yield-send": Configuration(NEST, {"yield": 1, "send": 2}, targets={"send": (1,)}, options=("sweep",)),
+    "single-spin": Configuration(ONE, {"crash": 1, "send": 1}, targets={"send": (1,)}, options=("spins", "sweep")),
+    "nested-spin": Configuration(NEST, {"crash": 1, "yield": 1}, options=("spins", "sweep"), wakes=1),
     "nested-interrupt": Configuration(NEST2, {"send": 1}, targets={"send": (1,)}, width=2, modes={1: "interrupt"}),
     "nested-prov": Configuration(NEST, {"provisional": 1, "crash": 1, "steer": 1}, targets={"steer": (2,)}),
     "nested-gone": Configuration(

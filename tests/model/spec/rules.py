@@ -31,7 +31,7 @@ FIXES = {
     "handover": "a run's end hands the results in its inbox to its requester, a kill suppresses them, in the same"
     " commit; control messages are void",
     "settled": "a killed, skipped or failed-to-spawn child is settled for its parent too",
-    "evaluate": "entering waiting (yield, or again after a send) evaluates the condition in that commit",
+    "evaluate": "entering waiting (by a yield, or again after a send's turn) evaluates the condition in that commit",
     "stopping": "kill of a driven run goes to ending (stopping), refuses sends, settles once; only a complete end wins,"
     " never waits, never is a plan",
     "silent": "a late complete below the killed run is not announced",
@@ -40,7 +40,8 @@ FIXES = {
     " plan row",
     "kinds": "keys carry the kind; a late complete refreshes an unread row, else is a row of its own kind and leaves"
     " the phase alone",
-    "wakes": "at the last wake spawn and yield are refused; one closing wake follows when all have settled",
+    "wakes": "at the last wake spawns, and yields that would wait, are refused; one closing wake follows when all have"
+    " settled",
     "refresh": "a send's turn never refreshes the announced row",
     "api": "an unread API result is given up into undelivered",
     "onekill": "kill is one commit over the subtree, not one commit per run",
@@ -49,8 +50,12 @@ FIXES = {
     "sweep": "the sweeper also waits for every row of or in the run's session",
     "people": "what people say to a conversation follows a queue mode of its own: steer and interrupt join the turn at"
     " its next step, followup is one turn each, collect one turn for all; so does a completion under followup",
+    "at_once": "a yield whose condition holds already does not wait: the same attempt reads what is unread, or is told"
+    " that there is nothing to wait for",
+    "before": "the end of a send's turn evaluates condition and deadline before it looks at messages",
+    "progress": "an attempt or turn that only repeats its steps ends; such a turn is closed for good",
 }
-"""The rules the model found missing or wrong in the first draft, by the names of findings.md, and those added since."""
+"""The rules that were found missing or wrong in the first draft, by the names of findings.md, and those added since."""
 
 
 JOINS: frozenset[Mode] = frozenset({"steer", "interrupt"})
@@ -259,9 +264,12 @@ class Rules:
         run = state.runs[i]
         if run.phase != "waiting" or run.condition is None:
             return
-        wanted, before = run.condition
-        if run.unsettled == 0 or (wanted and before - run.unsettled >= wanted):
+        if self.holds(run, run.condition):
             self.wake(state, i)
+
+    def holds(self, run: Run, condition: Condition) -> bool:
+        settled_since = condition.unsettled_before - run.unsettled
+        return run.unsettled == 0 or (condition.wanted > 0 and settled_since >= condition.wanted)
 
     def wake(self, state: State, i: int) -> None:
         run = state.runs[i]
@@ -272,7 +280,7 @@ class Rules:
             return
         run.wakes += 1
         run.attempt += 1
-        run.phase, run.condition, run.is_send_turn = "queued", None, False
+        run.phase, run.condition, run.is_send_turn, run.is_overdue = "queued", None, False, False
         if "wake_copies" in self.options:  # A mutant: the wake carries the results, and the rows stay.
             for key in self.unread_in(state, i):
                 row = state.rows[key]
@@ -327,8 +335,7 @@ class Rules:
         is_stopping = run.stop == "stopping"
         if run.is_send_turn and not is_stopping:
             session.turn, run.is_driven, run.phase, run.is_send_turn = None, False, "waiting", False
-            if not self._opens_send_turn(state, i) and "evaluate" in self.fixes:
-                self.evaluate(state, i)
+            self._wait_again(state, i)
             return True
         if run.unsettled > 0 and not (is_stopping and "stopping" in self.fixes):
             if is_stopping:
@@ -345,6 +352,19 @@ class Rules:
             session.turn = Turn("model", 0, session.turn.generation)
             return True
         return False
+
+    def _wait_again(self, state: State, i: int) -> None:
+        """A send's turn is over: the run is woken, answers the next message, or waits on."""
+        run = state.runs[i]
+        is_over = run.is_overdue or (run.condition is not None and self.holds(run, run.condition))
+        if "evaluate" not in self.fixes:
+            self._opens_send_turn(state, i)
+        elif is_over and "before" in self.fixes:
+            self.wake(state, i)
+        elif not self._opens_send_turn(state, i):
+            self.evaluate(state, i)
+        elif is_over:
+            self.violate(state, "P11", f"a message puts off the wake of run {i}, whose wait is over")
 
     def _opens_send_turn(self, state: State, i: int) -> bool:
         """A send that missed the last boundary gets a turn of its own."""

@@ -65,6 +65,8 @@ class Turn(NamedTuple):
     child: int
     generation: int
     """The session's stop generation when the turn began."""
+    repeats: int = 0
+    """Steps in a row that changed nothing."""
 
 
 class Condition(NamedTuple):
@@ -95,6 +97,8 @@ class Run:
     """Named by a kill, or below one."""
     is_send_turn: bool = False
     """The turn was opened by a send to a waiting run, which waits again afterwards."""
+    is_overdue: bool = False
+    """The yield's deadline passed during such a turn."""
     is_planning: bool = False
     skipped: Literal["silent", "announce-skip", "suppressed"] | None = None
     ended_hook_ran: bool = False

@@ -14,6 +14,8 @@ from tests.model.spec.rules import Rules
 from tests.model.spec.state import LIVE, NOWHERE, OFFERED, SETTLED, Condition, Key, RowKey, Run, Session, State, Turn
 
 By = Literal["system", "world", "deadline"]
+MAX_REPEATS = 2
+"""How often a step may be repeated. Any limit does; a low one keeps the search small."""
 
 
 class Step(NamedTuple):
@@ -182,6 +184,9 @@ class Model(Rules):
             yield from self._steps_of_stopping(now, i)
         if run.phase == "waiting" and run.condition and run.condition.wanted:
             yield Step("deadline", f"run {i}: yield deadline (30 min)", partial(self.wake, i=i))
+        if run.is_send_turn and run.condition and run.condition.wanted and not run.is_overdue:
+            label = f"run {i}: yield deadline (30 min) in the turn of a send"
+            yield Step("deadline", label, partial(self._pass_deadline, i=i))
         yield from self._steps_of_delivery(now, i)
         yield from self._steps_of_cleanup(now, i)
         has_ended = run.outcome is not None and run.phase not in LIVE and run.stop != "stopping"
@@ -193,6 +198,9 @@ class Model(Rules):
             if not (turn and turn.stage == "preparing" and turn.child == i):
                 label = f"run {i}: reservation without a caller expires"
                 yield Step("system", label, partial(self.withdraw, i=i))
+
+    def _pass_deadline(self, state: State, i: int) -> None:
+        state.runs[i].is_overdue = True
 
     def _claim(self, state: State, i: int) -> None:
         run, session = state.runs[i], state.sessions[i]
@@ -318,6 +326,9 @@ class Model(Rules):
     # ---- an open turn that is driven
 
     def _steps_of_turn(self, now: State, i: int, turn: Turn) -> Iterator[Step]:
+        if turn.stage == "model" and "spins" in self.options:
+            label = f"{self._who(i)}: model repeats a step that changes nothing"
+            yield Step("system", label, partial(self._repeat, i=i, repeats=turn.repeats + 1))
         match turn.stage:
             case "model" if i == 0:
                 yield from self._steps_of_main_model(now)
@@ -327,6 +338,17 @@ class Model(Rules):
                 yield from self._steps_of_call(now, i, turn.child)
             case "preparing":
                 yield from self._steps_of_preparing(now, i, turn.child)
+
+    def _repeat(self, state: State, i: int, repeats: int) -> None:
+        session = state.sessions[i]
+        if "progress" not in self.fixes:
+            return
+        if repeats < MAX_REPEATS and session.turn:
+            session.turn = session.turn._replace(repeats=repeats)
+        elif i:
+            self.end(state, i, "error", "none")
+        else:
+            self._close_main_turn(state)
 
     def _who(self, i: int) -> str:
         return f"run {i}" if i else "main"
@@ -372,7 +394,7 @@ class Model(Rules):
                 )
         if self._may(now, "provisional"):
             yield self._event("provisional", f"run {i}: provisional provider error", partial(self._falter, i=i))
-        if self._may(now, "yield") and may_delegate:
+        if self._may(now, "yield") and (may_delegate or ("at_once" in self.fixes and not run.is_send_turn)):
             for wanted in range(1, min(called, 2) + 1):
                 effect = partial(self._yield, i=i, wanted=wanted)
                 yield self._event("yield", f"run {i}: yields for {wanted}", effect)
@@ -392,13 +414,22 @@ class Model(Rules):
 
     def _yield(self, state: State, i: int, wanted: int) -> None:
         run, session = state.runs[i], state.sessions[i]
+        # Completions that are unread now count as settled since the yield.
+        condition = Condition(wanted, run.unsettled + len(self.unread_in(state, i)))
+        if "at_once" in self.fixes and self.holds(run, condition):
+            self.consume_inbox(state, i)
+            self._move_turn(state, i, "model")
+            return
+        if "wakes" in self.fixes and run.wakes >= self.configuration.wakes:
+            return  # Refused, with the reason; the turn goes on.
         run.phase, run.is_driven, session.turn = "waiting", False, None
         run.condition = Condition(wanted, run.unsettled)
         if "evaluate" in self.fixes:
-            # Completions that are unread now count as settled since the yield.
-            run.condition = Condition(wanted, run.unsettled + len(self.unread_in(state, i)))
+            run.condition = condition
             self.evaluate(state, i)
-            if state.runs[i].phase == "waiting" and session.messages:
+            if run.condition is None:
+                self.violate(state, "P11", f"run {i} is woken, and a wake spent, though it waited for nothing")
+            elif session.messages:
                 run.phase, run.is_send_turn = "queued", True
 
     def _steps_of_call(self, now: State, i: int, child: int) -> Iterator[Step]:
