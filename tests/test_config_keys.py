@@ -35,8 +35,8 @@ def refusal(act: Callable[..., object], *given: object) -> str:
 
 
 BLOCKS = (
-    "agents, announce, archive, channels, gateway, hooks, messages, plan, retention, runtimes, session, tools, "
-    "undelivered"
+    "agents, announce, archive, channels, gateway, hooks, messages, models, plan, retention, runtimes, session, "
+    "tools, undelivered"
 )
 
 
@@ -91,7 +91,7 @@ KNOWN_UNUSED = [
     ],
     *[
         (key, key)
-        for key in ("hooks.token", "models", "env", "wizard", "meta", "talk", "memory", "audio", "canvasHost")
+        for key in ("hooks.token", "models.pricing", "env", "wizard", "meta", "talk", "memory", "audio", "canvasHost")
     ],
     *[(key, key) for key in ("discovery", "$schema", "bindings", "commands", "mcp", "secrets", "update", "web")],
     (S + "announceTimeoutMs", S + "announceTimeoutMs"),

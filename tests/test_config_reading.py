@@ -353,6 +353,9 @@ def fitting(of: Shape) -> st.SearchStrategy[object]:
             return st.sampled_from([forms.get(of.form, "Some")])
 
 
+PRICE = {"input": 1, "output": 2, "long": {"above": 1000, "input": 2, "output": 4}}
+
+
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, object]:
     """Documents with some settings in them, all of them right."""
@@ -369,6 +372,16 @@ def documents(draw: st.DrawFn) -> dict[str, object]:
                 document = merge(document, nested(key.rpartition(".")[0], {**whole, "secretEnv": "S"}))
                 if key.endswith((".secretEnv", ".secretFile")):
                     continue  # one of them, and only one
+            elif key.startswith("models.catalog."):
+                key = key.replace("codex", "codex/m")
+                document = merge(document, nested("models.catalog.codex/m.price", PRICE))
+            elif key.startswith("models."):
+                document = merge(document, nested("models.providers.codex.baseUrl", "https://example.org/v1"))
+                if key.endswith((".baseUrl", ".apiKeyFile")):
+                    continue  # an address, and the other way to a key
+                if ".cost." in key:
+                    document = merge(document, nested("models.providers.codex.models[].cost", PRICE))
+                    continue  # lists are replaced: a price must be whole
             document = merge(document, nested(key, draw(fitting(row.shape))))
     return document
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fledge.api.values import GivenUp, Message, Plan, Question, Reply, Result, RunInfo, TimelineEvent
     from fledge.core.policy import Budget
     from fledge.errors import BadInput, FledgeError, NotFound, Refused, StoreError, StoreLocked
+    from fledge.models.providers import Provider
     from fledge.runtime.feed import TurnEvent
     from fledge.tools.base import ToolContext, tool
 
@@ -25,6 +26,7 @@ __all__ = [
     "Message",
     "NotFound",
     "Plan",
+    "Provider",
     "Question",
     "Refused",
     "Reply",
@@ -49,6 +51,7 @@ _HOMES = {
     "fledge.api.values": ("GivenUp", "Message", "Plan", "Question", "Reply", "Result", "RunInfo", "TimelineEvent"),
     "fledge.core.policy": ("Budget",),
     "fledge.errors": ("BadInput", "FledgeError", "NotFound", "Refused", "StoreError", "StoreLocked"),
+    "fledge.models.providers": ("Provider",),
     "fledge.runtime.feed": ("TurnEvent",),
     "fledge.tools.base": ("ToolContext", "tool"),
 }

@@ -104,6 +104,8 @@ class Server(ABC):
         self.key, self.piece_chars = key, piece_chars
         self.bodies: list[Body] = []
         self.headers: list[dict[str, str]] = []
+        self.targets: list[str] = []
+        """Path and query of every accepted request."""
         self.complaints: list[str] = []
         self.account = "first"
         """Whose key it is: reasoning that was signed for one account is refused from another."""
@@ -167,6 +169,7 @@ class Server(ABC):
             return web.json_response(self.rejection(reason), status=reason.status)
         self.bodies.append(body)
         self.headers.append(headers)
+        self.targets.append(request.raw_path)
         self.peers.append(int(request.get_extra_info("peername")[1]))
         answer = self._script(body)
         if isinstance(answer, Awaitable):

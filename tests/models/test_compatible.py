@@ -8,8 +8,8 @@ import pytest
 from fledge.models.base import AssistantMessage, Call, ModelEvent, Request, Thinking, ToolMessage, UserMessage
 from fledge.models.catalog import Card
 from fledge.models.keys import Key
-from fledge.models.names import BUILT_IN
 from fledge.models.openai import OpenAIModel, Quirks, usual_quirks
+from fledge.models.providers import BUILT_IN
 from fledge.models.scripted import Reply
 from tests.models.asking import READ, answered, ask, broke_of, calls_of, run, text_of, thinking_of
 from tests.models.compatible_servers import SKIPPED, DeepSeekServer, GeminiServer, OpenRouterServer, signature
@@ -23,7 +23,7 @@ RESULTS = (ToolMessage("c1", "read", "1"), ToolMessage("c2", "read", "2"))
 
 def client_of(provider: str, server: OpenAIServer, card: Card | None = None) -> OpenAIModel:
     """The adapter of a built-in provider, pointed at the server."""
-    quirks = usual_quirks(next(built_in.base_url for built_in in BUILT_IN if built_in.name == provider))
+    quirks = usual_quirks(BUILT_IN[provider].base_url or "")
     return OpenAIModel(key=Key(KEY), base_url=server.base_url, provider=provider, quirks=quirks, card=lambda name: card)
 
 

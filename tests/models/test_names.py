@@ -9,8 +9,9 @@ from fledge.errors import BadInput, Refused
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Ended, Request, UserMessage
 from fledge.models.catalog import Catalog
-from fledge.models.names import Provider, Registry, open_model
+from fledge.models.names import Registry, open_model
 from fledge.models.openai import OpenAIModel
+from fledge.models.providers import Provider
 from fledge.models.responses import ResponsesModel
 from fledge.models.scripted import Reply, ScriptedModel
 from tests.models.asking import HELLO, OPENAI, READ, ask, broke_of, run, text_of
@@ -92,7 +93,9 @@ def test_the_catalogue_names_the_protocol_of_a_single_model() -> None:
         ("gpt-55", "openai/gpt-5"),
         ("claude-sonet-4-5", "anthropic/claude-sonnet-4-5"),
         ("opnai/gpt-5", "no provider 'opnai'; did you mean openai"),
-        ("zzz/qqq", "no provider 'zzz'; there are anthropic, deepseek"),
+        ("zzz/qqq", "no provider 'zzz'; there are anthropic, azure, deepseek"),
+        ("google", "is a provider; name one of its models, such as google/gemini-3.8-flash"),
+        ("vllm", "is a provider; name one of its models, such as vllm/<model>"),
         ("zzzzzzzz", "a full name is like openai/gpt-5"),
         ("openai/", "no such model"),
         ("scripted/ecko", "did you mean scripted/echo?"),

@@ -25,10 +25,11 @@ from fledge.errors import BadInput, Refused
 from fledge.hooks import Hooks
 from fledge.ids import Ids
 from fledge.models.base import Model
-from fledge.models.names import Registry
+from fledge.models.providers import Provider
 from fledge.runtime.agent import Agent
 from fledge.runtime.base import Runtime, Work
 from fledge.runtime.callable import CallableRuntime
+from fledge.runtime.model_settings import configured_catalog, configured_registry
 from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import Store
 from fledge.store.sqlite import SqliteStore
@@ -49,6 +50,7 @@ def open(
     *,
     model: str | Model | None = None,
     models: Mapping[str, Model] | None = None,
+    providers: Iterable[Provider] = (),
     tools: Iterable[Tool] = (),
     runtimes: Mapping[str, Runtime | Carries] | None = None,
     channels: Mapping[str, Channel] | None = None,
@@ -66,7 +68,8 @@ def open(
     """A state folder, made if it is not there, to be used in `async with`. One process owns it at a time.
 
     `model` is a name such as `openai/gpt-5`, or an object that answers, and stands in the place of the setting
-    `agents.defaults.model`; `models` are more of those by name. `tools` are
+    `agents.defaults.model`; `models` are more of those by name; `providers` are services with models besides those that
+    are built in or in the settings. `tools` are
     what agents may use besides their own (`@fledge.tool`). `runtimes` carry out tasks in a child's place, by name: an
     async function from `Work` to text, or a `CommandRuntime`. `channels` are ways to people outside, by name, besides
     those of the settings; `hooks` are functions that are told of runs, `context_engine` is told when runs are done
@@ -86,7 +89,12 @@ def open(
     if not work.is_dir():
         raise BadInput("workspace", "must be a folder that exists", str(work))
     settings = _config(config, work)
-    registry = Registry(env)
+    catalog = configured_catalog(settings)
+    registry = configured_registry(settings, env, catalog)
+    for provider in providers:
+        if not isinstance(provider, Provider):
+            raise BadInput("providers", "must be made with fledge.Provider", provider)
+        registry.add_provider(provider)
     for name, own in (models or {}).items():
         registry.add_model(name, _model(own, f"models.{name}"))
     if isinstance(model, str):
@@ -102,6 +110,7 @@ def open(
         is_named=workspace is not None,
         state=folder,
         registry=registry,
+        catalog=catalog,
         tools=_tools(tools),
         runtimes={name: _runtime(one, f"runtimes.{name}") for name, one in (runtimes or {}).items()},
         channels=_channels(channels or {}),

@@ -20,8 +20,8 @@ from fledge.config.workspaces import accepted
 from fledge.core.protected import is_broad
 from fledge.errors import FledgeError, StoreLocked
 from fledge.models.anthropic import VERSION
-from fledge.models.keys import read_key
-from fledge.models.names import BUILT_IN, Provider, base_url_of, needed_key
+from fledge.models.providers import Provider, base_url_of, key_of, needed_key
+from fledge.runtime.model_settings import configured_registry
 from fledge.store.files import DATABASE
 from fledge.store.sqlite import SqliteStore
 from fledge.tools.sandbox import find_sandbox
@@ -87,12 +87,14 @@ async def _models(config: Config | None, env: Mapping[str, str], model: str | No
     if name is None:
         words = "no model is set"
         return [Finding("model", "fail", words, "set agents.defaults.model (fledge init), or give --model NAME")]
-    prefix = name.partition("/")[0]
-    provider = next((one for one in BUILT_IN if one.name == prefix), None)
+    registry = configured_registry(config or Config(), env)
+    try:
+        provider = registry.provider_of(name)
+    except FledgeError as error:
+        # A program may add providers and models of its own, so that this need not be a mistake.
+        return [Finding("model", "warn", str(error), "describe the provider in models.providers, or name another")]
     if provider is None:
-        known = ", ".join(one.name for one in BUILT_IN)
-        own = "a provider of your own code" if "/" in name else f"write it as provider/name; built in are {known}"
-        return [Finding("model", "warn", f"{name} cannot be checked: {own}")]
+        return [Finding("model", "ok", f"{name} needs no provider")]
     return [Finding("model", "ok", name), *await _provider(provider, env)]
 
 
@@ -102,34 +104,39 @@ async def _provider(provider: Provider, env: Mapping[str, str]) -> list[Finding]
     try:
         base_url, wanted = base_url_of(provider, env), needed_key(provider, env)
     except FledgeError as error:
-        return [Finding("provider", "fail", str(error), f"correct {provider.base_url_env}, or unset it")]
-    if provider.key_env:
+        return [Finding("provider", "fail", str(error), _address_remedy(provider, env))]
+    if provider.key_env or provider.key_file:
         try:
-            key = read_key(provider.key_env, env)
+            key = key_of(provider, env)
         except FledgeError as error:
             findings.append(Finding("key", "fail", str(error), "see docs/security.md on keys"))
         else:
             missing = key is None and wanted is not None
-            words = f"{provider.key_env} is {'not set' if key is None else 'set'}"
+            words = f"{provider.key_file or provider.key_env} is {'not set' if key is None else 'set'}"
             remedy = f"export {provider.key_env}=…, or {provider.key_env}_FILE=path of a 0600 file" if missing else ""
             findings.append(Finding("key", "warn" if missing else "ok", words, remedy))
     secret = "" if key is None else key.reveal()
     headers = {"Authorization": f"Bearer {secret}"}
     if provider.api == "anthropic":
         headers = {"x-api-key": secret, "anthropic-version": VERSION}
-    return findings + await _reach(provider, base_url, headers if secret else {})
+    return findings + await _reach(provider, base_url, {**(headers if secret else {}), **provider.headers})
+
+
+def _address_remedy(provider: Provider, env: Mapping[str, str]) -> str:
+    given = next((variable for variable in provider.base_url_env if env.get(variable)), None)
+    return f"correct {given}, or unset it" if given else f"set models.providers.{provider.name}.baseUrl"
 
 
 async def _reach(provider: Provider, base_url: str, headers: Mapping[str, str]) -> list[Finding]:
     import aiohttp
 
     url = base_url.rstrip("/") + "/models"
-    where = provider.base_url_env or "the network"
+    where = next(iter(provider.base_url_env), "the network")
     try:
         timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
         async with (
             aiohttp.ClientSession(timeout=timeout) as client,
-            client.get(url, headers=headers, allow_redirects=False) as response,
+            client.get(url, headers=headers, params=provider.query, allow_redirects=False) as response,
         ):
             status, date = response.status, response.headers.get("Date", "")
     except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:

@@ -21,7 +21,7 @@ from msgspec.inspect import (
 
 from fledge.config.foreign import is_unused, warning
 from fledge.config.forms import FORMS, check_text
-from fledge.config.schema import PRESETS, ChannelQueue, Config, ModelChoice, ToolPolicy, ToolRule
+from fledge.config.schema import PRESETS, ChannelQueue, Config, ModelChoice, ModelProvider, ToolPolicy, ToolRule
 from fledge.config.shape import Shape, allowed, fields_of, nearest, shape, struct_shape
 from fledge.core.keys import AGENT_ID
 from fledge.core.route import TERMINAL, check_channel
@@ -34,18 +34,22 @@ MAX_DEPTH = 32
 LARGEST = 2**53 - 1
 """The largest whole number that every JSON reader keeps exactly."""
 BUILT_IN_TOOLS = ("read", "write", "edit", "list", "grep", "exec", "bash", "web_fetch", "web_search")
-QUEUE_MODE_ALIASES = {
+ALIASES = {
     "queue": "steer",
     "queued": "steer",
     "abort": "interrupt",
     "coalesce": "collect",
     "steer+backlog": "steer-backlog",
+    "openai-completions": "openai-chat",
+    "anthropic-messages": "anthropic",
 }
+"""Other words for a choice, each with the one that is kept; no two choices share one."""
 OLD_NAMES = {
     ("agents.defaults.subagents", "timeoutSeconds"): "runTimeoutSeconds",
     ("agents.list[].subagents", "timeoutSeconds"): "runTimeoutSeconds",
 }
 """By block and key: what a setting is called now."""
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,199})\}")
 _PLAIN_KEY = re.compile(r"[\w$+-]{1,64}")
 
 
@@ -86,6 +90,7 @@ def check(document: object, source: str = "fledge.json5") -> Loaded:
             raise BadInput(f"agents.list.{index}.id", f"must be unique, agents.list.{first[agent.id]} has it", agent.id)
         first[agent.id] = index
     _check_webhooks(config)
+    _check_models(config)
     return Loaded(config, tuple(warnings))
 
 
@@ -98,6 +103,17 @@ def _check_webhooks(config: Config) -> None:
                 raise BadInput(at, "is there already, and needs no settings: name it otherwise")
             if bool(webhook.secret_env) == bool(webhook.secret_file):
                 raise BadInput(at, "must have a secretEnv or a secretFile, one of them")
+
+
+def _check_models(config: Config) -> None:
+    for name in config.models.catalog:
+        if not re.fullmatch(r"[^/\s]+/\S+", name):
+            raise BadInput(_Place("models.catalog").key(name).path, "must be named like provider/name")
+    if config.models.providers:
+        from fledge.models.providers import configured  # read only where a provider is described
+
+        for name, provider in config.models.providers.items():
+            configured(name, provider)
 
 
 def sized(document: object, source: str) -> Document:
@@ -138,7 +154,7 @@ def _fit(kind: Type, value: object, place: _Place, warnings: list[str]) -> objec
                 raise _wrong(of, value, place)
             fitted: dict[str, object] = {}
             for key, one in value.items():
-                at = place.key(key)
+                at = _Place(place.key(key).path, f"{place.block}.<name>")
                 if is_unused(place.block, key) and not (isinstance(one, Mapping) and "url" in one):
                     warnings.append(warning(at.path, key))
                 else:
@@ -146,7 +162,7 @@ def _fit(kind: Type, value: object, place: _Place, warnings: list[str]) -> objec
             return fitted
         case LiteralType(values=values):
             spelled = value.strip().lower() if isinstance(value, str) else value
-            spelled = QUEUE_MODE_ALIASES.get(spelled, spelled) if isinstance(spelled, str) else spelled
+            spelled = ALIASES.get(spelled, spelled) if isinstance(spelled, str) else spelled
             if spelled not in values:
                 raise _wrong(of, value, place)
             return spelled
@@ -181,6 +197,8 @@ def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[st
         return {"mode": _fit(fields_of(kind)["mode"].type, value, place, warnings)}
     if not isinstance(value, Mapping):
         raise _wrong(Shape(kind, "text", ""), value, place)
+    if kind.cls is ModelProvider and "apiKey" in value:
+        value = _with_named_key(value, place.key("apiKey").path)
     known = fields_of(kind)
     clean: dict[str, object] = {}
     rules: dict[str, object] = {}
@@ -213,6 +231,21 @@ def _present_name(key: str, block: Document, place: _Place, warnings: list[str])
     now, is_set = place.key(name).path, name in block
     warnings.append(f"{place.key(key).path}: {f'ignored beside {now}' if is_set else f'is called {now} now'}")
     return None if is_set else name
+
+
+def _with_named_key(provider: Document, path: str) -> Document:
+    """The provider with `apiKeyEnv` for an `apiKey` that names a variable. Refused, and not shown: a key itself."""
+    given = provider["apiKey"]
+    if isinstance(given, Mapping) and given.get("source") == "env":
+        given = f"${{{given.get('id')}}}"
+    found = _REFERENCE.fullmatch(given.strip()) if isinstance(given, str) else None
+    if found is None or "apiKeyEnv" in provider or "apiKeyFile" in provider:
+        raise BadInput(
+            path,
+            "no key may stand in the settings: leave apiKey out, put the key into an environment variable and name"
+            ' that here, apiKeyEnv: "NAME", or into a file that only you can read, apiKeyFile: "path"',
+        )
+    return {key: value for key, value in provider.items() if key != "apiKey"} | {"apiKeyEnv": found[1]}
 
 
 def _is_tool_rule(key: str, value: object) -> bool:

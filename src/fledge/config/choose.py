@@ -172,6 +172,12 @@ def model_for_conversation(config: Config, agent_id: str) -> Chosen | None:
     return next((Chosen(model.primary, setting, model.fallbacks) for model, setting in order if model), None)
 
 
+def max_tokens_for(config: Config, agent_id: str) -> int | None:
+    """The longest reply of this agent's sessions and children; None if nothing is set."""
+    own = agent(config, agent_id).max_tokens
+    return config.agents.defaults.max_tokens if own is None else own
+
+
 def thinking_for_child(config: Config, requested: str | None, target_agent: str) -> Chosen | None:
     """The thinking level of a child of the target agent; None if nobody names one.
 

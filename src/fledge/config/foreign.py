@@ -21,7 +21,7 @@ _SUBAGENTS = "announceTimeoutMs requireAgentId delegationMode"
 
 _BLOCKS = {
     "": "$schema $include accessGroups acp approvals audio audit auth bindings broadcast browser canvasHost "
-    "cli commands crestodian cron diagnostics discovery env logging mcp media memory meta models "
+    "cli commands crestodian cron diagnostics discovery env logging mcp media memory meta "
     "nodeHost plugins proxy secrets skills surfaces talk ui update web wizard",
     "agents.defaults": f"{_AGENT} imageModel imageGenerationModel videoGenerationModel musicGenerationModel pdfModel "
     "pdfMaxBytesMb pdfMaxPages repoRoot skipBootstrap bootstrapPromptTruncationWarning userTimezone timeFormat "
@@ -39,6 +39,12 @@ _BLOCKS = {
     "agents.list[].tools.exec": _EXEC,
     "tools": f"{_POLICY} web media links toolSearch experimental",
     "tools.exec": _EXEC,
+    "models": "mode pricing bedrockDiscovery ollama",
+    "models.providers.<name>": "auth authHeader contextTokens contextWindow maxTokens params region request "
+    "injectNumCtxForOpenAICompat localService agentRuntime",
+    "models.providers.<name>.models[]": "name api baseUrl headers compat contextTokens params thinkingLevelMap "
+    "agentRuntime mediaInput metadataSource",
+    "models.providers.<name>.models[].cost": "tieredPricing",
     "messages": "messagePrefix responsePrefix groupChat inbound ackReaction ackReactionScope removeAckAfterReply "
     "statusReactions suppressToolErrors tts visibleReplies usageTemplate",
     "channels": "defaults modelByChannel whatsapp telegram discord irc googlechat slack mattermost signal imessage "
@@ -68,10 +74,11 @@ ADVICE: dict[str, str] = {
     "ask": _DENY,
     "approvals": _DENY,
     "requireAgentId": "an omitted agentId is always the own agent",
+    "models.mode": "built-in providers and models are always there",
     "heartbeat": "set agents.defaults.heartbeat",
     "compaction": "history is compacted when it nears the model's window",
 }
-"""By key: what to do instead, where there is something to do."""
+"""By key, or by path where the same key means something else: what to do instead, where there is something to do."""
 
 
 def is_unused(block: str, key: str) -> bool:
@@ -81,5 +88,5 @@ def is_unused(block: str, key: str) -> bool:
 
 def warning(path: str, key: str) -> str:
     """The sentence that tells a person that the key at this path has no effect."""
-    advice = ADVICE.get(key)
+    advice = ADVICE.get(path, ADVICE.get(key))
     return f"{path}: ignored, a key of OpenClaw that fledge does not use" + (f"; {advice}" if advice else "")

@@ -21,9 +21,12 @@ SandboxView = Literal["spawned", "all"]
 SandboxNetwork = Literal["shared", "none"]
 Style = Literal["auto", "full", "compact"]
 Deliver = Literal["turn", "send"]
+Api = Literal["openai-chat", "openai-responses", "anthropic"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Input = Literal["text", "image", "audio", "video", "document"]
 WORDS = (
     *(Thinking, QueueMode, Drop, Visibility, Approval, SandboxMode, SandboxView, SandboxNetwork, Style, Deliver),
-    HookName,
+    *(HookName, Api, Effort, Input),
 )
 """Every choice of words, each in the order in which it is told to people."""
 
@@ -72,6 +75,10 @@ NetworkOfSandbox = Annotated[
     SandboxNetwork, _means("none: commands in the sandbox have no network, not even this computer's own")
 ]
 Workspace = Annotated[str, _means("the folder the agent works in")]
+MaxTokens = Annotated[
+    int,
+    _from(1, "longest reply in tokens; never more than the model's maxOutput. Not set: 8192 or less, by model"),
+]
 
 
 class ModelChoice(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -208,6 +215,7 @@ class Agent(Struct, frozen=True, rename="camel", omit_defaults=True):
     description: Annotated[str, _means("what it is good for, in a line; shown where agents are listed")] | None = None
     prompt: Annotated[str, _means("what it is told about itself, before everything else")] | None = None
     model: OwnModel | None = None
+    max_tokens: MaxTokens | None = None
     identity: Identity = Identity()
     workspace: Workspace | None = None
     tools: ToolPolicy = ToolPolicy()
@@ -219,6 +227,7 @@ class AgentDefaults(Struct, frozen=True, rename="camel", omit_defaults=True):
     """What holds for every agent that says nothing else."""
 
     model: OwnModel | None = None
+    max_tokens: MaxTokens | None = None
     workspace: Workspace | None = None
     max_concurrent: Annotated[int, _from(1, "conversations (not children) that work at once")] = 4
     max_steps: Annotated[int, _from(0, "steps with tool calls that one attempt or turn may take; 0: no limit")] = 1000
@@ -235,6 +244,92 @@ class Agents(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     defaults: AgentDefaults = AgentDefaults()
     list: tuple[Agent, ...] = ()
+
+
+# ---- models ----------------------------------------------------------------------------------------------------------
+
+Dollars = Annotated[float, _from(0, "US dollars per million tokens")]
+TokenCount = Annotated[int, _from(1, "tokens")]
+
+
+class LongPrice(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a request costs whose input is longer than `above` tokens."""
+
+    above: TokenCount
+    input: Dollars
+    output: Dollars
+    cache_read: Dollars | None = None
+    cache_write: Dollars | None = None
+
+
+class Price(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """US dollars per million tokens."""
+
+    input: Dollars
+    output: Dollars
+    cache_read: Dollars | None = None
+    cache_write: Dollars | None = None
+    long: LongPrice | None = None
+
+
+class CatalogRow(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What is known of one model; a field that is not set stays as the built-in catalogue has it."""
+
+    window: Annotated[int, _from(1, "tokens of input and output together")] | None = None
+    max_output: Annotated[int, _from(1, "tokens of one reply at most")] | None = None
+    efforts: Annotated[tuple[Effort, ...], _means("the reasoning levels it accepts; empty: none")] | None = None
+    chat_efforts: (
+        Annotated[tuple[Effort, ...], _means("those it accepts beside tools on chat completions, where fewer")] | None
+    ) = None
+    images: Annotated[bool, _means("whether it accepts images")] | None = None
+    wire: Annotated[Api, _means("the protocol of this model, where it differs from its provider's")] | None = None
+    price: Price | None = None
+    default: Annotated[bool, _means("the model that stands for its provider")] | None = None
+
+
+class ProviderModel(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A model as OpenClaw describes it beside its provider; `models.catalog` says the same and more."""
+
+    id: Annotated[str, _means("the provider's name for the model")]
+    context_window: Annotated[int, _from(1, "as catalog.window")] | None = None
+    max_tokens: Annotated[int, _from(1, "as catalog.maxOutput")] | None = None
+    reasoning: Annotated[bool, _means("true: it accepts the efforts low, medium and high")] | None = None
+    input: Annotated[tuple[Input, ...], _means("what it accepts; fledge sends text and images")] | None = None
+    cost: Price | None = None
+
+
+class ModelProvider(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A service with models. Of a built-in one, the fields that are set win over what is built in."""
+
+    api: Annotated[Api, _means("the protocol it speaks; of a new provider openai-chat")] | None = None
+    base_url: (
+        Annotated[str, _means("its address, such as https://host/v1; wins over a variable such as OPENAI_BASE_URL")]
+        | None
+    ) = None
+    api_key_env: (
+        Annotated[str, _means("the environment variable with its key (or with _FILE behind it: a file's path)")] | None
+    ) = None
+    api_key_file: Annotated[str, _means("the file with its key; only its owner may open it")] | None = None
+    headers: Annotated[Mapping[str, str], _means("headers of every request; never a key")] = field(default_factory=dict)
+    query: Annotated[Mapping[str, str], _means("added to the address of every request; never a key")] = field(
+        default_factory=dict
+    )
+    timeout_seconds: (
+        Annotated[float, Meta(gt=0, le=86400, description="how long one request may take; not set: 1800, silent 300")]
+        | None
+    ) = None
+    models: tuple[ProviderModel, ...] = ()
+
+
+class Models(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The block `models`."""
+
+    providers: Annotated[Mapping[str, ModelProvider], _means("services with models, by name")] = field(
+        default_factory=dict
+    )
+    catalog: Annotated[Mapping[str, CatalogRow], _means("figures of models, by provider/name")] = field(
+        default_factory=dict
+    )
 
 
 # ---- tools -----------------------------------------------------------------------------------------------------------
@@ -512,6 +607,7 @@ class Config(Struct, frozen=True, rename="camel", omit_defaults=True):
         default_factory=dict
     )
     messages: Messages = Messages()
+    models: Models = Models()
     plan: Plan = Plan()
     retention: Retention = Retention()
     runtimes: Mapping[str, CommandRuntime] = field(default_factory=dict)

@@ -28,7 +28,7 @@ from fledge.models.base import (
     ToolMessage,
     Usage,
 )
-from fledge.models.http import BrokenReply, Limits, Wire, without_key
+from fledge.models.http import Access, BrokenReply, Limits, Wire, without_key
 from fledge.models.keys import Key
 from fledge.models.opaque import plainer, seal, unseal
 from fledge.models.transcript import (
@@ -72,10 +72,11 @@ class AnthropicModel:
         caching: Caching = "on",
         limits: Limits | None = None,
         clock: Clock | None = None,
+        access: Access | None = None,
     ) -> None:
         self._key, self._key_name, self._caching = key, key_name, caching
         self._provider = provider
-        self._wire = Wire(re.sub(r"/v1/*$", "", base_url), limits, clock)
+        self._wire = Wire(re.sub(r"/v1/*$", "", base_url), limits, clock, access)
 
     def __repr__(self) -> str:
         return f"AnthropicModel({self._wire!r})"

@@ -66,6 +66,8 @@ class Card(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     wire: WireName | None = None
     """The protocol of this model, where it differs from its provider's."""
     price: Price | None = None
+    default: bool = False
+    """Whether it is the model that stands for its provider."""
 
     @property
     def thinks(self) -> bool:
@@ -118,6 +120,12 @@ class Catalog:
     def names(self) -> tuple[str, ...]:
         """Every `provider/name`, sorted."""
         return tuple(sorted(self._cards))
+
+    def default_of(self, provider: str) -> str | None:
+        """The model that stands for the provider; None if none is marked."""
+        return next(
+            (name for name in self.names() if self._cards[name].default and name.startswith(f"{provider}/")), None
+        )
 
     def full_names(self, bare: str) -> tuple[str, ...]:
         """Every `provider/name` for a name without a provider."""

@@ -12,7 +12,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -43,6 +43,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Between two pieces of a reply, and before the first one."""
     max_event_bytes: int = 8 * 1024 * 1024
     max_reply_bytes: int = 128 * 1024 * 1024
+
+
+class Access(Struct, frozen=True, kw_only=True):
+    """How a service is asked, besides its address and its protocol."""
+
+    headers: Mapping[str, str] = {}
+    query: Mapping[str, str] = {}
 
 
 class BrokenReply(Exception):
@@ -116,8 +123,13 @@ class EventLines:
 class Wire:
     """The connections to one service. Use it from one event loop at a time."""
 
-    def __init__(self, base_url: str, limits: Limits | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, base_url: str, limits: Limits | None = None, clock: Clock | None = None, access: Access | None = None
+    ) -> None:
         self._base = checked_url(base_url)
+        self._access = access or Access()
+        self._query = f"?{urlencode(self._access.query)}" if self._access.query else ""
+        self._fields = _over(_FIELDS, self._access.headers)
         self._limits = limits or Limits()
         self._clock = clock or SystemClock()
         self._pool: Pool | None = None
@@ -197,7 +209,7 @@ class Wire:
 
     async def _post(self, path: str, headers: Mapping[str, str], body: bytes, key: Key | None) -> Answer:
         # Redirects are not followed: they would carry the key to a place nobody configured.
-        answer = await self._opened().post(path, {**_FIELDS, **headers}, body)
+        answer = await self._opened().post(path + self._query, _over(headers, self._fields), body)
         try:
             status, fields = answer.head.status, answer.head.fields
             kind = fields.get("content-type", "text/event-stream").lower()
@@ -227,6 +239,12 @@ class Wire:
             limits = self._limits
             self._pool = Pool(self._base, connect_s=limits.connect_s, request_s=limits.request_s, idle_s=limits.idle_s)
         return self._pool
+
+
+def _over(headers: Mapping[str, str], over: Mapping[str, str]) -> dict[str, str]:
+    """The headers with these over them, whatever their case."""
+    names = {name.lower() for name in over}
+    return {name: value for name, value in headers.items() if name.lower() not in names} | dict(over)
 
 
 def _unreachable(error: Exception) -> str:

@@ -33,7 +33,7 @@ from fledge.models.base import (
     UserMessage,
 )
 from fledge.models.catalog import Card, reasoning_effort
-from fledge.models.http import BrokenReply, Limits, Wire, without_key
+from fledge.models.http import Access, BrokenReply, Limits, Wire, without_key
 from fledge.models.keys import Key
 from fledge.models.opaque import plainer, seal, unseal
 from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_calls, with_room
@@ -99,11 +99,12 @@ class OpenAIModel:
         quirks: Quirks | None = None,
         limits: Limits | None = None,
         clock: Clock | None = None,
+        access: Access | None = None,
     ) -> None:
         self._key, self._key_name = key, key_name
         self._provider, self._card = provider, card
         self._quirks = quirks or usual_quirks(base_url)
-        self._wire = Wire(base_url, limits, clock)
+        self._wire = Wire(base_url, limits, clock, access)
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self._wire!r})"

@@ -29,7 +29,7 @@ from fledge.models.base import (
     Usage,
 )
 from fledge.models.catalog import Card, reasoning_effort
-from fledge.models.http import BrokenReply, Limits, Wire, without_key
+from fledge.models.http import Access, BrokenReply, Limits, Wire, without_key
 from fledge.models.keys import Key
 from fledge.models.opaque import seal, unseal, without_refused
 from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_calls, with_room
@@ -59,10 +59,11 @@ class ResponsesModel:
         card: Callable[[str], Card | None] = lambda _: None,
         limits: Limits | None = None,
         clock: Clock | None = None,
+        access: Access | None = None,
     ) -> None:
         self._key, self._key_name = key, key_name
         self._provider, self._card = provider, card
-        self._wire = Wire(base_url, limits, clock)
+        self._wire = Wire(base_url, limits, clock, access)
         self._summaries = True
         """Whether the account may have summaries of reasoning: OpenAI refuses them to unverified organizations."""
 

@@ -20,6 +20,7 @@ from fledge.config import (
     approval_for,
     heartbeat_settings,
     lane_for,
+    max_tokens_for,
     model_for_child,
     model_for_conversation,
     queue_settings,
@@ -46,7 +47,7 @@ from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.hooks import Hooks
 from fledge.models.base import Thinking, Usage
-from fledge.models.catalog import Catalog
+from fledge.models.catalog import Card, Catalog
 from fledge.models.names import Registry
 from fledge.orchestrator import bindings, documents, hook_calls
 from fledge.orchestrator.asked import NATIVE
@@ -61,6 +62,7 @@ from fledge.orchestrator.views import children_shown
 from fledge.runtime.base import Runtime
 from fledge.runtime.child_files import ChildFiles
 from fledge.runtime.command import CommandRuntime
+from fledge.runtime.model_settings import configured_catalog, configured_registry, key_files, key_variables
 from fledge.runtime.outlet import Outlet, channels_of, hooks_of
 from fledge.runtime.profile import Profile
 from fledge.store.base import Post, Session, SessionFacts, Spec, Wishes
@@ -88,6 +90,8 @@ CHECKLIST = "HEARTBEAT.md"
 """Where a workspace says what heartbeats are to look after."""
 ASKS_BY_DEFAULT = frozenset({"exec"})
 """Tools that need a person where nothing else is configured and there is no sandbox."""
+USUAL_TOKENS = 8192
+"""The longest reply that is asked for where the settings say nothing."""
 POSITIONS = 256
 """For how many kinds of sessions the choice of tools is remembered."""
 
@@ -173,11 +177,11 @@ class ConfiguredProfiles:
         context_engine: ContextEngine | None = None,
     ) -> None:
         self._config, self._workspace, self._state = config, workspace, state
-        self._catalog = catalog or Catalog()
-        self._registry = registry or Registry(catalog=self._catalog)
+        self._catalog = catalog or configured_catalog(config)
+        self._registry = registry or configured_registry(config, env, self._catalog)
         given = os.environ if env is None else env
         webhooks = (*config.channels.values(), *config.hooks.values())
-        secrets = {one.secret_env for one in webhooks}
+        secrets = {*(one.secret_env for one in webhooks), *key_variables(config)}
         self._env = {name: value for name, value in environment(given).items() if name not in secrets}
         named = environment(given, config.tools.exec.env)
         self._command_env = {name: value for name, value in named.items() if name not in secrets}
@@ -186,7 +190,7 @@ class ConfiguredProfiles:
             check_runtime_name(name)
         home = os.path.realpath(given.get("HOME") or Path.home()).rstrip("/")
         files = [value for name, value in given.items() if name.endswith("_KEY_FILE")]
-        files += [one.secret_file for one in webhooks if one.secret_file]
+        files += [*(one.secret_file for one in webhooks if one.secret_file), *key_files(config)]
         files += [str(one.absolute()) for one in (state, user_folder(given)) if one is not None]
         folders = [config.agents.defaults.workspace, *(one.workspace for one in config.agents.list)]
         named_ones = [str(workspace), *filter(None, folders)]
@@ -267,7 +271,7 @@ class ConfiguredProfiles:
             readable=await self._files.readable(engine, seat),
             goods=self.goods(session, drive.run) if makes_files else None,
             thinking=thinking if card.thinks or self._catalog.find(choice.primary) is None else "off",
-            max_tokens=min(card.max_output, 8192),
+            max_tokens=self._max_tokens(agent_id, choice.primary),
             window=card.window,
             asks=asks,
             step_limits=step_limits(self._config),
@@ -283,6 +287,14 @@ class ConfiguredProfiles:
             accepts=seat.run is None and seat.by_person,
             cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
         )
+
+    def _max_tokens(self, agent_id: str, model: str) -> int:
+        """The longest reply to ask for. Of a model without a card only the settings can know that it may be long."""
+        asked = max_tokens_for(self._config, agent_id)
+        card = self._catalog.find(model)
+        if card is None:
+            return asked or Card().max_output
+        return min(asked or USUAL_TOKENS, card.max_output)
 
     def _window(self, model: str) -> int | None:
         known = self._catalog.find(model)

@@ -1,0 +1,241 @@
+"""Providers: which services there are, where each is, which protocol it speaks and where its key comes from.
+
+`BUILT_IN` has the ones that need no settings. `configured` makes a provider of an entry of `models.providers`, over the
+built-in one of that name if there is one, and refuses what is wrong with it, by its field. Nothing here opens a
+connection.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.core.redact import redacted
+from fledge.errors import BadInput
+from fledge.models.anthropic import BASE_URL as ANTHROPIC_URL
+from fledge.models.catalog import Card, WireName
+from fledge.models.http import checked_url
+from fledge.models.keys import Key, key_in_file, read_key
+from fledge.models.openai import BASE_URL as OPENAI_URL
+from fledge.models.openai import Quirks
+
+if TYPE_CHECKING:
+    from fledge.config.schema import ModelProvider
+
+RESERVED = frozenset({"scripted", "given"})
+"""Names before the slash that mean no service."""
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]{0,4000}")
+_SECRET_NAME = re.compile(
+    r"(?i)authorization|cookie|.*(?:api|access|subscription|auth)[-_]?(?:key|token)|key|.*token|.*secret|.*password|sig"
+)
+_OWN_HEADERS = frozenset(
+    {"host", "content-length", "content-type", "transfer-encoding", "connection", "accept", "accept-encoding"}
+)
+
+
+class Provider(Struct, frozen=True, kw_only=True):
+    """A service."""
+
+    name: str
+    api: WireName = "openai-chat"
+    """The protocol of its models, unless the catalogue names another for one."""
+    compatible_api: WireName | None = None
+    """The protocol of a server of another vendor at another address; None: the same."""
+    base_url: str | None = None
+    """None: it has no address of its own; a setting or a variable must give one."""
+    base_url_env: tuple[str, ...] = ()
+    """Variables that give another address, the first one that is set."""
+    key_env: str | None = None
+    """The variable with its key; None: it needs none."""
+    key_file: str | None = None
+    """The file with its key. Wins over `key_env`."""
+    key: Literal["needed", "if set"] = "needed"
+    headers: Mapping[str, str] = {}
+    """Sent with every request, besides those of the protocol."""
+    query: Mapping[str, str] = {}
+    """Added to the address of every request."""
+    timeout_s: float | None = None
+    """How long one request may take; None: as usual."""
+    quirks: Quirks | None = None
+    """Its demands beyond chat completions; None: those of the service at its address."""
+
+
+def _cloud(name: str, base_url: str, key_env: str) -> Provider:
+    return Provider(name=name, base_url=base_url, key_env=key_env)
+
+
+def _local(name: str, port: int) -> Provider:
+    variable = f"{name.upper()}_BASE_URL"
+    return Provider(
+        name=name,
+        base_url=f"http://127.0.0.1:{port}/v1",
+        base_url_env=(variable,),
+        key_env=f"{name.upper()}_API_KEY",
+        key="if set",
+    )
+
+
+BUILT_IN: Mapping[str, Provider] = {
+    provider.name: provider
+    for provider in (
+        Provider(
+            name="openai",
+            api="openai-responses",
+            compatible_api="openai-chat",
+            base_url=OPENAI_URL,
+            base_url_env=("OPENAI_BASE_URL",),
+            key_env="OPENAI_API_KEY",
+        ),
+        Provider(
+            name="anthropic",
+            api="anthropic",
+            base_url=ANTHROPIC_URL,
+            base_url_env=("ANTHROPIC_BASE_URL",),
+            key_env="ANTHROPIC_API_KEY",
+        ),
+        Provider(
+            name="azure",
+            api="openai-responses",
+            base_url_env=("AZURE_OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT"),
+            key_env="AZURE_OPENAI_API_KEY",
+            quirks=Quirks(token_field="max_completion_tokens"),
+        ),
+        _cloud("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+        _cloud("google", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+        _cloud("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+        _cloud("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+        _cloud("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+        _cloud("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+        _cloud("xai", "https://api.x.ai/v1", "XAI_API_KEY"),
+        _local("llamacpp", 8080),
+        _local("lmstudio", 1234),
+        _local("ollama", 11434),
+        _local("vllm", 8000),
+    )
+}
+
+
+# ---- what holds of a provider in an environment ----------------------------------------------------------------------
+
+
+def base_url_of(provider: Provider, env: Mapping[str, str]) -> str:
+    """The address of the service. Refused, by the variable that gives it: what is no address."""
+    for variable in provider.base_url_env:
+        if given := env.get(variable, "").strip():
+            try:
+                return _azure_v1(checked_url(given)) if provider.name == "azure" else checked_url(given)
+            except BadInput as error:
+                raise BadInput(variable, error.expected, error.got) from None
+    if provider.base_url is None:
+        variables = "".join(f", or {variable} in the environment" for variable in provider.base_url_env[:1])
+        raise BadInput(
+            f"models.providers.{provider.name}.baseUrl",
+            f"is required: {provider.name} has no address of its own{variables}",
+        )
+    return checked_url(provider.base_url)
+
+
+def _azure_v1(base_url: str) -> str:
+    """The v1 address of a resource that is given by its host alone, as Azure's portal shows it."""
+    return base_url if urlsplit(base_url).path else f"{base_url}/openai/v1"
+
+
+def api_of(provider: Provider, card: Card | None, env: Mapping[str, str]) -> WireName:
+    """The protocol of a model."""
+    if card is not None and card.wire is not None:
+        return card.wire
+    if provider.compatible_api is None:
+        return provider.api
+    # OpenAI has regional hosts: eu.api.openai.com.
+    vendors = f".{urlsplit(base_url_of(provider, env)).hostname}".endswith(".api.openai.com")
+    return provider.api if vendors else provider.compatible_api
+
+
+def key_of(provider: Provider, env: Mapping[str, str]) -> Key | None:
+    """The key of the service; None where none is set. Refused: a key that is unusable, a file others can read."""
+    if provider.key_file is not None:
+        return key_in_file(f"models.providers.{provider.name}.apiKeyFile", provider.key_file)
+    return read_key(provider.key_env, env) if provider.key_env else None
+
+
+def needed_key(provider: Provider, env: Mapping[str, str]) -> str | None:
+    """The variable without which the service cannot be used. None: it needs no key, or has one in a file, or is a
+    server on this machine, which says itself whether it wants one."""
+    here = urlsplit(base_url_of(provider, env)).hostname in _LOOPBACK
+    return provider.key_env if provider.key == "needed" and provider.key_file is None and not here else None
+
+
+# ---- from settings ---------------------------------------------------------------------------------------------------
+
+
+def check_provider_name(name: str, field: str) -> None:
+    """Refused: a name that could not stand before the slash of a model's name."""
+    if not _NAME.fullmatch(name) or name in RESERVED:
+        taken = f", and none of {', '.join(sorted(RESERVED))}" if name in RESERVED else ""
+        raise BadInput(field, f"must be a name of letters, digits, '.', '_' and '-'{taken}", name)
+
+
+def configured(name: str, said: "ModelProvider") -> Provider:
+    """The provider that `models.providers.<name>` describes; over the built-in one of that name, field by field."""
+    field = f"models.providers.{name}"
+    check_provider_name(name, field)
+    built_in = BUILT_IN.get(name)
+    if built_in is None and said.base_url is None:
+        known = ", ".join(BUILT_IN)
+        raise BadInput(
+            f"{field}.baseUrl", f"is required, such as https://host/v1; only {known} have addresses built in"
+        )
+    if said.api_key_env is not None and said.api_key_file is not None:
+        raise BadInput(field, "must have an apiKeyEnv or an apiKeyFile, not both")
+    check_headers(said.headers, f"{field}.headers")
+    _check_query(said.query, f"{field}.query")
+    provider = built_in or Provider(name=name)
+    if said.base_url is not None:
+        provider = replace(provider, base_url=_address(said.base_url, f"{field}.baseUrl", name), base_url_env=())
+    if said.api is not None:
+        provider = replace(provider, api=said.api, compatible_api=None)
+    if said.api_key_env is not None:
+        provider = replace(provider, key_env=said.api_key_env)
+    return replace(
+        provider,
+        key_file=said.api_key_file,
+        headers={**provider.headers, **said.headers},
+        query={**provider.query, **said.query},
+        timeout_s=said.timeout_seconds,
+    )
+
+
+def _address(base_url: str, field: str, name: str) -> str:
+    try:
+        checked = checked_url(base_url)
+    except BadInput as error:
+        raise BadInput(field, error.expected, error.got) from None
+    return _azure_v1(checked) if name == "azure" else checked
+
+
+def check_headers(headers: Mapping[str, str], field: str) -> None:
+    """Refused: what no header can carry, what fledge sets itself, and anything that carries a key."""
+    for name, value in headers.items():
+        at = f"{field}.{name[:60]}"
+        if not _HEADER.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise BadInput(at, "must be a header's name and a value of printable ASCII on one line")
+        if name.lower() in _OWN_HEADERS:
+            raise BadInput(at, "is set by fledge; leave it out")
+        _refuse_secret(name, value, at)
+
+
+def _check_query(query: Mapping[str, str], field: str) -> None:
+    for name, value in query.items():
+        _refuse_secret(name, value, f"{field}.{name[:60]}")
+
+
+def _refuse_secret(name: str, value: str, at: str) -> None:
+    if _SECRET_NAME.fullmatch(name) or redacted(value) != value:
+        # The value is not shown: it is a secret.
+        raise BadInput(at, "would put a key into the settings; name it with apiKeyEnv or apiKeyFile instead")
