@@ -100,7 +100,7 @@ def live(children: int, width: int) -> Lives:
 
     async def main(folder: Path) -> Lives:
         async with household(folder, children, width, forgetful(script)) as home:
-            return await _measured(home, children, width)
+            return await measured(home, children, width)
 
     with tempfile.TemporaryDirectory(prefix="fledge-bench-") as folder:
         return asyncio.run(main(Path(folder)))
@@ -117,7 +117,8 @@ def forgetful(answer: Any) -> ScriptedModel:
     return model
 
 
-async def _measured(home: Household, children: int, width: int) -> Lives:
+async def measured(home: Household, children: int, width: int) -> Lives:
+    """What so many children of this household cost, until all were read."""
     ended: set[str] = set()
     changed = asyncio.Event()
 

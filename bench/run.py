@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from bench import children, crowd, imports, lives, pages, restart, streaming, transitions, turns
+from bench import children, crowd, imports, lives, pages, restart, streaming, streaming_children, transitions, turns
 from bench.measure import ROUNDS, Bar, Line, Meter, Rate, machine, median_rate, percentile, table
 from bench.peers import libraries
 
@@ -328,6 +328,16 @@ def streamed(sizes: Sizes) -> Iterator[Line]:
                 yield Line(what, theirs, ours, found.sdk_ms / found.fledge_ms, bar)
 
 
+def streamed_children(sizes: Sizes) -> Iterator[Line]:
+    """Whole children whose model streams, by our own HTTP client beside aiohttp."""
+    for plan in sizes.streamed:
+        found = streaming_children.compared(plan.events, sizes.peers or 10, sizes.rounds)
+        saved = ", ".join(f"{part:.0%}" for part in found.saved)
+        what = f"CPU a child, {plan.events} chunks a reply, aiohttp / own client"
+        ratio = found.aiohttp_ms / found.own_ms
+        yield Line(what, f"{found.aiohttp_ms:.2f} ms", f"{found.own_ms:.2f} ms, saves {saved}", ratio)
+
+
 def crowded(sizes: Sizes) -> Iterator[Line]:
     """Many streams into one process on one core."""
     found = [crowd.crowd(sizes.streams, sizes.streaming_s) for _ in range(sizes.crowds)]
@@ -372,6 +382,7 @@ PARTS = {
     "answers": answered,
     "restart": restarted,
     "streams": streamed,
+    "streaming-children": streamed_children,
     "crowd": crowded,
     "turns": turned,
     "html": pages_read,
