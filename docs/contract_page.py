@@ -99,6 +99,7 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
             "trust": "Trust",
             "exec": "Runtimes and exec",
             "files": "Files and the web",
+            "egress": "Proxies and certificates",
             "approvals": "Approvals",
             "child": "Child output, webhooks, keys",
         },

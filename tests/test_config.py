@@ -64,6 +64,7 @@ DEFAULTS: dict[str, object] = {
     "hooks": {},
     "models.providers": {},
     "models.catalog": {},
+    "models.caFile": None,
     "agents.defaults.model": None,
     "agents.defaults.maxTokens": None,
     "agents.defaults.workspace": None,

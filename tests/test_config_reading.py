@@ -375,7 +375,7 @@ def documents(draw: st.DrawFn) -> dict[str, object]:
             elif key.startswith("models.catalog."):
                 key = key.replace("codex", "codex/m")
                 document = merge(document, nested("models.catalog.codex/m.price", PRICE))
-            elif key.startswith("models."):
+            elif key.startswith("models.providers."):
                 document = merge(document, nested("models.providers.codex.baseUrl", "https://example.org/v1"))
                 if key.endswith((".baseUrl", ".apiKeyFile")):
                     continue  # an address, and the other way to a key

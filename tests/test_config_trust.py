@@ -87,6 +87,7 @@ def test_an_untrusted_setting_counts_only_where_it_is_tighter(
         _at("models.providers.openai.headers.x-evil", "1"),
         _at("models.providers.anthropic.query.a", "b"),
         _at("models.catalog.openai/gpt-5.window", 1),
+        _at("models.caFile", "evil.pem"),
         _at("agents.defaults.subagents.model", "evil/model"),
         _at("tools.subagents.tools.alsoAllow", ["gateway"]),
         _at("tools.exec.approval", "never"),

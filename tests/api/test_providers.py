@@ -10,6 +10,8 @@ import fledge
 from fledge.models.scripted import Reply
 from tests.models.openai_server import OpenAIServer
 from tests.models.serving import KEY
+from tests.proxies import Proxy
+from tests.statements import proves
 
 
 @pytest.mark.parametrize("how", ["settings", "object"])
@@ -34,3 +36,17 @@ def test_a_program_names_its_own_provider(tmp_path: Path, how: str) -> None:
 def test_what_is_no_provider_is_refused(tmp_path: Path) -> None:
     with pytest.raises(fledge.BadInput, match=r"^providers: must be made with fledge.Provider"):
         fledge.open(tmp_path, config={}, providers=["acme"])  # type: ignore[list-item]
+
+
+@proves("8.egress.1")
+def test_a_program_behind_a_proxy_reaches_its_provider(tmp_path: Path) -> None:
+    async def main() -> str:
+        async with OpenAIServer([Reply("hello")]) as server, Proxy(server.port) as proxy:
+            said = {"baseUrl": "http://model.example/v1", "apiKeyEnv": "ACME"}
+            env = {"ACME": KEY, "HOME": "/x", "HTTP_PROXY": proxy.url}
+            config = {"models": {"providers": {"acme": said}}}
+            opened = fledge.open(tmp_path / "state", workspace=tmp_path, model="acme/m", env=env, config=config)
+            async with opened as fl:
+                return (await (await fl.spawn("Say hello"))).text
+
+    assert asyncio.run(main()) == "hello"

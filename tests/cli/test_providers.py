@@ -49,7 +49,7 @@ def place(tmp_path: Path, model: Model) -> Place:
 
 
 @proves(
-    "7.input.15", "A provider that the settings name serves `name/model`, with its key from the environment or a file"
+    "7.input.17", "A provider that the settings name serves `name/model`, with its key from the environment or a file"
 )
 def test_run_asks_the_provider_that_the_settings_name(place: Place) -> None:
     place.settings(
@@ -60,7 +60,7 @@ def test_run_asks_the_provider_that_the_settings_name(place: Place) -> None:
     assert place.asked[0]["model"] == "big"
 
 
-@proves("7.input.15")
+@proves("7.input.17")
 def test_a_key_may_be_in_a_file(place: Place) -> None:
     key = place.user / "acme.key"
     key.write_text(KEY)
@@ -101,7 +101,7 @@ def test_a_reply_is_as_long_as_the_settings_say_and_never_longer_than_the_model_
         providers={"acme": {"baseUrl": place.base_url, "apiKeyEnv": "ACME_KEY"}},
         catalog={"acme/big": {"window": 100000, "maxOutput": 9000}},
     )
-    asked = ([], ["agents.defaults.maxTokens=500"], ["agents.defaults.maxTokens=20000"])
+    asked: tuple[list[str], ...] = ([], ["agents.defaults.maxTokens=500"], ["agents.defaults.maxTokens=20000"])
     for settings in asked:
         place.fledge("run", *(word for one in settings for word in ("--set", one)), "hello", ACME_KEY=KEY)
     named = ("--model", "acme/unknown")

@@ -172,6 +172,7 @@ def test_where_nobody_is_the_address_is_told() -> None:
         at = f"http://127.0.0.1:{unheard.getsockname()[1]}/v1"
         model, _ = open_model("openai/m", env={"OPENAI_BASE_URL": at})
         broke = broke_of(run(ask(model)))
+        run(model.close())
     assert broke.trouble == "retryable"
     words = f"{at} cannot be reached (Connection refused): is the address right, and the server running?"
     assert broke.message == words

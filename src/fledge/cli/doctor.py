@@ -18,6 +18,7 @@ from fledge.config import Config
 from fledge.config.places import discover, user_folder
 from fledge.config.workspaces import accepted
 from fledge.core.protected import is_broad
+from fledge.egress import proxy_for, tls_context
 from fledge.errors import FledgeError, StoreLocked
 from fledge.models.anthropic import VERSION
 from fledge.models.providers import Provider, base_url_of, key_of, needed_key
@@ -95,10 +96,10 @@ async def _models(config: Config | None, env: Mapping[str, str], model: str | No
         return [Finding("model", "warn", str(error), "describe the provider in models.providers, or name another")]
     if provider is None:
         return [Finding("model", "ok", f"{name} needs no provider")]
-    return [Finding("model", "ok", name), *await _provider(provider, env)]
+    return [Finding("model", "ok", name), *await _provider(provider, env, registry.ca_file)]
 
 
-async def _provider(provider: Provider, env: Mapping[str, str]) -> list[Finding]:
+async def _provider(provider: Provider, env: Mapping[str, str], ca_file: str | None) -> list[Finding]:
     key = None
     findings: list[Finding] = []
     try:
@@ -119,7 +120,9 @@ async def _provider(provider: Provider, env: Mapping[str, str]) -> list[Finding]
     headers = {"Authorization": f"Bearer {secret}"}
     if provider.api == "anthropic":
         headers = {"x-api-key": secret, "anthropic-version": VERSION}
-    return findings + await _reach(provider, base_url, {**(headers if secret else {}), **provider.headers})
+    return findings + await _reach(
+        provider, base_url, {**(headers if secret else {}), **provider.headers}, env, ca_file
+    )
 
 
 def _address_remedy(provider: Provider, env: Mapping[str, str]) -> str:
@@ -127,16 +130,30 @@ def _address_remedy(provider: Provider, env: Mapping[str, str]) -> str:
     return f"correct {given}, or unset it" if given else f"set models.providers.{provider.name}.baseUrl"
 
 
-async def _reach(provider: Provider, base_url: str, headers: Mapping[str, str]) -> list[Finding]:
+async def _reach(
+    provider: Provider, base_url: str, headers: Mapping[str, str], env: Mapping[str, str], ca_file: str | None
+) -> list[Finding]:
     import aiohttp
 
     url = base_url.rstrip("/") + "/models"
     where = next(iter(provider.base_url_env), "the network")
     try:
+        proxy, tls = proxy_for(url, env), tls_context(env, ca_file)
+    except FledgeError as error:
+        return [Finding("provider", "fail", str(error), f"correct {getattr(error, 'field', 'it')}")]
+    if proxy is not None:
+        where = f"{proxy.variable} ({proxy.place})"
+    try:
         timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
         async with (
-            aiohttp.ClientSession(timeout=timeout) as client,
-            client.get(url, headers=headers, params=provider.query, allow_redirects=False) as response,
+            aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=tls)) as client,
+            client.get(
+                url,
+                headers=headers,
+                params=provider.query,
+                allow_redirects=False,
+                proxy=None if proxy is None else proxy.url,
+            ) as response,
         ):
             status, date = response.status, response.headers.get("Date", "")
     except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:

@@ -330,6 +330,9 @@ class Models(Struct, frozen=True, rename="camel", omit_defaults=True):
     catalog: Annotated[Mapping[str, CatalogRow], _means("figures of models, by provider/name")] = field(
         default_factory=dict
     )
+    ca_file: (
+        Annotated[str, _means("certificates (PEM) of authorities that are believed besides the system's")] | None
+    ) = None
 
 
 # ---- tools -----------------------------------------------------------------------------------------------------------

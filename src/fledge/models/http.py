@@ -2,7 +2,8 @@
 
 `Wire` owns the connections to one service and turns everything that can go wrong on the way into one `Broke`. What the
 events mean is the business of a `Reading`; nothing here knows a protocol's fields. A stream that is closed early, by
-its consumer or by cancellation, closes its connection. The connections are `pool.Pool`'s.
+its consumer or by cancellation, closes its connection. The connections are `transport.Connections`, which are loaded
+with the first request.
 """
 
 import asyncio
@@ -11,24 +12,26 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from fledge.clock import Clock, SystemClock
+from fledge.egress import proxy_for, tls_context
 from fledge.errors import BadInput
 from fledge.models.base import Broke, ModelEvent
-from fledge.models.http1 import BadAnswer
 from fledge.models.keys import Key
-from fledge.models.pool import Answer, Pool
 from fledge.models.trouble import broke, fault_in, shown
+
+if TYPE_CHECKING:
+    from fledge.models.transport import Answer, Connections
 
 _MOST_ERROR_BYTES = 64 * 1024
 # A compressed stream comes in blocks: late, and costly to unpack.
 _FIELDS = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "User-Agent": "fledge"}
-_NETWORK = (BadAnswer, OSError)
+_PROXY_REFUSES = 407
 _NOBODY_THERE = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
@@ -50,6 +53,10 @@ class Access(Struct, frozen=True, kw_only=True):
 
     headers: Mapping[str, str] = {}
     query: Mapping[str, str] = {}
+    env: Mapping[str, str] = {}
+    """Where proxies and the file of certificates are named."""
+    ca_file: str | None = None
+    """Certificates of authorities that are believed besides."""
 
 
 class BrokenReply(Exception):
@@ -132,7 +139,8 @@ class Wire:
         self._fields = _over(_FIELDS, self._access.headers)
         self._limits = limits or Limits()
         self._clock = clock or SystemClock()
-        self._pool: Pool | None = None
+        self._proxy = proxy_for(self._base, self._access.env)
+        self._connections: Connections | None = None
 
     def __repr__(self) -> str:
         return f"Wire({self._base})"
@@ -180,7 +188,7 @@ class Wire:
             yield Broke("interrupted", shown(f"malformed chunk: {error}", key))
         except BadInput as error:
             yield Broke("bad_request", shown(str(error), key))
-        except _NETWORK as error:
+        except OSError as error:
             words = str(error) or type(error).__name__
             if isinstance(error, TimeoutError):
                 words = f"no answer in time ({words})"
@@ -190,13 +198,13 @@ class Wire:
 
     async def close(self) -> None:
         """Close every connection. A later request opens new ones."""
-        pool, self._pool = self._pool, None
-        if pool is not None and pool.loop is asyncio.get_running_loop():
-            await pool.close()
+        opened, self._connections = self._connections, None
+        if opened is not None and (opened.loop is asyncio.get_running_loop() or opened.loop.is_closed()):
+            await opened.close()
 
     async def _accepted(
         self, path: str, headers: Mapping[str, str], body: bytes, key: Key | None, plainer: Plainer
-    ) -> Answer:
+    ) -> "Answer":
         """The answer to the request, or to the first plainer one that is not refused."""
         while True:
             try:
@@ -207,18 +215,22 @@ class Wire:
                     raise
                 body = second
 
-    async def _post(self, path: str, headers: Mapping[str, str], body: bytes, key: Key | None) -> Answer:
+    async def _post(self, path: str, headers: Mapping[str, str], body: bytes, key: Key | None) -> "Answer":
         # Redirects are not followed: they would carry the key to a place nobody configured.
-        answer = await self._opened().post(path + self._query, _over(headers, self._fields), body)
+        answer = await (await self._opened()).post(path + self._query, _over(headers, self._fields), body)
         try:
-            status, fields = answer.head.status, answer.head.fields
+            status, fields = answer.status, answer.fields
             kind = fields.get("content-type", "text/event-stream").lower()
             packed = fields.get("content-encoding", "identity").lower()
             if status == 200 and kind.startswith("text/event-stream") and packed == "identity":
                 return answer
             raw = await _bounded(answer) if packed == "identity" else b""
             event = broke(status, raw, fields, self._clock.now(), key)
-            if 300 <= status < 400:
+            if status == _PROXY_REFUSES and self._proxy is not None:
+                from fledge.models.transport import credentials_wanted
+
+                event = Broke("auth", credentials_wanted(self._proxy), None, status)
+            elif 300 <= status < 400:
                 event = Broke("bad_request", f"{event.message} (a redirect; base_url is wrong)", None, status)
             elif status < 300:
                 fault = fault_in(raw)
@@ -233,12 +245,22 @@ class Wire:
         answer.close()
         raise BrokenReply(event)
 
-    def _opened(self) -> Pool:
+    async def _opened(self) -> "Connections":
         # Connections belong to their loop; those of another one, which may be closed, are of no use here.
-        if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
-            limits = self._limits
-            self._pool = Pool(self._base, connect_s=limits.connect_s, request_s=limits.request_s, idle_s=limits.idle_s)
-        return self._pool
+        if self._connections is None or self._connections.loop is not asyncio.get_running_loop():
+            await self.close()
+            from fledge.models.transport import Connections
+
+            limits, access = self._limits, self._access
+            self._connections = Connections(
+                self._base,
+                connect_s=limits.connect_s,
+                request_s=limits.request_s,
+                idle_s=limits.idle_s,
+                tls=tls_context(access.env, access.ca_file) if self._base.startswith("https:") else None,
+                proxy=self._proxy,
+            )
+        return self._connections
 
 
 def _over(headers: Mapping[str, str], over: Mapping[str, str]) -> dict[str, str]:
@@ -281,27 +303,27 @@ def checked_url(base_url: str) -> str:
     return base_url.rstrip("/")
 
 
-async def _next(answer: Answer, reading: Reading) -> bytes:
+async def _next(answer: "Answer", reading: Reading) -> bytes:
     """The next bytes; none at the end. A reply that is whole cannot be broken by the end of its connection."""
     try:
         return await answer.read()
-    except _NETWORK:
+    except OSError:
         if reading.finished:
             return b""
         raise
 
 
-async def _to_the_end(answer: Answer) -> None:
-    with suppress(*_NETWORK):
+async def _to_the_end(answer: "Answer") -> None:
+    with suppress(OSError):
         await answer.to_the_end()
 
 
-async def _bounded(answer: Answer) -> bytes:
+async def _bounded(answer: "Answer") -> bytes:
     """The beginning of an error's body, or as much as came before the connection failed."""
     raw = b""
     try:
         while len(raw) < _MOST_ERROR_BYTES and (piece := await answer.read()):
             raw += piece
-    except _NETWORK:
+    except OSError:
         pass
     return raw[:_MOST_ERROR_BYTES]

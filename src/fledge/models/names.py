@@ -11,6 +11,7 @@ from typing import TypedDict
 from msgspec.structs import replace
 
 from fledge.clock import Clock
+from fledge.egress import tls_context
 from fledge.errors import BadInput, Refused
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Model
@@ -57,7 +58,9 @@ class Registry:
         catalog: Catalog | None = None,
         limits: Limits | None = None,
         clock: Clock | None = None,
+        ca_file: str | None = None,
     ) -> None:
+        self.ca_file = ca_file
         self._env = os.environ if env is None else env
         self._catalog, self._limits, self._clock = catalog, limits, clock
         self._providers = dict(BUILT_IN)
@@ -143,7 +146,7 @@ class Registry:
             "provider": provider.name,
             "limits": _limits(provider, self._limits),
             "clock": self._clock,
-            "access": Access(headers=provider.headers, query=provider.query),
+            "access": self._access(provider),
         }
 
         def card(model: str) -> Card | None:
@@ -156,6 +159,11 @@ class Registry:
                 return ResponsesModel(card=card, **service)
             case "openai-chat":
                 return OpenAIModel(card=card, quirks=provider.quirks, **service)
+
+    def _access(self, provider: Provider) -> Access:
+        if base_url_of(provider, self._env).startswith("https:"):
+            tls_context(self._env, self.ca_file)  # a file that cannot be read is told before anything is asked
+        return Access(headers=provider.headers, query=provider.query, env=self._env, ca_file=self.ca_file)
 
     def _full(self, bare: str) -> str:
         found = (self._catalog or shipped()).full_names(bare)

@@ -4,6 +4,7 @@ For whatever opens models (a program, the command, `doctor`), so that all of the
 """
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
@@ -30,7 +31,12 @@ def configured_registry(
     config: Config, env: Mapping[str, str] | None = None, catalog: Catalog | None = None
 ) -> Registry:
     """A registry with the providers of the settings."""
-    registry = Registry(env, catalog=catalog or configured_catalog(config))
+    ca_file = config.models.ca_file
+    registry = Registry(
+        env,
+        catalog=catalog or configured_catalog(config),
+        ca_file=None if ca_file is None else str(Path(ca_file).expanduser()),
+    )
     for name, provider in config.models.providers.items():
         registry.add_provider(configured(name, provider))
     return registry

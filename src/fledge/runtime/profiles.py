@@ -75,7 +75,7 @@ from fledge.tools.send import send_tool
 from fledge.tools.sessions import remove_tool, spawn_tool, yield_tool
 from fledge.tools.shell import environment, exec_tool
 from fledge.tools.subagents import subagents_tool
-from fledge.tools.web import fetch_tool
+from fledge.tools.web import Fetcher, fetch_tool
 from fledge.workspaces.documents import read_documents
 
 MAIN_PROMPT = (
@@ -204,7 +204,7 @@ class ConfiguredProfiles:
         self._files = ChildFiles(state, self._protected)
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
         self._outlet = Outlet({**channels_of(config, given), **(channels or {})}, listening, context_engine)
-        own = (*file_tools(), fetch_tool(), *tools)
+        own = (*file_tools(), fetch_tool(Fetcher(env=given)), *tools)
         self._own_tools = own
         self._session_tools: tuple[Tool, ...] = ()
         self._tools: dict[Box, ToolSet] = {}

@@ -2,7 +2,9 @@
 
 A fetch goes to public addresses only: the name is looked up, every answer is judged, and the connection is made to a
 judged address and no other, at the first request and at each redirect. The judge stands once more where sockets are
-made, so whatever a URL parser or a resolver thinks, nothing else is connected to. No cookies, credentials or proxies.
+made, so whatever a URL parser or a resolver thinks, nothing else is connected to. Where the environment names a proxy,
+the proxy looks names up and connects: an address, and a name as far as it can be looked up here, is judged before the
+proxy is asked, and a name that only the proxy can know must have a dot and no local ending. No cookies, no credentials.
 How a look-up is done and which addresses are public are arguments; what models do with pages is not known here.
 """
 
@@ -12,11 +14,12 @@ import ipaddress
 import re
 import socket
 import zlib
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 
 from msgspec import Meta, Struct
 
+from fledge.egress import Proxy, proxy_for, tls_context
 from fledge.errors import BadInput, Refused
 from fledge.tools.base import Tool, ToolResult, capped, tool
 from fledge.tools.page import page_text
@@ -83,6 +86,7 @@ _SPECIAL: Final = tuple(
         ("3fff::/20", "reserved"),
     )
 )
+_LOCAL_ENDINGS: Final = (".local", ".localhost", ".internal", ".intranet", ".lan", ".home", ".corp", ".home.arpa")
 _PUBLIC_6: Final = ipaddress.IPv6Network("2000::/3")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
@@ -138,6 +142,8 @@ class Fetcher(Struct, frozen=True, kw_only=True):
     policy: Policy = refuse_special
     seconds: float = FETCH_SECONDS
     max_bytes: int = MAX_BYTES
+    env: Mapping[str, str] = {}
+    """Where proxies and certificates are named."""
 
     async def fetch(self, address: str) -> Page:
         """The page behind a URL, redirects followed. Refused: what is not http(s), not public, not text, too slow."""
@@ -145,21 +151,48 @@ class Fetcher(Struct, frozen=True, kw_only=True):
 
         url = _url(address)
         try:
-            async with asyncio.timeout(self.seconds), self._client() as client:
+            async with (
+                asyncio.timeout(self.seconds),
+                self._client("direct") as direct,
+                self._client("proxied") as proxied,
+            ):
                 for _ in range(MAX_REDIRECTS + 1):
-                    found = await self._get(client, url)
+                    proxy = proxy_for(str(url), self.env)
+                    if proxy is None:
+                        found = await self._get(direct, url)
+                    else:
+                        await self._judge_for_proxy(url)
+                        found = await self._get(proxied, url, proxy)
                     if isinstance(found, Page):
                         return found
                     url = found
         except TimeoutError:
             raise Refused("timeout", f"url: no whole answer within {self.seconds:g} s from {url.raw_host}") from None
+        except aiohttp.ClientHttpProxyError as error:
+            raise Refused("error", f"url: the proxy did not connect to {url.raw_host} ({error.status})") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Refused(
                 "error", f"url: {url.raw_host} could not be reached ({type(error).__name__}: {error})"
             ) from None
         raise Refused("error", f"url: more than {MAX_REDIRECTS} redirects, the last to {_short(str(url))}")
 
-    def _client(self) -> "aiohttp.ClientSession":
+    async def _judge_for_proxy(self, url: "URL") -> None:
+        """Refused: an address that is not public, and a name that is not, as far as it can be known here."""
+        host = url.raw_host or ""
+        if _is_address(host):
+            _judged(host, self.policy, host)
+            return
+        try:
+            answers = await self.look_up(host, url.port or 443)
+        except OSError:
+            # Behind a proxy this machine often cannot look up public names. Local ones have no dot or a known ending.
+            if "." not in host.strip(".") or host.rstrip(".").endswith(_LOCAL_ENDINGS):
+                raise Refused("forbidden", f"url: {host} is a local name: only public addresses are fetched") from None
+            return
+        for answer in answers:
+            _judged(answer, self.policy, host)
+
+    def _client(self, way: Literal["direct", "proxied"]) -> "aiohttp.ClientSession":
         import aiohttp
         from aiohttp.abc import AbstractResolver, ResolveResult
 
@@ -193,10 +226,16 @@ class Fetcher(Struct, frozen=True, kw_only=True):
                 raise PermissionError(f"{info[4][0]} is {kind}")
             return socket.socket(info[0], info[1], info[2])
 
+        tls = tls_context(self.env)
+        if way == "direct":
+            connector = aiohttp.TCPConnector(
+                resolver=Judged(), use_dns_cache=False, force_close=True, socket_factory=judged_socket, ssl=tls
+            )
+        else:
+            # Its only connections are to the proxy that the user named, which may well be at a private address.
+            connector = aiohttp.TCPConnector(force_close=True, ssl=tls)
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                resolver=Judged(), use_dns_cache=False, force_close=True, socket_factory=judged_socket
-            ),
+            connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,
@@ -208,11 +247,14 @@ class Fetcher(Struct, frozen=True, kw_only=True):
             },
         )
 
-    async def _get(self, client: "aiohttp.ClientSession", url: "URL") -> "Page | URL":
+    async def _get(self, client: "aiohttp.ClientSession", url: "URL", proxy: Proxy | None = None) -> "Page | URL":
         if _is_address(url.raw_host or ""):
             # The connector does not ask a resolver about these.
             _judged(url.raw_host or "", self.policy, url.raw_host or "")
-        async with client.get(url, allow_redirects=False) as response:
+        through = None if proxy is None else proxy.url
+        async with client.get(url, allow_redirects=False, proxy=through) as response:
+            if response.status == 407 and proxy is not None:
+                raise Refused("error", f"url: the proxy {proxy.place} refuses the credentials of {proxy.variable}")
             if response.status in (301, 302, 303, 307, 308) and "Location" in response.headers:
                 return _url(response.headers["Location"], url)
             kind = response.content_type if "Content-Type" in response.headers else "text/plain"

@@ -1,0 +1,112 @@
+"""How requests leave this machine: through which proxy, and whose certificates are believed.
+
+Proxies are those of `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, in lower case first. This machine itself is
+never asked through a proxy. Nothing here opens a connection.
+"""
+
+import ipaddress
+import ssl
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from fledge.errors import BadInput
+
+CA_FILE_VARIABLE = "SSL_CERT_FILE"
+
+
+class Proxy(Struct, frozen=True):
+    """A proxy, and the variable that names it."""
+
+    url: str
+    """With name and password, if it wants them: not to be shown."""
+    variable: str
+
+    @property
+    def place(self) -> str:
+        """Host and port, which may be shown."""
+        parts = urlsplit(self.url)
+        return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.place}, {self.variable})"
+
+
+def proxy_for(url: str, env: Mapping[str, str]) -> Proxy | None:
+    """The proxy through which this address is asked; None: directly. Refused, and not shown: what is no proxy."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    for variable in (f"{parts.scheme}_proxy", f"{parts.scheme}_proxy".upper()):
+        given = env.get(variable, "").strip()
+        if given:
+            break
+    else:
+        return None
+    excepted = (env.get("no_proxy") or env.get("NO_PROXY") or "").split(",")
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if is_loopback(host) or any(_excepts(entry.strip().lower(), host, port) for entry in excepted):
+        return None
+    return Proxy(_checked(given, variable), variable)
+
+
+def _excepts(entry: str, host: str, port: int) -> bool:
+    """Whether an entry of `NO_PROXY` means this host: a name and all below it, an address or network, `*`."""
+    if entry == "*":
+        return True
+    with suppress(ValueError):
+        network = ipaddress.ip_network(entry.strip("[]"), strict=False)
+        with suppress(ValueError):
+            return ipaddress.ip_address(host) in network
+        return False
+    name, colon, only = entry.rpartition(":")
+    if not colon:
+        name = entry
+    elif only != str(port):
+        return False
+    name = name.removeprefix("*").strip("[].")
+    return bool(name) and (host == name or host.endswith(f".{name}"))
+
+
+def is_loopback(host: str) -> bool:
+    """True of this machine's own names and addresses."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _checked(given: str, variable: str) -> str:
+    whole = given if "://" in given else f"http://{given}"
+    try:
+        parts = urlsplit(whole)
+        sound = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        sound = False
+    if not sound or not whole.isprintable() or " " in whole:
+        raise BadInput(variable, "must be a proxy's address like http://proxy:3128 or http://user:password@proxy:3128")
+    return whole
+
+
+def tls_context(env: Mapping[str, str], ca_file: str | None = None) -> ssl.SSLContext:
+    """Names and certificates are checked. The authorities are the system's, or those of `SSL_CERT_FILE` instead; those
+    of `ca_file` are believed besides. Refused: a file without certificates."""
+    return _context(env.get(CA_FILE_VARIABLE, "").strip(), ca_file or "")
+
+
+@cache
+def _context(instead: str, besides: str) -> ssl.SSLContext:
+    context = ssl.create_default_context() if not instead else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for field, path in ((CA_FILE_VARIABLE, instead), ("models.caFile", besides)):
+        if path:
+            try:
+                context.load_verify_locations(path)
+            except (OSError, ssl.SSLError) as error:
+                words = error.strerror or str(error)
+                raise BadInput(field, f"must be a readable file of certificates in PEM ({words})", path) from None
+    context.set_alpn_protocols(["http/1.1"])
+    return context

@@ -1,0 +1,142 @@
+"""Connections to one service, by aiohttp: a POST out, the answer's head and its body in pieces back.
+
+What aiohttp may raise becomes an `OSError` here, in words that say what to do. Redirects, cookies and compression are
+switched off: a redirect would carry the key to another place. What an answer means is not known here.
+"""
+
+import asyncio
+import re
+import ssl
+from collections.abc import Mapping
+
+import aiohttp
+from yarl import URL
+
+from fledge.egress import Proxy
+from fledge.errors import BadInput
+
+REST_S = 60.0
+"""How long an unused connection is kept. Services close theirs after 5 s to some minutes; that is seen."""
+LAST_BYTES_S = 0.5
+"""How long to wait for the end of an answer that has said everything: seeing it keeps the connection usable."""
+MOST_LINE_BYTES = 16 * 1024
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+class Answer:
+    """An answer whose head has come. It must be closed."""
+
+    def __init__(self, response: aiohttp.ClientResponse, proxy: Proxy | None) -> None:
+        self._response, self._proxy = response, proxy
+        self.status = response.status
+        self.fields = {name.lower(): value for name, value in response.headers.items()}
+
+    async def read(self) -> bytes:
+        """More of the body, as soon as there is any; nothing at its end. Raises `OSError`."""
+        try:
+            return await self._response.content.readany()
+        except aiohttp.ClientError as error:
+            raise _told(error, self._proxy) from error
+
+    async def to_the_end(self) -> None:
+        """See the end of the body, if it comes soon, so that the connection can serve the next request."""
+        async with asyncio.timeout(LAST_BYTES_S):
+            while await self.read():
+                pass
+
+    def close(self) -> None:
+        """Drop the connection, unless the answer was read to its end: then it is kept."""
+        self._response.close()
+
+
+class Connections:
+    """The connections to the service at `base_url`, of one event loop."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        connect_s: float,
+        request_s: float,
+        idle_s: float,
+        tls: ssl.SSLContext | None,
+        proxy: Proxy | None = None,
+    ) -> None:
+        self._base, self._proxy = base_url, proxy
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=REST_S, ssl=tls or True),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+            timeout=aiohttp.ClientTimeout(total=request_s, sock_connect=connect_s, sock_read=idle_s),
+            max_line_size=MOST_LINE_BYTES,
+            max_field_size=MOST_LINE_BYTES,
+        )
+        self.loop = asyncio.get_running_loop()
+
+    async def post(self, path: str, fields: Mapping[str, str], body: bytes) -> Answer:
+        """Send the request; the answer once its head has come. Raises `OSError`.
+
+        A kept connection may be closed by the service in the moment it is used again. If no byte came back, the request
+        is sent once more. It may have been read, and in general a POST must not be repeated (RFC 9110 §9.2.2); but this
+        one asks for words. The worst is a bill for words nobody got, and whoever called would ask again anyway, as the
+        official clients do.
+        """
+        for name, value in fields.items():
+            if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+                # Not repeated: it may be a key.
+                raise BadInput("headers", f"no header can carry what was given for {name!r}")
+        try:
+            try:
+                return await self._posted(path, fields, body)
+            except aiohttp.ServerDisconnectedError:
+                return await self._posted(path, fields, body)
+        except (aiohttp.ClientError, ValueError) as error:
+            raise _told(error, self._proxy) from error
+
+    async def _posted(self, path: str, fields: Mapping[str, str], body: bytes) -> Answer:
+        proxy = None if self._proxy is None else self._proxy.url
+        url = URL(self._base + path)
+        response = await self._session.post(url, headers=fields, data=body, allow_redirects=False, proxy=proxy)
+        return Answer(response, self._proxy)
+
+    async def close(self) -> None:
+        """Close every connection, those in use too."""
+        await self._session.close()
+
+
+def _told(error: Exception, proxy: Proxy | None) -> OSError:
+    """The same trouble in words that say what to do, and that hold no password of a proxy."""
+    match error:
+        case aiohttp.ClientHttpProxyError(status=407):
+            return ConnectionError(credentials_wanted(proxy))
+        case aiohttp.ClientHttpProxyError(status=status):
+            return ConnectionError(f"the proxy {_shown(proxy)} did not connect: it answered {status}")
+        case aiohttp.ClientProxyConnectionError(os_error=trouble):
+            return ConnectionError(f"the proxy {_shown(proxy)} cannot be reached ({trouble.strerror or trouble})")
+        case aiohttp.ClientConnectorCertificateError(certificate_error=trouble):
+            advice = "is an authority missing? SSL_CERT_FILE or models.caFile name a file of them"
+            return ConnectionError(f"the service cannot prove its name ({trouble}): {advice}")
+        case aiohttp.ClientConnectorError(os_error=trouble):
+            return trouble
+        case TimeoutError() | OSError():
+            return error
+        case aiohttp.ClientPayloadError():
+            return ConnectionError("the connection was closed in the middle of the answer")
+        case aiohttp.ServerDisconnectedError():
+            return ConnectionError("the service closed the connection without an answer")
+        case aiohttp.ClientResponseError():
+            return ConnectionError("the answer is not HTTP/1.1")
+        case _:
+            return ConnectionError(str(error) or type(error).__name__)
+
+
+def credentials_wanted(proxy: Proxy | None) -> str:
+    """What is said where a proxy wants a name and a password, or others."""
+    variable = "" if proxy is None else proxy.variable
+    return f"the proxy {_shown(proxy)} refuses the credentials: set {variable}=http://user:password@host:port"
+
+
+def _shown(proxy: Proxy | None) -> str:
+    return "" if proxy is None else f"{proxy.place} ({proxy.variable})"
