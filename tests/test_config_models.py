@@ -122,7 +122,7 @@ def test_the_address_in_the_settings_wins_over_the_variable() -> None:
     assert "(http://192.0.2.1:11434/v1)" in repr(registry.open("ollama/m")[0])
 
 
-@proves("7.input.15", "A pasted OpenClaw file works: its providers and models are read, what is not used is a warning")
+@proves("7.input.21", "A pasted OpenClaw file works: its providers and models are read, what is not used is a warning")
 def test_a_pasted_file_of_openclaw_works() -> None:
     model = {
         "id": "big-1",
@@ -162,7 +162,7 @@ def test_a_pasted_file_of_openclaw_works() -> None:
     registry.check_key("local/m")
 
 
-@proves("7.input.16", "models.catalog adds or corrects figures of models, field by field")
+@proves("7.input.20", "models.catalog adds or corrects figures of models, field by field")
 def test_the_catalogue_of_the_settings_adds_and_corrects_rows() -> None:
     rows = {"openai/gpt-5": {"maxOutput": 5}, "acme/m": {"window": 9, "price": {"input": 1, "output": 2}}}
     found = configured_catalog(check(acme() | {"models": {"catalog": rows}}).config)

@@ -49,7 +49,7 @@ def place(tmp_path: Path, model: Model) -> Place:
 
 
 @proves(
-    "7.input.17", "A provider that the settings name serves `name/model`, with its key from the environment or a file"
+    "7.input.19", "A provider that the settings name serves `name/model`, with its key from the environment or a file"
 )
 def test_run_asks_the_provider_that_the_settings_name(place: Place) -> None:
     place.settings(
@@ -60,7 +60,7 @@ def test_run_asks_the_provider_that_the_settings_name(place: Place) -> None:
     assert place.asked[0]["model"] == "big"
 
 
-@proves("7.input.17")
+@proves("7.input.19")
 def test_a_key_may_be_in_a_file(place: Place) -> None:
     key = place.user / "acme.key"
     key.write_text(KEY)

@@ -215,14 +215,6 @@ def test_a_configured_runtime_sees_only_the_secrets_it_was_given(tmp_path: Path)
     assert "OPENAI_API_KEY" not in known
 
 
-def test_a_variable_that_the_settings_name_as_a_key_is_withheld_from_tools(tmp_path: Path) -> None:
-    file = {"models": {"providers": {"acme": {"baseUrl": "https://a.example/v1", "apiKeyEnv": "PLAIN_NAME"}}}}
-    env = {"HOME": str(tmp_path), "PLAIN_NAME": "mine", "OTHER": "yours"}
-    profiles = ConfiguredProfiles(check(file).config, workspace=tmp_path, env=env)
-    _, known = profiles.work_place(Session(MAIN, "main", None, 0, SessionFacts(), False, 0, 0, 0.0))
-    assert ("PLAIN_NAME" in known, "OTHER" in known) == (False, True)
-
-
 @pytest.mark.parametrize("name", ["subagent", "a b", ""])
 def test_a_runtime_needs_a_name_that_a_model_can_give(name: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="runtimes"):

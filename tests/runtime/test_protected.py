@@ -258,6 +258,15 @@ def test_a_command_sees_no_variable_that_nobody_named(here: Place) -> None:
     assert told.startswith(f"|two||C.UTF-8|{here.home}\n")
 
 
+def test_a_command_sees_no_key_of_a_provider_even_if_the_settings_name_its_variable(here: Place) -> None:
+    here.env |= {"PLAIN_NAME": "mine", "OTHER": "yours"}
+    providers = {"acme": {"baseUrl": "https://a.example/v1", "apiKeyEnv": "PLAIN_NAME"}}
+    tools = {"exec": {"approval": "never", "env": ["PLAIN_NAME", "OTHER"]}}
+    config: dict[str, Any] = {**PLAIN, "models": {"providers": providers}, "tools": tools}
+    (told,) = here.results(use("exec", command='echo "$PLAIN_NAME|$OTHER"'), config=config)
+    assert told.startswith("|yours\n")
+
+
 @real
 @proves("8.exec.10", "`sandbox.network: none` cuts the network of sandboxed commands, and of those of children")
 @pytest.mark.parametrize(("network", "reached"), [("shared", True), ("none", False)])
