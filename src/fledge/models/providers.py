@@ -40,7 +40,13 @@ _OWN_HEADERS = frozenset(
 
 
 class Provider(Struct, frozen=True, kw_only=True):
-    """A service."""
+    """A service with models. Given to `open(providers=[…])`, it serves the names `name/…`; settings name one in
+    `models.providers` with the same fields.
+
+    >>> acme = fledge.Provider(name="acme", base_url="https://models.acme.example/v1", key_env="ACME_API_KEY")
+    >>> acme.api
+    'openai-chat'
+    """
 
     name: str
     api: WireName = "openai-chat"
