@@ -50,16 +50,16 @@ export function button(text, act, failed, kind = "") {
 
 /** A button that must be pressed twice; it goes back to what it was when it loses the focus. */
 export function confirmed(text, question, act, failed) {
-  const made = button(text, async () => {
-    if (made.dataset.sure === undefined) {
-      made.dataset.sure = "";
-      made.textContent = question;
-      return;
-    }
-    calm();
-    await act();
-  }, failed, "danger");
-  const calm = () => { delete made.dataset.sure; made.textContent = text; };
+  const made = button(text, () => { calm(); return act(); }, failed, "danger");
+  let sure = false;
+  const calm = () => { sure = false; made.textContent = text; };
+  // The first press is caught before the button acts on it: a button that is disabled, even for a moment, loses the focus.
+  made.addEventListener("click", (event) => {
+    if (sure) return;
+    event.stopImmediatePropagation();
+    sure = true;
+    made.textContent = question;
+  }, { capture: true });
   made.addEventListener("blur", () => { if (!made.disabled) calm(); });
   return made;
 }
