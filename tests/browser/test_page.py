@@ -109,6 +109,7 @@ def test_hostile_words_are_shown_and_do_nothing(browser: Browser, gateway: Gatew
         assert SHOWN in told.inner_text()
         page.locator("#runs-tree").get_by_role("link", name="<i>label</i>").click()
         person.see(".facts dd", "onerror")
+        person.see("section[aria-label=Transcript] .entry", "onerror")
         assert SHOWN in page.locator("section[aria-label=Transcript]").inner_text()
         assert SHOWN in page.locator(".facts").inner_text()
         person.see(".facts dd", "hostile <b>task</b>")

@@ -64,6 +64,12 @@ export function confirmed(text, question, act, failed) {
   return made;
 }
 
+/** Wait until nothing in this part is being pressed: a link that is replaced under a finger is never clicked. */
+export const released = (part) => new Promise((done) => {
+  if (!part.matches(":active")) { done(); return; }
+  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(done), { once: true });
+});
+
 /** Run `work` after each call, never twice at once, and once more if it was called meanwhile. */
 export function coalesced(work, failed) {
   let running = null;

@@ -3,7 +3,7 @@
 
 import { call, NOT_FOUND, Refusal } from "./gateway.js";
 import { chatLink, isRun } from "./conversations.js";
-import { button, byId, chip, clock, coalesced, confirmed, duration, el, runLink, standing, words } from "./dom.js";
+import { button, byId, chip, clock, coalesced, confirmed, duration, el, released, runLink, standing, words } from "./dom.js";
 import { Transcript } from "./transcript.js";
 import { planAnswer } from "./waiting.js";
 
@@ -58,6 +58,7 @@ export class RunPage {
     }
     const is = JSON.stringify(told);
     if (is === this.#was) return;
+    await released(this.facts);
     this.#was = is;
     const { run } = told;
     this.facts.replaceChildren(...facts(told));

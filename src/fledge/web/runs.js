@@ -1,7 +1,7 @@
 // The tree of runs, as it stands.
 
 import { call } from "./gateway.js";
-import { byId, chip, coalesced, duration, el, runLink, standing } from "./dom.js";
+import { byId, chip, coalesced, duration, el, released, runLink, standing } from "./dom.js";
 
 const MOST = 300; // runs shown; the command line shows all
 const OVER = new Set(["completed", "archived", "gone"]); // nothing more is to be said of these
@@ -20,6 +20,7 @@ export class Runs {
     byId("runs-count").hidden = active === 0;
     const is = JSON.stringify([runs, leftOut]);
     if (is === this.#was) return;
+    await released(byId("runs-tree"));
     this.#was = is;
     const focused = document.activeElement?.dataset?.run;
     const tree = list(runs);

@@ -1,7 +1,7 @@
 // Results that found nobody.
 
 import { call } from "./gateway.js";
-import { button, byId, chip, clock, coalesced, el, runLink, words } from "./dom.js";
+import { button, byId, chip, clock, coalesced, el, released, runLink, words } from "./dom.js";
 
 export class Undelivered {
   #was = "";
@@ -19,6 +19,7 @@ export class Undelivered {
     byId("undelivered-empty").hidden = found.length > 0;
     const is = JSON.stringify(found);
     if (is === this.#was) return;
+    await released(byId("undelivered-cards"));
     this.#was = is;
     byId("undelivered-cards").replaceChildren(...found.map((one) => this.#card(one)));
   }
