@@ -211,7 +211,7 @@ def dump(db: sqlite3.Connection) -> list[str]:
 
 def test_an_older_file_is_copied_first_and_then_brought_up_to_date(tmp_path: Path, old: sqlite3.Connection) -> None:
     before = dump(old)
-    assert migrate(old, tmp_path / DATABASE, [migrations()[0], (2, SECOND)]) == 2
+    assert migrate(old, tmp_path / DATABASE, (migrations()[0], (2, SECOND))) == 2
     assert schema_version(old) == 2
     assert old.execute("SELECT note FROM sessions").fetchall() == [("moved",)]
     assert old.execute("SELECT body FROM entries ORDER BY seq").fetchall() == [("0",), ("1",), ("2",)]
@@ -239,7 +239,7 @@ def test_what_replies_used_is_counted_in_a_file_that_never_counted_it(tmp_path: 
 
 
 def test_steps_are_taken_in_order_and_only_those_that_are_missing(tmp_path: Path, old: sqlite3.Connection) -> None:
-    steps = [(1, "not even SQL"), (2, SECOND), (3, "UPDATE sessions SET note = note || ' twice';")]
+    steps = ((1, "not even SQL"), (2, SECOND), (3, "UPDATE sessions SET note = note || ' twice';"))
     assert migrate(old, tmp_path / DATABASE, steps) == 3
     assert old.execute("SELECT note FROM sessions").fetchall() == [("moved twice",)]
     assert migrate(old, tmp_path / DATABASE, steps) == 3
@@ -250,7 +250,7 @@ def test_an_older_copy_makes_way_for_the_one_made_now(tmp_path: Path, old: sqlit
     with closing(sqlite3.connect(backup_of(tmp_path))) as copy:
         copy.execute("CREATE TABLE left_over (x)")
     before = dump(old)
-    migrate(old, tmp_path / DATABASE, [migrations()[0], (2, SECOND)])
+    migrate(old, tmp_path / DATABASE, (migrations()[0], (2, SECOND)))
     with closing(sqlite3.connect(backup_of(tmp_path))) as copy:
         assert dump(copy) == before
 
@@ -278,12 +278,12 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(
 ) -> None:
     before, kept = dump(old), contents(tmp_path)
     with pytest.raises(StoreError) as failed:
-        migrate(old, tmp_path / DATABASE, [migrations()[0], *steps])
+        migrate(old, tmp_path / DATABASE, (migrations()[0], *steps))
     assert str(failed.value).startswith(f"{tmp_path / DATABASE}: cannot be brought to schema 2 (")
     assert str(failed.value).endswith("); it was not changed")
     assert dump(old) == before
     assert contents(tmp_path)[DATABASE] == kept[DATABASE]
-    assert migrate(old, tmp_path / DATABASE, [migrations()[0], (2, SECOND)]) == 2
+    assert migrate(old, tmp_path / DATABASE, (migrations()[0], (2, SECOND))) == 2
 
 
 def test_a_migration_of_several_steps_that_fails_at_the_last_leaves_the_file_as_it_was(
@@ -291,14 +291,14 @@ def test_a_migration_of_several_steps_that_fails_at_the_last_leaves_the_file_as_
 ) -> None:
     before = dump(old)
     with pytest.raises(StoreError, match=r"cannot be brought to schema 3 \(.*\); it was not changed$"):
-        migrate(old, tmp_path / DATABASE, [migrations()[0], (2, SECOND), (3, "nonsense;")])
+        migrate(old, tmp_path / DATABASE, (migrations()[0], (2, SECOND), (3, "nonsense;")))
     assert dump(old) == before
 
 
 def test_a_file_newer_than_the_last_known_step_is_refused(tmp_path: Path, old: sqlite3.Connection) -> None:
-    migrate(old, tmp_path / DATABASE, [migrations()[0], (2, SECOND)])
+    migrate(old, tmp_path / DATABASE, (migrations()[0], (2, SECOND)))
     before = dump(old)
     with pytest.raises(StoreError) as refused:
-        migrate(old, tmp_path / DATABASE, [migrations()[0]])
+        migrate(old, tmp_path / DATABASE, migrations()[:1])
     assert "schema 2, this one knows 1" in str(refused.value)
     assert dump(old) == before
