@@ -3,7 +3,6 @@
 import os
 import pty
 import subprocess
-import sys
 from contextlib import chdir
 from pathlib import Path
 
@@ -13,6 +12,8 @@ import fledge
 from fledge.config import workspaces
 from fledge.errors import BadInput, Refused
 from fledge.models.scripted import ScriptedModel, echo
+from tests.cli.command import PROGRAM, Done
+from tests.cli.command import fledge as command
 from tests.statements import proves
 
 NO_SUCH_MODEL = "no provider 'nosuch'"
@@ -29,22 +30,14 @@ class Home:
         state = {"FLEDGE_CONFIG": str(self.user), "FLEDGE_STATE": str(folder / "state")}
         self.env = {**kept, **state, "HOME": str(self.home)}
 
-    def run(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "fledge.cli.main", *arguments],
-            cwd=cwd or self.home,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+    def run(self, *arguments: str, cwd: Path | None = None) -> Done:
+        return command(*arguments, cwd=cwd or self.home, env=self.env)
 
     def run_at_terminal(self, answer: str, *arguments: str) -> tuple[int, str]:
         """The exit code, and all that was shown, of a command at a terminal at which somebody gives this answer."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
-            [sys.executable, "-m", "fledge.cli.main", *arguments],
+            [*PROGRAM, *arguments],
             cwd=self.home,
             env=self.env,
             stdin=theirs,
@@ -73,18 +66,16 @@ RUN = ("run", "hello", "--model", "nosuch/x")
 
 @proves("8.trust.5", "The home folder, or one that holds it, is a workspace only after a yes")
 @pytest.mark.parametrize(
-    "command",
+    "words",
     [RUN, ("spawn", "hello", "--model", "nosuch/x"), ("send", "main", "hello", "--model", "nosuch/x"), ("chat",)],
 )
-def test_without_a_terminal_it_is_refused_naming_the_command_that_says_yes(
-    home: Home, command: tuple[str, ...]
-) -> None:
-    done = home.run(*command)
+def test_without_a_terminal_it_is_refused_naming_the_command_that_says_yes(home: Home, words: tuple[str, ...]) -> None:
+    done = home.run(*words)
     assert done.returncode == 1
     assert f"{home.home} holds your whole home folder" in done.stderr
     assert f"say yes once: fledge trust --workspace {home.home}" in done.stderr
     assert done.stderr.count("\n") == 1
-    above = home.run(*command, cwd=home.home.parent)
+    above = home.run(*words, cwd=home.home.parent)
     assert f"fledge trust --workspace {home.home.parent}" in above.stderr
     assert "holds your whole home folder" not in home.run(*RUN, cwd=home.home / "project").stderr
 

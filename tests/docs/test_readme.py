@@ -39,13 +39,13 @@ class Ends(NamedTuple):
 
 
 RUN = {
-    "make demo": Ends(0, "3 subagents, 3 answers in the conversation: each exactly once."),
     ".venv/bin/fledge doctor --model openai/gpt-5": Ends(1, f"fail  provider     {NOWHERE} cannot be reached"),
     "fledge tree": Ends(1, "no fledge.db there; name the folder that holds it with --state"),
     "python -m bench --only peers": Ends(0, "not installed: python -m bench.peers install nanobot"),
 }
 NEEDS_A_MODEL = "needs a model; tests/cli runs it with a provider on this machine"
 NOT_RUN = {
+    "make demo": "has its own test here",
     "make test": "runs this test",
     "make bench": "takes a quarter of an hour; tests/test_bench.py runs every part of it, small",
     "python -m bench.peers install": "fetches other libraries",
@@ -72,6 +72,18 @@ def test_the_command_ends_in_a_clone_alone_as_it_should(command: str, clone: Clo
     done = clone.run("sh", "-c", command)
     assert RUN[command].words in done.stdout + done.stderr
     assert done.returncode == RUN[command].code, done.stderr
+
+
+def test_the_demo_is_killed_half_way_and_every_answer_arrives_once(clone: Clone) -> None:
+    done = clone.run("make", "demo")
+    assert done.returncode == 0, done.stderr
+    assert "A scripted model plays the model's part" in done.stdout
+    before, after = re.split(r"\*\*\* kill -9 \d+ \*\*\*", done.stdout)
+    assert 'steer "open questions"' in before
+    assert 'approve the plan of "tidy-up"' in after
+    assert "LeaseLost        → queued  (crash in a step)" in after
+    assert "open questions · completed (ok), attempt 2" in after
+    assert "3 subagents, 3 answers in the conversation: each exactly once.\n" in after
 
 
 def test_every_make_target_in_the_readme_exists() -> None:

@@ -37,8 +37,11 @@ STEER = "Only the documents, please: *.md"
 
 
 async def play(state: str, half_way: int) -> None:
-    """Go on wherever the state stands, and return when everything has settled; says on a descriptor when to kill it."""
-    live = LiveLines(sys.stdout)
+    """Go on wherever the state stands, and return when everything has settled; says on a descriptor when to kill it.
+
+    Without a descriptor it is the play's second life, in which the plan is approved.
+    """
+    live, is_second = LiveLines(sys.stdout), not half_way
     async with fledge.open(state, model=ScriptedModel(script), config={}, workspace=Path.cwd(), program="demo") as fl:
         chat = fl.session("main")
         told = [message.seq for message in await chat.history() if message.role == "assistant"]
@@ -52,7 +55,7 @@ async def play(state: str, half_way: int) -> None:
                 if message.role == "assistant" and message.seq not in told and message.text:
                     told.append(message.seq)
                     live.say(f"main   {message.text}")
-            await _direct(fl, live)
+            await _direct(fl, live, is_second)
             if half_way and await fl.engine.store.read(_is_half_way):
                 os.write(half_way, b"now")
                 half_way = 0
@@ -67,7 +70,7 @@ def _tree(tx: Tx, now: float) -> list[str]:
     return [f"  {line}" for line in ["main", *tree_lines(tx, MAIN, now)]]
 
 
-async def _direct(fl: fledge.Fledge, live: LiveLines) -> None:
+async def _direct(fl: fledge.Fledge, live: LiveLines, approves: bool) -> None:
     """The person's part: steer one subagent, approve another's plan. What was done before a crash is not done again."""
     now = fl.engine.clock.now()
     for run in await fl.runs(requester=MAIN):
@@ -75,7 +78,8 @@ async def _direct(fl: fledge.Fledge, live: LiveLines) -> None:
         if run.label == QUESTIONS and run.attempt == 1 and at_work:
             live.say(f'you    steer "{run.label}": {STEER}')
             await (await fl.run(run.run_id)).steer(STEER)
-        if run.label == TIDY and run.phase == "awaiting_approval" and await fl.engine.store.read(_knows_of_the_plan):
+        waits = run.label == TIDY and run.phase == "awaiting_approval"
+        if approves and waits and await fl.engine.store.read(_knows_of_the_plan):
             live.say(f'you    approve the plan of "{run.label}"')
             await fl.approve_plan(run.session_key)
 
@@ -116,11 +120,12 @@ def _show(state: Path, kept: bool) -> int:
 
 
 def _run(state: Path, kill: bool) -> int:
+    sys.stdout.flush()  # what the play prints comes behind it, through a pipe too
     reading, writing = os.pipe()
-    command = [sys.executable, "-m", "fledge.cli.demo", str(state), str(writing)]
+    command = [sys.executable, "-m", "fledge.cli.demo", str(state), str(writing if kill else 0)]
     with subprocess.Popen(command, pass_fds=[writing]) as process:
         os.close(writing)
-        if os.read(reading, 8) and kill:
+        if os.read(reading, 8):
             os.kill(process.pid, signal.SIGKILL)
         os.close(reading)
     if not kill and process.returncode:
