@@ -62,6 +62,7 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
             "prompt": "The child's prompt and tools",
             "plan": "Plan mode",
             "files": "Attachments and artifacts",
+            "images": "Images",
             "budgets": "Budgets",
         },
     ),

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from fledge.api.opening import open, run_sync
     from fledge.api.program import Fledge
     from fledge.api.values import GivenUp, Message, Plan, Question, Reply, Result, RunInfo, TimelineEvent
+    from fledge.core.images import Image
     from fledge.core.policy import Budget
     from fledge.errors import BadInput, FledgeError, NotFound, Refused, StoreError, StoreLocked
     from fledge.models.providers import Provider
@@ -23,6 +24,7 @@ __all__ = [
     "FledgeError",
     "GivenUp",
     "Handle",
+    "Image",
     "Message",
     "NotFound",
     "Plan",
@@ -49,6 +51,7 @@ _HOMES = {
     "fledge.api.opening": ("open", "run_sync"),
     "fledge.api.program": ("Fledge",),
     "fledge.api.values": ("GivenUp", "Message", "Plan", "Question", "Reply", "Result", "RunInfo", "TimelineEvent"),
+    "fledge.core.images": ("Image",),
     "fledge.core.policy": ("Budget",),
     "fledge.errors": ("BadInput", "FledgeError", "NotFound", "Refused", "StoreError", "StoreLocked"),
     "fledge.models.providers": ("Provider",),

@@ -39,10 +39,10 @@ class Place:
             clock = VirtualClock(self.now)
             self.acts += 1
             options.setdefault("config", {})
+            options.setdefault("workspace", self.folder)
             opened = fledge.open(
                 self.folder,
                 model=model or ScriptedModel(obedient),
-                workspace=self.folder,
                 store=InlineStore(self.folder),
                 clock=clock,
                 ids=SeededIds(self.acts),

@@ -14,7 +14,7 @@ import msgspec
 
 from fledge.models.base import Call, Usage
 from fledge.models.scripted import Reply
-from tests.models.serving import Body, Rejected, Server, demand, main, only, pieces, sample_arguments
+from tests.models.serving import Body, Rejected, Server, check_image, demand, main, only, pieces, sample_arguments
 
 FIELDS = {
     "model",
@@ -38,11 +38,12 @@ VERSIONS = {"2023-06-01": set[str](), "2026-10-21": {"temperature", "top_p", "to
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 ADAPTIVE = re.compile(r"claude-(?:opus|sonnet|haiku|fable)-(?:4-[6-9]|[5-9])")
 BLOCKS = {
-    "user": {"text", "tool_result"},
+    "user": {"text", "image", "tool_result"},
     "assistant": {"text", "tool_use", "thinking", "redacted_thinking"},
 }
 BLOCK_FIELDS = {
     "text": {"type", "text", "cache_control"},
+    "image": {"type", "source", "cache_control"},
     "tool_use": {"type", "id", "name", "input", "cache_control"},
     "tool_result": {"type", "tool_use_id", "content", "is_error", "cache_control"},
     "thinking": {"type", "thinking", "signature"},
@@ -233,15 +234,39 @@ def _check_user(blocks: list[dict[str, Any]], open_calls: set[str], where: str) 
         if block["type"] == "text":
             _check_text(block, where)
             continue
+        if block["type"] == "image":
+            _check_image(block, where)
+            continue
         demand(all(before["type"] == "tool_result" for before in blocks[:at]), f"{where}: tool_result must come first")
         id = block.get("tool_use_id")
         demand(id in open_calls, f"{where}: unexpected tool_use_id {id!r} found in tool_result blocks")
         demand(id not in answered, f"{where}: each tool_use must have a single result")
         answered.add(str(id))
-        demand(isinstance(block.get("content"), str) and block["content"].strip(), f"{where}: empty tool_result")
         demand(isinstance(block.get("is_error", False), bool), f"{where}: is_error must be a boolean")
+        _check_result(block, where)
     missing = sorted(open_calls - answered)
     demand(not missing, f"{where}: tool_use ids were found without tool_result blocks: {', '.join(missing)}")
+
+
+def _check_result(block: dict[str, Any], where: str) -> None:
+    content = block.get("content")
+    if isinstance(content, str):
+        demand(content.strip(), f"{where}: empty tool_result")
+        return
+    demand(isinstance(content, list) and content, f"{where}: empty tool_result")
+    assert isinstance(content, list)
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        demand(kind in ("text", "image"), f"{where}: {kind!r} blocks cannot be in a tool_result")
+        only(part, BLOCK_FIELDS[str(kind)], where)
+        demand(kind == "text" or not block.get("is_error"), "all content must be type `text` if `is_error` is true")
+        (_check_text if kind == "text" else _check_image)(part, where)
+
+
+def _check_image(block: dict[str, Any], where: str) -> None:
+    source = only(block.get("source"), {"type", "media_type", "data"}, f"{where}.image.source")
+    demand(source.get("type") == "base64", f"{where}.image.source.type: must be base64")
+    check_image(source.get("media_type"), source.get("data"), f"{where}.image.source")
 
 
 def _check_assistant(account: str, body: Body, blocks: list[dict[str, Any]], used: set[str], where: str) -> set[str]:

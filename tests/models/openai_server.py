@@ -16,7 +16,7 @@ import msgspec
 
 from fledge.models.base import Call, Usage
 from fledge.models.scripted import Reply
-from tests.models.serving import Body, Rejected, Server, demand, main, only, pieces, sample_arguments
+from tests.models.serving import Body, Rejected, Server, check_data_url, demand, main, only, pieces, sample_arguments
 
 FIELDS = {
     "model",
@@ -135,12 +135,16 @@ class OpenAIServer(Server):
                 )
             if role in ("system", "developer", "user"):
                 only(message, {"role", "content", "name"}, where)
-                demand(isinstance(message.get("content"), str) and message["content"], f"{where}.content: empty")
+                if role == "user" and isinstance(message.get("content"), list):
+                    _check_parts(message["content"], where)
+                else:
+                    demand(isinstance(message.get("content"), str) and message["content"], f"{where}.content: empty")
             elif role == "assistant":
                 open_calls = self.check_assistant(message, where)
             elif role == "tool":
                 only(message, {"role", "content", "tool_call_id"}, where)
-                demand(isinstance(message.get("content"), str) and message["content"], f"{where}.content: empty")
+                demand(isinstance(message.get("content"), str), f"{where}: a tool message takes text alone, no images")
+                demand(message["content"], f"{where}.content: empty")
                 demand(
                     message.get("tool_call_id") in open_calls,
                     f"{where}: messages with role 'tool' must be a response to a preceding message with 'tool_calls'",
@@ -171,6 +175,19 @@ class OpenAIServer(Server):
             except (KeyError, TypeError, ValueError):
                 raise Rejected(f"{where}: arguments are not JSON") from None
         return ids
+
+
+def _check_parts(parts: list[Any], where: str) -> None:
+    demand(parts, f"{where}.content: empty")
+    for part in parts:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "text":
+            demand(only(part, {"type", "text"}, where).get("text"), f"{where}.content: empty text")
+        else:
+            demand(kind == "image_url", f"{where}.content: Invalid value: '{kind}'")
+            image = only(only(part, {"type", "image_url"}, where)["image_url"], {"url", "detail"}, where)
+            demand(image.get("detail", "auto") in ("auto", "low", "high"), f"{where}.detail: unknown value")
+            check_data_url(image.get("url"), f"{where}.image_url")
 
 
 def event(data: dict[str, Any]) -> bytes:

@@ -20,7 +20,7 @@ import msgspec
 from fledge.models.base import Call, Usage
 from fledge.models.scripted import Reply
 from tests.models.openai_server import efforts_of
-from tests.models.serving import Body, Rejected, Server, demand, main, only, pieces, sample_arguments
+from tests.models.serving import Body, Rejected, Server, check_data_url, demand, main, only, pieces, sample_arguments
 
 FIELDS = {
     "model",
@@ -289,7 +289,9 @@ def _check_input(account: str, body: Body) -> None:
             open_calls.add(id)
         elif kind == "function_call_output":
             id = item.get("call_id")
-            demand(isinstance(item.get("output"), str) and item["output"], f"{where}.output: empty")
+            demand(isinstance(item.get("output"), str | list) and item["output"], f"{where}.output: empty")
+            if isinstance(item["output"], list):
+                _check_parts(item["output"], "user", f"{where}.output")
             demand(id in open_calls, f"No tool call found for function call output with call_id {id}.")
             open_calls.discard(id)
             answered.add(str(id))
@@ -303,10 +305,17 @@ def _check_message(item: dict[str, Any], where: str) -> None:
     demand(role in PARTS, f"Invalid value: '{role}'. {where}.role")
     demand("phase" not in item or role == "assistant", f"{where}.phase: only of an assistant")
     demand(isinstance(item.get("content"), list) and item["content"], f"{where}.content: empty")
-    for part in item["content"]:
-        allowed = PARTS[str(role)].get(part.get("type"))
-        demand(allowed, f"Invalid value: '{part.get('type')}'. {where}.content")
-        only(part, allowed or set(), f"{where}.content")
+    _check_parts(item["content"], str(role), f"{where}.content")
+
+
+def _check_parts(parts: list[Any], role: str, where: str) -> None:
+    for part in parts:
+        allowed = PARTS[role].get(part.get("type"))
+        demand(allowed, f"Invalid value: '{part.get('type')}'. {where}")
+        only(part, allowed or set(), where)
+        if part["type"] == "input_image":
+            demand(part.get("detail", "auto") in ("auto", "low", "high", "original"), f"{where}.detail: unknown value")
+            check_data_url(part.get("image_url"), f"{where}.image_url")
         demand(any(isinstance(value, str) and value for name, value in part.items() if name != "type"), "empty part")
 
 

@@ -7,9 +7,11 @@ event of the test.
 """
 
 import asyncio
+import base64
 import json
 import signal
 import sys
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -88,6 +90,38 @@ def only(given: object, allowed: Collection[str], where: str) -> dict[str, Any]:
     extra = sorted(set(given) - set(allowed))
     demand(not extra, f"{where}: unknown field {', '.join(extra)}")
     return given
+
+
+MAGIC = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
+
+
+def check_image(media_type: object, data: object, where: str) -> None:
+    """Reject what is no image of its media type, is damaged, or is too large. Of a PNG the header's checksum counts."""
+    demand(media_type in MAGIC, f"{where}.media_type: Input should be 'image/jpeg', 'image/png', 'image/gif'…")
+    demand(isinstance(data, str) and data, f"{where}.base64: image cannot be empty")
+    assert isinstance(data, str)
+    demand(len(data) <= 5 * 1024 * 1024, f"{where}.base64: image exceeds 5 MB maximum: {len(data)} bytes > 5242880")
+    try:
+        image = base64.b64decode(data, validate=True)
+    except ValueError:
+        raise Rejected(f"{where}.base64: Invalid base64 data") from None
+    demand(
+        image.startswith(MAGIC[str(media_type)]), f"{where}: The image was specified using the {media_type} media type"
+    )
+    if media_type == "image/png":
+        header = image[12:29]
+        demand(zlib.crc32(header) == int.from_bytes(image[29:33], "big"), "Could not process image")
+        sides = int.from_bytes(header[4:8], "big"), int.from_bytes(header[8:12], "big")
+        demand(
+            max(sides) <= 8000, f"{where}: At least one of the image dimensions exceed max allowed size: 8000 pixels"
+        )
+
+
+def check_data_url(url: object, where: str) -> None:
+    """The same of a `data:` address."""
+    head, comma, data = str(url).partition(",")
+    demand(head.startswith("data:") and head.endswith(";base64") and comma, f"{where}: must be a base64 data URL")
+    check_image(head.removeprefix("data:").removesuffix(";base64"), data, where)
 
 
 class Server(ABC):

@@ -3,6 +3,7 @@
 Each test talks as the SDK's users do: streamed, with a tool, with the reply handed back as the SDK holds it.
 """
 
+import base64
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from fledge.models.base import Call, Usage
 from fledge.models.scripted import Reply
+from tests import images
 from tests.models.anthropic_server import AnthropicServer
 from tests.models.asking import SCHEMA, run
 from tests.models.compatible_servers import DeepSeekServer, GeminiServer, OpenRouterServer
@@ -20,6 +22,7 @@ from tests.models.serving import Answer, Send, Server
 
 FUNCTION = {"name": "read", "description": "Reads a file.", "parameters": SCHEMA}
 ASKED = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]}
+PNG = base64.b64encode(images.png()).decode()
 CALLS = (Call("call_1", "read", '{"path":"x"}'), Call("call_2", "read", '{"path":"ü"}'))
 
 
@@ -220,3 +223,50 @@ def test_the_anthropic_sdk_talks_with_a_tool_and_hands_the_thinking_back(model: 
             assert await stream.get_final_text() == "done"
 
     talk(AnthropicServer(replies), anthropic_client, body)
+
+
+# ---- images ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_openai_sdk_sends_images_by_chat_completions() -> None:
+    parts = [
+        {"type": "text", "text": "Look."},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
+    ]
+
+    async def body(sdk: Any) -> None:
+        messages = [{"role": "user", "content": parts}]
+        stream = await sdk.chat.completions.create(model="gpt-4.1", stream=True, messages=messages)
+        assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]) == "a cat"
+
+    talk(OpenAIServer([Reply("a cat")]), openai_client, body)
+
+
+def test_the_openai_sdk_sends_images_by_responses_in_messages_and_results() -> None:
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}", "detail": "auto"}
+    items = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Look."}, image]},
+        {"type": "function_call", "call_id": "call_1", "name": "read", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": [image]},
+    ]
+
+    async def body(sdk: Any) -> None:
+        stream = await sdk.responses.create(model="gpt-4.1", input=items, store=False, stream=True)
+        assert [event async for event in stream][-1].response.output_text == "a cat"
+
+    talk(ResponsesServer([Reply("a cat")]), openai_client, body)
+
+
+def test_the_anthropic_sdk_sends_images_in_messages_and_results() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "Look."}, image]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "read", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [image]}]},
+    ]
+
+    async def body(sdk: Any) -> None:
+        async with sdk.messages.stream(model="claude-opus-5", max_tokens=4096, messages=messages) as stream:
+            assert await stream.get_final_text() == "a cat"
+
+    talk(AnthropicServer([Reply("a cat")]), anthropic_client, body)

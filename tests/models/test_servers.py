@@ -1,6 +1,8 @@
 """The strict servers are strict: what the real services reject, they reject, and they can be run as processes."""
 
 import asyncio
+import base64
+import io
 import json
 import os
 import signal
@@ -14,6 +16,7 @@ import pytest
 
 from fledge.models.base import Request, UserMessage
 from fledge.models.scripted import Reply
+from tests import images
 from tests.models.asking import ANTHROPIC, OPENAI, PROTOCOLS, READ, RESPONSES, Protocol, ask, calls_of, run
 from tests.models.responses_server import encrypted
 from tests.models.serving import KEY, sample_arguments
@@ -30,12 +33,28 @@ RESULT = {"role": "tool", "tool_call_id": "a", "content": "x"}
 USE = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "read", "input": {}}]}
 USED = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}
 TOOL = {"name": "read", "input_schema": {"type": "object"}}
+PNG, GIF = base64.b64encode(images.png()).decode(), base64.b64encode(images.gif()).decode()
+WIDE = base64.b64encode(images.png(8001, 1)).decode()
+HEAVY = base64.b64encode(images.png(extra=b"x" * 4_000_000)).decode()
+BROKEN = base64.b64encode(images.png()[:29] + b"\0\0\0\0" + images.png()[33:]).decode()
+WRONG_IMAGES = [
+    ("image/png", "", "cannot be empty"),
+    ("image/png", "!!", "Invalid base64"),
+    ("image/png", GIF, "was specified using the image/png media type"),
+    ("image/bmp", PNG, "media_type"),
+    ("image/png", WIDE, "exceed max allowed size: 8000 pixels"),
+    ("image/png", HEAVY, "image exceeds 5 MB maximum"),
+    ("image/png", BROKEN, "Could not process image"),
+]
+WRONG_IMAGE_IDS = ["empty", "no base64", "another kind", "another format", "too wide", "too long", "damaged"]
 
 
 async def post(protocol: Protocol, body: Any, headers: dict[str, str]) -> tuple[int, str]:
     async with protocol.serve([Reply("ok")]) as server, aiohttp.ClientSession() as session:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        async with session.post(f"http://127.0.0.1:{server.port}{server.path}", data=data, headers=headers) as response:
+        async with session.post(
+            f"http://127.0.0.1:{server.port}{server.path}", data=io.BytesIO(data), headers=headers
+        ) as response:
             return response.status, await response.text()
 
 
@@ -185,7 +204,7 @@ def content(*blocks: Any, role: str = "user") -> dict[str, Any]:
         (anthropic(messages=[{"role": "user", "content": ""}]), 400, "empty"),
         (anthropic(messages=[content()]), 400, "must not be empty"),
         (anthropic(messages=[content({"type": "text", "text": " \n"})]), 400, "empty"),
-        (anthropic(messages=[content({"type": "image"})]), 400, "cannot be in user"),
+        (anthropic(messages=[content({"type": "thinking", "thinking": "x"})]), 400, "cannot be in user"),
         (anthropic(messages=[content({"type": "text", "text": "x", "more": 1})]), 400, "unknown field more"),
         (anthropic(messages=[USED]), 400, "unexpected tool_use_id"),
         (anthropic(messages=[USER, USE]), 400, "without tool_result"),
@@ -275,3 +294,76 @@ def test_a_server_runs_as_a_process_and_calls_a_tool(protocol: Protocol, tmp_pat
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+
+
+# ---- images ----------------------------------------------------------------------------------------------------------
+
+
+def block(kind: str, data: str) -> dict[str, Any]:
+    """An image as the messages protocol has it."""
+    return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
+
+
+def url_part(kind: str, data: str) -> dict[str, Any]:
+    """An image as chat completions have it."""
+    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}
+
+
+def input_part(kind: str, data: str) -> dict[str, Any]:
+    """An image as responses have it."""
+    return {"type": "input_image", "image_url": f"data:{kind};base64,{data}", "detail": "auto"}
+
+
+def with_image(protocol: Protocol, kind: str, data: str) -> dict[str, Any]:
+    """A request with this image in a message of the user's."""
+    if protocol is ANTHROPIC:
+        return anthropic(messages=[content(block(kind, data))])
+    if protocol is OPENAI:
+        return openai(messages=[content(url_part(kind, data))])
+    return responses({"type": "message", "role": "user", "content": [input_part(kind, data)]})
+
+
+def headers_of(protocol: Protocol) -> dict[str, str]:
+    return ANTHROPIC_HEADERS if protocol is ANTHROPIC else OPENAI_HEADERS
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
+def test_the_servers_take_an_image(protocol: Protocol) -> None:
+    assert run(post(protocol, with_image(protocol, "image/png", PNG), headers_of(protocol)))[0] == 200
+
+
+@pytest.mark.parametrize(("kind", "data", "words"), WRONG_IMAGES, ids=WRONG_IMAGE_IDS)
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
+def test_the_servers_reject_images_that_the_real_ones_reject(
+    protocol: Protocol, kind: str, data: str, words: str
+) -> None:
+    got, text = run(post(protocol, with_image(protocol, kind, data), headers_of(protocol)))
+    assert (got, words in text) == (400, True), text
+
+
+@pytest.mark.parametrize(
+    ("protocol", "body", "words"),
+    [
+        (OPENAI, openai(messages=[USER, CALLED, {**RESULT, "content": [url_part("image/png", PNG)]}]), "text alone"),
+        (OPENAI, openai(messages=[{"role": "user", "content": []}]), "empty"),
+        (OPENAI, openai(messages=[content({"type": "text", "text": ""})]), "empty text"),
+        (OPENAI, openai(messages=[content({"type": "image_url", "image_url": {"url": "x"}})]), "data URL"),
+        (
+            ANTHROPIC,
+            anthropic(
+                messages=[
+                    USER,
+                    USE,
+                    content({**USED["content"][0], "is_error": True, "content": [block("image/png", PNG)]}),
+                ]
+            ),
+            "if `is_error` is true",
+        ),
+        (ANTHROPIC, anthropic(messages=[USER, USE, content({**USED["content"][0], "content": []})]), "empty"),
+        (ANTHROPIC, anthropic(messages=[content({"type": "image", "source": {"type": "file"}})]), "must be base64"),
+        (RESPONSES, responses(said(), CALL, {**OUTPUT, "output": [{"type": "image"}]}), "Invalid value: 'image'"),
+    ],
+)
+def test_the_servers_reject_images_where_the_real_ones_do(protocol: Protocol, body: Any, words: str) -> None:
+    got, text = run(post(protocol, body, headers_of(protocol)))
+    assert (got, words in text) == (400, True), text

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fledge.core.images import REQUEST_BYTES, ImageEntry
 from fledge.core.transcript import Body, CallEntry, Line, Noted, Replied, Resulted, Spoken, Told, in_order, open_calls
 from fledge.models.base import AssistantMessage, Call, Message, ToolMessage, UserMessage
 from fledge.runtime import context
+from tests.statements import proves
 
 
 def numbered(*bodies: Body) -> list[Line]:
@@ -241,3 +243,64 @@ def test_however_a_transcript_grows_and_is_cut_nothing_is_lost_and_no_call_torn_
         assert is_whole(context.messages(lines), 0)
         cut_if_long()
         assert is_whole(context.messages(lines), 0)
+
+
+# ---- images ----------------------------------------------------------------------------------------------------------
+
+
+def image(name: str, bytes: int = 100) -> ImageEntry:
+    return ImageEntry(name * 64, "png", bytes, 1024, 1024, name)
+
+
+def test_messages_and_results_carry_their_images() -> None:
+    lines = numbered(
+        Spoken("look", images=(image("a"),)),
+        Replied("", (call(),)),
+        Resulted(2, 0, "id", "look", "found", images=(image("b"),)),
+        Spoken("task", kind="task", images=(image("c"),)),
+    )
+    assert context.images_in(context.messages(lines)) == [image("a"), image("b"), image("c")]
+
+
+@proves("3.images.17", "Images, and data that goes back to a provider, count in the estimate of a request")
+def test_images_and_opaque_data_count_in_the_length_of_a_request() -> None:
+    def length(message: Message) -> int:
+        return context.length("", [message])
+
+    plain = length(UserMessage("x"))
+    assert length(UserMessage("x", (image("a"), image("b")))) == plain + 2 * image("a").tokens
+    assert length(ToolMessage("id", "look", "x", images=(image("a"),))) == plain + image("a").tokens
+    assert length(AssistantMessage("x", opaque="o" * 4000)) >= length(AssistantMessage("x")) + 1000
+    assert length(AssistantMessage("x", thinking="t" * 8000, opaque="o" * 4000)) < plain + 3000
+
+
+@proves("3.images.18", "A summary of old entries is made from words: images are named in it, not sent")
+def test_what_is_summarised_has_no_images() -> None:
+    lines = numbered(Spoken("look", images=(image("a"),)), Replied("a cat"), Spoken("and?"), Replied("no"), Spoken("x"))
+    cut = context.cut(lines, 10)
+    assert cut is not None
+    assert context.images_in(cut.old) == []
+
+
+def test_the_newest_images_stay_and_the_text_tells_of_the_others() -> None:
+    old = UserMessage("old", tuple(image(name, REQUEST_BYTES // 2) for name in "ab"))
+    new = ToolMessage("id", "look", "new", images=(image("c", REQUEST_BYTES // 2),))
+    kept = context.with_newest_images([old, AssistantMessage("hm"), new])
+    assert kept == (
+        UserMessage(f"old\n{image('a').unsent_words}", (image("b", REQUEST_BYTES // 2),)),
+        AssistantMessage("hm"),
+        new,
+    )
+    assert context.with_newest_images([new]) == (new,)
+
+
+def test_the_text_tells_of_images_that_are_lost() -> None:
+    message = UserMessage("look", (image("a"), image("b")))
+    told = context.without_lost_images([message, AssistantMessage("hm")], {image("b").sha256})
+    assert told == (UserMessage(f"look\n{image('a').lost_words}", (image("b"),)), AssistantMessage("hm"))
+    assert context.without_lost_images([message], {image("a").sha256, image("b").sha256}) == (message,)
+
+
+def test_a_request_in_words_has_no_images() -> None:
+    reply = AssistantMessage("hm")
+    assert context.in_words([UserMessage("a", (image("a"),)), reply]) == (UserMessage("a"), reply)

@@ -31,6 +31,7 @@ from tests.store.conformance_outgoing import OriginConformance, OutboxConformanc
 from tests.store.conformance_runs import RunConformance, TextConformance
 from tests.store.conformance_sessions import (
     CountConformance,
+    ImageConformance,
     SessionConformance,
     TranscriptConformance,
     UsedConformance,
@@ -112,6 +113,7 @@ WRITES: dict[str, Callable[[Tx], object]] = {
 class StoreConformance(
     RunConformance,
     TextConformance,
+    ImageConformance,
     SessionConformance,
     CountConformance,
     TranscriptConformance,

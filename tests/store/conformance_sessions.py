@@ -22,7 +22,7 @@ from fledge.store.base import (
 )
 from tests.core.samples import AT
 from tests.statements import proves
-from tests.store.bench import FACTS, MAIN, Bench, conversation
+from tests.store.bench import FACTS, MAIN, Bench, admit, conversation
 
 
 class SessionConformance:
@@ -480,3 +480,49 @@ class TranscriptConformance:
             return tx.append("s", AT, [("note", "z")]), tx.open_turn("s", {}, AT).turn
 
         assert bench.do(job) == (3, 2)
+
+
+class ImageConformance:
+    """Which sessions hold which images."""
+
+    def test_an_image_is_held_until_the_last_session_that_holds_it_is_deleted(self, bench: Bench) -> None:
+        bench.do(lambda tx: conversation(tx, "s", "other", "none"))
+        assert bench.see(lambda tx: (tx.images(), tx.holds_images("s"))) == (set(), False)
+        bench.do(lambda tx: tx.hold_images("s", ["a", "b", "a"]))
+        bench.do(lambda tx: tx.hold_images("s", ["b"]))
+        bench.do(lambda tx: tx.hold_images("other", ["b"]))
+        assert bench.see(lambda tx: tx.images()) == {"a", "b"}
+        assert bench.see(lambda tx: [tx.holds_images(key) for key in ("s", "other", "none")]) == [True, True, False]
+        bench.do(lambda tx: tx.delete_session("s"))
+        assert bench.see(lambda tx: tx.images()) == {"b"}
+        bench.do(lambda tx: tx.delete_session("other"))
+        assert bench.see(lambda tx: tx.images()) == set()
+
+    def test_images_stay_with_a_transcript_that_is_kept_until_it_goes(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            conversation(tx, "s")
+            tx.hold_images("s", ["a"])
+            tx.delete_session("s", keep_transcript=True)
+
+        bench.do(job)
+        assert bench.see(lambda tx: tx.images()) == {"a"}
+        bench.do(lambda tx: conversation(tx, "s"))
+        assert bench.see(lambda tx: tx.images()) == set()
+
+    def test_a_run_that_is_forgotten_holds_no_image(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            admit(tx, "agent:main:subagent:r")
+            tx.hold_images("agent:main:subagent:r", ["a"])
+            tx.forget_run("agent:main:subagent:r")
+
+        bench.do(job)
+        assert bench.see(lambda tx: tx.images()) == set()
+
+    def test_a_message_carries_its_images(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            conversation(tx, "s")
+            tx.put_row("k", "s", "send", None, "words", AT, images="[1]")
+            tx.put_row("plain", "s", "send", None, "words", AT)
+
+        bench.do(job)
+        assert [row.images for row in bench.see(lambda tx: tx.unread("s"))] == ["[1]", ""]

@@ -4,9 +4,10 @@ What is said becomes a commission: it has a run id, and whoever has that can wai
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from fledge.api import views
+from fledge.api.images import GivenImage, kept
 from fledge.api.values import Message, Question, Reply
 from fledge.core.freeze import said
 from fledge.core.keys import SessionKey
@@ -58,25 +59,28 @@ class Conversation:
 
     # ---- saying
 
-    async def send(self, message: str, *, timeout: float | None = None) -> Reply:
+    async def send(self, message: str, *, images: Sequence[GivenImage] = (), timeout: float | None = None) -> Reply:
         """Say something and wait for the answer; `pending` after `timeout` seconds, or if a person is asked first.
+
+        `images` are PNG, JPEG, GIF or WebP: paths of files, or `fledge.Image`. A model that takes none is told their
+        names and sizes.
 
         >>> reply = await fl.session("main").send("Hello", timeout=60)
         >>> reply.ok
         True
         """
         at = deadline(self._engine, timeout)
-        run_id, failures = await self._say(message)
+        run_id, failures = await self._say(message, images)
         return await self._answer(run_id, failures, at)
 
-    async def post(self, message: str) -> str:
+    async def post(self, message: str, *, images: Sequence[GivenImage] = ()) -> str:
         """Say something without waiting; answers the run id under which its answer can be waited for.
 
         >>> run_id = await fl.session("main").post("Hello")
         >>> (await fl.session("main").reply(run_id)).text
         'echo: Hello'
         """
-        return (await self._say(message))[0]
+        return (await self._say(message, images))[0]
 
     async def reply(self, run_id: str, *, timeout: float | None = None) -> Reply:
         """Wait for the answer to what was said before, by this process or an earlier one.
@@ -92,7 +96,7 @@ class Conversation:
             raise NotFound(f"{self.key} was not asked anything under the run id {run_id!r}")
         return await self._answer(run_id, 0, at)
 
-    async def stream(self, message: str) -> AsyncIterator[TurnEvent]:
+    async def stream(self, message: str, *, images: Sequence[GivenImage] = ()) -> AsyncIterator[TurnEvent]:
         """Say something and watch the answer come: words, tools, retries, until it is there.
 
         >>> events = [event async for event in fl.session("main").stream("Hello")]
@@ -101,7 +105,7 @@ class Conversation:
         """
         heard = self._feed.listen()
         try:
-            run_id, failures = await self._say(message)
+            run_id, failures = await self._say(message, images)
             answer = asyncio.ensure_future(self._answer(run_id, failures, None))
         except BaseException:
             heard.close()
@@ -141,18 +145,20 @@ class Conversation:
         self._profiles.check(self._agent_id)
         return await self._engine.commit(lambda c: system_events.request_heartbeat(c, self.key, reason))
 
-    async def _say(self, message: str) -> tuple[str, int]:
+    async def _say(self, message: str, images: Sequence[GivenImage]) -> tuple[str, int]:
         """The run id, and how often the open turn had failed by then."""
         if not isinstance(message, str):
             raise BadInput("message", "must be text", message)
         self._profiles.check(self._agent_id)
 
-        def say(c: Commit) -> tuple[str, int]:
-            turn = c.tx.turn(self.key)
-            accepted = commission.accept(c, self.key, message, origin=self._origin)
-            return accepted.run_id, 0 if turn is None else turn.failures
+        async with kept(self._profiles.images, images) as entries:
 
-        return await self._engine.commit(say)
+            def say(c: Commit) -> tuple[str, int]:
+                turn = c.tx.turn(self.key)
+                accepted = commission.accept(c, self.key, message, origin=self._origin, images=entries)
+                return accepted.run_id, 0 if turn is None else turn.failures
+
+            return await self._engine.commit(say)
 
     async def _answer(self, run_id: str, failures: int, at: Instant | None) -> Reply:
         heard = self._feed.listen()

@@ -1,10 +1,11 @@
 """Talking from code: conversations, commissions by run id, and what happens inside turns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import get_args
 
 from fledge.api import views
 from fledge.api.conversation import Conversation
+from fledge.api.images import GivenImage, kept
 from fledge.api.opened import Opened
 from fledge.api.values import Accepted, Waited
 from fledge.core.keys import parse_key
@@ -55,11 +56,13 @@ class Talking(Opened):
         thinking: str = "",
         timeout_seconds: float = 0,
         idempotency_key: str = "",
+        images: Sequence[GivenImage] = (),
     ) -> Accepted:
         """Say something to a session, with wishes for the turn that answers; returns at once, with a run id.
 
         Model, thinking and prompt hold for that turn; it is stopped after `timeout_seconds`. Without `deliver` its
         reply goes to no channel. The same `idempotency_key` finds the same run id, also after a restart.
+        `images`: as of `Conversation.send`.
 
         >>> accepted = await fl.agent("Hello", session_key="main", idempotency_key="greeting")
         >>> accepted.status
@@ -75,7 +78,10 @@ class Talking(Opened):
         wishes = self._wishes(model, thinking, lane, timeout_seconds, extra_system_prompt, deliver)
         if not model:
             self._parts.profiles.check(parse_key(session.key).agent_id)
-        asked = await self.engine.commit(lambda c: commission.accept(c, session.key, message, wishes, idempotency_key))
+        async with kept(self._parts.profiles.images, images) as entries:
+            asked = await self.engine.commit(
+                lambda c: commission.accept(c, session.key, message, wishes, idempotency_key, images=entries)
+            )
         return Accepted(run_id=asked.run_id)
 
     def _wishes(self, model: str, thinking: str, lane: str, timeout_s: float, prompt: str, deliver: bool) -> Wishes:

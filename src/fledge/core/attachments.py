@@ -7,11 +7,13 @@ import binascii
 import hashlib
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-from fledge.errors import Refused
+from fledge.core.images import Image, ImageEntry, read_image, sent
+from fledge.errors import BadInput, Refused
 
 SETTING: Final = "tools.sessions_spawn.attachments"
 MANIFEST: Final = ".manifest.json"
@@ -75,6 +77,16 @@ def read_attachments(given: Sequence[Attachment], limits: AttachmentLimits) -> t
 def receipts(files: Sequence[File]) -> tuple[Receipt, ...]:
     """Name, size and digest of each."""
     return tuple(Receipt(file.name, len(file.data), hashlib.sha256(file.data).hexdigest()) for file in files)
+
+
+def images_among(files: Sequence[File]) -> tuple[ImageEntry, ...]:
+    """The images among the files, as many as one message takes: models that take images see them at once. A file that
+    only looks like one is a file like any other."""
+    found: list[ImageEntry] = []
+    for file in files:
+        with suppress(BadInput):
+            found.append(read_image(Image(file.data, file.name)))
+    return tuple(found[: sent(found[::-1])])
 
 
 def _name(given: str) -> str:

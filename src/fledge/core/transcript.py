@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from fledge.core.freeze import said
+from fledge.core.images import ImageEntry
 from fledge.errors import BadInput
 
 CallState = Literal["ready", "started", "asked"]
@@ -34,6 +35,8 @@ class Spoken(Struct, frozen=True, gc=False, omit_defaults=True, tag="user"):
     row: str = ""
     kind: str = ""
     source: str = ""
+    images: tuple[ImageEntry, ...] = ()
+    """Each is named in the text, too."""
 
 
 class Told(Struct, frozen=True, gc=False, omit_defaults=True, tag="event"):
@@ -71,6 +74,8 @@ class Resulted(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool"):
     is_error: bool = False
     unknown: bool = False
     """A process died in this call, and it may not be made again: nobody knows what came of it."""
+    images: tuple[ImageEntry, ...] = ()
+    """Each is named in the text, too."""
 
 
 class Noted(Struct, frozen=True, gc=False, omit_defaults=True, tag="note"):
@@ -85,6 +90,7 @@ class Noted(Struct, frozen=True, gc=False, omit_defaults=True, tag="note"):
 Body = Spoken | Told | Replied | Resulted | Noted
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[Body] = msgspec.json.Decoder(Body)
+_images: msgspec.json.Decoder[tuple[ImageEntry, ...]] = msgspec.json.Decoder(tuple[ImageEntry, ...])
 
 
 def to_body(body: Body) -> str:
@@ -98,6 +104,16 @@ def from_body(text: str) -> Body:
         return _decoder.decode(text)
     except msgspec.DecodeError as error:
         raise BadInput("entry", f"is not a transcript entry ({error})", text) from error
+
+
+def images_body(images: tuple[ImageEntry, ...]) -> str:
+    """Images as an inbox row holds them; empty if there are none."""
+    return _encode(images).decode() if images else ""
+
+
+def from_images_body(text: str) -> tuple[ImageEntry, ...]:
+    """The images of an inbox row."""
+    return _images.decode(text) if text else ()
 
 
 class Line(Struct, frozen=True, gc=False):
@@ -116,6 +132,11 @@ class OpenCall(Struct, frozen=True, gc=False):
 
 
 SPAWN = "sessions_spawn"
+
+
+def images_of(body: Body) -> tuple[ImageEntry, ...]:
+    """The images that came with an entry."""
+    return body.images if isinstance(body, Spoken | Resulted) else ()
 
 
 def shown_arguments(call: CallEntry) -> str:

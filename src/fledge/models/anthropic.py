@@ -6,13 +6,14 @@ that the same model gets the same blocks back.
 """
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from fledge.clock import Clock
+from fledge.core.images import ImageEntry
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -28,7 +29,9 @@ from fledge.models.base import (
     ToolMessage,
     Usage,
 )
+from fledge.models.catalog import Card
 from fledge.models.http import Access, BrokenReply, Limits, Wire, without_key
+from fledge.models.images import base64_of, for_model
 from fledge.models.keys import Key
 from fledge.models.opaque import plainer, seal, unseal
 from fledge.models.transcript import (
@@ -60,7 +63,8 @@ Block = dict[str, object]
 
 
 class AnthropicModel:
-    """Any model behind a messages endpoint. With `caching` the beginning of a request is marked as worth keeping."""
+    """Any model behind a messages endpoint. With `caching` the beginning of a request is marked as worth keeping;
+    `card` finds a model's card by its provider's name for it."""
 
     def __init__(
         self,
@@ -70,12 +74,13 @@ class AnthropicModel:
         base_url: str = BASE_URL,
         provider: str = "anthropic",
         caching: Caching = "on",
+        card: Callable[[str], Card | None] = lambda _: None,
         limits: Limits | None = None,
         clock: Clock | None = None,
         access: Access | None = None,
     ) -> None:
         self._key, self._key_name, self._caching = key, key_name, caching
-        self._provider = provider
+        self._provider, self._card = provider, card
         self._wire = Wire(re.sub(r"/v1/*$", "", base_url), limits, clock, access)
 
     def __repr__(self) -> str:
@@ -88,6 +93,7 @@ class AnthropicModel:
             headers["x-api-key"] = self._key.reveal()
         elif self._key_name is not None:
             return without_key(self._key_name)
+        request = for_model(request, self._card(request.model))
         body, reading = self._body(request), _Reading(request.model, self._provider)
         return self._wire.stream("/v1/messages", headers, body, reading, self._key, plainer(request, self._body))
 
@@ -159,13 +165,16 @@ def _messages(request: Request, provider: str | None) -> list[Block]:
         elif isinstance(message, ToolMessage):
             role = "user"
             result: Block = {"type": "tool_result", "tool_use_id": message.call_id}
-            result["content"] = message.text if message.text.strip() else NO_OUTPUT
+            said = message.text if message.text.strip() else NO_OUTPUT
+            shown = [_image(request, image) for image in message.images]
+            result["content"] = [_text(said), *shown] if shown else said
             if message.is_error:
                 result["is_error"] = True
             blocks = [result]
         else:
             role = "user"
             blocks = [_text(message.text if message.text.strip() else NO_TEXT)]
+            blocks += [_image(request, image) for image in message.images]
         if not blocks:
             continue
         if merged and merged[-1][0] == role:
@@ -179,6 +188,11 @@ def _messages(request: Request, provider: str | None) -> list[Block]:
 
 def _text(text: str) -> Block:
     return {"type": "text", "text": text}
+
+
+def _image(request: Request, image: ImageEntry) -> Block:
+    source = {"type": "base64", "media_type": image.media_type, "data": base64_of(request, image)}
+    return {"type": "image", "source": source}
 
 
 def _use(call: Call) -> Block:

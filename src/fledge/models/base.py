@@ -4,10 +4,12 @@ A stream ends with exactly one `Ended` or one `Broke`. Provider trouble is an ev
 out of `stream` is a bug. A stream that is closed early (its consumer was cancelled) leaves no connection behind.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
+
+from fledge.core.images import ImageEntry
 
 Thinking = Literal["off", "minimal", "low", "medium", "high"]
 Stop = Literal["end", "tools", "length", "refused"]
@@ -28,10 +30,12 @@ class Call(Struct, frozen=True, gc=False, tag="call"):
     arguments: str
 
 
-class UserMessage(Struct, frozen=True, gc=False, tag="user"):
+class UserMessage(Struct, frozen=True, gc=False, tag="user", omit_defaults=True):
     """Words from outside the model: a person, another agent, the system's notices."""
 
     text: str
+    images: tuple[ImageEntry, ...] = ()
+    """Images that came with it. The text names each of them, for models that take none."""
 
 
 class AssistantMessage(Struct, frozen=True, gc=False, tag="assistant", omit_defaults=True):
@@ -51,6 +55,8 @@ class ToolMessage(Struct, frozen=True, gc=False, tag="tool", omit_defaults=True)
     name: str
     text: str
     is_error: bool = False
+    images: tuple[ImageEntry, ...] = ()
+    """As of a user's message."""
 
 
 Message = UserMessage | AssistantMessage | ToolMessage
@@ -75,6 +81,8 @@ class Request(Struct, frozen=True, gc=False, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     thinking: Thinking = "off"
     max_tokens: int = 8192
+    images: Mapping[str, bytes] = field(default_factory=dict)
+    """The bytes of every image in the messages, by digest."""
 
 
 # ---- what comes back -------------------------------------------------------------------------------------------------

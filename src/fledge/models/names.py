@@ -127,6 +127,13 @@ class Registry:
             raise self._unknown(name)
         return self._providers[prefix]
 
+    def takes_images(self, name: str) -> bool:
+        """Whether a model is given images: its card says so, or it was added as an object, which may pass them over."""
+        if self.provider_of(name) is None:
+            return True
+        card = self._card(name)
+        return card is not None and card.images
+
     def check_key(self, name: str) -> None:
         """Refused: the name means no model, or one whose service wants a key where none is set."""
         self.open(name)
@@ -154,7 +161,7 @@ class Registry:
 
         match api:
             case "anthropic":
-                return AnthropicModel(**service)
+                return AnthropicModel(card=card, **service)
             case "openai-responses":
                 return ResponsesModel(card=card, **service)
             case "openai-chat":

@@ -3,7 +3,7 @@
 It is stored with the reply as one text that names the provider and the model it came from, and is handed back only
 there: another provider, or another model after a fallback or `/model`, refuses it. The format of the data belongs to
 the wire protocol that sealed it. A provider may refuse even its own data (the user changed the account behind the key);
-then the request is sent again without it, so that the conversation goes on.
+then the request is sent again without it, so that the conversation goes on; so is one whose images were refused.
 """
 
 import re
@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from fledge.models.base import AssistantMessage, Broke, Request
+from fledge.models.images import without_refused_images
 
 Data = TypeVar("Data")
 _REFUSED = re.compile(r"encrypted.content|signature", re.IGNORECASE)
@@ -59,12 +60,17 @@ def without_refused(request: Request, refusal: Broke) -> Request | None:
     return msgspec.structs.replace(request, messages=messages)
 
 
+def plainer_request(request: Request, refusal: Broke) -> Request | None:
+    """The request without the data or the images that its provider refused; None if it refused neither."""
+    return without_refused(request, refusal) or without_refused_images(request, refusal)
+
+
 def plainer(request: Request, body: Callable[[Request], bytes]) -> Callable[[Broke], bytes | None]:
-    """The second body for `Wire.stream`: the same request without data that its provider refused."""
+    """The second body for `Wire.stream`: the same request without what its provider refused."""
 
     def after(refusal: Broke) -> bytes | None:
         nonlocal request
-        bare = without_refused(request, refusal)
+        bare = plainer_request(request, refusal)
         if bare is None:
             return None
         request = bare

@@ -8,7 +8,7 @@ them. Keys, connections and errors are the business of `keys` and `http`.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from fledge.clock import Clock
+from fledge.core.images import ImageEntry
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -30,10 +31,10 @@ from fledge.models.base import (
     Thought,
     ToolMessage,
     Usage,
-    UserMessage,
 )
 from fledge.models.catalog import Card, reasoning_effort
 from fledge.models.http import Access, BrokenReply, Limits, Wire, without_key
+from fledge.models.images import data_url, for_model
 from fledge.models.keys import Key
 from fledge.models.opaque import plainer, seal, unseal
 from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_calls, with_room
@@ -41,6 +42,7 @@ from fledge.models.trouble import Fault, fault_in, trouble_of
 
 BASE_URL = "https://api.openai.com/v1"
 TokenField = Literal["max_tokens", "max_completion_tokens"]
+RESULT_IMAGES = "[Images of the tool results above]"
 UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 """Gemini's placeholder for the signature of a call that another model made."""
 _UNSIGNED_BEFORE = re.compile(r"gemini-[12]\b")
@@ -116,6 +118,7 @@ class OpenAIModel:
             headers["Authorization"] = f"Bearer {self._key.reveal()}"
         elif self._key_name is not None:
             return without_key(self._key_name)
+        request = for_model(request, self._card(request.model))
         body, reading = self._body(request), _Reading(request.model, self._provider)
         return self._wire.stream("/chat/completions", headers, body, reading, self._key, plainer(request, self._body))
 
@@ -135,12 +138,20 @@ def request_body(request: Request, card: Card | None, provider: str, quirks: Qui
     thinks = quirks.thinking_switch and request.thinking != "off"
     signs = quirks.signed_calls and not _UNSIGNED_BEFORE.search(request.model)
     messages: list[dict[str, object]] = [{"role": "system", "content": request.system}] if request.system else []
+    results: list[ToolMessage] = []
     for message in with_clean_calls(request.messages, _CALL_ID):
+        if not isinstance(message, ToolMessage):
+            messages += _shown(request, results)
+            results = []
         if isinstance(message, AssistantMessage):
             kept = unseal(message.opaque, provider, request.model, _Kept) or _Kept()
             messages.append(_said(message, kept, thinks, signs))
+        elif isinstance(message, ToolMessage):
+            messages.append({"role": "tool", "tool_call_id": message.call_id, "content": message.text or NO_OUTPUT})
+            results.append(message)
         else:
-            messages.append(_heard(message))
+            messages.append({"role": "user", "content": _content(request, message.text or NO_TEXT, message.images)})
+    messages += _shown(request, results)
     token_field = "max_completion_tokens" if _NEW_TOKEN_FIELD.match(request.model) else quirks.token_field
     body: dict[str, object] = {
         "model": request.model,
@@ -168,10 +179,17 @@ def request_body(request: Request, card: Card | None, provider: str, quirks: Qui
     return body
 
 
-def _heard(message: UserMessage | ToolMessage) -> dict[str, object]:
-    if isinstance(message, ToolMessage):
-        return {"role": "tool", "tool_call_id": message.call_id, "content": message.text or NO_OUTPUT}
-    return {"role": "user", "content": message.text or NO_TEXT}
+def _content(request: Request, text: str, images: Sequence[ImageEntry]) -> object:
+    """Text alone, or text and images as parts."""
+    parts = [{"type": "image_url", "image_url": {"url": data_url(request, image)}} for image in images]
+    return [{"type": "text", "text": text}, *parts] if parts else text
+
+
+def _shown(request: Request, results: Sequence[ToolMessage]) -> list[dict[str, object]]:
+    """The images of a step's tool results, as a message of the user's: a tool's message takes text alone."""
+    images = [image for result in results for image in result.images]
+    words = "\n".join([RESULT_IMAGES, *(image.words for image in images)])
+    return [{"role": "user", "content": _content(request, words, images)}] if images else []
 
 
 def _said(message: AssistantMessage, kept: "_Kept", thinks: bool, signs: bool) -> dict[str, object]:

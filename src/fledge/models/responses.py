@@ -27,11 +27,13 @@ from fledge.models.base import (
     Thought,
     ToolMessage,
     Usage,
+    UserMessage,
 )
 from fledge.models.catalog import Card, reasoning_effort
 from fledge.models.http import Access, BrokenReply, Limits, Wire, without_key
+from fledge.models.images import data_url, for_model
 from fledge.models.keys import Key
-from fledge.models.opaque import seal, unseal, without_refused
+from fledge.models.opaque import plainer_request, seal, unseal
 from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_calls, with_room
 from fledge.models.trouble import Fault, trouble_of
 
@@ -78,11 +80,13 @@ class ResponsesModel:
         elif self._key_name is not None:
             return without_key(self._key_name)
 
+        request = for_model(request, self._card(request.model))
+
         def plainer(refusal: Broke) -> bytes | None:
             nonlocal request
             if self._summaries and _NO_SUMMARIES.search(refusal.message):
                 self._summaries = False
-            elif (bare := without_refused(request, refusal)) is not None:
+            elif (bare := plainer_request(request, refusal)) is not None:
                 request = bare
             else:
                 return None
@@ -142,12 +146,16 @@ def _input(request: Request, provider: str) -> list[Item]:
             rebuilt = None if kept is None else _rebuilt(message, kept)
             items += _plain_items(message) if rebuilt is None else rebuilt
         elif isinstance(message, ToolMessage):
-            output = message.text or NO_OUTPUT
+            output = _parts(request, message) if message.images else message.text or NO_OUTPUT
             items.append({"type": "function_call_output", "call_id": message.call_id, "output": output})
         else:
-            content = [{"type": "input_text", "text": message.text or NO_TEXT}]
-            items.append({"type": "message", "role": "user", "content": content})
+            items.append({"type": "message", "role": "user", "content": _parts(request, message)})
     return items
+
+
+def _parts(request: Request, message: UserMessage | ToolMessage) -> list[Item]:
+    images = [{"type": "input_image", "image_url": data_url(request, one), "detail": "auto"} for one in message.images]
+    return [{"type": "input_text", "text": message.text or NO_TEXT}, *images]
 
 
 def _plain_items(message: AssistantMessage) -> list[Item]:

@@ -5,6 +5,7 @@ switched off: a redirect would carry the key to another place. What an answer me
 """
 
 import asyncio
+import io
 import re
 import ssl
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ REST_S = 60.0
 LAST_BYTES_S = 0.5
 """How long to wait for the end of an answer that has said everything: seeing it keeps the connection usable."""
 MOST_LINE_BYTES = 16 * 1024
+LARGE_BYTES = 1024 * 1024
+"""From here on aiohttp warns of a body in one piece: sending it would hold up the event loop."""
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
@@ -98,7 +101,9 @@ class Connections:
     async def _posted(self, path: str, fields: Mapping[str, str], body: bytes) -> Answer:
         proxy = None if self._proxy is None else self._proxy.url
         url = URL(self._base + path)
-        response = await self._session.post(url, headers=fields, data=body, allow_redirects=False, proxy=proxy)
+        # A request with images is megabytes long: as a file it is sent piece by piece, between other work.
+        data = body if len(body) < LARGE_BYTES else io.BytesIO(body)
+        response = await self._session.post(url, headers=fields, data=data, allow_redirects=False, proxy=proxy)
         return Answer(response, self._proxy)
 
     async def close(self) -> None:

@@ -30,7 +30,7 @@ from fledge.config import (
 from fledge.core import policy
 from fledge.core.access import refuse_target
 from fledge.core.attachments import SETTING as ATTACHMENTS_SETTING
-from fledge.core.attachments import Attachment, AttachmentLimits, File, read_attachments, receipts
+from fledge.core.attachments import Attachment, AttachmentLimits, File, images_among, read_attachments, receipts
 from fledge.core.goods import artifacts_folder
 from fledge.core.keys import agent_of, check_agent_id
 from fledge.core.leaves import ATTACHMENTS, WORK, WORKTREES
@@ -198,6 +198,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             runtime=params.runtime,
             output_schema=params.output_schema,
             attachments=receipts(place.files),
+            images=images_among(place.files),
         ),
         terms=Terms(
             parent=caller.session,

@@ -8,9 +8,11 @@ from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.announce import announce_key
 from fledge.core.freeze import one_line
+from fledge.core.images import told
 from fledge.core.leaves import Moment, leaves_at
 from fledge.core.prompts import BLOCK_ROWS, overdue_message, wake_message
 from fledge.core.run import CleanupPending, Queued, Run
+from fledge.core.transcript import images_body
 from fledge.orchestrator import (
     bindings,
     budget,
@@ -24,9 +26,6 @@ from fledge.orchestrator import (
     undelivered,
 )
 from fledge.orchestrator.commit import Commit
-
-FOR_EVER = 1 << 31
-"""How often a removal is tried."""
 
 
 def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
@@ -106,10 +105,10 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             bindings.unbind(c, key)
             _remove(c, run, "archive")
             if c.rules.delete_kept:
-                c.tx.delete_session(key)
+                transcripts.delete_session(c, key)
                 _remove(c, run, "end")
         case fx.DeleteSession():
-            c.tx.delete_session(key)
+            transcripts.delete_session(c, key)
             _remove(c, run, "end")
         case fx.Forget():
             route = c.tx.route(key)
@@ -117,6 +116,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
                 # A thread was made ready for a child that will never be.
                 hook_calls.ended(c, run, route.address, "spawn-failed", "error")
             _remove(c, run, "end")
+            transcripts.release_images(c, key)
             c.forget(key)
 
 
@@ -132,7 +132,9 @@ def _enqueue(c: Commit, run: Run) -> None:
 def _remove(c: Commit, run: Run, moment: Moment) -> None:
     """Post what the run leaves outside the database to be removed; tried until it is gone."""
     found = leaves_at(run, moment)
-    if found and c.tx.post(f"remove:{run.key}:{moment}", "remove", None, _json(found), c.at, retries=FOR_EVER):
+    if found and c.tx.post(
+        f"remove:{run.key}:{moment}", "remove", None, _json(found), c.at, retries=transcripts.FOR_EVER
+    ):
         c.hints.look = True
 
 
@@ -157,7 +159,10 @@ def _free_slot(c: Commit, key: str) -> None:
 def _post(c: Commit, run: Run, kind: str) -> None:
     match kind:
         case "task":
-            c.tx.put_row(f"task:{run.key}", run.key, "task", run.terms.parent, c.tx.spec(run.key).task, c.at)
+            spec = c.tx.spec(run.key)
+            words = told(spec.task, spec.images)
+            images = images_body(spec.images)
+            c.tx.put_row(f"task:{run.key}", run.key, "task", run.terms.parent, words, c.at, images=images)
         case "wake":
             _post_wake(c, run, wake_message(deliver.silent_children(c, run.key)))
         case "overdue":
@@ -225,7 +230,7 @@ def clean_now(c: Commit, key: str) -> bool:
             c.apply(key, ev.CleanupFailed(at=c.at, error="a message is being answered"))
             return False
         c.tx.dequeue(key)
-        c.tx.delete_session(key)
+        transcripts.delete_session(c, key)
         for notice in c.tx.unread(key):
             c.tx.close_row(notice.key, "void", c.at)
     c.apply(key, ev.CleanedUp(at=c.at))

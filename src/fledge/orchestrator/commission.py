@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from fledge.core.effects import Owes
+from fledge.core.images import ImageEntry
 from fledge.core.keys import is_child_key
 from fledge.core.route import INTERNAL
 from fledge.core.run import Instant, Run, on_wire
@@ -22,16 +23,23 @@ from fledge.store.base import Commission, Tx, Wishes
 
 
 def accept(
-    c: Commit, session: str, message: str, wishes: Wishes | None = None, key: str = "", origin: str = ""
+    c: Commit,
+    session: str,
+    message: str,
+    wishes: Wishes | None = None,
+    key: str = "",
+    origin: str = "",
+    images: tuple[ImageEntry, ...] = (),
 ) -> Commission:
-    """Take words for a session, and wishes for the turn that reads them; a conversation that is not there, or not any
-    more, begins.
+    """Take words and images for a session, and wishes for the turn that reads them; a conversation that is not there,
+    or not any more, begins.
 
     The same key finds the same commission; with other words or wishes it is refused. Refused too: wishes for a run that
     works on its task, whose turn is under way.
     """
     wishes = wishes or Wishes()
-    digest = hashlib.sha256(msgspec.json.encode((session, message, wishes))).hexdigest()
+    asked = (session, message, wishes, images) if images else (session, message, wishes)
+    digest = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
     known = c.tx.commission_keyed(key) if key else None
     if known is not None:
         if known.digest != digest:
@@ -48,7 +56,7 @@ def accept(
     )
     if wishes.lane:
         c.tx.enqueue(session, wishes.lane, session, exchanges.is_suspect(c, session))
-    control.send(c, session, message, row_key=row, origin=origin if wishes.deliver else INTERNAL)
+    control.send(c, session, message, row_key=row, origin=origin if wishes.deliver else INTERNAL, images=images)
     c.tx.put_commission(commission)
     return commission
 

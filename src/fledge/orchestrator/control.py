@@ -14,6 +14,7 @@ from fledge.core import events as ev
 from fledge.core import policy, reconcile
 from fledge.core.effects import Owes
 from fledge.core.freeze import sound
+from fledge.core.images import ImageEntry, told
 from fledge.core.route import address_of
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
@@ -35,15 +36,22 @@ def steer(c: Commit, key: str, message: str, row_key: str | None = None) -> Run:
 
 
 def send(
-    c: Commit, key: str, message: str, source: str | None = None, row_key: str | None = None, origin: str = ""
+    c: Commit,
+    key: str,
+    message: str,
+    source: str | None = None,
+    row_key: str | None = None,
+    origin: str = "",
+    images: tuple[ImageEntry, ...] = (),
 ) -> str:
-    """Add a message without stopping anything; answers the row's key. The same row key twice is one message.
+    """Add a message, with images whose files are there, without stopping anything; answers the row's key. The same row
+    key twice is one message.
 
     The reply goes to where the message came from (`origin`), and an address there becomes the session's route; without
     one it goes to that route, if there is one.
     Refused, besides where the run takes none, while too many wait (`messages.queue.cap`, if `drop` is `new`).
     """
-    message = sound(message)
+    message = told(sound(message), images)
     if not message.strip():
         raise BadInput("message", "must not be empty")
     session = c.tx.session(key)
@@ -53,7 +61,7 @@ def send(
     if run is not None:
         _refuse(policy.refuse_send(run))
     row_key = row_key or f"send:{key}:{c.ids.unique()}"
-    if deliver.put_message(c, key, row_key, "send", source, message, origin):
+    if deliver.put_message(c, key, row_key, "send", source, message, origin, images):
         if run is not None:
             c.apply(key, ev.SendArrived(at=c.at))
         address = address_of(origin)
@@ -181,7 +189,7 @@ def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks:
         bindings.unbind(c, key, "deleted", "deleted")
     else:
         c.tx.drop_route(key)
-    c.tx.delete_session(key, keep_transcript)
+    transcripts.delete_session(c, key, keep_transcript)
     deliver.hand_over(c, key)
     for row in c.tx.unread(key):
         c.tx.close_row(row.key, "void", c.at)

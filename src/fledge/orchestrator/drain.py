@@ -26,7 +26,7 @@ from fledge.core.announce import (
 )
 from fledge.core.route import INTERNAL, Found, is_apart, joined
 from fledge.core.run import Path, Run
-from fledge.core.transcript import Body, Spoken, Told
+from fledge.core.transcript import Body, Spoken, Told, from_images_body
 from fledge.errors import NotFound
 from fledge.orchestrator import outbox, transcripts
 from fledge.orchestrator.commit import Commit
@@ -166,7 +166,7 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind:
         told_bytes = collected.whole_bytes
         bodies.append(_entry(c, session, completions, told, collected, at_boundary))
     bodies += _left_out(c, session, messages)
-    bodies += [Spoken(row.body, row.key, row.kind, row.source or "") for row in messages]
+    bodies += [Spoken(row.body, row.key, row.kind, row.source or "", from_images_body(row.images)) for row in messages]
     transcripts.write(c, session, *bodies)
     c.tx.drained(session, len(rows), told_bytes)
     _address(c, session, rows)

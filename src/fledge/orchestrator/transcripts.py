@@ -1,14 +1,30 @@
-"""Reading transcripts inside a commit: what a model may see, what a run has said so far, calls to be closed."""
+"""Transcripts inside a commit: what a model may see, what a run has said so far, calls to be closed, deleting one."""
 
 from collections.abc import Sequence
 
 from fledge.core.freeze import partial, said
 from fledge.core.run import TextId
-from fledge.core.transcript import Body, Line, Noted, Replied, Resulted, Spoken, Told, from_body, open_calls, to_body
+from fledge.core.transcript import (
+    Body,
+    Line,
+    Noted,
+    Replied,
+    Resulted,
+    Spoken,
+    Told,
+    from_body,
+    images_of,
+    open_calls,
+    to_body,
+)
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Entry, EntryKind, Turn, Tx, Used
 
 PAGE = 5000
+SWEEP_IMAGES = "sweep_images"
+"""The kind of a post that asks for image files to be swept."""
+FOR_EVER = 1 << 31
+"""Retries of a post that is tried until it succeeds."""
 FRAGMENTS_FROM = 200
 """How many of the newest entries are looked at for a partial-progress note."""
 _KINDS: dict[type[Body], EntryKind] = {
@@ -38,9 +54,26 @@ def lines(tx: Tx, session: str) -> list[Line]:
 def write(c: Commit, session: str, *bodies: Body) -> int:
     """Append entries; answers the number of the last."""
     last = c.tx.append(session, c.at, [(_KINDS[type(body)], to_body(body)) for body in bodies], _used(bodies))
+    images = [image.sha256 for body in bodies for image in images_of(body)]
+    if images:
+        c.tx.hold_images(session, images)
     lines = c.written.setdefault(session, [])
     lines += [Line(seq, body) for seq, body in enumerate(bodies, last - len(bodies) + 1)]
     return last
+
+
+def delete_session(c: Commit, session: str, keep_transcript: bool = False) -> None:
+    """Delete a session, with its transcript unless that is kept. Files of images that no session holds then go too."""
+    if not keep_transcript:
+        release_images(c, session)
+    c.tx.delete_session(session, keep_transcript)
+
+
+def release_images(c: Commit, session: str) -> None:
+    """Post that image files are to be swept, if this session, which is about to go, holds any."""
+    if c.tx.holds_images(session):
+        c.tx.post(f"sweep:{session}:{c.ids.unique()}", SWEEP_IMAGES, None, "", c.at, retries=FOR_EVER)
+        c.hints.look = True
 
 
 def new_lines(c: Commit, session: str, after: int) -> list[Line]:

@@ -18,6 +18,7 @@ from fledge.core.access import tool_name
 from fledge.core.freeze import sound
 from fledge.core.goods import Goods
 from fledge.core.heartbeat import is_idle_round, is_silence, spoken
+from fledge.core.images import ImageEntry
 from fledge.core.policy import Spent, YieldTerms
 from fledge.core.route import Address
 from fledge.core.transcript import (
@@ -47,6 +48,7 @@ from fledge.runtime.feed import Feed, Kind, TurnEvent
 from fledge.runtime.foreign import Foreign, Places, may_be_foreign
 from fledge.runtime.profile import Profile, Profiles
 from fledge.store.base import Entry, Post, Ran, Tx
+from fledge.store.images import Hold
 from fledge.tools.base import ToolContext, ToolResult
 from fledge.tools.sessions import yield_terms
 from fledge.workspaces.documents import JUDGED, digest
@@ -131,6 +133,8 @@ class _Turn:
         """It is recorded that this drive may write."""
         self.wrote: dict[str, str] = {}
         """Digests of documents that it wrote and that are not recorded yet."""
+        self.hold: Hold | None = None
+        """Images of tool results, until the turn is over; None where images are not kept."""
 
     def tell(self, kind: Kind, text: str = "", call: str = "") -> None:
         self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, call))
@@ -163,6 +167,13 @@ class _Turn:
 
     async def run(self) -> None:
         self.tell("start")
+        if self.profile.images is None:
+            await self._drive()
+            return
+        with self.profile.images.holding() as self.hold:
+            await self._drive()
+
+    async def _drive(self) -> None:
         with self.engine.interruptible(self.drive, self._leave_step):
             known = None if self.drive.seat is None else self.drive.seat.lines
             if known is None:
@@ -224,17 +235,17 @@ class _Turn:
 
     async def _think(self) -> bool:
         """One model step; False if the turn is over."""
-        request = self._request()
+        request = await self._request()
         length = context.length(request.system, request.messages)
         if length > context.COMPACT_AT * self.profile.window:
             await self._compact(self.profile.window)
-            request = self._request()
+            request = await self._request()
         answer = await self._ask(request)
         # The provider knows better than our estimate: make room within what we thought would fit.
         if isinstance(answer, Broke) and answer.trouble == "overflow":
             length = context.length(request.system, request.messages)
             if await self._compact(min(self.profile.window, length)):
-                answer = await self._ask(self._request())
+                answer = await self._ask(await self._request())
         if answer is None:
             return False
         if isinstance(answer, Broke):
@@ -247,12 +258,21 @@ class _Turn:
         self.ran = None
         return self._goes_on(goes, self._spoken(answer.text))
 
-    def _request(self) -> Request:
+    async def _request(self) -> Request:
         profile = self.profile
+        messages = context.messages(self.lines, profile.task_head)
+        images: Mapping[str, bytes] = {}
+        if profile.images is None or not profile.sees:
+            messages = context.in_words(messages)
+        elif context.images_in(messages):
+            messages = context.with_newest_images(messages)
+            images = await profile.images.load(context.images_in(messages))
+            messages = context.without_lost_images(messages, images)
         return Request(
             model=profile.model_name,
             system=profile.system,
-            messages=context.messages(self.lines, profile.task_head),
+            messages=messages,
+            images=images,
             tools=profile.tools.specs(),
             thinking=profile.thinking,
             max_tokens=profile.max_tokens,
@@ -384,7 +404,7 @@ class _Turn:
         if cut is None:
             return False
         asked: tuple[Message, ...] = (*cut.old, UserMessage(context.COMPACT_PROMPT))
-        request = replace(self._request(), messages=asked)
+        request = replace(await self._request(), messages=asked, images={})
         answer = await self._ask(request)
         if not isinstance(answer, Replied) or not answer.text.strip():
             return False
@@ -497,9 +517,19 @@ class _Turn:
         name, place = call.call.name, (call.entry, call.index)
         self.tell("tool:start", name, call.call.id)
         result = await self._result(call, answers.get(place))
-        self.tell("tool:end", result.text, call.call.id)
         unknown = result is UNKNOWN_OUTCOME
-        return Resulted(call.entry, call.index, call.call.id, name, result.text, result.is_error, unknown)
+        text, images = await self._keep_images(result)
+        self.tell("tool:end", text, call.call.id)
+        return Resulted(call.entry, call.index, call.call.id, name, text, result.is_error, unknown, images)
+
+    async def _keep_images(self, result: ToolResult) -> tuple[str, tuple[ImageEntry, ...]]:
+        """The text of a result, and its images once their files are there."""
+        if not result.images or self.hold is None:
+            return result.text, ()
+        try:
+            return result.text, await self.hold.keep(result.images)
+        except OSError as error:
+            return f"{result.text}\n[its images could not be kept: {error.strerror or error}]", ()
 
     async def _result(self, call: OpenCall, answer: str | None) -> ToolResult:
         if answer in ("denied", "expired"):

@@ -1,13 +1,16 @@
 """From a transcript to a model's request: which messages it sees, how long that is, what may be summarised.
 
 Pure functions over transcript lines. How many tokens a text has is estimated (four characters each); providers count
-exactly, and what they counted last is what the estimate is corrected by.
+exactly, and what they counted last is what the estimate is corrected by. Images count by the providers' formulas, and
+data that goes back to a provider by its length.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from fledge.core.images import ImageEntry, sent
 from fledge.core.prompts import first_message
 from fledge.core.transcript import Line, Noted, Replied, Resulted, Spoken, Told, in_order, shown_arguments
 from fledge.models.base import AssistantMessage, Call, Message, ToolMessage, UserMessage
@@ -30,9 +33,11 @@ def messages(lines: Sequence[Line], task_head: str = "") -> tuple[Message, ...]:
     found: list[Message] = []
     for line in in_order(lines):
         match line.body:
-            case Spoken(text=text, kind="task"):
-                found.append(UserMessage(first_message(task_head, text)))
-            case Spoken(text=text) | Told(text=text):
+            case Spoken(text=text, kind="task", images=images):
+                found.append(UserMessage(first_message(task_head, text), images))
+            case Spoken(text=text, images=images):
+                found.append(UserMessage(text, images))
+            case Told(text=text):
                 found.append(UserMessage(text))
             case Noted(text=text, covers=covers) if covers:
                 found.append(UserMessage(f"[Notes on the conversation so far]\n{text}"))
@@ -42,8 +47,49 @@ def messages(lines: Sequence[Line], task_head: str = "") -> tuple[Message, ...]:
                 calls = tuple(Call(call.id, call.name, shown_arguments(call)) for call in reply.calls)
                 found.append(AssistantMessage(reply.text, calls, reply.thinking, reply.opaque))
             case Resulted() as result:
-                found.append(ToolMessage(result.call_id, result.name, result.text, result.is_error))
+                found.append(ToolMessage(result.call_id, result.name, result.text, result.is_error, result.images))
     return tuple(found)
+
+
+def images_in(found: Sequence[Message]) -> list[ImageEntry]:
+    """The images of these messages, oldest first."""
+    return [image for message in found if not isinstance(message, AssistantMessage) for image in message.images]
+
+
+def in_words(found: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages without their images: the texts name them."""
+    return tuple(
+        message if isinstance(message, AssistantMessage) or not message.images else replace(message, images=())
+        for message in found
+    )
+
+
+def with_newest_images(found: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages with as many of the newest images as one request takes; the texts tell that older ones are left
+    out."""
+    images = images_in(found)
+    extra = len(images) - sent(images)
+    messages: list[Message] = []
+    for message in found:
+        if extra and not isinstance(message, AssistantMessage) and message.images:
+            old, kept = message.images[:extra], message.images[extra:]
+            extra -= len(old)
+            words = "\n".join([message.text, *(image.unsent_words for image in old)])
+            message = replace(message, text=words, images=kept)
+        messages.append(message)
+    return tuple(messages)
+
+
+def without_lost_images(found: Sequence[Message], there: Collection[str]) -> tuple[Message, ...]:
+    """The messages with the images whose bytes are there; the texts tell which ones are not."""
+    messages: list[Message] = []
+    for message in found:
+        if not isinstance(message, AssistantMessage) and any(image.sha256 not in there for image in message.images):
+            lost = [image.lost_words for image in message.images if image.sha256 not in there]
+            kept = tuple(image for image in message.images if image.sha256 in there)
+            message = replace(message, text="\n".join([message.text, *lost]), images=kept)
+        messages.append(message)
+    return tuple(messages)
 
 
 def tokens_of(text: str) -> int:
@@ -58,14 +104,16 @@ def length(system: str, found: Sequence[Message]) -> int:
 
 def _message_tokens(message: Message) -> int:
     match message:
-        case AssistantMessage(text=text, calls=calls, thinking=thinking):
-            return tokens_of(text) + tokens_of(thinking) + sum(tokens_of(c.name + c.arguments) for c in calls)
-        case UserMessage(text=text) | ToolMessage(text=text):
-            return tokens_of(text)
+        case AssistantMessage(text=text, calls=calls, thinking=thinking, opaque=opaque):
+            # Opaque data holds the thinking once more, encrypted: the longer of the two counts.
+            thought = max(tokens_of(thinking), tokens_of(opaque))
+            return tokens_of(text) + thought + sum(tokens_of(c.name + c.arguments) for c in calls)
+        case UserMessage(text=text, images=images) | ToolMessage(text=text, images=images):
+            return tokens_of(text) + sum(image.tokens for image in images)
 
 
 class Cut(Struct, frozen=True):
-    """What to summarise: everything up to entry `covers`."""
+    """What to summarise: everything up to entry `covers`, images in words."""
 
     covers: int
     old: tuple[Message, ...]
@@ -92,7 +140,7 @@ def cut(lines: Sequence[Line], window: int) -> Cut | None:
         return None
     # An earlier note stands first but was written later: what it stands for is what counts, not its own place.
     covers = max(line.body.covers if isinstance(line.body, Noted) and line.body.covers else line.seq for line in old)
-    return Cut(covers, messages(old))
+    return Cut(covers, in_words(messages(old)))
 
 
 def _groups(ordered: Sequence[Line]) -> list[list[Line]]:

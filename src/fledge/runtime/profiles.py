@@ -4,6 +4,7 @@ Everything is read anew for each turn, so a change of documents counts from the 
 comes from the catalogue of models.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from fledge.config.workspaces import accepted, needs_yes
 from fledge.context_engine import ContextEngine
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
 from fledge.core.goods import Goods
+from fledge.core.images import kind_of
 from fledge.core.keys import AGENT_ID
 from fledge.core.prompts import (
     Brief,
@@ -57,6 +59,7 @@ from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.seat import Seat, seat_of
 from fledge.orchestrator.spawn import Request
 from fledge.orchestrator.spawner import Spawner
+from fledge.orchestrator.transcripts import SWEEP_IMAGES
 from fledge.orchestrator.turns import Drive
 from fledge.orchestrator.views import children_shown
 from fledge.runtime.base import Runtime
@@ -65,7 +68,8 @@ from fledge.runtime.command import CommandRuntime
 from fledge.runtime.model_settings import configured_catalog, configured_registry, key_files, key_variables
 from fledge.runtime.outlet import Outlet, channels_of, hooks_of
 from fledge.runtime.profile import Profile
-from fledge.store.base import Post, Session, SessionFacts, Spec, Wishes
+from fledge.store.base import Post, Session, SessionFacts, Spec, Store, Wishes
+from fledge.store.images import ImageFiles
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
@@ -77,6 +81,8 @@ from fledge.tools.shell import environment, exec_tool
 from fledge.tools.subagents import subagents_tool
 from fledge.tools.web import Fetcher, fetch_tool
 from fledge.workspaces.documents import read_documents
+
+log = logging.getLogger("fledge.profiles")
 
 MAIN_PROMPT = (
     "You are a capable assistant. You work in the folder {workspace} with the tools you are given; use them rather than"
@@ -202,6 +208,8 @@ class ConfiguredProfiles:
         self._boxes: dict[Network, Sandbox | None] = {"shared": find_sandbox()}
         self._sandbox = self._boxes["shared"]
         self._files = ChildFiles(state, self._protected)
+        self.images = None if state is None else ImageFiles(state)
+        self._store: Store | None = None
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
         self._outlet = Outlet({**channels_of(config, given), **(channels or {})}, listening, context_engine)
         own = (*file_tools(), fetch_tool(Fetcher(env=given)), *tools)
@@ -280,6 +288,8 @@ class ConfiguredProfiles:
             boxed=box != "plain",
             offline=box == "none",
             is_budgeted=seat.is_budgeted,
+            images=self.images,
+            sees=any(self._registry.takes_images(one) for one in (choice.primary, *choice.fallbacks)),
             protected=self._protected,
             env=self._command_env,
             place=place,
@@ -359,6 +369,8 @@ class ConfiguredProfiles:
     async def make(self, request: Request) -> None:
         """Make what the run leaves outside the database, and look whether its `cwd` is there."""
         await self._files.make(request)
+        if self.images is not None and request.spec.images:
+            await self.images.write([file.data for file in request.files if kind_of(file.data) is not None])
 
     async def bind_thread(self, engine: Engine, run: Run) -> None:
         """Bind the child to the thread that a hook makes ready. Refused if none does, or bindings are switched off."""
@@ -523,10 +535,26 @@ class ConfiguredProfiles:
         """Remove what runs left; what is gone already is fine, and a worktree that holds work stays."""
         await self._files.remove(leaves)
 
+    async def open(self, store: Store) -> None:
+        """Sweep image files that a process left which died. `store` is the one that profiles are made for."""
+        self._store = store
+        try:
+            await self.sweep_images()
+        except OSError as error:
+            log.warning("image files could not be swept: %s", error)
+
+    async def sweep_images(self) -> None:
+        """Remove the image files that no session holds. OSError: one cannot be removed."""
+        if self.images is not None and self._store is not None:
+            await self.images.sweep(self._store)
+
     async def call(self, post: Post) -> Address | None:
-        """Send one thing from the outbox, or remove what a run left."""
+        """Send one thing from the outbox, or remove what a run or a session left."""
         if post.kind == "remove":
             await self._files.call(post)
+            return None
+        if post.kind == SWEEP_IMAGES:
+            await self.sweep_images()
             return None
         return await self._outlet.call(post)
 

@@ -263,6 +263,18 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """A page of the transcript, oldest first."""
         ...
 
+    def hold_images(self, session: str, digests: Sequence[str]) -> None:
+        """The session's transcript, or a message in its inbox, holds these images. Ends with its transcript."""
+        ...
+
+    def holds_images(self, session: str) -> bool:
+        """True if the session holds any image."""
+        ...
+
+    def images(self) -> set[str]:
+        """The digests of all images that any session holds."""
+        ...
+
     def last_entry(self, session: str) -> int:
         """The number of the entry appended last, deleted or not; 0 if there was none."""
         ...
@@ -343,6 +355,7 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         path: Path = "direct",
         origin: str = "",
         route: Found = "fallback",
+        images: str = "",
     ) -> bool:
         """Put a row into an inbox; False, and nothing changes, if a row with this key was ever written."""
         ...

@@ -88,7 +88,7 @@ def make_database(path: Path) -> None:
         finally:
             db.close()
         draft.rename(path)
-        _sync(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise StoreError(f"{path}: cannot be made ({error.strerror}); check the folder and the disk") from error
 
@@ -99,7 +99,7 @@ def mark_open(path: Path) -> None:
         return
     mark = mark_of(path)
     try:
-        _sync(path.parent)
+        sync_folder(path.parent)
         descriptor = open_plain(mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             os.write(descriptor, f"open since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n".encode())
@@ -114,7 +114,7 @@ def unmark(path: Path) -> None:
     mark_of(path).unlink(missing_ok=True)
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """What was made or renamed in the folder survives a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from fledge.core.attachments import Receipt
 from fledge.core.events import Event
 from fledge.core.heartbeat import Cause
+from fledge.core.images import ImageEntry
 from fledge.core.policy import Budget, Spent
 from fledge.core.progress import Progress
 from fledge.core.route import Address, Found
@@ -76,6 +77,8 @@ class Spec(Struct, frozen=True, gc=False, omit_defaults=True):
     """The JSON Schema its answer is to meet, if one was asked for."""
     attachments: tuple[Receipt, ...] = ()
     """Files it was given."""
+    images: tuple[ImageEntry, ...] = ()
+    """Those of them that are images, which its task is shown with."""
     origin: str = ""
     """Where the words of the turn that spawned it came from: where its answer should go."""
 
@@ -133,6 +136,8 @@ class Row(Struct, frozen=True, gc=False):
     """When it left the inbox; of a dropped row: when its line was told, if one was to be."""
     route: Found = "fallback"
     """How the origin of a completion was found."""
+    images: str = ""
+    """Images that came with a message: a JSON array of `ImageEntry`; empty if none did."""
 
     @property
     def announces(self) -> CompletionKind | None:

@@ -11,7 +11,7 @@ from fledge.errors import NotFound, StaleWrite
 from fledge.store.base import COMPLETIONS, Driver, Place, Row, RowKind, RowState
 from fledge.store.sqlite_outgoing import OutgoingVerbs
 
-_ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at, route"
+_ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at, route, images"
 _COMPLETION = "(" + " OR ".join(f"i.kind = '{kind}'" for kind in sorted(COMPLETIONS)) + ")"
 _DRIVER = (
     "session, epoch, owner, lane, suspect, claimed_at, progress_at, step_open, release_at, interrupts, patient_until"
@@ -79,12 +79,13 @@ class SqliteTx(OutgoingVerbs):
         path: Path = "direct",
         origin: str = "",
         route: Found = "fallback",
+        images: str = "",
     ) -> bool:
         """Insert a row unless its key was ever used."""
         cursor = self._db.execute(
-            "INSERT INTO inbox (key, session, kind, source, origin, path, body, text, arrived_at, route)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
-            (key, session, kind, source, origin, path, body, text, at, route),
+            "INSERT INTO inbox (key, session, kind, source, origin, path, body, text, arrived_at, route, images)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
+            (key, session, kind, source, origin, path, body, text, at, route, images),
         )
         if session is not None:
             self._known.quiet.pop(session, None)

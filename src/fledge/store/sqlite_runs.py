@@ -169,6 +169,7 @@ class RunVerbs:
             "routes",
             "commissions",
             "heartbeats",
+            "images",
         ):
             self._db.execute(f"DELETE FROM {table} WHERE session = ?", (key,))
         self._db.execute("DELETE FROM exchanges WHERE requester = ? OR target = ?", (key, key))

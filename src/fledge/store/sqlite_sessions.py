@@ -65,7 +65,8 @@ class SessionVerbs(RunVerbs):
             return
         self._known.sessions.pop(key, None)
         gone = "SELECT key FROM sessions WHERE key = ? AND state = 'deleted'"
-        self._db.execute(f"DELETE FROM entries WHERE session = ({gone})", (key,))
+        for table in ("entries", "images"):
+            self._db.execute(f"DELETE FROM {table} WHERE session = ({gone})", (key,))
         self._db.execute("UPDATE sessions SET state = 'open' WHERE key = ?", (key,))
 
     def session(self, key: str) -> Session | None:
@@ -104,6 +105,7 @@ class SessionVerbs(RunVerbs):
         )
         if not keep_transcript:
             self._db.execute("DELETE FROM entries WHERE session = ?", (key,))
+            self._db.execute("DELETE FROM images WHERE session = ?", (key,))
         self._db.execute("DELETE FROM turns WHERE session = ?", (key,))
         for table in ("routes", "heartbeats"):
             self._db.execute(f"DELETE FROM {table} WHERE session = ?", (key,))
@@ -222,6 +224,22 @@ class SessionVerbs(RunVerbs):
             (session, after, limit),
         )
         return [Entry(*row) for row in rows]
+
+    def hold_images(self, session: str, digests: Sequence[str]) -> None:
+        """Insert a row for each image that the session does not hold yet."""
+        self._uses("images")
+        rows = [(session, digest) for digest in digests]
+        self._db.executemany("INSERT INTO images (session, sha256) VALUES (?,?) ON CONFLICT DO NOTHING", rows)
+
+    def holds_images(self, session: str) -> bool:
+        """Whether it has a row there."""
+        if self._is_unused("images"):
+            return False
+        return self._one("SELECT 1 FROM images WHERE session = ? LIMIT 1", session) is not None
+
+    def images(self) -> set[str]:
+        """Every digest that has a row."""
+        return set(self._column("SELECT DISTINCT sha256 FROM images"))
 
     def last_entry(self, session: str) -> int:
         """The session's counter of entries."""

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct, field
 
 from fledge.cancellation import describe, is_stop
+from fledge.core.images import Image, read_images, told
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput, FledgeError
 
@@ -89,10 +90,11 @@ Asks = Callable[[Mapping[str, Any], ToolContext], bool]
 
 
 class ToolResult(Struct, frozen=True, omit_defaults=True):
-    """What a call came to, in words for the model."""
+    """What a call came to, in words for the model, and in images for models that take them."""
 
     text: str
     is_error: bool = False
+    images: tuple[Image, ...] = ()
 
 
 class Tool(Struct, frozen=True, kw_only=True):
@@ -190,8 +192,11 @@ class Tool(Struct, frozen=True, kw_only=True):
         return await value if inspect.isawaitable(value) else value
 
     def _told(self, value: Any) -> ToolResult:
+        if isinstance(value, Image):
+            value = ToolResult("", images=(value,))
         if isinstance(value, ToolResult):
-            return ToolResult(capped(_clean(value.text), self.max_chars), value.is_error)
+            text = capped(_clean(value.text), self.max_chars)
+            return ToolResult(told(text, read_images(value.images)), value.is_error, value.images)
         if isinstance(value, str):
             return ToolResult(capped(_clean(value), self.max_chars))
         try:

@@ -20,8 +20,9 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
+from fledge.core.images import Image, kind_of
 from fledge.errors import BadInput
-from fledge.tools.base import Tool, ToolContext, tool
+from fledge.tools.base import Tool, ToolContext, ToolResult, tool
 from fledge.tools.confine import Confined
 
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
@@ -68,11 +69,15 @@ def read(
     context: ToolContext,
     offset: Annotated[int, Meta(ge=1, description="first line")] = 1,
     limit: Annotated[int, Meta(ge=1, description="most lines")] = 2000,
-) -> str:
-    """Read a text file. Lines are numbered; the numbers and the tab after them are not part of the file."""
+) -> str | ToolResult:
+    """Read a text file, or look at an image (PNG, JPEG, GIF, WebP). Lines are numbered; the numbers and the tab after
+    them are not part of the file."""
     folder, place = _reading(context, path)
     with folder as workspace:
-        lines = _text_of(workspace, place).split("\n")
+        data, size = _bytes_of(workspace, place)
+    if kind_of(data) is not None:
+        return ToolResult("", images=(Image(data, os.path.basename(path)),))
+    lines = _decoded(data, size, path).split("\n")
     if lines[-1] == "":
         lines.pop()
     if not lines:
@@ -93,10 +98,18 @@ def read(
     return "\n".join(shown)
 
 
-def _text_of(workspace: Confined, path: str) -> str:
+def _bytes_of(workspace: Confined, path: str) -> tuple[bytes, int]:
     data, size = workspace.read(path, MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         raise BadInput("path", f"must be a file of at most {MAX_FILE_BYTES} bytes, this one has {size}: use grep", path)
+    return data, size
+
+
+def _text_of(workspace: Confined, path: str) -> str:
+    return _decoded(*_bytes_of(workspace, path), path)
+
+
+def _decoded(data: bytes, size: int, path: str) -> str:
     if b"\x00" in data:
         raise BadInput("path", f"must be a text file; this one is binary ({size} bytes)", path)
     try:
