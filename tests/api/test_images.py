@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 import fledge
+from fledge.core.attachments import Attachment
 from fledge.core.images import MAX_BYTES, Image
 from fledge.core.transcript import Spoken, from_body
 from fledge.errors import BadInput, Refused
@@ -215,12 +216,9 @@ def test_an_image_of_a_tool_that_cannot_be_kept_is_told_so(place: Place, workspa
 # ---- children --------------------------------------------------------------------------------------------------------
 
 
-def attached(contents: dict[str, bytes]) -> list[dict[str, str]]:
+def attached(contents: dict[str, bytes]) -> list[Attachment]:
     """Files as a spawn takes them."""
-    return [
-        {"name": name, "content": base64.b64encode(data).decode(), "encoding": "base64"}
-        for name, data in contents.items()
-    ]
+    return [Attachment(name, base64.b64encode(data).decode(), "base64") for name, data in contents.items()]
 
 
 ATTACHING = {"tools": {"sessions_spawn": {"attachments": {"enabled": True}}}}

@@ -93,7 +93,7 @@ def test_other_formats_are_refused(data: bytes) -> None:
     [
         images.jpeg().replace(b"\xff\xe0\x00\x10", b"\xff\xe0\x00\x01"),
         images.jpeg().replace(b"\xff\xff\xdb", b"\x00\xff\xdb"),
-        images.webp_lossy().replace(b"VP8 ", b"VP9 "),
+        images.webp_lossy().replace(b"VP8 ", b"VPX "),
     ],
     ids=["a segment shorter than its length", "no marker", "an unknown frame"],
 )

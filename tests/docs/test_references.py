@@ -14,6 +14,8 @@ NUMBER = re.compile(r"(?<![\w%#;.\\/-])[A-Z]{1,2}\d{1,3}(?![\w%-])")
 LINT_RULES = re.compile(r"# noqa:.*|^select = .*", re.MULTILINE)
 GUARANTEES = {f"G{number}" for number in range(1, 9)}
 """In docs/contract.md."""
+FORMATS = {"VP8"}
+"""Names in file formats: of a frame in WebP, whose description is RFC 9649."""
 OF_THE_MODEL = {f"F{number}" for number in range(1, 20)} | {f"P{number}" for number in range(1, 12)}
 """In tests/model/spec: findings.md and README.md. A file that uses them names that folder."""
 
@@ -21,7 +23,7 @@ OF_THE_MODEL = {f"F{number}" for number in range(1, 20)} | {f"P{number}" for num
 def unknown_references(path: Path, text: str) -> list[str]:
     """What a file refers to that cannot be looked up."""
     names_the_model = path.is_relative_to("tests/model") or "tests/model/spec" in text
-    known = GUARANTEES | OF_THE_MODEL if names_the_model else GUARANTEES
+    known = GUARANTEES | FORMATS | (OF_THE_MODEL if names_the_model else set())
     return [*OUTSIDE.findall(text), *sorted(set(NUMBER.findall(LINT_RULES.sub("", text))) - known)]
 
 

@@ -31,7 +31,8 @@ CALLED = {
 }
 RESULT = {"role": "tool", "tool_call_id": "a", "content": "x"}
 USE = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "read", "input": {}}]}
-USED = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}
+USED_BLOCK = {"type": "tool_result", "tool_use_id": "a", "content": "x"}
+USED = {"role": "user", "content": [USED_BLOCK]}
 TOOL = {"name": "read", "input_schema": {"type": "object"}}
 PNG, GIF = base64.b64encode(images.png()).decode(), base64.b64encode(images.gif()).decode()
 WIDE = base64.b64encode(images.png(8001, 1)).decode()
@@ -354,12 +355,12 @@ def test_the_servers_reject_images_that_the_real_ones_reject(
                 messages=[
                     USER,
                     USE,
-                    content({**USED["content"][0], "is_error": True, "content": [block("image/png", PNG)]}),
+                    content({**USED_BLOCK, "is_error": True, "content": [block("image/png", PNG)]}),
                 ]
             ),
             "if `is_error` is true",
         ),
-        (ANTHROPIC, anthropic(messages=[USER, USE, content({**USED["content"][0], "content": []})]), "empty"),
+        (ANTHROPIC, anthropic(messages=[USER, USE, content({**USED_BLOCK, "content": []})]), "empty"),
         (ANTHROPIC, anthropic(messages=[content({"type": "image", "source": {"type": "file"}})]), "must be base64"),
         (RESPONSES, responses(said(), CALL, {**OUTPUT, "output": [{"type": "image"}]}), "Invalid value: 'image'"),
     ],
