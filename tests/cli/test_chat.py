@@ -13,6 +13,7 @@ import sys
 import termios
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,10 @@ from fledge.cli.chat import MAIN, Chat, Hush, ScreenChannel
 from fledge.cli.screen import Plain, clean
 from fledge.cli.slash import Choice
 from fledge.models.base import Request
-from fledge.models.scripted import Answer
+from fledge.models.scripted import Answer, echo
 from fledge.runtime.feed import TurnEvent
 from fledge.testing import ScriptedModel
+from tests import images
 from tests.api.scene import Place
 from tests.cli.chat_server import talk
 from tests.cli.model_server import MODEL, Model, serving, until, workspace
@@ -352,6 +354,38 @@ def test_words_of_a_stopped_turn_that_come_late_are_not_shown(tmp_path: Path) ->
     Place(tmp_path).act(body, ScriptedModel(hang_once))
     said = screen.lines[1:]
     assert said == ["so far", "stopped; subagents go on (/stop stops them too)", "hello yourself"]
+
+
+class Typed(Heard):
+    """A screen at which these lines are typed, each once the one before it is answered."""
+
+    in_turns = True
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__()
+        self._typed = list(lines)
+
+    async def read(self) -> str | None:
+        return self._typed.pop(0) if self._typed else None
+
+
+@proves("3.images.20", "`/image FILE` in a chat shows an image, and is refused elsewhere")
+def test_an_image_is_shown_in_the_chat(tmp_path: Path) -> None:
+    (tmp_path / "my cat.png").write_bytes(images.png(640, 480))
+    screen = Typed(f'/image "{tmp_path}/my cat.png" What is it?', f"/image {tmp_path}/no.png", "/image")
+    model = ScriptedModel(echo)
+
+    async def body(fl: fledge.Fledge) -> None:
+        await Chat(fl, screen, ScreenChannel(screen), fl.listen()).run()
+
+    Place(tmp_path).act(body, model)
+    assert [request.images for request in model.requests] == [
+        {sha256(images.png(640, 480)).hexdigest(): images.png(640, 480)}
+    ]
+    told = "\n".join(screen.lines)
+    assert "What is it?\n[image my cat.png, 640×480 PNG]" in told
+    assert "images[0]: must be a file that can be read" in told
+    assert "say it like this: /image <file> [words]" in told
 
 
 def test_without_a_model_it_says_what_to_do(work: Path) -> None:

@@ -1,5 +1,6 @@
 """`fledge run` and `ps` against a strict server that speaks the real protocol."""
 
+import base64
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import images
 from tests.cli import command
 from tests.cli.command import Done
 from tests.cli.model_server import MODEL, Model, serving, until, workspace
@@ -186,3 +188,31 @@ def test_the_twenty_line_example_goes_on_after_kill_minus_nine(model: Model, wor
     with killed_amid(model, work, command):
         done = subprocess.run(command, cwd=work, env=model.env, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "The tool said: 1 files\n"), done.stderr
+
+
+@proves("3.images.19", "`fledge run --image FILE` shows an image with the prompt")
+def test_run_shows_images(model: Model, work: Path) -> None:
+    (work / "cat.png").write_bytes(images.png(640, 480))
+    (work / "dog.jpg").write_bytes(images.jpeg())
+    arguments = ("run", "--state", "../state", "--model", "openai/gpt-4o", "--set", "tools.allow=[]")
+    done = fledge(model, work, *arguments, "--image", "cat.png", "--image", "dog.jpg", "Look.")
+    assert done.returncode == 0, done.stderr
+    asked = model.log.read_text()
+    assert base64.b64encode(images.png(640, 480)).decode() in asked
+    assert base64.b64encode(images.jpeg()).decode() in asked
+    assert "[image cat.png, 640×480 PNG]" in asked
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--image", "notes.txt", "Look."), "--image[0]: must be a PNG, JPEG, GIF or WebP image (got 'notes.txt')"),
+        (("--image", "no.png", "Look."), "--image[0]: must be a file that can be read (No such file or directory)"),
+        (("--image", "notes.txt", "--continue"), "--continue: takes no image: it finishes what is unfinished"),
+    ],
+)
+def test_run_refuses_what_is_no_image(model: Model, work: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = fledge(model, work, "run", "--state", "../state", *MODEL, *arguments)
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert model.requests == 0

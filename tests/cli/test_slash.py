@@ -60,6 +60,8 @@ READ = [
     ("/event the build is red", Order(verb="event", words="the build is red")),
     ("/heartbeat", Order(verb="heartbeat")),
     ("/heartbeat a new day", Order(verb="heartbeat", words="a new day")),
+    ("/image cat.png", Order(verb="image", target="cat.png")),
+    ('/image "my cat.png" what is it?', Order(verb="image", target="my cat.png", words="what is it?")),
     ("/help", Order(verb="help")),
 ]
 

@@ -1,6 +1,7 @@
 """Every method, over each transport: what the library does, reached from outside."""
 
 import asyncio
+import base64
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from fledge.runtime.base import Work
 from fledge.store.base import SessionFacts
 from fledge.testing import ScriptedModel, use
 from fledge.tools.sandbox import find_sandbox
+from tests import images
 from tests.api.scene import obedient
 from tests.gateway.serving import Asks, OverHttp, OverSocket, Server, serving
 from tests.runtime.desk import said
@@ -99,6 +101,33 @@ def test_a_system_event_is_read_and_a_heartbeat_had_by_a_conversation(ask: Asks,
     assert ask.call("heartbeat.request", sessionKey=chat, reason="a new day") == {"sessionKey": chat}
     assert ask.call("sessions.wait", key=chat) == {"settled": True}
     assert [one["text"] for one in ask.call("sessions.history", key=chat)].count(PROMPT) == 2
+
+
+@proves("3.images.21", "The gateway's `send` and `agent` take images in base64, and refuse what is none")
+@pytest.mark.parametrize("method", ["send", "agent"])
+def test_images_are_sent_over_the_wire(ask: Asks, chat: str, method: str) -> None:
+    data = base64.b64encode(images.png(640, 480)).decode()
+    ask.call(method, sessionKey=chat, message="Hello", images=[{"data": data, "name": "cat.png"}, {"data": data}])
+    ask.call("sessions.wait", key=chat)
+    said = ask.call("sessions.history", key=chat)[0]["text"]
+    assert said == "Hello\n[image cat.png, 640×480 PNG]\n[image, 640×480 PNG]"
+    for wrong, words in (
+        ([{"data": "!"}], "base64"),
+        ([{"data": data, "more": 1}], "more"),
+        ([{"name": "x"}], "data"),
+        ([{"data": "AAAA"}], "must be a PNG, JPEG, GIF or WebP image"),
+        ([{"data": data}] * 21, "<= 20"),
+    ):
+        with pytest.raises(fledge.FledgeError, match=words):
+            ask.call(method, sessionKey=chat, message="Hello", images=wrong)
+
+
+@proves("3.images.20")
+def test_no_image_is_read_from_the_gateways_machine_by_a_command(ask: Asks, chat: str, tmp_path: Path) -> None:
+    (tmp_path / "cat.png").write_bytes(images.png())
+    done = ask.call("commands.run", sessionKey=chat, line=f"/image {tmp_path}/cat.png look")
+    assert (done["ok"], "in a terminal alone" in done["text"]) == (False, True)
+    assert ask.call("sessions.history", key=chat) == []
 
 
 @proves("4.gateway.1")

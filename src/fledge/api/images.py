@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fledge.core.images import MAX_BYTES, Image, ImageEntry
+from fledge.core.images import MAX_BYTES, Image, ImageEntry, read_images
 from fledge.errors import BadInput, Refused
 from fledge.plain_file import read_plain
 from fledge.store.images import ImageFiles
@@ -34,9 +34,11 @@ async def kept(files: ImageFiles | None, given: Sequence[GivenImage]) -> AsyncIt
         yield entries
 
 
-def read_files(given: Sequence[GivenImage]) -> list[Image]:
-    """The images, those given as paths read from their files, no further than an image may be long."""
-    return [_read(one, f"images[{place}]") for place, one in enumerate(given)]
+def read_files(given: Sequence[GivenImage], field: str = "images") -> list[Image]:
+    """The images, those given as paths read from their files. Refused: what is no image, or cannot be read."""
+    images = [_read(one, f"{field}[{place}]") for place, one in enumerate(given)]
+    read_images(images, field)
+    return images
 
 
 def _read(given: GivenImage, field: str) -> Image:

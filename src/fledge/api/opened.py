@@ -5,15 +5,18 @@ Closing waits until every driver has let go; whoever still waits for something i
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Self, TypeVar
 
 from msgspec import Struct
 
+from fledge.api.images import GivenImage, kept
 from fledge.cancellation import is_stop
 from fledge.clock import Clock
 from fledge.config import Config
+from fledge.core.images import ImageEntry
 from fledge.errors import BadInput, Refused
 from fledge.ids import Ids
 from fledge.orchestrator import spawn
@@ -117,6 +120,15 @@ class Opened:
         >>> fl.check_model("scripted/echo")
         """
         self._parts.profiles.check_model(name, thinking)
+
+    def keeping_images(self, images: Sequence[GivenImage]) -> AbstractAsyncContextManager[tuple[ImageEntry, ...]]:
+        """Images as a commit of yours names them: their files are there, and stay at least until the block ends.
+
+        >>> async with fl.keeping_images([]) as entries:
+        ...     print(entries)
+        ()
+        """
+        return kept(self._parts.profiles.images, images)
 
     async def until(self, look: Callable[[Tx], T | None], *, timeout: float | None = None) -> T | None:
         """What `look` finds in the rows, as soon as it finds something; None if time runs out first.

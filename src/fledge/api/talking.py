@@ -5,7 +5,7 @@ from typing import get_args
 
 from fledge.api import views
 from fledge.api.conversation import Conversation
-from fledge.api.images import GivenImage, kept
+from fledge.api.images import GivenImage
 from fledge.api.opened import Opened
 from fledge.api.values import Accepted, Waited
 from fledge.core.keys import parse_key
@@ -78,7 +78,7 @@ class Talking(Opened):
         wishes = self._wishes(model, thinking, lane, timeout_seconds, extra_system_prompt, deliver)
         if not model:
             self._parts.profiles.check(parse_key(session.key).agent_id)
-        async with kept(self._parts.profiles.images, images) as entries:
+        async with self.keeping_images(images) as entries:
             asked = await self.engine.commit(
                 lambda c: commission.accept(c, session.key, message, wishes, idempotency_key, images=entries)
             )

@@ -235,19 +235,24 @@ class Chat:
         if not line.strip():
             return
         try:
-            if slash.is_command(line):
+            shown = slash.read_image_order(line)
+            if shown is None and slash.is_command(line):
                 done = await commands.run_command(self._fl, MAIN, line, commands.Person(at=HERE))
                 self._screen.say(done.text, "note")
                 if done.verb == "help":
                     self._screen.say(KEYS, "note")
                 self._channel.streams = await self._look(_talked_with)
-            elif self._screen.in_turns:
-                await self._fl.session(await self._look(_talked_with), address=HERE).send(line)
+                return
+            words, images = (line, []) if shown is None else (shown.words, [shown.target])
+            session = self._fl.session(await self._look(_talked_with), address=HERE)
+            if self._screen.in_turns:
+                await session.send(words, images=images)
             else:
-                await self._fl.session(await self._look(_talked_with), address=HERE).post(line)
+                await session.post(words, images=images)
         except FledgeError as error:
             self._screen.say(str(error), "error")
-        self._changed.set()
+        finally:
+            self._changed.set()
 
     async def interrupt(self) -> bool:
         """Ctrl-C: stop the turn; with none, ask before leaving, and the second time leave. True: leave now."""

@@ -153,6 +153,9 @@ class Commands:
                 return f"a heartbeat of {key} is asked for"
             case "reload":
                 return await self._reload(session)
+            case "image":
+                # Whoever asks from elsewhere must not have a file of this machine read.
+                raise BadInput("/image", "can be said in a terminal alone; over the gateway, `send` takes images")
             case "focus":
                 return await self._engine.commit(lambda c: _focus(c, session, order, by))
             case "unfocus":

@@ -138,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     add("chat", _chat, *thinks, help="talk to the main agent, as without a command")
     run = add("run", _run, *thinks, help="send a prompt, print the answers, return when all is settled")
     run.add_argument("prompt", nargs="?", help="what to say; without it, or with -, it is read from standard input")
+    run.add_argument("--image", action="append", default=[], metavar="FILE", help="show it this image, with the prompt")
     run.add_argument("--continue", dest="go_on", action="store_true", help="say nothing new: finish what is unfinished")
     serve = add("serve", _serve, *thinks, help="let other programs use this folder: JSON-RPC, feeds, channels")
     serve.add_argument("--host", help="listen on this address (default: gateway.host, this machine alone)")
@@ -262,10 +263,12 @@ def _chat(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     import asyncio
 
+    from fledge.api.images import read_files
     from fledge.cli import remote, run
 
-    if options.go_on and options.prompt is not None:
-        raise BadInput("--continue", "takes no prompt: it finishes what is unfinished")
+    for wanted, given in (("prompt", options.prompt is not None), ("image", bool(options.image))):
+        if options.go_on and given:
+            raise BadInput("--continue", f"takes no {wanted}: it finishes what is unfinished")
     prompt = options.prompt
     if not options.go_on and prompt in (None, "-"):
         prompt = _stdin()
@@ -273,8 +276,9 @@ def _run(options: argparse.Namespace) -> int:
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     state = run.state_folder(options.state)
     settings = tuple(options.settings)
-    request = run.Request(state, prompt, options.model, settings)
-    beside = remote.Converse(state, prompt, options.model)
+    images = tuple(read_files(options.image, "--image"))
+    request = run.Request(state, prompt, options.model, settings, images)
+    beside = remote.Converse(state, prompt, options.model, images)
 
     def there(client: remote.Remote) -> int:
         remote.refuse_settings(state, settings)

@@ -6,13 +6,16 @@ is `fledge run` through it.
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import to_builtins
 
 from fledge.api.views import is_at_rest
 from fledge.cli import inspect
 from fledge.core.freeze import said
+from fledge.core.images import Image
 from fledge.core.keys import main_key, short_id
 from fledge.core.transcript import Replied, from_body
 from fledge.errors import BadInput, HolderLeft, StoreLocked
@@ -75,8 +78,9 @@ class Converse:
     """`fledge run` beside the process that holds the folder: say the prompt, print what the main conversation answers,
     until everything has settled."""
 
-    def __init__(self, folder: Path, prompt: str | None, model: str | None) -> None:
+    def __init__(self, folder: Path, prompt: str | None, model: str | None, images: Sequence[Image] = ()) -> None:
         self._folder, self._prompt, self._model = folder, prompt, model
+        self._images = {"images": to_builtins(images)} if images else {}
         self._key = RandomIds().unique()
         """Names this prompt, so that it is said once, whoever holds the folder."""
         self._run_id = ""
@@ -87,7 +91,11 @@ class Converse:
         self._heard = self._heard or _Heard(_last(client))
         if self._prompt is not None and not self._run_id:
             self._run_id = client.call(
-                "agent", message=self._prompt, defaultModel=self._model or "", idempotencyKey=self._key
+                "agent",
+                message=self._prompt,
+                defaultModel=self._model or "",
+                idempotencyKey=self._key,
+                **self._images,
             )["runId"]
         while True:
             settled: bool = client.call("sessions.wait", timeoutMs=LOOK_MS)["settled"]

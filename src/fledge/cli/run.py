@@ -19,6 +19,7 @@ from fledge.channels.terminal import HERE, TerminalChannel
 from fledge.cli.render import tree_lines, unanswered_lines
 from fledge.cli.settings import confirm_workspace
 from fledge.config.places import discover
+from fledge.core.images import Image, ImageEntry
 from fledge.core.keys import main_key, short_id
 from fledge.core.route import TERMINAL, Message, origin_of
 from fledge.gateway.client import HATCH
@@ -42,6 +43,7 @@ class Request(Struct, frozen=True):
     """None: only go on."""
     model: str | None = None
     settings: tuple[str, ...] = ()
+    images: tuple[Image, ...] = ()
 
 
 def state_folder(given: str | None) -> Path:
@@ -79,16 +81,17 @@ async def converse(request: Request, *, models: Mapping[str, Model] | None = Non
     opened.check()
     async with opened as fl, hatch(fl):
         heard = fl.listen()
-        failures = await fl.engine.commit(lambda c: _begin(c, request.prompt))
+        async with fl.keeping_images(request.images) as images:
+            failures = await fl.engine.commit(lambda c: _begin(c, request.prompt, images))
         return await _until_settled(fl, heard, failures)
 
 
-def _begin(c: Commit, prompt: str | None) -> int:
-    """Say the prompt from the terminal; answers how often the open turn has failed before."""
+def _begin(c: Commit, prompt: str | None, images: tuple[ImageEntry, ...] = ()) -> int:
+    """Say the prompt, with its images, from the terminal; answers how often the open turn has failed before."""
     spawn.open_conversation(c, main_key())
     turn = c.tx.turn(main_key())
     if prompt is not None:
-        commission.accept(c, main_key(), prompt, origin=origin_of(HERE))
+        commission.accept(c, main_key(), prompt, origin=origin_of(HERE), images=images)
     elif c.tx.route(main_key()) is None:
         bindings.follow(c, main_key(), HERE)
     return 0 if turn is None else turn.failures

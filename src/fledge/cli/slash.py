@@ -38,6 +38,7 @@ Verb = Literal[
     "event",
     "heartbeat",
     "reload",
+    "image",
 ]
 
 MOST_CHARS: Final = 100_000
@@ -103,6 +104,7 @@ ALONE: Final = (
     Usage("event", "/event <text>", "post a system event: it is read as a heartbeat"),
     Usage("heartbeat", "/heartbeat [reason]", "let this conversation look after what it should"),
     Usage("reload", "/reload", "take in documents of the workspace that changed while an agent worked"),
+    Usage("image", "/image <file> [words]", "show it an image, from a terminal"),
     Usage("help", "/help", "this list"),
 )
 """What stands alone."""
@@ -112,7 +114,7 @@ _COMMANDS: Final[dict[str, Verb]] = {usage.form.split()[0][1:]: usage.verb for u
 _FORMS: Final[dict[Verb, str]] = {usage.verb: f"/subagents {usage.form}" for usage in SUBAGENTS} | {
     usage.verb: usage.form for usage in ALONE if usage.verb not in ("kill", "steer", "send", "help")
 }
-_NEED_A_TARGET: Final = ("kill", "log", "info", "send", "steer", "approve", "reject", "focus", "spawn")
+_NEED_A_TARGET: Final = ("kill", "log", "info", "send", "steer", "approve", "reject", "focus", "spawn", "image")
 _NEED_WORDS: Final = ("send", "steer", "reject", "spawn", "event")
 
 
@@ -136,6 +138,12 @@ def read(line: str) -> Order | None:
         action, rest = _first(rest)
         return _order(_known(action.lower() or "list", _ACTIONS, "/subagents "), rest)
     return _order(_known(name, _COMMANDS, "/"), rest)
+
+
+def read_image_order(line: str) -> Order | None:
+    """The order of a line that shows an image; None of any other line. Refused: no file is named."""
+    found = _COMMAND.fullmatch(line.strip())
+    return read(line) if found is not None and found[1].lower() == "image" else None
 
 
 def _known(word: str, known: Mapping[str, Verb], prefix: str) -> Verb:

@@ -8,7 +8,10 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 import fledge
+from fledge.api.images import read_files
 from fledge.cli import slash
 from fledge.core.freeze import one_line, said
 from fledge.core.keys import main_key, short_id
@@ -94,13 +97,18 @@ class Visit:
         if not line.strip():
             return
         try:
-            if slash.is_command(line):
+            shown = slash.read_image_order(line)
+            if shown is None and slash.is_command(line):
                 told = await self._ask("commands.run", sessionKey=MAIN, line=line)
                 self._screen.say(told["text"], "note" if told["ok"] else "error")
                 if told["verb"] == "help":
                     self._screen.say(keys, "note")
                 return
-            run_id = (await self._ask("agent", sessionKey=MAIN, message=line, defaultModel=self._model))["runId"]
+            given: dict[str, object] = {"message": line}
+            if shown is not None:
+                images = await asyncio.to_thread(read_files, [shown.target])
+                given = {"message": shown.words or images[0].name, "images": to_builtins(images)}
+            run_id = (await self._ask("agent", sessionKey=MAIN, defaultModel=self._model, **given))["runId"]
             if self._screen.in_turns:
                 await self._answered(run_id)
         except StoreError:

@@ -41,7 +41,7 @@ _PNG_END: Final = b"IEND\xaeB`\x82"
 _SHOWN_KIND: Final[dict[ImageKind, str]] = {"png": "PNG", "jpeg": "JPEG", "gif": "GIF", "webp": "WebP"}
 
 
-class Image(Struct, frozen=True):
+class Image(Struct, frozen=True, forbid_unknown_fields=True):
     """An image, as a tool returns it or a program sends it: PNG, JPEG, GIF or WebP, recognised by its bytes.
 
     >>> @fledge.tool(read_only=True)

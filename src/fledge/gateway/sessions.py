@@ -11,6 +11,7 @@ from fledge.api.values import Accepted, Message, Reply, Waited
 from fledge.api.views import session_key
 from fledge.cli.commands import CommandResult, Person, run_command
 from fledge.config import DEFAULT_MODEL, Config, model_for_conversation
+from fledge.core.images import MAX_IMAGES, Image
 from fledge.core.keys import agent_of, is_child_key
 from fledge.core.run import Instant
 from fledge.errors import NotFound
@@ -31,6 +32,9 @@ RunId = Annotated[str, Meta(min_length=1, max_length=256)]
 Count = Annotated[int, Meta(ge=1, le=1000)]
 DefaultModel = Annotated[
     str, Meta(max_length=256, description="the model where the settings would use agents.defaults.model")
+]
+Images = Annotated[
+    tuple[Image, ...], Meta(max_length=MAX_IMAGES, description="PNG, JPEG, GIF or WebP: data in base64, and a name")
 ]
 Level = Literal["off", "minimal", "low", "medium", "high"]
 
@@ -61,6 +65,7 @@ class Agent(Params, frozen=True, kw_only=True):
     timeout_seconds: Annotated[float, Meta(ge=0, le=86_400 * 365)] = 0
     idempotency_key: Annotated[str, Meta(max_length=256)] = ""
     default_model: DefaultModel = ""
+    images: Images = ()
 
 
 @method("agent", Accepted)
@@ -81,6 +86,7 @@ async def agent(desk: Desk, params: Agent) -> Accepted:
         thinking=params.thinking,
         timeout_seconds=params.timeout_seconds,
         idempotency_key=params.idempotency_key,
+        images=params.images,
     )
 
 
@@ -114,13 +120,14 @@ class Send(Params, frozen=True, kw_only=True):
     session_key: Key
     message: Words
     timeout_seconds: Wait = 30.0
+    images: Images = ()
 
 
 @method("send", Reply)
 async def send(desk: Desk, params: Send) -> Reply:
     """Say something to a session without stopping anything, and wait a while for the answer."""
     session = desk.fl.session(params.session_key)
-    run_id = await session.post(params.message)
+    run_id = await session.post(params.message, images=params.images)
     return await while_open(
         desk, session.reply(run_id, timeout=params.timeout_seconds), lambda: session.reply(run_id, timeout=0)
     )
