@@ -4,6 +4,7 @@ from itertools import cycle, islice
 
 import pytest
 
+from fledge.core.images import ImageEntry
 from fledge.core.progress import Progress, StepLimits, advance, is_told, refuse_next_step, step_digest
 from fledge.core.transcript import CallEntry, Resulted
 from tests.statements import proves
@@ -52,6 +53,17 @@ def test_a_step_is_the_same_as(other: CallEntry, result: Resulted) -> None:
 )
 def test_a_step_differs_by_its(other: CallEntry, result: Resulted) -> None:
     assert step_digest([other], [result]) != step_digest([call()], [got()])
+
+
+@proves("3.images.23", "Steps that bring different images do not repeat each other, whatever the images are called")
+def test_images_are_the_same_by_their_bytes() -> None:
+    def seen(digest: str) -> str:
+        image = ImageEntry(digest, "png", 100, 640, 480, "screen.png")
+        result = Resulted(7, 0, "id", "screenshot", image.words, images=(image,))
+        return step_digest([call("screenshot")], [result])
+
+    assert seen("a") == seen("a")
+    assert seen("a") != seen("b")
 
 
 def test_the_order_in_which_results_came_in_does_not_matter() -> None:

@@ -52,9 +52,13 @@ class Progress(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 def step_digest(calls: Sequence[CallEntry], results: Sequence[Resulted]) -> str:
-    """The same for steps that repeat each other: tool names, canonical arguments, results with their digits masked."""
+    """The same for steps that repeat each other: tool names, canonical arguments, results with their digits masked.
+    Two images are the same if their bytes are: a screen that changes is progress."""
     asked = [[tool_name(call.name), _canonical(call.arguments)] for call in calls]
-    got = [[result.index, result.is_error, _DIGITS.sub("#", result.text)] for result in results]
+    got = [
+        [result.index, result.is_error, _DIGITS.sub("#", result.text), *(image.sha256 for image in result.images)]
+        for result in results
+    ]
     return hashlib.sha256(msgspec.json.encode([asked, sorted(got)])).hexdigest()[:16]
 
 
