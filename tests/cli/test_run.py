@@ -203,6 +203,19 @@ def test_run_shows_images(model: Model, work: Path) -> None:
     assert "[image cat.png, 640×480 PNG]" in asked
 
 
+@proves("3.images.15")
+def test_another_model_is_given_the_same_entry_as_it_takes_it(model: Model, work: Path) -> None:
+    (work / "cat.png").write_bytes(images.png(640, 480))
+    packed = base64.b64encode(images.png(640, 480)).decode()
+    arguments = ("run", "--state", "../state", "--set", "tools.allow=[]")
+    fledge(model, work, *arguments, *MODEL, "--image", "cat.png", "Look.")
+    fledge(model, work, *arguments, "--model", "openai/gpt-4o", "And?")
+    fledge(model, work, *arguments, *MODEL, "Really?")
+    requests = model.log.read_text().splitlines()
+    assert [packed in request for request in requests] == [False, True, False]
+    assert ["[image cat.png, 640×480 PNG]" in request for request in requests] == [True] * 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -13,10 +13,13 @@ from fledge.core.attachments import (
     AttachmentLimits,
     File,
     Receipt,
+    images_among,
     read_attachments,
     receipts,
 )
+from fledge.core.images import MAX_IMAGES
 from fledge.errors import Refused
+from tests import images
 from tests.statements import proves
 
 SMALL = AttachmentLimits(max_files=3, max_file_bytes=6, max_total_bytes=10)
@@ -116,3 +119,14 @@ def test_whatever_is_given_is_taken_or_refused_with_a_code(name: str, content: s
         except Refused as refused:
             found, reason = [], refused.reason
         assert found == [name.strip()] or re.match(r"attachments_[a-z0-9_]+: ", reason)
+
+
+# ---- images ----------------------------------------------------------------------------------------------------------
+
+
+def test_images_are_found_among_files_by_their_bytes_and_the_first_fit() -> None:
+    cat, notes, cut = File("cat", images.png(640, 480)), File("a.png", b"words"), File("cut.png", images.png()[:40])
+    assert [image.words for image in images_among([notes, cat, cut])] == ["[image cat, 640×480 PNG]"]
+    many = [File(f"{at}.png", images.png(at + 1)) for at in range(MAX_IMAGES + 2)]
+    assert [image.name for image in images_among(many)] == [f"{at}.png" for at in range(MAX_IMAGES)]
+    assert images_among([]) == ()

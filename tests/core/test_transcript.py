@@ -2,6 +2,7 @@
 
 import pytest
 
+from fledge.core.images import ImageEntry
 from fledge.core.transcript import (
     Body,
     CallEntry,
@@ -13,6 +14,9 @@ from fledge.core.transcript import (
     Spoken,
     Told,
     from_body,
+    from_images_body,
+    images_body,
+    images_of,
     in_order,
     is_in_doubt,
     last_output,
@@ -240,3 +244,22 @@ def test_a_note_that_stands_for_what_was_hidden_still_stands_for_it() -> None:
     ]
     lines = [Line(number, body) for number, body in enumerate(bodies, 1)]
     assert [line.seq for line in in_order(lines)] == [5, 6]
+
+
+# ---- images ----------------------------------------------------------------------------------------------------------
+
+IMAGE = ImageEntry("ab" * 32, "png", 7, 640, 480, "cat.png")
+
+
+def test_words_and_results_carry_images_and_others_none() -> None:
+    assert images_of(Spoken("x", images=(IMAGE,))) == (IMAGE,)
+    assert images_of(Resulted(1, 0, "id", "read", "x", images=(IMAGE,))) == (IMAGE,)
+    assert images_of(Replied("x")) == images_of(Noted("x")) == images_of(Told("x")) == ()
+
+
+def test_images_are_read_as_they_were_written() -> None:
+    for body in (Spoken("x", images=(IMAGE,)), Resulted(1, 0, "id", "read", "x", images=(IMAGE,))):
+        assert from_body(to_body(body)) == body
+    assert from_images_body(images_body((IMAGE, IMAGE))) == (IMAGE, IMAGE)
+    assert images_body(()) == ""
+    assert from_images_body("") == ()

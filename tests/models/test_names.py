@@ -245,3 +245,26 @@ def test_the_adapter_keeps_to_the_protocol_of_its_provider() -> None:
     model, _ = registry.open("anthropic/m")
     assert "(http://127.0.0.1:9)" in repr(model)
     assert OPENAI.adapter is OpenAIModel
+
+
+@pytest.mark.parametrize(
+    ("name", "takes"),
+    [
+        ("openai/gpt-4o", True),
+        ("gpt-4o-2024-11-20", True),
+        ("anthropic/claude-sonnet-4-5", True),
+        ("deepseek/deepseek-v4-pro", False),
+        ("ollama/llava", False),
+        ("mine/eyes", True),
+        ("scripted/echo", True),
+    ],
+)
+def test_images_are_given_to_models_whose_cards_say_so_and_to_objects(name: str, takes: bool) -> None:
+    registry = Registry(env={})
+    registry.add_model("mine/eyes", ScriptedModel([]))
+    assert registry.takes_images(name) == takes
+
+
+def test_the_settings_may_say_that_a_model_takes_images() -> None:
+    registry = Registry(env={}, catalog=Catalog({"ollama/llava": {"images": True}}))
+    assert registry.takes_images("ollama/llava")

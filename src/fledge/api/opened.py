@@ -74,7 +74,7 @@ class Opened:
         try:
             engine = Engine(self._store, parts.agent, clock=parts.clock, ids=parts.ids, rules=parts.rules)
             self._changes = Changes(engine)
-            await parts.profiles.open(self._store)
+            await parts.profiles.use_store(self._store)
             self._engine = await engine.__aenter__()
             await engine.commit(self._open_program)
         except BaseException:

@@ -535,8 +535,8 @@ class ConfiguredProfiles:
         """Remove what runs left; what is gone already is fine, and a worktree that holds work stays."""
         await self._files.remove(leaves)
 
-    async def open(self, store: Store) -> None:
-        """Sweep image files that a process left which died. `store` is the one that profiles are made for."""
+    async def use_store(self, store: Store) -> None:
+        """Sweep images by what this store says from now on; at once those files that a process left which died."""
         self._store = store
         try:
             await self.sweep_images()
