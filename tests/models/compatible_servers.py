@@ -1,16 +1,18 @@
-"""Chat-completions servers with the demands of three services that are not OpenAI.
+"""Chat-completions servers with the demands of four services that are not OpenAI.
 
 DeepSeek refuses a conversation with tools in thinking mode whose replies come back without their `reasoning_content`
 (https://api-docs.deepseek.com/guides/thinking_mode). Gemini refuses a reply whose first call comes back without its
 thought signature (https://ai.google.dev/gemini-api/docs/thought-signatures names the placeholder for calls of other
 models; https://github.com/noho/dayu-agent/issues/45 has captured streams). OpenRouter hands the reasoning of the model
 behind it through as `reasoning_details`, in pieces, and that model refuses it unless it comes back whole
-(https://openrouter.ai/docs/use-cases/reasoning-tokens, https://github.com/agno-agi/agno/issues/8794).
+(https://openrouter.ai/docs/use-cases/reasoning-tokens, https://github.com/agno-agi/agno/issues/8794). Mistral refuses a
+message of the user's right behind a tool's (https://github.com/BerriAI/litellm/issues/17761).
 """
 
 import hashlib
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from fledge.models.scripted import Reply
@@ -44,6 +46,16 @@ class DeepSeekServer(OpenAIServer):
                 all(isinstance(message.get("reasoning_content"), str) for message in assistants(body)),
                 "The `reasoning_content` in the thinking mode must be passed back to the API.",
             )
+        return body
+
+
+class MistralServer(OpenAIServer):
+    """Wants a reply between the results of tools and the next message of the user's."""
+
+    def check(self, headers: dict[str, str], given: Any) -> Body:
+        body = super().check(headers, given)
+        roles = [message["role"] for message in body["messages"]]
+        demand(("tool", "user") not in pairwise(roles), "Unexpected role 'user' after role 'tool'")
         return body
 
 

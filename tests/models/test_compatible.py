@@ -1,18 +1,27 @@
-"""DeepSeek, Gemini and OpenRouter by chat completions: what each wants besides the protocol."""
+"""DeepSeek, Gemini, OpenRouter and Mistral by chat completions: what each wants besides the protocol."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
+from fledge.core.images import Image, ImageEntry, read_image
 from fledge.models.base import AssistantMessage, Call, ModelEvent, Request, Thinking, ToolMessage, UserMessage
 from fledge.models.catalog import Card
 from fledge.models.keys import Key
 from fledge.models.openai import OpenAIModel, Quirks, usual_quirks
 from fledge.models.providers import BUILT_IN
 from fledge.models.scripted import Reply
+from tests import images
 from tests.models.asking import READ, answered, ask, broke_of, calls_of, run, text_of, thinking_of
-from tests.models.compatible_servers import SKIPPED, DeepSeekServer, GeminiServer, OpenRouterServer, signature
+from tests.models.compatible_servers import (
+    SKIPPED,
+    DeepSeekServer,
+    GeminiServer,
+    MistralServer,
+    OpenRouterServer,
+    signature,
+)
 from tests.models.openai_server import OpenAIServer
 from tests.models.serving import KEY, Answer, Rejected
 
@@ -63,6 +72,7 @@ def taking_over(model: str, thinking: Thinking = "high") -> Request:
     [
         ("https://api.deepseek.com", Quirks(thinking_switch=True)),
         ("https://notdeepseek.com/v1", Quirks()),
+        ("https://api.mistral.ai/v1", Quirks(reply_after_results=True)),
         ("https://generativelanguage.googleapis.com/v1beta/openai/", Quirks(signed_calls=True)),
         ("https://storage.googleapis.com/v1", Quirks()),
         ("https://openrouter.ai/api/v1", Quirks()),
@@ -162,3 +172,37 @@ def test_the_openrouter_server_refuses_what_openrouter_refuses() -> None:
         OpenRouterServer([], key=None).check(
             {"content-type": "application/json"}, {"model": "m", "stream": True, "messages": said}
         )
+
+
+# ---- Mistral ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("image", [None, read_image(Image(images.png(), "a.png"))], ids=["words", "an image"])
+def test_mistral_has_replied_before_the_user_speaks_again(image: ImageEntry | None) -> None:
+    server = MistralServer([Reply("ok")])
+    shown = () if image is None else (image,)
+    results = (ToolMessage("c1", "read", "1", images=shown), ToolMessage("c2", "read", "2"))
+    request = Request(
+        model="mistral-large-4",
+        messages=(UserMessage("go"), AssistantMessage("", (CALL, SECOND)), *results, UserMessage("stop")),
+        tools=(READ,),
+        images={one.sha256: images.png() for one in shown},
+    )
+    assert text_of(run(talked("mistral", server, request, Card(images=True)))) == "ok"
+    assert server.complaints == []
+    assert server.bodies[0]["messages"][4] == {"role": "assistant", "content": "(no text)"}
+
+
+def test_elsewhere_a_model_of_mistrals_is_told_of_images_in_words() -> None:
+    server = MistralServer([Reply("ok")])
+    image = read_image(Image(images.png(), "a.png"))
+    result = ToolMessage("c1", "read", image.words, images=(image,))
+    request = Request(
+        model="mistralai/mistral-large-4",
+        messages=(UserMessage("go"), AssistantMessage("", (CALL,)), result),
+        tools=(READ,),
+        images={image.sha256: images.png()},
+    )
+    assert text_of(run(talked("openrouter", server, request, Card(images=True)))) == "ok"
+    assert server.complaints == ["Unexpected role 'user' after role 'tool'"]
+    assert "[image a.png, 2×1 PNG]" in str(server.bodies[0])

@@ -16,7 +16,9 @@ from fledge.models.catalog import Card
 
 REFUSED = "[the model's provider refused the images of this conversation: {reason}]"
 _REASON_CHARS = 200
-_ABOUT_IMAGES = re.compile(r"image", re.IGNORECASE)
+_ABOUT_IMAGES = re.compile(r"image|unexpected role", re.IGNORECASE)
+"""Services with models of Mistral's take an image neither in a tool's message nor in a user's behind it
+(https://github.com/LibreChat-AI/agents/issues/344)."""
 
 
 def base64_of(request: Request, image: ImageEntry) -> str:

@@ -70,6 +70,8 @@ class Quirks(Struct, frozen=True, kw_only=True):
     an empty one (DeepSeek)."""
     signed_calls: bool = False
     """The first call of a reply needs a signature in its `extra_content` (Gemini)."""
+    reply_after_results: bool = False
+    """A message of the user's may not follow a tool's: the model must have replied in between (Mistral)."""
 
 
 def usual_quirks(base_url: str) -> Quirks:
@@ -80,6 +82,7 @@ def usual_quirks(base_url: str) -> Quirks:
         token_field="max_completion_tokens" if openai else "max_tokens",
         thinking_switch=host.endswith(".deepseek.com"),
         signed_calls=host == ".generativelanguage.googleapis.com",
+        reply_after_results=host.endswith(".mistral.ai"),
     )
 
 
@@ -152,6 +155,8 @@ def request_body(request: Request, card: Card | None, provider: str, quirks: Qui
         else:
             messages.append({"role": "user", "content": _content(request, message.text or NO_TEXT, message.images)})
     messages += _shown(request, results)
+    if quirks.reply_after_results:
+        messages = _with_replies(messages)
     token_field = "max_completion_tokens" if _NEW_TOKEN_FIELD.match(request.model) else quirks.token_field
     body: dict[str, object] = {
         "model": request.model,
@@ -190,6 +195,16 @@ def _shown(request: Request, results: Sequence[ToolMessage]) -> list[dict[str, o
     images = [image for result in results for image in result.images]
     words = "\n".join([RESULT_IMAGES, *(image.words for image in images)])
     return [{"role": "user", "content": _content(request, words, images)}] if images else []
+
+
+def _with_replies(messages: list[dict[str, object]]) -> list[dict[str, object]]:
+    """The messages with a reply between results and words of the user's."""
+    found: list[dict[str, object]] = []
+    for message in messages:
+        if found and found[-1]["role"] == "tool" and message["role"] == "user":
+            found.append({"role": "assistant", "content": NO_TEXT})
+        found.append(message)
+    return found
 
 
 def _said(message: AssistantMessage, kept: "_Kept", thinks: bool, signs: bool) -> dict[str, object]:

@@ -34,7 +34,6 @@ from fledge.config.workspaces import accepted, needs_yes
 from fledge.context_engine import ContextEngine
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools
 from fledge.core.goods import Goods
-from fledge.core.images import kind_of
 from fledge.core.keys import AGENT_ID
 from fledge.core.prompts import (
     Brief,
@@ -369,8 +368,10 @@ class ConfiguredProfiles:
     async def make(self, request: Request) -> None:
         """Make what the run leaves outside the database, and look whether its `cwd` is there."""
         await self._files.make(request)
-        if self.images is not None and request.spec.images:
-            await self.images.write([file.data for file in request.files if kind_of(file.data) is not None])
+        named = {image.sha256 for image in request.spec.images}
+        if self.images is not None and named:
+            receipts = zip(request.files, request.spec.attachments, strict=True)
+            await self.images.write([file.data for file, receipt in receipts if receipt.sha256 in named])
 
     async def bind_thread(self, engine: Engine, run: Run) -> None:
         """Bind the child to the thread that a hook makes ready. Refused if none does, or bindings are switched off."""

@@ -131,7 +131,7 @@ class Hold:
 
     async def keep(self, images: Sequence[Image]) -> tuple[ImageEntry, ...]:
         """Write the images. Refused: one that is none. OSError: the disk does not take them."""
-        entries = read_images(images)
+        entries = await asyncio.to_thread(read_images, images)
         for entry in entries:
             self._files._hold(entry.sha256)
             self.digests.append(entry.sha256)

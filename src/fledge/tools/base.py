@@ -161,6 +161,10 @@ class Tool(Struct, frozen=True, kw_only=True):
             arguments = self.read_arguments(raw_arguments)
             async with clock:
                 value = await self._run(self._with(arguments, context))
+            if isinstance(value, Image):
+                value = ToolResult("", images=(value,))
+            if isinstance(value, ToolResult) and value.images:
+                return await asyncio.to_thread(self._told, value)  # digests of megabytes take their time
             return self._told(value)
         except BaseException as error:
             if is_stop(error):
@@ -192,8 +196,6 @@ class Tool(Struct, frozen=True, kw_only=True):
         return await value if inspect.isawaitable(value) else value
 
     def _told(self, value: Any) -> ToolResult:
-        if isinstance(value, Image):
-            value = ToolResult("", images=(value,))
         if isinstance(value, ToolResult):
             text = capped(_clean(value.text), self.max_chars)
             return ToolResult(told(text, read_images(value.images)), value.is_error, value.images)
