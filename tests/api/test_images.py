@@ -184,6 +184,29 @@ def test_a_tool_may_return_an_image(place: Place) -> None:
     assert files(place) == {digest(CAT): CAT}
 
 
+@proves("3.images.7")
+def test_a_tool_may_return_words_and_images(place: Place) -> None:
+    @fledge.tool(read_only=True)
+    def pages() -> list[str | fledge.Image]:
+        """Show the pages."""
+        return ["Two pages.", fledge.Image(CAT, "1.png"), fledge.Image(DOG, "2.jpg")]
+
+    model = tool_once("pages")
+    reply = place.act(lambda fl: fl.session("main").send("Look."), model, tools=[pages])
+    assert reply.text == "Two pages.\n[image 1.png, 640×480 PNG]\n[image 2.jpg, 20×10 JPEG]"
+    assert seen(model.requests[1]) == [CAT, DOG]
+
+
+def test_a_tool_that_returns_images_among_other_things_is_told_so(place: Place) -> None:
+    @fledge.tool(read_only=True)
+    def pages() -> list[object]:
+        """Show the pages."""
+        return [{"pages": 1}, object(), fledge.Image(CAT)]
+
+    reply = place.act(lambda fl: fl.session("main").send("Look."), tool_once("pages"), tools=[pages])
+    assert reply.text.startswith("pages: its result cannot be written as JSON")
+
+
 def test_a_tool_that_returns_a_broken_image_is_told_so(place: Place) -> None:
     @fledge.tool(read_only=True)
     def screenshot() -> fledge.Image:

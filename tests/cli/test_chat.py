@@ -22,6 +22,8 @@ import fledge
 from fledge.cli.chat import MAIN, Chat, Hush, ScreenChannel
 from fledge.cli.screen import Plain, clean
 from fledge.cli.slash import Choice
+from fledge.cli.visiting import Visit
+from fledge.gateway.client import find
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, echo
 from fledge.runtime.feed import TurnEvent
@@ -30,6 +32,7 @@ from tests import images
 from tests.api.scene import Place
 from tests.cli.chat_server import talk
 from tests.cli.model_server import MODEL, Model, serving, until, workspace
+from tests.gateway import serving as gateway
 from tests.statements import proves
 
 PATIENCE_S = 60.0
@@ -386,6 +389,22 @@ def test_an_image_is_shown_in_the_chat(tmp_path: Path) -> None:
     assert "What is it?\n[image my cat.png, 640×480 PNG]" in told
     assert "images[0]: must be a file that can be read" in told
     assert "say it like this: /image <file> [words]" in told
+
+
+@proves("3.images.20")
+def test_an_image_is_shown_through_the_process_that_holds_the_folder(tmp_path: Path) -> None:
+    cat = images.png(640, 480)
+    (tmp_path / "cat.png").write_bytes(cat)
+    screen = Typed(f"/image {tmp_path}/cat.png", f"/image {tmp_path}/no.png")
+    model = ScriptedModel(echo)
+    with gateway.serving(tmp_path / "state", model):
+        remote = find(tmp_path / "state")
+        assert remote is not None
+        assert asyncio.run(Visit(remote, screen, tmp_path / "state").run((), "")) == 0
+    assert [request.images for request in model.requests] == [{sha256(cat).hexdigest(): cat}]
+    told = "\n".join(screen.lines)
+    assert "cat.png\n[image cat.png, 640×480 PNG]" in told
+    assert "images[0]: must be a file that can be read" in told
 
 
 def test_without_a_model_it_says_what_to_do(work: Path) -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from fledge.models.scripted import ScriptedModel, echo
 from tests import images
 from tests.cli import command
 from tests.cli.command import Done
 from tests.cli.model_server import MODEL, Model, serving, until, workspace
+from tests.gateway import serving as gateway
 from tests.models.openai_server import tool_then_answer
 from tests.statements import proves
 
@@ -214,6 +216,16 @@ def test_another_model_is_given_the_same_entry_as_it_takes_it(model: Model, work
     requests = model.log.read_text().splitlines()
     assert [packed in request for request in requests] == [False, True, False]
     assert ["[image cat.png, 640×480 PNG]" in request for request in requests] == [True] * 3
+
+
+@proves("3.images.19")
+def test_run_shows_images_through_the_process_that_holds_the_folder(work: Path) -> None:
+    (work / "cat.png").write_bytes(images.png(640, 480))
+    scripted = ScriptedModel(echo)
+    with gateway.serving(work.parent / "state", scripted):
+        done = command.fledge("run", "--state", "../state", "--image", "cat.png", "Look.", cwd=work)
+    assert (done.returncode, done.stdout) == (0, "Look.\n[image cat.png, 640×480 PNG]\n"), done.stderr
+    assert list(scripted.requests[0].images.values()) == [images.png(640, 480)]
 
 
 @pytest.mark.parametrize(

@@ -161,8 +161,7 @@ class Tool(Struct, frozen=True, kw_only=True):
             arguments = self.read_arguments(raw_arguments)
             async with clock:
                 value = await self._run(self._with(arguments, context))
-            if isinstance(value, Image):
-                value = ToolResult("", images=(value,))
+            value = _with_images(value)
             if isinstance(value, ToolResult) and value.images:
                 return await asyncio.to_thread(self._told, value)  # digests of megabytes take their time
             return self._told(value)
@@ -268,9 +267,11 @@ def tool(
     """Make a tool of a function, async or plain, whose parameters all have types that msgspec can check.
 
     Its name and docstring are the model's; an `Args:` section, or `msgspec.Meta(description=…)`, describes parameters.
-    On the wire parameters are in camelCase. A tool that is `read_only` is `repeatable`. `asks` says of which calls a
-    person must be asked first, whatever the settings say. Refused, by `BadInput`: a
-    parameter without a type, `*args`, `**kwargs`, positional-only ones, and names a provider would not take.
+    What it returns is told as it is if it is text, shown if it is a `fledge.Image` or a list of texts and images, and
+    written as JSON if it is anything else. On the wire parameters are in camelCase. A tool that is `read_only` is
+    `repeatable`. `asks` says of which calls a person must be asked first, whatever the settings say. Refused, by
+    `BadInput`: a parameter without a type, `*args`, `**kwargs`, positional-only ones, and names a provider would not
+    take.
 
     >>> @fledge.tool
     ... def add(a: int, b: int) -> int:
@@ -327,6 +328,16 @@ def tool_taking(
         arguments=arguments,
         takes="struct",
     )
+
+
+def _with_images(value: Any) -> Any:
+    """A result of images, or of words and images in a list; any other value as it is."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    images = tuple(part for part in parts if isinstance(part, Image))
+    words = [part for part in parts if not isinstance(part, Image)]
+    if not images or not all(isinstance(part, str) for part in words):
+        return value
+    return ToolResult("\n".join(words), images=images)
 
 
 def capped(text: str, limit: int) -> str:
