@@ -2,8 +2,8 @@
 
 PNG, JPEG, GIF and WebP are recognised by their bytes. Only the header is read, for width and height: no pixel of an
 image is ever decoded here. A transcript holds an `ImageEntry`; the bytes are a file named by their digest. Beside each
-entry its text names the image (`[image cat.png, 640×480 PNG]`), so that every view and every model without eyes reads
-the same words. This file knows no disk and no provider's wire.
+entry its text names the image (`[image cat.png, 640×480 PNG]`), so that every view, and every model that takes no
+images, reads the same words. This file knows no disk and no provider's wire.
 """
 
 import hashlib
