@@ -1,4 +1,4 @@
--- fledge schema 22: which transcripts hold which images. The bytes are files beside the database, named by their digest.
+-- fledge schema 20: which transcripts hold which images. The bytes are files beside the database, named by their digest.
 
 -- One row for each session that holds the image, in its transcript or in a message that it has not read yet.
 CREATE TABLE images (
