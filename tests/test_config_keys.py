@@ -107,7 +107,7 @@ KNOWN_UNUSED = [
     ("session.reset", "session.reset"),
     ("session.threadBindings.spawnSubagentSessions", "session.threadBindings.spawnSubagentSessions"),
     ("tools.exec.host", "tools.exec.host"),
-    ("tools.web", "tools.web"),
+    ("tools.web.fetch", "tools.web.fetch"),
 ]
 
 

@@ -13,7 +13,7 @@ from fledge.errors import BadInput
 from fledge.orchestrator.turns import Drive
 from fledge.tools.base import Tool, ToolContext, tool
 from fledge.tools.registry import ToolSet
-from fledge.tools.web import search_tool
+from fledge.tools.search import search_tool
 from tests.api.scene import Place
 from tests.model.world import MAIN
 from tests.statements import proves

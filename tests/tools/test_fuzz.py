@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from fledge.tools.base import Tool, ToolContext, ToolResult
 from fledge.tools.files import edit, file_tools, grep_tool, list_folder, read, write
 from fledge.tools.registry import ToolSet
+from fledge.tools.search import SearchHit, search_tool
 from fledge.tools.shell import exec_tool
-from fledge.tools.web import Fetcher, SearchHit, fetch_tool, search_tool
+from fledge.tools.web import Fetcher, fetch_tool
 from tests.tools.places import SECRET, left_open, open_descriptors, place, snapshot
 
 

@@ -21,7 +21,16 @@ from msgspec.inspect import (
 
 from fledge.config.foreign import is_unused, warning
 from fledge.config.forms import FORMS, check_text
-from fledge.config.schema import PRESETS, ChannelQueue, Config, ModelChoice, ModelProvider, ToolPolicy, ToolRule
+from fledge.config.schema import (
+    PRESETS,
+    ChannelQueue,
+    Config,
+    ModelChoice,
+    ModelProvider,
+    ToolPolicy,
+    ToolRule,
+    WebSearch,
+)
 from fledge.config.shape import Shape, allowed, fields_of, nearest, shape, struct_shape
 from fledge.core.keys import AGENT_ID
 from fledge.core.route import TERMINAL, check_channel
@@ -197,7 +206,7 @@ def _fit_block(kind: StructType, value: object, place: _Place, warnings: list[st
         return {"mode": _fit(fields_of(kind)["mode"].type, value, place, warnings)}
     if not isinstance(value, Mapping):
         raise _wrong(Shape(kind, "text", ""), value, place)
-    if kind.cls is ModelProvider and "apiKey" in value:
+    if kind.cls in (ModelProvider, WebSearch) and "apiKey" in value:
         value = _with_named_key(value, place.key("apiKey").path)
     known = fields_of(kind)
     clean: dict[str, object] = {}

@@ -37,7 +37,9 @@ _BLOCKS = {
     "agents.list[].identity": "avatar",
     "agents.list[].tools": _POLICY,
     "agents.list[].tools.exec": _EXEC,
-    "tools": f"{_POLICY} web media links toolSearch experimental",
+    "tools": f"{_POLICY} media links toolSearch experimental",
+    "tools.web": "fetch x_search",
+    "tools.web.search": "maxResults timeoutSeconds cacheTtlMinutes brave perplexity grok gemini kimi openaiCodex",
     "tools.exec": _EXEC,
     "models": "mode pricing bedrockDiscovery ollama",
     "models.providers.<name>": "auth authHeader contextTokens contextWindow maxTokens params region request "

@@ -24,9 +24,10 @@ Deliver = Literal["turn", "send"]
 Api = Literal["openai-chat", "openai-responses", "anthropic"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Input = Literal["text", "image", "audio", "video", "document"]
+SearchService = Literal["brave", "tavily", "searxng"]
 WORDS = (
     *(Thinking, QueueMode, Drop, Visibility, Approval, SandboxMode, SandboxView, SandboxNetwork, Style, Deliver),
-    *(HookName, Api, Effort, Input),
+    *(HookName, Api, Effort, Input, SearchService),
 )
 """Every choice of words, each in the order in which it is told to people."""
 
@@ -394,6 +395,34 @@ class ExecTool(ToolRule, frozen=True, rename="camel", omit_defaults=True):
     ] = ()
 
 
+class WebSearch(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The service behind the tool `web_search`."""
+
+    provider: (
+        Annotated[
+            SearchService,
+            _means("which service searches; not set: the model's provider, where the catalogue says it can"),
+        ]
+        | None
+    ) = None
+    enabled: Annotated[bool, _means("false: no web_search, not the model provider's own either")] = True
+    api_key_env: (
+        Annotated[
+            str,
+            _means("the environment variable with its key; not set: BRAVE_API_KEY, TAVILY_API_KEY; _FILE as usual"),
+        ]
+        | None
+    ) = None
+    api_key_file: Annotated[str, _means("the file with its key; only its owner may open it")] | None = None
+    base_url: Annotated[str, _means("its address; required of searxng, such as http://127.0.0.1:8888")] | None = None
+
+
+class WebTools(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The block `tools.web`."""
+
+    search: WebSearch = WebSearch()
+
+
 class Tools(ToolPolicy, frozen=True, rename="camel", omit_defaults=True):
     """The block `tools`."""
 
@@ -406,6 +435,7 @@ class Tools(ToolPolicy, frozen=True, rename="camel", omit_defaults=True):
     agent_to_agent: AgentToAgent = AgentToAgent()
     sessions: SessionTools = SessionTools()
     sessions_spawn: SpawnTool = field(default=SpawnTool(), name="sessions_spawn")
+    web: WebTools = WebTools()
 
 
 # ---- sessions and messages -------------------------------------------------------------------------------------------

@@ -103,6 +103,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "tools.agentToAgent.enabled": _only(False),
     "tools.agentToAgent.allow": _narrowed_open,
     "tools.sessions.visibility": _only("all", "agent", "tree", "self"),
+    "tools.web.search.enabled": _only(False),
     "tools.sessions_spawn.attachments.enabled": _only(False),
     "tools.sessions_spawn.attachments.maxFiles": _least,
     "tools.sessions_spawn.attachments.maxFileBytes": _least,

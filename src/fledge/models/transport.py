@@ -1,4 +1,4 @@
-"""Connections to one service, by aiohttp: a POST out, the answer's head and its body in pieces back.
+"""Connections to one service, by aiohttp: a request out, the answer's head and its body in pieces back.
 
 What aiohttp may raise becomes an `OSError` here, in words that say what to do. Redirects, cookies and compression are
 switched off: a redirect would carry the key to another place. What an answer means is not known here.
@@ -86,24 +86,33 @@ class Connections:
         one asks for words. The worst is a bill for words nobody got, and whoever called would ask again anyway, as the
         official clients do.
         """
+        return await self._sent("POST", path, fields, body)
+
+    async def get(self, path: str, fields: Mapping[str, str]) -> Answer:
+        """The answer once its head has come. Raises `OSError`."""
+        return await self._sent("GET", path, fields, None)
+
+    async def _sent(self, method: str, path: str, fields: Mapping[str, str], body: bytes | None) -> Answer:
         for name, value in fields.items():
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
                 # Not repeated: it may be a key.
                 raise BadInput("headers", f"no header can carry what was given for {name!r}")
         try:
             try:
-                return await self._posted(path, fields, body)
+                return await self._tried(method, path, fields, body)
             except aiohttp.ServerDisconnectedError:
-                return await self._posted(path, fields, body)
+                return await self._tried(method, path, fields, body)
         except (aiohttp.ClientError, ValueError) as error:
             raise _told(error, self._proxy) from error
 
-    async def _posted(self, path: str, fields: Mapping[str, str], body: bytes) -> Answer:
+    async def _tried(self, method: str, path: str, fields: Mapping[str, str], body: bytes | None) -> Answer:
         proxy = None if self._proxy is None else self._proxy.url
-        url = URL(self._base + path)
+        url = URL(self._base + path, encoded=method == "GET")
         # A request with images is megabytes long: as a file it is sent piece by piece, between other work.
-        data = body if len(body) < LARGE_BYTES else io.BytesIO(body)
-        response = await self._session.post(url, headers=fields, data=data, allow_redirects=False, proxy=proxy)
+        data = body if body is None or len(body) < LARGE_BYTES else io.BytesIO(body)
+        response = await self._session.request(
+            method, url, headers=fields, data=data, allow_redirects=False, proxy=proxy
+        )
         return Answer(response, self._proxy)
 
     async def close(self) -> None:

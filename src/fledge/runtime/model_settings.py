@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from fledge.config import Config
-from fledge.config.schema import ProviderModel
+from fledge.config.schema import ModelProvider, ProviderModel, WebSearch
 from fledge.models.catalog import Catalog, shipped
 from fledge.models.names import Registry
 from fledge.models.providers import configured
@@ -43,13 +43,17 @@ def configured_registry(
 
 
 def key_variables(config: Config) -> Iterable[str]:
-    """The variables of the environment that hold keys of providers, by the settings."""
-    return {one.api_key_env for one in config.models.providers.values() if one.api_key_env}
+    """The variables of the environment that hold keys of services, by the settings."""
+    return {one.api_key_env for one in _services(config) if one.api_key_env}
 
 
 def key_files(config: Config) -> Iterable[str]:
-    """The files that hold keys of providers, by the settings."""
-    return {one.api_key_file for one in config.models.providers.values() if one.api_key_file}
+    """The files that hold keys of services, by the settings."""
+    return {one.api_key_file for one in _services(config) if one.api_key_file}
+
+
+def _services(config: Config) -> list[ModelProvider | WebSearch]:
+    return [*config.models.providers.values(), config.tools.web.search]
 
 
 def _row(model: ProviderModel) -> dict[str, Any]:

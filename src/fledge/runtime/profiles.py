@@ -74,6 +74,7 @@ from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
 from fledge.tools.registry import ToolSet, chosen
 from fledge.tools.sandbox import Network, Sandbox, find_sandbox
+from fledge.tools.search import configured_search, search_tool
 from fledge.tools.send import send_tool
 from fledge.tools.sessions import remove_tool, spawn_tool, yield_tool
 from fledge.tools.shell import environment, exec_tool
@@ -211,7 +212,9 @@ class ConfiguredProfiles:
         self._store: Store | None = None
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
         self._outlet = Outlet({**channels_of(config, given), **(channels or {})}, listening, context_engine)
-        own = (*file_tools(), fetch_tool(Fetcher(env=given)), *tools)
+        search = configured_search(config.tools.web.search, given, self._registry.ca_file)
+        searching = () if search is None else (search_tool(search),)
+        own = (*file_tools(), fetch_tool(Fetcher(env=given)), *searching, *tools)
         self._own_tools = own
         self._session_tools: tuple[Tool, ...] = ()
         self._tools: dict[Box, ToolSet] = {}
