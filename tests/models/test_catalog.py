@@ -14,7 +14,12 @@ MILLION = 1_000_000
 
 
 UNPRICED = {"groq/openai/gpt-oss-120b", "groq/openai/gpt-oss-20b"}
-CACHE_UNKNOWN = {"google/gemini-3.5-flash-lite", "mistral/mistral-small-2603", "xai/grok-4.3"}
+CACHE_UNKNOWN = {
+    "together/openai/gpt-oss-120b",
+    "google/gemini-3.5-flash-lite",
+    "mistral/mistral-small-2603",
+    "xai/grok-4.3",
+}
 """What is read from a cache costs as input there: never less than it will."""
 
 

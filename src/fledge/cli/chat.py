@@ -7,6 +7,7 @@ the same one at the next start.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -29,6 +30,7 @@ from fledge.gateway.client import HATCH, Remote
 from fledge.orchestrator import bindings, control, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.runtime.feed import Subscription, TurnEvent
+from fledge.runtime.model_choice import choose_model
 from fledge.store.base import Tx
 
 log = logging.getLogger("fledge.chat")
@@ -55,6 +57,10 @@ async def sit(state: Path, model: str | None, settings: tuple[str, ...]) -> int:
     confirm_workspace(found.config)
     for warning in found.warnings:
         screen.say(warning, "note")
+    chosen = await choose_model(found.config, os.environ, model, state=state)
+    if chosen.is_new:
+        screen.say(chosen.words, "note")
+    model = None if chosen.by == "settings" else chosen.model
     channel = ScreenChannel(screen)
     opened = fledge.open(
         state, model=model, config=found.config, program="chat", channels={TERMINAL: channel}, address=HATCH

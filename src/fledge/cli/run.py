@@ -28,6 +28,7 @@ from fledge.orchestrator import bindings, commission, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.steps import question
 from fledge.runtime.feed import Subscription
+from fledge.runtime.model_choice import choose_model
 from fledge.store.base import Approval, Tx
 from fledge.tools.base import Tool
 
@@ -68,10 +69,15 @@ async def converse(request: Request, *, models: Mapping[str, Model] | None = Non
     for warning in loaded.warnings:
         print(f"fledge: {warning}", file=sys.stderr)
     confirm_workspace(loaded.config)
+    chosen = await choose_model(
+        loaded.config, os.environ, request.model, state=request.state, goes_on=request.prompt is None
+    )
+    if chosen.is_new:
+        print(f"fledge: {chosen.words}", file=sys.stderr, flush=True)
     terminal = RunChannel(sys.stdout, sys.stderr, left_out=frozenset({"approval"}))
     opened = fledge.open(
         request.state,
-        model=request.model,
+        model=None if chosen.by == "settings" else chosen.model,
         models=models,
         config=loaded.config,
         tools=tools,
@@ -102,9 +108,11 @@ async def _until_settled(fl: fledge.Fledge, heard: Subscription, failures: int) 
     news = await fl.until(lambda tx: _news(tx, failures))
     assert news is not None
     if news.failed:
-        errors = [event.text for event in heard.waiting() if event.kind == "error" and event.session == main_key()]
-        print(f"fledge: {errors[-1] if errors else 'the turn failed'}", file=sys.stderr)
-        print("fledge: nothing is lost: `fledge run --continue` tries again", file=sys.stderr)
+        errors = [event for event in heard.waiting() if event.kind == "error" and event.session == main_key()]
+        print(f"fledge: {errors[-1].text if errors else 'the turn failed'}", file=sys.stderr)
+        then = "after that change " if errors and errors[-1].remedy else ""
+        verb = "goes on" if then else "tries again"
+        print(f"fledge: nothing is lost: {then}`fledge run --continue` {verb}", file=sys.stderr)
         return 1
     if news.lost:
         print(f"fledge: {news.lost} could not be delivered outside: see `fledge undelivered`", file=sys.stderr)

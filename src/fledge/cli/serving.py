@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import os
 import sys
 from pathlib import Path
 
 from fledge.cli.settings import confirm_workspace
 from fledge.config.places import discover
 from fledge.errors import StoreError
+from fledge.runtime.model_choice import settled_model
 
 LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -29,5 +31,7 @@ def serve(state: Path, model: str | None, settings: tuple[str, ...], host: str |
     def ready(address: str, desk: object) -> None:
         print(f"fledge serves {state} at {address}; the token is in {state / 'gateway.token'}", flush=True)
 
-    asyncio.run(gateway.serve(state, config, model=model, ready=ready))
+    settled = settled_model(config, os.environ, model)
+    named = None if settled is None or settled.by == "settings" else settled.model
+    asyncio.run(gateway.serve(state, config, model=named, ready=ready))
     return 0

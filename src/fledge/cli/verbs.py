@@ -7,6 +7,7 @@ lines for people, and the same as a value for `--json`.
 """
 
 import asyncio
+import os
 import re
 import sys
 import time
@@ -36,6 +37,7 @@ from fledge.gateway.client import HATCH
 from fledge.ids import RandomIds
 from fledge.orchestrator import control, documents, steps, system_events, views
 from fledge.orchestrator.commit import Commit
+from fledge.runtime.model_choice import settled_model
 from fledge.store.base import Tx
 from fledge.store.files import DATABASE
 from fledge.workspaces.documents import versions_in
@@ -459,4 +461,9 @@ def _opener(folder: Path, model: str | None, settings: tuple[str, ...]) -> Calla
         confirm_workspace(found)
         return found
 
-    return lambda: fledge.open(folder, model=model, config=config(), program=PROGRAM, address=HATCH)
+    def opened() -> fledge.Fledge:
+        settled = settled_model(config(), os.environ, model)
+        named = None if settled is None or settled.by == "settings" else settled.model
+        return fledge.open(folder, model=named, config=config(), program=PROGRAM, address=HATCH)
+
+    return opened

@@ -131,6 +131,13 @@ class Broke(Struct, frozen=True, gc=False, tag="broke", omit_defaults=True):
     message: str
     retry_after_s: float | None = None
     status: int | None = None
+    remedy: str = ""
+    """What the user must change before another try can help; empty: nothing is known."""
+
+    @property
+    def words(self) -> str:
+        """What broke, and what to change."""
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
 
 ModelEvent = Text | Thought | Opaque | Call | Usage | Ended | Broke

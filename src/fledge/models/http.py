@@ -23,7 +23,7 @@ from fledge.egress import proxy_for, tls_context
 from fledge.errors import BadInput
 from fledge.models.base import Broke, ModelEvent
 from fledge.models.keys import Key
-from fledge.models.trouble import broke, fault_in, shown
+from fledge.models.trouble import broke, fault_in, remedy, shown
 
 if TYPE_CHECKING:
     from fledge.models.transport import Answer, Connections
@@ -57,6 +57,10 @@ class Access(Struct, frozen=True, kw_only=True):
     """Where proxies and the file of certificates are named."""
     ca_file: str | None = None
     """Certificates of authorities that are believed besides."""
+    provider: str = ""
+    """The name of the service, for what users are told to change; empty: they are told nothing."""
+    key_place: str = ""
+    """Where its key comes from: a variable or a setting."""
 
 
 class BrokenReply(Exception):
@@ -183,7 +187,7 @@ class Wire:
             for event in reading.ending():
                 yield event
         except BrokenReply as reply:
-            yield msgspec.structs.replace(reply.event, message=shown(reply.event.message, key))
+            yield self._shown(reply.event, key)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             yield Broke("interrupted", shown(f"malformed chunk: {error}", key))
         except BadInput as error:
@@ -195,6 +199,12 @@ class Wire:
             elif not begun and (why := _unreachable(error)):
                 words = f"{self._base} cannot be reached ({why}): is the address right, and the server running?"
             yield Broke("interrupted" if begun else "retryable", shown(words, key))
+
+    def _shown(self, event: Broke, key: Key | None) -> Broke:
+        """The event as users may see it, with what they must change."""
+        access = self._access
+        change = remedy(event, access.provider, access.key_place, self._base) if access.provider else ""
+        return msgspec.structs.replace(event, message=shown(event.message, key), remedy=change)
 
     async def close(self) -> None:
         """Close every connection. A later request opens new ones."""

@@ -5,7 +5,7 @@ adapter for each provider, so that all its sessions share connections. It does n
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypedDict
 
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from fledge.errors import BadInput, Refused
 from fledge.models.anthropic import AnthropicModel
 from fledge.models.base import Model
 from fledge.models.catalog import Card, Catalog, WireName, shipped
+from fledge.models.choosing import Standing, standings, usable_words
 from fledge.models.http import Access, Limits, checked_url, no_key
 from fledge.models.keys import Key
 from fledge.models.openai import OpenAIModel
@@ -27,6 +28,7 @@ from fledge.models.providers import (
     check_headers,
     check_provider_name,
     key_of,
+    key_place,
     needed_key,
 )
 from fledge.models.responses import ResponsesModel
@@ -105,6 +107,14 @@ class Registry:
     def _card(self, name: str) -> Card | None:
         return (self._catalog or shipped()).find(name)
 
+    def standings(self, configured: Collection[str] = ()) -> list[Standing]:
+        """Whether each service can be used now. `configured`: those that the settings describe."""
+        return standings(self._providers.values(), self._env, configured)
+
+    def usable_words(self, configured: Collection[str] = ()) -> str:
+        """What can be used now, in a line."""
+        return usable_words(self.standings(configured), self._catalog or shipped(), self._env)
+
     def choose(
         self, primary: str, fallbacks: Iterable[str] = (), patience: Patience | None = None
     ) -> tuple[Retrying, str]:
@@ -170,7 +180,14 @@ class Registry:
     def _access(self, provider: Provider) -> Access:
         if base_url_of(provider, self._env).startswith("https:"):
             tls_context(self._env, self.ca_file)  # a file that cannot be read is told before anything is asked
-        return Access(headers=provider.headers, query=provider.query, env=self._env, ca_file=self.ca_file)
+        return Access(
+            headers=provider.headers,
+            query=provider.query,
+            env=self._env,
+            ca_file=self.ca_file,
+            provider=provider.name,
+            key_place=key_place(provider),
+        )
 
     def _full(self, bare: str) -> str:
         found = (self._catalog or shipped()).full_names(bare)

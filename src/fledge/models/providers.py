@@ -20,7 +20,7 @@ from fledge.models.catalog import Card, WireName
 from fledge.models.http import checked_url
 from fledge.models.keys import Key, key_in_file, read_key
 from fledge.models.openai import BASE_URL as OPENAI_URL
-from fledge.models.openai import Quirks
+from fledge.models.openai import Quirks, usual_quirks
 
 if TYPE_CHECKING:
     from fledge.config.schema import ModelProvider
@@ -68,12 +68,15 @@ class Provider(Struct, frozen=True, kw_only=True):
     """Added to the address of every request."""
     timeout_s: float | None = None
     """How long one request may take; None: as usual."""
+    model_env: tuple[str, ...] = ()
+    """Variables that name the model that stands for it, the first one that is set."""
     quirks: Quirks | None = None
     """Its demands beyond chat completions; None: those of the service at its address."""
 
 
 def _cloud(name: str, base_url: str, key_env: str) -> Provider:
-    return Provider(name=name, base_url=base_url, key_env=key_env)
+    # The demands of a service go with its name: a gateway at another address hands them through.
+    return Provider(name=name, base_url=base_url, key_env=key_env, quirks=usual_quirks(base_url))
 
 
 def _local(name: str, port: int) -> Provider:
@@ -110,6 +113,7 @@ BUILT_IN: Mapping[str, Provider] = {
             api="openai-responses",
             base_url_env=("AZURE_OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT"),
             key_env="AZURE_OPENAI_API_KEY",
+            model_env=("AZURE_OPENAI_DEPLOYMENT", "AZURE_OPENAI_DEPLOYMENT_NAME"),
             quirks=Quirks(token_field="max_completion_tokens"),
         ),
         _cloud("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
@@ -168,6 +172,12 @@ def key_of(provider: Provider, env: Mapping[str, str]) -> Key | None:
     if provider.key_file is not None:
         return key_in_file(f"models.providers.{provider.name}.apiKeyFile", provider.key_file)
     return read_key(provider.key_env, env) if provider.key_env else None
+
+
+def key_place(provider: Provider) -> str:
+    """Where its key comes from: the variable, or the setting that names a file or would name a variable."""
+    block = f"models.providers.{provider.name}"
+    return f"{block}.apiKeyFile" if provider.key_file else provider.key_env or f"{block}.apiKeyEnv"
 
 
 def needed_key(provider: Provider, env: Mapping[str, str]) -> str | None:

@@ -117,6 +117,24 @@ def broke(status: int | None, raw: bytes, headers: Mapping[str, str], now: float
     )
 
 
+def remedy(event: Broke, provider: str, key_place: str, base_url: str) -> str:
+    """What the user must change so that this provider answers; empty where trying again may help."""
+    if event.status == 407:
+        return ""  # the proxy's own words say it
+    another = "or name another model: `fledge models` lists them"
+    match event.trouble:
+        case "auth" if event.status == 403:
+            return f"the key in {key_place} may not use this model at {provider}: correct it, {another}"
+        case "auth":
+            return f"{provider} refuses the key: correct {key_place}"
+        case "quota":
+            return f"the account at {provider} is used up: add credit there, {another}"
+        case "bad_request" if event.status == 404:
+            return f"{provider} has no such model at {base_url}: correct the address, {another}"
+        case _:
+            return ""
+
+
 def plain(raw: bytes) -> str:
     """The words of a body of any kind: without markup, on one line."""
     return " ".join(_TAG.sub(" ", raw.decode("utf-8", "replace")).split())

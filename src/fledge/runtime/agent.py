@@ -384,8 +384,8 @@ class _Turn:
         self.own.update((entry, index) for index in range(len(reply.calls)))
 
     async def _fail(self, broke: Broke) -> bool:
-        self.tell("error", broke.message)
-        error = f"the model could not answer ({broke.trouble}): {broke.message}"
+        self.feed.emit(TurnEvent("error", self.drive.session, broke.words, self.drive.turn, remedy=broke.remedy))
+        error = f"the model could not answer ({broke.trouble}): {broke.words}"
         goods = await self._look_at_goods(finally_=True)
         await self.commit(_failed, error, goods)
         return False

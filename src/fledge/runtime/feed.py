@@ -30,6 +30,8 @@ class TurnEvent(Struct, frozen=True, omit_defaults=True):
     call: str = ""
     count: int = 0
     """Of `lost`: how many events were dropped because this listener was slow."""
+    remedy: str = ""
+    """Of `error`: what the user must change before another try can help; empty: trying again may help."""
 
 
 class Subscription:

@@ -401,7 +401,7 @@ class ConfiguredProfiles:
         else:
             chosen_model = model_for_child(self._config, spec.model or None, agent_id)
         if chosen_model is None:
-            raise Refused("error", NO_MODEL)
+            raise Refused("error", f"{NO_MODEL}; {self._registry.usable_words(self._config.models.providers)}")
         return ModelChoice(chosen_model.name, chosen_model.fallbacks), _thinking(levels[-1])
 
     def _folder(self, agent_id: str, session: Session) -> Path:

@@ -1,0 +1,159 @@
+"""Which model a command of `fledge` uses: one order for all of them.
+
+`--model`, then the settings, then what was remembered, then a key that is set, then a local Ollama. Only a conversation
+(`fledge`, `fledge run`) chooses by keys; it says so before anything is sent, and remembers the choice in the user's
+folder, if the catalogue named the model. `--continue` goes on with the model that was named for that state folder.
+`fledge.open` never chooses.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from fledge.config import Config, model_for_conversation
+from fledge.config.places import user_folder
+from fledge.errors import BadInput, FledgeError, Refused
+from fledge.models.catalog import Catalog
+from fledge.models.choosing import UNASKED_S, first_model, usable_words
+from fledge.models.names import Registry
+from fledge.plain_file import read_plain
+from fledge.runtime.model_settings import configured_catalog, configured_registry
+
+FILE = "model.json"
+MOST_FOLDERS = 100
+"""State folders for which a named model is remembered, the latest."""
+
+
+class Choice(Struct, frozen=True):
+    """The model to use, and how it came to be chosen."""
+
+    model: str
+    by: Literal["option", "settings", "memory", "key", "ollama"]
+    because: str = ""
+    """Of a choice by a key or an address, and of one that was remembered: why it was made."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nobody named it: it is to be said before anything is sent."""
+        return self.by in ("key", "ollama")
+
+    @property
+    def words(self) -> str:
+        """What the user is told of a new choice."""
+        return f"model: {self.model} (because {self.because}; --model NAME or fledge init changes it)"
+
+
+class _Memory(Struct, frozen=True, omit_defaults=True):
+    """What the user's folder holds."""
+
+    model: str = ""
+    because: str = ""
+    named: dict[str, str] = field(default_factory=dict)
+    """By state folder: what `--model` said last."""
+
+
+def settled_model(
+    config: Config,
+    env: Mapping[str, str],
+    named: str | None = None,
+    *,
+    state: Path | None = None,
+    goes_on: bool = False,
+) -> Choice | None:
+    """The model that somebody named, or that was remembered and can still be used; None: there is none.
+
+    What is named for a state folder is remembered there; `goes_on`: what is unfinished in that folder is finished.
+    """
+    user = user_folder(env)
+    memory = _remembered(user)
+    place = "" if state is None else os.path.realpath(state)
+    if goes_on and named is None:
+        named = memory.named.get(place)
+    elif place and named != memory.named.get(place):
+        folders = {other: model for other, model in memory.named.items() if other != place}
+        folders |= {} if named is None else {place: named}
+        _remember(user, replace(memory, named=dict(list(folders.items())[-MOST_FOLDERS:])))
+    if named is not None:
+        return Choice(named, "option")
+    settled = model_for_conversation(config, "main")
+    if settled is not None:
+        return Choice(settled.name, "settings")
+    if memory.model and _is_usable(configured_registry(config, env), memory.model):
+        return Choice(memory.model, "memory", memory.because)
+    return None
+
+
+async def choose_model(
+    config: Config, env: Mapping[str, str], named: str | None = None, *, state: Path, goes_on: bool = False
+) -> Choice:
+    """The model that `settled_model` finds, else one whose key is set, else a local Ollama's. Refused: there is none,
+    with what is missing."""
+    settled = settled_model(config, env, named, state=state, goes_on=goes_on)
+    if settled is not None:
+        return settled
+    catalog = configured_catalog(config)
+    chosen = await choose_by_key(config, configured_registry(config, env, catalog), catalog, env)
+    if chosen.model == catalog.default_of(chosen.model.partition("/")[0]):
+        # What a server listed, or a variable named, may be another one next time: that is asked again.
+        user = user_folder(env)
+        _remember(user, replace(_remembered(user), model=chosen.model, because=chosen.because))
+    return chosen
+
+
+async def choose_by_key(config: Config, registry: Registry, catalog: Catalog, env: Mapping[str, str]) -> Choice:
+    """The first service that can be used and has a model to use, else a local Ollama. Refused: there is none."""
+    found = registry.standings(config.models.providers)
+    without_model: list[str] = []
+    for one in found:
+        if not one.reason:
+            continue
+        model = await first_model(one, catalog, env, registry.ca_file)
+        if model is not None:
+            return Choice(model, "key", one.reason)
+        without_model.append(f"{one.provider.name} ({one.reason}) names no model that can be used")
+    local = next((one for one in found if one.provider.name == "ollama" and not one.reason), None)
+    if local is not None:
+        model = await first_model(local, catalog, env, registry.ca_file, UNASKED_S)
+        if model is not None:
+            return Choice(model, "ollama", "a local Ollama answers and no key is set")
+    words = "; ".join(without_model) or usable_words(found, catalog, env)
+    raise Refused("error", f"no model is set, and {words}. Or give --model NAME (`fledge models --all` lists them)")
+
+
+def _is_usable(registry: Registry, model: str) -> bool:
+    try:
+        registry.check_key(model)
+    except FledgeError:
+        return False
+    return True
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+def _remembered(user: Path) -> _Memory:
+    path = user / FILE
+    try:
+        return msgspec.json.decode(read_plain(path), type=_Memory)
+    except FileNotFoundError:
+        return _Memory()
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise BadInput(str(path), "must be a readable JSON object; remove it to choose again", str(error)) from None
+
+
+def _remember(user: Path, memory: _Memory) -> None:
+    """Write it. A folder that cannot be written only means that the choice is made again next time."""
+    new = user / f".{FILE}.{os.getpid()}"
+    try:
+        user.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            json.dump(msgspec.to_builtins(memory), file, indent=1)
+        new.replace(user / FILE)
+    except OSError:
+        return
