@@ -41,6 +41,7 @@ LINES: dict[str, list[str]] = {
     "config": ["config"],
     "trust": ["trust", "there"],
     "doctor": ["doctor"],
+    "models": ["models"],
     "import": ["import", "openclaw", "there"],
     "completion": ["completion", "bash"],
     "bench": ["bench", "--quick"],

@@ -109,7 +109,7 @@ def test_doctor_names_what_is_missing_and_what_to_do(fledge: Fledge) -> None:
     done = fledge("doctor")
     assert done.returncode == 1
     assert "no model is set" in done.stdout
-    assert "→ set agents.defaults.model" in done.stdout
+    assert "or set agents.defaults.model (fledge init)" in done.stdout
     done = fledge("doctor", "--model", "openai/gpt-5")
     assert "OPENAI_API_KEY is not set" in done.stdout
 

@@ -1,6 +1,7 @@
 """`fledge doctor`: what could keep fledge from working here, checked one by one, each with what to do about it.
 
-Every check is tried, whatever the others find. Nothing is changed, and no key is shown.
+Every check is tried, whatever the others find. The chosen model is asked for one word, unless `--offline` is given:
+only that shows every refusal. Nothing is changed, and no key is shown.
 """
 
 import asyncio
@@ -19,10 +20,14 @@ from fledge.config.places import discover, user_folder
 from fledge.config.workspaces import accepted
 from fledge.core.protected import is_broad
 from fledge.egress import proxy_for, tls_context
-from fledge.errors import FledgeError, StoreLocked
+from fledge.errors import FledgeError, Refused, StoreLocked
 from fledge.models.anthropic import VERSION
+from fledge.models.base import Broke, Request, ToolSpec, Trouble, Usage, UserMessage
+from fledge.models.catalog import Catalog
+from fledge.models.names import Registry
 from fledge.models.providers import Provider, base_url_of, key_of, needed_key
-from fledge.runtime.model_settings import configured_registry
+from fledge.runtime.model_choice import choose_by_key, settled_model
+from fledge.runtime.model_settings import configured_catalog, configured_registry
 from fledge.store.files import DATABASE
 from fledge.store.sqlite import SqliteStore
 from fledge.tools.sandbox import find_sandbox
@@ -31,6 +36,20 @@ PATIENCE_S = 5.0
 SKEW_S = 300.0
 """A clock further off than this breaks signatures and certificates."""
 LOW_SPACE = 200 * 1024 * 1024
+CALL_S = 60.0
+CALL_TOKENS = 64
+ASKED = "Answer with the word ready."
+OFFERED = ToolSpec("read", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
+_REMEDIES: Mapping[Trouble, str] = {
+    "auth": "correct the key",
+    "quota": "add credit to the account, or name another model",
+    "retryable": "wait a little, then run fledge doctor again",
+    "interrupted": "check the network and the proxy, then run fledge doctor again",
+    "overflow": "this model has no room for tools: name another",
+    "refused": "the provider's policy refuses a harmless request: ask its support, or name another model",
+    "bad_request": "the model may not take tools, or the server speaks another protocol: name another, or set {api}",
+}
+"""What to do where the refusal itself does not say it."""
 ELSEWHERE = "start in a folder of its own, or let agents work here"
 
 
@@ -43,8 +62,10 @@ class Finding(Struct, frozen=True):
     remedy: str = ""
 
 
-async def examine(folder: Path, state: Path, env: Mapping[str, str], model: str | None = None) -> list[Finding]:
-    """Everything that can be checked from here."""
+async def examine(
+    folder: Path, state: Path, env: Mapping[str, str], model: str | None = None, *, offline: bool = False
+) -> list[Finding]:
+    """Everything that can be checked from here; `offline`: without asking the provider or the model anything."""
     findings: list[Finding] = []
     config: Config | None = None
     try:
@@ -55,7 +76,7 @@ async def examine(folder: Path, state: Path, env: Mapping[str, str], model: str 
         findings += warned or [Finding("settings", "ok", source)]
     except FledgeError as error:
         findings.append(Finding("settings", "fail", str(error), "correct that line; docs/config.md has every setting"))
-    findings += await _models(config, env, model)
+    findings += await _models(config or Config(), env, model, offline)
     findings += await _store(state)
     findings += _places(state)
     findings += _workspace(folder, config, env)
@@ -82,24 +103,58 @@ def _workspace(folder: Path, config: Config | None, env: Mapping[str, str]) -> I
         yield Finding("workspace", "fail", words, f"{ELSEWHERE}: fledge trust --workspace {shlex.quote(place)}")
 
 
-async def _models(config: Config | None, env: Mapping[str, str], model: str | None) -> list[Finding]:
-    choice = None if config is None else config.agents.defaults.model
-    name = model or (choice.primary if choice is not None else None)
-    if name is None:
-        words = "no model is set"
-        return [Finding("model", "fail", words, "set agents.defaults.model (fledge init), or give --model NAME")]
-    registry = configured_registry(config or Config(), env)
+async def _models(config: Config, env: Mapping[str, str], model: str | None, offline: bool) -> list[Finding]:
+    registry, catalog = configured_registry(config, env), configured_catalog(config)
     try:
+        chosen = settled_model(config, env, model)
+        if chosen is None and offline:
+            return [Finding("model", "fail", "no model is set", "set agents.defaults.model, or give --model NAME")]
+        chosen = chosen or await choose_by_key(config, registry, catalog, env)
+        name = chosen.model
         provider = registry.provider_of(name)
+    except Refused as error:
+        words = "no model is set, and none can be chosen"
+        return [Finding("model", "fail", words, f"{error.reason}; or set agents.defaults.model (fledge init)")]
     except FledgeError as error:
         # A program may add providers and models of its own, so that this need not be a mistake.
         return [Finding("model", "warn", str(error), "describe the provider in models.providers, or name another")]
     if provider is None:
         return [Finding("model", "ok", f"{name} needs no provider")]
-    return [Finding("model", "ok", name), *await _provider(provider, env, registry.ca_file)]
+    findings = [Finding("model", "ok", name + (f" (because {chosen.because})" if chosen.because else ""))]
+    findings += await _provider(provider, env, registry.ca_file, offline)
+    if offline or any(one.state != "ok" for one in findings if one.name in ("provider", "key")):
+        return findings
+    return [*findings, await _call(registry, catalog, name, provider)]
 
 
-async def _provider(provider: Provider, env: Mapping[str, str], ca_file: str | None) -> list[Finding]:
+async def _call(registry: Registry, catalog: Catalog, name: str, provider: Provider) -> Finding:
+    """Ask the model for a word, with a tool offered: what it refuses shows now, not in the middle of work."""
+    broke, usage = None, Usage()
+    try:
+        model, called = registry.open(name)
+        request = Request(model=called, messages=(UserMessage(ASKED),), tools=(OFFERED,), max_tokens=CALL_TOKENS)
+        async with asyncio.timeout(CALL_S):
+            async for event in model.stream(request):
+                if isinstance(event, Broke):
+                    broke = event
+                elif isinstance(event, Usage):
+                    usage = event
+    except TimeoutError:
+        return Finding("call", "fail", f"{name} gave no whole answer within {CALL_S:g} s", _REMEDIES["interrupted"])
+    except FledgeError as error:
+        return Finding("call", "fail", str(error), f"correct {getattr(error, 'field', 'it')}")
+    finally:
+        await registry.close()
+    if broke is not None:
+        advice = broke.remedy or _REMEDIES[broke.trouble].format(api=f"models.providers.{provider.name}.api")
+        return Finding("call", "fail", f"{name} does not answer: {broke.message}", advice)
+    dollars = catalog.cost(name, usage)
+    price = "its price is not known" if dollars is None else f"it cost ${dollars:.6f}"
+    given = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+    return Finding("call", "ok", f"{name} answers ({given} tokens in, {usage.output_tokens} out; {price})")
+
+
+async def _provider(provider: Provider, env: Mapping[str, str], ca_file: str | None, offline: bool) -> list[Finding]:
     key = None
     findings: list[Finding] = []
     try:
@@ -116,6 +171,8 @@ async def _provider(provider: Provider, env: Mapping[str, str], ca_file: str | N
             words = f"{provider.key_file or provider.key_env} is {'not set' if key is None else 'set'}"
             remedy = f"export {provider.key_env}=…, or {provider.key_env}_FILE=path of a 0600 file" if missing else ""
             findings.append(Finding("key", "warn" if missing else "ok", words, remedy))
+    if offline:
+        return findings
     secret = "" if key is None else key.reveal()
     headers = {"Authorization": f"Bearer {secret}"}
     if provider.api == "anthropic":

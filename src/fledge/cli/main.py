@@ -208,7 +208,12 @@ def _parser() -> argparse.ArgumentParser:
     trust.add_argument("--list", dest="listed", action="store_true", help="show what is trusted")
     trust.add_argument("--workspace", metavar="DIR", help="let agents work in DIR, though it holds your home folder")
     checked = "check this model rather than the one that is set"
-    add("doctor", _doctor, "state", "model", help="check what could keep fledge from working here", model=checked)
+    doctor = add(
+        "doctor", _doctor, "state", "model", help="check what could keep fledge from working here", model=checked
+    )
+    doctor.add_argument("--offline", action="store_true", help="ask no provider and no model anything")
+    listed = add("models", _models, "settings", "json", help="list the models that can be used now, with their prices")
+    listed.add_argument("--all", dest="everything", action="store_true", help="also those for which a key is missing")
     importing = add("import", _import, "state", help="read the history of another system")
     importing.add_argument("system", choices=["openclaw"])
     importing.add_argument("folder", help="its state folder, often ~/.openclaw")
@@ -459,9 +464,20 @@ def _doctor(options: argparse.Namespace) -> int:
     from fledge.cli import doctor, run
 
     state = run.state_folder(options.state)
-    findings = asyncio.run(doctor.examine(Path.cwd(), state, os.environ, options.model))
+    findings = asyncio.run(doctor.examine(Path.cwd(), state, os.environ, options.model, offline=options.offline))
     _show(doctor.lines(findings))
     return int(any(one.state == "fail" for one in findings))
+
+
+def _models(options: argparse.Namespace) -> int:
+    import asyncio
+    import os
+    from pathlib import Path
+
+    from fledge.cli import models
+
+    shown = models.usable_models(Path.cwd(), os.environ, tuple(options.settings), options.everything)
+    return _tell(asyncio.run(shown), options)
 
 
 def _completion(options: argparse.Namespace) -> int:

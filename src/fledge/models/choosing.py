@@ -105,10 +105,17 @@ class _Shown(Struct):
 
 
 async def served_models(
-    provider: Provider, env: Mapping[str, str], ca_file: str | None = None, seconds: float = ASKED_S
+    provider: Provider,
+    env: Mapping[str, str],
+    ca_file: str | None = None,
+    seconds: float = ASKED_S,
+    *,
+    first: bool = False,
 ) -> list[str]:
-    """The models that a server says it has, by its own names, those that can use tools; none if it does not answer in
-    time. Models that make embeddings are left out."""
+    """The models that a server says it has, by its own names; none if it does not answer in time.
+
+    Models that make embeddings are left out, and of Ollama's those that cannot use tools. `first`: one is enough.
+    """
     from fledge.models.transport import Connections
 
     try:
@@ -130,7 +137,7 @@ async def served_models(
     try:
         async with asyncio.timeout(seconds):
             if provider.name == "ollama":
-                return await _ollama_models(connections, fields)
+                return await _ollama_models(connections, fields, first)
             listed = await _read(connections, "/models", fields, _Listed)
             return [one.id for one in listed.data if "embed" not in one.id.lower()]
     except (OSError, ValueError, msgspec.MsgspecError):  # TimeoutError is an OSError
@@ -139,14 +146,17 @@ async def served_models(
         await connections.close()
 
 
-async def _ollama_models(connections: "Connections", fields: Mapping[str, str]) -> list[str]:
-    """Ollama says of each model what it can do: only its first one with tools is looked for."""
+async def _ollama_models(connections: "Connections", fields: Mapping[str, str], first: bool) -> list[str]:
+    """Those that can use tools, which Ollama says of each model when it is asked."""
+    found: list[str] = []
     for tag in (await _read(connections, "/api/tags", fields, _Tags)).models:
         body = msgspec.json.encode({"model": tag.name})
         shown = await _read(connections, "/api/show", {**fields, "Content-Type": "application/json"}, _Shown, body)
         if "tools" in (shown.capabilities or ()):
-            return [tag.name]
-    return []
+            found.append(tag.name)
+            if first:
+                break
+    return found
 
 
 async def _read(
@@ -172,7 +182,7 @@ async def first_model(
     named = default_model(provider, catalog, env)
     if named is not None:
         return named
-    found = await served_models(provider, env, ca_file, seconds)
+    found = await served_models(provider, env, ca_file, seconds, first=True)
     is_own = provider.key == "if set" or is_loopback(urlsplit(base_url_of(provider, env)).hostname or "")
     # A vendor's list has hundreds, in any order; a server of one's own has what its owner loaded.
     return f"{provider.name}/{found[0]}" if found and (is_own or len(found) == 1) else None
