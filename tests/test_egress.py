@@ -3,6 +3,8 @@
 import pytest
 
 from fledge.egress import proxy_for
+from fledge.errors import BadInput
+from tests.statements import proves
 
 PROXY = "http://u:secret@proxy.example:3128"
 BOTH = {"http_proxy": "http://plain.example", "https_proxy": PROXY}
@@ -18,6 +20,10 @@ BOTH = {"http_proxy": "http://plain.example", "https_proxy": PROXY}
         ("https://a.example/v1", {"HTTPS_PROXY": "other.example:1", "https_proxy": PROXY}, "proxy.example:3128"),
         ("https://a.example/v1", {"HTTP_PROXY": PROXY}, None),
         ("https://a.example/v1", {"HTTPS_PROXY": "  "}, None),
+        ("https://a.example/v1", {"ALL_PROXY": PROXY}, "proxy.example:3128"),
+        ("http://a.example/v1", {"ALL_PROXY": "a:1", "all_proxy": "b:2"}, "b:2"),
+        ("https://a.example/v1", {"ALL_PROXY": "socks5://s:1", "HTTPS_PROXY": PROXY}, "proxy.example:3128"),
+        ("https://127.0.0.1/v1", {"ALL_PROXY": "socks5://s:1"}, None),
         ("https://127.0.0.1:1/v1", BOTH, None),
         ("https://localhost/v1", BOTH, None),
         ("https://me.localhost/v1", BOTH, None),
@@ -59,3 +65,19 @@ def test_the_proxy_is_the_one_of_the_environment(url: str, env: dict[str, str], 
 @pytest.mark.parametrize("variable", ["no_proxy", "NO_PROXY"])
 def test_what_is_excepted_is_asked_directly(variable: str, excepted: str, url: str, direct: bool) -> None:
     assert (proxy_for(url, {**BOTH, variable: excepted}) is None) == direct
+
+
+@proves("8.egress.4", "`ALL_PROXY` counts where no other variable does; a SOCKS proxy is refused, with what to set")
+@pytest.mark.parametrize("given", ["socks5://u:secret@s:1080", "SOCKS5H://s:1080", "socks4://s:1080"])
+def test_a_socks_proxy_is_refused_with_what_to_set(given: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        proxy_for("https://a.example/v1", {"ALL_PROXY": given})
+    words = "ALL_PROXY: SOCKS proxies are not supported: set HTTPS_PROXY to an http proxy, which goes before it"
+    assert str(refused.value) == words
+
+
+def test_a_socks_proxy_in_its_own_variable_is_refused_too() -> None:
+    with pytest.raises(
+        BadInput, match=r"^https_proxy: SOCKS proxies are not supported: name an http proxy, or unset it$"
+    ):
+        proxy_for("https://a.example/v1", {"https_proxy": "socks5://s:1"})

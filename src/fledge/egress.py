@@ -1,7 +1,7 @@
 """How requests leave this machine: through which proxy, and whose certificates are believed.
 
-Proxies are those of `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, in lower case first. This machine itself is
-never asked through a proxy. Nothing here opens a connection.
+Proxies are those of `HTTPS_PROXY`, `HTTP_PROXY`, else `ALL_PROXY`, and `NO_PROXY`, in lower case first. This machine
+itself is never asked through a proxy. Nothing here opens a connection.
 """
 
 import ipaddress
@@ -39,7 +39,8 @@ def proxy_for(url: str, env: Mapping[str, str]) -> Proxy | None:
     """The proxy through which this address is asked; None: directly. Refused, and not shown: what is no proxy."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    for variable in (f"{parts.scheme}_proxy", f"{parts.scheme}_proxy".upper()):
+    names = (f"{parts.scheme}_proxy", "all_proxy")
+    for variable in (written for name in names for written in (name, name.upper())):
         given = env.get(variable, "").strip()
         if given:
             break
@@ -82,6 +83,11 @@ def is_loopback(host: str) -> bool:
 
 def _checked(given: str, variable: str) -> str:
     whole = given if "://" in given else f"http://{given}"
+    if whole.lower().startswith("socks"):
+        instead = "set HTTPS_PROXY to an http proxy, which goes before it"
+        if variable.lower() != "all_proxy":
+            instead = "name an http proxy, or unset it"
+        raise BadInput(variable, f"SOCKS proxies are not supported: {instead}")
     try:
         parts = urlsplit(whole)
         sound = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)

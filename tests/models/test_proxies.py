@@ -146,7 +146,7 @@ def test_a_proxy_that_cannot_be_reached_or_does_not_connect_is_named() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("given", ["socks5://a:1", "http://", "a b", "http://a:99999", f"ftp://u:{PASSWORD}@a"])
+@pytest.mark.parametrize("given", ["http://", "a b", "http://a:99999", f"ftp://u:{PASSWORD}@a"])
 def test_a_variable_that_names_no_proxy_is_refused_and_not_repeated(given: str) -> None:
     with pytest.raises(BadInput) as refused:
         asyncio.run(asked("https://model.example/v1", {"HTTPS_PROXY": given}))

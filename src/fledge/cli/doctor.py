@@ -21,7 +21,7 @@ from fledge.config.workspaces import accepted
 from fledge.core.protected import is_broad
 from fledge.egress import proxy_for, tls_context
 from fledge.errors import FledgeError, Refused, StoreLocked
-from fledge.models.anthropic import VERSION
+from fledge.models.anthropic import access_headers
 from fledge.models.base import Broke, Request, ToolSpec, Trouble, Usage, UserMessage
 from fledge.models.catalog import Catalog
 from fledge.models.names import Registry
@@ -173,13 +173,10 @@ async def _provider(provider: Provider, env: Mapping[str, str], ca_file: str | N
             findings.append(Finding("key", "warn" if missing else "ok", words, remedy))
     if offline:
         return findings
-    secret = "" if key is None else key.reveal()
-    headers = {"Authorization": f"Bearer {secret}"}
+    headers = {} if key is None else {"Authorization": f"Bearer {key.reveal()}"}
     if provider.api == "anthropic":
-        headers = {"x-api-key": secret, "anthropic-version": VERSION}
-    return findings + await _reach(
-        provider, base_url, {**(headers if secret else {}), **provider.headers}, env, ca_file
-    )
+        headers = access_headers(key)
+    return findings + await _reach(provider, base_url, {**headers, **provider.headers}, env, ca_file)
 
 
 def _address_remedy(provider: Provider, env: Mapping[str, str]) -> str:

@@ -30,7 +30,7 @@ from fledge.models.base import (
     Usage,
 )
 from fledge.models.catalog import Card
-from fledge.models.http import Access, BrokenReply, Limits, Wire, without_key
+from fledge.models.http import Access, BrokenReply, Endpoint, Limits, without_key
 from fledge.models.images import base64_of, for_model
 from fledge.models.keys import Key
 from fledge.models.opaque import plainer, seal, unseal
@@ -47,7 +47,8 @@ from fledge.models.transcript import (
 from fledge.models.trouble import Fault, trouble_of
 
 BASE_URL = "https://api.anthropic.com"
-VERSION = "2023-06-01"
+API_VERSION = "2023-06-01"
+"""The header `anthropic-version`: without it every request is refused."""
 _EFFORTS: Mapping[Thinking, str] = {"minimal": "low", "low": "low", "medium": "medium", "high": "high"}
 _CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TAKES_BUDGETS = re.compile(r"claude-(?:\d|instant|(?:opus|sonnet|haiku)-4(?:-[015])?(?:-\d{8}|-latest)?$)|(?!claude-)")
@@ -81,28 +82,31 @@ class AnthropicModel:
     ) -> None:
         self._key, self._key_name, self._caching = key, key_name, caching
         self._provider, self._card = provider, card
-        self._wire = Wire(re.sub(r"/v1/*$", "", base_url), limits, clock, access)
+        self._endpoint = Endpoint(re.sub(r"/v1/*$", "", base_url), limits, clock, access)
 
     def __repr__(self) -> str:
-        return f"AnthropicModel({self._wire!r})"
+        return f"AnthropicModel({self._endpoint!r})"
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Answer the request; ends with one `Ended` or one `Broke`."""
-        headers = {"Content-Type": "application/json", "anthropic-version": VERSION}
-        if self._key is not None:
-            headers["x-api-key"] = self._key.reveal()
-        elif self._key_name is not None:
+        if self._key is None and self._key_name is not None:
             return without_key(self._key_name)
+        headers = {"Content-Type": "application/json", **access_headers(self._key)}
         request = for_model(request, self._card(request.model))
         body, reading = self._body(request), _Reading(request.model, self._provider)
-        return self._wire.stream("/v1/messages", headers, body, reading, self._key, plainer(request, self._body))
+        return self._endpoint.stream("/v1/messages", headers, body, reading, self._key, plainer(request, self._body))
 
     def _body(self, request: Request) -> bytes:
         return encoded(request_body(request, self._caching, self._provider))
 
     async def close(self) -> None:
         """Let go of connections."""
-        await self._wire.close()
+        await self._endpoint.close()
+
+
+def access_headers(key: Key | None) -> dict[str, str]:
+    """The headers without which a request of any kind is refused."""
+    return {"anthropic-version": API_VERSION} | ({} if key is None else {"x-api-key": key.reveal()})
 
 
 # ---- what is sent ----------------------------------------------------------------------------------------------------

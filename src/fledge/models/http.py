@@ -1,8 +1,8 @@
 """The one way to a provider: a POST whose answer is a stream of server-sent events.
 
-`Wire` owns the connections to one service and turns everything that can go wrong on the way into one `Broke`. What the
-events mean is the business of a `Reading`; nothing here knows a protocol's fields. A stream that is closed early, by
-its consumer or by cancellation, closes its connection. The connections are `transport.Connections`, which are loaded
+`Endpoint` owns the connections to one service and turns everything that can go wrong on the way into one `Broke`. What
+the events mean is the business of a `Reading`; nothing here knows a protocol's fields. A stream that is closed early,
+by its consumer or by cancellation, closes its connection. The connections are `transport.Connections`, which are loaded
 with the first request.
 """
 
@@ -64,7 +64,7 @@ class Access(Struct, frozen=True, kw_only=True):
 
 
 class BrokenReply(Exception):
-    """The reply broke. Never leaves this package: `Wire.stream` makes an event of it."""
+    """The reply broke. Never leaves this package: `Endpoint.stream` makes an event of it."""
 
     def __init__(self, event: Broke) -> None:
         super().__init__(event.message)
@@ -131,7 +131,7 @@ class EventLines:
             raise BrokenReply(Broke("interrupted", f"one event of the reply has more than {self._most} bytes"))
 
 
-class Wire:
+class Endpoint:
     """The connections to one service. Use it from one event loop at a time."""
 
     def __init__(
@@ -147,7 +147,7 @@ class Wire:
         self._connections: Connections | None = None
 
     def __repr__(self) -> str:
-        return f"Wire({self._base})"
+        return f"Endpoint({self._base})"
 
     async def stream(
         self,

@@ -66,7 +66,7 @@ def plainer_request(request: Request, refusal: Broke) -> Request | None:
 
 
 def plainer(request: Request, body: Callable[[Request], bytes]) -> Callable[[Broke], bytes | None]:
-    """The second body for `Wire.stream`: the same request without what its provider refused."""
+    """The second body for `Endpoint.stream`: the same request without what its provider refused."""
 
     def after(refusal: Broke) -> bytes | None:
         nonlocal request

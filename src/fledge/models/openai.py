@@ -33,7 +33,7 @@ from fledge.models.base import (
     Usage,
 )
 from fledge.models.catalog import Card, reasoning_effort
-from fledge.models.http import Access, BrokenReply, Limits, Wire, without_key
+from fledge.models.http import Access, BrokenReply, Endpoint, Limits, without_key
 from fledge.models.images import data_url, for_model
 from fledge.models.keys import Key
 from fledge.models.opaque import plainer, seal, unseal
@@ -109,10 +109,10 @@ class OpenAIModel:
         self._key, self._key_name = key, key_name
         self._provider, self._card = provider, card
         self._quirks = quirks or usual_quirks(base_url)
-        self._wire = Wire(base_url, limits, clock, access)
+        self._endpoint = Endpoint(base_url, limits, clock, access)
 
     def __repr__(self) -> str:
-        return f"OpenAIModel({self._wire!r})"
+        return f"OpenAIModel({self._endpoint!r})"
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Answer the request; ends with one `Ended` or one `Broke`."""
@@ -123,14 +123,16 @@ class OpenAIModel:
             return without_key(self._key_name)
         request = for_model(request, self._card(request.model))
         body, reading = self._body(request), _Reading(request.model, self._provider)
-        return self._wire.stream("/chat/completions", headers, body, reading, self._key, plainer(request, self._body))
+        return self._endpoint.stream(
+            "/chat/completions", headers, body, reading, self._key, plainer(request, self._body)
+        )
 
     def _body(self, request: Request) -> bytes:
         return encoded(request_body(request, self._card(request.model), self._provider, self._quirks))
 
     async def close(self) -> None:
         """Let go of connections."""
-        await self._wire.close()
+        await self._endpoint.close()
 
 
 # ---- what is sent ----------------------------------------------------------------------------------------------------

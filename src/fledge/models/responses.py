@@ -30,7 +30,7 @@ from fledge.models.base import (
     UserMessage,
 )
 from fledge.models.catalog import Card, reasoning_effort
-from fledge.models.http import Access, BrokenReply, Limits, Wire, without_key
+from fledge.models.http import Access, BrokenReply, Endpoint, Limits, without_key
 from fledge.models.images import data_url, for_model
 from fledge.models.keys import Key
 from fledge.models.opaque import plainer_request, seal, unseal
@@ -65,12 +65,12 @@ class ResponsesModel:
     ) -> None:
         self._key, self._key_name = key, key_name
         self._provider, self._card = provider, card
-        self._wire = Wire(base_url, limits, clock, access)
+        self._endpoint = Endpoint(base_url, limits, clock, access)
         self._summaries = True
         """Whether the account may have summaries of reasoning: OpenAI refuses them to unverified organizations."""
 
     def __repr__(self) -> str:
-        return f"ResponsesModel({self._wire!r})"
+        return f"ResponsesModel({self._endpoint!r})"
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Answer the request; ends with one `Ended` or one `Broke`."""
@@ -93,14 +93,14 @@ class ResponsesModel:
             return self._body(request)
 
         reading = _Reading(request.model, self._provider)
-        return self._wire.stream("/responses", headers, self._body(request), reading, self._key, plainer)
+        return self._endpoint.stream("/responses", headers, self._body(request), reading, self._key, plainer)
 
     def _body(self, request: Request) -> bytes:
         return encoded(request_body(request, self._card(request.model), self._provider, self._summaries))
 
     async def close(self) -> None:
         """Let go of connections."""
-        await self._wire.close()
+        await self._endpoint.close()
 
 
 # ---- what is sent ----------------------------------------------------------------------------------------------------
