@@ -39,18 +39,24 @@ NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 ADAPTIVE = re.compile(r"claude-(?:opus|sonnet|haiku|fable)-(?:4-[6-9]|[5-9])")
 BLOCKS = {
     "user": {"text", "image", "tool_result"},
-    "assistant": {"text", "tool_use", "thinking", "redacted_thinking"},
+    "assistant": {"server_tool_use", "web_search_tool_result", "text", "tool_use", "thinking", "redacted_thinking"},
 }
 BLOCK_FIELDS = {
     "text": {"type", "text", "cache_control"},
     "image": {"type", "source", "cache_control"},
     "tool_use": {"type", "id", "name", "input", "cache_control"},
+    "server_tool_use": {"type", "id", "name", "input", "cache_control"},
+    "web_search_tool_result": {"type", "tool_use_id", "content", "cache_control"},
     "tool_result": {"type", "tool_use_id", "content", "is_error", "cache_control"},
     "thinking": {"type", "thinking", "signature"},
     "redacted_thinking": {"type", "data"},
 }
 STOPS = {"end": "end_turn", "tools": "tool_use", "length": "max_tokens", "refused": "refusal"}
 REDACTED = "redacted:"
+
+
+SEARCH_TOOL = "web_search_20250305"
+"""https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool"""
 
 
 def signed(account: str, model: str, thinking: str) -> str:
@@ -183,6 +189,13 @@ def _check_tools(body: Body) -> None:
     seen: set[str] = set()
     for at, tool in enumerate(body.get("tools", [])):
         where = f"tools.{at}"
+        if tool.get("type") == SEARCH_TOOL:
+            only(tool, {"type", "name", "max_uses", "cache_control"}, where)
+            demand(tool.get("name") == "web_search", f"{where}.name: Input should be 'web_search'")
+            demand(tool.get("max_uses", 1) >= 1, f"{where}.max_uses: must be at least 1")
+            demand("web_search" not in seen, "tools: Tool names must be unique.")
+            seen.add("web_search")
+            continue
         only(tool, {"name", "description", "input_schema", "cache_control", "type"}, where)
         name, schema = tool.get("name"), tool.get("input_schema")
         demand(isinstance(name, str) and NAME.fullmatch(name), f"{where}.name: does not match")
@@ -271,9 +284,19 @@ def _check_image(block: dict[str, Any], where: str) -> None:
 
 def _check_assistant(account: str, body: Body, blocks: list[dict[str, Any]], used: set[str], where: str) -> set[str]:
     calls: set[str] = set()
-    for block in blocks:
+    for at, block in enumerate(blocks):
         if block["type"] == "text":
             _check_text(block, where)
+        elif block["type"] == "server_tool_use":
+            searches = any(tool.get("type") == SEARCH_TOOL for tool in body.get("tools", []))
+            demand(searches, f"{where}: server_tool_use of a tool that is not in tools")
+            demand(str(block["id"]).startswith("srvtoolu_"), f"{where}: server_tool_use.id does not match")
+            following = blocks[at + 1] if at + 1 < len(blocks) else {}
+            demand(following.get("tool_use_id") == block["id"], f"{where}: without its web_search_tool_result block")
+        elif block["type"] == "web_search_tool_result":
+            for hit in block["content"]:
+                proof = signed(account, body["model"], str(hit.get("url")))
+                demand(hit.get("encrypted_content") == proof, f"{where}: Invalid `encrypted_content`")
         elif block["type"] == "thinking":
             proof = signed(account, body["model"], str(block.get("thinking")))
             demand(block.get("signature") == proof, f"{where}: Invalid `signature` in `thinking` block")

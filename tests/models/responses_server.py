@@ -46,6 +46,7 @@ ITEMS = {
     "message": {"type", "role", "content", "phase", "id", "status"},
     "function_call": {"type", "call_id", "name", "arguments", "id", "status"},
     "function_call_output": {"type", "call_id", "output", "id", "status"},
+    "web_search_call": {"type", "id", "status", "action"},
     "reasoning": {"type", "id", "summary", "encrypted_content", "content", "status"},
 }
 PARTS = {
@@ -254,6 +255,14 @@ def _check_tools(body: Body) -> None:
     seen: set[str] = set()
     for at, tool in enumerate(body.get("tools", [])):
         where = f"tools[{at}]"
+        if tool.get("type") == "web_search":
+            # https://developers.openai.com/docs/guides/tools-web-search
+            only(tool, {"type", "filters", "search_context_size", "user_location"}, where)
+            effort = body.get("reasoning", {}).get("effort")
+            demand(
+                effort != "minimal", "The following tools cannot be used with reasoning.effort 'minimal': web_search."
+            )
+            continue
         only(tool, {"type", "name", "description", "parameters", "strict"}, where)
         demand(tool.get("type") == "function", f"Invalid value: '{tool.get('type')}'. {where}.type")
         name = tool.get("name")
@@ -295,6 +304,9 @@ def _check_input(account: str, body: Body) -> None:
             demand(id in open_calls, f"No tool call found for function call output with call_id {id}.")
             open_calls.discard(id)
             answered.add(str(id))
+        elif kind == "web_search_call":
+            demand(str(item.get("id")).startswith("ws_"), f"Invalid '{where}.id'")
+            demand(item.get("status") == "completed" and isinstance(item.get("action"), dict), f"{where}: incomplete")
         else:
             _check_thought(account, body["model"], items, at, where)
     demand(not open_calls, f"No tool output found for function call {', '.join(sorted(open_calls))}.")
@@ -344,7 +356,7 @@ def _check_thought(account: str, model: str, items: list[Any], at: int, where: s
     following = items[at + 1].get("type") if at + 1 < len(items) else None
     mine = following == "function_call" or (following == "message" and items[at + 1].get("role") == "assistant")
     demand(
-        mine or following == "reasoning",
+        mine or following in ("reasoning", "web_search_call"),
         f"Item '{id}' of type 'reasoning' was provided without its required following item.",
     )
 
@@ -357,7 +369,8 @@ def tool_then_answer(body: Body) -> Reply:
     last = body["input"][-1]
     if last["type"] == "function_call_output":
         return Reply(f"The tool said: {last['output']}")
-    said, tools = last["content"][0]["text"], body.get("tools", [])
+    said = last["content"][0]["text"]
+    tools = [tool for tool in body.get("tools", []) if tool["type"] == "function"]
     if not tools:
         return Reply(f"You said: {said}")
     tool = next((tool for tool in tools if re.search(rf"\b{tool['name']}\b", said)), tools[0])

@@ -50,7 +50,7 @@ def test_every_shipped_card_is_complete_and_plausible() -> None:
 def test_a_model_is_found_with_or_without_provider_and_date(name: str) -> None:
     card = shipped().find(name)
     assert card is not None
-    assert (card.window, card.max_output, card.price) == (200_000, 64_000, Price(3, 15, 0.3, 3.75))
+    assert (card.window, card.max_output, card.price) == (200_000, 64_000, Price(3, 15, 0.3, 3.75, searches=10))
     assert (card.thinks, card.images, card.wire) == (True, True, None)
 
 
@@ -63,6 +63,7 @@ def test_a_model_is_found_with_or_without_provider_and_date(name: str) -> None:
         (Usage(0, 0, 0, MILLION), 3.75),
         (Usage(1000, 100, 10_000, 2000), 0.003 + 0.0015 + 0.003 + 0.0075),
         (Usage(), 0.0),
+        (Usage(searches=2), 0.02),
     ],
 )
 def test_a_request_costs_what_its_tokens_cost(usage: Usage, dollars: float) -> None:

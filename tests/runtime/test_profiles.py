@@ -93,6 +93,32 @@ def test_a_conversation_has_the_built_in_tools_and_those_for_subagents(tmp_path:
     }
 
 
+CLAUDE = "anthropic/claude-sonnet-5-5"
+
+
+@proves("7.input.30")
+@pytest.mark.parametrize(
+    ("model", "settings", "searches"),
+    [
+        (CLAUDE, (), True),
+        ("openai/gpt-5.6-terra", (), True),
+        ("groq/openai/gpt-oss-120b", (), False),
+        (CLAUDE, ("tools.web.search.enabled=false",), False),
+        (CLAUDE, ("tools.deny=['web_search']",), False),
+        (CLAUDE, ("tools.allow=['read']",), False),
+        (CLAUDE, ("tools.web_search.approval=ask",), False),
+        (CLAUDE, ("tools.web.search.provider=brave",), False),
+    ],
+)
+def test_the_provider_searches_where_it_can_and_the_settings_let_it(
+    tmp_path: Path, model: str, settings: tuple[str, ...], searches: bool
+) -> None:
+    tools = look(tmp_path, *settings, model=model).tools
+    assert bool(tools.hosted) == searches
+    assert ("web_search" in {spec.name for spec in tools.specs()}) == ("tools.web.search.provider=brave" in settings)
+    assert ("web_search" in look(tmp_path, *settings, model=model, child={}).tools.hosted) == searches
+
+
 @proves("3.prompt.12")
 def test_a_leaf_cannot_spawn_or_direct_anybody(tmp_path: Path) -> None:
     names = look(tmp_path, child={}).tools.names

@@ -39,7 +39,7 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
     "api/opening.py": {"SqliteStore.open": (1, STATE), "open": (1, "fledge.open itself")},
     "cli/chat.py": {"fledge.open": (1, STATE)},
     "cli/demo.py": {"SqliteStore.open": (2, STATE), "fledge.open": (1, STATE)},
-    "cli/doctor.py": {"SqliteStore.open": (1, STATE)},
+    "cli/doctor.py": {"SqliteStore.open": (1, STATE), "registry.open": (1, NONE + ": a model")},
     "cli/importing.py": {"SqliteStore.open": (1, STATE)},
     "cli/inspect.py": {"SqliteStore.open": (1, STATE)},
     "cli/main.py": {"os.open": (1, NONE + ": /dev/null")},
@@ -55,6 +55,7 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
         "os.open": (1, "files of the user, of the state folder or that the user named; a workspace's go by confine.py"),
     },
     "openclaw.py": {"folder.glob": (1, NAMED), "path.open": (1, NAMED), "path.read_bytes": (1, NAMED)},
+    "runtime/model_choice.py": {"os.fdopen": (1, USER), "os.open": (1, USER)},
     "tools/confine.py": {"os.open": (6, "this is the way")},
     "tools/files.py": {
         "os.fdopen": (1, NONE + ": a pipe"),

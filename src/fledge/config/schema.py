@@ -271,6 +271,7 @@ class Price(Struct, frozen=True, rename="camel", omit_defaults=True):
     cache_read: Dollars | None = None
     cache_write: Dollars | None = None
     long: LongPrice | None = None
+    searches: Annotated[float, Meta(ge=0, description="for a thousand searches by the provider")] = 0.0
 
 
 class CatalogRow(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -283,6 +284,7 @@ class CatalogRow(Struct, frozen=True, rename="camel", omit_defaults=True):
         Annotated[tuple[Effort, ...], _means("those it accepts beside tools on chat completions, where fewer")] | None
     ) = None
     images: Annotated[bool, _means("whether it accepts images")] | None = None
+    search: Annotated[bool, _means("whether its provider searches the web for it")] | None = None
     wire: Annotated[Api, _means("the protocol of this model, where it differs from its provider's")] | None = None
     price: Price | None = None
     default: Annotated[bool, _means("the model that stands for its provider")] | None = None

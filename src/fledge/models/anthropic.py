@@ -33,7 +33,8 @@ from fledge.models.catalog import Card
 from fledge.models.http import Access, BrokenReply, Endpoint, Limits, without_key
 from fledge.models.images import base64_of, for_model
 from fledge.models.keys import Key
-from fledge.models.opaque import plainer, seal, unseal
+from fledge.models.native_search import MAX_SEARCHES, Source, is_refused, sources_text
+from fledge.models.opaque import plainer_request, seal, unseal
 from fledge.models.transcript import (
     BUDGETS,
     NO_OUTPUT,
@@ -53,6 +54,8 @@ _EFFORTS: Mapping[Thinking, str] = {"minimal": "low", "low": "low", "medium": "m
 _CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TAKES_BUDGETS = re.compile(r"claude-(?:\d|instant|(?:opus|sonnet|haiku)-4(?:-[015])?(?:-\d{8}|-latest)?$)|(?!claude-)")
 """Models that are given a budget; later ones decide for themselves and refuse one."""
+SEARCH_TOOL = "web_search_20250305"
+_SEARCHES = ("server_tool_use", "web_search_tool_result")
 _STOPS: Mapping[str, Stop] = {
     "tool_use": "tools",
     "max_tokens": "length",
@@ -82,6 +85,8 @@ class AnthropicModel:
     ) -> None:
         self._key, self._key_name, self._caching = key, key_name, caching
         self._provider, self._card = provider, card
+        self._searches = True
+        """Whether the service searches: an organization may have switched that off."""
         self._endpoint = Endpoint(re.sub(r"/v1/*$", "", base_url), limits, clock, access)
 
     def __repr__(self) -> str:
@@ -93,11 +98,26 @@ class AnthropicModel:
             return without_key(self._key_name)
         headers = {"Content-Type": "application/json", **access_headers(self._key)}
         request = for_model(request, self._card(request.model))
-        body, reading = self._body(request), _Reading(request.model, self._provider)
-        return self._endpoint.stream("/v1/messages", headers, body, reading, self._key, plainer(request, self._body))
+
+        def plainer(refusal: Broke) -> bytes | None:
+            nonlocal request
+            if self._is_searching(request) and is_refused(refusal):
+                self._searches = False
+            elif (bare := plainer_request(request, refusal)) is not None:
+                request = bare
+            else:
+                return None
+            return self._body(request)
+
+        body, reading = self._body(request), _Reading(request.model, self._provider, self._is_searching(request))
+        return self._endpoint.stream("/v1/messages", headers, body, reading, self._key, plainer)
+
+    def _is_searching(self, request: Request) -> bool:
+        card = self._card(request.model)
+        return request.search and self._searches and card is not None and card.search
 
     def _body(self, request: Request) -> bytes:
-        return encoded(request_body(request, self._caching, self._provider))
+        return encoded(request_body(request, self._caching, self._provider, self._is_searching(request)))
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -112,14 +132,16 @@ def access_headers(key: Key | None) -> dict[str, str]:
 # ---- what is sent ----------------------------------------------------------------------------------------------------
 
 
-def request_body(request: Request, caching: Caching = "on", provider: str = "anthropic") -> dict[str, object]:
+def request_body(
+    request: Request, caching: Caching = "on", provider: str = "anthropic", searches: bool = False
+) -> dict[str, object]:
     """The request in the protocol's words."""
     budgeted = _TAKES_BUDGETS.match(request.model) is not None
     thinking = request.thinking
-    messages = _messages(request, provider if thinking != "off" or not budgeted else None)
+    messages = _messages(request, provider, thinking != "off" or not budgeted, searches)
     if budgeted and thinking != "off" and not _may_think(messages):
         thinking = "off"
-        messages = _messages(request, None)
+        messages = _messages(request, provider, False, searches)
     body: dict[str, object] = {
         "model": request.model,
         "max_tokens": with_room(request.max_tokens, thinking),
@@ -128,10 +150,13 @@ def request_body(request: Request, caching: Caching = "on", provider: str = "ant
     }
     if request.system:
         body["system"] = [{"type": "text", "text": request.system}]
-    if request.tools:
-        body["tools"] = [
-            {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in request.tools
-        ]
+    tools: list[Block] = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in request.tools
+    ]
+    if searches:
+        tools.append({"type": SEARCH_TOOL, "name": "web_search", "max_uses": MAX_SEARCHES})
+    if tools:
+        body["tools"] = tools
     if thinking != "off" and budgeted:
         body["thinking"] = {"type": "enabled", "budget_tokens": BUDGETS[thinking]}
     elif thinking != "off":
@@ -154,17 +179,18 @@ def _mark(body: dict[str, object], messages: list[Block]) -> None:
         content[-1]["cache_control"] = {"type": "ephemeral"}
 
 
-def _messages(request: Request, provider: str | None) -> list[Block]:
+def _messages(request: Request, provider: str, thinks: bool, searches: bool) -> list[Block]:
     """Alternating messages, the first from the user; results of one step stand together.
 
-    Thinking of this provider's replies goes back with them; None: no thinking at all.
+    Thinking and searches of this provider's replies go back with them, where it thinks and searches now.
     """
     merged: list[tuple[str, list[Block]]] = []
     for message in with_clean_calls(request.messages, _CALL_ID):
         if isinstance(message, AssistantMessage):
             role = "assistant"
-            parts = None if provider is None else unseal(message.opaque, provider, request.model, list[_Part])
-            blocks = None if parts is None else _rebuilt(message, parts)
+            parts = unseal(message.opaque, provider, request.model, list[_Part]) or []
+            is_needed = thinks or any(part.kind in ("search", "sources") for part in parts)
+            blocks = _rebuilt(message, parts, thinks, searches) if parts and is_needed else None
             blocks = _spoken(message) if blocks is None else blocks
         elif isinstance(message, ToolMessage):
             role = "user"
@@ -228,12 +254,13 @@ def _may_think(messages: list[Block]) -> bool:
 class _Part(Struct, array_like=True):
     """One block of a reply: what it was, how many characters of the reply's text or thinking it holds, its proof."""
 
-    kind: Literal["thinking", "redacted", "text", "call"]
+    kind: Literal["thinking", "redacted", "text", "call", "search", "sources"]
     length: int = 0
     proof: str = ""
+    """Of a search: the whole block, as it came."""
 
 
-def _rebuilt(message: AssistantMessage, parts: list[_Part]) -> list[Block] | None:
+def _rebuilt(message: AssistantMessage, parts: list[_Part], thinks: bool, searches: bool) -> list[Block] | None:
     """The reply's blocks as they came; None if they do not fit the reply any more."""
     blocks: list[Block] = []
     said = thought = called = 0
@@ -241,9 +268,16 @@ def _rebuilt(message: AssistantMessage, parts: list[_Part]) -> list[Block] | Non
         if part.kind == "thinking":
             words = message.thinking[thought : thought + part.length]
             thought += part.length
-            blocks.append({"type": "thinking", "thinking": words, "signature": part.proof})
+            if thinks:
+                blocks.append({"type": "thinking", "thinking": words, "signature": part.proof})
         elif part.kind == "redacted":
-            blocks.append({"type": "redacted_thinking", "data": part.proof})
+            if thinks:
+                blocks.append({"type": "redacted_thinking", "data": part.proof})
+        elif part.kind == "search":
+            if searches:
+                blocks.append(msgspec.json.decode(part.proof))
+        elif part.kind == "sources":
+            said += part.length
         elif part.kind == "text":
             words = message.text[said : said + part.length]
             said += part.length
@@ -264,12 +298,17 @@ class _OutputDetails(Struct, gc=False):
     thinking_tokens: int | None = None
 
 
+class _ServerUse(Struct, gc=False):
+    web_search_requests: int | None = None
+
+
 class _Usage(Struct, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     output_tokens_details: _OutputDetails | None = None
+    server_tool_use: _ServerUse | None = None
 
 
 class _Start(Struct, gc=False):
@@ -293,6 +332,7 @@ class _Delta(Struct, gc=False):
     thinking: str | None = None
     signature: str | None = None
     partial_json: str | None = None
+    citation: Source | None = None
     stop_reason: str | None = None
 
 
@@ -309,7 +349,7 @@ class _Event(Struct, gc=False):
 class _Open:
     """A block of which pieces still come."""
 
-    __slots__ = ("given", "id", "kind", "length", "name", "pieces", "proof")
+    __slots__ = ("given", "id", "kind", "length", "name", "pieces", "proof", "raw")
 
     def __init__(self, begun: _Begun) -> None:
         self.kind = begun.type
@@ -318,6 +358,12 @@ class _Open:
         self.pieces: list[str] = []
         self.proof = begun.signature or begun.data or ""
         self.length = 0
+        self.raw: Block | None = None
+        """Of a search: the block as it came."""
+
+
+class _Whole(Struct, gc=False):
+    content_block: Block
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -326,7 +372,8 @@ _decode = msgspec.json.Decoder(_Event).decode
 class _Reading:
     """One reply, event by event."""
 
-    def __init__(self, asked: str, provider: str) -> None:
+    def __init__(self, asked: str, provider: str, searches: bool = False) -> None:
+        self._searches = searches
         self.finished = False
         self.over = False
         self._provider = provider
@@ -334,6 +381,7 @@ class _Reading:
         self._reason = ""
         self._counts: dict[str, int] = {}
         self._blocks: dict[int, _Open] = {}
+        self._cited: list[Source] = []
 
     def take(self, data: bytes) -> tuple[ModelEvent, ...]:
         """The words and thoughts of one event; calls, proofs and usage are gathered for the end."""
@@ -349,6 +397,8 @@ class _Reading:
             if event.index in self._blocks:
                 raise BrokenReply(Broke("interrupted", f"malformed chunk: block {event.index} was begun twice"))
             block = self._blocks[event.index] = _Open(begun)
+            if self._searches and begun.type in _SEARCHES:
+                block.raw = msgspec.json.decode(data, type=_Whole).content_block
             return self._piece(block, _Delta(text=begun.text, thinking=begun.thinking))
         if event.type == "message_start" and event.message is not None:
             self._model = event.message.model or self._model
@@ -381,8 +431,12 @@ class _Reading:
         else:
             stop = "tools" if calls else "end"
         events: list[ModelEvent] = []
-        if any(block.proof for block in blocks):
-            events.append(Opaque(seal(self._provider, self._asked, _parts(blocks))))
+        sources = sources_text(self._cited)
+        if sources:
+            events.append(Text(sources))
+        if sources or any(block.proof or block.raw for block in blocks):
+            parts = [*_parts(blocks), *([_Part("sources", len(sources))] if sources else [])]
+            events.append(Opaque(seal(self._provider, self._asked, parts)))
         events.extend(calls)
         if self._counts:
             events.append(Usage(**self._counts))
@@ -399,6 +453,8 @@ class _Reading:
             block.pieces.append(delta.partial_json)
         elif delta.signature:
             block.proof += delta.signature
+        elif delta.citation is not None:
+            self._cited.append(delta.citation)
         return ()
 
     def _count(self, usage: _Usage | None) -> None:
@@ -411,6 +467,7 @@ class _Reading:
             ("cache_read_tokens", usage.cache_read_input_tokens),
             ("cache_write_tokens", usage.cache_creation_input_tokens),
             ("reasoning_tokens", (usage.output_tokens_details or _OutputDetails()).thinking_tokens),
+            ("searches", (usage.server_tool_use or _ServerUse()).web_search_requests),
         ):
             if count is not None:
                 self._counts[name] = count
@@ -426,6 +483,10 @@ def _parts(blocks: list[_Open]) -> list[_Part]:
             parts.append(_Part("redacted", 0, block.proof))
         elif block.kind == "tool_use":
             parts.append(_Part("call"))
+        elif block.raw is not None:
+            if block.pieces:
+                block.raw["input"] = msgspec.Raw("".join(block.pieces).encode())
+            parts.append(_Part("search", 0, msgspec.json.encode(block.raw).decode()))
         else:
             parts.append(_Part("text", block.length))
     return parts

@@ -79,6 +79,8 @@ class Request(Struct, frozen=True, gc=False, kw_only=True):
     system: str = ""
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
+    search: bool = False
+    """The provider may search the web for it, if its model can."""
     thinking: Thinking = "off"
     max_tokens: int = 8192
     images: Mapping[str, bytes] = field(default_factory=dict)
@@ -115,6 +117,8 @@ class Usage(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True):
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     """How many of the output tokens were thinking, where the provider says so."""
+    searches: int = 0
+    """Searches of the web that the provider did."""
 
 
 class Ended(Struct, frozen=True, gc=False, tag="ended"):

@@ -42,6 +42,8 @@ class Price(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     cache_read: Dollars | None = None
     cache_write: Dollars | None = None
     long: LongPrice | None = None
+    searches: Dollars = 0.0
+    """For a thousand searches of the web by the provider."""
 
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -63,6 +65,8 @@ class Card(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The levels it accepts beside tools on chat completions, where they are fewer."""
     images: bool = False
     """Whether it accepts images."""
+    search: bool = False
+    """Whether its provider searches the web for it."""
     wire: WireName | None = None
     """The protocol of this model, where it differs from its provider's."""
     price: Price | None = None
@@ -157,6 +161,7 @@ class Catalog:
         if card is None or card.price is None:
             return None
         price: Price | LongPrice = card.price
+        searched = usage.searches * card.price.searches / 1000
         given = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
         if card.price.long is not None and given > card.price.long.above:
             price = card.price.long
@@ -167,7 +172,7 @@ class Catalog:
             + usage.output_tokens * price.output
             + usage.cache_read_tokens * read
             + usage.cache_write_tokens * write
-        ) / 1_000_000
+        ) / 1_000_000 + searched
 
 
 @cache

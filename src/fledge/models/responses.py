@@ -33,6 +33,7 @@ from fledge.models.catalog import Card, reasoning_effort
 from fledge.models.http import Access, BrokenReply, Endpoint, Limits, without_key
 from fledge.models.images import data_url, for_model
 from fledge.models.keys import Key
+from fledge.models.native_search import Source, is_refused, sources_text
 from fledge.models.opaque import plainer_request, seal, unseal
 from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_calls, with_room
 from fledge.models.trouble import Fault, trouble_of
@@ -68,6 +69,8 @@ class ResponsesModel:
         self._endpoint = Endpoint(base_url, limits, clock, access)
         self._summaries = True
         """Whether the account may have summaries of reasoning: OpenAI refuses them to unverified organizations."""
+        self._searches = True
+        """Whether the service searches the web."""
 
     def __repr__(self) -> str:
         return f"ResponsesModel({self._endpoint!r})"
@@ -86,17 +89,26 @@ class ResponsesModel:
             nonlocal request
             if self._summaries and _NO_SUMMARIES.search(refusal.message):
                 self._summaries = False
+            elif self._is_searching(request) and is_refused(refusal):
+                self._searches = False
             elif (bare := plainer_request(request, refusal)) is not None:
                 request = bare
             else:
                 return None
             return self._body(request)
 
-        reading = _Reading(request.model, self._provider)
+        reading = _Reading(request.model, self._provider, self._is_searching(request))
         return self._endpoint.stream("/responses", headers, self._body(request), reading, self._key, plainer)
 
+    def _is_searching(self, request: Request) -> bool:
+        card = self._card(request.model)
+        # Search is refused beside the lowest level of reasoning.
+        lowest = reasoning_effort(card, request.thinking) == "minimal"
+        return request.search and self._searches and card is not None and card.search and not lowest
+
     def _body(self, request: Request) -> bytes:
-        return encoded(request_body(request, self._card(request.model), self._provider, self._summaries))
+        card, searches = self._card(request.model), self._is_searching(request)
+        return encoded(request_body(request, card, self._provider, self._summaries, searches))
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -106,19 +118,22 @@ class ResponsesModel:
 # ---- what is sent ----------------------------------------------------------------------------------------------------
 
 
-def request_body(request: Request, card: Card | None, provider: str, summaries: bool = True) -> dict[str, object]:
+def request_body(
+    request: Request, card: Card | None, provider: str, summaries: bool = True, searches: bool = False
+) -> dict[str, object]:
     """The request in the protocol's words."""
     body: dict[str, object] = {
         "model": request.model,
-        "input": _input(request, provider),
+        "input": _input(request, provider, searches),
         "stream": True,
         "store": False,
         "max_output_tokens": max(LEAST_TOKENS, with_room(request.max_tokens, request.thinking)),
     }
     if request.system:
         body["instructions"] = request.system
-    if request.tools:
-        body["tools"] = [
+    if request.tools or searches:
+        hosted: list[Item] = [{"type": "web_search"}] if searches else []
+        body["tools"] = hosted + [
             {
                 "type": "function",
                 "name": tool.name,
@@ -138,12 +153,12 @@ def request_body(request: Request, card: Card | None, provider: str, summaries: 
     return body
 
 
-def _input(request: Request, provider: str) -> list[Item]:
+def _input(request: Request, provider: str, searches: bool) -> list[Item]:
     items: list[Item] = []
     for message in with_clean_calls(request.messages, _CALL_ID):
         if isinstance(message, AssistantMessage):
             kept = unseal(message.opaque, provider, request.model, list[_Kept])
-            rebuilt = None if kept is None else _rebuilt(message, kept)
+            rebuilt = None if kept is None else _rebuilt(message, kept, searches)
             items += _plain_items(message) if rebuilt is None else rebuilt
         elif isinstance(message, ToolMessage):
             output = _parts(request, message) if message.images else message.text or NO_OUTPUT
@@ -183,18 +198,20 @@ def _called(call: Call) -> Item:
 class _Kept(Struct, frozen=True, gc=False, omit_defaults=True):
     """One item of a reply, without the text and the calls, which the transcript holds."""
 
-    kind: Literal["reasoning", "message", "call"]
+    kind: Literal["reasoning", "message", "call", "search", "sources"]
     length: int = 0
-    """Of a message: its characters in the reply's text."""
+    """Of a message, and of the list of sources: its characters in the reply's text."""
     phase: str = ""
     """Of a message: commentary or final answer, where the model says so."""
     id: str = ""
     """Of reasoning, as are the next two."""
     summary: tuple[str, ...] = ()
     encrypted: str = ""
+    search: Item = {}
+    """Of a search: the item as it came."""
 
 
-def _rebuilt(message: AssistantMessage, kept: Sequence[_Kept]) -> list[Item] | None:
+def _rebuilt(message: AssistantMessage, kept: Sequence[_Kept], searches: bool) -> list[Item] | None:
     """The reply's items in their order; None if they no longer fit the reply."""
     items: list[Item] = []
     said = called = 0
@@ -207,6 +224,12 @@ def _rebuilt(message: AssistantMessage, kept: Sequence[_Kept]) -> list[Item] | N
             text = message.text[said : said + item.length]
             said += item.length
             items.append(_said(text) | ({"phase": item.phase} if item.phase else {}))
+        elif item.kind == "search":
+            if not searches:
+                return None  # the reasoning that led to it may not stand without it
+            items.append(item.search)
+        elif item.kind == "sources":
+            said += item.length
         else:
             items += map(_called, message.calls[called : called + 1])
             called += 1
@@ -223,6 +246,7 @@ def _rebuilt(message: AssistantMessage, kept: Sequence[_Kept]) -> list[Item] | N
 
 class _Part(Struct, gc=False):
     text: str = ""
+    annotations: list[Source] | None = None
 
 
 class _Item(Struct, gc=False):
@@ -234,6 +258,7 @@ class _Item(Struct, gc=False):
     encrypted_content: str | None = None
     phase: str | None = None
     summary: list[_Part] | None = None
+    content: list[_Part] | None = None
 
 
 class _InputDetails(Struct, gc=False):
@@ -282,7 +307,10 @@ _STOPS: Mapping[str, Stop] = {"max_output_tokens": "length", "content_filter": "
 class _Reading:
     """One reply, event by event."""
 
-    def __init__(self, model: str, provider: str) -> None:
+    def __init__(self, model: str, provider: str, searches: bool = False) -> None:
+        self._searches = searches
+        self._found: dict[int, Item] = {}
+        """The items of searches, whole, by their place."""
         self.finished = False
         self.over = False
         self._asked, self._provider = model, provider
@@ -301,6 +329,8 @@ class _Reading:
             # Some servers send `[DONE]` after the last event.
             return ()
         event = _decode(data)
+        if self._searches and event.item is not None and (event.type, event.item.type) == _SEARCHED:
+            self._found[event.output_index] = msgspec.json.decode(data)["item"]
         handle = _HANDLERS.get(event.type)
         return () if handle is None else handle(self, event)
 
@@ -317,7 +347,15 @@ class _Reading:
         events: list[ModelEvent] = []
         if stop == "end":
             stop = "tools" if calls else "end"
-            events += self._kept()
+            sources = sources_text(
+                source
+                for item in items
+                if item.type == "message"
+                for part in item.content or ()
+                for source in part.annotations or ()
+            )
+            events += [Text(sources)] if sources else []
+            events += self._kept(len(sources))
         else:
             # The last call may have been cut in the middle of its arguments: no call at all.
             calls = [call for call in calls if is_object(call.arguments)]
@@ -366,7 +404,7 @@ class _Reading:
         status = fault.status
         raise BrokenReply(Broke(trouble_of(status, fault), f"error in the stream: {words}", None, status))
 
-    def _kept(self) -> list[ModelEvent]:
+    def _kept(self, sources: int) -> list[ModelEvent]:
         """The sealed items; nothing if the transcript alone says it all."""
         kept: list[_Kept] = []
         for place, item in sorted(self._items.items()):
@@ -377,7 +415,11 @@ class _Reading:
                 kept.append(_Kept("message", self._said[place], item.phase or ""))
             elif item.type == "function_call":
                 kept.append(_Kept("call"))
-        if not any(item.encrypted or item.phase for item in kept):
+            elif place in self._found:
+                kept.append(_Kept("search", search=self._found[place]))
+        if sources:
+            kept.append(_Kept("sources", sources))
+        if not any(item.encrypted or item.phase or item.kind in ("search", "sources") for item in kept):
             return []
         return [Opaque(seal(self._provider, self._asked, kept))]
 
@@ -389,9 +431,17 @@ class _Reading:
         read, write = details.cached_tokens or 0, details.cache_write_tokens or 0
         thought = (usage.output_tokens_details or _OutputDetails()).reasoning_tokens or 0
         fresh = max(0, (usage.input_tokens or 0) - read - write)
-        return [Usage(fresh, usage.output_tokens or 0, read, write, thought)]
+        searches = sum(1 for item in self._found.values() if _is_search(item))
+        return [Usage(fresh, usage.output_tokens or 0, read, write, thought, searches)]
 
 
+def _is_search(item: Item) -> bool:
+    """Whether the item is a search, which is charged; opening a page is not."""
+    action = item.get("action")
+    return isinstance(action, dict) and action.get("type") == "search"
+
+
+_SEARCHED = ("response.output_item.done", "web_search_call")
 _HANDLERS: Mapping[str, Callable[[_Reading, _Event], Sequence[ModelEvent]]] = {
     "response.output_text.delta": _Reading._text,
     "response.refusal.delta": _Reading._refusal,

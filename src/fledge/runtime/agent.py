@@ -50,6 +50,7 @@ from fledge.runtime.profile import Profile, Profiles
 from fledge.store.base import Entry, Post, Ran, Tx
 from fledge.store.images import Hold
 from fledge.tools.base import ToolContext, ToolResult
+from fledge.tools.search import SEARCH
 from fledge.tools.sessions import yield_terms
 from fledge.workspaces.documents import JUDGED, digest
 
@@ -274,6 +275,7 @@ class _Turn:
             messages=messages,
             images=images,
             tools=profile.tools.specs(),
+            search=SEARCH in profile.tools.hosted,
             thinking=profile.thinking,
             max_tokens=profile.max_tokens,
         )

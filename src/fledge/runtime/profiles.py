@@ -74,7 +74,7 @@ from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
 from fledge.tools.registry import ToolSet, chosen
 from fledge.tools.sandbox import Network, Sandbox, find_sandbox
-from fledge.tools.search import configured_search, search_tool
+from fledge.tools.search import configured_search, hosted_search_tool, is_search, search_tool
 from fledge.tools.send import send_tool
 from fledge.tools.sessions import remove_tool, spawn_tool, yield_tool
 from fledge.tools.shell import environment, exec_tool
@@ -153,14 +153,16 @@ class _Position(Struct, frozen=True):
     ceiling: tuple[str, ...] | None
     planning: bool
     box: Box
+    searches: bool
+    """Its model's provider searches the web."""
 
 
-def _position(session: Session, run: Run | None, box: Box) -> _Position:
+def _position(session: Session, run: Run | None, box: Box, searches: bool) -> _Position:
     role: Role | None = "orchestrator" if session.facts.role == "orchestrator" else "leaf"
     if session.kind in ("main", "named"):
         role = None
     planning = run is not None and run.plan == "planning"
-    return _Position(session.facts.agent_id, role, session.facts.tools, planning, box)
+    return _Position(session.facts.agent_id, role, session.facts.tools, planning, box, searches)
 
 
 class ConfiguredProfiles:
@@ -213,8 +215,11 @@ class ConfiguredProfiles:
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
         self._outlet = Outlet({**channels_of(config, given), **(channels or {})}, listening, context_engine)
         search = configured_search(config.tools.web.search, given, self._registry.ca_file)
-        searching = () if search is None else (search_tool(search),)
-        own = (*file_tools(), fetch_tool(Fetcher(env=given)), *searching, *tools)
+        own_tools = list(tools)
+        searching = [] if search is None else [search_tool(search)]
+        if search is None and config.tools.web.search.enabled and not any(is_search(one) for one in own_tools):
+            searching = [hosted_search_tool()]
+        own = (*file_tools(), fetch_tool(Fetcher(env=given)), *searching, *own_tools)
         self._own_tools = own
         self._session_tools: tuple[Tool, ...] = ()
         self._tools: dict[Box, ToolSet] = {}
@@ -261,7 +266,7 @@ class ConfiguredProfiles:
         workspace = self._folder(agent_id, session)
         self._check_workspace(workspace)
         box = self._box(agent_id, session)
-        tools, asks = self._tools_in(_position(session, seat.run, box))
+        tools, asks = self._tools_in(_position(session, seat.run, box, card.search))
         makes_files = bool(tools.names & MAKING_TOOLS)
         brief = None if spec is None or seat.run is None else self._brief(session, seat.run, spec, makes_files)
         own = self._system(session, brief, workspace)
@@ -441,9 +446,11 @@ class ConfiguredProfiles:
             if len(self._sets) >= POSITIONS:
                 self._sets.clear()
             every = self._tools_with(position.box)
-            tools = every.only(self._allowed(position, every))
-            asks = (name for name in tools.names if self._asks(position.agent_id, name, position.box != "plain"))
-            self._sets[position] = tools, frozenset(asks)
+            names = self._allowed(position, every)
+            asks = {name for name in names if self._asks(position.agent_id, name, position.box != "plain")}
+            # Nobody can be asked about what a provider does in the middle of its reply.
+            left_out = every.hosted & asks if position.searches else every.hosted
+            self._sets[position] = every.only(names - left_out), frozenset(asks - left_out)
         return self._sets[position]
 
     def _tools_with(self, box: Box) -> ToolSet:

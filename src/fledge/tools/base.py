@@ -120,6 +120,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     """How the function is called: with each argument by name, or with the context and one struct of all arguments."""
     asks: Asks | None = None
     """Says of which calls a person must be asked, whatever the settings say."""
+    hosted: bool = False
+    """The model's provider carries it out: it is a right of the session, and not shown as one of our tools."""
 
     def __post_init__(self) -> None:
         """Refused: an argument under the name of the context. The one would overwrite the other."""

@@ -57,10 +57,15 @@ class ToolSet:
     def specs(self, allowed: Collection[str] | None = None) -> tuple[ToolSpec, ...]:
         """What a model is shown of the allowed ones (None: of all), by name: always in the same order."""
         if allowed is not None:
-            return tuple(map(_spec, self._allowed(allowed)))
+            return tuple(_spec(tool) for tool in self._allowed(allowed) if not tool.hosted)
         if self._specs is None:  # they are shown with every request
-            self._specs = tuple(map(_spec, self))
+            self._specs = tuple(_spec(tool) for tool in self if not tool.hosted)
         return self._specs
+
+    @property
+    def hosted(self) -> frozenset[str]:
+        """Those that the model's provider carries out."""
+        return frozenset(name for name, tool in self._tools.items() if tool.hosted)
 
     def only(self, allowed: Collection[str]) -> "ToolSet":
         """The allowed ones of these tools; names that are not here add nothing."""
