@@ -79,9 +79,9 @@ class Place:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "fledge.json5").write_text(json.dumps(document))
 
-    def fledge(self, *arguments: str, **env: str) -> Done:
+    def fledge(self, *arguments: str, given: str = "", **env: str) -> Done:
         own = {"HOME": str(self.user), "PATH": "/usr/bin:/bin", "FLEDGE_STATE": str(self.state)}
-        return command.fledge(*arguments, cwd=self.work, env=own | env)
+        return command.fledge(*arguments, cwd=self.work, env=own | env, given=given)
 
 
 @pytest.fixture
@@ -191,6 +191,16 @@ def test_the_choice_is_said_once_and_remembered_in_the_users_folder(place: Place
     assert place.memory.stat().st_mode & 0o077 == 0
     done = place.fledge("run", *QUIET, "two", **anthropic, OPENAI_API_KEY="another")
     assert (done.stdout, done.stderr) == ("You said: two\n", "")
+
+
+@proves("7.input.24")
+def test_a_chat_chooses_too_and_says_so_before_anything_is_sent(place: Place, anthropic: dict[str, str]) -> None:
+    done = place.fledge("chat", *QUIET, given="hello\n", **anthropic)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    assert "model: anthropic/claude-sonnet-5-5 (because ANTHROPIC_API_KEY is set; --model NAME" in said
+    assert "You said: hello" in done.stdout
+    assert said.index("model: anthropic/") < said.index("You said")
 
 
 def test_a_remembered_model_whose_key_is_gone_is_chosen_anew(place: Place, anthropic: dict[str, str]) -> None:
