@@ -2,6 +2,7 @@
 
 Settings, profiles, tokens and the lock are read from places where anybody who may write there can put something else.
 Opening a named pipe waits for its other end; so files are opened without waiting, and looked at before they are read.
+What the user's folder remembers is written here too: whole or not at all, for its owner alone.
 """
 
 import errno
@@ -26,3 +27,12 @@ def read_plain(path: Path | str, most: int = -1) -> bytes:
     """The file's first `most` bytes, or all. OSError: it cannot be read, or is no plain file."""
     with open(open_plain(path), "rb") as file:
         return file.read(most)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Put a file that only its owner can open in the place of this one, whole or not at all; folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    new.replace(path)

@@ -259,6 +259,19 @@ def test_a_server_without_a_model_that_can_use_tools_is_named(place: Place, tmp_
         assert "vllm (VLLM_BASE_URL is set) names no model that can be used" in done.stderr
 
 
+@proves("7.input.26")
+def test_other_commands_use_what_was_remembered_and_choose_nothing(place: Place, anthropic: dict[str, str]) -> None:
+    done = place.fledge("spawn", *QUIET, "hello", **anthropic)
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    assert "no model is set: give --model NAME" in said
+    assert "usable now: anthropic/claude-sonnet-5-5 (ANTHROPIC_API_KEY is set)" in said
+    assert not place.memory.exists()
+    place.fledge("run", *QUIET, "one", **anthropic)
+    done = place.fledge("send", *QUIET, "main", "two", **anthropic)
+    assert (done.returncode, done.stdout) == (0, "You said: two\n"), done.stderr
+
+
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
 

@@ -47,15 +47,13 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
     "cli/screen.py": {"os.open": (1, STATE)},
     "cli/settings.py": {"path.open": (1, "made exclusively: a link that is there is not followed")},
     "cli/verbs.py": {"fledge.open": (1, STATE)},
-    "config/places.py": {"os.fdopen": (1, USER), "os.open": (1, USER)},
     "config/profiles_md.py": {"os.listdir": (1, HELD)},
-    "config/workspaces.py": {"os.fdopen": (1, USER), "os.open": (1, USER)},
     "plain_file.py": {
         "open": (1, NONE + ": a descriptor that is open already"),
-        "os.open": (1, "files of the user, of the state folder or that the user named; a workspace's go by confine.py"),
+        "os.open": (2, "files of the user, of the state folder or that the user named; a workspace's go by confine.py"),
+        "os.fdopen": (1, USER),
     },
     "openclaw.py": {"folder.glob": (1, NAMED), "path.open": (1, NAMED), "path.read_bytes": (1, NAMED)},
-    "runtime/model_choice.py": {"os.fdopen": (1, USER), "os.open": (1, USER)},
     "tools/confine.py": {"os.open": (6, "this is the way")},
     "tools/files.py": {
         "os.fdopen": (1, NONE + ": a pipe"),

@@ -20,7 +20,7 @@ from fledge.config.load import contents, document_of
 from fledge.config.profiles_md import profile_files, profiles_of
 from fledge.config.tighten import tightened
 from fledge.errors import BadInput
-from fledge.plain_file import read_plain
+from fledge.plain_file import read_plain, write_private
 
 FILE = "fledge.json5"
 AGENTS = "agents"
@@ -195,8 +195,4 @@ def _trusted(user: Path) -> dict[str, str]:
 
 
 def _save(user: Path, held: Mapping[str, str]) -> None:
-    user.mkdir(parents=True, exist_ok=True, mode=0o700)
-    new = user / f".{TRUSTED}.{os.getpid()}"
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        json.dump(held, file, indent=1, sort_keys=True)
-    new.replace(user / TRUSTED)
+    write_private(user / TRUSTED, json.dumps(held, indent=1, sort_keys=True))

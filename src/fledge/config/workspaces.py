@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fledge.config.places import user_folder
 from fledge.errors import BadInput
+from fledge.plain_file import write_private
 from fledge.tools.confine import read_trusted
 
 FILE = "workspaces.json"
@@ -57,9 +58,4 @@ def take_back(workspace: Path, user: Path | None = None) -> bool:
 
 
 def _save(held: list[str], user: Path | None) -> None:
-    folder = user or user_folder()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    new = folder / f".{FILE}.{os.getpid()}"
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        json.dump(held, file, indent=1)
-    new.replace(folder / FILE)
+    write_private((user or user_folder()) / FILE, json.dumps(held, indent=1))

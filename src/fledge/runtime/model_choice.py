@@ -9,6 +9,7 @@ folder, if the catalogue named the model. `--continue` goes on with the model th
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +23,7 @@ from fledge.errors import BadInput, FledgeError, Refused
 from fledge.models.catalog import Catalog
 from fledge.models.choosing import UNASKED_S, first_model, usable_words
 from fledge.models.names import Registry
-from fledge.plain_file import read_plain
+from fledge.plain_file import read_plain, write_private
 from fledge.runtime.model_settings import configured_catalog, configured_registry
 
 FILE = "model.json"
@@ -149,11 +150,5 @@ def _remembered(user: Path) -> _Memory:
 
 def _remember(user: Path, memory: _Memory) -> None:
     """Write it. A folder that cannot be written only means that the choice is made again next time."""
-    new = user / f".{FILE}.{os.getpid()}"
-    try:
-        user.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            json.dump(msgspec.to_builtins(memory), file, indent=1)
-        new.replace(user / FILE)
-    except OSError:
-        return
+    with suppress(OSError):
+        write_private(user / FILE, json.dumps(msgspec.to_builtins(memory), indent=1))
