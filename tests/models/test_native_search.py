@@ -1,5 +1,6 @@
 """Searches that a provider does inside a reply: asked for where it can, shown as sources, handed back as they came."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,12 +13,13 @@ from fledge.models.keys import Key
 from fledge.models.native_search import MAX_SOURCES, Source, sources_text
 from fledge.models.responses import ResponsesModel
 from fledge.models.scripted import Reply
+from tests.cli.test_choosing import Place, served
 from tests.models.anthropic_server import AnthropicServer, signed
 from tests.models.anthropic_server import event as anthropic_event
 from tests.models.asking import ANTHROPIC, READ, answered, ask, broke_of, run, text_of, usage_of
 from tests.models.responses_server import ResponsesServer, encrypted
 from tests.models.responses_server import event as responses_event
-from tests.models.serving import KEY, Action, Answer, Send, Status
+from tests.models.serving import KEY, Action, Answer, Body, Send, Status
 from tests.statements import proves
 
 URL = "https://birds.example/wren"
@@ -241,3 +243,22 @@ def test_sources_are_few_short_and_only_addresses_of_the_web() -> None:
     assert lines[3].startswith("- a title yyy")
     assert max(map(len, lines)) < 200
     assert sources_text([Source("http://a.example/")]) == "\n\nSources:\n- http://a.example/"
+
+
+# ---- through the command ---------------------------------------------------------------------------------------------
+
+
+@proves("7.input.30")
+def test_run_lets_the_provider_search_and_prints_the_sources(tmp_path: Path) -> None:
+    def script(body: Body) -> Answer:
+        return searched_by_anthropic()
+
+    place = Place(tmp_path)
+    with served(tmp_path, AnthropicServer, script) as asked:
+        port = (tmp_path / "served" / "port").read_text()
+        env = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}"}
+        done = place.fledge("run", "wrens?", **env)
+        assert done.stdout == f"{WORDS}{SOURCES}\n", done.stderr
+        place.fledge("run", "--set", "tools.web.search.enabled=false", "wrens?", **env)
+        names = [[tool["name"] for tool in body["tools"]] for body in asked()]
+        assert ["web_search" in one for one in names] == [True, False]
