@@ -45,6 +45,7 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
             "outcome": "Outcomes",
             "signals": "Completion signals",
             "kill": "Kill",
+            "asking": "Asking the model",
             "frozen": "Frozen result",
             "announce": "Announce",
             "hops": "Two hops",

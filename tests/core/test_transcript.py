@@ -4,6 +4,8 @@ import pytest
 
 from fledge.core.images import ImageEntry
 from fledge.core.transcript import (
+    CONTINUE,
+    DROPPED,
     Body,
     CallEntry,
     Line,
@@ -13,12 +15,16 @@ from fledge.core.transcript import (
     Resulted,
     Spoken,
     Told,
+    awaits_rest,
+    begun_text,
+    follows_cut,
     from_body,
     from_images_body,
     images_body,
     images_of,
     in_order,
     is_in_doubt,
+    joined,
     last_output,
     last_said,
     last_step,
@@ -263,3 +269,46 @@ def test_images_are_read_as_they_were_written() -> None:
     assert from_images_body(images_body((IMAGE, IMAGE))) == (IMAGE, IMAGE)
     assert images_body(()) == ""
     assert from_images_body("") == ()
+
+
+# ---- replies that the token limit cut --------------------------------------------------------------------------------
+
+CUT, REST = Replied("half a sen", cut=True), Replied("tence", (A,), model="m")
+GO_ON, NOTE, HELLO = Spoken("go on", kind=CONTINUE), Noted("in short", 1), Spoken("hello", "r", "send")
+
+
+@pytest.mark.parametrize(
+    ("bodies", "read"),
+    [
+        ([HELLO, CUT, GO_ON, REST], [(1, HELLO), (4, Replied("half a sentence", (A,), model="m"))]),
+        ([CUT, GO_ON, NOTE, REST], [(3, NOTE), (4, Replied("half a sentence", (A,), model="m"))]),
+        ([CUT, GO_ON], [(1, CUT)]),
+        ([CUT, GO_ON, HELLO, REST], [(1, CUT), (3, HELLO), (4, REST)]),
+        ([CUT, HELLO, REST], [(1, CUT), (2, HELLO), (3, REST)]),
+        ([GO_ON, REST], [(2, REST)]),
+        ([CUT, Spoken("again", kind=DROPPED), REST], [(1, CUT), (2, Spoken("again", kind=DROPPED)), (3, REST)]),
+        ([CUT, GO_ON, CUT], [(3, Replied("half a senhalf a sen", cut=True))]),
+    ],
+)
+def test_a_reply_that_was_cut_and_its_rest_are_read_as_one(bodies: list[Body], read: list[tuple[int, Body]]) -> None:
+    assert joined(enumerate(bodies, 1)) == read
+
+
+@pytest.mark.parametrize(
+    ("bodies", "begun", "follows"),
+    [
+        ([], "", False),
+        ([HELLO, CUT], "", False),
+        ([HELLO, CUT, GO_ON], "half a sen", True),
+        ([HELLO, CUT, GO_ON, NOTE], "half a sen", True),
+        ([HELLO, CUT, GO_ON, HELLO], "", False),
+        ([HELLO, CUT, Spoken("again", kind=DROPPED)], "", True),
+    ],
+)
+def test_the_next_reply_goes_on_where_the_last_was_cut(bodies: list[Body], begun: str, follows: bool) -> None:
+    found = lines(*bodies)
+    assert (begun_text(found), follows_cut(found), awaits_rest(found)) == (begun, follows, begun != "")
+
+
+def test_the_last_words_are_both_parts_of_a_reply_that_was_cut() -> None:
+    assert last_said(lines(HELLO, CUT, GO_ON, Replied("tence"))) == "half a sentence"

@@ -177,6 +177,13 @@ def answered_in_the_end(tx: Tx, folder: Path) -> list[str]:
     return []
 
 
+def in_one_piece(tx: Tx, folder: Path) -> list[str]:
+    """What is wrong with a result whose reply was cut: both parts are there, each once."""
+    ended = runs(tx)["w"].ended
+    text = None if ended is None or ended.result is None else tx.text(ended.result)
+    return [] if text == "SUMMARY: w is done" else [f"the result: {text}"]
+
+
 def send_once(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
     run = runs(tx).get("w3")
     if run is None or run.ended is not None or tx.row("by the way") is not None or not _ran(run, 2.2, at):
@@ -367,6 +374,13 @@ STORIES: dict[str, Story] = {
         worktrees=True,
         weight=3,
         faults=faults,
+    ),
+    "a reply in two parts": Story(
+        minds={"main": host(child("w")), "w": said(Reply("SUMMARY: w is ", stop="length"), "done")},
+        begin=speak(),
+        ends={"w": "ok"},
+        told={"w": "main"},
+        faults=in_one_piece,
     ),
     "a mute conversation, and a child in a thread": Story(
         minds={"main": mute(child("w", thread=True, mode="session"), child("v")), "w": works("w"), "v": works("v")},

@@ -337,14 +337,24 @@ def test_stop_reasons_become_stops(reason: str, stop: Stop) -> None:
     assert events == [Text("a"), Ended(stop, "m")]
 
 
+TWO_CALLS = ((0, "a", "read"), (1, "b", "write"))
+
+
 def test_a_call_that_was_cut_off_by_the_limit_is_no_call() -> None:
-    chunks = [
-        start(0, "tool_use", id="a", name="read", input={}),
-        start(1, "tool_use", id="b", name="read", input={}),
-        delta(1, partial_json='{"pa'),
-        *finish("max_tokens"),
-    ]
-    assert calls_of(run(heard(chunks))) == [Call("a", "read", "{}")]
+    first, second = (start(at, "tool_use", id=id, name=name, input={}) for at, id, name in TWO_CALLS)
+    for cut in ([delta(1, partial_json='{"pa')], []):
+        events = run(heard([first, second, *cut, *finish("max_tokens")]))
+        assert calls_of(events) == [Call("a", "read", "{}")]
+        assert isinstance(events[-1], Ended)
+        assert events[-1].dropped == "write"
+
+
+def test_thinking_is_handed_back_with_a_reply_that_lost_a_call() -> None:
+    thought = start(0, "thinking", thinking="hm", signature="s")
+    events = run(heard([thought, start(1, "tool_use", id="b", name="write"), *finish("max_tokens")]))
+    message = answered(events)
+    body: Any = request_body(Request(model="m", messages=(UserMessage("x"), message, UserMessage("y")), thinking="low"))
+    assert body["messages"][1]["content"] == [{"type": "thinking", "thinking": "hm", "signature": "s"}]
 
 
 def test_ids_that_are_missing_are_made() -> None:

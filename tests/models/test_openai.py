@@ -305,8 +305,16 @@ def test_what_came_with_a_call_stays_with_it_when_another_was_cut_off() -> None:
 
 @pytest.mark.parametrize("finish", ["length", "content_filter"])
 def test_a_call_that_was_cut_off_by_the_limit_is_no_call(finish: str) -> None:
-    chunks = [piece(0, "a", "read", "{}"), piece(1, "b", "read", '{"pa'), said(finish), "[DONE]"]
-    assert calls_of(run(heard(chunks))) == [Call("a", "read", "{}")]
+    for cut in (piece(1, "b", "write", '{"pa'), piece(1, "b", "write", "")):
+        events = run(heard([piece(0, "a", "read", "{}"), cut, said(finish), "[DONE]"]))
+        assert calls_of(events) == [Call("a", "read", "{}")]
+        assert isinstance(events[-1], Ended)
+        assert events[-1].dropped == "write"
+
+
+def test_a_call_that_was_cut_off_before_its_name_is_no_call() -> None:
+    events = run(heard([said(content="a"), piece(0, "a", None, ""), said("length"), "[DONE]"]))
+    assert events == [Text("a"), Ended("length", "m", "an unknown tool")]
 
 
 def test_a_call_without_a_name_breaks_the_reply() -> None:

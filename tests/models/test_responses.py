@@ -423,8 +423,13 @@ def test_calls_come_whole_and_in_their_order(stream: list[bytes], calls: list[Ca
 
 @pytest.mark.parametrize("reason", ["max_output_tokens", "content_filter"])
 def test_a_call_that_was_cut_off_by_the_limit_is_no_call(reason: str) -> None:
-    stream = [called(0, "a", "read", "{}"), called(1, "b", "read", '{"pa'), cut_short(reason)]
-    assert calls_of(run(heard(stream))) == [Call("a", "read", "{}")]
+    item = {"type": "function_call", "call_id": "b", "name": "write", "arguments": ""}
+    begun = event("response.output_item.added", output_index=1, item=item)
+    for cut in ([called(1, "b", "write", '{"pa')], [begun], [begun, called(1, "b", "write", "")]):
+        events = run(heard([called(0, "a", "read", "{}"), *cut, cut_short(reason)]))
+        assert calls_of(events) == [Call("a", "read", "{}")]
+        assert isinstance(events[-1], Ended)
+        assert events[-1].dropped == "write"
 
 
 def test_a_call_without_a_name_breaks_the_reply() -> None:

@@ -25,7 +25,7 @@ from fledge.core.run import (
     Undelivered,
     Waiting,
 )
-from fledge.core.transcript import Replied, Resulted, from_body
+from fledge.core.transcript import Replied, Resulted, from_body, joined
 from fledge.orchestrator.asked import NATIVE
 from fledge.store.base import Row, Tx
 from tests.sim.people import PROGRAM, ROOTS, walk
@@ -286,7 +286,8 @@ def _answer(tx: Tx, run: Run) -> list[str]:
         return []  # what another runtime says late stands in no transcript; `leaving` knows what it said
     text = tx.text(run.ended.result)
     bodies = [from_body(entry.body) for entry in tx.entries(run.key, limit=1_000_000)]
-    said = {freeze(body.text, "") for body in bodies if isinstance(body, Replied)}
+    whole = joined((None, body) for body in bodies)
+    said = {freeze(body.text, "") for _, body in whole if isinstance(body, Replied)}
     outputs = [body.text for body in bodies if isinstance(body, Resulted)]
     if text in said or any(text == freeze("", output) for output in outputs):
         return []

@@ -12,7 +12,7 @@ from fledge.api.values import Message, Question, Reply
 from fledge.core.freeze import said
 from fledge.core.keys import SessionKey
 from fledge.core.run import Instant
-from fledge.core.transcript import Replied, Spoken, from_body
+from fledge.core.transcript import Replied, Spoken, from_body, joined
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import commission, control, system_events
 from fledge.orchestrator.changes import Changes, deadline
@@ -181,8 +181,8 @@ class Conversation:
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise BadInput("limit", "must be 1 or more", limit)
-        entries = await self._engine.store.read(lambda tx: tx.entries(self.key, after, LOOK_BACK))
-        return [views.message(entry) for entry in entries if tools or entry.kind != "tool"][-limit:]
+        found = await self._engine.store.read(lambda tx: views.messages(tx, self.key, after, LOOK_BACK))
+        return [message for message in found if tools or message.role != "tool"][-limit:]
 
     async def settled(self, timeout: float | None = None) -> bool:
         """Wait until nothing is left to do: no turn open, nothing unread, everything below settled. False: time is up.
@@ -235,8 +235,9 @@ def _words(tx: Tx, asked: Commission) -> str:
 
     A reply without words is answered by the last ones before it, back to the question.
     """
-    for entry in reversed(tx.entries(asked.session, asked.entry - LOOK_BACK_ENTRIES, LOOK_BACK_ENTRIES)):
-        match from_body(entry.body):
+    entries = tx.entries(asked.session, asked.entry - LOOK_BACK_ENTRIES, LOOK_BACK_ENTRIES)
+    for _, body in reversed(joined((entry.seq, from_body(entry.body)) for entry in entries)):
+        match body:
             case Replied(text=text) if said(text) != "empty":
                 return text if said(text) == "text" else ""
             case Spoken(row=row) if row == asked.row:

@@ -1,6 +1,6 @@
 """From rows to values: how a run, a plan, an entry look to a program. Reads only; nothing here waits or changes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -13,9 +13,21 @@ from fledge.core.events import Admitted, Event, reason
 from fledge.core.freeze import Stats
 from fledge.core.keys import parse_key
 from fledge.core.lifecycle import born, transition
-from fledge.core.run import AnnounceDeferred, AwaitingApproval, Ok, Run, on_wire
+from fledge.core.run import AnnounceDeferred, AwaitingApproval, Instant, Ok, Run, on_wire
 from fledge.core.schema import fit
-from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body
+from fledge.core.transcript import (
+    Body,
+    Line,
+    Noted,
+    Replied,
+    Resulted,
+    Spoken,
+    Told,
+    awaits_rest,
+    from_body,
+    joined,
+    last_step,
+)
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator.views import why_undelivered
 from fledge.store.base import Approval, ChildrenPage, Entry, Row, Tx
@@ -212,20 +224,38 @@ def _happened(event: Event, run: Run) -> TimelineEvent:
     )
 
 
-def message(entry: Entry) -> Message:
-    """An entry of a transcript."""
-    match from_body(entry.body):
+def messages(tx: Tx, key: str, after: int, limit: int) -> list[Message]:
+    """The entries of a transcript numbered above `after`.
+
+    A reply that the token limit cut is not shown before its rest is there, so that whoever reads on behind the last
+    entry reads both as one; where no turn is open any more, none will come.
+    """
+    entries = tx.entries(key, after, limit)
+    lines = [Line(entry.seq, from_body(entry.body)) for entry in entries[-3:]]
+    if awaits_rest(lines) and tx.turn(key) is not None:
+        cut = last_step(lines)[0]
+        entries = [entry for entry in entries if entry.seq < cut]
+    return shown(entries)
+
+
+def shown(entries: Iterable[Entry]) -> list[Message]:
+    """Entries of a transcript; a reply that the token limit cut and its rest are one."""
+    return [_message(entry.seq, entry.at, body) for entry, body in joined((e, from_body(e.body)) for e in entries)]
+
+
+def _message(seq: int, at: Instant, body: Body) -> Message:
+    match body:
         case Spoken(text=text, kind=kind):
-            return Message(seq=entry.seq, at=entry.at, role="user", text=text, kind=kind)
+            return Message(seq=seq, at=at, role="user", text=text, kind=kind)
         case Told(text=text):
-            return Message(seq=entry.seq, at=entry.at, role="event", text=text)
+            return Message(seq=seq, at=at, role="event", text=text)
         case Replied(text=text, calls=calls):
             called = tuple(f"{call.name} {call.arguments}" for call in calls)
-            return Message(seq=entry.seq, at=entry.at, role="assistant", text=text, calls=called)
+            return Message(seq=seq, at=at, role="assistant", text=text, calls=called)
         case Resulted(text=text, name=name):
-            return Message(seq=entry.seq, at=entry.at, role="tool", text=text, kind=name)
+            return Message(seq=seq, at=at, role="tool", text=text, kind=name)
         case Noted(text=text):
-            return Message(seq=entry.seq, at=entry.at, role="note", text=text)
+            return Message(seq=seq, at=at, role="note", text=text)
 
 
 def question(approval: Approval) -> Question:

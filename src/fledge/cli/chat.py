@@ -24,7 +24,7 @@ from fledge.config.places import discover
 from fledge.core.freeze import one_line
 from fledge.core.keys import main_key, short_id
 from fledge.core.route import TERMINAL, Message
-from fledge.core.transcript import Replied, Spoken, from_body
+from fledge.core.transcript import Replied, Spoken, from_body, joined
 from fledge.errors import FledgeError
 from fledge.gateway.client import HATCH, Remote
 from fledge.orchestrator import bindings, control, spawn
@@ -339,8 +339,9 @@ def _talked_with(tx: Tx) -> str:
 def _earlier(tx: Tx) -> list[tuple[str, str]]:
     """The last words of the sitting before, if there was one."""
     found: list[tuple[str, str]] = []
-    for entry in tx.entries(MAIN, after=max(0, tx.last_entry(MAIN) - 40)):
-        match from_body(entry.body):
+    entries = tx.entries(MAIN, after=max(0, tx.last_entry(MAIN) - 40))
+    for _, body in joined((entry.seq, from_body(entry.body)) for entry in entries):
+        match body:
             case Spoken(kind="send", text=text):
                 found.append((f"› {text}", "you"))
             case Replied(text=text, calls=()) if text.strip() and text.strip() not in SILENT:

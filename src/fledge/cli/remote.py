@@ -17,7 +17,7 @@ from fledge.cli import inspect
 from fledge.core.freeze import said
 from fledge.core.images import Image
 from fledge.core.keys import main_key, short_id
-from fledge.core.transcript import Replied, from_body
+from fledge.core.transcript import Replied, from_body, joined
 from fledge.errors import BadInput, HolderLeft, StoreLocked
 from fledge.gateway.client import Remote, find
 from fledge.ids import RandomIds
@@ -148,8 +148,9 @@ class _Heard:
 
     def rest(self, tx: Tx) -> bool:
         """The same from the folder itself; True if nothing is left to do there."""
-        for entry in tx.entries(main_key(), after=self._last):
-            match from_body(entry.body):
+        entries = tx.entries(main_key(), after=self._last)
+        for _, body in joined((entry.seq, from_body(entry.body)) for entry in entries):
+            match body:
                 case Replied(text=text, calls=()) if said(text) == "text":
                     print(text, flush=True)
                 case _:

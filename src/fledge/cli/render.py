@@ -12,12 +12,12 @@ from fledge.core.keys import short_id
 from fledge.core.lifecycle import born, transition
 from fledge.core.prompts import is_stuck
 from fledge.core.run import Instant, Queued, Run
-from fledge.core.transcript import Noted, Replied, Resulted, Spoken, Told, from_body, shown_arguments
+from fledge.core.transcript import Body, Noted, Replied, Resulted, Spoken, Told, from_body, joined, shown_arguments
 from fledge.orchestrator import documents, views
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.outbox import message_of
 from fledge.orchestrator.transcripts import models_of
-from fledge.store.base import Approval, Entry, Post, Row, Tx
+from fledge.store.base import Approval, Post, Row, Tx
 
 LABEL_CHARS = 48
 LINE_CHARS = 200
@@ -154,11 +154,12 @@ def _try_line(at: Instant, trace: DeliveryTrace, run: Run) -> str:
 def log_lines(tx: Tx, key: str, last: int = 20, tools: bool = False) -> list[str]:
     """The newest entries of a session's transcript, oldest first."""
     entries = tx.tail(key, last, () if tools else ("tool",))
-    return [_entry_line(entry) for entry in entries] or ["(empty)"]
+    said = joined((entry.seq, from_body(entry.body)) for entry in entries)
+    return [_entry_line(seq, body) for seq, body in said] or ["(empty)"]
 
 
-def _entry_line(entry: Entry) -> str:
-    match from_body(entry.body):
+def _entry_line(seq: int, body: Body) -> str:
+    match body:
         case Spoken(text=text, kind=kind):
             said = f"{kind or 'user'}: {text}"
         case Told(text=text):
@@ -169,7 +170,7 @@ def _entry_line(entry: Entry) -> str:
             said = f"{tool}: {text}"
         case Noted(text=text):
             said = f"note: {text}"
-    return f"{entry.seq:>5}  {one_line(said, LINE_CHARS)}"
+    return f"{seq:>5}  {one_line(said, LINE_CHARS)}"
 
 
 def status_lines(tx: Tx, key: str, rules: Rules) -> list[str]:
@@ -186,6 +187,8 @@ def status_lines(tx: Tx, key: str, rules: Rules) -> list[str]:
     ]
     if view.context_tokens is not None:
         lines.insert(3, f"context   {view.context_tokens} tokens in the last request")
+    if view.note:
+        lines.append(f"note      the last reply was {view.note}")
     if view.questions:
         lines.append(f"waiting   {view.questions} tool calls wait for you: /approvals")
     ran = tx.last_ran(key)

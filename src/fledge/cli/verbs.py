@@ -136,7 +136,7 @@ def log(folder: Path, name: str, last: int, tools: bool) -> Shown:
 def _log(tx: Tx, name: str, last: int, tools: bool) -> Shown:
     key = MAIN if name == "main" else find(tx, name)
     entries = [entry for entry in tx.entries(key, limit=1_000_000) if tools or entry.kind != "tool"][-last:]
-    return Shown(log_lines(tx, key, last, tools), wire([api.message(entry) for entry in entries]))
+    return Shown(log_lines(tx, key, last, tools), wire(api.shown(entries)))
 
 
 def undelivered(folder: Path) -> Shown:

@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from fledge.core.asking import CUT
 from fledge.core.events import RowKind
 from fledge.core.freeze import HEARTBEAT_OK, NO_REPLY, Stats, one_line, sound, stats_line, summary, without
 from fledge.core.goods import Artifact, Goods, Worktree
@@ -96,6 +97,8 @@ def announce_key(child_session_key: str, run_id: str, kind: KeyKind) -> str:
 def status_label(outcome: Outcome) -> str:
     """How it came out, in words for people; from the outcome and nothing else."""
     match outcome:
+        case Ok(cut=True):
+            return f"completed, {CUT}"
         case Ok():
             return "completed successfully"
         case TimedOut():
@@ -258,6 +261,8 @@ def _section(completion: Completion, number: int, style: Style, nonce: str, inli
 
 def _heading(number: int, completion: Completion) -> str:
     match completion.outcome:
+        case Ok(cut=True):
+            word = f"completed, {CUT}"
         case Ok():
             word = "completed"
         case TimedOut():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fledge.core.effects import Owes
 from fledge.core.freeze import said
-from fledge.core.transcript import Body, Replied, Spoken, Told
+from fledge.core.transcript import Body, Replied, Spoken, Told, joined
 
 NUDGE = "nudge"
 """The kind of an entry that asks a model to answer again."""
@@ -37,7 +37,8 @@ def completions_read(bodies: Sequence[Body]) -> list[str]:
 
 def last_visible(bodies: Sequence[Body]) -> str:
     """The last words for people among these entries; empty if there are none."""
-    replies = (body for body in reversed(bodies) if isinstance(body, Replied))
+    whole = [body for _, body in joined((None, body) for body in bodies)]
+    replies = (body for body in reversed(whole) if isinstance(body, Replied))
     return next((reply.text for reply in replies if said(reply.text) == "text"), "")
 
 

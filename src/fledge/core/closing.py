@@ -44,7 +44,7 @@ from fledge.core.step import Step, ignore, move
 def result_of(run: Run, end: ev.Finished, at: Instant) -> Ended:
     """The frozen result of a finished attempt: its words, else the fallback, unless it asked not to be announced."""
     text = end.text if end.said == "text" else None if end.said == "skip" else run.fallback
-    return Ended(Ok(), run.started_at, at, text)
+    return Ended(Ok(end.cut), run.started_at, at, text)
 
 
 def finish(run: Run, ended: Ended, said: ev.Said, unsettled: int, *effects: fx.Effect) -> Step:

@@ -22,11 +22,12 @@ Asked = Literal["all", "any"] | int
 # ---- ends: what an executor says when an attempt is over -------------------------------------------------------------
 
 
-class Finished(Struct, frozen=True, gc=False, tag="finished"):
-    """A final reply was committed."""
+class Finished(Struct, frozen=True, gc=False, tag="finished", omit_defaults=True):
+    """A final reply was committed. `cut`: the token limit cut it, and its rest too."""
 
     said: Said
     text: TextId | None = None
+    cut: bool = False
 
 
 class Errored(Struct, frozen=True, gc=False, tag="errored"):

@@ -14,7 +14,7 @@ from msgspec import Struct
 from fledge.core.freeze import one_line
 from fledge.core.redact import Span, hidden, redacted, secrets
 from fledge.core.run import Instant
-from fledge.core.transcript import Body, CallEntry, Noted, Replied, Resulted, Spoken, Told, shown_arguments
+from fledge.core.transcript import Body, CallEntry, Noted, Replied, Resulted, Spoken, Told, joined, shown_arguments
 from fledge.errors import BadInput
 
 HISTORY_BYTES: Final = 79 * 1024
@@ -58,7 +58,7 @@ class History(Struct, frozen=True, gc=False, rename="camel"):
 
 def history(said: Iterable[tuple[Instant, Body]], limit: int, include_tools: bool = False) -> History:
     """At most the newest `limit` messages, and no more than fit. Tool results and calls only if they are asked for."""
-    parts = [part for at, body in said if (part := _part(at, body, include_tools)) is not None]
+    parts = [part for at, body in joined(said) if (part := _part(at, body, include_tools)) is not None]
     kept: list[_Part] = []
     room = HISTORY_BYTES - 2
     for part in reversed(parts[-limit:]):

@@ -13,9 +13,10 @@ from msgspec import Struct
 
 from fledge.core.access import Role
 from fledge.core.announce import guarded
+from fledge.core.asking import CUT
 from fledge.core.freeze import NO_REPLY, one_line
 from fledge.core.keys import short_id
-from fledge.core.run import Ending, Instant, Mode, PlanState, Run, Running, Stopping
+from fledge.core.run import Ending, Instant, Mode, Ok, PlanState, Run, Running, Stopping
 
 Live = Literal["spawning", "queued", "running", "waiting", "stopping", "awaiting approval"]
 Finished = Literal["done", "failed", "timeout", "killed", "unknown"]
@@ -305,6 +306,8 @@ class ChildRow(Struct, frozen=True, gc=False, kw_only=True):
     ended_at: Instant | None = None
     stuck: bool = False
     """It runs, but has committed nothing for too long."""
+    cut: bool = False
+    """Its last words were cut at the token limit."""
 
     @property
     def is_active(self) -> bool:
@@ -315,6 +318,8 @@ class ChildRow(Struct, frozen=True, gc=False, kw_only=True):
     def status_text(self) -> str:
         """The status for people: what it waits for, and where its plan stands."""
         word: str = f"{self.status} (stuck)" if self.stuck else self.status
+        if self.cut:
+            word = f"{self.status} ({CUT})"
         if self.unsettled and (self.status == "waiting" or self.status in _FINISHED):
             word = f"active (waiting on {self.unsettled} {'child' if self.unsettled == 1 else 'children'})"
         tag = _plan_tag(self)
@@ -341,6 +346,7 @@ def child_row(run: Run, label: str, task: str, unsettled: int = 0, progress_at: 
         started_at=run.started_at,
         ended_at=None if ended is None else ended.ended_at,
         stuck=is_stuck(run, progress_at),
+        cut=ended is not None and isinstance(ended.outcome, Ok) and ended.outcome.cut,
     )
 
 

@@ -25,8 +25,10 @@ Path = Literal["direct", "queued", "steered"]
 # ---- outcomes: how a run came out ------------------------------------------------------------------------------------
 
 
-class Ok(Struct, frozen=True, gc=False, tag="ok"):
-    """The attempt finished what it was asked."""
+class Ok(Struct, frozen=True, gc=False, tag="ok", omit_defaults=True):
+    """The attempt finished what it was asked. `cut`: its last words were cut at the token limit."""
+
+    cut: bool = False
 
     status: ClassVar[str] = "ok"
     error: ClassVar[str | None] = None

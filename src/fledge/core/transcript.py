@@ -5,7 +5,7 @@ stand in any order, so reading puts them back behind the calls they answer. This
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -61,6 +61,8 @@ class Replied(Struct, frozen=True, gc=False, omit_defaults=True, tag="assistant"
     cost_usd: float | None = None
     aside: bool = False
     """It answers a message beside the task, and is no part of its result."""
+    cut: bool = False
+    """The token limit cut it."""
 
 
 class Resulted(Struct, frozen=True, gc=False, omit_defaults=True, tag="tool"):
@@ -129,6 +131,65 @@ class OpenCall(Struct, frozen=True, gc=False):
     entry: int
     index: int
     call: CallEntry
+
+
+CONTINUE = "continue"
+"""The kind of an entry that asks a model for the rest of the reply before it."""
+DROPPED = "dropped"
+"""The kind of an entry that tells a model that a call of the reply before it was cut and not run."""
+T = TypeVar("T")
+
+
+def follows_cut(lines: Sequence[Line]) -> bool:
+    """True if the next reply goes on where the token limit cut the last one, or makes a call again that it cut."""
+    last = _last_but_notes(lines)
+    return isinstance(last, Spoken) and last.kind in (CONTINUE, DROPPED)
+
+
+def awaits_rest(lines: Sequence[Line]) -> bool:
+    """True if the next reply is the rest of the last one."""
+    last = _last_but_notes(lines)
+    return isinstance(last, Spoken) and last.kind == CONTINUE
+
+
+def _last_but_notes(lines: Sequence[Line]) -> Body | None:
+    return next((line.body for line in reversed(lines) if not isinstance(line.body, Noted)), None)
+
+
+def begun_text(lines: Sequence[Line]) -> str:
+    """The text that the next reply goes on with; empty if it is a reply of its own."""
+    return last_step(lines)[1].text if awaits_rest(lines) else ""
+
+
+def joined(entries: Iterable[tuple[T, Body]]) -> list[tuple[T, Body]]:
+    """Entries as people read them: a reply that the token limit cut and its rest are one, in the place of the rest.
+
+    The entry that asked for the rest is left out.
+    """
+    found: list[tuple[T, Body]] = []
+    cut: int | None = None
+    """Where the reply stands that may be continued."""
+    asked = False
+    for place, body in entries:
+        match body:
+            case Spoken(kind=kind) if kind == CONTINUE:
+                asked = cut is not None
+                continue
+            case Noted():
+                pass
+            case Replied() if asked and cut is not None:
+                before = found.pop(cut)[1]
+                assert isinstance(before, Replied)
+                body = msgspec.structs.replace(body, text=before.text + body.text)
+                cut, asked = None, False
+            case _:
+                cut, asked = (len(found) if isinstance(body, Replied) and body.cut else None), False
+        found.append((place, body))
+    return found
+
+
+def _joined_bodies(lines: Sequence[Line]) -> list[Body]:
+    return [body for _, body in joined((line.seq, line.body) for line in lines)]
 
 
 SPAWN = "sessions_spawn"
@@ -207,10 +268,10 @@ DIRECTING = ("sessions_", "session_", "subagents", "agents_list")
 
 def _of_attempt(lines: Sequence[Line]) -> Iterator[Body]:
     """What stands in the transcript of the present attempt, the newest first."""
-    for line in reversed(lines):
-        if isinstance(line.body, Spoken) and line.body.kind in BEGINS:
+    for body in reversed(_joined_bodies(lines)):
+        if isinstance(body, Spoken) and body.kind in BEGINS:
             return
-        yield line.body
+        yield body
 
 
 def last_said(lines: Sequence[Line]) -> str:

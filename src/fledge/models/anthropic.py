@@ -40,8 +40,8 @@ from fledge.models.transcript import (
     NO_OUTPUT,
     NO_TEXT,
     encoded,
-    is_object,
     object_text,
+    whole_calls,
     with_clean_calls,
     with_room,
 )
@@ -422,14 +422,17 @@ class _Reading:
             Call(block.id or f"call_{number}", block.name, "".join(block.pieces) or block.given)
             for number, block in enumerate(block for block in blocks if block.kind == "tool_use")
         ]
-        if not all(call.name for call in calls):
-            raise BrokenReply(Broke("interrupted", "a tool call without a name"))
         stop = _STOPS.get(self._reason, "end")
+        dropped = ""
         if stop in ("length", "refused"):
-            # The last call may have been cut in the middle of its arguments: no call at all.
-            calls = [call for call in calls if is_object(call.arguments)]
+            uses = [block for block in blocks if block.kind == "tool_use"]
+            kept, dropped = whole_calls(calls, bool(uses and (uses[-1].pieces or uses[-1].given != "{}")))
+            blocks = [block for block in blocks if block.kind != "tool_use" or uses.index(block) in kept]
+            calls = [calls[at] for at in kept]
         else:
             stop = "tools" if calls else "end"
+        if not all(call.name for call in calls):
+            raise BrokenReply(Broke("interrupted", "a tool call without a name"))
         events: list[ModelEvent] = []
         sources = sources_text(self._cited)
         if sources:
@@ -440,7 +443,7 @@ class _Reading:
         events.extend(calls)
         if self._counts:
             events.append(Usage(**self._counts))
-        return [*events, Ended(stop, self._model)]
+        return [*events, Ended(stop, self._model, dropped)]
 
     def _piece(self, block: _Open, delta: _Delta) -> tuple[ModelEvent, ...]:
         if delta.text:

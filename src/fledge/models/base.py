@@ -9,14 +9,11 @@ from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
+from fledge.core.asking import Stop as Stop
+from fledge.core.asking import Trouble as Trouble
 from fledge.core.images import ImageEntry
 
 Thinking = Literal["off", "minimal", "low", "medium", "high"]
-Stop = Literal["end", "tools", "length", "refused"]
-"""Why a reply ended: it was complete, it calls tools, it hit the token limit, the model would not answer."""
-Trouble = Literal["retryable", "auth", "quota", "overflow", "refused", "bad_request", "interrupted"]
-"""What kind of error: try again; the key is wrong; no money or quota; the context is too long; the provider's policy
-forbids it; the request itself is wrong; the stream was cut after it had begun."""
 
 
 # ---- what is asked ---------------------------------------------------------------------------------------------------
@@ -121,11 +118,13 @@ class Usage(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True):
     """Searches of the web that the provider did."""
 
 
-class Ended(Struct, frozen=True, gc=False, tag="ended"):
-    """The reply is complete. `model` is the one that really answered, as the provider names it."""
+class Ended(Struct, frozen=True, gc=False, tag="ended", omit_defaults=True):
+    """There is no more of the reply. `model` is the one that really answered, as the provider names it."""
 
     stop: Stop
     model: str
+    dropped: str = ""
+    """Names of tools whose calls the token limit cut in the middle of their arguments: those calls are not yielded."""
 
 
 class Broke(Struct, frozen=True, gc=False, tag="broke", omit_defaults=True):

@@ -37,7 +37,7 @@ from fledge.models.http import Access, BrokenReply, Endpoint, Limits, without_ke
 from fledge.models.images import data_url, for_model
 from fledge.models.keys import Key
 from fledge.models.opaque import plainer, seal, unseal
-from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_calls, with_room
+from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, object_text, whole_calls, with_clean_calls, with_room
 from fledge.models.trouble import Fault, fault_in, trouble_of
 
 BASE_URL = "https://api.openai.com/v1"
@@ -365,20 +365,22 @@ class _Reading:
             (Call(call.id or f"call_{number}", call.name, "".join(call.arguments) or "{}"), call.extra)
             for number, call in enumerate(self._calls)
         ]
-        if not all(call.name for call, _ in found):
-            raise BrokenReply(Broke("interrupted", "a tool call without a name"))
+        dropped = ""
         if stop in ("length", "refused"):
-            # The last call may have been cut in the middle of its arguments: no call at all.
-            found = [(call, extra) for call, extra in found if is_object(call.arguments)]
+            has_arguments = bool(self._calls) and any(self._calls[-1].arguments)
+            whole, dropped = whole_calls([call for call, _ in found], has_arguments)
+            found = [found[at] for at in whole]
         else:
             stop = "tools" if found else "end"
+        if not all(call.name for call, _ in found):
+            raise BrokenReply(Broke("interrupted", "a tool call without a name"))
         events: list[ModelEvent] = []
         extras = {number: extra for number, (_, extra) in enumerate(found) if extra is not None}
         if self._reasoned or self._details or extras:
             kept = _Kept(self._reasoned, _joined(self._details), extras)
             events.append(Opaque(seal(self._provider, self._asked, kept)))
         events += [call for call, _ in found]
-        return [*events, *self._counted(), Ended(stop, self._model)]
+        return [*events, *self._counted(), Ended(stop, self._model, dropped)]
 
     def _counted(self) -> list[ModelEvent]:
         usage = self._usage

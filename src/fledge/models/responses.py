@@ -35,7 +35,7 @@ from fledge.models.images import data_url, for_model
 from fledge.models.keys import Key
 from fledge.models.native_search import Source, is_refused, sources_text
 from fledge.models.opaque import plainer_request, seal, unseal
-from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, is_object, object_text, with_clean_calls, with_room
+from fledge.models.transcript import NO_OUTPUT, NO_TEXT, encoded, object_text, whole_calls, with_clean_calls, with_room
 from fledge.models.trouble import Fault, trouble_of
 
 BASE_URL = "https://api.openai.com/v1"
@@ -318,6 +318,8 @@ class _Reading:
         self._stop: Stop = "end"
         self._usage: _Usage | None = None
         self._items: dict[int, _Item] = {}
+        self._begun: dict[int, _Item] = {}
+        """Calls that were announced; one of these that never came was cut."""
         self._said: dict[int, int] = {}
         """Characters of each message, by its place among the items."""
         self._thought_at: tuple[int, int] | None = None
@@ -341,10 +343,9 @@ class _Reading:
             Call(item.call_id or f"call_{number}", item.name or "", item.arguments or "{}")
             for number, item in enumerate(item for item in items if item.type == "function_call")
         ]
-        if not all(call.name for call in calls):
-            raise BrokenReply(Broke("interrupted", "a tool call without a name"))
         stop: Stop = "refused" if self._refused else self._stop
         events: list[ModelEvent] = []
+        dropped = ""
         if stop == "end":
             stop = "tools" if calls else "end"
             sources = sources_text(
@@ -357,9 +358,14 @@ class _Reading:
             events += [Text(sources)] if sources else []
             events += self._kept(len(sources))
         else:
-            # The last call may have been cut in the middle of its arguments: no call at all.
-            calls = [call for call in calls if is_object(call.arguments)]
-        return [*events, *calls, *self._counted(), Ended(stop, self._model)]
+            begun = [item for place, item in sorted(self._begun.items()) if place not in self._items]
+            cut = [Call(item.call_id or "", item.name or "", "") for item in begun]
+            uses = [item for item in items if item.type == "function_call"]
+            kept, dropped = whole_calls([*calls, *cut], not cut and bool(uses and uses[-1].arguments))
+            calls = [calls[at] for at in kept]
+        if not all(call.name for call in calls):
+            raise BrokenReply(Broke("interrupted", "a tool call without a name"))
+        return [*events, *calls, *self._counted(), Ended(stop, self._model, dropped)]
 
     def _text(self, event: _Event) -> Sequence[ModelEvent]:
         if not event.delta:
@@ -380,6 +386,11 @@ class _Reading:
         apart = "" if self._thought_at in (None, at) else PARAGRAPH
         self._thought_at = at
         return (Thought(apart + event.delta),)
+
+    def _begin(self, event: _Event) -> Sequence[ModelEvent]:
+        if event.item is not None and event.item.type == "function_call":
+            self._begun[event.output_index] = event.item
+        return ()
 
     def _item(self, event: _Event) -> Sequence[ModelEvent]:
         if event.item is not None:
@@ -447,6 +458,7 @@ _HANDLERS: Mapping[str, Callable[[_Reading, _Event], Sequence[ModelEvent]]] = {
     "response.refusal.delta": _Reading._refusal,
     "response.reasoning_summary_text.delta": _Reading._thought,
     "response.reasoning_text.delta": _Reading._thought,
+    "response.output_item.added": _Reading._begin,
     "response.output_item.done": _Reading._item,
     "response.completed": _Reading._end,
     "response.incomplete": _Reading._end,

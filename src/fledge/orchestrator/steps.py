@@ -6,8 +6,10 @@ what may enter at that boundary. A final reply is the commit that ends the turn,
 
 import hashlib
 from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core.answer import NUDGE, was_nudged
@@ -19,7 +21,7 @@ from fledge.core.progress import StepLimits, advance, is_told, refuse_next_step,
 from fledge.core.prompts import empty_nudge, nudge, repeating_notice, yield_answer
 from fledge.core.run import Running
 from fledge.core.schema import Fit, fit
-from fledge.core.transcript import Line, Noted, OpenCall, Replied, Resulted, Spoken, Told
+from fledge.core.transcript import DROPPED, Line, Noted, OpenCall, Replied, Resulted, Spoken, Told
 from fledge.errors import NotFound, Refused
 from fledge.orchestrator import budget, deliver, documents, drain, outbox, transcripts, turns
 from fledge.orchestrator.commit import Commit
@@ -59,9 +61,10 @@ def replied(
     tools_s: float = 0.0,
     in_doubt: bool = False,
     works_in: str = "",
+    notice: str = "",
 ) -> list[Line]:
     """Append a reply that calls tools, which may take `tools_s` and write in the workspace `works_in`; a person is
-    asked in the same commit, if need be.
+    asked in the same commit, if need be. `notice`: what the model is told of a call that the token limit cut.
 
     `in_doubt`: it answers a call whose outcome a crash left unknown, and may make that call anew. It is no progress:
     the count of crashes starts again only once a whole step has come through.
@@ -87,7 +90,30 @@ def replied(
             )
             c.tx.ask_approval(approval)
             outbox.tell(c, drive.session, approval.id, question(approval), "approval")
+    if notice:
+        transcripts.write(c, drive.session, Spoken(notice, kind=DROPPED))
     _work_on(c, drive, tools_s, not in_doubt)
+    return new_lines(c, drive.session, last)
+
+
+def cut(
+    c: Commit,
+    drive: Drive,
+    reply: Replied,
+    words: str,
+    kind: Literal["continue", "dropped"],
+    last: int,
+    ran: Ran | None,
+) -> list[Line]:
+    """Append a reply that the token limit cut, and the words that ask the model for what is missing. Nothing that
+    waits is read before that came."""
+    turns.fence(c, drive)
+    _record(c, drive, ran)
+    run = c.find(drive.session)
+    is_aside = run is not None and isinstance(run.phase, Running) and run.phase.serving is not None
+    transcripts.write(c, drive.session, replace(reply, cut=True, aside=is_aside), Spoken(words, kind=kind))
+    budget.settle(c, drive.session, reply)
+    turns.progressed(c, drive.session)
     return new_lines(c, drive.session, last)
 
 
@@ -200,27 +226,34 @@ def noted(c: Commit, drive: Drive, answer: Replied, covers: int, last: int) -> l
 
 
 def finish(
-    c: Commit, drive: Drive, reply: Replied, last: int, ran: Ran | None = None, goods: Goods | None = None
+    c: Commit,
+    drive: Drive,
+    reply: Replied,
+    last: int,
+    ran: Ran | None = None,
+    goods: Goods | None = None,
+    begun: str = "",
 ) -> Goes:
     """A reply without calls ends the turn, unless completions have to be read first, it is to be JSON and is not, or it
-    has no words and somebody waits for some."""
+    has no words and somebody waits for some. `begun`: the text of the reply before it, of which it is the rest."""
     budget.settle(c, drive.session, reply)
     _record(c, drive, ran)
     hand_over(c, drive, goods)
-    if _asked_for_words(c, drive, reply):
+    whole = begun + reply.text
+    if _asked_for_words(c, drive, reply, whole):
         return Goes(new_lines(c, drive.session, last), over=False)
-    fitted = _fitted(c, drive, reply)
+    fitted = _fitted(c, drive, whole)
     if fitted is not None and fitted.error is not None and _nudged(c, drive, reply, fitted.error):
         return Goes(new_lines(c, drive.session, last), over=False)
-    over = turns.finish(c, drive, reply, result=None if fitted is None else fitted.text) == "over"
+    over = turns.finish(c, drive, reply, result=None if fitted is None else fitted.text, begun=begun) == "over"
     return Goes([] if over else new_lines(c, drive.session, last), over)
 
 
-def _asked_for_words(c: Commit, drive: Drive, reply: Replied) -> bool:
+def _asked_for_words(c: Commit, drive: Drive, reply: Replied, whole: str) -> bool:
     """Ask the model of a conversation for words, if its turn would end without any; False if it has some, nobody waits
     for them, or it was asked before."""
     turn = c.tx.turn(drive.session)
-    if turn is None or turns.live(c.find(drive.session)) or said(reply.text) != "empty":
+    if turn is None or turns.live(c.find(drive.session)) or said(whole) != "empty":
         return False
     bodies = transcripts.of_turn(c.tx, turn)
     if was_nudged(bodies) or not turns.lacks_words(c, turn, bodies):
@@ -233,15 +266,16 @@ def _asked_for_words(c: Commit, drive: Drive, reply: Replied) -> bool:
     return True
 
 
-def _fitted(c: Commit, drive: Drive, reply: Replied) -> Fit | None:
-    """The reply held against the output schema of its run; None if there is none, or this is not the run's answer."""
+def _fitted(c: Commit, drive: Drive, whole: str) -> Fit | None:
+    """The whole text of a final reply held against the output schema of its run; None if there is none, or this is not
+    the run's answer."""
     run = c.find(drive.session)
-    if run is None or run.ended is not None or run.plan == "planning" or said(reply.text) in ("silent", "skip"):
+    if run is None or run.ended is not None or run.plan == "planning" or said(whole) in ("silent", "skip"):
         return None
     schema = c.tx.spec(drive.session).output_schema
     if schema is None or (isinstance(run.phase, Running) and run.phase.serving is not None):
         return None
-    return fit(schema, reply.text)
+    return fit(schema, whole)
 
 
 def _nudged(c: Commit, drive: Drive, reply: Replied, wrong: str) -> bool:

@@ -14,6 +14,7 @@ from fledge.core.transcript import (
     Told,
     from_body,
     images_of,
+    joined,
     open_calls,
     to_body,
 )
@@ -104,8 +105,8 @@ def last_words(c: Commit, key: str) -> TextId | None:
     """
     if any(row.kind == "approval" for row in c.tx.unread(key)):
         return None
-    for line in reversed(lines(c.tx, key)):
-        match line.body:
+    for _, body in reversed(joined((line.seq, line.body) for line in lines(c.tx, key))):
+        match body:
             case Spoken(kind="approval"):
                 return None
             case Replied(text=text, aside=False) if said(text) == "text":
@@ -120,7 +121,7 @@ def progress_so_far(c: Commit, key: str) -> TextId | None:
     known = lines(c.tx, key)
     if not known:
         return None
-    told = [line.body for line in known]
+    told = [body for _, body in joined((line.seq, line.body) for line in known)]
     unapproved = {(asked.entry, asked.index) for asked in c.tx.approvals(key) if asked.state != "started"}
     # The work of a foreign runtime is entered as one open call, which is no tool's.
     unfinished = open_calls(known) if c.run(key).terms.wakeable else []

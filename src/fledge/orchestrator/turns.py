@@ -14,6 +14,7 @@ from fledge.core import answer, inbox, policy
 from fledge.core import events as ev
 from fledge.core.announce import forwarded
 from fledge.core.answer import NO_ANSWER, is_spoken_to, last_visible, rows_read
+from fledge.core.asking import CUT
 from fledge.core.effects import Owes
 from fledge.core.exchange import Asked
 from fledge.core.freeze import NO_REPLY, freeze, one_line, said, sound
@@ -24,6 +25,7 @@ from fledge.core.transcript import (
     Noted,
     Replied,
     Resulted,
+    follows_cut,
     last_output,
     last_said,
     open_calls,
@@ -90,8 +92,8 @@ def claim(c: Commit, place: Place, owner: str) -> Drive | None:
     else:
         turn = c.tx.open_turn(session, generations_of(c, session), c.at)
     beat = turn.heartbeat if resumed or live(run) else heartbeat.begin(c, session, drain.entering(c, session))
-    # What came in is read only after all results of a step are in.
-    midway = resumed and bool(open_calls(transcripts.lines(c.tx, session)))
+    # What came in is read only after all results of a step are in, and the rest of a reply that was cut.
+    midway = resumed and _is_midway(c, session)
     taken = 0 if midway else drain.take(c, session, at_boundary=resumed)
     if not taken and not resumed and not live(run) and not beat:
         c.tx.close_turn(session, "nothing to read", c.at, "earlier")
@@ -103,6 +105,11 @@ def claim(c: Commit, place: Place, owner: str) -> Drive | None:
     known = lines if lines and lines[0].seq == 1 and not more else None
     seat = seat_of(c.tx, session, run is not None or exchanges.owed_after(c, turn) == "nothing", known)
     return Drive(session, epoch, turn.turn, run, turn.generations, more, seat=seat, heartbeat=beat)
+
+
+def _is_midway(c: Commit, session: str) -> bool:
+    lines = transcripts.lines(c.tx, session)
+    return bool(open_calls(lines)) or follows_cut(lines)
 
 
 def _expire_questions(c: Commit, session: str) -> None:
@@ -156,10 +163,11 @@ def fence(c: Commit, drive: Drive) -> None:
         raise Stopped(f"{drive.session} was killed: no further step")
 
 
-def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = None) -> Goes:
+def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = None, begun: str = "") -> Goes:
     """The final reply. `on`: completions were unread, they are in the transcript now, and the same attempt goes on.
 
-    `result` is what is frozen where that is not the reply's own words.
+    `result` is what is frozen where that is not the reply's own words; `begun` is the text of the reply that this one
+    is the rest of.
     """
     lease.check(c, drive.session, drive.lease)
     run = c.find(drive.session)
@@ -167,20 +175,22 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
         reply = Replied(sound(reply))
     if run is not None and isinstance(run.phase, Running) and run.phase.serving is not None:
         reply = replace(reply, aside=True)
+    whole = begun + reply.text
     if not live(run):
-        reply = replace(reply, text=heartbeat.spoken(c, drive.session, reply.text))
+        whole = heartbeat.spoken(c, drive.session, whole)
+        reply = reply if begun else replace(reply, text=whole)
     entry = transcripts.write(c, drive.session, reply)
     if not live(run):
-        return _replied(c, drive, entry, reply.text)
+        return _replied(c, drive, entry, whole, reply.cut)
     if reply.aside:
-        _answer_aside(c, drive.session, entry, reply.text)
+        _answer_aside(c, drive.session, entry, whole)
     elif c.tx.answering(drive.session) and not c.facts(drive.session).unread:
-        talk.answered(c, drive.session, reply.text)
-    text = reply.text if result is None else result
+        talk.answered(c, drive.session, whole)
+    text = whole if result is None else result
     frozen = freeze(text, "") if text.strip() else _left_behind(c, drive.session)
     words = said(frozen)
     text_id = c.tx.keep_text(drive.session, frozen) if words == "text" else None
-    run = _signal(c, drive, ev.Finished(words, text_id))
+    run = _signal(c, drive, ev.Finished(words, text_id, reply.cut))
     return "on" if isinstance(run.phase, Running) else "over"
 
 
@@ -204,7 +214,7 @@ def _left_behind(c: Commit, session: str) -> str:
     return freeze(last_said(lines), last_output(lines))
 
 
-def _replied(c: Commit, drive: Drive, entry: int, text: str) -> Goes:
+def _replied(c: Commit, drive: Drive, entry: int, text: str, is_cut: bool) -> Goes:
     turn = c.tx.turn(drive.session)
     if turn is None:
         raise NotFound(f"{drive.session} has no open turn")
@@ -216,7 +226,7 @@ def _replied(c: Commit, drive: Drive, entry: int, text: str) -> Goes:
     owes = exchanges.owed_after(c, turn)
     talk.answered(c, drive.session, text, owes)
     if not heartbeat.answered(c, turn, text):
-        outbox.reply(c, turn, entry, text)
+        outbox.reply(c, turn, entry, f"{text}\n\n[{CUT}]" if is_cut else text)
     return _close(c, drive, "replied", owes)
 
 

@@ -15,6 +15,7 @@ from fledge.core import inbox
 from fledge.core.access import AgentToAgent, Sight, Visibility, refuse_agents, refuse_sight
 from fledge.core.announce import DeliveryTrace
 from fledge.core.answer import rows_read
+from fledge.core.asking import CUT
 from fledge.core.history import History, Shown, history
 from fledge.core.keys import ListKind, agent_of, list_kind, parse_key
 from fledge.core.policy import Refusal
@@ -397,6 +398,8 @@ class StatusView(Struct, frozen=True, rename="camel", omit_defaults=True):
     children_done: int = 0
     questions: int = 0
     """Calls that wait for a person's approval."""
+    note: str = ""
+    """What is wrong with the last reply: that the token limit cut it."""
 
 
 def session_status(tx: Tx, key: str, rules: Rules) -> StatusView:
@@ -432,6 +435,7 @@ def session_status(tx: Tx, key: str, rules: Rules) -> StatusView:
         children_active=active,
         children_done=len(rows) - active,
         questions=sum(asked.state == "waiting" for asked in tx.approvals(key)),
+        note=CUT if last is not None and last.cut and tx.turn(key) is None else "",
     )
 
 

@@ -9,11 +9,13 @@ and the turn goes on with what came in. Everything this starts is owned by the t
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, Literal, ParamSpec, TypeVar, assert_never
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.cancellation import is_stop
+from fledge.core import asking
 from fledge.core.access import tool_name
 from fledge.core.freeze import sound
 from fledge.core.goods import Goods
@@ -29,6 +31,8 @@ from fledge.core.transcript import (
     OpenCall,
     Replied,
     Resulted,
+    begun_text,
+    follows_cut,
     from_body,
     is_in_doubt,
     last_step,
@@ -37,7 +41,7 @@ from fledge.core.transcript import (
 from fledge.errors import Interrupted, Refused, StaleWrite, StoreError, StoreLost
 from fledge.models.base import Broke, Call, Ended, Message, Opaque, Request, Text, Thought, Usage, UserMessage
 from fledge.models.retry import Retry, Retrying, close_stream
-from fledge.orchestrator import documents, steps, transcripts, turns
+from fledge.orchestrator import budget, documents, steps, transcripts, turns
 from fledge.orchestrator.asked import NATIVE, names_a_runtime
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
@@ -68,6 +72,31 @@ UNKNOWN_OUTCOME = ToolResult(
 def _failed(c: Commit, drive: Drive, error: str, goods: Goods | None) -> None:
     steps.hand_over(c, drive, goods)
     turns.fail(c, drive, error)
+
+
+def _gave_up(c: Commit, drive: Drive, error: str, goods: Goods | None, reply: Replied) -> None:
+    """The model answered, and nothing can be made of it. It is paid for all the same."""
+    budget.settle(c, drive.session, reply)
+    steps.hand_over(c, drive, goods)
+    turns.fail(c, drive, error, "limit")
+
+
+class _Answer(Struct, frozen=True):
+    """A whole reply, and why it ended."""
+
+    reply: Replied
+    stop: asking.Stop
+    dropped: str
+
+
+def _with_cost(reply: Replied, earlier: Replied | None) -> Replied:
+    """The reply, charged also for one of which nothing was kept."""
+    if earlier is None:
+        return reply
+    names = dict.fromkeys((*earlier.usage, *reply.usage))
+    usage = {name: earlier.usage.get(name, 0) + reply.usage.get(name, 0) for name in names}
+    costs = [cost for cost in (earlier.cost_usd, reply.cost_usd) if cost is not None]
+    return replace(reply, usage=usage, cost_usd=sum(costs) if costs else None)
 
 
 class Agent:
@@ -246,18 +275,54 @@ class _Turn:
         if isinstance(answer, Broke) and answer.trouble == "overflow":
             length = context.length(request.system, request.messages)
             if await self._compact(min(self.profile.window, length)):
-                answer = await self._ask(await self._request())
+                request = await self._request()
+                answer = await self._ask(request)
+        return await self._follow(request, answer)
+
+    async def _follow(self, request: Request, answer: _Answer | Broke | None, earlier: Replied | None = None) -> bool:
+        """Do what follows the answer to a request; False if the turn is over. `earlier`: a reply to the same question
+        of which nothing could be kept."""
         if answer is None:
             return False
         if isinstance(answer, Broke):
             return await self._fail(answer)
-        if answer.calls:
-            await self._call(answer)
-            return True
+        reply = _with_cost(answer.reply, earlier)
+        heard = asking.Heard(stop=answer.stop, text=reply.text, calls=len(reply.calls), dropped=answer.dropped)
+        limits = (request.max_tokens, self.profile.max_tokens, self.profile.most_tokens)
+        match asking.after_reply(heard, follows_cut(self.lines), *limits):
+            case asking.Keep(is_cut=is_cut, notice=notice) if reply.calls:
+                await self._call(replace(reply, cut=is_cut), notice)
+                return True
+            case asking.Keep(is_cut=is_cut):
+                return await self._finish(replace(reply, cut=is_cut))
+            case asking.Continue(words=words):
+                return await self._go_on_after(reply, words, "continue")
+            case asking.CallAgain(words=words):
+                return await self._go_on_after(reply, words, "dropped")
+            case asking.AskAgain(max_tokens=limit):
+                self.tell("retry", f"only thinking, no words; {request.model} is asked again for up to {limit} tokens")
+                higher = replace(request, max_tokens=limit)
+                return await self._follow(higher, await self._ask(higher), reply)
+            case asking.GiveUp(error=error):
+                self.tell("error", error)
+                await self.commit(_gave_up, error, await self._look_at_goods(finally_=True), reply)
+                return False
+            case follows:
+                assert_never(follows)
+
+    async def _finish(self, reply: Replied) -> bool:
+        """Commit a reply without calls; False if the turn is over."""
         goods = await self._look_at_goods(finally_=True)
-        goes = await self.commit(steps.finish, answer, self.last, self.ran, goods)
+        begun = begun_text(self.lines)
+        goes = await self.commit(steps.finish, reply, self.last, self.ran, goods, begun)
         self.ran = None
-        return self._goes_on(goes, self._spoken(answer.text))
+        return self._goes_on(goes, self._spoken(begun + reply.text))
+
+    async def _go_on_after(self, reply: Replied, words: str, kind: Literal["continue", "dropped"]) -> bool:
+        """Commit a reply that the token limit cut, and let the model go on."""
+        self.lines += await self.commit(steps.cut, reply, words, kind, self.last, self.ran)
+        self.ran = None
+        return True
 
     async def _request(self) -> Request:
         profile = self.profile
@@ -280,7 +345,7 @@ class _Turn:
             max_tokens=profile.max_tokens,
         )
 
-    async def _ask(self, request: Request) -> Replied | Broke | None:
+    async def _ask(self, request: Request) -> _Answer | Broke | None:
         """The model's whole reply, or its trouble; None if the budget does not allow to ask."""
         if self.profile.is_budgeted:
             estimate = context.length(request.system, request.messages) + request.max_tokens
@@ -293,7 +358,7 @@ class _Turn:
     def _price(self, tokens: int) -> float:
         return self.profile.cost_usd(self.profile.model_name, Usage(input_tokens=tokens)) or 0.0
 
-    async def _listen(self, request: Request) -> Replied | Broke:
+    async def _listen(self, request: Request) -> _Answer | Broke:
         """The whole reply. What was heard of a try that broke is forgotten, by us and by whoever watches."""
         texts: list[str] = []
         thoughts: list[str] = []
@@ -323,10 +388,11 @@ class _Turn:
                         calls.append(event)
                     case Usage():
                         usage = event
-                    case Ended(model=answered):
+                    case Ended(stop=stop, model=answered, dropped=dropped):
                         self._tell_held("".join(texts), bool(calls))
                         self.tell("usage", f"{usage.input_tokens} in, {usage.output_tokens} out")
-                        return self._reply("".join(texts), thoughts, opaque, calls, usage, answered)
+                        reply = self._reply("".join(texts), thoughts, opaque, calls, usage, answered)
+                        return _Answer(reply, stop, dropped)
                     case Broke():
                         return event
             return Broke("interrupted", "the model's stream ended without an end")
@@ -376,11 +442,13 @@ class _Turn:
             return CallEntry(call.id, call.name, call.arguments)
         return CallEntry(call.id, call.name, call.arguments, "started")
 
-    async def _call(self, reply: Replied) -> None:
+    async def _call(self, reply: Replied, notice: str) -> None:
         wait_s = self.profile.approval_s
         tools_s = self._longest(call for call in reply.calls if call.state != "asked")
         in_doubt, works_in = is_in_doubt(self.lines), self._works_in()
-        self.lines += await self.commit(steps.replied, reply, self.last, wait_s, self.ran, tools_s, in_doubt, works_in)
+        self.lines += await self.commit(
+            steps.replied, reply, self.last, wait_s, self.ran, tools_s, in_doubt, works_in, notice
+        )
         self.ran = None
         entry = next(line.seq for line in reversed(self.lines) if isinstance(line.body, Replied))
         self.own.update((entry, index) for index in range(len(reply.calls)))
@@ -408,10 +476,9 @@ class _Turn:
         asked: tuple[Message, ...] = (*cut.old, UserMessage(context.COMPACT_PROMPT))
         request = replace(await self._request(), messages=asked, images={})
         answer = await self._ask(request)
-        if not isinstance(answer, Replied) or not answer.text.strip():
+        if not isinstance(answer, _Answer) or answer.stop == "refused" or not answer.reply.text.strip():
             return False
-        covers = cut.covers
-        self.lines += await self.commit(steps.noted, answer, covers, self.last)
+        self.lines += await self.commit(steps.noted, answer.reply, cut.covers, self.last)
         return True
 
     # ---- working

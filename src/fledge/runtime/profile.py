@@ -42,6 +42,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     """Looks, blocking, at what the session hands over; thoroughly or not. None: it hands over nothing but words."""
     thinking: Thinking = "off"
     max_tokens: int = 8192
+    most_tokens: int = 0
+    """The longest reply that the model can give; 0: unknown."""
     window: int = 128_000
     asks: frozenset[str] = frozenset()
     """Tools that need a person's approval for each call."""

@@ -287,6 +287,7 @@ class ConfiguredProfiles:
             goods=self.goods(session, drive.run) if makes_files else None,
             thinking=thinking if card.thinks or self._catalog.find(choice.primary) is None else "off",
             max_tokens=self._max_tokens(agent_id, choice.primary),
+            most_tokens=self._most_tokens(choice.primary),
             window=card.window,
             asks=asks,
             step_limits=step_limits(self._config),
@@ -312,6 +313,10 @@ class ConfiguredProfiles:
         if card is None:
             return asked or Card().max_output
         return min(asked or USUAL_TOKENS, card.max_output)
+
+    def _most_tokens(self, model: str) -> int:
+        card = self._catalog.find(model)
+        return 0 if card is None else card.max_output
 
     def _window(self, model: str) -> int | None:
         known = self._catalog.find(model)
