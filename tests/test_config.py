@@ -64,6 +64,7 @@ DEFAULTS: dict[str, object] = {
     "hooks": {},
     "models.providers": {},
     "models.catalog": {},
+    "models.patienceSeconds": 600.0,
     "models.caFile": None,
     "agents.defaults.model": None,
     "agents.defaults.maxTokens": None,

@@ -186,7 +186,7 @@ def test_status_agents_focus_and_help_answer(place: Place) -> None:
 def test_the_line_of_what_goes_on_names_the_first_few(place: Place) -> None:
     async def body(fl: fledge.Fledge, say: Say) -> None:
         async def look() -> str:
-            return await fl.engine.store.read(lambda tx: status_line(tx, MAIN))
+            return await fl.engine.store.read(lambda tx: status_line(tx, MAIN, fl.engine.clock.now()))
 
         assert await look() == ""
         for _ in range(5):

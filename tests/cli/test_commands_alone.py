@@ -207,7 +207,7 @@ def test_help_lists_everything_and_what_is_no_command_is_refused(tmp_path: Path)
 def test_a_line_is_completed_with_the_labels_of_this_conversation(tmp_path: Path) -> None:
     async def body(chat: Chat) -> None:
         await chat.child("AI Research")
-        found = await chat.engine.store.read(lambda tx: targets(tx, MAIN))
+        found = await chat.engine.store.read(lambda tx: targets(tx, MAIN, chat.engine.clock.now()))
         assert complete("/kill a", found) == [('"AI Research"', "running"), ("all", "all of them")]
 
     chat(tmp_path, body)

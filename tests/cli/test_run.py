@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from fledge.models.scripted import ScriptedModel, echo
+from fledge.models.scripted import Reply, ScriptedModel, echo
 from tests import images
 from tests.cli import command
 from tests.cli.command import Done
 from tests.cli.model_server import MODEL, Model, serving, until, workspace
 from tests.gateway import serving as gateway
 from tests.models.openai_server import tool_then_answer
+from tests.models.serving import Answer, Body, Script, Status
 from tests.statements import proves
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +96,34 @@ def test_a_wrong_key_is_one_readable_line_and_nothing_is_lost(model: Model, work
     ]
     assert "sk-mistaken-key" not in refused.stdout + refused.stderr
     assert fledge(model, work, *arguments, "--continue").stdout == "You said: hello\n"
+
+
+def slow_down(times: int, retry_after: str) -> Script:
+    """A provider at its rate limit, for so many requests."""
+    left = [times]
+
+    def script(body: Body) -> Answer:
+        left[0] -= 1
+        limit = {"error": {"message": "slow down", "type": "rate_limit_error"}}
+        return Reply("here I am") if left[0] < 0 else [Status(429, limit, {"Retry-After": retry_after})]
+
+    return script
+
+
+@proves("2.asking.15", "`fledge run` waits for a provider as long as a run does, says so, and then ends with 1")
+def test_a_provider_at_its_limit_is_waited_for_and_that_is_said(tmp_path: Path, work: Path) -> None:
+    with serving(tmp_path, slow_down(1, "5.1")) as model:
+        done = fledge(model, work, "run", "--state", "../state", *MODEL, "--set", "tools.allow=[]", "hello")
+    assert (done.returncode, done.stdout) == (0, "here I am\n")
+    assert done.stderr == "fledge: retrying in 5 s: HTTP 429: slow down\n"
+
+
+@proves("2.asking.15")
+def test_a_provider_that_stays_at_its_limit_ends_the_command_with_one(tmp_path: Path, work: Path) -> None:
+    settings = ("--set", "tools.allow=[]", "--set", "models.patienceSeconds=0")
+    with serving(tmp_path, slow_down(99, "50")) as model:
+        done = fledge(model, work, "run", "--state", "../state", *MODEL, *settings, "hello")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (1, "fledge: HTTP 429: slow down")
 
 
 def test_a_call_that_needs_a_person_ends_the_command_with_three_and_says_what_waits(model: Model, work: Path) -> None:

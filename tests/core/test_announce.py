@@ -107,6 +107,7 @@ def body(text: str) -> str:
     ("outcome", "label"),
     [
         (Ok(), "completed successfully"),
+        (Ok(cut=True), "completed, cut at the token limit"),
         (TimedOut(), "timed out"),
         (Failed("no such host"), "failed: no such host"),
         (Failed("two\nlines\x1b[31m"), "failed: two lines[31m"),
@@ -475,6 +476,7 @@ def test_several_are_told_in_order_with_one_instruction() -> None:
     ("outcome", "word"),
     [
         (Ok(), "completed"),
+        (Ok(cut=True), "completed, cut at the token limit"),
         (TimedOut(), "timed out"),
         (Failed("x"), "failed"),
         (Killed(named=True), "killed"),

@@ -24,6 +24,10 @@ SIGNAL: dict[str, Any] = {"at": AT, "attempt": 1, "next_run_id": "r2"}
         (ev.KillOrdered(at=AT, named=False, driven=True, unsettled=0), "from above"),
         (ev.KillOrdered(at=AT, named=True, driven=True, unsettled=0), ""),
         (ev.Yielded(asked=2, wait_s=1.0, **SIGNAL), "for 2"),
+        (
+            ev.Paused(at=AT, attempt=1, until_at=AT + 8, since_at=AT, reason="HTTP 429"),
+            "retrying in 8 s: HTTP 429",
+        ),
         (ev.Prepared(at=AT), ""),
     ],
 )

@@ -42,19 +42,19 @@ GRID: dict[str, dict[str, str]] = {
         "completed": "Imported",
         "gone": "Withdrawn KillOrdered CameDue",
         IGNORED: f"{SIGNALS} ChildrenSettled Steered {ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: "Admitted Claimed Yielded SendArrived PersonAsked Progressed",
+        ILLEGAL: "Admitted Claimed Yielded SendArrived PersonAsked Paused Progressed",
     },
     "queued": {
         "running": "Claimed",
-        "queued": "Steered",
+        "queued": "Steered SendArrived",
         "announcing": "CameDue",
         "cleanup_pending": "KillOrdered",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived {ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: "Admitted Prepared Imported Yielded PersonAsked Progressed",
+        ILLEGAL: "Admitted Prepared Imported Yielded PersonAsked Paused Progressed",
     },
     "running": {
         "running": "AttemptEnded CameDue Progressed",
-        "queued": "AttemptEnded DriverStopped LeaseLost Yielded Steered",
+        "queued": "AttemptEnded DriverStopped LeaseLost Yielded Steered Paused",
         "waiting": "AttemptEnded Yielded PersonAsked",
         "ending": "AttemptFaltered KillOrdered",
         "announcing": "AttemptEnded LeaseLost CameDue",
@@ -70,13 +70,13 @@ GRID: dict[str, dict[str, str]] = {
         "announcing": "CameDue",
         "cleanup_pending": "KillOrdered",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled {ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "waiting for a person": {
         "queued": "PersonAnswered Steered CameDue",
         "cleanup_pending": "KillOrdered",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived {PLAN} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "ending, grace": {
         "running": "AttemptStarted AttemptEnded",
@@ -87,7 +87,7 @@ GRID: dict[str, dict[str, str]] = {
         "cleanup_pending": "AttemptEnded KillOrdered",
         IGNORED: f"Withdrawn AttemptStarted AttemptFaltered DriverStopped LeaseLost ChildrenSettled SendArrived "
         f"{ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "ending, stopping": {
         "announcing": "AttemptEnded",
@@ -95,7 +95,7 @@ GRID: dict[str, dict[str, str]] = {
         "cleanup_pending": "AttemptEnded DriverStopped LeaseLost Yielded CameDue",
         IGNORED: f"Withdrawn AttemptStarted AttemptFaltered ChildrenSettled Steered KillOrdered {ANSWERS} {DELIVERY} "
         "CameDue",
-        ILLEGAL: f"{BIRTH} SendArrived PersonAsked Progressed",
+        ILLEGAL: f"{BIRTH} SendArrived PersonAsked Paused Progressed",
     },
     "announcing": {
         "announcing": "AttemptEnded ChildrenSettled KillOrdered HandedToProgram",
@@ -103,7 +103,7 @@ GRID: dict[str, dict[str, str]] = {
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed Retried Dismissed "
         "Removed CleanedUp CleanupFailed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "deferred, descendants-active": {
         "announcing": "ChildrenSettled",
@@ -111,7 +111,7 @@ GRID: dict[str, dict[str, str]] = {
         "cleanup_pending": "RowConsumed RowSuppressed",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
         "HandedToProgram Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "deferred, missing-requester": {
         "announcing": "HandedToProgram CameDue",
@@ -119,14 +119,14 @@ GRID: dict[str, dict[str, str]] = {
         "cleanup_pending": "RowConsumed RowSuppressed CameDue",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RequesterLost "
         "Retried Dismissed Removed CleanedUp CleanupFailed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "awaiting_approval": {
         "queued": PLAN,
         "awaiting_approval": "ChildrenSettled",
         "cleanup_pending": "KillOrdered CameDue",
         IGNORED: f"Withdrawn {SIGNALS} PersonAnswered ChildrenSettled SendArrived Steered {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "cleanup_pending": {
         "cleanup_pending": "RowConsumed AttemptEnded ChildrenSettled KillOrdered CleanupFailed",
@@ -134,13 +134,13 @@ GRID: dict[str, dict[str, str]] = {
         "completed_giveup": "CleanedUp",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
         "RequesterLost HandedToProgram Retried Dismissed Removed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "completed": {
         "completed": "AttemptEnded ChildrenSettled KillOrdered CameDue",
         "archived": "CameDue Removed",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "completed_giveup": {
         "announcing": "Retried",
@@ -148,18 +148,18 @@ GRID: dict[str, dict[str, str]] = {
         "completed_giveup": "ChildrenSettled KillOrdered",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} RowConsumed RowSuppressed "
         "RequesterLost HandedToProgram Removed CleanedUp CleanupFailed CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "archived": {
         "archived": "ChildrenSettled CameDue",
         "gone": "CameDue",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered KillOrdered {ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded PersonAsked Progressed",
+        ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "gone": {
         "gone": "ChildrenSettled",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled Steered KillOrdered {ANSWERS} {DELIVERY} CameDue",
-        ILLEGAL: f"{BIRTH} Yielded SendArrived PersonAsked Progressed",
+        ILLEGAL: f"{BIRTH} Yielded SendArrived PersonAsked Paused Progressed",
     },
 }
 

@@ -53,7 +53,16 @@ def test_a_settled_run_is_not_archived_while_a_row_a_turn_or_a_descendant_is_ope
 
 
 def test_a_plan_is_never_archived_while_it_waits() -> None:
-    impossible = (ev.Admitted, ev.Prepared, ev.Imported, ev.Claimed, ev.Progressed, ev.Yielded, ev.PersonAsked)
+    impossible = (
+        ev.Admitted,
+        ev.Prepared,
+        ev.Imported,
+        ev.Claimed,
+        ev.Progressed,
+        ev.Yielded,
+        ev.PersonAsked,
+        ev.Paused,
+    )
     for event in SAMPLE_EVENTS:
         if not isinstance(event, impossible):
             assert not isinstance(transition(RUNS["awaiting approval"], event).run.phase, Archived)

@@ -10,8 +10,10 @@ from fledge.core.run import (
     Announcing,
     AwaitingApproval,
     Ended,
+    Failing,
     Ok,
     Queued,
+    Retry,
     Running,
     Waiting,
 )
@@ -266,7 +268,54 @@ YIELDED: dict[str, Row] = {
     ),
 }
 
-TABLES = (FINISHED, YIELDED)
+PAUSE = ev.Paused(at=AT, attempt=1, until_at=1008.0, since_at=990.0, reason="HTTP 429")
+
+PAUSED: dict[str, Row] = {
+    "no model can answer: queued until later, nothing held": (
+        RUNS["running"],
+        PAUSE,
+        Queued(retry=Retry(1008.0, "HTTP 429")),
+        (fx.FreeDriver(), fx.Enqueue(1008.0)),
+        {"failing": Failing(990.0, 1)},
+    ),
+    "no model can answer again: one pause more, patience goes on": (
+        RUNS["running, paused before"],
+        PAUSE,
+        Queued(retry=Retry(1008.0, "HTTP 429")),
+        (fx.FreeDriver(), fx.Enqueue(1008.0)),
+        {"failing": Failing(990.0, 2)},
+    ),
+    "no model can answer a send's turn: it goes on with that": (
+        RUNS["running, serving"],
+        PAUSE,
+        Queued(serving=YIELD_WAIT, retry=Retry(1008.0, "HTTP 429")),
+        (fx.FreeDriver(), fx.Enqueue(1008.0)),
+        {"failing": Failing(990.0, 1)},
+    ),
+    "a send ends a pause, and patience goes on": (
+        RUNS["queued, paused"],
+        ev.SendArrived(at=AT),
+        Queued(),
+        (fx.Enqueue(),),
+        {},
+    ),
+    "a committed step starts patience anew": (
+        RUNS["running, paused before"],
+        ev.Progressed(at=AT),
+        WORKING,
+        (),
+        {"failing": None},
+    ),
+    "a final reply starts patience anew": (
+        RUNS["running, paused before"],
+        finished(unsettled=1),
+        FINAL_WAIT,
+        (fx.ReleaseDriver(),),
+        {"fallback": "t-new", "failing": None},
+    ),
+}
+
+TABLES = (FINISHED, YIELDED, PAUSED)
 
 
 @proves(

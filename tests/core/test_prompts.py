@@ -51,6 +51,7 @@ from fledge.core.run import (
     Phase,
     PlanState,
     Queued,
+    Retry,
     Run,
     Running,
     Spawning,
@@ -355,7 +356,7 @@ def test_a_live_row_takes_its_status_from_the_phase(phase: Phase, status: Status
 def test_a_run_that_was_told_as_stuck_shows_as_such_until_it_moves(
     phase: Phase, progress_at: float | None, shown: str
 ) -> None:
-    assert child_row(run_in(phase), "", "", progress_at=progress_at).status_text == shown
+    assert child_row(run_in(phase), "", "", progress_at=progress_at).status_text(0.0) == shown
 
 
 @pytest.mark.parametrize(
@@ -656,3 +657,14 @@ def test_a_cut_never_splits_a_character_nor_exceeds_the_limit(shift: int, letter
     text = cut_document("TOOLS.md", "x" * shift + letter * 20480)
     assert len(text.encode()) in range(20477, 20481)
     assert "\ufffd" not in text
+
+
+@pytest.mark.parametrize(
+    ("phase", "shown"),
+    [
+        (Queued(retry=Retry(1008.0, "HTTP 429: slow `down`")), "retrying in 8 s: HTTP 429: slow 'down'"),
+        (Announcing(Ended(Ok(cut=True), 1.0, 2.0)), "done (cut at the token limit)"),
+    ],
+)
+def test_the_status_says_why_a_run_pauses_and_that_its_words_were_cut(phase: Phase, shown: str) -> None:
+    assert child_row(run_in(phase), "", "").status_text(1000.0) == shown

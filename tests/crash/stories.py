@@ -12,7 +12,7 @@ from fledge.core.inbox import QueueMode, QueueSettings
 from fledge.core.route import Address, Message
 from fledge.core.run import Run
 from fledge.core.transcript import Replied, Spoken, Told, from_body
-from fledge.models.base import AssistantMessage, Request, ToolMessage, UserMessage
+from fledge.models.base import AssistantMessage, Broke, Request, ToolMessage, UserMessage
 from fledge.models.scripted import Answer, Reply, use
 from fledge.orchestrator import commission, control, spawn, steps
 from fledge.orchestrator.commit import Commit, Rules
@@ -58,6 +58,17 @@ def host(*made: Answer) -> Mind:
 def works(label: str) -> Mind:
     """One tool call, then the answer."""
     return said(calls(use("look")), f"SUMMARY: {label} is done")
+
+
+def down_for(times: int, mind: Mind) -> Mind:
+    """A model whose provider is down for the first requests that a process makes."""
+    left = [times]
+
+    def down(request: Request) -> Answer:
+        left[0] -= 1
+        return mind(request) if left[0] < 0 else Broke("retryable", "HTTP 503: down")
+
+    return down
 
 
 def speak(session: str = MAIN) -> Callable[[Commit], object]:
@@ -374,6 +385,12 @@ STORIES: dict[str, Story] = {
         worktrees=True,
         weight=3,
         faults=faults,
+    ),
+    "a provider that is down for a while": Story(
+        minds={"main": host(child("w")), "w": down_for(3, works("w"))},
+        begin=speak(),
+        ends={"w": "ok"},
+        told={"w": "main"},
     ),
     "a reply in two parts": Story(
         minds={"main": host(child("w")), "w": said(Reply("SUMMARY: w is ", stop="length"), "done")},

@@ -33,7 +33,6 @@ def office(tmp_path: Path) -> Office:
     [
         ("auth", "the model could not answer (auth): scripted auth"),
         (Broke("quota", "no money left"), "the model could not answer (quota): no money left"),
-        (Cut(1), "the model could not answer (interrupted): scripted cut"),
         ("overflow", "the model could not answer (overflow): scripted overflow"),
     ],
 )
@@ -57,8 +56,9 @@ def test_a_stream_that_just_stops_is_a_reply_that_was_cut(office: Office) -> Non
         assert await desk.replies(key) == []
         return await desk.outcome(key)
 
-    error = "the model could not answer (interrupted): the model's stream ended without an end"
-    assert office.act(body, model, kit.tool("look")) == ("error", error, 0.0)
+    ended = "the model could not answer (interrupted): the model's stream ended without an end"
+    error = f"{ended} (waited 0 s: models.patienceSeconds)"
+    assert office.act(body, model, kit.tool("look"), patience_s=0.0) == ("error", error, 15.0)
     assert kit.begun == []
 
 

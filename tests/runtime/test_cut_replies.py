@@ -65,7 +65,7 @@ def test_a_reply_that_is_cut_twice_ends_with_a_note_in_its_status(office: Office
         [row] = await desk.look(lambda tx: views.child_rows(tx, MAIN))
         ended = (await desk.run(key)).ended
         assert ended is not None
-        return status_label(ended.outcome), row.status_text, await result(desk, key)
+        return status_label(ended.outcome), row.status_text(desk.clock.now()), await result(desk, key)
 
     label, listed, text = office.act(body, model)
     assert (label, listed) == ("completed, cut at the token limit", "done (cut at the token limit)")
@@ -100,7 +100,7 @@ def test_a_conversation_posts_both_parts_as_one_reply(office: Office) -> None:
         accepted = await desk.engine.commit(lambda c: commission.accept(c, MAIN, "go"))
         await desk.until(lambda tx: commission.standing(tx, accepted.run_id).status != "pending")
         stands = await desk.look(lambda tx: commission.standing(tx, accepted.run_id))
-        status = await desk.look(lambda tx: views.session_status(tx, MAIN, desk.engine.rules))
+        status = await desk.look(lambda tx: views.session_status(tx, MAIN, desk.engine.rules, desk.clock.now()))
         history = await desk.look(lambda tx: views.session_history(tx, MAIN, 10))
         return stands.status, status.note, [shown.text for shown in history.messages]
 

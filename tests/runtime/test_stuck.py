@@ -33,7 +33,7 @@ async def told(desk: Desk) -> int:
 
 async def shown(desk: Desk) -> str:
     (row,) = await desk.look(lambda tx: views.child_rows(tx, MAIN))
-    return row.status_text
+    return row.status_text(0.0)
 
 
 @proves("4.sight.5", "A tool within its own timeout is not stuck")

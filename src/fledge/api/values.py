@@ -87,6 +87,10 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     """Filled in by `fl.tree()`."""
     left_out: int = 0
     """How many of its children are not among them, where an answer is limited."""
+    retry_at: Instant | None = None
+    """When it goes on, while it is queued because no model could answer."""
+    retry_reason: str = ""
+    """Why none could."""
 
 
 class TimelineEvent(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from fledge.core.events import Admitted, Event, reason
 from fledge.core.freeze import Stats
 from fledge.core.keys import parse_key
 from fledge.core.lifecycle import born, transition
-from fledge.core.run import AnnounceDeferred, AwaitingApproval, Instant, Ok, Run, on_wire
+from fledge.core.run import AnnounceDeferred, AwaitingApproval, Instant, Ok, Queued, Run, on_wire
 from fledge.core.schema import fit
 from fledge.core.transcript import (
     Body,
@@ -185,6 +185,7 @@ def run_info(tx: Tx, key: str) -> RunInfo:
     """The run as lists show it."""
     run, spec = tx.load_run(key), tx.spec(key)
     ended = run.ended
+    retry = run.phase.retry if isinstance(run.phase, Queued) else None
     return RunInfo(
         session_key=key,
         run_id=run.run_id,
@@ -203,6 +204,8 @@ def run_info(tx: Tx, key: str) -> RunInfo:
         started_at=run.started_at,
         ended_at=None if ended is None else ended.ended_at,
         unsettled=tx.counts(key).unsettled,
+        retry_at=None if retry is None else retry.at,
+        retry_reason="" if retry is None else retry.reason,
     )
 
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from fledge.config.places import discover
 from fledge.core.freeze import one_line
 from fledge.core.keys import main_key, short_id
 from fledge.core.route import TERMINAL, Message
+from fledge.core.run import Instant
 from fledge.core.transcript import Replied, Spoken, from_body, joined
 from fledge.errors import FledgeError
 from fledge.gateway.client import HATCH, Remote
@@ -324,11 +326,16 @@ class Chat:
         while True:
             await self._tell_news()
             now = self._fl.engine.clock.now()
-            line, targets = await self._look(lambda tx: (commands.status_line(tx, MAIN), commands.targets(tx, MAIN)))
+            line, targets = await self._look(partial(_below, now=now))
             self._screen.status(line)
             self._screen.offer(targets)
             self._changed.clear()
             await self._fl.engine.clock.wait_until(now + LOOK_S, self._changed)
+
+
+def _below(tx: Tx, now: Instant) -> tuple[str, list[slash.Choice]]:
+    """What goes on below the conversation, in one line and as words to complete."""
+    return commands.status_line(tx, MAIN, now), commands.targets(tx, MAIN, now)
 
 
 def _talked_with(tx: Tx) -> str:

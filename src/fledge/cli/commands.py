@@ -20,6 +20,7 @@ from fledge.core.freeze import one_line
 from fledge.core.keys import is_called, short_id
 from fledge.core.prompts import ChildRow, flattened, in_list_order, list_text
 from fledge.core.route import Address
+from fledge.core.run import Instant
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
 from fledge.orchestrator import bindings, control, documents, killing, steps, system_events, views
 from fledge.orchestrator.asked import SpawnParams
@@ -63,31 +64,31 @@ async def run_command(fl: Fledge, session: str, line: str, by: Person | None = N
     return await Commands(fl.engine, fl.config, fl.spawner, fl.messenger).run(session, line, by)
 
 
-def targets(tx: Tx, session: str) -> list[slash.Choice]:
+def targets(tx: Tx, session: str, now: Instant) -> list[slash.Choice]:
     """What a session's subagents are called, with how they stand, for completion. A label that several have is none:
     there the number in the list is offered."""
     rows = in_list_order(views.child_rows(tx, session))
     times = Counter(row.label for row in rows)
     return [
-        (name, row.status_text) if times[row.label] == 1 else (str(number), f"{name}: {row.status_text}")
+        (name, row.status_text(now)) if times[row.label] == 1 else (str(number), f"{name}: {row.status_text(now)}")
         for number, row in enumerate(rows, 1)
         if (name := flattened(row.label, NAME_CHARS))
     ]
 
 
-def status_line(tx: Tx, session: str) -> str:
+def status_line(tx: Tx, session: str, now: Instant) -> str:
     """What goes on below a conversation, in one line; empty if nothing does."""
     rows = [row for row in views.child_rows(tx, session) if row.is_active]
-    shown = [f"{flattened(row.label, SHORT_CHARS) or row.key[-8:]} {_standing(row)}" for row in rows[:SHOWN]]
+    shown = [f"{flattened(row.label, SHORT_CHARS) or row.key[-8:]} {_standing(row, now)}" for row in rows[:SHOWN]]
     more = [f"and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else []
     asked = len(_asked(tx, session))
     waits = [f"{asked} {'question waits' if asked == 1 else 'questions wait'} for you"] if asked else []
     return "  ·  ".join([*shown, *more, *waits])
 
 
-def _standing(row: ChildRow) -> str:
+def _standing(row: ChildRow, now: Instant) -> str:
     """How it stands, said once."""
-    return row.status if row.status == "awaiting approval" else row.status_text
+    return row.status if row.status == "awaiting approval" else row.status_text(now)
 
 
 class Commands:
@@ -107,23 +108,25 @@ class Commands:
             return CommandResult(str(error), ok=False)
 
     async def _do(self, session: str, order: Order, by: Person) -> str:
+        now = self._engine.clock.now()
         match order.verb:
             case "help":
                 return slash.help_text()
             case "list":
-                now = self._engine.clock.now()
                 return await self._read(lambda tx: list_text(views.child_rows(tx, session), now))
             case "tree":
-                return await self._read(lambda tx: _lines(render.tree_lines(tx, session, self._engine.clock.now())))
+                return await self._read(lambda tx: _lines(render.tree_lines(tx, session, now)))
             case "info":
-                return await self._read(lambda tx: _lines(render.info_lines(tx, _run(tx, session, order))))
+                return await self._read(lambda tx: _lines(render.info_lines(tx, _run(tx, session, order), now)))
             case "log":
                 return await self._read(
                     lambda tx: _lines(render.log_lines(tx, _run(tx, session, order), order.count, order.tools))
                 )
             case "status":
                 rules = self._engine.rules
-                return await self._read(lambda tx: _lines(render.status_lines(tx, _meant(tx, session, order), rules)))
+                return await self._read(
+                    lambda tx: _lines(render.status_lines(tx, _meant(tx, session, order), rules, now))
+                )
             case "agents":
                 return await self._read(lambda tx: _lines(self._agents(tx, session)))
             case "model":
@@ -166,6 +169,7 @@ class Commands:
         return await self._engine.store.read(view)
 
     def _agents(self, tx: Tx, session: str) -> list[str]:
+        now = self._engine.clock.now()
         known = tx.session(session)
         own = "main" if known is None else known.facts.agent_id
         lines = ["Agents you may start:"]
@@ -175,7 +179,7 @@ class Commands:
         bound = [row for row in views.child_rows(tx, session) if _is_bound(tx, row.key)]
         if bound:
             lines.append("Bound to a thread:")
-            lines += [f"  {named(tx, row.key)} · {row.status_text}" for row in bound]
+            lines += [f"  {named(tx, row.key)} · {row.status_text(now)}" for row in bound]
         return lines
 
     async def _model(self, session: str, name: str) -> str:

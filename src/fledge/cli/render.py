@@ -6,6 +6,7 @@ import msgspec
 
 from fledge.core import events as ev
 from fledge.core.announce import Completion, DeliveryTrace, announce_key
+from fledge.core.asking import retry_text
 from fledge.core.documents import left_out_line
 from fledge.core.freeze import Stats, one_line, stats_line
 from fledge.core.keys import short_id
@@ -36,7 +37,7 @@ def tree_lines(tx: Tx, session: str, now: Instant | None = None, indent: str = "
     for at, run in enumerate(runs):
         last = at == len(runs) - 1
         label = one_line(tx.spec(run.key).label or run.key, LABEL_CHARS)
-        lines.append(f"{indent}{'└─' if last else '├─'} {label} · {status(tx, run)}{_waited(tx, run, now)}")
+        lines.append(f"{indent}{'└─' if last else '├─'} {label} · {status(tx, run, now)}{_waited(tx, run, now)}")
         lines += tree_lines(tx, run.key, now, indent + ("   " if last else "│  "))
     return lines
 
@@ -46,16 +47,18 @@ def _is_listed(tx: Tx, run: Run) -> bool:
 
 
 def _waited(tx: Tx, run: Run, now: Instant | None) -> str:
-    if now is None or not isinstance(run.phase, Queued):
+    if now is None or not isinstance(run.phase, Queued) or run.phase.retry is not None:
         return ""
     waited = now - tx.events(run.key)[-1].at
     return f", {waited:.0f} s without a free slot" if waited > LONG_WAIT_S else ""
 
 
-def status(tx: Tx, run: Run) -> str:
-    """Where a run is, in a few words."""
+def status(tx: Tx, run: Run, now: Instant | None = None) -> str:
+    """Where a run is, in a few words; with `now`, when one that pauses goes on."""
     ended = run.ended
     words = run.phase.name.replace("_", " ")
+    if now is not None and isinstance(run.phase, Queued) and run.phase.retry is not None:
+        words = retry_text(run.phase.retry.at, one_line(run.phase.retry.reason, REASON_CHARS), now)
     if is_stuck(run, views.progress_of(tx, run)):
         words += " (stuck)"
     if ended is not None:
@@ -94,7 +97,7 @@ def info_lines(tx: Tx, key: str, now: Instant | None = None) -> list[str]:
         f"run       {run.run_id} (attempt {run.attempt})",
         f"label     {one_line(spec.label, LINE_CHARS)}",
         f"task      {one_line(spec.task, LINE_CHARS)}",
-        f"status    {status(tx, run)}",
+        f"status    {status(tx, run, now)}",
         f"parent    {run.terms.parent}",
     ]
     if run.ended is not None and run.ended.outcome.error:
@@ -173,9 +176,9 @@ def _entry_line(seq: int, body: Body) -> str:
     return f"{seq:>5}  {one_line(said, LINE_CHARS)}"
 
 
-def status_lines(tx: Tx, key: str, rules: Rules) -> list[str]:
+def status_lines(tx: Tx, key: str, rules: Rules, now: Instant) -> list[str]:
     """How a session stands: what it does, the model that ran, what it used, what waits."""
-    view = views.session_status(tx, key, rules)
+    view = views.session_status(tx, key, rules, now)
     stats = Stats(None, view.tokens_in, view.tokens_out, view.cost_usd, view.tokens_cached)
     lines = [
         f"session   {key} · {view.state}"

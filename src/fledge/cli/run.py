@@ -19,15 +19,17 @@ from fledge.channels.terminal import HERE, TerminalChannel
 from fledge.cli.render import tree_lines, unanswered_lines
 from fledge.cli.settings import confirm_workspace
 from fledge.config.places import discover
+from fledge.core.asking import retry_text
 from fledge.core.images import Image, ImageEntry
 from fledge.core.keys import main_key, short_id
 from fledge.core.route import TERMINAL, Message, origin_of
+from fledge.core.run import Instant
 from fledge.gateway.client import HATCH
 from fledge.models.base import Model
 from fledge.orchestrator import bindings, commission, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.steps import question
-from fledge.runtime.feed import Subscription
+from fledge.runtime.feed import Subscription, TurnEvent
 from fledge.runtime.model_choice import choose_model
 from fledge.store.base import Approval, Tx
 from fledge.tools.base import Tool
@@ -104,16 +106,31 @@ def _begin(c: Commit, prompt: str | None, images: tuple[ImageEntry, ...] = ()) -
 
 
 async def _until_settled(fl: fledge.Fledge, heard: Subscription, failures: int) -> int:
-    """Wait until nothing is left to do, or nothing can go on; what is said meanwhile is printed by its channel."""
-    news = await fl.until(lambda tx: _news(tx, failures))
-    assert news is not None
-    if news.failed:
-        errors = [event for event in heard.waiting() if event.kind == "error" and event.session == main_key()]
-        print(f"fledge: {errors[-1].text if errors else 'the turn failed'}", file=sys.stderr)
-        then = "after that change " if errors and errors[-1].remedy else ""
-        verb = "goes on" if then else "tries again"
-        print(f"fledge: nothing is lost: {then}`fledge run --continue` {verb}", file=sys.stderr)
-        return 1
+    """Wait until nothing is left to do, or nothing can go on; what is said meanwhile is printed by its channel.
+
+    A model that is down, overloaded or at its rate limit is waited for, as long as a subagent would.
+    """
+    failing_since: Instant | None = None
+    while True:
+        news = await _stands(fl, failures)
+        if not news.failed:
+            break
+        error = TurnEvent("error", main_key(), "the turn failed")
+        for event in heard.waiting():
+            if event.session == main_key() and event.kind == "usage":
+                failing_since = None  # a model has answered meanwhile
+            elif event.session == main_key() and event.kind == "error":
+                error = event
+        now = fl.engine.clock.now()
+        failing_since = now if failing_since is None else failing_since
+        if not error.retry_in_s or now - failing_since >= fl.config.models.patience_seconds:
+            print(f"fledge: {error.text}", file=sys.stderr)
+            then = "after that change " if error.remedy else ""
+            verb = "goes on" if then else "tries again"
+            print(f"fledge: nothing is lost: {then}`fledge run --continue` {verb}", file=sys.stderr)
+            return 1
+        print(f"fledge: {retry_text(now + error.retry_in_s, error.text, now)}", file=sys.stderr)
+        failures = news.failures
     if news.lost:
         print(f"fledge: {news.lost} could not be delivered outside: see `fledge undelivered`", file=sys.stderr)
     if news.questions:
@@ -121,10 +138,19 @@ async def _until_settled(fl: fledge.Fledge, heard: Subscription, failures: int) 
     return AWAITS_A_PERSON if news.questions else 0
 
 
+async def _stands(fl: fledge.Fledge, failures: int) -> "_News":
+    """How the conversation stands as soon as nothing goes on, or its turn has failed once more."""
+    news = await fl.until(lambda tx: _news(tx, failures))
+    assert news is not None
+    return news
+
+
 class _News(Struct, frozen=True):
     """How the conversation stands now that nothing goes on."""
 
     failed: bool
+    failures: int
+    """How often the open turn has failed."""
     questions: tuple[str, ...]
     lost: int
     """Messages that could not be sent."""
@@ -138,7 +164,7 @@ def _news(tx: Tx, failures: int) -> _News | None:
     # What a program has not read yet waits for that program; what works for it is driven here too.
     settled = is_at_rest(tx, main_key()) and not any(tx.counts(root).unsettled for root in tx.roots())
     if failed or questions or (settled and not tx.waiting_posts()):
-        return _News(failed, questions, len(tx.undelivered_posts()))
+        return _News(failed, 0 if turn is None else turn.failures, questions, len(tx.undelivered_posts()))
     return None
 
 

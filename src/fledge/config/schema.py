@@ -333,6 +333,9 @@ class Models(Struct, frozen=True, rename="camel", omit_defaults=True):
     catalog: Annotated[Mapping[str, CatalogRow], _means("figures of models, by provider/name")] = field(
         default_factory=dict
     )
+    patience_seconds: Annotated[
+        float, _from(0, "seconds a subagent waits for a model that is down, overloaded or at its rate limit")
+    ] = 600.0
     ca_file: (
         Annotated[str, _means("certificates (PEM) of authorities that are believed besides the system's")] | None
     ) = None

@@ -1,14 +1,17 @@
-"""What follows a model's reply: keep it, have it continued, ask once more with a higher limit, or give up.
+"""What follows when a model was asked: after a reply keep it, have it continued, ask once more with a higher limit or
+give up; after an error ask the same model again, ask the next one, pause, or give up.
 
-One policy for all providers. It is judged by the reply and by the transcript that it follows, so a crash between two
-replies changes nothing. This file knows no provider, no store and no clock.
+One policy for all providers. A reply is judged by the transcript that it follows and an error by what is stored of its
+run, so a crash changes nothing. This file knows no provider, no store and no clock.
 """
 
+import hashlib
 from typing import Final, Literal
 
 from msgspec import Struct
 
 from fledge.core.freeze import one_line
+from fledge.core.run import Failing, Instant
 
 Stop = Literal["end", "tools", "length", "refused"]
 """Why a reply ended: it was complete, it calls tools, it hit the token limit, the model would not answer."""
@@ -106,3 +109,130 @@ def after_reply(heard: Heard, was_cut: bool, limit: int, first_limit: int, most:
     if limit > first_limit or higher <= limit:
         return GiveUp(f"{CUT}: all {limit} tokens went into thinking, and no words came")
     return AskAgain(higher)
+
+
+# ---- an error came: this model again, or the next one ----------------------------------------------------------------
+
+QUICK_S: Final = 5.0
+"""The longest pause that a driver waits out itself; for a longer one it gives its slot back."""
+_PASSING: Final = ("retryable", "interrupted")
+"""Troubles that may pass."""
+_ELSEWHERE: Final = (*_PASSING, "auth", "quota")
+"""Troubles that another provider need not have."""
+
+
+class Retries(Struct, frozen=True, kw_only=True):
+    """How often one model is asked, and how long the pauses between are."""
+
+    tries: int = 4
+    """The first one included."""
+    first_s: float = 0.5
+    """Pause before the second try; each further one is twice as long."""
+
+
+class RetryNow(Struct, frozen=True, gc=False):
+    """Ask the same model after this pause."""
+
+    pause_s: float
+
+
+class FallBack(Struct, frozen=True, gc=False):
+    """Ask the next model at once."""
+
+
+class Report(Struct, frozen=True, gc=False):
+    """No model is left to be asked now."""
+
+
+def after_try(
+    trouble: Trouble, retry_after_s: float | None, tries: int, has_next: bool, retries: Retries, chance: float
+) -> RetryNow | FallBack | Report:
+    """What follows the error of one try, the `tries`-th of its model. `chance`: from 0 up to 1."""
+    if trouble in _PASSING and tries < retries.tries:
+        # Half of the pause is chance: callers that broke together come back apart.
+        own_s = min(QUICK_S, retries.first_s * 2.0 ** (tries - 1)) * (0.5 + chance / 2)
+        pause_s = max(own_s, retry_after_s or 0.0)
+        if pause_s <= QUICK_S:
+            return RetryNow(pause_s)
+    return FallBack() if has_next and trouble in _ELSEWHERE else Report()
+
+
+# ---- all models failed: patience -------------------------------------------------------------------------------------
+
+FIRST_PAUSE_S: Final = 8.0
+LONGEST_PAUSE_S: Final = 30.0
+"""No pause of our own is longer; one that a provider asks for may be."""
+REASON_CHARS: Final = 200
+
+
+class Failure(Struct, frozen=True, gc=False, kw_only=True):
+    """No model of a session could answer a step."""
+
+    trouble: Trouble
+    message: str
+    first_at: Instant
+    """When the first try of this step failed."""
+    retry_after_s: float | None = None
+    """What the provider asked for."""
+
+    @property
+    def error(self) -> str:
+        """The error in words for people."""
+        return f"the model could not answer ({self.trouble}): {self.message}"
+
+    @property
+    def may_pass(self) -> bool:
+        """True if it is worth waiting."""
+        return self.trouble in _PASSING
+
+
+class Pause(Struct, frozen=True, gc=False):
+    """Give driver and slot back until then; patience counts from `since_at`."""
+
+    until_at: Instant
+    since_at: Instant
+    reason: str
+
+
+class Falter(Struct, frozen=True, gc=False):
+    """Patience is over: a provisional error, which a reply within its grace takes back."""
+
+    error: str
+
+
+class Fail(Struct, frozen=True, gc=False):
+    """Waiting is useless."""
+
+    error: str
+
+
+def after_failure(
+    failure: Failure, failing: Failing | None, at: Instant, patience_s: float, session: str
+) -> Pause | Falter | Fail:
+    """What follows when no model of a run could answer now. `failing`: what is stored of pauses of this step."""
+    if not failure.may_pass:
+        return Fail(failure.error)
+    since_at = failure.first_at if failing is None else failing.since_at
+    left_s = since_at + patience_s - at
+    asked_s = failure.retry_after_s or 0.0
+    if left_s <= 0:
+        return Falter(f"{failure.error} (waited {at - since_at:.0f} s: models.patienceSeconds)")
+    if asked_s > left_s:
+        wish = f"its provider asks to wait {asked_s:.0f} s, {left_s:.0f} s of models.patienceSeconds are left"
+        return Falter(f"{failure.error} ({wish})")
+    pauses = 0 if failing is None else failing.pauses
+    own_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(pauses, 8))
+    # A quarter of it is the session's own: children that broke together come back apart.
+    own_s *= 1.0 - _share(session, pauses) / 4
+    pause_s = min(left_s, max(own_s, asked_s))
+    return Pause(at + pause_s, since_at, one_line(failure.message, REASON_CHARS))
+
+
+def _share(session: str, pauses: int) -> float:
+    """A number from 0 up to, not including, 1: the same for the same pause of the same session."""
+    return int(hashlib.sha256(f"{session} {pauses}".encode()).hexdigest()[:8], 16) / 2**32
+
+
+def retry_text(at: Instant, reason: str, now: Instant) -> str:
+    """How a pause is shown: `retrying in 8 s: HTTP 429: slow down`."""
+    return f"retrying in {max(0.0, at - now):.0f} s: {reason}"

@@ -18,7 +18,9 @@ class _Effect(Struct, frozen=True, gc=False, tag=True):
 
 
 class Enqueue(_Effect, frozen=True, tag=True):
-    """Let the session be claimed in its lane, as soon as its old driver is gone."""
+    """Let the session be claimed in its lane, as soon as its old driver is gone, and not before `due_at`."""
+
+    due_at: Instant | None = None
 
 
 class Dequeue(_Effect, frozen=True, tag=True):

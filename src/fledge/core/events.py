@@ -31,8 +31,8 @@ class Finished(Struct, frozen=True, gc=False, tag="finished", omit_defaults=True
 
 
 class Errored(Struct, frozen=True, gc=False, tag="errored"):
-    """It cannot go on. A spent budget and a limit of steps hand over partial work; a spent budget also stops everything
-    below."""
+    """It cannot go on. A spent budget and a limit (of steps, of patience) hand over partial work; a spent budget also
+    stops everything below."""
 
     error: str
     cause: Literal["error", "budget", "limit"] = "error"
@@ -110,6 +110,8 @@ class AttemptFaltered(_Signal, frozen=True, kw_only=True, tag=True):
 
     error: str
     aborted: bool = False
+    cause: Literal["error", "limit"] = "error"
+    """`limit`: the run has no patience left with its model."""
 
 
 class DriverStopped(_Signal, frozen=True, kw_only=True, tag=True):
@@ -123,7 +125,7 @@ class LeaseLost(_Signal, frozen=True, kw_only=True, tag=True):
 
 
 class Progressed(_Event, frozen=True, kw_only=True, tag=True):
-    """A step was committed after a crash: the count of crashes starts again."""
+    """A step was committed after a crash or a pause: crashes and patience count from the start again."""
 
 
 class Yielded(_Signal, frozen=True, kw_only=True, tag=True):
@@ -139,6 +141,16 @@ class PersonAsked(_Event, frozen=True, kw_only=True, tag=True):
     attempt: int
     due_at: Instant
     """When the first question expires."""
+
+
+class Paused(_Event, frozen=True, kw_only=True, tag=True):
+    """No model could answer the step: it is tried again later, and nothing is held meanwhile."""
+
+    attempt: int
+    until_at: Instant
+    since_at: Instant
+    """When the step first failed."""
+    reason: str
 
 
 class PersonAnswered(_Event, frozen=True, kw_only=True, tag=True):
@@ -264,6 +276,7 @@ Event = (
     | Progressed
     | PersonAsked
     | PersonAnswered
+    | Paused
     | ChildrenSettled
     | SendArrived
     | Steered
@@ -301,6 +314,8 @@ def reason(event: Event) -> str:
             return path
         case KillOrdered(named=False):
             return "from above"
+        case Paused(at=at, until_at=until_at, reason=why):
+            return f"retrying in {until_at - at:.0f} s: {why}"
         case Yielded(asked=asked):
             return f"for {asked}"
         case _:

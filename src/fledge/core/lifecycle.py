@@ -27,10 +27,12 @@ from fledge.core.run import (
     Completed,
     CompletedGiveup,
     Ending,
+    Failing,
     Gone,
     Grace,
     Instant,
     Queued,
+    Retry,
     Run,
     Running,
     Skipped,
@@ -89,6 +91,8 @@ def transition(run: Run, event: ev.Event) -> Step:
             return _person_asked(run, event)
         case ev.PersonAnswered():
             return _person_answered(run, event)
+        case ev.Paused():
+            return _paused(run, event)
         case ev.ChildrenSettled():
             return _children_settled(run, event)
         case ev.SendArrived():
@@ -211,15 +215,25 @@ def _requeue(run: Run, running: Running, event: ev.Signal) -> Step:
 def _progressed(run: Run, event: ev.Progressed) -> Step:
     if not isinstance(run.phase, Running):
         raise IllegalTransition(run, event)
-    if not run.crashes:
-        return ignore(run, "no crash is counted")
-    return move(replace(run, crashes=0), run.phase)
+    if not run.crashes and run.failing is None:
+        return ignore(run, "no crash and no pause is counted")
+    return move(replace(run, crashes=0, failing=None), run.phase)
+
+
+def _paused(run: Run, event: ev.Paused) -> Step:
+    phase = run.phase
+    if not isinstance(phase, Running) or event.attempt != run.attempt:
+        raise IllegalTransition(run, event)
+    pauses = 1 if run.failing is None else run.failing.pauses + 1
+    queued = Queued(serving=phase.serving, retry=Retry(event.until_at, event.reason))
+    run = replace(run, failing=Failing(event.since_at, pauses))
+    return move(run, queued, fx.FreeDriver(), fx.Enqueue(event.until_at))
 
 
 def _finished(run: Run, event: ev.Signal, end: ev.Finished, serving: Waiting | None) -> Step:
     """A final reply: the end of a send's turn, a wait, one more reading, a plan, or the end of the run. It is a
-    committed step, so crashes before it count no more."""
-    run = replace(run, crashes=0)
+    committed step, so crashes and pauses before it count no more."""
+    run = replace(run, crashes=0, failing=None)
     if serving is not None:
         # What a send's turn says is neither result nor fallback; the waiting period goes on.
         return _wait(run, serving, event, "earlier")
@@ -336,6 +350,8 @@ def _send_arrived(run: Run, event: ev.SendArrived) -> Step:
     match run.phase:
         case Waiting() as waiting:
             return move(run, Queued(serving=waiting), fx.Enqueue())
+        case Queued(retry=Retry()) as paused:
+            return move(run, replace(paused, retry=None), fx.Enqueue())
         case Queued() | Running() | Asking() | Ending(cause=Grace()) | AwaitingApproval():
             return ignore(run, "joins at the next step boundary")
         case phase if isinstance(phase, ENDED):
@@ -450,8 +466,8 @@ def _undecided_until(run: Run, cause: Grace | Stopping, event: ev.CameDue) -> St
     match cause:
         case Stopping(named=named):
             return closing.kill_now(run, at, named, unsettled, fx.SupersedeDriver(at), partial=event.partial)
-        case Grace(error=error, aborted=aborted):
-            end = ev.RanOut(event.partial) if aborted else ev.Errored(error)
+        case Grace(error=error, aborted=aborted, cause=why):
+            end = ev.RanOut(event.partial) if aborted else ev.Errored(error, why, event.partial)
             return closing.break_off(run, at, end, unsettled, fx.SupersedeDriver(at + reconcile.STOP_S))
         case _:
             assert_never(cause)

@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from fledge.core.access import Role
 from fledge.core.announce import guarded
-from fledge.core.asking import CUT
+from fledge.core.asking import CUT, retry_text
 from fledge.core.freeze import NO_REPLY, one_line
 from fledge.core.keys import short_id
-from fledge.core.run import Ending, Instant, Mode, Ok, PlanState, Run, Running, Stopping
+from fledge.core.run import Ending, Instant, Mode, Ok, PlanState, Queued, Retry, Run, Running, Stopping
 
 Live = Literal["spawning", "queued", "running", "waiting", "stopping", "awaiting approval"]
 Finished = Literal["done", "failed", "timeout", "killed", "unknown"]
@@ -31,6 +31,7 @@ LIST_ROWS: Final = 200
 LABEL_CHARS: Final = 48
 TASK_CHARS: Final = 72
 NUDGE_CHARS: Final = 400
+RETRY_CHARS: Final = 120
 
 _FINISHED: Final = get_args(Finished)
 _BY_PHASE: Final[dict[str, Status]] = {
@@ -308,16 +309,19 @@ class ChildRow(Struct, frozen=True, gc=False, kw_only=True):
     """It runs, but has committed nothing for too long."""
     cut: bool = False
     """Its last words were cut at the token limit."""
+    retry: Retry | None = None
+    """Set while it pauses because no model can answer."""
 
     @property
     def is_active(self) -> bool:
         """True while it, or something below it, still has work to do or waits for an answer."""
         return self.status not in _FINISHED or self.unsettled > 0
 
-    @property
-    def status_text(self) -> str:
+    def status_text(self, now: Instant) -> str:
         """The status for people: what it waits for, and where its plan stands."""
         word: str = f"{self.status} (stuck)" if self.stuck else self.status
+        if self.retry is not None:
+            word = retry_text(self.retry.at, flattened(self.retry.reason, RETRY_CHARS), now)
         if self.cut:
             word = f"{self.status} ({CUT})"
         if self.unsettled and (self.status == "waiting" or self.status in _FINISHED):
@@ -346,6 +350,7 @@ def child_row(run: Run, label: str, task: str, unsettled: int = 0, progress_at: 
         started_at=run.started_at,
         ended_at=None if ended is None else ended.ended_at,
         stuck=is_stuck(run, progress_at),
+        retry=run.phase.retry if isinstance(run.phase, Queued) else None,
         cut=ended is not None and isinstance(ended.outcome, Ok) and ended.outcome.cut,
     )
 
@@ -364,7 +369,7 @@ def in_list_order(rows: Sequence[ChildRow]) -> tuple[ChildRow, ...]:
 def list_text(rows: Sequence[ChildRow], now: Instant) -> str:
     """The list of a session's children for people, numbered in list order; beyond the first 200 they are counted."""
     lines = [
-        f"{number}) {row.status_text} · {_name(row)} · {_elapsed(row, now)} · run {short_id(row.run_id)}"
+        f"{number}) {row.status_text(now)} · {_name(row)} · {_elapsed(row, now)} · run {short_id(row.run_id)}"
         for number, row in enumerate(in_list_order(rows)[:LIST_ROWS], 1)
     ]
     more = [f"… and {len(rows) - LIST_ROWS} more"] if len(rows) > LIST_ROWS else []
@@ -448,7 +453,7 @@ def _block_row(number: int, row: ChildRow, now: Instant) -> str:
     named = [quoted(row.label, LABEL_CHARS)] if row.label else []
     task = [f"task {quoted(row.task, TASK_CHARS)}"] if row.task else []
     ids = [f"session {row.key}", f"run {short_id(row.run_id)}"]
-    return f"{number}) " + " · ".join([row.status_text, *named, *task, _elapsed(row, now), *ids])
+    return f"{number}) " + " · ".join([row.status_text(now), *named, *task, _elapsed(row, now), *ids])
 
 
 def _active_and_done(rows: Sequence[ChildRow], beyond: tuple[int, int]) -> tuple[int, int]:

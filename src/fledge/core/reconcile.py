@@ -128,8 +128,8 @@ def _while_running(phase: Running, signal: Signal) -> Verdict:
     match signal:
         case AttemptEnded(end=end):
             return _decide(end, phase)
-        case AttemptFaltered(at=at, error=error, aborted=aborted):
-            return Hold(at + GRACE_S, Grace(error, aborted, phase))
+        case AttemptFaltered(at=at, error=error, aborted=aborted, cause=cause):
+            return Hold(at + GRACE_S, Grace(error, aborted, phase, cause))
         case AttemptStarted():
             return Ignore("already running")
         case DriverStopped() | LeaseLost():

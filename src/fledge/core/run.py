@@ -141,9 +141,17 @@ class Spawning(Struct, frozen=True, gc=False, tag="spawning"):
     due_at: Instant
 
 
-class Queued(Struct, frozen=True, gc=False, tag="queued"):
-    """Means: accepted, waits for a slot in its lane.
-    Ends by: claimed; steered; killed; the queue timeout or the run's own deadline.
+class Retry(Struct, frozen=True, gc=False):
+    """No model could answer: the step is tried again then."""
+
+    at: Instant
+    reason: str
+
+
+class Queued(Struct, frozen=True, gc=False, tag="queued", omit_defaults=True):
+    """Means: accepted, waits for a slot in its lane; or no model could answer, and it pauses without a slot.
+    Ends by: claimed, after a pause not before its time; steered; killed; the queue timeout or the run's own deadline. A
+    send ends a pause.
     After a crash: claimed again.
     Kept: until claimed.
     """
@@ -153,6 +161,8 @@ class Queued(Struct, frozen=True, gc=False, tag="queued"):
     """The queue timeout, where one is set and the run has never run."""
     serving: "Waiting | None" = None
     """Set while a send's turn interrupts a waiting period; that period goes on afterwards."""
+    retry: Retry | None = None
+    """Set while it pauses."""
 
 
 class Running(Struct, frozen=True, gc=False, tag="running"):
@@ -210,6 +220,8 @@ class Grace(Struct, frozen=True, gc=False, tag="grace"):
     aborted: bool
     """An aborted end is a timeout if nothing follows; any other is an error."""
     resumes: Running
+    cause: Literal["error", "limit"] = "error"
+    """At a limit of ours, that is at the end of its patience, a run hands over partial work."""
 
 
 class Stopping(Struct, frozen=True, gc=False, tag="stopping"):
@@ -430,6 +442,14 @@ class Terms(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     timeline_s: float = 30 * 86400.0
 
 
+class Failing(Struct, frozen=True, gc=False):
+    """The step under way could not be answered by any model so far."""
+
+    since_at: Instant
+    """When it first failed; patience counts from here."""
+    pauses: int
+
+
 class Run(Struct, frozen=True, gc=False, kw_only=True):
     """One delegated task. Equal to the fold of its events: `lifecycle.replay(events) == run`."""
 
@@ -452,6 +472,8 @@ class Run(Struct, frozen=True, gc=False, kw_only=True):
     crashes: int = 0
     """Crashes in a row with a step open and none committed in between."""
     steered_at: Instant | None = None
+    failing: Failing | None = None
+    """Set from the first pause of a step until a step is committed."""
 
     @property
     def due_at(self) -> Instant | None:

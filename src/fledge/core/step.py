@@ -27,4 +27,4 @@ def move(run: Run, phase: Phase, *effects: fx.Effect) -> Step:
 
 def next_attempt(run: Run, run_id: str) -> Run:
     """A new execution of the same run."""
-    return replace(run, attempt=run.attempt + 1, run_id=run_id)
+    return replace(run, attempt=run.attempt + 1, run_id=run_id, failing=None)

@@ -11,6 +11,7 @@ from typing import TypedDict
 from msgspec.structs import replace
 
 from fledge.clock import Clock
+from fledge.core.asking import Retries
 from fledge.egress import tls_context
 from fledge.errors import BadInput, Refused
 from fledge.models.anthropic import AnthropicModel
@@ -32,7 +33,7 @@ from fledge.models.providers import (
     needed_key,
 )
 from fledge.models.responses import ResponsesModel
-from fledge.models.retry import Patience, Retrying
+from fledge.models.retry import Retrying
 from fledge.models.scripted import ScriptedModel, echo
 
 SCRIPTED = "scripted"
@@ -116,11 +117,11 @@ class Registry:
         return usable_words(self.standings(configured), self._catalog or shipped(), self._env)
 
     def choose(
-        self, primary: str, fallbacks: Iterable[str] = (), patience: Patience | None = None
+        self, primary: str, fallbacks: Iterable[str] = (), retries: Retries | None = None
     ) -> tuple[Retrying, str]:
         """The primary model with retries and its fallbacks behind it, and the provider's name for the primary."""
         model, name = self.open(primary)
-        return Retrying(model, [self.open(other) for other in fallbacks], patience=patience), name
+        return Retrying(model, [self.open(other) for other in fallbacks], retries=retries), name
 
     async def close(self) -> None:
         """Let go of all connections, of the user's own models too."""

@@ -1,9 +1,9 @@
-"""Trying again: the same model after a pause, then the next one of a list.
+"""Trying again: the same model after a pause, then the next one of a list, as `core.asking` decides.
 
 `Retrying` is itself a `Model`. Its stream carries one `Broke` at most, and only when nothing more will be tried. A
 reply that breaks after some of it was yielded is asked for again only if the consumer said, by passing `on_retry`, that
 it will drop what it has: without that promise the `Broke` goes through, so that no word ever arrives twice. Waiting and
-chance are parameters; nothing here knows a provider.
+chance are parameters; nothing here knows a provider or decides anything.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from fledge.cancellation import is_stop
+from fledge.core.asking import FallBack, Report, Retries, RetryNow, after_try
 from fledge.models.base import Broke, Ended, Model, ModelEvent, Request
 
 log = logging.getLogger("fledge.models")
@@ -22,19 +23,6 @@ log = logging.getLogger("fledge.models")
 Sleep = Callable[[float], Awaitable[object]]
 Chance = Callable[[], float]
 """A number from 0 up to, not including, 1."""
-
-
-class Patience(Struct, frozen=True, kw_only=True):
-    """How often and how long."""
-
-    tries: int = 4
-    """For each model, the first try included."""
-    first_s: float = 0.5
-    """Pause before the second try; each further one is twice as long."""
-    most_s: float = 30.0
-    """No pause of our own is longer."""
-    most_retry_after_s: float = 60.0
-    """No pause that a provider asks for is longer."""
 
 
 class Retry(Struct, frozen=True):
@@ -49,9 +37,7 @@ class Retry(Struct, frozen=True):
 class Retrying:
     """A model that is asked again, and others that are asked after it.
 
-    `fallbacks` are models with their providers' names for them. Trouble decides: `retryable` and `interrupted` are
-    tried again, then the next model is asked; `auth` and `quota` go to the next model at once; `bad_request`, `refused`
-    and `overflow` are the request's own fault and end the matter.
+    `fallbacks` are models with their providers' names for them.
     """
 
     def __init__(
@@ -59,13 +45,13 @@ class Retrying:
         model: Model,
         fallbacks: Sequence[tuple[Model, str]] = (),
         *,
-        patience: Patience | None = None,
+        retries: Retries | None = None,
         sleep: Sleep = asyncio.sleep,
         chance: Chance = random.random,
     ) -> None:
         self._model = model
         self._fallbacks = tuple(fallbacks)
-        self._patience = patience or Patience()
+        self._retries = retries or Retries()
         self._sleep, self._chance = sleep, chance
 
     async def stream(
@@ -98,15 +84,16 @@ class Retrying:
                         yielded = True
                 finally:
                     await close_stream(events)
-                again = broke.trouble in ("retryable", "interrupted") and tries < self._patience.tries
-                onward = following is not None and broke.trouble in ("retryable", "interrupted", "auth", "quota")
-                if not (again or onward) or (yielded and on_retry is None):
+                follows = after_try(
+                    broke.trouble, broke.retry_after_s, tries, following is not None, self._retries, self._chance()
+                )
+                if isinstance(follows, Report) or (yielded and on_retry is None):
                     yield _told(broke, name, tries, failed)
                     return
-                pause_s = self._pause(tries, broke.retry_after_s) if again else 0.0
+                pause_s = follows.pause_s if isinstance(follows, RetryNow) else 0.0
                 if on_retry is not None:
-                    on_retry(Retry(broke, name if again else following or name, pause_s))
-                if not again:
+                    on_retry(Retry(broke, name if isinstance(follows, RetryNow) else following or name, pause_s))
+                if isinstance(follows, FallBack):
                     failed.append(_line(broke, name, tries))
                     break
                 await self._sleep(pause_s)
@@ -115,12 +102,6 @@ class Retrying:
         """Let go of the connections of all models."""
         for model in {id(model): model for model in (self._model, *(model for model, _ in self._fallbacks))}.values():
             await model.close()
-
-    def _pause(self, tries: int, retry_after_s: float | None) -> float:
-        patience = self._patience
-        # Half of the pause is chance: callers that broke together come back apart.
-        own_s = min(patience.most_s, patience.first_s * 2.0 ** (tries - 1)) * (0.5 + self._chance() / 2)
-        return own_s if retry_after_s is None else max(own_s, min(retry_after_s, patience.most_retry_after_s))
 
 
 async def close_stream(events: AsyncIterator[ModelEvent]) -> None:

@@ -11,7 +11,7 @@ from fledge.core.freeze import one_line
 from fledge.core.images import told
 from fledge.core.leaves import Moment, leaves_at
 from fledge.core.prompts import BLOCK_ROWS, overdue_message, wake_message
-from fledge.core.run import CleanupPending, Queued, Run
+from fledge.core.run import CleanupPending, Instant, Queued, Run
 from fledge.core.transcript import images_body
 from fledge.orchestrator import (
     bindings,
@@ -32,8 +32,8 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
     """Do what a decision asks of rows; what it asks of the world becomes a hint, and stays readable from rows."""
     run = c.run(key)
     match effect:
-        case fx.Enqueue():
-            _enqueue(c, run)
+        case fx.Enqueue(due_at=due_at):
+            _enqueue(c, run, due_at)
         case fx.Dequeue():
             c.tx.dequeue(key)
         case fx.ReleaseDriver(owes=owes):
@@ -120,12 +120,12 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             c.forget(key)
 
 
-def _enqueue(c: Commit, run: Run) -> None:
+def _enqueue(c: Commit, run: Run, due_at: Instant | None) -> None:
     if isinstance(run.phase, Queued) and run.phase.serving is not None:
-        exchanges.enqueue(c, run.key, run.terms.parent)
+        exchanges.enqueue(c, run.key, run.terms.parent, due_at)
         return
     # Nobody waits for what an attempt has to say: its requester is told.
-    c.tx.enqueue(run.key, run.terms.lane, run.terms.parent, exchanges.is_suspect(c, run.key))
+    c.tx.enqueue(run.key, run.terms.lane, run.terms.parent, exchanges.is_suspect(c, run.key), due_at)
     c.hints.look = True
 
 

@@ -5,7 +5,7 @@ A *drive* is one driver's hold on one session: of a live run, or of a conversati
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Literal, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from fledge.core import answer, inbox, policy
 from fledge.core import events as ev
 from fledge.core.announce import forwarded
 from fledge.core.answer import NO_ANSWER, is_spoken_to, last_visible, rows_read
-from fledge.core.asking import CUT
+from fledge.core.asking import CUT, Fail, Failure, Falter, Pause, after_failure
 from fledge.core.effects import Owes
 from fledge.core.exchange import Asked
 from fledge.core.freeze import NO_REPLY, freeze, one_line, said, sound
@@ -141,11 +141,12 @@ def at_work(c: Commit, session: str, tools_s: float = 0.0) -> None:
 
 
 def progressed(c: Commit, session: str, tools_s: float = 0.0) -> None:
-    """A step, or a part of one, is committed: crashes before it count no more, and its driver is no suspect."""
+    """A step, or a part of one, is committed: crashes and pauses before it count no more, and its driver is no
+    suspect."""
     at_work(c, session, tools_s)
     run = c.find(session)
     if run is not None and run.ended is None:
-        if run.crashes and isinstance(run.phase, Running):
+        if (run.crashes or run.failing) and isinstance(run.phase, Running):
             c.apply(session, ev.Progressed(at=c.at))
     elif (turn := c.tx.turn(session)) is not None and turn.crashes:
         c.tx.turn_failed(session, turn.failures, 0)
@@ -303,8 +304,11 @@ def let_go(c: Commit, drive: Drive, why: str) -> None:
     _close(c, drive, why, "earlier")
 
 
-def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget", "limit"] = "error") -> None:
-    """The attempt cannot go on; a conversation's turn stays open and is due again after its backoff.
+def fail(
+    c: Commit, drive: Drive, error: str, cause: Literal["error", "budget", "limit"] = "error", wait_s: float = 0.0
+) -> float:
+    """The attempt cannot go on; a conversation's turn stays open and is due again after its backoff, or after `wait_s`
+    if its provider asks for that. Answers in how many seconds; 0: it is over.
 
     At a budget's or a limit's end a run hands over partial work, and a conversation's turn is closed, which is told.
     """
@@ -312,7 +316,7 @@ def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget", 
     if live(c.find(drive.session)):
         partial = None if cause == "error" else transcripts.progress_so_far(c, drive.session)
         _signal(c, drive, ev.Errored(sound(error), cause, partial))
-        return
+        return 0.0
     turn = c.tx.turn(drive.session)
     failures = 1 if turn is None else turn.failures + 1
     budget.release(c, drive.session)
@@ -323,10 +327,12 @@ def fail(c: Commit, drive: Drive, error: str, cause: Literal["error", "budget", 
         exchanges.close_turn(c, drive.session, error, "nothing" if turn is None else exchanges.owed_after(c, turn))
         outbox.tell(c, drive.session, f"{cause}:{drive.session}:{drive.turn}", f"the turn ended: {error}")
         deliver.wake_again(c, drive.session)
-        return
+        return 0.0
     if turn is not None and turn.drained:
         _tell_unanswered(c, turn, error)
-    due_again(c, drive.session, inbox.backoff_s(failures))
+    delay_s = max(inbox.backoff_s(failures), min(wait_s, inbox.BACKOFF_MAX_S))
+    due_again(c, drive.session, delay_s)
+    return delay_s
 
 
 def _tell_unanswered(c: Commit, turn: Turn, error: str) -> None:
@@ -368,12 +374,48 @@ def completed_late(c: Commit, session: str, attempt: int, text: str) -> None:
     c.apply(session, event)
 
 
-def falter(c: Commit, drive: Drive, error: str, aborted: bool = False) -> None:
+class ModelFailed(Struct, frozen=True):
+    """What becomes of a turn that no model could answer: it is over, it is tried again in so many seconds without this
+    driver, or this driver may try again within the grace of a provisional error."""
+
+    state: Literal["over", "later", "grace"]
+    in_s: float = 0.0
+
+
+def model_failed(c: Commit, drive: Drive, failure: Failure, patience_s: float) -> ModelFailed:
+    """No model could answer. A run pauses, or ends with a provisional error when its patience is over, or fails at once
+    where waiting is useless; a conversation's turn is due again."""
+    run = c.find(drive.session)
+    if run is None or run.ended is not None:
+        delay_s = fail(c, drive, failure.error, wait_s=failure.retry_after_s or 0.0)
+        return ModelFailed("later", delay_s) if failure.may_pass else ModelFailed("over")
+    fence(c, drive)
+    if isinstance(run.phase, Ending) and failure.may_pass:
+        return ModelFailed("grace")
+    match after_failure(failure, run.failing, c.at, patience_s, drive.session):
+        case Pause(until_at=until_at, since_at=since_at, reason=reason):
+            paused = ev.Paused(at=c.at, attempt=run.attempt, until_at=until_at, since_at=since_at, reason=sound(reason))
+            c.apply(drive.session, paused)
+            return ModelFailed("later", until_at - c.at)
+        case Falter(error=error):
+            budget.release(c, drive.session)
+            falter(c, drive, error, cause="limit")
+            return ModelFailed("grace")
+        case Fail(error=error):
+            fail(c, drive, error)
+            return ModelFailed("over")
+        case follows:
+            assert_never(follows)
+
+
+def falter(
+    c: Commit, drive: Drive, error: str, aborted: bool = False, cause: Literal["error", "limit"] = "error"
+) -> None:
     """A provisional error: the executor may recover within its grace, and keeps its slot."""
     lease.check(c, drive.session, drive.lease)
     run = c.run(drive.session)
     event = ev.AttemptFaltered(
-        at=c.at, attempt=run.attempt, next_run_id=c.ids.unique(), error=sound(error), aborted=aborted
+        at=c.at, attempt=run.attempt, next_run_id=c.ids.unique(), error=sound(error), aborted=aborted, cause=cause
     )
     c.apply(drive.session, event)
 

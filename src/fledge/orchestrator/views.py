@@ -402,7 +402,7 @@ class StatusView(Struct, frozen=True, rename="camel", omit_defaults=True):
     """What is wrong with the last reply: that the token limit cut it."""
 
 
-def session_status(tx: Tx, key: str, rules: Rules) -> StatusView:
+def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
     """How a session stands. NotFound if there is none."""
     session = tx.session(key)
     if session is None:
@@ -422,7 +422,7 @@ def session_status(tx: Tx, key: str, rules: Rules) -> StatusView:
         state=_state(tx, session),
         label=session.facts.label,
         run_id="" if row is None else row.run_id,
-        run_status="" if row is None else row.status_text,
+        run_status="" if row is None else row.status_text(now),
         model="" if last is None else last.model,
         tokens_in=spent.tokens_in,
         tokens_out=spent.tokens_out,

@@ -23,6 +23,7 @@ from fledge.core.heartbeat import is_idle_round, is_silence, spoken
 from fledge.core.images import ImageEntry
 from fledge.core.policy import Spent, YieldTerms
 from fledge.core.route import Address
+from fledge.core.run import Instant
 from fledge.core.transcript import (
     SPAWN,
     YIELD,
@@ -61,6 +62,8 @@ from fledge.workspaces.documents import JUDGED, digest
 T = TypeVar("T")
 P = ParamSpec("P")
 
+GRACE_PAUSE_S = 4.0
+"""How soon a model is asked again within the grace of a provisional error."""
 DISK_S = 1.0
 """How long a step waits before it tries again to be written."""
 UNKNOWN_OUTCOME = ToolResult(
@@ -69,9 +72,11 @@ UNKNOWN_OUTCOME = ToolResult(
 """The result of a call that a process died in, if it may not be made again."""
 
 
-def _failed(c: Commit, drive: Drive, error: str, goods: Goods | None) -> None:
+def _model_failed(
+    c: Commit, drive: Drive, failure: asking.Failure, patience_s: float, goods: Goods | None
+) -> turns.ModelFailed:
     steps.hand_over(c, drive, goods)
-    turns.fail(c, drive, error)
+    return turns.model_failed(c, drive, failure, patience_s)
 
 
 def _gave_up(c: Commit, drive: Drive, error: str, goods: Goods | None, reply: Replied) -> None:
@@ -161,6 +166,10 @@ class _Turn:
         """What is recorded of it, as far as this drive knows."""
         self.is_at_work = False
         """It is recorded that this drive may write."""
+        self.failed_at: Instant | None = None
+        """When the step under way first failed."""
+        self.is_in_grace = False
+        """Its patience is over, and a provisional error is committed."""
         self.wrote: dict[str, str] = {}
         """Digests of documents that it wrote and that are not recorded yet."""
         self.hold: Hold | None = None
@@ -286,6 +295,7 @@ class _Turn:
             return False
         if isinstance(answer, Broke):
             return await self._fail(answer)
+        await self._recover()
         reply = _with_cost(answer.reply, earlier)
         heard = asking.Heard(stop=answer.stop, text=reply.text, calls=len(reply.calls), dropped=answer.dropped)
         limits = (request.max_tokens, self.profile.max_tokens, self.profile.most_tokens)
@@ -367,6 +377,7 @@ class _Turn:
         usage = Usage()
 
         def start_over(retry: Retry) -> None:
+            self._note_failure()
             for heard in (texts, thoughts, opaque, calls):
                 heard.clear()
             self.tell("retry", f"{retry.broke.message}; {retry.model} is asked in {retry.pause_s:.1f} s")
@@ -454,11 +465,39 @@ class _Turn:
         self.own.update((entry, index) for index in range(len(reply.calls)))
 
     async def _fail(self, broke: Broke) -> bool:
-        self.feed.emit(TurnEvent("error", self.drive.session, broke.words, self.drive.turn, remedy=broke.remedy))
-        error = f"the model could not answer ({broke.trouble}): {broke.words}"
+        """No model could answer; False if this driver is done, for now or for good."""
+        failure = asking.Failure(
+            trouble=broke.trouble,
+            message=broke.words,
+            first_at=self._note_failure(),
+            retry_after_s=broke.retry_after_s,
+        )
         goods = await self._look_at_goods(finally_=True)
-        await self.commit(_failed, error, goods)
+        failed = await self.commit(_model_failed, failure, self.profile.patience_s, goods)
+        if failed.state == "grace":
+            self.is_in_grace = True
+            self.tell("retry", f"{broke.message}; it is asked again in {GRACE_PAUSE_S:.1f} s, for the last time")
+            await self.engine.clock.wait_until(self.engine.clock.now() + GRACE_PAUSE_S, asyncio.Event())
+            return True
+        if failed.state == "later" and self.drive.run is not None:
+            self.tell("retry", f"{broke.message}; it is asked again in {failed.in_s:.0f} s")
+        else:
+            told = TurnEvent("error", self.drive.session, broke.words, self.drive.turn, remedy=broke.remedy)
+            self.feed.emit(replace(told, retry_in_s=failed.in_s))
         return False
+
+    def _note_failure(self) -> Instant:
+        """When the step under way first failed: now, if it had not."""
+        if self.failed_at is None:
+            self.failed_at = self.engine.clock.now()
+        return self.failed_at
+
+    async def _recover(self) -> None:
+        """The model has answered: what went wrong in this step counts no more."""
+        self.failed_at = None
+        if self.is_in_grace:
+            self.is_in_grace = False
+            await self.commit(turns.recovered)
 
     async def _look_at_goods(self, finally_: bool = False) -> Goods | None:
         """What there is to hand over, if that is not yet recorded."""

@@ -32,6 +32,8 @@ class TurnEvent(Struct, frozen=True, omit_defaults=True):
     """Of `lost`: how many events were dropped because this listener was slow."""
     remedy: str = ""
     """Of `error`: what the user must change before another try can help; empty: trying again may help."""
+    retry_in_s: float = 0.0
+    """Of `error`: in how many seconds it is tried again because the trouble may pass; 0 if it may not."""
 
 
 class Subscription:

@@ -48,6 +48,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     asks: frozenset[str] = frozenset()
     """Tools that need a person's approval for each call."""
     step_limits: StepLimits = StepLimits()
+    patience_s: float = 600.0
+    """How long a run waits for a model that cannot answer."""
     approval_s: float = 24 * 3600.0
     unasked: frozenset[str] = frozenset()
     """Tools about which nobody is asked: what would need a person's yes is refused."""

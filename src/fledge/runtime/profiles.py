@@ -291,6 +291,7 @@ class ConfiguredProfiles:
             window=card.window,
             asks=asks,
             step_limits=step_limits(self._config),
+            patience_s=self._config.models.patience_seconds,
             approval_s=self._config.plan.approval_hours * 3600.0,
             unasked=self._unasked(agent_id, tools.names),
             boxed=box != "plain",

@@ -88,7 +88,7 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
 
         def view(tx: Tx) -> dict[str, object]:
             found = views.find_session(tx, views.looker(config, tx, context.session), session_key or context.session)
-            status = views.session_status(tx, found.key, engine.rules)
+            status = views.session_status(tx, found.key, engine.rules, engine.clock.now())
             size = window(status.model) if status.model else None
             told: dict[str, object] = {"status": "ok", **msgspec.to_builtins(status)}
             return told | ({} if size is None else {"contextWindow": size})

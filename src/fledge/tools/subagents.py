@@ -106,18 +106,18 @@ def _listed(tx: Tx, session: str, now: Instant, recent_minutes: int) -> dict[str
         "status": "ok",
         "requester": session,
         "total": len(rows),
-        "active": [_shown(n, row) for n, row in active[:ROWS]],
-        "recent": [_shown(n, row) for n, row in recent[:ROWS]],
+        "active": [_shown(n, row, now) for n, row in active[:ROWS]],
+        "recent": [_shown(n, row, now) for n, row in recent[:ROWS]],
         "text": list_text(rows, now),
     }
 
 
-def _shown(number: int, row: ChildRow) -> dict[str, object]:
+def _shown(number: int, row: ChildRow, now: Instant) -> dict[str, object]:
     shown: dict[str, object] = {
         "index": number,
         "sessionKey": row.key,
         "runId": row.run_id,
-        "status": row.status_text,
+        "status": row.status_text(now),
         "label": flattened(row.label, LABEL_CHARS),
         "task": flattened(row.task, TASK_CHARS),
         "pendingDescendants": row.unsettled,

@@ -112,6 +112,9 @@ const TONES = { ok: "good", error: "bad", timeout: "bad", unknown: "bad", runnin
 /** How a run stands, for people: on the wire a kill is an error that ended as killed. */
 export const standing = (run) => (run.endedReason === "killed" ? "killed" : run.status);
 
+/** Until when a run pauses and why, where no model can answer it now; else nothing. */
+export const pause = (run) => (run.retryReason ? ` retrying at ${clock(run.retryAt)}: ${run.retryReason}` : "");
+
 /** A word for how a run stands, with a colour that says no more than the word does. */
 export function chip(status) {
   return el("span", { class: "chip", "data-tone": TONES[status] ?? "" }, status.replaceAll("_", " "));

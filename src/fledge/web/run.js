@@ -3,7 +3,7 @@
 
 import { call, NOT_FOUND, Refusal } from "./gateway.js";
 import { chatLink, isRun } from "./conversations.js";
-import { button, byId, chip, clock, coalesced, confirmed, duration, el, released, runLink, standing, words } from "./dom.js";
+import { button, byId, chip, clock, coalesced, confirmed, duration, el, pause, released, runLink, standing, words } from "./dom.js";
 import { Transcript } from "./transcript.js";
 import { planAnswer } from "./waiting.js";
 
@@ -77,7 +77,7 @@ function facts({ run, stats, models, text }) {
   const cached = stats.tokensCached ? `, ${stats.tokensCached} cached` : "";
   const tokens = stats.tokensIn === null ? "none counted" : `${stats.tokensIn} in, ${stats.tokensOut} out${cached}`;
   const lines = [
-    ["Status", [chip(standing(run)), ` ${run.phase === run.status ? "" : run.phase}`]],
+    ["Status", [chip(standing(run)), ` ${run.phase === run.status ? "" : run.phase}${pause(run)}`]],
     ["Task", [words(run.task)]],
     ["Asked by", [isRun(run.requester) ? runLink(run.requester, run.requester) : chatLink(run.requester)]],
     ["Attempt", [String(run.attempt)]],

@@ -1,7 +1,7 @@
 // The tree of runs, as it stands.
 
 import { call } from "./gateway.js";
-import { byId, chip, coalesced, duration, el, released, runLink, standing } from "./dom.js";
+import { byId, chip, coalesced, duration, el, pause, released, runLink, standing } from "./dom.js";
 
 const MOST = 300; // runs shown; the command line shows all
 const OVER = new Set(["completed", "archived", "gone"]); // nothing more is to be said of these
@@ -55,6 +55,6 @@ function row(run) {
   const name = run.label || run.task;
   const link = runLink(run.sessionKey, name.length > 80 ? `${name.slice(0, 80)} …` : name, { "data-run": run.sessionKey });
   const phase = run.endedAt !== null && !OVER.has(run.phase) ? ` ${run.phase.replaceAll("_", " ")}` : "";
-  link.append(" ", chip(standing(run)), el("span", { class: "muted" }, phase + took));
+  link.append(" ", chip(standing(run)), el("span", { class: "muted" }, phase + pause(run) + took));
   return el("li", {}, link, run.children.length ? list(run.children) : null, run.leftOut ? more(run.leftOut) : null);
 }
