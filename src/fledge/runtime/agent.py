@@ -476,11 +476,11 @@ class _Turn:
         failed = await self.commit(_model_failed, failure, self.profile.patience_s, goods)
         if failed.state == "grace":
             self.is_in_grace = True
-            self.tell("retry", f"{broke.message}; it is asked again in {GRACE_PAUSE_S:.1f} s, for the last time")
+            self.tell("retry", asking.retry_text(GRACE_PAUSE_S, broke.message, 0.0))
             await self.engine.clock.wait_until(self.engine.clock.now() + GRACE_PAUSE_S, asyncio.Event())
             return True
         if failed.state == "later" and self.drive.run is not None:
-            self.tell("retry", f"{broke.message}; it is asked again in {failed.in_s:.0f} s")
+            self.tell("retry", asking.retry_text(failed.in_s, broke.message, 0.0))
         else:
             told = TurnEvent("error", self.drive.session, broke.words, self.drive.turn, remedy=broke.remedy)
             self.feed.emit(replace(told, retry_in_s=failed.in_s))
