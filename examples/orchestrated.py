@@ -15,7 +15,7 @@ import tempfile
 from collections import Counter
 
 import fledge
-from fledge.cli.render import timeline_lines, tree_lines
+from fledge.commands.lines import timeline_lines, tree_lines
 from fledge.core.transcript import Told, from_body
 from fledge.models.base import Request, ToolMessage
 from fledge.models.scripted import Reply, use

@@ -8,7 +8,7 @@ import tempfile
 
 import msgspec
 
-from fledge.cli.render import tree_lines
+from fledge.commands.lines import tree_lines
 from fledge.core.policy import Limits
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.engine import Engine

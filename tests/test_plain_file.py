@@ -11,9 +11,9 @@ import fledge
 from fledge.cli.main import main
 from fledge.config.places import FILE, TRUSTED, discover, is_trusted, trust
 from fledge.errors import BadInput, StoreError
-from fledge.gateway.auth import TOKEN_FILE, make_token, read_token
 from fledge.models.catalog import Catalog
 from fledge.plain_file import open_plain, read_plain
+from fledge.store.ways import TOKEN_FILE, make_token, read_token
 from tests.statements import proves
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fledge
-from fledge.cli.commands import run_command
+from fledge.commands.orders import run_command
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, echo, last_text, use
 from fledge.testing import ScriptedModel

@@ -11,7 +11,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Dialog, Locator, Page, expect, sync_playwright
 
-from fledge.gateway.client import Client
+from fledge.client.remote import Client
 from tests.cli.model_server import MODEL, Model
 from tests.left_out import requires
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import fledge
-from fledge.gateway.client import HATCH
-from fledge.gateway.hatch import hatch
+from fledge.commands.hatch import hatch
 from fledge.models.base import Model, Request
+from fledge.store.ways import HATCH
 from tests.cli import command
 
 ECHO = "scripted/echo"

@@ -21,9 +21,9 @@ import pytest
 import fledge
 from fledge.cli.chat import MAIN, Chat, Hush, ScreenChannel
 from fledge.cli.screen import Plain, clean
-from fledge.cli.slash import Choice
 from fledge.cli.visiting import Visit
-from fledge.gateway.client import find
+from fledge.client.remote import find
+from fledge.commands.slash import Choice
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, echo
 from fledge.runtime.feed import TurnEvent

@@ -14,16 +14,16 @@ import pytest
 
 import fledge
 from fledge.cli import inspect
+from fledge.commands import rpc
+from fledge.commands.desk import Desk
+from fledge.commands.hatch import hatch
+from fledge.commands.methods import call
 from fledge.core.keys import main_key, short_id
 from fledge.core.transcript import Replied, Spoken, from_body
-from fledge.gateway import people, rpc  # noqa: F401  (`people` fills the table of methods)
-from fledge.gateway.client import HATCH, reached
-from fledge.gateway.desk import Desk
-from fledge.gateway.hatch import hatch
-from fledge.gateway.table import call
 from fledge.models.base import Request
 from fledge.models.scripted import ScriptedModel, echo
 from fledge.store.base import Tx
+from fledge.store.ways import HATCH, reached
 from tests.cli import command
 from tests.cli.chat_server import talk
 from tests.cli.holding import ECHO, PATIENCE_S, Body, Holder, do, never, stays

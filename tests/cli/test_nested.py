@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fledge.cli.inspect import info, log, look
-from fledge.cli.render import tree_lines
 from fledge.cli.run import Request, converse
+from fledge.commands.lines import tree_lines
 from fledge.core.keys import main_key
 from fledge.models.scripted import ScriptedModel
 from tests.cli.nested_model import nested

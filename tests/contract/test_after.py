@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fledge.cli.render import tree_lines
+from fledge.commands.lines import tree_lines
 from fledge.core.run import Delivered, Terms
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.views import child_rows

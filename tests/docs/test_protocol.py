@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from fledge.gateway import app, rpc  # noqa: F401  (fills the table of methods)
-from fledge.gateway.table import METHODS
+from fledge.commands import rpc
+from fledge.commands.methods import METHODS
 from tests.gateway.serving import OverHttp, serving
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()

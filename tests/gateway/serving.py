@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import msgspec
 from websockets.sync.client import ClientConnection, connect
 
+from fledge.client.remote import Client, error_of
+from fledge.commands.desk import Desk
 from fledge.config import check
-from fledge.gateway.auth import read_token
-from fledge.gateway.client import Client, error_of
-from fledge.gateway.desk import Desk
 from fledge.gateway.serve import serve
 from fledge.models.base import Model
 from fledge.orchestrator import spawn
 from fledge.orchestrator.commit import Commit
+from fledge.store.ways import read_token
 from fledge.testing import ScriptedModel
 from tests.api.scene import obedient
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import fledge
+from fledge.commands import rpc
+from fledge.commands.desk import Desk
+from fledge.commands.methods import METHODS, call, schema
 from fledge.config.schema import Gateway
-from fledge.gateway import app, rpc  # noqa: F401  (fills the table of methods)
-from fledge.gateway.desk import Desk
-from fledge.gateway.table import METHODS, call, schema
 from tests.api.scene import Place
 from tests.statements import proves
 

@@ -532,7 +532,7 @@ def test_a_batch_is_answered_as_a_batch_and_notifications_get_no_answer(ask: Ask
 
 
 def test_our_own_trouble_is_told_without_its_words(server: Server, ask: Asks) -> None:
-    from fledge.gateway.table import METHODS
+    from fledge.commands.methods import METHODS
 
     async def breaks(desk: object, params: object) -> object:
         raise RuntimeError("a secret")

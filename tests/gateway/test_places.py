@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fledge.channels.webhook import sign
-from fledge.gateway.table import METHODS
+from fledge.commands.methods import METHODS
 from tests.gateway.serving import Server, serving
 
 SECRET = "s" * 40

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fledge.gateway.auth import read_token
-from fledge.gateway.client import HATCH, Client, Hatch, find
+from fledge.client.remote import Client, Hatch, find
 from fledge.store.lock import holder_of
+from fledge.store.ways import HATCH, read_token
 from tests.cli.command import fledge
 from tests.statements import proves
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fledge
-from fledge.gateway.table import METHODS
+from fledge.commands.methods import METHODS
 from fledge.store.files import DATABASE
 from tests.gateway.serving import Server, serving
 from tests.statements import proves

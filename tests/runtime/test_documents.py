@@ -14,8 +14,8 @@ import pytest
 
 import fledge
 from fledge.channels.terminal import HERE
-from fledge.cli.commands import run_command
 from fledge.clock import SystemClock
+from fledge.commands.orders import run_command
 from fledge.core.keys import main_key
 from fledge.core.route import TERMINAL, Message
 from fledge.models.base import Call, Request

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fledge
-from fledge.cli.commands import run_command
+from fledge.commands.orders import run_command
 from fledge.core.transcript import Resulted, Spoken, Told, from_body
 from fledge.models.base import Request, ToolMessage
 from fledge.models.scripted import Answer, Script, last_text, use

@@ -16,11 +16,12 @@ from typing import Protocol
 import fledge
 from fledge.api.views import is_at_rest
 from fledge.channels.terminal import HERE
-from fledge.cli import commands, slash
 from fledge.cli.run import awaits
 from fledge.cli.screen import open_screen
 from fledge.cli.settings import confirm_workspace
 from fledge.cli.visiting import Visit
+from fledge.client.remote import Remote
+from fledge.commands import orders, slash
 from fledge.config.places import discover
 from fledge.core.freeze import one_line
 from fledge.core.keys import main_key, short_id
@@ -28,12 +29,12 @@ from fledge.core.route import TERMINAL, Message
 from fledge.core.run import Instant
 from fledge.core.transcript import Replied, Spoken, from_body, joined
 from fledge.errors import FledgeError
-from fledge.gateway.client import HATCH, Remote
 from fledge.orchestrator import bindings, control, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.runtime.feed import Subscription, TurnEvent
 from fledge.runtime.model_choice import choose_model
 from fledge.store.base import Tx
+from fledge.store.ways import HATCH
 
 log = logging.getLogger("fledge.chat")
 
@@ -52,7 +53,7 @@ Ctrl-C stops the turn; Ctrl-D or /quit leaves, and nothing is lost by it"""
 
 async def sit(state: Path, model: str | None, settings: tuple[str, ...]) -> int:
     """Open the state folder and talk. Refused if no model is set, or it cannot be used."""
-    from fledge.gateway.hatch import hatch
+    from fledge.commands.hatch import hatch
 
     found = discover(Path.cwd(), settings).loaded
     screen = open_screen(state / HISTORY)
@@ -222,7 +223,7 @@ class Chat:
             log.error("the chat hears no more", exc_info=error)
             self._screen.say(f"nothing more can be shown as it comes ({error}); leave, and start again", "error")
 
-    async def _look(self, view: Callable[[Tx], commands.T]) -> commands.T:
+    async def _look(self, view: Callable[[Tx], orders.T]) -> orders.T:
         return await self._fl.engine.store.read(view)
 
     async def _greet(self) -> None:
@@ -235,7 +236,7 @@ class Chat:
         if is_over:
             self._heard.waiting()  # what was said until now stands there already
         if self._channel.streams != MAIN:
-            name = await self._look(lambda tx: commands.named(tx, self._channel.streams))
+            name = await self._look(lambda tx: orders.named(tx, self._channel.streams))
             self._screen.say(f"what is said here is said to {name}; /unfocus ends that", "note")
 
     async def _take(self, line: str) -> None:
@@ -245,7 +246,7 @@ class Chat:
         try:
             shown = slash.read_image_order(line)
             if shown is None and slash.is_command(line):
-                done = await commands.run_command(self._fl, MAIN, line, commands.Person(at=HERE))
+                done = await orders.run_command(self._fl, MAIN, line, orders.Person(at=HERE))
                 self._screen.say(done.text, "note")
                 if done.verb == "help":
                     self._screen.say(KEYS, "note")
@@ -326,7 +327,11 @@ class Chat:
         while True:
             await self._tell_news()
             now = self._fl.engine.clock.now()
+<<<<<<< HEAD
             line, targets = await self._look(partial(_below, now=now))
+=======
+            line, targets = await self._look(lambda tx: (orders.status_line(tx, MAIN), orders.targets(tx, MAIN)))
+>>>>>>> 6598d37 (Move the verbs out of gateway and command line into commands/)
             self._screen.status(line)
             self._screen.offer(targets)
             self._changed.clear()
@@ -335,7 +340,7 @@ class Chat:
 
 def _below(tx: Tx, now: Instant) -> tuple[str, list[slash.Choice]]:
     """What goes on below the conversation, in one line and as words to complete."""
-    return commands.status_line(tx, MAIN, now), commands.targets(tx, MAIN, now)
+    return orders.status_line(tx, MAIN, now), orders.targets(tx, MAIN, now)
 
 
 def _talked_with(tx: Tx) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 import fledge
 from fledge.cli.demo_script import PROMPT, QUESTIONS, TIDY, script
 from fledge.cli.live import LiveLines
-from fledge.cli.render import timeline_lines, tree_lines
+from fledge.commands.lines import timeline_lines, tree_lines
 from fledge.core.keys import main_key
 from fledge.core.transcript import Replied, Told, from_body
 from fledge.errors import BadInput

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from fledge.cli.render import info_lines, log_lines
+from fledge.commands.lines import info_lines, log_lines
 from fledge.core.keys import main_key
 from fledge.core.targets import pick
 from fledge.errors import NotFound, StoreError, StoreLocked

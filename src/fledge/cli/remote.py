@@ -14,12 +14,12 @@ from msgspec import to_builtins
 
 from fledge.api.views import is_at_rest
 from fledge.cli import inspect
+from fledge.client.remote import Remote, find
 from fledge.core.freeze import said
 from fledge.core.images import Image
 from fledge.core.keys import main_key, short_id
 from fledge.core.transcript import Replied, from_body, joined
 from fledge.errors import BadInput, HolderLeft, StoreLocked
-from fledge.gateway.client import Remote, find
 from fledge.ids import RandomIds
 from fledge.store.base import Tx
 from fledge.store.lock import holder_of

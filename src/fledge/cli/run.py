@@ -16,15 +16,18 @@ from msgspec.structs import replace
 import fledge
 from fledge.api.views import is_at_rest
 from fledge.channels.terminal import HERE, TerminalChannel
-from fledge.cli.render import tree_lines, unanswered_lines
 from fledge.cli.settings import confirm_workspace
+from fledge.commands.lines import tree_lines, unanswered_lines
 from fledge.config.places import discover
 from fledge.core.asking import retry_text
 from fledge.core.images import Image, ImageEntry
 from fledge.core.keys import main_key, short_id
 from fledge.core.route import TERMINAL, Message, origin_of
+<<<<<<< HEAD
 from fledge.core.run import Instant
 from fledge.gateway.client import HATCH
+=======
+>>>>>>> 6598d37 (Move the verbs out of gateway and command line into commands/)
 from fledge.models.base import Model
 from fledge.orchestrator import bindings, commission, spawn
 from fledge.orchestrator.commit import Commit
@@ -32,6 +35,7 @@ from fledge.orchestrator.steps import question
 from fledge.runtime.feed import Subscription, TurnEvent
 from fledge.runtime.model_choice import choose_model
 from fledge.store.base import Approval, Tx
+from fledge.store.ways import HATCH
 from fledge.tools.base import Tool
 
 AWAITS_A_PERSON = 3
@@ -65,7 +69,7 @@ class RunChannel(TerminalChannel):
 
 async def converse(request: Request, *, models: Mapping[str, Model] | None = None, tools: Iterable[Tool] = ()) -> int:
     """Drive the conversation until everything has settled; 0, 1 after an error, 3 if a person is awaited."""
-    from fledge.gateway.hatch import hatch
+    from fledge.commands.hatch import hatch
 
     loaded = discover(Path.cwd(), request.settings).loaded
     for warning in loaded.warnings:

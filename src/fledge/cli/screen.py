@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from fledge.cli import slash
+from fledge.commands import slash
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer

@@ -25,21 +25,21 @@ from fledge.api.spawning import SpawnOptions
 from fledge.api.spawning import params as spawn_params
 from fledge.cli import inspect, remote, run
 from fledge.cli.inspect import find
-from fledge.cli.render import info_lines, log_lines, tree_lines, undelivered_lines
 from fledge.cli.settings import confirm_workspace
+from fledge.commands.lines import info_lines, log_lines, tree_lines, undelivered_lines
 from fledge.config import Config, spawnable, with_default_model
 from fledge.config.places import discover
 from fledge.core.access import AgentToAgent
 from fledge.core.freeze import one_line
 from fledge.core.keys import is_called, main_key, short_id
 from fledge.errors import BadInput, FledgeError, HolderLeft, StoreError
-from fledge.gateway.client import HATCH
 from fledge.ids import RandomIds
 from fledge.orchestrator import control, documents, steps, system_events, views
 from fledge.orchestrator.commit import Commit
 from fledge.runtime.model_choice import settled_model
 from fledge.store.base import Tx
 from fledge.store.files import DATABASE
+from fledge.store.ways import HATCH
 from fledge.workspaces.documents import versions_in
 
 MAIN = main_key()
@@ -331,7 +331,7 @@ def spawn(folder: Path, model: str | None, settings: tuple[str, ...], asked: Tas
     run_id = ""
 
     async def drive(opened: fledge.Fledge) -> Shown:
-        from fledge.gateway.hatch import hatch
+        from fledge.commands.hatch import hatch
 
         async with opened as fl, hatch(fl):
             handle = await (fl.run(run_id) if run_id else fl.spawn(asked.task, **options))
@@ -406,7 +406,7 @@ def send(folder: Path, model: str | None, settings: tuple[str, ...], name: str, 
     session, run_id = "", ""
 
     async def here() -> Shown:
-        from fledge.gateway.hatch import hatch
+        from fledge.commands.hatch import hatch
 
         async with open_here() as fl, hatch(fl):
             said = await fl.engine.store.read(lambda tx: tx.commission_keyed(key))

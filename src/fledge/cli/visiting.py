@@ -12,11 +12,11 @@ from msgspec import to_builtins
 
 import fledge
 from fledge.api.images import read_files
-from fledge.cli import slash
+from fledge.client.remote import Remote
+from fledge.commands import slash
 from fledge.core.freeze import one_line, said
 from fledge.core.keys import main_key, short_id
 from fledge.errors import FledgeError, StoreError
-from fledge.gateway.client import Remote
 
 if TYPE_CHECKING:
     from fledge.cli.chat import Screen

@@ -22,17 +22,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fledge.api.views import session_key
 from fledge.channels.inbound import inbound, read_incoming
 from fledge.channels.webhook import read_proof, verify
+from fledge.commands import rpc
+from fledge.commands.desk import Desk
+from fledge.commands.feed import Wanted
+from fledge.commands.methods import call, schema
+from fledge.commands.rpc import Fault, fault_of
 from fledge.errors import BadInput, FledgeError, Refused
-from fledge.gateway import people, rpc, subagents  # noqa: F401  (they fill the table of methods)
 from fledge.gateway.auth import Door, Rates, Rejection
-from fledge.gateway.desk import Desk
-from fledge.gateway.feed import Wanted
 from fledge.gateway.metrics import exposition
 from fledge.gateway.page import is_page, page_routes
-from fledge.gateway.rpc import Fault, fault_of
 from fledge.gateway.socket import converse
 from fledge.gateway.stream import EventStream
-from fledge.gateway.table import call, schema
 from fledge.gateway.unproven import NotTaken, Unproven
 from fledge.models.keys import Key
 

@@ -1,25 +1,19 @@
 """Who may ask the gateway: the token, the names and pages under which it may be asked, and how often.
 
-Pure, but for the file that holds the token. Nothing here knows a web framework.
+Pure. Nothing here knows a web framework.
 """
 
 import hmac
 import ipaddress
-import os
 import re
-import secrets
-import stat
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from fledge.errors import BadInput, Refused, StoreError
-from fledge.plain_file import open_plain
+from fledge.errors import BadInput
 
-TOKEN_FILE: Final = "gateway.token"
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 MOST_CLIENTS: Final = 10_000
 """How many clients' rates are remembered."""
@@ -31,42 +25,6 @@ STRANGERS_PER_SECOND: Final = 10.0
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 
 Headers = Sequence[tuple[bytes, bytes]]
-
-
-# ---- the token -------------------------------------------------------------------------------------------------------
-
-
-def read_token(state: Path) -> str:
-    """The token of this state folder's gateway. Refused: there is none, or others can read it."""
-    path = state / TOKEN_FILE
-    try:
-        with open(open_plain(path), "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            words = file.read(4096)
-    except FileNotFoundError:
-        raise StoreError(f"{path}: no gateway has ever run here; start one with `fledge serve`") from None
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read ({error.strerror})") from None
-    if stat.S_IMODE(mode) & 0o077:
-        raise Refused("error", f"{path} can be read by others: chmod 600, or remove it and start the gateway again")
-    token = words.decode("ascii", "replace").strip()
-    if len(token) < 32 or not token.isprintable():
-        raise Refused("error", f"{path} holds no token: remove it and start the gateway again")
-    return token
-
-
-def make_token(state: Path) -> str:
-    """The token of this state folder; made, in a file only its owner can read, if there is none."""
-    path = state / TOKEN_FILE
-    try:
-        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        return read_token(state)
-    with os.fdopen(made, "w", encoding="ascii") as file:
-        file.write(secrets.token_urlsafe(32) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return read_token(state)
 
 
 # ---- the door --------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from fledge.gateway.desk import Desk
+from fledge.commands.desk import Desk
 from fledge.store.base import Tx
 
 

@@ -18,15 +18,16 @@ import uvicorn
 from msgspec.structs import replace
 
 import fledge
+from fledge.commands.desk import Desk, Patience
+from fledge.commands.hatch import hatch
 from fledge.config import Config
 from fledge.config.schema import Gateway
 from fledge.errors import BadInput, StoreError
 from fledge.gateway.app import make_app
-from fledge.gateway.auth import door, make_token
+from fledge.gateway.auth import door
 from fledge.gateway.connections import limited
-from fledge.gateway.desk import Desk, Patience
-from fledge.gateway.hatch import hatch
 from fledge.runtime.outlet import secret_of
+from fledge.store.ways import make_token
 
 DRAIN_S: Final = 10
 """How long requests under way may take once it is to close."""

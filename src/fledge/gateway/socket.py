@@ -4,19 +4,20 @@ One lock orders what is written; whoever reads too slowly is left, and resumes w
 """
 
 import asyncio
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from msgspec import Meta, Struct
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from fledge.api.views import session_key
+from fledge.commands import rpc
+from fledge.commands.desk import Desk
+from fledge.commands.events import Subscribe, Subscribed, Unsubscribe
+from fledge.commands.feed import Closing, Wanted, Watch
+from fledge.commands.methods import call
+from fledge.commands.rpc import TOO_MANY, Fault
+from fledge.commands.table import read
+from fledge.commands.wire import to_wire
 from fledge.errors import NotFound
-from fledge.gateway import rpc
-from fledge.gateway.desk import Desk
-from fledge.gateway.feed import Closing, Wanted, Watch
-from fledge.gateway.rpc import REFUSED, TOO_MANY, Fault
-from fledge.gateway.table import Params, call, method, read
-from fledge.gateway.wire import to_wire
 
 AT_ONCE: Final = 64
 """Requests of one socket that are carried out at the same time."""
@@ -24,39 +25,6 @@ FEEDS: Final = 8
 """Feeds that one socket may watch."""
 TOO_SLOW: Final = 1008
 CLOSING: Final = 1012
-
-
-class Subscribe(Params, frozen=True, kw_only=True):
-    """`events.subscribe`."""
-
-    cursor: Annotated[int, Meta(ge=0, description="only what came after; without it, from now on")] | None = None
-    session_key: Annotated[str, Meta(max_length=256, description="only of this session and below")] = ""
-    live: Annotated[bool, Meta(description="also what turns tell while they last")] = True
-
-
-class Subscribed(Struct, frozen=True, kw_only=True):
-    """A feed is told from here on, as notifications `event`."""
-
-    subscription: int
-    cursor: int
-
-
-class Unsubscribe(Params, frozen=True, kw_only=True):
-    """`events.unsubscribe`."""
-
-    subscription: Annotated[int, Meta(ge=1)]
-
-
-@method("events.subscribe", Subscribed)
-async def events_subscribe(desk: Desk, params: Subscribe) -> Subscribed:
-    """Be told events from a cursor on, as notifications `event` on this WebSocket. Elsewhere: GET /events."""
-    raise Fault(REFUSED, "events are told on a WebSocket, or by GET /events", status="error")
-
-
-@method("events.unsubscribe", dict[str, bool])
-async def events_unsubscribe(desk: Desk, params: Unsubscribe) -> dict[str, bool]:
-    """Be told no more of a feed."""
-    raise Fault(REFUSED, "events are told on a WebSocket, or by GET /events", status="error")
 
 
 async def converse(desk: Desk, websocket: WebSocket) -> None:

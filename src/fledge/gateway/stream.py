@@ -6,10 +6,10 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from fledge.commands.desk import Desk
+from fledge.commands.feed import Closing, FeedEvent, RunEvent, Wanted, Watch
+from fledge.commands.wire import to_wire
 from fledge.errors import BadInput
-from fledge.gateway.desk import Desk
-from fledge.gateway.feed import Closing, FeedEvent, RunEvent, Wanted, Watch
-from fledge.gateway.wire import to_wire
 
 _encode = msgspec.json.Encoder().encode
 

@@ -6,7 +6,6 @@ may ask.
 """
 
 import http.client
-import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -18,17 +17,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from fledge.errors import BadInput, FledgeError, HolderLeft, NotFound, Refused, StoreError
-from fledge.gateway.auth import read_token
 from fledge.store.lock import holder_of
+from fledge.store.ways import HATCH, reached, read_token
 
 TIMEOUT_S = 30.0
 CONNECT_S = 2.0
-
-
-HATCH = "hatch"
-"""What stands in the lock instead of an address, and what the socket is called."""
-PATH_BYTES = 100
-"""The path of a socket may not be longer than about this."""
 
 
 class Remote(ABC):
@@ -105,20 +98,6 @@ class Hatch(Remote):
             connection.close()
             raise
         return connection
-
-
-@contextmanager
-def reached(state: Path) -> Iterator[str]:
-    """A path of the folder's socket that is short enough to be used, as long as the block lasts."""
-    path = str(state / HATCH)
-    if len(os.fsencode(path)) <= PATH_BYTES:
-        yield path
-        return
-    folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{folder}/{HATCH}"
-    finally:
-        os.close(folder)
 
 
 class Client(Remote):

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from fledge.commands.wire import camel
 from fledge.errors import BadInput, FledgeError, NotFound, Refused, StoreError
-from fledge.gateway.wire import camel
 
 PARSE: Final = -32700
 INVALID: Final = -32600

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from fledge.api.program import Fledge
-from fledge.gateway import people, rpc, subagents  # noqa: F401  (they fill the table of methods)
-from fledge.gateway.client import HATCH, reached
-from fledge.gateway.desk import Desk
-from fledge.gateway.table import call
+from fledge.commands import rpc
+from fledge.commands.desk import Desk
+from fledge.commands.methods import call
+from fledge.store.ways import HATCH, reached
 
 BACKLOG: Final = 128
 REQUEST_S: Final = 5.0

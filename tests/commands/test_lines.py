@@ -1,6 +1,6 @@
 """Views of runs as lines: what they say, and that hostile words cannot forge one."""
 
-from fledge.cli.render import timeline_lines, tree_lines
+from fledge.commands.lines import timeline_lines, tree_lines
 from fledge.orchestrator import control, spawn, turns
 from fledge.store.base import Spec
 from tests.model.world import MAIN, World

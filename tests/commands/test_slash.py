@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from fledge.cli.slash import ALONE, SUBAGENTS, Order, Verb, complete, help_text, is_command, read
+from fledge.commands.slash import ALONE, SUBAGENTS, Order, Verb, complete, help_text, is_command, read
 from fledge.errors import BadInput
 
 READ = [

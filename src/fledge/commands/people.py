@@ -9,12 +9,12 @@ from msgspec import Meta, Struct, field
 import fledge
 from fledge.api.values import GivenUp, Question
 from fledge.cli import verbs
+from fledge.commands.desk import Desk
+from fledge.commands.runs import Nothing, One, found
+from fledge.commands.sessions import Done
+from fledge.commands.table import Params, method
 from fledge.core.run import Instant
 from fledge.errors import BadInput
-from fledge.gateway.desk import Desk
-from fledge.gateway.sessions import Done
-from fledge.gateway.subagents import Nothing, One, found
-from fledge.gateway.table import Params, method
 from fledge.orchestrator import control
 from fledge.store.base import Tx
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fledge
-from fledge.cli.commands import run_command, status_line
+from fledge.commands.orders import run_command, status_line
 from fledge.models.base import Request, ToolMessage
 from fledge.models.scripted import Answer, Reply, last_text, use
 from fledge.testing import ScriptedModel

@@ -9,14 +9,14 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from fledge.api.values import Accepted, Message, Reply, Waited
 from fledge.api.views import session_key
-from fledge.cli.commands import CommandResult, Person, run_command
+from fledge.commands.desk import LONGEST_WAIT_S, Desk
+from fledge.commands.orders import CommandResult, Person, run_command
+from fledge.commands.table import Params, method
 from fledge.config import DEFAULT_MODEL, Config, model_for_conversation
 from fledge.core.images import MAX_IMAGES, Image
 from fledge.core.keys import agent_of, is_child_key
 from fledge.core.run import Instant
 from fledge.errors import NotFound
-from fledge.gateway.desk import LONGEST_WAIT_S, Desk
-from fledge.gateway.table import Params, method
 from fledge.orchestrator import control
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.system_events import EVENT_CHARS

@@ -7,14 +7,14 @@ from msgspec.structs import replace
 
 from fledge.api.values import Plan, Reply, Result, RunInfo, TimelineEvent
 from fledge.api.views import Forest, forest, result, run_info, session_key, timeline
+from fledge.commands.desk import Desk
+from fledge.commands.sessions import DefaultModel, Key, Milliseconds, RunId, Wait, Words, while_open
+from fledge.commands.table import Params, method
 from fledge.core.announce import DeliveryTrace
 from fledge.core.freeze import Stats
 from fledge.core.keys import AGENT_ID, SessionKey, main_key
 from fledge.core.run import Instant
 from fledge.errors import BadInput, NotFound
-from fledge.gateway.desk import Desk
-from fledge.gateway.sessions import DefaultModel, Key, Milliseconds, RunId, Wait, Words, while_open
-from fledge.gateway.table import Params, method
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.commit import Commit

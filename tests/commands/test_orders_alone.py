@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fledge.cli.commands import Commands, Person, targets
-from fledge.cli.slash import complete
+from fledge.commands.orders import Commands, Person, targets
+from fledge.commands.slash import complete
 from fledge.config import with_settings
 from fledge.core.heartbeat import PROMPT
 from fledge.core.policy import Limits

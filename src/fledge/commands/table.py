@@ -1,9 +1,8 @@
-"""The table of methods: each with the struct its parameters are read into, what it answers, and what it does.
+"""How a verb enters the table: with the struct its parameters are read into, what it answers, and what it does.
 
-The published schema is made from this table, so it cannot say anything else than what is checked.
+`methods` has the whole table. The published schema is made from it, so it cannot say anything else than what is checked.
 """
 
-import difflib
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -11,11 +10,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-import fledge
+from fledge.commands.desk import Desk
 from fledge.errors import BadInput
-from fledge.gateway.desk import Desk
-from fledge.gateway.rpc import NO_METHOD, Fault
-from fledge.gateway.wire import schemas, to_wire
 
 P = TypeVar("P", bound="Params")
 
@@ -53,16 +49,6 @@ def method(
     return put
 
 
-async def call(desk: Desk, name: str, given: dict[str, Any]) -> object:
-    """Carry out a method. Raises Fault or BadInput for what there is none of, or does not fit."""
-    found = METHODS.get(name)
-    if found is None:
-        near = difflib.get_close_matches(name[:80], METHODS, 1)
-        hint = f"did you mean {near[0]}?" if near else "GET /schema lists them"
-        raise Fault(NO_METHOD, f"no method {name[:80]!r}; {hint}")
-    return to_wire(await found.do(desk, read(found.params, given)))
-
-
 def read(kind: type[P], given: dict[str, Any]) -> P:
     """The parameters. Refused: what there is none of, and a value that does not fit, by its name."""
     try:
@@ -83,26 +69,3 @@ def misfit(words: str) -> BadInput:
     if unknown:
         return BadInput(".".join(filter(None, (field, unknown[1][:80]))), "there is no such parameter")
     return BadInput(field or "params", f"{what[:1].lower()}{what[1:]}")
-
-
-def schema() -> dict[str, Any]:
-    """What there is to call, for people and programs."""
-    from fledge.gateway.feed import FeedEvent
-
-    kinds: dict[str, Any] = {}
-    for name, one in METHODS.items():
-        kinds[f"{name} params"], kinds[f"{name} result"] = one.params, one.result
-    made, parts = schemas({**kinds, "events": FeedEvent})
-    methods = {
-        name: {"description": one.meaning, "params": made[f"{name} params"], "result": made[f"{name} result"]}
-        for name, one in sorted(METHODS.items())
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "fledge gateway",
-        "version": fledge.__version__,
-        "protocol": "JSON-RPC 2.0: POST /rpc, or messages on the WebSocket /ws; events: GET /events (event stream)",
-        "methods": methods,
-        "events": made["events"],
-        "$defs": parts,
-    }

@@ -12,9 +12,10 @@ import pytest
 
 import fledge
 from fledge.cli import verbs
+from fledge.client.remote import Hatch, find
+from fledge.commands.hatch import hatch
 from fledge.errors import FledgeError, StoreLocked
-from fledge.gateway.client import HATCH, Hatch, find
-from fledge.gateway.hatch import hatch
+from fledge.store.ways import HATCH
 from fledge.testing import ScriptedModel
 from tests.api.scene import obedient
 

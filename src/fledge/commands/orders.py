@@ -12,8 +12,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from fledge.api.program import Fledge
-from fledge.cli import render, slash
-from fledge.cli.slash import Order
+from fledge.commands import lines as render
+from fledge.commands import slash
+from fledge.commands.slash import Order
 from fledge.config import Config, model_for_conversation, spawnable
 from fledge.core.exchange import plan_words
 from fledge.core.freeze import one_line

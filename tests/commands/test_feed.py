@@ -15,8 +15,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 import fledge
+from fledge.commands.feed import LIVE, Wanted, Watch
 from fledge.errors import HolderLeft
-from fledge.gateway.feed import LIVE, Wanted, Watch
 from fledge.models.scripted import last_text
 from fledge.runtime.feed import TurnEvent
 from fledge.testing import ScriptedModel

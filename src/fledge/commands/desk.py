@@ -5,9 +5,9 @@ import asyncio
 from msgspec import Struct
 
 from fledge.api.program import Fledge
+from fledge.commands.feed import Watch
+from fledge.commands.rpc import TOO_MANY, Fault
 from fledge.config.schema import Gateway
-from fledge.gateway.feed import Watch
-from fledge.gateway.rpc import TOO_MANY, Fault
 
 LONGEST_WAIT_S = 600.0
 """No request is held longer than this."""

@@ -1,0 +1,42 @@
+"""`events.*`: being told what happens. A feed lasts, so only a connection that lasts can carry one."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from fledge.commands.desk import Desk
+from fledge.commands.rpc import REFUSED, Fault
+from fledge.commands.table import Params, method
+
+
+class Subscribe(Params, frozen=True, kw_only=True):
+    """`events.subscribe`."""
+
+    cursor: Annotated[int, Meta(ge=0, description="only what came after; without it, from now on")] | None = None
+    session_key: Annotated[str, Meta(max_length=256, description="only of this session and below")] = ""
+    live: Annotated[bool, Meta(description="also what turns tell while they last")] = True
+
+
+class Subscribed(Struct, frozen=True, kw_only=True):
+    """A feed is told from here on, as notifications `event`."""
+
+    subscription: int
+    cursor: int
+
+
+class Unsubscribe(Params, frozen=True, kw_only=True):
+    """`events.unsubscribe`."""
+
+    subscription: Annotated[int, Meta(ge=1)]
+
+
+@method("events.subscribe", Subscribed)
+async def events_subscribe(desk: Desk, params: Subscribe) -> Subscribed:
+    """Be told events from a cursor on, as notifications `event` on this WebSocket. Elsewhere: GET /events."""
+    raise Fault(REFUSED, "events are told on a WebSocket, or by GET /events", status="error")
+
+
+@method("events.unsubscribe", dict[str, bool])
+async def events_unsubscribe(desk: Desk, params: Unsubscribe) -> dict[str, bool]:
+    """Be told no more of a feed."""
+    raise Fault(REFUSED, "events are told on a WebSocket, or by GET /events", status="error")

@@ -1,0 +1,45 @@
+"""Every method, by name: the table that the gateway, the private socket and the command line call, and its schema."""
+
+import difflib
+from typing import Any
+
+import fledge
+from fledge.commands import events, people, runs, sessions  # noqa: F401  (they fill the table)
+from fledge.commands.desk import Desk
+from fledge.commands.feed import FeedEvent
+from fledge.commands.rpc import NO_METHOD, Fault
+from fledge.commands.table import METHODS, read
+from fledge.commands.wire import schemas, to_wire
+
+__all__ = ["METHODS", "call", "schema"]
+
+
+async def call(desk: Desk, name: str, given: dict[str, Any]) -> object:
+    """Carry out a method. Raises Fault or BadInput for what there is none of, or does not fit."""
+    found = METHODS.get(name)
+    if found is None:
+        near = difflib.get_close_matches(name[:80], METHODS, 1)
+        hint = f"did you mean {near[0]}?" if near else "GET /schema lists them"
+        raise Fault(NO_METHOD, f"no method {name[:80]!r}; {hint}")
+    return to_wire(await found.do(desk, read(found.params, given)))
+
+
+def schema() -> dict[str, Any]:
+    """What there is to call, for people and programs."""
+    kinds: dict[str, Any] = {}
+    for name, one in METHODS.items():
+        kinds[f"{name} params"], kinds[f"{name} result"] = one.params, one.result
+    made, parts = schemas({**kinds, "events": FeedEvent})
+    methods = {
+        name: {"description": one.meaning, "params": made[f"{name} params"], "result": made[f"{name} result"]}
+        for name, one in sorted(METHODS.items())
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "fledge gateway",
+        "version": fledge.__version__,
+        "protocol": "JSON-RPC 2.0: POST /rpc, or messages on the WebSocket /ws; events: GET /events (event stream)",
+        "methods": methods,
+        "events": made["events"],
+        "$defs": parts,
+    }

@@ -1,0 +1,68 @@
+"""The ways to the process that holds a state folder: its socket in the folder, and the token of its gateway.
+
+For both ends, the one that listens and the one that asks.
+"""
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from fledge.errors import Refused, StoreError
+from fledge.plain_file import open_plain
+
+TOKEN_FILE: Final = "gateway.token"
+HATCH: Final = "hatch"
+"""What stands in the lock instead of an address, and what the socket is called."""
+PATH_BYTES: Final = 100
+"""The path of a socket may not be longer than about this."""
+
+
+@contextmanager
+def reached(state: Path) -> Iterator[str]:
+    """A path of the folder's socket that is short enough to be used, as long as the block lasts."""
+    path = str(state / HATCH)
+    if len(os.fsencode(path)) <= PATH_BYTES:
+        yield path
+        return
+    folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{HATCH}"
+    finally:
+        os.close(folder)
+
+
+def read_token(state: Path) -> str:
+    """The token of this state folder's gateway. Refused: there is none, or others can read it."""
+    path = state / TOKEN_FILE
+    try:
+        with open(open_plain(path), "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            words = file.read(4096)
+    except FileNotFoundError:
+        raise StoreError(f"{path}: no gateway has ever run here; start one with `fledge serve`") from None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read ({error.strerror})") from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise Refused("error", f"{path} can be read by others: chmod 600, or remove it and start the gateway again")
+    token = words.decode("ascii", "replace").strip()
+    if len(token) < 32 or not token.isprintable():
+        raise Refused("error", f"{path} holds no token: remove it and start the gateway again")
+    return token
+
+
+def make_token(state: Path) -> str:
+    """The token of this state folder; made, in a file only its owner can read, if there is none."""
+    path = state / TOKEN_FILE
+    try:
+        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return read_token(state)
+    with os.fdopen(made, "w", encoding="ascii") as file:
+        file.write(secrets.token_urlsafe(32) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return read_token(state)
