@@ -1,7 +1,7 @@
 """Every way in which the package opens, lists or reads a file is on this list, with the reason why it is safe.
 
 A file of a workspace lies where agents and commands can write: whoever opens it by its name may be led elsewhere, or
-wait for ever. So such files are read through `fledge.tools.confine` alone. A new call below `src/` fails this test
+wait for ever. So such files are read through `fledge.confine` alone. A new call below `src/` fails this test
 until somebody has looked at it: read the file through `confine`, or add the call here with its reason.
 """
 

@@ -1,6 +1,6 @@
 """How a verb enters the table: with the struct its parameters are read into, what it answers, and what it does.
 
-`methods` has the whole table. The published schema is made from it, so it cannot say anything else than what is checked.
+`methods` has the whole table. The published schema is made from it, so it says exactly what is checked.
 """
 
 import re

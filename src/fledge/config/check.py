@@ -119,7 +119,7 @@ def _check_models(config: Config) -> None:
         if not re.fullmatch(r"[^/\s]+/\S+", name):
             raise BadInput(_Place("models.catalog").key(name).path, "must be named like provider/name")
     if config.models.providers:
-        from fledge.models.providers import configured  # read only where a provider is described
+        from fledge.config.providers import configured  # read only where a provider is described
 
         for name, provider in config.models.providers.items():
             configured(name, provider)

@@ -10,8 +10,8 @@ from pathlib import Path
 from fledge.config.check import Document, Loaded, check, sized
 from fledge.config.layers import merge, with_settings
 from fledge.config.text import MAX_CHARS, decoded
+from fledge.confine import Confined, IsFolder, NoSuchFile, read_trusted
 from fledge.errors import BadInput
-from fledge.tools.confine import Confined, IsFolder, NoSuchFile, read_trusted
 
 MAX_BYTES = 4 * MAX_CHARS
 

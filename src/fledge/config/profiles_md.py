@@ -20,9 +20,9 @@ from pathlib import Path
 
 from fledge.config.check import Document
 from fledge.config.text import value_of
+from fledge.confine import files_of, read_plain
 from fledge.core.keys import AGENT_ID
 from fledge.errors import BadInput
-from fledge.tools.confine import files_of, read_plain
 
 MAX_BYTES = 64 * 1024
 MAX_FILES = 100

@@ -10,9 +10,9 @@ import shlex
 from pathlib import Path
 
 from fledge.config.places import user_folder
+from fledge.confine import read_trusted
 from fledge.errors import BadInput
 from fledge.plain_file import write_private
-from fledge.tools.confine import read_trusted
 
 FILE = "workspaces.json"
 MAX_BYTES = 1024 * 1024

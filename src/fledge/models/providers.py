@@ -1,17 +1,15 @@
 """Providers: which services there are, where each is, which protocol it speaks and where its key comes from.
 
-`BUILT_IN` has the ones that need no settings. `configured` makes a provider of an entry of `models.providers`, over the
-built-in one of that name if there is one, and refuses what is wrong with it, by its field. Nothing here opens a
+`BUILT_IN` has the ones that need no settings; `config.providers` makes others of the settings. Nothing here opens a
 connection.
 """
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from fledge.core.redact import redacted
 from fledge.errors import BadInput
@@ -21,9 +19,6 @@ from fledge.models.http import checked_url
 from fledge.models.keys import Key, key_in_file, read_key
 from fledge.models.openai import BASE_URL as OPENAI_URL
 from fledge.models.openai import Quirks, usual_quirks
-
-if TYPE_CHECKING:
-    from fledge.config.schema import ModelProvider
 
 RESERVED = frozenset({"scripted", "given"})
 """Names before the slash that mean no service."""
@@ -139,7 +134,7 @@ def base_url_of(provider: Provider, env: Mapping[str, str]) -> str:
     for variable in provider.base_url_env:
         if given := env.get(variable, "").strip():
             try:
-                return _azure_v1(checked_url(given)) if provider.name == "azure" else checked_url(given)
+                return azure_v1(checked_url(given)) if provider.name == "azure" else checked_url(given)
             except BadInput as error:
                 raise BadInput(variable, error.expected, error.got) from None
     if provider.base_url is None:
@@ -151,7 +146,7 @@ def base_url_of(provider: Provider, env: Mapping[str, str]) -> str:
     return checked_url(provider.base_url)
 
 
-def _azure_v1(base_url: str) -> str:
+def azure_v1(base_url: str) -> str:
     """The v1 address of a resource that is given by its host alone, as Azure's portal shows it."""
     return base_url if urlsplit(base_url).path else f"{base_url}/openai/v1"
 
@@ -187,7 +182,7 @@ def needed_key(provider: Provider, env: Mapping[str, str]) -> str | None:
     return provider.key_env if provider.key == "needed" and provider.key_file is None and not here else None
 
 
-# ---- from settings ---------------------------------------------------------------------------------------------------
+# ---- what may be said of one -----------------------------------------------------------------------------------------
 
 
 def check_provider_name(name: str, field: str) -> None:
@@ -195,44 +190,6 @@ def check_provider_name(name: str, field: str) -> None:
     if not _NAME.fullmatch(name) or name in RESERVED:
         taken = f", and none of {', '.join(sorted(RESERVED))}" if name in RESERVED else ""
         raise BadInput(field, f"must be a name of letters, digits, '.', '_' and '-'{taken}", name)
-
-
-def configured(name: str, said: "ModelProvider") -> Provider:
-    """The provider that `models.providers.<name>` describes; over the built-in one of that name, field by field."""
-    field = f"models.providers.{name}"
-    check_provider_name(name, field)
-    built_in = BUILT_IN.get(name)
-    if built_in is None and said.base_url is None:
-        known = ", ".join(BUILT_IN)
-        raise BadInput(
-            f"{field}.baseUrl", f"is required, such as https://host/v1; only {known} have addresses built in"
-        )
-    if said.api_key_env is not None and said.api_key_file is not None:
-        raise BadInput(field, "must have an apiKeyEnv or an apiKeyFile, not both")
-    check_headers(said.headers, f"{field}.headers")
-    _check_query(said.query, f"{field}.query")
-    provider = built_in or Provider(name=name)
-    if said.base_url is not None:
-        provider = replace(provider, base_url=_address(said.base_url, f"{field}.baseUrl", name), base_url_env=())
-    if said.api is not None:
-        provider = replace(provider, api=said.api, compatible_api=None)
-    if said.api_key_env is not None:
-        provider = replace(provider, key_env=said.api_key_env)
-    return replace(
-        provider,
-        key_file=said.api_key_file,
-        headers={**provider.headers, **said.headers},
-        query={**provider.query, **said.query},
-        timeout_s=said.timeout_seconds,
-    )
-
-
-def _address(base_url: str, field: str, name: str) -> str:
-    try:
-        checked = checked_url(base_url)
-    except BadInput as error:
-        raise BadInput(field, error.expected, error.got) from None
-    return _azure_v1(checked) if name == "azure" else checked
 
 
 def check_headers(headers: Mapping[str, str], field: str) -> None:
@@ -246,7 +203,8 @@ def check_headers(headers: Mapping[str, str], field: str) -> None:
         _refuse_secret(name, value, at)
 
 
-def _check_query(query: Mapping[str, str], field: str) -> None:
+def check_query(query: Mapping[str, str], field: str) -> None:
+    """Refused: a query that carries a key."""
     for name, value in query.items():
         _refuse_secret(name, value, f"{field}.{name[:60]}")
 

@@ -10,10 +10,10 @@ from typing import Any
 from msgspec import to_builtins
 
 from fledge.config import Config
+from fledge.config.providers import configured
 from fledge.config.schema import ModelProvider, ProviderModel, WebSearch
 from fledge.models.catalog import Catalog, shipped
 from fledge.models.names import Registry
-from fledge.models.providers import configured
 
 
 def configured_catalog(config: Config) -> Catalog:

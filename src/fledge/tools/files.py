@@ -20,10 +20,10 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
+from fledge.confine import Confined
 from fledge.core.images import Image, kind_of
 from fledge.errors import BadInput
 from fledge.tools.base import Tool, ToolContext, ToolResult, tool
-from fledge.tools.confine import Confined
 
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
 MAX_SHOWN_CHARS: Final = 48_000

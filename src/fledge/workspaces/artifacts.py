@@ -10,11 +10,11 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from fledge.confine import Confined
 from fledge.core.freeze import sound
 from fledge.core.goods import MOST, Artifact, Goods
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput
-from fledge.tools.confine import Confined
 
 MAX_DEPTH: Final = 16
 MAX_SEEN: Final = 10_000

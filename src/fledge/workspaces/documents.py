@@ -8,10 +8,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from fledge.confine import Confined
 from fledge.core.documents import Version
 from fledge.core.prompts import document_names
 from fledge.errors import BadInput
-from fledge.tools.confine import Confined
 
 DOCUMENT_BYTES: Final = 64 * 1024
 """How much of a document is read; less of it enters a prompt."""

@@ -10,12 +10,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fledge.confine import Confined
 from fledge.core.attachments import MANIFEST, File, receipts
 from fledge.core.goods import Goods
 from fledge.core.leaves import WORK, WORKTREES
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput, Refused
-from fledge.tools.confine import Confined
 from fledge.workspaces import folders, worktrees
 from fledge.workspaces.artifacts import find_artifacts
 from fledge.workspaces.repository import find_repository

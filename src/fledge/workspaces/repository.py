@@ -12,8 +12,8 @@ from typing import Final, NoReturn
 
 from msgspec import Struct
 
+from fledge.confine import Confined, NoSuchFile, files_of, read_plain
 from fledge.errors import BadInput, Refused
-from fledge.tools.confine import Confined, NoSuchFile, files_of, read_plain
 from fledge.workspaces.git import names
 
 MAX_UP: Final = 64

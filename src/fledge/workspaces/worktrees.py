@@ -17,10 +17,10 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from fledge.confine import Confined, files_of
 from fledge.core.freeze import sound
 from fledge.core.goods import ARTIFACTS, Worktree
 from fledge.errors import BadInput, Refused
-from fledge.tools.confine import Confined, files_of
 from fledge.workspaces import folders
 from fledge.workspaces.git import git, line, names, succeeds
 from fledge.workspaces.repository import check_repository, find_repository, line_in

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fledge.confine import HIDDEN, MAX_DEPTH, MAX_LINKS, MAX_PATH, Confined
 from fledge.core.protected import Protected
 from fledge.errors import BadInput
-from fledge.tools.confine import HIDDEN, MAX_DEPTH, MAX_LINKS, MAX_PATH, Confined
 from tests.statements import proves
 from tests.tools.places import SECRET, open_descriptors, place, snapshot
 

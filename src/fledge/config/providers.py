@@ -1,0 +1,53 @@
+"""From `models.providers.<name>` of the settings to a provider. Refused, by its field: what is wrong with it."""
+
+from msgspec.structs import replace
+
+from fledge.config.schema import ModelProvider
+from fledge.errors import BadInput
+from fledge.models.http import checked_url
+from fledge.models.providers import (
+    BUILT_IN,
+    Provider,
+    azure_v1,
+    check_headers,
+    check_provider_name,
+    check_query,
+)
+
+
+def configured(name: str, said: ModelProvider) -> Provider:
+    """The provider that `models.providers.<name>` describes; over the built-in one of that name, field by field."""
+    field = f"models.providers.{name}"
+    check_provider_name(name, field)
+    built_in = BUILT_IN.get(name)
+    if built_in is None and said.base_url is None:
+        known = ", ".join(BUILT_IN)
+        raise BadInput(
+            f"{field}.baseUrl", f"is required, such as https://host/v1; only {known} have addresses built in"
+        )
+    if said.api_key_env is not None and said.api_key_file is not None:
+        raise BadInput(field, "must have an apiKeyEnv or an apiKeyFile, not both")
+    check_headers(said.headers, f"{field}.headers")
+    check_query(said.query, f"{field}.query")
+    provider = built_in or Provider(name=name)
+    if said.base_url is not None:
+        provider = replace(provider, base_url=_address(said.base_url, f"{field}.baseUrl", name), base_url_env=())
+    if said.api is not None:
+        provider = replace(provider, api=said.api, compatible_api=None)
+    if said.api_key_env is not None:
+        provider = replace(provider, key_env=said.api_key_env)
+    return replace(
+        provider,
+        key_file=said.api_key_file,
+        headers={**provider.headers, **said.headers},
+        query={**provider.query, **said.query},
+        timeout_s=said.timeout_seconds,
+    )
+
+
+def _address(base_url: str, field: str, name: str) -> str:
+    try:
+        checked = checked_url(base_url)
+    except BadInput as error:
+        raise BadInput(field, error.expected, error.got) from None
+    return azure_v1(checked) if name == "azure" else checked
