@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from fledge.config import as_document, check
+from fledge.config.providers import configured
 from fledge.config.schema import CatalogRow, LongPrice, Price
 from fledge.errors import BadInput
 from fledge.models import catalog
-from fledge.models.providers import BUILT_IN, configured
+from fledge.models.providers import BUILT_IN
 from fledge.runtime.model_settings import configured_catalog, configured_registry
 from tests.statements import proves
 

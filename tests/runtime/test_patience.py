@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from fledge.api.views import run_info
-from fledge.cli.render import info_lines, tree_lines
+from fledge.commands.lines import info_lines, tree_lines
 from fledge.core.prompts import list_text
 from fledge.core.run import Failing, Queued, Retry, Terms
 from fledge.core.transcript import Spoken

@@ -327,11 +327,7 @@ class Chat:
         while True:
             await self._tell_news()
             now = self._fl.engine.clock.now()
-<<<<<<< HEAD
             line, targets = await self._look(partial(_below, now=now))
-=======
-            line, targets = await self._look(lambda tx: (orders.status_line(tx, MAIN), orders.targets(tx, MAIN)))
->>>>>>> 6598d37 (Move the verbs out of gateway and command line into commands/)
             self._screen.status(line)
             self._screen.offer(targets)
             self._changed.clear()

@@ -23,11 +23,7 @@ from fledge.core.asking import retry_text
 from fledge.core.images import Image, ImageEntry
 from fledge.core.keys import main_key, short_id
 from fledge.core.route import TERMINAL, Message, origin_of
-<<<<<<< HEAD
 from fledge.core.run import Instant
-from fledge.gateway.client import HATCH
-=======
->>>>>>> 6598d37 (Move the verbs out of gateway and command line into commands/)
 from fledge.models.base import Model
 from fledge.orchestrator import bindings, commission, spawn
 from fledge.orchestrator.commit import Commit
