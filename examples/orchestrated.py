@@ -15,7 +15,8 @@ import tempfile
 from collections import Counter
 
 import fledge
-from fledge.commands.lines import timeline_lines, tree_lines
+from fledge.api.views import forest, timeline
+from fledge.commands import lines
 from fledge.core.transcript import Told, from_body
 from fledge.models.base import Request, ToolMessage
 from fledge.models.scripted import Reply, use
@@ -83,9 +84,19 @@ def told(tx: Tx, session: str) -> list[str]:
 def story(tx: Tx) -> None:
     """What is in the store at the end."""
     orchestrator = tx.children(MAIN)[0]
-    print("\n".join(["main", *tree_lines(tx, MAIN), "", "The orchestrator:", *timeline_lines(tx.events(orchestrator))]))
+    print(
+        "\n".join(
+            [
+                "main",
+                *lines.tree(forest(tx, [MAIN], 100).runs),
+                "",
+                "The orchestrator:",
+                *lines.timeline(timeline(tx.events(orchestrator))),
+            ]
+        )
+    )
     for key in tx.children(orchestrator):
-        print("\n".join(["", f"{tx.spec(key).label}:", *timeline_lines(tx.events(key))]))
+        print("\n".join(["", f"{tx.spec(key).label}:", *lines.timeline(timeline(tx.events(key)))]))
     heard = Counter(told(tx, MAIN) + told(tx, orchestrator))
     assert heard == Counter(["orchestrator", "planner", "worker 1", "worker 2"]), heard
     print("\nfour answers in place, each exactly once; the killed worker is silent")

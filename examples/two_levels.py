@@ -8,7 +8,8 @@ import tempfile
 
 import msgspec
 
-from fledge.commands.lines import tree_lines
+from fledge.api.views import forest
+from fledge.commands import lines
 from fledge.core.policy import Limits
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.engine import Engine
@@ -55,7 +56,7 @@ async def main() -> None:
             while not await store.read(at_rest):
                 changed.clear()
                 await engine.clock.wait_until(engine.clock.now() + 0.05, changed)
-            print("\n".join(await store.read(lambda tx: tree_lines(tx, MAIN))))
+            print("\n".join(await store.read(lambda tx: lines.tree(forest(tx, [MAIN], 100).runs))))
             entries = await store.read(lambda tx: tx.entries(MAIN))
             told = [msgspec.json.decode(entry.body) for entry in entries if entry.kind == "event"]
             print(f"told once: {len(told)} entry, {len(told[0]['completions'])} completion")

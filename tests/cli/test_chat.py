@@ -20,7 +20,7 @@ import pytest
 
 import fledge
 from fledge.cli.chat import MAIN, Chat, Hush, ScreenChannel
-from fledge.cli.screen import Plain, clean
+from fledge.cli.screen import Plain
 from fledge.cli.visiting import Visit
 from fledge.client.remote import find
 from fledge.commands.slash import Choice
@@ -438,10 +438,6 @@ def test_words_that_mean_silence_are_not_shown(pieces: list[str], shown: str) ->
         hush.add(piece)
     assert hush.end() == bool(shown)
     assert "".join(seen) == shown
-
-
-def test_words_of_a_model_cannot_move_the_cursor() -> None:
-    assert clean("red \x1b[31malert\x07\x9b2J over\tthere\r\n") == "red [31malert2J over\tthere\n"
 
 
 def test_a_plain_screen_starts_each_thing_on_a_line_of_its_own() -> None:

@@ -17,6 +17,7 @@ from fledge.cli import inspect
 from fledge.commands import rpc
 from fledge.commands.desk import Desk
 from fledge.commands.hatch import hatch
+from fledge.commands.looking import run_meant
 from fledge.commands.methods import call
 from fledge.core.keys import main_key, short_id
 from fledge.core.transcript import Replied, Spoken, from_body
@@ -136,7 +137,9 @@ def test_a_decision_is_made_once_when_the_holder_is_killed(
     fledge.run_sync(_spawn_digger, state, models={ECHO: ScriptedModel(never)}, model=ECHO, config={})
     with Holder(state, ScriptedModel(never)).at_work(dies(state, 1, moment)):
         code, out, err = do(tmp_path, *line)
-    events = inspect.look(state, lambda tx: [type(event).__name__ for event in tx.events(inspect.find(tx, "digger"))])
+    events = inspect.look(
+        state, lambda tx: [type(event).__name__ for event in tx.events(run_meant(tx, "digger", main_key()))]
+    )
     times = events.count("KillOrdered" if line[0] == "kill" else "Steered")
     if moment == "before":
         assert (code, times) == (0, 1)

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fledge.cli.inspect import info, log, look
+from fledge.cli import verbs
 from fledge.cli.run import Request, converse
-from fledge.commands.lines import tree_lines
-from fledge.core.keys import main_key
 from fledge.models.scripted import ScriptedModel
 from tests.cli.nested_model import nested
 from tests.statements import proves
@@ -46,18 +44,18 @@ def orchestrated(state: Path, capsys: pytest.CaptureFixture[str], width: int) ->
     """The tree and the orchestrator's timeline after everything is done."""
     assert talk(state, *DEEP, f"agents.defaults.subagents.maxConcurrent={width}") == 0
     assert capsys.readouterr().out.splitlines() == ["It is under way.", "The whole is done."]
-    tree = look(state, lambda tx: tree_lines(tx, main_key()))
+    tree = verbs.tree(state).lines
     assert tree[1:] == [
         "   ├─ worker 0 · completed (ok)",
         "   ├─ worker 1 · completed (ok)",
         "   └─ worker 2 · completed (ok)",
     ]
-    lines = look(state, lambda tx: info(tx, "orchestrator"))
+    lines = verbs.info(state, "orchestrator").lines
     story = [line.split()[2] for line in lines if " s  " in line]
     return tree, [event for event in story if event != "ChildrenSettled"]
 
 
 def test_without_the_depth_the_orchestrator_is_a_leaf_and_its_calls_are_unknown_tools(tmp_path: Path) -> None:
     assert talk(tmp_path / "state", "agents.defaults.subagents.maxSpawnDepth=1") == 0
-    shown = look(tmp_path / "state", lambda tx: log(tx, "orchestrator", 50, tools=True))
+    shown = verbs.log(tmp_path / "state", "orchestrator", 50, tools=True).lines
     assert any("There is no tool 'sessions_spawn' here." in line for line in shown)

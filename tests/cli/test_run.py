@@ -61,7 +61,9 @@ def test_run_killed_with_minus_nine_goes_on_with_continue(model: Model, work: Pa
     arguments = ["run", "--state", "../state", *MODEL]
     command = [sys.executable, "-m", "fledge.cli.main", *arguments, "Please use list"]
     with killed_amid(model, work, command):
-        assert fledge(model, work, "ps", "--state", "../state").stdout == "main · a turn is open\n"
+        assert fledge(model, work, "ps", "--state", "../state").stdout == (
+            "main · a turn is open\nnobody is at work here: `fledge run --continue` goes on\n"
+        )
         done = fledge(model, work, *arguments, "--continue")
     assert (done.returncode, done.stdout) == (0, "The tool said: notes.txt (5)\n"), done.stderr
     assert model.requests == 3  # the one that was under way at the kill, then two

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fledge.cli.verbs import wire
 from fledge.core.heartbeat import PROMPT
 from tests.cli import command
 from tests.cli.chat_server import talk
@@ -97,10 +96,6 @@ def test_sessions_and_agents_are_listed(fledge: Fledge) -> None:
     assert fledge("agents", "--set", setting).stdout.splitlines()[0] == "main"
     assert [one["id"] for one in value(fledge("agents", "--json", "--set", setting))] == ["main", "critic"]
     assert "-n: must be 1 or more" in fledge("sessions", "-n", "0").stderr
-
-
-def test_names_on_the_wire_are_in_camel_case() -> None:
-    assert wire({"run_id": 1, "a": [{"session_key": 2}]}) == {"runId": 1, "a": [{"sessionKey": 2}]}
 
 
 @proves("5.heartbeat.15")

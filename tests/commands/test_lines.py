@@ -1,6 +1,7 @@
 """Views of runs as lines: what they say, and that hostile words cannot forge one."""
 
-from fledge.commands.lines import timeline_lines, tree_lines
+from fledge.api.views import forest, timeline
+from fledge.commands import lines
 from fledge.orchestrator import control, spawn, turns
 from fledge.store.base import Spec
 from tests.model.world import MAIN, World
@@ -14,9 +15,11 @@ def test_a_queued_run_says_how_long_it_has_waited_once_that_is_long() -> None:
     drive = world.drives[MAIN]
     world.commit(lambda c: spawn.spawn(c, world.request(drive)))
     start = world.clock.now()
-    assert world.read(lambda tx: tree_lines(tx, MAIN, start + 2.0)) == ["└─ w · queued"]
-    assert world.read(lambda tx: tree_lines(tx, MAIN, start + 3.0)) == ["└─ w · queued, 3 s without a free slot"]
-    assert world.read(lambda tx: tree_lines(tx, MAIN)) == ["└─ w · queued"]
+    assert world.read(lambda tx: lines.tree(forest(tx, [MAIN], 10).runs, start + 2.0)) == ["└─ w · queued"]
+    assert world.read(lambda tx: lines.tree(forest(tx, [MAIN], 10).runs, start + 3.0)) == [
+        "└─ w · queued, 3 s without a free slot"
+    ]
+    assert world.read(lambda tx: lines.tree(forest(tx, [MAIN], 10).runs)) == ["└─ w · queued"]
     world.close()
 
 
@@ -29,7 +32,7 @@ def test_a_label_of_many_lines_stays_on_one() -> None:
         spec=Spec(task="x", label="a\n└─ b · completed (ok)"), terms=request.terms, generations=request.generations
     )
     world.commit(lambda c: spawn.spawn(c, forged))
-    assert world.read(lambda tx: tree_lines(tx, MAIN)) == ["└─ a └─ b · completed (ok) · queued"]
+    assert world.read(lambda tx: lines.tree(forest(tx, [MAIN], 10).runs)) == ["└─ a └─ b · completed (ok) · queued"]
     world.close()
 
 
@@ -43,7 +46,7 @@ def test_a_timeline_says_when_what_happened_and_where_that_led() -> None:
     world.claim()
     world.clock.advance(1.5)
     world.commit(lambda c: turns.fail(c, world.drives[run.key], "no\nmodel"))
-    assert world.read(lambda tx: timeline_lines(tx.events(run.key))) == [
+    assert world.read(lambda tx: lines.timeline(timeline(tx.events(run.key)))) == [
         "   0.000 s  Admitted         → spawning",
         "   0.000 s  Prepared         → queued",
         "   0.000 s  Claimed          → running",

@@ -388,10 +388,10 @@ def test_undelivered_results_are_listed_retried_and_dismissed(server: Server, as
     key = server.do(lose())
     (lost,) = [one for one in ask.call("undelivered.list") if one["sessionKey"] == key]
     assert (lost["label"], lost["status"], lost["text"]) == ("lost", "ok", "echo: Say hello")
-    assert ask.call("undelivered.retry", target=key) == {"ok": True}
+    assert ask.call("undelivered.retry", target=key) == {"key": key, "ok": True}
     assert key not in [one["sessionKey"] for one in ask.call("undelivered.list")]
     server.do(give_up(key))
-    assert ask.call("undelivered.dismiss", target=key) == {"ok": True}
+    assert ask.call("undelivered.dismiss", target=key) == {"key": key, "ok": True}
     with pytest.raises(fledge.Refused):
         ask.call("undelivered.retry", target=key)
 
@@ -404,23 +404,18 @@ def test_health_says_how_it_is(ask: Asks) -> None:
     assert set(health["counters"]) >= {"phases", "outcomes", "deliveries"}
 
 
-@pytest.mark.parametrize(
-    ("verb", "given"),
-    [
-        ("ps", {}),
-        ("tree", {}),
-        ("log", {"name": "main", "last": 5, "tools": True}),
-        ("undelivered", {}),
-        ("sessions", {"limit": 3}),
-        ("session", {"name": "main"}),
-    ],
-)
-def test_what_the_command_line_shows_is_lines_and_a_value(ask: Asks, verb: str, given: dict[str, object]) -> None:
+def test_an_overview_says_what_goes_on_and_what_waits_for_a_person(ask: Asks) -> None:
     ask.call("send", sessionKey="main", message="Hello")
-    shown = ask.call("cli.act", verb=verb, given=given)
-    assert shown["lines"]
-    assert all(isinstance(line, str) for line in shown["lines"])
-    assert shown["code"] == 0
+    told = ask.call("overview")
+    assert (told["state"], told["isDriven"], told["isUnfinished"]) == ("idle", True, False)
+    assert (told["runs"], told["questions"], told["plans"], told["undelivered"]) == ([], [], [], 0)
+
+
+def test_a_word_for_a_session_is_found(ask: Asks) -> None:
+    ask.call("send", sessionKey="main", message="Hello")
+    assert ask.call("sessions.find", target="main") == {"sessionKey": "agent:main:main"}
+    with pytest.raises(fledge.NotFound, match="nobody"):
+        ask.call("sessions.find", target="nobody")
 
 
 # ---- bad input -------------------------------------------------------------------------------------------------------
@@ -449,9 +444,6 @@ def test_what_the_command_line_shows_is_lines_and_a_value(ask: Asks, verb: str, 
         ("subagents.spawn", {"params": {"task": "x"}, "program": "a b"}, "program"),
         ("plans.reject", {"target": "x", "reason": ""}, "reason"),
         ("approvals.approve", {"id": "x"}, "digest"),
-        ("cli.act", {"verb": "burn"}, "verb"),
-        ("cli.act", {"verb": "info"}, "given"),
-        ("cli.act", {"verb": "info", "given": {"colour": "red"}}, "given"),
         ("events.subscribe", {"cursor": -1}, "cursor"),
     ],
 )
@@ -538,7 +530,7 @@ def test_our_own_trouble_is_told_without_its_words(server: Server, ask: Asks) ->
         raise RuntimeError("a secret")
 
     known = METHODS["health"]
-    METHODS["breaks"] = type(known)("breaks", known.params, known.result, "", breaks)
+    METHODS["breaks"] = type(known)("breaks", known.params, known.result, False, "", breaks)
     try:
         told = ask.raw({"jsonrpc": "2.0", "method": "breaks", "id": 1})
     finally:

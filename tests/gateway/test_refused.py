@@ -90,6 +90,12 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     "subagents.kill": [{"target": "nobody"}, {"target": "done"}, {"target": "all", "sessionKey": NOBODY}],
     "plans.approve": [{"target": "nobody"}, {"target": "done"}],
     "plans.reject": [{"target": "nobody", "reason": "x"}, {"target": "done", "reason": "x"}],
+    "answer": [
+        {"target": "nobody", "approve": True},
+        {"target": "done", "approve": True},
+        {"target": "planner", "approve": False},
+    ],
+    "sessions.find": [{"target": "nobody"}, {"target": NONSENSE}],
     "undelivered.retry": [{"target": "nobody"}, {"target": "done"}],
     "undelivered.dismiss": [{"target": "nobody"}, {"target": "done"}],
 }

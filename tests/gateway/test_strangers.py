@@ -77,7 +77,7 @@ def test_silent_connections_do_not_lock_the_owner_out(tmp_path: Path, say: bytes
             # Those that came first had waited longest.
             assert all(is_closed(one) for one in strangers[:20])
             assert is_open(strangers[-1])
-            assert verbs.act(server.state, "ps").code == 0
+            assert verbs.ps(server.state).code == 0
 
 
 @proves("8.gateway.10")

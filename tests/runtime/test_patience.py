@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fledge.api.views import run_info
-from fledge.commands.lines import info_lines, tree_lines
+from fledge.api.views import forest, run_info
+from fledge.commands import lines, looking
 from fledge.core.prompts import list_text
 from fledge.core.run import Failing, Queued, Retry, Terms
 from fledge.core.transcript import Spoken
@@ -271,11 +271,11 @@ def test_a_pause_is_shown_with_its_time_and_reason_and_is_not_stuck(office: Offi
         retry = await paused(desk, key)
         now = desk.clock.now()
         at_once = await desk.look(lambda tx: list_text(views.child_rows(tx, MAIN), now))
-        [line] = await desk.look(lambda tx: tree_lines(tx, MAIN, now))
+        [line] = await desk.look(lambda tx: lines.tree(forest(tx, [MAIN], 10).runs, now))
         assert line == "└─ worker · retrying in 400 s: HTTP 429: slow down"
-        lines = await desk.look(lambda tx: info_lines(tx, key, now))
-        assert "status    retrying in 400 s: HTTP 429: slow down" in lines
-        assert lines[-1].endswith("Paused           → queued  (retrying in 400 s: HTTP 429: slow down)")
+        story = lines.story(await desk.look(lambda tx: looking.story(tx, key, now)), now)
+        assert "status    retrying in 400 s: HTTP 429: slow down" in story
+        assert story[-1].endswith("Paused           → queued  (retrying in 400 s: HTTP 429: slow down)")
         info = await desk.look(lambda tx: run_info(tx, key))
         assert (info.status, info.retry_at, info.retry_reason) == ("queued", retry.at, "HTTP 429: slow down")
         status = await desk.look(lambda tx: views.session_status(tx, key, desk.engine.rules, now))

@@ -114,29 +114,33 @@ class Answering(Runs):
     # ---- what found nobody
 
     async def undelivered(self) -> list[GivenUp]:
-        """Results that were given up on, oldest first: each can be retried, dismissed, or read by its run id.
+        """Results and messages that were given up on, each kind oldest first: each can be retried or dismissed.
 
         >>> await fl.undelivered()
         []
         """
-        return await self.engine.store.read(lambda tx: [views.given_up(tx, row) for row in tx.undelivered()])
+        return await self.engine.store.read(views.undelivered)
 
     async def retry(self, which: Which) -> None:
-        """Announce a given-up result again. `Refused` if nothing of the run is undelivered.
+        """Offer a given-up result, or a message by its key, again. `Refused` if nothing of it is undelivered.
 
         >>> for given_up in await fl.undelivered():
-        ...     await fl.retry(given_up.session_key)
+        ...     await fl.retry(given_up.key)
         """
-        await self.engine.commit(lambda c: control.retry(c, _which(c.tx, which)))
+        await self.engine.commit(lambda c: control.take_up(c, "retry", _lost(c.tx, which)))
 
     async def dismiss(self, which: Which) -> None:
-        """Take a given-up result off the list.
+        """Take a given-up result, or a message by its key, off the list.
 
         >>> for given_up in await fl.undelivered():
-        ...     await fl.dismiss(given_up.session_key)
+        ...     await fl.dismiss(given_up.key)
         """
-        await self.engine.commit(lambda c: control.dismiss(c, _which(c.tx, which)))
+        await self.engine.commit(lambda c: control.take_up(c, "dismiss", _lost(c.tx, which)))
 
 
 def _which(tx: Tx, which: Which) -> str:
     return which.session_key if isinstance(which, Handle) else views.named(tx, which)
+
+
+def _lost(tx: Tx, which: Which) -> str:
+    return which if isinstance(which, str) and tx.find_post(which) is not None else _which(tx, which)

@@ -4,7 +4,7 @@ What is said becomes a commission: it has a run id, and whoever has that can wai
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from fledge.api import views
 from fledge.api.images import GivenImage, kept
@@ -43,10 +43,13 @@ class Conversation:
         feed: Feed,
         key: SessionKey,
         profiles: ConfiguredProfiles,
+        check: Callable[[str], None],
         is_asked: bool = False,
         origin: str = "",
     ) -> None:
         self._engine, self._changes, self._feed, self._profiles = engine, changes, feed, profiles
+        self._check = check
+        """Refuses what this agent could not answer."""
         self._is_asked = is_asked
         """Somebody answers questions to a person, so they are worth waiting for."""
         self._origin = origin
@@ -130,7 +133,7 @@ class Conversation:
         """
         if not isinstance(text, str):
             raise BadInput("text", "must be text", text)
-        self._profiles.check(self._agent_id)
+        self._check(self._agent_id)
         return await self._engine.commit(lambda c: system_events.post(c, self.key, text))
 
     async def request_heartbeat(self, reason: str = "") -> str:
@@ -142,14 +145,14 @@ class Conversation:
         """
         if not isinstance(reason, str):
             raise BadInput("reason", "must be text", reason)
-        self._profiles.check(self._agent_id)
+        self._check(self._agent_id)
         return await self._engine.commit(lambda c: system_events.request_heartbeat(c, self.key, reason))
 
     async def _say(self, message: str, images: Sequence[GivenImage]) -> tuple[str, int]:
         """The run id, and how often the open turn had failed by then."""
         if not isinstance(message, str):
             raise BadInput("message", "must be text", message)
-        self._profiles.check(self._agent_id)
+        self._check(self._agent_id)
 
         async with kept(self._profiles.images, images) as entries:
 

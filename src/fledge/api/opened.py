@@ -45,6 +45,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     program: str
     """The program's own session key."""
     open_store: Callable[[], Store]
+    drives: bool = True
     clock: Clock | None = None
     ids: Ids | None = None
 
@@ -58,6 +59,8 @@ class Opened:
         self.config = parts.config
         self.program = parts.program
         """The session key under which this program is told of what it spawned."""
+        self.drives = parts.drives
+        """What is unfinished goes on here."""
         self._store: Store | None = None
         self._engine: Engine | None = None
         self._changes: Changes | None = None
@@ -75,8 +78,9 @@ class Opened:
             engine = Engine(self._store, parts.agent, clock=parts.clock, ids=parts.ids, rules=parts.rules)
             self._changes = Changes(engine)
             await parts.profiles.use_store(self._store)
-            self._engine = await engine.__aenter__()
-            await engine.commit(self._open_program)
+            self._engine = await engine.__aenter__() if parts.drives else engine
+            if parts.drives:
+                await engine.commit(self._open_program)
         except BaseException:
             await self._let_go()
             raise
@@ -91,7 +95,7 @@ class Opened:
         if self._changes is not None:
             self._changes.close()
         try:
-            if engine is not None:
+            if engine is not None and self._parts.drives:
                 await engine.__aexit__(None, None, None)
         finally:
             for task in self._tasks:
@@ -113,6 +117,11 @@ class Opened:
         >>> fl.check()
         """
         self._parts.profiles.check(agent_id)
+
+    def _check_thinks(self, agent_id: str) -> None:
+        """The same of whoever drives; what is decided here for another to do is that one's to check."""
+        if self.drives:
+            self.check(agent_id)
 
     def check_model(self, name: str, thinking: str | None = None) -> None:
         """Refused, by `BadInput`: a name that means no model, a key that is missing, a level the model does not have.

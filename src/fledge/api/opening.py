@@ -61,6 +61,7 @@ def open(
     program: str = "program",
     env: Mapping[str, str] | None = None,
     address: str = "",
+    drives: bool = True,
     store: Store | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
@@ -76,8 +77,9 @@ def open(
     with. `config` is a file, a mapping, or a `Config`; without it
     the user's settings count, and the workspace's as far as they are trusted. `workspace` is the folder agents work in
     (the current one; the home folder, or one that holds it, only if it is named here or was accepted by `fledge trust
-    --workspace`). `program` names this program: under the same name it finds its results after a restart. `store`,
-    `clock` and `ids` are for tests.
+    --workspace`). `program` names this program: under the same name it finds its results after a restart. With
+    `drives=False` nothing unfinished goes on: for a program that looks, or decides something and leaves the work to
+    another. `store`, `clock` and `ids` are for tests.
 
     >>> async with fledge.open("state", model=ScriptedModel(echo)) as fl:
     ...     run = await fl.spawn("Say hello")
@@ -127,6 +129,7 @@ def open(
             rules=profiles.rules(),
             program=str(SessionKey("main", "named", program)),
             open_store=lambda: SqliteStore.open(folder, address=address) if store is None else store,
+            drives=drives,
             clock=clock,
             ids=ids,
         )

@@ -40,6 +40,7 @@ class Talking(Opened):
             parts.agent.feed,
             parse_key(name),
             parts.profiles,
+            self._check_thinks,
             is_asked=self._is_asked,
             origin="" if address is None else origin_of(check_address(address)),
         )
@@ -77,7 +78,7 @@ class Talking(Opened):
         session = self.session(session_key)
         wishes = self._wishes(model, thinking, lane, timeout_seconds, extra_system_prompt, deliver)
         if not model:
-            self._parts.profiles.check(parse_key(session.key).agent_id)
+            self._check_thinks(parse_key(session.key).agent_id)
         async with self.keeping_images(images) as entries:
             asked = await self.engine.commit(
                 lambda c: commission.accept(c, session.key, message, wishes, idempotency_key, images=entries)

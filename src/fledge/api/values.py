@@ -87,6 +87,10 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     """Filled in by `fl.tree()`."""
     left_out: int = 0
     """How many of its children are not among them, where an answer is limited."""
+    stuck: bool = False
+    """It has been silent for long, and its requester was told so."""
+    queued_at: Instant | None = None
+    """Since when it waits for a slot, if it does."""
     retry_at: Instant | None = None
     """When it goes on, while it is queued because no model could answer."""
     retry_reason: str = ""
@@ -159,21 +163,25 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class GivenUp(Struct, frozen=True, kw_only=True):
-    """A result that found nobody and was given up: `fl.retry(…)` or `fl.dismiss(…)` it by its session key.
+    """What found nobody and was given up, a result or a message: `fl.retry(…)` or `fl.dismiss(…)` it by its key.
 
     >>> await fl.undelivered()
     []
     """
 
+    key: str
+    """Of a result, the session key of its run; of a message, its own."""
     session_key: str
     run_id: str
     kind: str
+    """`message`: to a person outside. Others are kinds of results."""
     label: str
+    """Of a message: to whom."""
     status: str
     reason: str = ""
     """Why it could not be delivered."""
     text: str
-    arrived_at: Instant
+    arrived_at: Instant | None
 
 
 class Reply(Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from fledge.core.events import Admitted, Event, reason
 from fledge.core.freeze import Stats
 from fledge.core.keys import parse_key
 from fledge.core.lifecycle import born, transition
+from fledge.core.prompts import is_stuck
 from fledge.core.run import AnnounceDeferred, AwaitingApproval, Instant, Ok, Queued, Run, on_wire
 from fledge.core.schema import fit
 from fledge.core.transcript import (
@@ -29,8 +30,9 @@ from fledge.core.transcript import (
     last_step,
 )
 from fledge.errors import BadInput, NotFound
-from fledge.orchestrator.views import why_undelivered
-from fledge.store.base import Approval, ChildrenPage, Entry, Row, Tx
+from fledge.orchestrator.outbox import message_of
+from fledge.orchestrator.views import progress_of, why_undelivered
+from fledge.store.base import Approval, ChildrenPage, Entry, Post, Row, Tx
 
 T = TypeVar("T")
 
@@ -148,7 +150,8 @@ def _completion(tx: Tx, run: Run) -> Completion:
 
 
 class Forest(Struct, frozen=True, kw_only=True):
-    """What is below some sessions, each run with its children, oldest first; archived ones are not shown."""
+    """What is below some sessions, each run with its children, oldest first; archived ones only while something below
+    them is not archived."""
 
     runs: list[RunInfo]
     left_out: int
@@ -162,7 +165,9 @@ def forest(tx: Tx, roots: Sequence[str], limit: int) -> Forest:
     while level:
         below: list[str] = []
         for session in level:
-            pages[session] = tx.children_page(session, limit)
+            page = tx.children_page(session, limit)
+            above = tx.archived_above(session)
+            pages[session] = replace(page, keys=[*page.keys, *above], done=page.done + len(above))
             below += pages[session].keys
             limit -= len(pages[session].keys)
         level = below
@@ -204,6 +209,8 @@ def run_info(tx: Tx, key: str) -> RunInfo:
         started_at=run.started_at,
         ended_at=None if ended is None else ended.ended_at,
         unsettled=tx.counts(key).unsettled,
+        stuck=is_stuck(run, progress_of(tx, run)),
+        queued_at=tx.events(key)[-1].at if isinstance(run.phase, Queued) and retry is None else None,
         retry_at=None if retry is None else retry.at,
         retry_reason="" if retry is None else retry.reason,
     )
@@ -239,6 +246,11 @@ def messages(tx: Tx, key: str, after: int, limit: int) -> list[Message]:
         cut = last_step(lines)[0]
         entries = [entry for entry in entries if entry.seq < cut]
     return shown(entries)
+
+
+def newest(tx: Tx, key: str, count: int, tools: bool = False) -> list[Message]:
+    """The newest entries of a transcript, oldest first."""
+    return shown(tx.tail(key, count, () if tools else ("tool",)))
 
 
 def shown(entries: Iterable[Entry]) -> list[Message]:
@@ -283,16 +295,36 @@ def plan(tx: Tx, key: str) -> Plan | None:
     return Plan(session_key=key, run_id=run.run_id, label=tx.spec(key).label, text=text, expires_at=run.phase.due_at)
 
 
-def given_up(tx: Tx, row: Row) -> GivenUp:
-    """A row that was given up on."""
+def undelivered(tx: Tx) -> list[GivenUp]:
+    """Results that found nobody, and messages that could not be sent, each kind oldest first."""
+    return [*(_given_up(tx, row) for row in tx.undelivered()), *map(_not_sent, tx.undelivered_posts())]
+
+
+def _given_up(tx: Tx, row: Row) -> GivenUp:
     told = msgspec.json.decode(row.body, type=Completion)
     return GivenUp(
+        key=told.child_session_key,
         session_key=told.child_session_key,
         run_id=told.run_id,
         kind=row.kind,
-        label=told.label,
+        label=told.label or told.task,
         status=told.outcome.status,
         reason=why_undelivered(tx, row),
         text="" if row.text is None else tx.text(row.text),
         arrived_at=row.arrived_at,
+    )
+
+
+def _not_sent(post: Post) -> GivenUp:
+    message = message_of(post)
+    return GivenUp(
+        key=post.key,
+        session_key=post.run or "",
+        run_id="",
+        kind=post.kind,
+        label="" if message is None else f"{message.to} on {message.channel}",
+        status="undelivered",
+        reason=post.error,
+        text="" if message is None else message.text,
+        arrived_at=None,
     )

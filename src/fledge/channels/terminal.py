@@ -6,7 +6,7 @@ control characters, so that none of them can move the cursor, hide a line or spe
 
 from typing import TextIO
 
-from fledge.core.freeze import without
+from fledge.core.printable import printable
 from fledge.core.route import TERMINAL, About, Address, Message
 from fledge.errors import Undeliverable
 
@@ -24,7 +24,7 @@ class TerminalChannel:
         """Print the message. Raises OSError if nobody can read it any more."""
         if message.about in self._left_out:
             return
-        text = without("\n".join(message.text.splitlines()), ("Cc",), "\n\t")
+        text = printable(message.text).rstrip("\n")
         if message.about in ("reply", "result"):
             print(text, file=self._said, flush=True)
         else:

@@ -16,9 +16,11 @@ from collections import Counter
 from pathlib import Path
 
 import fledge
+from fledge.api.views import timeline
 from fledge.cli.demo_script import PROMPT, QUESTIONS, TIDY, script
 from fledge.cli.live import LiveLines
-from fledge.commands.lines import timeline_lines, tree_lines
+from fledge.cli.printing import say
+from fledge.commands import lines
 from fledge.core.keys import main_key
 from fledge.core.transcript import Replied, Told, from_body
 from fledge.errors import BadInput
@@ -50,7 +52,7 @@ async def play(state: str, half_way: int) -> None:
             await chat.post(PROMPT)
         waiting = asyncio.Event()
         while not await chat.settled(timeout=0):
-            live.show(["", *await fl.engine.store.read(lambda tx: _tree(tx, fl.engine.clock.now()))])
+            live.show(await _tree(fl))
             for message in await chat.history():
                 if message.role == "assistant" and message.seq not in told and message.text:
                     told.append(message.seq)
@@ -60,14 +62,15 @@ async def play(state: str, half_way: int) -> None:
                 os.write(half_way, b"now")
                 half_way = 0
             await fl.engine.clock.wait_until(fl.engine.clock.now() + LOOK_S, waiting)
-        live.show(["", *await fl.engine.store.read(lambda tx: _tree(tx, fl.engine.clock.now()))])
+        live.show(await _tree(fl))
         for message in await chat.history():
             if message.role == "assistant" and message.seq not in told and message.text:
                 live.say(f"main   {message.text}")
 
 
-def _tree(tx: Tx, now: float) -> list[str]:
-    return [f"  {line}" for line in ["main", *tree_lines(tx, MAIN, now)]]
+async def _tree(fl: fledge.Fledge) -> list[str]:
+    runs = await fl.tree("main")
+    return ["", *(f"  {line}" for line in ["main", *lines.tree(runs, fl.engine.clock.now())])]
 
 
 async def _direct(fl: fledge.Fledge, live: LiveLines, approves: bool) -> None:
@@ -109,12 +112,12 @@ def show(state: str | None = None) -> int:
 
 
 def _show(state: Path, kept: bool) -> int:
-    print("A scripted model plays the model's part. Everything else is real: the store, the tools, which work on this")
-    print("folder and only read, the steering, the approval, the processes, and the kill -9.\n")
+    say("A scripted model plays the model's part. Everything else is real: the store, the tools, which work on this")
+    say("folder and only read, the steering, the approval, the processes, and the kill -9.\n")
     asyncio.run(SqliteStore.open(state).close())  # what is wrong with the folder is said here
     pid = _run(state, kill=True)
-    print(f"\n*** kill -9 {pid} ***   nothing was saved, closed or told")
-    print("*** started again ***     the same program, the same folder: it goes on where it stood\n")
+    say(f"\n*** kill -9 {pid} ***   nothing was saved, closed or told")
+    say("*** started again ***     the same program, the same folder: it goes on where it stood\n")
     _run(state, kill=False)
     return asyncio.run(_report(state, kept))
 
@@ -136,29 +139,29 @@ def _run(state: Path, kill: bool) -> int:
 async def _report(state: Path, kept: bool) -> int:
     store = SqliteStore.open(state)
     try:
-        lines, once = await store.read(_story)
+        shown, once = await store.read(_story)
     finally:
         await store.close()
-    print("\n".join(lines))
+    say("\n".join(shown))
     where = f" --state {state}" if kept else ""
 
     hidden = shutil.which("fledge") is None and Path(sys.argv[0]).name == "fledge"
     name = sys.argv[0] if hidden else "fledge"
-    print("\nNext, with a model of your own (set OPENAI_API_KEY or ANTHROPIC_API_KEY, or OPENAI_BASE_URL):")
-    print(f'  {name} run --model openai/gpt-5 "What is in this folder? Use subagents."')
-    print(f"  {name} tree{where}    {name} info LABEL{where}    {name} log LABEL{where}    {name} doctor")
+    say("\nNext, with a model of your own (set OPENAI_API_KEY or ANTHROPIC_API_KEY, or OPENAI_BASE_URL):")
+    say(f'  {name} run --model openai/gpt-5 "What is in this folder? Use subagents."')
+    say(f"  {name} tree{where}    {name} info LABEL{where}    {name} log LABEL{where}    {name} doctor")
     return 0 if once else 1
 
 
 def _story(tx: Tx) -> tuple[list[str], bool]:
     runs = {tx.spec(key).label: key for key in tx.children(MAIN)}
-    lines = ["", f'What happened to "{QUESTIONS}", which was steered and then killed half-way:']
-    lines += [f"  {line}" for line in timeline_lines(tx.events(runs[QUESTIONS]))]
+    shown = ["", f'What happened to "{QUESTIONS}", which was steered and then killed half-way:']
+    shown += [f"  {line}" for line in lines.timeline(timeline(tx.events(runs[QUESTIONS])))]
     told = Counter(_told(tx))
     once = set(told) == set(runs.values()) and all(count == 1 for count in told.values())
     verdict = "each exactly once" if once else f"not each once: {dict(told)}"
-    lines += ["", f"{len(runs)} subagents, {sum(told.values())} answers in the conversation: {verdict}."]
-    return lines, once
+    shown += ["", f"{len(runs)} subagents, {sum(told.values())} answers in the conversation: {verdict}."]
+    return shown, once
 
 
 def _told(tx: Tx) -> list[str]:

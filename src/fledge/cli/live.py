@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Sequence
 from typing import TextIO
 
+from fledge.cli.printing import say
+
 UP_AND_CLEAR = "\x1b[{}F\x1b[0J"
 
 
@@ -37,13 +39,13 @@ class LiveLines:
             known = set(self._shown)
             for line in lines:
                 if line not in known:
-                    print(line, file=self._out, flush=True)
+                    say(line, self._out)
             self._shown = list(lines)
 
     def say(self, text: str) -> None:
         """Say something that stays, above the block."""
         self._erase()
-        print(text, file=self._out, flush=True)
+        say(text, self._out)
         self._draw()
 
     def leave(self) -> None:
@@ -61,6 +63,6 @@ class LiveLines:
         width = shutil.get_terminal_size().columns
         for line in self._shown:
             # A line that wrapped would be counted as one and leave a trace behind.
-            print(line if len(line) < width else line[: width - 2] + "…", file=self._out)
+            say(line if len(line) < width else line[: width - 2] + "…", self._out)
         self._out.flush()
         self._drawn = len(self._shown)

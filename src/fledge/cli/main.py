@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import fledge
+from fledge.cli.printing import note, say
+from fledge.core.printable import printable_json
 from fledge.errors import BadInput, FledgeError
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_text(options)
         return int(options.command(options))
     except FledgeError as error:
-        print(f"fledge: {error}", file=sys.stderr)
+        note(f"{error}")
         if options.verbose:
             import traceback
 
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("fledge: stopped; `fledge run --continue` goes on", file=sys.stderr)
+        note("stopped; `fledge run --continue` goes on")
         return 130
 
 
@@ -417,9 +419,9 @@ def _tell(shown: "Shown", options: argparse.Namespace) -> int:
     if options.json:
         import json
 
-        print(json.dumps(shown.value, indent=2, ensure_ascii=False))
+        say(printable_json(json.dumps(shown.value, indent=2, ensure_ascii=False)))
     else:
-        print("\n".join(shown.lines))
+        say("\n".join(shown.lines))
     return shown.code
 
 
@@ -508,7 +510,7 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _show(lines: Sequence[str]) -> int:
-    print("\n".join(lines))
+    say("\n".join(lines))
     return 0
 
 

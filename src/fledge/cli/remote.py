@@ -14,6 +14,7 @@ from msgspec import to_builtins
 
 from fledge.api.views import is_at_rest
 from fledge.cli import inspect
+from fledge.cli.printing import note, say
 from fledge.client.remote import Remote, find
 from fledge.core.freeze import said
 from fledge.core.images import Image
@@ -110,11 +111,11 @@ class Converse:
             return None
         reply: dict[str, Any] = client.call("reply", sessionKey="main", runId=self._run_id, timeoutMs=0)
         if reply["status"] in ("error", "stopped"):
-            print(f"fledge: {reply['error']}", file=sys.stderr)
+            note(f"{reply['error']}")
             return 1
         for question in reply["questions"]:
             call, short = f"{question['tool']} {question['arguments']}", short_id(question["id"])
-            print(f"waits for approval {short}: {call}  (fledge approve {short}, or reject)", file=sys.stderr)
+            say(f"waits for approval {short}: {call}  (fledge approve {short}, or reject)", sys.stderr)
         return AWAITS_A_PERSON if reply["questions"] else None
 
     def here(self, begin: Callable[[], int]) -> int:
@@ -128,7 +129,7 @@ class Converse:
         if inspect.look(self._folder, heard.rest):
             return 0
         words = "the process that held the folder has left; nothing is lost: `fledge run --continue` goes on"
-        print(f"fledge: {words}", file=sys.stderr)
+        note(f"{words}")
         return 1
 
 
@@ -143,7 +144,7 @@ class _Heard:
         entries = _entries(client, after=self._last, limit=1000)
         for entry in entries:
             if entry["role"] == "assistant" and not entry["calls"] and said(entry["text"]) == "text":
-                print(entry["text"], flush=True)
+                say(entry["text"])
         self._last = int(entries[-1]["seq"]) if entries else self._last
 
     def rest(self, tx: Tx) -> bool:
@@ -152,7 +153,7 @@ class _Heard:
         for _, body in joined((entry.seq, from_body(entry.body)) for entry in entries):
             match body:
                 case Replied(text=text, calls=()) if said(text) == "text":
-                    print(text, flush=True)
+                    say(text)
                 case _:
                     continue
         return is_at_rest(tx, main_key())

@@ -6,7 +6,6 @@ everything has settled. Killed at any moment, `run --continue` goes on where it 
 
 import os
 import sys
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -14,23 +13,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import fledge
-from fledge.api.views import is_at_rest
+from fledge.api.views import is_at_rest, question
 from fledge.channels.terminal import HERE, TerminalChannel
+from fledge.cli.printing import note, say
 from fledge.cli.settings import confirm_workspace
-from fledge.commands.lines import tree_lines, unanswered_lines
+from fledge.commands import lines
 from fledge.config.places import discover
 from fledge.core.asking import retry_text
 from fledge.core.images import Image, ImageEntry
-from fledge.core.keys import main_key, short_id
+from fledge.core.keys import main_key
 from fledge.core.route import TERMINAL, Message, origin_of
 from fledge.core.run import Instant
 from fledge.models.base import Model
 from fledge.orchestrator import bindings, commission, spawn
 from fledge.orchestrator.commit import Commit
-from fledge.orchestrator.steps import question
 from fledge.runtime.feed import Subscription, TurnEvent
 from fledge.runtime.model_choice import choose_model
-from fledge.store.base import Approval, Tx
+from fledge.store.base import Tx
 from fledge.store.ways import HATCH
 from fledge.tools.base import Tool
 
@@ -69,13 +68,13 @@ async def converse(request: Request, *, models: Mapping[str, Model] | None = Non
 
     loaded = discover(Path.cwd(), request.settings).loaded
     for warning in loaded.warnings:
-        print(f"fledge: {warning}", file=sys.stderr)
+        note(f"{warning}")
     confirm_workspace(loaded.config)
     chosen = await choose_model(
         loaded.config, os.environ, request.model, state=request.state, goes_on=request.prompt is None
     )
     if chosen.is_new:
-        print(f"fledge: {chosen.words}", file=sys.stderr, flush=True)
+        note(f"{chosen.words}")
     terminal = RunChannel(sys.stdout, sys.stderr, left_out=frozenset({"approval"}))
     opened = fledge.open(
         request.state,
@@ -124,17 +123,17 @@ async def _until_settled(fl: fledge.Fledge, heard: Subscription, failures: int) 
         now = fl.engine.clock.now()
         failing_since = now if failing_since is None else failing_since
         if not error.retry_in_s or now - failing_since >= fl.config.models.patience_seconds:
-            print(f"fledge: {error.text}", file=sys.stderr)
+            note(f"{error.text}")
             then = "after that change " if error.remedy else ""
             verb = "goes on" if then else "tries again"
-            print(f"fledge: nothing is lost: {then}`fledge run --continue` {verb}", file=sys.stderr)
+            note(f"nothing is lost: {then}`fledge run --continue` {verb}")
             return 1
-        print(f"fledge: {retry_text(now + error.retry_in_s, error.text, now)}", file=sys.stderr)
+        note(f"{retry_text(now + error.retry_in_s, error.text, now)}")
         failures = news.failures
     if news.lost:
-        print(f"fledge: {news.lost} could not be delivered outside: see `fledge undelivered`", file=sys.stderr)
+        note(f"{news.lost} could not be delivered outside: see `fledge undelivered`")
     if news.questions:
-        print("\n".join(news.questions), file=sys.stderr)
+        say("\n".join(news.questions), sys.stderr)
     return AWAITS_A_PERSON if news.questions else 0
 
 
@@ -173,22 +172,4 @@ def awaits(tx: Tx) -> list[str]:
     asked = tx.open_approvals()
     if not asked or tx.waiting_posts() or any(driver.release_at is None for driver in tx.drivers()):
         return []
-    return [_asked(approval) for approval in asked]
-
-
-def _asked(approval: Approval) -> str:
-    """What waits for a person, and how to answer."""
-    return f"{question(approval)}  (fledge approve {short_id(approval.id)}, or reject)"
-
-
-def ps(tx: Tx) -> list[str]:
-    """The conversation and its runs, and what waits for a person."""
-    turn = tx.turn(main_key())
-    state = "idle" if turn is None else "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
-    unread = len(tx.unread(main_key()))
-    lines = [f"main · {state}" + (f" · {unread} unread" if unread else "")]
-    lines += tree_lines(tx, main_key(), time.time())
-    lines += unanswered_lines(tx, time.time())
-    lines += [_asked(approval) for approval in tx.open_approvals()]
-    lost = len(tx.undelivered()) + len(tx.undelivered_posts())
-    return [*lines, f"{lost} undelivered: fledge undelivered"] if lost else lines
+    return [lines.question(question(approval)) for approval in asked]

@@ -5,7 +5,6 @@ for everything else. Words of models are hostile: control characters never reach
 import asyncio
 import io
 import os
-import re
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from fledge.commands import slash
+from fledge.core.printable import printable
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -20,16 +20,10 @@ if TYPE_CHECKING:
 
 Interrupt = Callable[[], Awaitable[bool]]
 """What Ctrl-C does; True: leave."""
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 STYLES = {"you": "\x1b[1m", "note": "\x1b[2m", "ask": "\x1b[33m", "error": "\x1b[31m"}
 PROMPT = "› "
 LONGEST_FLOW = 1000
 """A line that is longer is shown in parts while it comes."""
-
-
-def clean(text: str) -> str:
-    """The text without characters that would move a cursor, change a colour or worse."""
-    return CONTROL.sub("", text.replace("\r\n", "\n"))
 
 
 def wants_colour(out: TextIO) -> bool:
@@ -53,12 +47,12 @@ class Plain:
         """A line of its own."""
         self.rest()
         colour = STYLES.get(style, "") if self._colours else ""
-        print(f"{colour}{clean(text)}" + ("\x1b[0m" if colour else ""), file=self._out, flush=True)
+        print(f"{colour}{printable(text)}" + ("\x1b[0m" if colour else ""), file=self._out, flush=True)
 
     def flow(self, text: str) -> None:
         """Written as it comes."""
         self._begun = True
-        self._out.write(clean(text))
+        self._out.write(printable(text))
         self._out.flush()
 
     def rest(self) -> None:
@@ -132,7 +126,7 @@ class Terminal:
 
     def flow(self, text: str) -> None:
         """Whole lines are printed; the one that is still coming stands just above the line being typed."""
-        *lines, coming = (self._flowing + clean(text)).split("\n")
+        *lines, coming = (self._flowing + printable(text)).split("\n")
         while len(coming) > LONGEST_FLOW:
             # It stands in the prompt until it is whole, and is drawn anew with each piece.
             cut = coming.rfind(" ", 1, LONGEST_FLOW) + 1 or LONGEST_FLOW
@@ -156,7 +150,7 @@ class Terminal:
     def status(self, line: str) -> None:
         """Shown at the bottom."""
         if line != self._status:
-            self._status = clean(line)
+            self._status = printable(line)
             self._session.app.invalidate()
 
     async def read(self) -> str | None:
@@ -171,7 +165,7 @@ class Terminal:
 
     def _print(self, text: str, style: str) -> None:
         colour = STYLES.get(style, "") if self._colours else ""
-        print(f"{colour}{clean(text)}" + ("\x1b[0m" if colour else ""), flush=True)
+        print(f"{colour}{printable(text)}" + ("\x1b[0m" if colour else ""), flush=True)
 
     def _message(self) -> str:
         return f"{self._flowing}\n{PROMPT}" if self._flowing else PROMPT

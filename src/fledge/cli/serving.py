@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from fledge.cli.printing import note, say
 from fledge.cli.settings import confirm_workspace
 from fledge.config.places import discover
 from fledge.errors import StoreError
@@ -24,12 +25,12 @@ def serve(state: Path, model: str | None, settings: tuple[str, ...], host: str |
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     loaded = discover(Path.cwd(), settings).loaded
     for warning in loaded.warnings:
-        print(f"fledge: {warning}", file=sys.stderr)
+        note(f"{warning}")
     confirm_workspace(loaded.config)
     config = gateway.with_options(loaded.config, host, port)
 
     def ready(address: str, desk: object) -> None:
-        print(f"fledge serves {state} at {address}; the token is in {state / 'gateway.token'}", flush=True)
+        say(f"fledge serves {state} at {address}; the token is in {state / 'gateway.token'}")
 
     settled = settled_model(config, os.environ, model)
     named = None if settled is None or settled.by == "settings" else settled.model

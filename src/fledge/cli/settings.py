@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from fledge.cli.printing import note
 from fledge.config import Config, as_document, describe, workspaces
 from fledge.config.places import FILE, discover, is_trusted, read_written, revoke, trust, trusted_projects
 from fledge.core.protected import is_broad
@@ -156,7 +157,7 @@ def confirm_workspace(config: Config) -> None:
     if not is_broad(place, os.path.realpath(Path.home())) or place in workspaces.accepted():
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
-        print(f"fledge: {workspaces.needs_yes(place)}", file=sys.stderr)
+        note(f"{workspaces.needs_yes(place)}")
         print("Let agents work here? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
             workspaces.accept(Path(place))

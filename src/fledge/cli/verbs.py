@@ -1,53 +1,50 @@
 """The commands that look at a state folder or decide something in it: `ps`, `tree`, `info`, `log`, `undelivered`,
 `sessions`, `agents`, `steer`, `kill`, `approve`, `reject`, `event`, `heartbeat`, `spawn`, `send`.
 
-Each is a function of rows; `act` does it with the folder itself, or lets the process that holds the folder do it. What
-is decided in a folder nobody drives goes on when somebody does: `fledge run --continue`, or chat. Each answers `Shown`:
-lines for people, and the same as a value for `--json`.
+Each calls verbs of `commands` on the folder, through whoever holds it, and answers `Shown`: lines for people, and what
+the verb answered for `--json`. What is decided in a folder nobody drives goes on when somebody does: `fledge run
+--continue`, or chat. `spawn` and `send` drive the folder themselves while they wait, if nobody else does.
 """
 
 import asyncio
 import os
-import re
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, TypeVar
 
-import msgspec
 from msgspec import Struct
 
-import fledge
-from fledge.api import views as api
-from fledge.api.spawning import SpawnOptions
-from fledge.api.spawning import params as spawn_params
-from fledge.cli import inspect, remote, run
-from fledge.cli.inspect import find
+from fledge.api.opening import open as open_folder
+from fledge.api.program import Fledge
+from fledge.api.values import GivenUp, Message
+from fledge.api.views import Forest
+from fledge.cli.printing import note
 from fledge.cli.settings import confirm_workspace
-from fledge.commands.lines import info_lines, log_lines, tree_lines, undelivered_lines
+from fledge.client.folder import Folder
+from fledge.client.local import AtRest, Driving
+from fledge.commands import lines
+from fledge.commands.reading import from_wire
+from fledge.commands.values import Overview, SessionRow, Story
 from fledge.config import Config, spawnable, with_default_model
 from fledge.config.places import discover
-from fledge.core.access import AgentToAgent
-from fledge.core.freeze import one_line
-from fledge.core.keys import is_called, main_key, short_id
+from fledge.core.keys import main_key, short_id
 from fledge.errors import BadInput, FledgeError, HolderLeft, StoreError
 from fledge.ids import RandomIds
-from fledge.orchestrator import control, documents, steps, system_events, views
-from fledge.orchestrator.commit import Commit
 from fledge.runtime.model_choice import settled_model
-from fledge.store.base import Tx
 from fledge.store.files import DATABASE
 from fledge.store.ways import HATCH
 from fledge.workspaces.documents import versions_in
+
+T = TypeVar("T")
 
 MAIN = main_key()
 PROGRAM = "cli"
 """The program that is told of what `fledge spawn` started."""
 GOES_ON = "`fledge run --continue` goes on with it"
 FAILED, AWAITS_A_PERSON = 1, 3
-ALL = 1_000_000
+LOOK_MS = 2000
+MOST_RUNS = 1000
 
 
 class Shown(Struct, frozen=True):
@@ -58,111 +55,96 @@ class Shown(Struct, frozen=True):
     code: int = 0
 
 
-def wire(value: object) -> object:
-    """A value as it stands on the wire: plain, with names in camelCase."""
-    return _camel(msgspec.to_builtins(value))
+# ---- one call --------------------------------------------------------------------------------------------------------
 
 
-def _camel(value: object) -> object:
-    if isinstance(value, dict):
-        return {re.sub(r"_([a-z])", lambda m: m[1].upper(), str(key)): _camel(one) for key, one in value.items()}
-    return [_camel(one) for one in value] if isinstance(value, list | tuple) else value
+class Answer(Struct, frozen=True):
+    """What a verb answered, as it stands on the wire."""
+
+    value: Any
+    is_held: bool
+    """Another process answered, which drives the folder."""
+
+    def read(self, kind: type[T]) -> T:
+        """The same as a value."""
+        return from_wire(kind, self.value)
+
+    @property
+    def later(self) -> str:
+        """Who goes on with what was decided, where nobody does."""
+        return "" if self.is_held else f"; {GOES_ON}"
 
 
-def act(folder: Path, verb: str, **given: Any) -> Shown:
-    """Look or decide, in the folder itself or through the process that holds it."""
+def ask(state: Path, method: str, /, **params: Any) -> Answer:
+    """Call a verb on the folder. What was decided in a folder that nobody drives holds, and its settings count."""
 
-    def here() -> Shown:
-        if verb in LOOKS:
-            return inspect.look(folder, lambda tx: LOOKS[verb](tx, **given))
-        return inspect.change(folder, lambda c: DEEDS[verb](c, **given))
-
-    def there(client: remote.Remote) -> Shown:
-        told = msgspec.convert(client.call("cli.act", verb=verb, given=given), Shown)
-        return Shown([line.replace(f"; {GOES_ON}", "") for line in told.lines], told.value, told.code)
+    async def asking(folder: Folder) -> Answer:
+        return Answer(await folder.call(method, **params), folder.is_held)
 
     try:
-        return remote.here_or_there(folder, here, there, may_repeat=verb in LOOKS)
+        return asyncio.run(_with(Folder(state, AtRest(state, lambda: _config(Path.cwd(), ()))), asking))
     except HolderLeft as left:
         raise StoreError(f"{left}: it may have done this or not; `fledge ps` and `fledge info` show it") from None
+
+
+async def _with(folder: Folder, work: Callable[[Folder], Coroutine[Any, Any, T]]) -> T:
+    async with folder:
+        return await work(folder)
 
 
 # ---- looking ---------------------------------------------------------------------------------------------------------
 
 
-def ps(folder: Path) -> Shown:
-    """The conversation, its runs, and what waits for a person."""
-    return act(folder, "ps")
+def ps(state: Path) -> Shown:
+    """What goes on in the folder, and what waits for a person."""
+    told = ask(state, "overview")
+    return Shown(lines.overview(told.read(Overview)), told.value)
 
 
-def _ps(tx: Tx) -> Shown:
-    lines = run.ps(tx)
-    return Shown(lines, lines)
-
-
-def tree(folder: Path) -> Shown:
+def tree(state: Path) -> Shown:
     """Every run, below the main conversation and below programs."""
-    return act(folder, "tree")
+    overview = ask(state, "overview").read(Overview)
+    told = ask(state, "subagents.tree", limit=MOST_RUNS)
+    found = told.read(Forest)
+    now = overview.now_at if overview.is_driven else None
+    shown: list[str] = []
+    for root in dict.fromkeys([MAIN, *(run.requester for run in found.runs)]):
+        below = [run for run in found.runs if run.requester == root]
+        shown += ([] if root == MAIN or not below else [root]) + lines.tree(below, now)
+    if found.left_out:
+        shown.append(f"and {found.left_out} more")
+    if shown and overview.is_unfinished and not overview.is_driven:
+        shown.append(lines.NOBODY_DRIVES)
+    return Shown(shown or ["no runs"], told.value["runs"])
 
 
-def _tree(tx: Tx) -> Shown:
-    now = time.time()
-    lines: list[str] = []
-    roots = tx.roots()
-    for root in roots:
-        below = tree_lines(tx, root, now)
-        if below:
-            lines += below if root == MAIN else [root, *below]
-    value = api.forest(tx, roots, ALL).runs
-    return Shown(lines or ["no runs"], wire(value))
-
-
-def info(folder: Path, name: str) -> Shown:
+def info(state: Path, name: str) -> Shown:
     """One run in full."""
-    return act(folder, "info", name=name)
+    told = ask(state, "subagents.info", target=name)
+    story = told.read(Story)
+    rest = {name: value for name, value in told.value.items() if name not in ("run", "nowAt")}
+    return Shown(lines.story(story, story.now_at), {**told.value["run"], **rest})
 
 
-def _info(tx: Tx, name: str) -> Shown:
-    key = find(tx, name)
-    value = {**msgspec.to_builtins(api.run_info(tx, key)), "timeline": api.timeline(tx.events(key))}
-    return Shown(info_lines(tx, key, time.time()), wire(value))
-
-
-def log(folder: Path, name: str, last: int, tools: bool) -> Shown:
+def log(state: Path, name: str, last: int, tools: bool) -> Shown:
     """The newest of a transcript."""
-    return act(folder, "log", name=name, last=last, tools=tools)
+    key = ask(state, "sessions.find", target=name).value["sessionKey"]
+    told = ask(state, "sessions.history", key=key, limit=min(last, MOST_RUNS), tools=tools)
+    return Shown(lines.log(told.read(list[Message])), told.value)
 
 
-def _log(tx: Tx, name: str, last: int, tools: bool) -> Shown:
-    key = MAIN if name == "main" else find(tx, name)
-    entries = [entry for entry in tx.entries(key, limit=1_000_000) if tools or entry.kind != "tool"][-last:]
-    return Shown(log_lines(tx, key, last, tools), wire(api.shown(entries)))
-
-
-def undelivered(folder: Path) -> Shown:
+def undelivered(state: Path) -> Shown:
     """Results and messages that found nobody."""
-    return act(folder, "undelivered")
+    told = ask(state, "undelivered.list")
+    return Shown(lines.undelivered(told.read(list[GivenUp])), told.value)
 
 
-def _undelivered(tx: Tx) -> Shown:
-    value = [api.given_up(tx, row) for row in tx.undelivered()]
-    return Shown(undelivered_lines(tx), wire(value))
-
-
-def sessions(folder: Path, limit: int) -> Shown:
+def sessions(state: Path, limit: int) -> Shown:
     """Every session, the latest active first."""
     if limit < 1:
         raise BadInput("-n", "must be 1 or more", limit)
-    return act(folder, "sessions", limit=limit)
-
-
-def _sessions(tx: Tx, limit: int) -> Shown:
-    everyone = views.Looker(session=MAIN, seen="all", agents=AgentToAgent(enabled=True))
-    found = views.list_sessions(tx, everyone, views.Wanted(limit=limit))
-    lines = [
-        f"{one.key}  {one_line(one.label, 40) or one.kind}{'  ' + one.status if one.status else ''}" for one in found
-    ]
-    return Shown(lines or ["no sessions"], wire(found))
+    told = ask(state, "sessions.list", limit=min(limit, MOST_RUNS))
+    return Shown(lines.sessions(told.read(list[SessionRow])), told.value)
 
 
 def agents(project: Path, model: str | None, settings: tuple[str, ...]) -> Shown:
@@ -172,136 +154,74 @@ def agents(project: Path, model: str | None, settings: tuple[str, ...]) -> Shown
     ids = ["main", *(one.id for one in config.agents.list if one.id != "main")]
     found = [{"id": one, "spawns": [other.id for other in spawnable(config, one)]} for one in ids]
     own = {one.id: one for other in ids for one in spawnable(config, other)}
-    lines = [
+    shown = [
         " · ".join(word for word in (one, own[one].model, own[one].description) if word) if one in own else one
         for one in ids
     ]
-    return Shown(lines, found)
+    return Shown(shown, found)
 
 
 # ---- deciding --------------------------------------------------------------------------------------------------------
 
 
-def steer(folder: Path, name: str, message: str) -> Shown:
+def steer(state: Path, name: str, message: str) -> Shown:
     """Redirect a run."""
-    return act(folder, "steer", name=name, message=message)
+    told = ask(state, "subagents.steer", target=name, message=message)
+    return Shown([f"steered: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
-def _steer(c: Commit, name: str, message: str) -> Shown:
-    run = control.steer(c, find(c.tx, name), message)
-    value = {"sessionKey": run.key, "runId": run.run_id, "attempt": run.attempt}
-    return Shown([f"steered: attempt {run.attempt}; {GOES_ON}"], value)
+def kill(state: Path, name: str) -> Shown:
+    """End a run and everything below it; `all` ends every one of the main conversation."""
+    told = ask(state, "subagents.kill", target=name)
+    killed, stopping = told.value["killed"], told.value["stopping"]
+    return Shown([f"killed {len(killed)}" + (f", {len(stopping)} stopping" if stopping else "")], told.value)
 
 
-def kill(folder: Path, name: str) -> Shown:
-    """End a run and everything below it; `all` ends every one."""
-    return act(folder, "kill", name=name)
-
-
-def _kill(c: Commit, name: str) -> Shown:
-    done = control.kill_below(c, MAIN) if name.lower() == "all" else control.kill(c, find(c.tx, name))
-    words = f"killed {len(done.killed)}" + (f", {len(done.stopping)} stopping" if done.stopping else "")
-    return Shown([words], {"killed": list(done.killed), "stopping": list(done.stopping)})
-
-
-def answer(folder: Path, name: str, words: str, yes: bool) -> Shown:
+def answer(state: Path, name: str, words: str, yes: bool) -> Shown:
     """Answer a question about a tool call, by the beginning of its id, or a plan."""
-    return act(folder, "answer", name=name, words=words, yes=yes)
+    told = ask(state, "answer", target=name, approve=yes, words=words)
+    if tool := told.value["tool"]:
+        may = "may be run, this once" if yes else "is not run; the model is told so"
+        return Shown([f"{tool} {may}{told.later}"], told.value)
+    return Shown([f"{'approved' if yes else 'rejected'}{told.later}"], told.value)
 
 
-def _answer(c: Commit, name: str, words: str, yes: bool) -> Shown:
-    asked = [one for one in c.tx.open_approvals() if name and is_called(one.id, name)]
-    if len(asked) != 1:
-        return _answer_plan(c, name, words, yes)
-    steps.answer(c, asked[0].id, yes, "user", asked[0].digest)
-    may = "may be run, this once" if yes else "is not run; the model is told so"
-    return Shown([f"{asked[0].tool} {may}; {GOES_ON}"], {"tool": asked[0].tool, "allowed": yes})
-
-
-def _answer_plan(c: Commit, name: str, words: str, approve: bool) -> Shown:
-    if not approve and not words.strip():
-        raise BadInput("reason", "must say why the plan is rejected")
-    run = control.answer_plan(c, find(c.tx, name), approve, words or "APPROVED: proceed")
-    word = "approved" if approve else "rejected"
-    return Shown([f"{word}; {GOES_ON}"], {"sessionKey": run.key, "runId": run.run_id})
-
-
-def take_up(folder: Path, action: str, name: str) -> Shown:
+def take_up(state: Path, action: str, name: str) -> Shown:
     """Retry or dismiss an undelivered result, or a message by its key."""
-    return act(folder, "take_up", action=action, name=name)
+    told = ask(state, f"undelivered.{action}", target=name)
+    key = told.value["key"]
+    return Shown([f"{key} is offered again{told.later}" if action == "retry" else f"{key} is dismissed"], told.value)
 
 
-def _take_up(c: Commit, action: str, name: str) -> Shown:
-    key = name if c.tx.find_post(name) is not None else find(c.tx, name)
-    control.take_up(c, "retry" if action == "retry" else "dismiss", key)
-    words = f"{key} is offered again; {GOES_ON}" if action == "retry" else f"{key} is dismissed"
-    return Shown([words], {"key": key, "action": action})
-
-
-def event(folder: Path, name: str, text: str) -> Shown:
+def event(state: Path, name: str, text: str) -> Shown:
     """Post a system event to a session."""
-    return act(folder, "event", name=name, text=text)
+    key = ask(state, "sessions.find", target=name).value["sessionKey"]
+    told = ask(state, "system.event", sessionKey=key, text=text)
+    posted = told.value["posted"]
+    words = f"posted to {key}{told.later}" if posted else f"the last event that waits for {key} says the same"
+    return Shown([words], {"sessionKey": key, **told.value})
 
 
-def _event(c: Commit, name: str, text: str) -> Shown:
-    key = session_named(c.tx, name)
-    posted = system_events.post(c, key, text)
-    words = f"posted to {key}; {GOES_ON}" if posted else f"the last event that waits for {key} says the same"
-    return Shown([words], {"sessionKey": key, "posted": posted})
-
-
-def heartbeat(folder: Path, name: str, reason: str) -> Shown:
+def heartbeat(state: Path, name: str, reason: str) -> Shown:
     """Ask for a heartbeat of a session."""
-    return act(folder, "heartbeat", name=name, reason=reason)
+    key = ask(state, "sessions.find", target=name).value["sessionKey"]
+    told = ask(state, "heartbeat.request", sessionKey=key, reason=reason)
+    return Shown([f"a heartbeat of {told.value['sessionKey']} is asked for{told.later}"], told.value)
 
 
-def _heartbeat(c: Commit, name: str, reason: str) -> Shown:
-    key = system_events.request_heartbeat(c, session_named(c.tx, name), reason)
-    return Shown([f"a heartbeat of {key} is asked for; {GOES_ON}"], {"sessionKey": key})
-
-
-def take_in(folder: Path, workspace: Path, is_named: bool) -> list[str]:
+def take_in(state: Path, workspace: Path, is_named: bool) -> list[str]:
     """Take in the documents of a workspace that were left out, as they are now; answers what was done, in lines. A
     state folder that nobody named need not be there."""
     place, digests = versions_in(workspace)
-    if not is_named and not (folder / DATABASE).exists():
+    if not is_named and not (state / DATABASE).exists():
         return []
-    if not act(folder, "left_out", workspace=place).value:
+    if not ask(state, "documents.pending", workspace=place).value:
         return []
-    return act(folder, "take_in", workspace=place, digests=msgspec.json.encode(digests).decode()).lines
+    taken = ask(state, "documents.accept", workspace=place, digests=digests).value
+    return [f"taken in: {', '.join(taken)}"] if taken else []
 
 
-def _left_out(tx: Tx, workspace: str) -> Shown:
-    names = documents.left_out(tx, workspace)
-    return Shown(names, names)
-
-
-def _take_in(c: Commit, workspace: str, digests: str) -> Shown:
-    taken = documents.accept(c, workspace, msgspec.json.decode(digests, type=dict[str, str]))
-    return Shown([f"taken in: {', '.join(taken)}"] if taken else [], taken)
-
-
-LOOKS: Final[Mapping[str, Callable[..., Shown]]] = {
-    "ps": _ps,
-    "tree": _tree,
-    "info": _info,
-    "log": _log,
-    "undelivered": _undelivered,
-    "sessions": _sessions,
-    "left_out": _left_out,
-}
-DEEDS: Final[Mapping[str, Callable[..., Shown]]] = {
-    "steer": _steer,
-    "kill": _kill,
-    "answer": _answer,
-    "take_up": _take_up,
-    "event": _event,
-    "heartbeat": _heartbeat,
-    "take_in": _take_in,
-}
-
-
-# ---- doing: these drive the folder while they wait -------------------------------------------------------------------
+# ---- doing: these drive the folder while they wait, if nobody else does ----------------------------------------------
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -314,146 +234,97 @@ class Task(Struct, frozen=True, kw_only=True):
     plan: bool = False
     runtime: str = "subagent"
 
-    def options(self, key: str) -> SpawnOptions:
-        """The same as the library takes it. Asked again under the same key it is the same run."""
-        options: SpawnOptions = {"label": self.label, "plan_mode": self.plan, "runtime": self.runtime}
-        if self.agent_id != "main":
-            options["agent_id"] = self.agent_id
-        if self.timeout:
-            options["timeout"] = self.timeout
-        return {**options, "idempotency_key": key}
 
-
-def spawn(folder: Path, model: str | None, settings: tuple[str, ...], asked: Task) -> Shown:
+def spawn(state: Path, model: str | None, settings: tuple[str, ...], asked: Task) -> Shown:
     """Start a run and wait for what comes of it, whoever holds the folder meanwhile."""
-    options = asked.options(RandomIds().unique())
-    open_here = _opener(folder, model, settings)
+    # Asked again under the same key it is the same run.
+    params: dict[str, object] = {
+        "task": asked.task,
+        "label": asked.label,
+        "planMode": asked.plan,
+        "runtime": asked.runtime,
+        "idempotencyKey": RandomIds().unique(),
+    }
+    if asked.agent_id != "main":
+        params["agentId"] = asked.agent_id
+    if asked.timeout:
+        params["runTimeoutSeconds"] = asked.timeout
     run_id = ""
 
-    async def drive(opened: fledge.Fledge) -> Shown:
-        from fledge.commands.hatch import hatch
-
-        async with opened as fl, hatch(fl):
-            handle = await (fl.run(run_id) if run_id else fl.spawn(asked.task, **options))
-            return await _waited(handle, asked.plan)
-
-    def here() -> Shown:
-        opened = open_here()
-        try:
-            opened.check(asked.agent_id)
-        except FledgeError as error:
-            if run_id:
-                return _left_behind(folder, run_id, str(error))
-        return asyncio.run(drive(opened))
-
-    def there(client: remote.Remote) -> Shown:
+    async def spawning(folder: Folder) -> Shown:
         nonlocal run_id
-        remote.refuse_settings(folder, settings)
+        told = await folder.call(
+            "subagents.spawn", once=False, program=PROGRAM, params=params, defaultModel=model or ""
+        )
+        run_id = told["runId"]
+        while True:
+            result = await folder.call("subagents.result", runId=run_id, timeoutMs=LOOK_MS)
+            if result["status"] != "pending":
+                return _came_of(result)
+            plans = await folder.call("plans.list") if result["phase"] == "awaiting_approval" else ()
+            for plan in plans:
+                if plan["sessionKey"] == result["sessionKey"]:
+                    words = [plan["text"], "", f"approve it with: fledge approve {short_id(plan['runId'])}"]
+                    return Shown(words, plan, AWAITS_A_PERSON)
+
+    def check(fl: Fledge) -> None:
+        if run_id:  # another process began; whether this one can go on is known at once
+            fl.check(asked.agent_id)
+
+    try:
+        return asyncio.run(_with(_driven(state, model, settings, check), spawning))
+    except FledgeError as error:
         if not run_id:
-            params = msgspec.to_builtins(spawn_params(asked.task, options))
-            told = client.call("subagents.spawn", program=PROGRAM, params=params, defaultModel=model or "")
-            run_id = told["runId"]
-        return _waited_there(client, run_id)
-
-    return remote.here_or_there(folder, here, there)
+            raise
+        return _left_behind(state, run_id, str(error))
 
 
-async def _waited(handle: fledge.Handle[Any], plans: bool) -> Shown:
-    plan = await handle.plan() if plans else None
-    if plan is not None:
-        return _planned(plan.text, handle.run_id, wire(plan))
-    result = await handle
-    return _came_of(result.ok, result.status, result.text, result.error, wire(result))
-
-
-def _waited_there(client: remote.Remote, run_id: str) -> Shown:
-    while True:
-        result: dict[str, Any] = client.call("subagents.result", runId=run_id, timeoutMs=2000)
-        if result["status"] != "pending":
-            ok = result["status"] == "ok" and result["valueError"] is None
-            return _came_of(ok, result["status"], result["text"], result["error"], result)
-        plans = client.call("plans.list") if result["phase"] == "awaiting_approval" else ()
-        for plan in plans:
-            if plan["sessionKey"] == result["sessionKey"]:
-                return _planned(plan["text"], plan["runId"], plan)
-
-
-def _left_behind(folder: Path, run_id: str, error: str) -> Shown:
+def _left_behind(state: Path, run_id: str, error: str) -> Shown:
     """The run of a process that has left, where this one cannot drive it: its answer if it has one, else how to go
     on."""
-    result: fledge.Result[Any] = inspect.look(folder, lambda tx: api.result(tx, api.named(tx, run_id)))
-    if result.done:
-        return _came_of(result.ok, result.status, result.text, result.error, wire(result))
+    result = ask(state, "subagents.result", runId=run_id, timeoutMs=0).value
+    if result["status"] != "pending":
+        return _came_of(result)
     short = short_id(run_id)
     words = f"run {short} is unfinished: the process at work on it has left, and it cannot go on here: {error}"
     how = f"`fledge run --continue --model NAME` goes on with it, then `fledge info {short}` shows what came of it"
-    return Shown([words, how], wire(result), FAILED)
+    return Shown([words, how], result, FAILED)
 
 
-def _planned(text: str, run_id: str, value: object) -> Shown:
-    return Shown([text, "", f"approve it with: fledge approve {short_id(run_id)}"], value, AWAITS_A_PERSON)
+def _came_of(result: dict[str, Any]) -> Shown:
+    if result["status"] == "ok" and result["valueError"] is None:
+        return Shown([result["text"]], result)
+    status = "killed" if result["endedReason"] == "killed" else result["status"]
+    return Shown([f"{status}: {result['error'] or result['text'] or 'no output'}"], result, FAILED)
 
 
-def _came_of(ok: bool, status: str, text: str, error: str | None, value: object) -> Shown:
-    lines = [text] if ok else [f"{status}: {error or text or 'no output'}"]
-    return Shown(lines, value, 0 if ok else FAILED)
-
-
-def send(folder: Path, model: str | None, settings: tuple[str, ...], name: str, message: str) -> Shown:
+def send(state: Path, model: str | None, settings: tuple[str, ...], name: str, message: str) -> Shown:
     """Say something to a conversation or a run, and wait for the answer, whoever holds the folder meanwhile."""
     key = RandomIds().unique()
-    open_here = _opener(folder, model, settings)
-    session, run_id = "", ""
 
-    async def here() -> Shown:
-        from fledge.commands.hatch import hatch
-
-        async with open_here() as fl, hatch(fl):
-            said = await fl.engine.store.read(lambda tx: tx.commission_keyed(key))
-            if said is None:
-                meant = await fl.engine.store.read(lambda tx: session_named(tx, name))
-                reply = await fl.session(meant).send(message)
-            else:
-                reply = await fl.session(said.session).reply(said.run_id)
-        return _answered(reply.status, reply.text, reply.error, wire(reply))
-
-    def there(client: remote.Remote) -> Shown:
-        nonlocal session, run_id
-        remote.refuse_settings(folder, settings)
-        if not run_id:
-            session = client.call("cli.act", verb="session", given={"name": name})["value"]
-            given = {"message": message, "defaultModel": model or "", "idempotencyKey": key}
-            run_id = client.call("agent", sessionKey=session, **given)["runId"]
+    async def sending(folder: Folder) -> Shown:
+        session = (await folder.call("sessions.find", target=name))["sessionKey"]
+        given = {"message": message, "defaultModel": model or "", "idempotencyKey": key}
+        run_id = (await folder.call("agent", once=False, sessionKey=session, **given))["runId"]
         while True:
-            reply: dict[str, Any] = client.call("reply", sessionKey=session, runId=run_id, timeoutMs=2000)
+            reply = await folder.call("reply", sessionKey=session, runId=run_id, timeoutMs=LOOK_MS)
             if reply["status"] != "pending" or reply["questions"]:
-                return _answered(reply["status"], reply["text"], reply["error"], reply)
+                return _answered(reply)
 
-    return remote.here_or_there(folder, lambda: asyncio.run(here()), there)
-
-
-def _answered(status: str, text: str, error: str | None, value: object) -> Shown:
-    lines = [text or "(nothing to say)"] if status == "ok" else [f"{status}: {error or 'a person is asked'}"]
-    return Shown(lines, value, 0 if status == "ok" else AWAITS_A_PERSON if status == "pending" else FAILED)
+    return asyncio.run(_with(_driven(state, model, settings), sending))
 
 
-def session_named(tx: Tx, name: str) -> str:
-    """The session that a word of the command line means."""
-    if name.strip().lower() == "main" or name.startswith("agent:"):
-        return api.session_key(name, "session")
-    return find(tx, name)
+def _answered(reply: dict[str, Any]) -> Shown:
+    status, words = reply["status"], reply["text"] or "(nothing to say)"
+    if status != "ok":
+        words = f"{status}: {reply['error'] or 'a person is asked'}"
+    return Shown([words], reply, 0 if status == "ok" else AWAITS_A_PERSON if status == "pending" else FAILED)
 
 
-def _config(folder: Path, settings: tuple[str, ...]) -> Config:
-    """The settings that apply there; what is odd about them is told."""
-    loaded = discover(folder, settings).loaded
-    for warning in loaded.warnings:
-        print(f"fledge: {warning}", file=sys.stderr)
-    return loaded.config
-
-
-def _opener(folder: Path, model: str | None, settings: tuple[str, ...]) -> Callable[[], fledge.Fledge]:
-    """Opens the folder for a command that drives it while it waits; the settings are read once."""
+def _driven(
+    state: Path, model: str | None, settings: tuple[str, ...], check: Callable[[Fledge], None] = lambda fl: None
+) -> Folder:
+    """The folder; driven here if nobody else does and `check` has nothing against it. The settings are read once."""
 
     @cache
     def config() -> Config:
@@ -461,9 +332,19 @@ def _opener(folder: Path, model: str | None, settings: tuple[str, ...]) -> Calla
         confirm_workspace(found)
         return found
 
-    def opened() -> fledge.Fledge:
+    def opened() -> Fledge:
         settled = settled_model(config(), os.environ, model)
         named = None if settled is None or settled.by == "settings" else settled.model
-        return fledge.open(folder, model=named, config=config(), program=PROGRAM, address=HATCH)
+        fl = open_folder(state, model=named, config=config(), program=PROGRAM, address=HATCH)
+        check(fl)
+        return fl
 
-    return opened
+    return Folder(state, Driving(opened), settings=settings)
+
+
+def _config(folder: Path, settings: tuple[str, ...]) -> Config:
+    """The settings that apply there; what is odd about them is told."""
+    loaded = discover(folder, settings).loaded
+    for warning in loaded.warnings:
+        note(warning)
+    return loaded.config

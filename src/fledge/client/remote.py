@@ -8,7 +8,7 @@ may ask.
 import http.client
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,20 +24,29 @@ TIMEOUT_S = 30.0
 CONNECT_S = 2.0
 
 
+def request(method: str, params: Mapping[str, object]) -> bytes:
+    """A request of JSON-RPC."""
+    return msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params, "id": 1})
+
+
+def answer_in(raw: bytes) -> Any:
+    """What was answered. Raises what was refused, as the library would."""
+    told = msgspec.json.decode(raw)
+    if "error" in told:
+        raise error_of(told["error"])
+    return told["result"]
+
+
 class Remote(ABC):
     """Whoever holds a folder, as other processes ask it. Each call is a request of its own; close nothing."""
 
     def call(self, method: str, /, **params: object) -> Any:
         """What the method answers. Raises what it refused, as the library would, and what `exchange` raises."""
-        ask = {"jsonrpc": "2.0", "method": method, "params": params, "id": 1}
         wait_s = TIMEOUT_S
         for name, seconds in (("timeoutSeconds", 1.0), ("timeoutMs", 0.001)):
             given = params.get(name)
             wait_s += given * seconds if isinstance(given, int | float) else 0.0
-        told = msgspec.json.decode(self.exchange(msgspec.json.encode(ask), wait_s))
-        if "error" in told:
-            raise error_of(told["error"])
-        return told["result"]
+        return answer_in(self.exchange(request(method, params), wait_s))
 
     @abstractmethod
     def exchange(self, raw: bytes, wait_s: float) -> bytes:

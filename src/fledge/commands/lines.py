@@ -1,187 +1,180 @@
-"""Views of runs as plain lines of text. Labels and texts of children are shown flattened: they cannot forge a line."""
+"""Values as plain lines of text, for every door that shows text: command line, chat, slash commands.
 
-import os
+Labels and texts of models and children are shown flattened: they cannot forge a line. What a person is asked to allow
+is shown whole.
+"""
 
-import msgspec
+from collections.abc import Sequence
 
-from fledge.core import events as ev
-from fledge.core.announce import Completion, DeliveryTrace, announce_key
+from fledge.api.values import GivenUp, Message, Plan, Question, RunInfo, TimelineEvent
+from fledge.commands.values import Overview, SessionRow, Standing, Story, Try, Unanswered
 from fledge.core.asking import retry_text
 from fledge.core.documents import left_out_line
 from fledge.core.freeze import Stats, one_line, stats_line
 from fledge.core.keys import short_id
-from fledge.core.lifecycle import born, transition
-from fledge.core.prompts import is_stuck
-from fledge.core.run import Instant, Queued, Run
-from fledge.core.transcript import Body, Noted, Replied, Resulted, Spoken, Told, from_body, joined, shown_arguments
-from fledge.orchestrator import documents, views
-from fledge.orchestrator.commit import Rules
-from fledge.orchestrator.outbox import message_of
-from fledge.orchestrator.transcripts import models_of
-from fledge.store.base import Approval, Post, Row, Tx
+from fledge.core.printable import printable
+from fledge.core.run import Instant
 
 LABEL_CHARS = 48
 LINE_CHARS = 200
 REASON_CHARS = 80
 LONG_WAIT_S = 2.0
 """A wait for a slot longer than this is shown."""
+NOBODY_DRIVES = "nobody is at work here: `fledge run --continue` goes on"
 
 
-def tree_lines(tx: Tx, session: str, now: Instant | None = None, indent: str = "") -> list[str]:
-    """Everything below a session, one line a run, oldest first; with `now`, who waits long for a slot says so.
+def name_of(run: RunInfo) -> str:
+    """What a run is called: its label, else its key."""
+    return one_line(run.label or run.session_key, LABEL_CHARS)
 
-    What is archived is shown only while something below it is not.
-    """
+
+def tree(runs: Sequence[RunInfo], now: Instant | None = None, left_out: int = 0, indent: str = "") -> list[str]:
+    """Runs with what is below them, one line each; with `now`, who waits long for a slot says so."""
     lines = []
-    runs = [run for run in map(tx.load_run, tx.children(session)) if _is_listed(tx, run)]
     for at, run in enumerate(runs):
-        last = at == len(runs) - 1
-        label = one_line(tx.spec(run.key).label or run.key, LABEL_CHARS)
-        lines.append(f"{indent}{'└─' if last else '├─'} {label} · {status(tx, run, now)}{_waited(tx, run, now)}")
-        lines += tree_lines(tx, run.key, now, indent + ("   " if last else "│  "))
-    return lines
+        last = at == len(runs) - 1 and not left_out
+        lines.append(f"{indent}{'└─' if last else '├─'} {name_of(run)} · {status(run, now)}{_waited(run, now)}")
+        lines += tree(run.children, now, run.left_out, indent + ("   " if last else "│  "))
+    return [*lines, f"{indent}└─ and {left_out} more"] if left_out else lines
 
 
-def _is_listed(tx: Tx, run: Run) -> bool:
-    return run.phase.name != "archived" or any(_is_listed(tx, tx.load_run(key)) for key in tx.children(run.key))
-
-
-def _waited(tx: Tx, run: Run, now: Instant | None) -> str:
-    if now is None or not isinstance(run.phase, Queued) or run.phase.retry is not None:
+def _waited(run: RunInfo, now: Instant | None) -> str:
+    if now is None or run.queued_at is None or run.retry_at is not None:
         return ""
-    waited = now - tx.events(run.key)[-1].at
+    waited = now - run.queued_at
     return f", {waited:.0f} s without a free slot" if waited > LONG_WAIT_S else ""
 
 
-def status(tx: Tx, run: Run, now: Instant | None = None) -> str:
+def status(run: RunInfo, now: Instant | None = None) -> str:
     """Where a run is, in a few words; with `now`, when one that pauses goes on."""
-    ended = run.ended
-    words = run.phase.name.replace("_", " ")
-    if now is not None and isinstance(run.phase, Queued) and run.phase.retry is not None:
-        words = retry_text(run.phase.retry.at, one_line(run.phase.retry.reason, REASON_CHARS), now)
-    if is_stuck(run, views.progress_of(tx, run)):
+    words = run.phase.replace("_", " ")
+    if now is not None and run.retry_at is not None:
+        words = retry_text(run.retry_at, one_line(run.retry_reason, REASON_CHARS), now)
+    if run.stuck:
         words += " (stuck)"
-    if ended is not None:
-        words += f" ({ended.outcome.status})"
+    if run.ended_at is not None:
+        words += f" ({'killed' if run.ended_reason == 'killed' else run.status})"
     if run.attempt > 1:
         words += f", attempt {run.attempt}"
     return words
 
 
-def timeline_lines(events: list[ev.Event]) -> list[str]:
+def timeline(events: Sequence[TimelineEvent]) -> list[str]:
     """The story of a run: when, what happened, where that left it."""
-    first = events[0]
-    assert isinstance(first, ev.Admitted)
-    run = born(first)
-    lines = [_line(first, first.at, run)]
-    for event in events[1:]:
-        run = transition(run, event).run
-        lines.append(_line(event, first.at, run))
-    return lines
+    return [_happened(event, events[0].at) for event in events]
 
 
-def _line(event: ev.Event, start: float, run: Run) -> str:
-    why = one_line(ev.reason(event), REASON_CHARS)
-    return f"{event.at - start:8.3f} s  {type(event).__name__:<16} → {run.phase.name}{f'  ({why})' if why else ''}"
+def _happened(event: TimelineEvent, start: Instant) -> str:
+    why = one_line(event.reason, REASON_CHARS)
+    return f"{event.at - start:8.3f} s  {event.name:<16} → {event.phase}{f'  ({why})' if why else ''}"
 
 
 # ---- one run ---------------------------------------------------------------------------------------------------------
 
 
-def info_lines(tx: Tx, key: str, now: Instant | None = None) -> list[str]:
-    """A run in full: what was asked, how it stands, what it used, and its story; with `now`, whether its requester has
-    left it unanswered."""
-    run, spec, counts, spent = tx.load_run(key), tx.spec(key), tx.counts(key), tx.used(key)
+def story(told: Story, now: Instant | None = None) -> list[str]:
+    """A run in full: what was asked, how it stands, what it used, and its story."""
+    run, stats = told.run, told.stats
     lines = [
-        f"session   {key}",
+        f"session   {run.session_key}",
         f"run       {run.run_id} (attempt {run.attempt})",
-        f"label     {one_line(spec.label, LINE_CHARS)}",
-        f"task      {one_line(spec.task, LINE_CHARS)}",
-        f"status    {status(tx, run, now)}",
-        f"parent    {run.terms.parent}",
+        f"label     {one_line(run.label, LINE_CHARS)}",
+        f"task      {one_line(run.task, LINE_CHARS)}",
+        f"status    {status(run, now)}",
+        f"parent    {run.requester}",
     ]
-    if run.ended is not None and run.ended.outcome.error:
-        lines.append(f"error     {one_line(run.ended.outcome.error, LINE_CHARS)}")
-    if run.delivery is not None:
-        lines.append(f"delivery  {msgspec.json.encode(run.delivery).decode()}")
-    lines += _ran_lines(tx, key, run)
-    if counts.spawned:
-        lines.append(f"children  {counts.spawned}, {counts.unsettled} unsettled")
-    if spent.tokens_in is not None:
-        cost = "" if spent.cost_usd is None else f", est ${spent.cost_usd:.4f}"
-        cached = f", {spent.tokens_cached} cached" if spent.tokens_cached else ""
-        lines.append(f"tokens    {spent.tokens_in} in, {spent.tokens_out} out{cached}{cost}")
-    for late in views.unanswered(tx, now) if now is not None else ():
-        if announce_key(key, run.run_id, "outcome") in late.rows:
-            lines.append(f"unanswered by {late.session}, tried {late.tries} times")
-    lines += [f"tried     {_try_line(at, trace, run)}" for at, trace in views.tries(tx, key)]
-    return [*lines, "", *timeline_lines(tx.events(key))]
+    if run.error:
+        lines.append(f"error     {one_line(run.error, LINE_CHARS)}")
+    if run.delivery:
+        lines.append(f"delivery  {run.delivery}")
+    if told.ran is not None:
+        by = ", ".join(one_line(name, 60) for name in told.models) or "nobody yet"
+        lines.append(f"model     {one_line(told.ran.model, 60)}, thinking {told.ran.thinking}; answered by {by}")
+        lines.append(f"tools     {', '.join(told.ran.tools) or 'none'}{' (sandboxed)' if told.ran.boxed else ''}")
+        lines.append(f"folder    {one_line(told.ran.folder, LINE_CHARS)}")
+    if told.timeout_s:
+        lines.append(f"timeout   {told.timeout_s:.0f} s")
+    if told.budget:
+        lines.append("budget    " + ", ".join(f"{one.used:g} of {one.most:g} {one.name}" for one in told.budget))
+    if told.spawned:
+        lines.append(f"children  {told.spawned}, {run.unsettled} unsettled")
+    if stats.tokens_in is not None:
+        cost = "" if stats.cost_usd is None else f", est ${stats.cost_usd:.4f}"
+        cached = f", {stats.tokens_cached} cached" if stats.tokens_cached else ""
+        lines.append(f"tokens    {stats.tokens_in} in, {stats.tokens_out} out{cached}{cost}")
+    lines += [f"unanswered by {late.session}, tried {late.tries} times" for late in told.unanswered]
+    lines += [f"tried     {_try(one, run)}" for one in told.tries]
+    return [*lines, "", *timeline(told.timeline)]
 
 
-def _ran_lines(tx: Tx, key: str, run: Run) -> list[str]:
-    """What it really ran with, and under which limits, as recorded while it ran."""
-    lines = []
-    ran, purse, answered = tx.last_ran(key), tx.purse(key), models_of(tx, key)
-    if ran is not None:
-        by = ", ".join(one_line(name, 60) for name in answered) or "nobody yet"
-        lines.append(f"model     {one_line(ran.model, 60)}, thinking {ran.thinking}; answered by {by}")
-        lines.append(f"tools     {', '.join(ran.tools) or 'none'}{' (sandboxed)' if ran.boxed else ''}")
-        lines.append(f"folder    {one_line(ran.workspace, LINE_CHARS)}")
-    if run.terms.timeout_s:
-        lines.append(f"timeout   {run.terms.timeout_s:.0f} s")
-    if purse is not None:
-        used_up, budget = msgspec.to_builtins(purse.used), msgspec.to_builtins(purse.budget)
-        lines.append(
-            "budget    " + ", ".join(f"{used_up.get(name, 0):g} of {budget[name]:g} {name}" for name in budget)
-        )
-    return lines
-
-
-def unanswered_lines(tx: Tx, now: Instant) -> list[str]:
-    """What was read and waits for its answer for half an hour or more."""
-    return [
-        f"unanswered for {(now - late.since_at) / 60:.0f} min: {len(late.rows)} read by {late.session},"
-        f" tried {late.tries} times"
-        for late in views.unanswered(tx, now)
-    ]
-
-
-def _try_line(at: Instant, trace: DeliveryTrace, run: Run) -> str:
-    since = "" if run.ended is None else f"{at - run.ended.ended_at:.3f} s after its end, "
+def _try(one: Try, run: RunInfo) -> str:
+    trace = one.trace
+    since = "" if run.ended_at is None else f"{one.at - run.ended_at:.3f} s after its end, "
     tried = ", ".join(f"{step.phase} {step.result}" for step in trace.tried) or "read through a handle"
     told = "" if trace.form == "whole" else ", in one line"
     why = f" ({one_line(trace.why, REASON_CHARS)})" if trace.why else ""
     return f"{since}{trace.requester}: {tried}{told}{why}"
 
 
-def log_lines(tx: Tx, key: str, last: int = 20, tools: bool = False) -> list[str]:
-    """The newest entries of a session's transcript, oldest first."""
-    entries = tx.tail(key, last, () if tools else ("tool",))
-    said = joined((entry.seq, from_body(entry.body)) for entry in entries)
-    return [_entry_line(seq, body) for seq, body in said] or ["(empty)"]
+def log(messages: Sequence[Message]) -> list[str]:
+    """Entries of a transcript, one line each."""
+    return [f"{one.seq:>5}  {one_line(_said(one), LINE_CHARS)}" for one in messages] or ["(empty)"]
 
 
-def _entry_line(seq: int, body: Body) -> str:
-    match body:
-        case Spoken(text=text, kind=kind):
-            said = f"{kind or 'user'}: {text}"
-        case Told(text=text):
-            said = f"told: {text}"
-        case Replied(text=text, calls=calls):
-            said = f"assistant: {text}" + "".join(f" [{call.name} {shown_arguments(call)}]" for call in calls)
-        case Resulted(name=tool, text=text):
-            said = f"{tool}: {text}"
-        case Noted(text=text):
-            said = f"note: {text}"
-    return f"{seq:>5}  {one_line(said, LINE_CHARS)}"
+def _said(one: Message) -> str:
+    match one.role:
+        case "user":
+            return f"{one.kind or 'user'}: {one.text}"
+        case "event":
+            return f"told: {one.text}"
+        case "assistant":
+            return f"assistant: {one.text}" + "".join(f" [{call}]" for call in one.calls)
+        case "tool":
+            return f"{one.kind}: {one.text}"
+        case "note":
+            return f"note: {one.text}"
 
 
-def status_lines(tx: Tx, key: str, rules: Rules, now: Instant) -> list[str]:
+# ---- sessions --------------------------------------------------------------------------------------------------------
+
+
+def overview(told: Overview) -> list[str]:
+    """What goes on in a folder, and what waits for a person."""
+    lines = [f"main · {told.state}" + (f" · {told.unread} unread" if told.unread else "")]
+    # Nobody gives slots in a folder that nobody drives.
+    lines += tree(told.runs, told.now_at if told.is_driven else None, told.left_out)
+    if told.is_unfinished and not told.is_driven:
+        lines.append(NOBODY_DRIVES)
+    lines += unanswered(told.unanswered, told.now_at)
+    lines += [question(one) for one in told.questions]
+    lines += [plan(one) for one in told.plans]
+    if told.undelivered:
+        lines.append(f"{told.undelivered} undelivered: fledge undelivered")
+    return lines
+
+
+def unanswered(late: Sequence[Unanswered], now: Instant) -> list[str]:
+    """What was read and waits for its answer for half an hour or more."""
+    return [
+        f"unanswered for {(now - one.since_at) / 60:.0f} min: {len(one.rows)} read by {one.session},"
+        f" tried {one.tries} times"
+        for one in late
+    ]
+
+
+def sessions(rows: Sequence[SessionRow]) -> list[str]:
+    """Sessions, one line each."""
+    return [f"{one.key}  {one_line(one.label, 40) or one.kind}  {one.status}".rstrip() for one in rows] or [
+        "no sessions"
+    ]
+
+
+def standing(told: Standing) -> list[str]:
     """How a session stands: what it does, the model that ran, what it used, what waits."""
-    view = views.session_status(tx, key, rules, now)
+    view = told.view
     stats = Stats(None, view.tokens_in, view.tokens_out, view.cost_usd, view.tokens_cached)
     lines = [
-        f"session   {key} · {view.state}"
+        f"session   {told.session_key} · {view.state}"
         + (f" · {view.run_status} · run {short_id(view.run_id)}" if view.run_id else ""),
         f"model     {one_line(view.model, LINE_CHARS) or 'none has answered yet'}",
         f"used      {stats_line(stats).partition(' • ')[2]}",
@@ -194,36 +187,44 @@ def status_lines(tx: Tx, key: str, rules: Rules, now: Instant) -> list[str]:
         lines.append(f"note      the last reply was {view.note}")
     if view.questions:
         lines.append(f"waiting   {view.questions} tool calls wait for you: /approvals")
-    ran = tx.last_ran(key)
-    names = [] if ran is None else documents.left_out(tx, os.path.realpath(ran.workspace))
-    return [*lines, *(f"left out  {left_out_line(name)}" for name in names)]
+    return [*lines, *(f"left out  {left_out_line(name)}" for name in told.left_out)]
 
 
-def question_line(approval: Approval, name: str, now: Instant) -> str:
-    """A call that waits for a person: its id, what it would do, for whom, and for how long it still waits."""
-    left_s = max(0.0, approval.expires_at - now)
+# ---- what waits for a person -----------------------------------------------------------------------------------------
+
+
+def call(asked: Question) -> str:
+    """A call that waits for a person, whole: nobody may be asked to allow what they cannot see."""
+    return f"{asked.tool} {printable(asked.arguments).replace(chr(10), ' ')}"
+
+
+def question(asked: Question) -> str:
+    """What is asked, and how the command line answers it."""
+    short = short_id(asked.id)
+    return f"waits for approval {short}: {call(asked)}  (fledge approve {short}, or reject)"
+
+
+def question_left(asked: Question, name: str, now: Instant) -> str:
+    """What is asked, for whom, for how long it still waits, and how a chat answers it."""
+    left_s = max(0.0, asked.expires_at - now)
     left = f"{left_s / 3600:.0f} h" if left_s >= 3600 else f"{left_s / 60:.0f} min"
-    call = f"{approval.tool} {one_line(approval.arguments, LINE_CHARS)}"
-    short = short_id(approval.id)
-    return f"{short}  {call}  for {one_line(name, LABEL_CHARS)}, {left} left: /allow {short}"
+    short = short_id(asked.id)
+    return f"{short}  {call(asked)}  for {one_line(name, LABEL_CHARS)}, {left} left: /allow {short}"
 
 
-# ---- results that found nobody ---------------------------------------------------------------------------------------
+def plan(waits: Plan) -> str:
+    """A plan that waits, and how the command line answers it."""
+    name = one_line(waits.label or waits.session_key, LABEL_CHARS)
+    return f"the plan of {name} waits for your answer: fledge approve {short_id(waits.run_id)}, or reject"
 
 
-def undelivered_lines(tx: Tx) -> list[str]:
-    """Results that found nobody, and messages that could not be sent, each kind oldest first."""
-    lines = [_given_up(tx, row) for row in tx.undelivered()] + [_not_sent(post) for post in tx.undelivered_posts()]
-    return lines or ["nothing is undelivered"]
+def undelivered(given_up: Sequence[GivenUp]) -> list[str]:
+    """What found nobody, one line each."""
+    return [_lost(one) for one in given_up] or ["nothing is undelivered"]
 
 
-def _not_sent(post: Post) -> str:
-    message = message_of(post)
-    words = post.kind if message is None else f'to {message.to} on {message.channel}: "{one_line(message.text, 60)}"'
-    return f"{post.key}  {words}  ({one_line(post.error, LINE_CHARS)})"
-
-
-def _given_up(tx: Tx, row: Row) -> str:
-    told = msgspec.json.decode(row.body, type=Completion)
-    why = one_line(views.why_undelivered(tx, row), LINE_CHARS)
-    return f"{row.source}  {one_line(told.label or told.task, 60)}  ({told.outcome.status}; {why})"
+def _lost(one: GivenUp) -> str:
+    why = one_line(one.reason, LINE_CHARS)
+    if one.kind == "message":
+        return f'{one.key}  to {one_line(one.label, 60)}: "{one_line(one.text, 60)}"  ({why})'
+    return f"{one.key}  {one_line(one.label, 60) or one.kind}  ({one.status}; {why})"

@@ -12,8 +12,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from fledge.api.program import Fledge
-from fledge.commands import lines as render
-from fledge.commands import slash
+from fledge.api.views import forest, newest, question, undelivered
+from fledge.commands import lines, looking, slash
+from fledge.commands.looking import MOST_SHOWN
 from fledge.commands.slash import Order
 from fledge.config import Config, model_for_conversation, spawnable
 from fledge.core.exchange import plan_words
@@ -116,17 +117,19 @@ class Commands:
             case "list":
                 return await self._read(lambda tx: list_text(views.child_rows(tx, session), now))
             case "tree":
-                return await self._read(lambda tx: _lines(render.tree_lines(tx, session, now)))
+                found = await self._read(lambda tx: forest(tx, [session], MOST_SHOWN))
+                return _lines(lines.tree(found.runs, now, found.left_out))
             case "info":
-                return await self._read(lambda tx: _lines(render.info_lines(tx, _run(tx, session, order), now)))
+                told = await self._read(lambda tx: looking.story(tx, _run(tx, session, order), now))
+                return _lines(lines.story(told, now))
             case "log":
                 return await self._read(
-                    lambda tx: _lines(render.log_lines(tx, _run(tx, session, order), order.count, order.tools))
+                    lambda tx: _lines(lines.log(newest(tx, _run(tx, session, order), order.count, order.tools)))
                 )
             case "status":
                 rules = self._engine.rules
                 return await self._read(
-                    lambda tx: _lines(render.status_lines(tx, _meant(tx, session, order), rules, now))
+                    lambda tx: _lines(lines.standing(looking.standing(tx, _meant(tx, session, order), rules, now)))
                 )
             case "agents":
                 return await self._read(lambda tx: _lines(self._agents(tx, session)))
@@ -258,7 +261,7 @@ class Commands:
                 key = await self._engine.commit(take)
                 return f"{key} is {'offered again' if action == 'retry' else 'dismissed'}"
             case _:
-                return await self._read(lambda tx: _lines(render.undelivered_lines(tx)))
+                return await self._read(lambda tx: _lines(lines.undelivered(undelivered(tx))))
 
 
 # ---- whom a word means -----------------------------------------------------------------------------------------------
@@ -283,8 +286,8 @@ def _is_bound(tx: Tx, key: str) -> bool:
     return route is not None and route.kind == "bound"
 
 
-def _lines(lines: list[str]) -> str:
-    return "\n".join(lines) or "nothing here"
+def _lines(shown: list[str]) -> str:
+    return "\n".join(shown) or "nothing here"
 
 
 # ---- commits ---------------------------------------------------------------------------------------------------------
@@ -292,7 +295,7 @@ def _lines(lines: list[str]) -> str:
 
 def _killed(c: Commit, session: str, order: Order) -> control.Killing:
     if order.target.casefold() in EVERYBODY:
-        return control.kill_each(c, [row.key for row in views.child_rows(c.tx, session) if row.is_active])
+        return control.kill_all(c, session)
     return control.kill(c, _run(c.tx, session, order))
 
 
@@ -337,7 +340,9 @@ def _asked(tx: Tx, session: str) -> list[Approval]:
 
 def _questions(tx: Tx, session: str, now: float) -> list[str]:
     asked = _asked(tx, session)
-    return [render.question_line(one, named(tx, one.session), now) for one in asked] or ["nothing waits for you"]
+    return [lines.question_left(question(one), named(tx, one.session), now) for one in asked] or [
+        "nothing waits for you"
+    ]
 
 
 def _answer(c: Commit, session: str, order: Order, by: str) -> str:

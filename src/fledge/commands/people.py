@@ -1,28 +1,32 @@
-"""Methods for people: `approvals.*`, `undelivered.*`, `health`; and what the command line does (`cli.act`)."""
+"""Methods for people: `overview`, `answer`, `approvals.*`, `undelivered.*`, `documents.*`, `health`."""
 
 import os
-from inspect import signature
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 import fledge
 from fledge.api.values import GivenUp, Question
-from fledge.cli import verbs
 from fledge.commands.desk import Desk
+from fledge.commands.looking import overview as look_over
+from fledge.commands.looking import run_meant
 from fledge.commands.runs import Nothing, One, found
 from fledge.commands.sessions import Done
 from fledge.commands.table import Params, method
+from fledge.commands.values import Overview
+from fledge.core.exchange import plan_words
+from fledge.core.keys import is_called, main_key
 from fledge.core.run import Instant
 from fledge.errors import BadInput
-from fledge.orchestrator import control
+from fledge.orchestrator import control, documents, steps
+from fledge.orchestrator.commit import Commit
 from fledge.store.base import Tx
 
 CLIENT = "gateway"
 """Who answered, in the record of a question: whoever holds the token."""
 
 
-@method("approvals.list", list[Question])
+@method("approvals.list", list[Question], reads=True)
 async def approvals_list(desk: Desk, params: Nothing) -> list[Question]:
     """Tool calls that wait for a person, oldest first."""
     return await desk.fl.approvals()
@@ -49,28 +53,38 @@ async def approvals_deny(desk: Desk, params: Answer) -> Done:
     return Done()
 
 
-@method("undelivered.list", list[GivenUp])
+@method("undelivered.list", list[GivenUp], reads=True)
 async def undelivered_list(desk: Desk, params: Nothing) -> list[GivenUp]:
     """Results that were given up on, oldest first."""
     return await desk.fl.undelivered()
 
 
-@method("undelivered.retry", Done)
-async def undelivered_retry(desk: Desk, params: One) -> Done:
+class TakenUp(Struct, frozen=True, kw_only=True):
+    """What was retried or dismissed."""
+
+    key: str
+    ok: bool = True
+
+
+@method("undelivered.retry", TakenUp)
+async def undelivered_retry(desk: Desk, params: One) -> TakenUp:
     """Offer a given-up result, or a message by its key, again."""
-    await desk.fl.engine.commit(lambda c: control.take_up(c, "retry", _lost(c.tx, params)))
-    return Done()
+    return await _taken_up(desk, "retry", params)
 
 
-@method("undelivered.dismiss", Done)
-async def undelivered_dismiss(desk: Desk, params: One) -> Done:
+@method("undelivered.dismiss", TakenUp)
+async def undelivered_dismiss(desk: Desk, params: One) -> TakenUp:
     """Take a given-up result, or a message by its key, off the list."""
-    await desk.fl.engine.commit(lambda c: control.take_up(c, "dismiss", _lost(c.tx, params)))
-    return Done()
+    return await _taken_up(desk, "dismiss", params)
 
 
-def _lost(tx: Tx, params: One) -> str:
-    return params.target if tx.find_post(params.target) is not None else found(tx, params)
+async def _taken_up(desk: Desk, action: Literal["retry", "dismiss"], params: One) -> TakenUp:
+    def take(c: Commit) -> TakenUp:
+        key = params.target if c.tx.find_post(params.target) is not None else found(c.tx, params)
+        control.take_up(c, action, key)
+        return TakenUp(key=key)
+
+    return await desk.fl.engine.commit(take)
 
 
 class Health(Struct, frozen=True, kw_only=True):
@@ -91,7 +105,7 @@ class Health(Struct, frozen=True, kw_only=True):
     """What has happened since it started, by outcome and reason."""
 
 
-@method("health", Health)
+@method("health", Health, reads=True)
 async def health(desk: Desk, params: Nothing) -> Health:
     """How the gateway is, and what has happened since it started."""
     engine = desk.fl.engine
@@ -115,30 +129,72 @@ async def health(desk: Desk, params: Nothing) -> Health:
     )
 
 
-class CommandLine(Params, frozen=True, kw_only=True):
-    """`cli.act`."""
+@method("overview", Overview, reads=True)
+async def overview(desk: Desk, params: Nothing) -> Overview:
+    """What goes on in the folder, and what waits for a person."""
+    engine, driven = desk.fl.engine, desk.fl.drives
+    return await engine.store.read(lambda tx: look_over(tx, engine.clock.now(), driven))
 
-    verb: Literal[
-        "ps", "tree", "info", "log", "undelivered", "sessions", "session", "steer", "kill", "answer", "take_up"
+
+class ToAnswer(Params, frozen=True, kw_only=True):
+    """`answer`."""
+
+    target: Annotated[
+        str, Meta(min_length=1, max_length=256, description="the beginning of a question's id, or the run of a plan")
     ]
-    given: dict[str, str | int | bool] = field(default_factory=dict)
+    approve: bool
+    words: Annotated[str, Meta(max_length=4000, description="for a plan; a rejection needs some")] = ""
 
 
-@method("cli.act", verbs.Shown)
-async def cli_act(desk: Desk, params: CommandLine) -> verbs.Shown:
-    """What a command of the command line does, for one that finds the folder in use."""
-    engine, verb, given = desk.fl.engine, params.verb, params.given
-    wanted = verbs.LOOKS.get(verb) or verbs.DEEDS.get(verb) or verbs.session_named
-    try:
-        signature(wanted).bind(None, **given)
-    except TypeError as error:
-        raise BadInput("given", f"does not fit {verb}: {error}") from None
-    for name, value in given.items():
-        if type(value) is not wanted.__annotations__[name]:
-            raise BadInput(f"given.{name}", f"must be {wanted.__annotations__[name].__name__}", value)
-    if verb == "session":
-        key = await engine.store.read(lambda tx: verbs.session_named(tx, str(given["name"])))
-        return verbs.Shown([key], key)
-    if verb in verbs.LOOKS:
-        return await engine.store.read(lambda tx: verbs.LOOKS[verb](tx, **given))
-    return await engine.commit(lambda c: verbs.DEEDS[verb](c, **given))
+class Answered(Struct, frozen=True, kw_only=True):
+    """What was answered."""
+
+    approved: bool
+    tool: str = ""
+    """Of a tool call."""
+    session_key: str
+    run_id: str = ""
+    """Of a plan: the attempt that follows."""
+
+
+@method("answer", Answered)
+async def answer(desk: Desk, params: ToAnswer) -> Answered:
+    """Answer what waits for a person, a tool call or a plan."""
+
+    def decide(c: Commit) -> Answered:
+        asked = [one for one in c.tx.open_approvals() if is_called(one.id, params.target)]
+        if len(asked) == 1:
+            steps.answer(c, asked[0].id, params.approve, CLIENT, asked[0].digest)
+            return Answered(approved=params.approve, tool=asked[0].tool, session_key=asked[0].session)
+        if not params.approve and not params.words.strip():
+            raise BadInput("words", "must say why the plan is rejected")
+        key = run_meant(c.tx, params.target, main_key())
+        run = control.answer_plan(c, key, params.approve, plan_words(params.approve, params.words))
+        return Answered(approved=params.approve, session_key=run.key, run_id=run.run_id)
+
+    return await desk.fl.engine.commit(decide)
+
+
+class InWorkspace(Params, frozen=True, kw_only=True):
+    """Documents of a workspace."""
+
+    workspace: Annotated[str, Meta(min_length=1, max_length=4096, description="its real path")]
+
+
+@method("documents.pending", list[str], reads=True)
+async def documents_pending(desk: Desk, params: InWorkspace) -> list[str]:
+    """The documents of a workspace that are left out of prompts until a person takes them in."""
+    return list(await desk.fl.engine.store.read(lambda tx: documents.left_out(tx, params.workspace)))
+
+
+class TakeIn(InWorkspace, frozen=True, kw_only=True):
+    """`documents.accept`."""
+
+    digests: dict[str, str]
+    """By name: the version that a person has seen."""
+
+
+@method("documents.accept", list[str])
+async def documents_accept(desk: Desk, params: TakeIn) -> list[str]:
+    """Let these versions of documents speak in prompts; answers those that were left out until now."""
+    return await desk.fl.engine.commit(lambda c: documents.accept(c, params.workspace, params.digests))

@@ -5,26 +5,22 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from fledge.api.values import Plan, Reply, Result, RunInfo, TimelineEvent
-from fledge.api.views import Forest, forest, result, run_info, session_key, timeline
+from fledge.api.values import Plan, Reply, Result, RunInfo
+from fledge.api.views import Forest, forest, session_key
 from fledge.commands.desk import Desk
+from fledge.commands.looking import MOST_SHOWN, run_meant, story
 from fledge.commands.sessions import DefaultModel, Key, Milliseconds, RunId, Wait, Words, while_open
 from fledge.commands.table import Params, method
-from fledge.core.announce import DeliveryTrace
-from fledge.core.freeze import Stats
+from fledge.commands.values import Story
 from fledge.core.keys import AGENT_ID, SessionKey, main_key
-from fledge.core.run import Instant
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.spawner import accepted
-from fledge.orchestrator.transcripts import models_of
-from fledge.orchestrator.views import find_run, tries
 from fledge.store.base import Tx
 
-MOST_SHOWN = 300
 Target = Annotated[
     str, Meta(min_length=1, max_length=256, description="a run id, a session key, a label, `#2`, or `last`")
 ]
@@ -79,7 +75,7 @@ class Listed(Params, frozen=True, kw_only=True):
     status: Annotated[str, Meta(max_length=64, description="active, done, a phase, or an outcome")] = ""
 
 
-@method("subagents.list", list[RunInfo])
+@method("subagents.list", list[RunInfo], reads=True)
 async def subagents_list(desk: Desk, params: Listed) -> list[RunInfo]:
     """The runs of a requester, oldest first."""
     runs = await desk.fl.runs(requester=params.requester, status=params.status or None)
@@ -93,7 +89,7 @@ class Tree(Params, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1000, description="runs in all, level by level from the top")] = MOST_SHOWN
 
 
-@method("subagents.tree", Forest)
+@method("subagents.tree", Forest, reads=True)
 async def subagents_tree(desk: Desk, params: Tree) -> Forest:
     """What is below a session, each run with its children, oldest first. `leftOut` counts what the limit left out, here
     and in each run, the done before the active: ask below that run for more."""
@@ -116,52 +112,15 @@ class One(Params, frozen=True, kw_only=True):
 
 def found(tx: Tx, params: One) -> str:
     """The key of the run that is meant."""
-    if tx.find_run(params.target) is not None:
-        return params.target
-    known = tx.run_named(params.target)
-    return known[0] if known is not None else find_run(tx, session_key(params.session_key, "sessionKey"), params.target)
+    return run_meant(tx, params.target, session_key(params.session_key, "sessionKey"))
 
 
-class Try(Struct, frozen=True, kw_only=True):
-    """A try at delivering something of a run."""
-
-    at: Instant
-    trace: DeliveryTrace
-
-
-class Story(Struct, frozen=True, kw_only=True):
-    """A run in full."""
-
-    run: RunInfo
-    timeline: tuple[TimelineEvent, ...]
-    tries: tuple[Try, ...]
-    text: str
-    """Its frozen words; empty while it has none, or while they are held back."""
-    stats: Stats
-    """What all its attempts have used so far."""
-    models: tuple[str, ...]
-    """Those that really answered."""
-
-
-@method("subagents.info", Story)
+@method("subagents.info", Story, reads=True)
 async def subagents_info(desk: Desk, params: One) -> Story:
     """One run in full, with its children and its timeline."""
-
-    def look(tx: Tx) -> Story:
-        key = found(tx, params)
-        ended, spent = tx.load_run(key).ended, tx.used(key)
-        took_s = None if ended is None else ended.elapsed_s
-        below = forest(tx, [key], MOST_SHOWN)
-        return Story(
-            run=_told(replace(run_info(tx, key), children=tuple(below.runs), left_out=below.left_out)),
-            timeline=tuple(timeline(tx.events(key))),
-            tries=tuple(Try(at=at, trace=trace) for at, trace in tries(tx, key)),
-            text=result(tx, key).text,
-            stats=Stats(took_s, spent.tokens_in, spent.tokens_out, spent.cost_usd, spent.tokens_cached),
-            models=tuple(models_of(tx, key)),
-        )
-
-    return await desk.fl.engine.store.read(look)
+    now = desk.fl.engine.clock.now()
+    told = await desk.fl.engine.store.read(lambda tx: story(tx, found(tx, params), now))
+    return replace(told, run=_told(told.run))
 
 
 class ResultOf(Params, frozen=True, kw_only=True):
@@ -171,7 +130,7 @@ class ResultOf(Params, frozen=True, kw_only=True):
     timeout_ms: Milliseconds = 30_000
 
 
-@method("subagents.result", Result[Any])
+@method("subagents.result", Result[Any], reads=True)
 async def subagents_result(desk: Desk, params: ResultOf) -> Result[Any]:
     """What came of a run; waits for it. For a program's run this is how it is told: reading counts as delivered."""
     run = await desk.fl.run(params.run_id)
@@ -190,13 +149,14 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
     session_key: str
     run_id: str
+    attempt: int
 
 
 @method("subagents.steer", Attempt)
 async def subagents_steer(desk: Desk, params: Told) -> Attempt:
     """Stop what a run is doing and redirect it: a new attempt."""
     run = await desk.fl.engine.commit(lambda c: control.steer(c, found(c.tx, params), params.message))
-    return Attempt(session_key=run.key, run_id=run.run_id)
+    return Attempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)
 
 
 class ToldAndWaits(Told, frozen=True, kw_only=True):
@@ -218,10 +178,10 @@ async def subagents_send(desk: Desk, params: ToldAndWaits) -> Reply:
 
 @method("subagents.kill", Killing)
 async def subagents_kill(desk: Desk, params: One) -> Killing:
-    """End a run and everything below it, silently. `all`: everything below the session."""
+    """End a run and everything below it, silently. `all`: every run of the session that is not over."""
     if params.target.strip().casefold() in ("all", "*"):
         key = session_key(params.session_key, "sessionKey")
-        return await desk.fl.engine.commit(lambda c: control.kill_below(c, key))
+        return await desk.fl.engine.commit(lambda c: control.kill_all(c, key))
     return await desk.fl.engine.commit(lambda c: control.kill(c, found(c.tx, params)))
 
 
@@ -232,7 +192,7 @@ class Nothing(Params, frozen=True, kw_only=True):
     """Nothing."""
 
 
-@method("plans.list", list[Plan])
+@method("plans.list", list[Plan], reads=True)
 async def plans_list(desk: Desk, params: Nothing) -> list[Plan]:
     """Plans that await an answer, oldest first."""
     return await desk.fl.plans()
@@ -264,4 +224,4 @@ async def plans_reject(desk: Desk, params: Rejected) -> Attempt:
 
 async def _answered(desk: Desk, params: One, approve: bool, words: str) -> Attempt:
     run = await desk.fl.engine.commit(lambda c: control.answer_plan(c, found(c.tx, params), approve, words))
-    return Attempt(session_key=run.key, run_id=run.run_id)
+    return Attempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)

@@ -10,8 +10,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from fledge.api.values import Accepted, Message, Reply, Waited
 from fledge.api.views import session_key
 from fledge.commands.desk import LONGEST_WAIT_S, Desk
+from fledge.commands.looking import session_meant, session_row
 from fledge.commands.orders import CommandResult, Person, run_command
 from fledge.commands.table import Params, method
+from fledge.commands.values import SessionRow
 from fledge.config import DEFAULT_MODEL, Config, model_for_conversation
 from fledge.core.images import MAX_IMAGES, Image
 from fledge.core.keys import agent_of, is_child_key
@@ -105,7 +107,7 @@ class AgentWait(Params, frozen=True, kw_only=True):
     timeout_ms: Milliseconds = 30_000
 
 
-@method("agent.wait", Waited)
+@method("agent.wait", Waited, reads=True)
 async def agent_wait(desk: Desk, params: AgentWait) -> Waited:
     """Wait for what `agent` accepted, or for any run: ok, error, timeout; pending if it is none of these by then."""
     fl = desk.fl
@@ -141,7 +143,7 @@ class ReplyTo(Params, frozen=True, kw_only=True):
     timeout_ms: Milliseconds = 30_000
 
 
-@method("reply", Reply)
+@method("reply", Reply, reads=True)
 async def reply(desk: Desk, params: ReplyTo) -> Reply:
     """The words that answered what was said under a run id; waits for them."""
     session = desk.fl.session(params.session_key)
@@ -191,22 +193,6 @@ async def heartbeat_request(desk: Desk, params: HeartbeatRequest) -> HeartbeatOf
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-class SessionRow(Struct, frozen=True, kw_only=True):
-    """A session in a list."""
-
-    key: str
-    kind: str
-    agent_id: str
-    label: str
-    parent: str | None
-    depth: int
-    created_at: Instant
-    updated_at: Instant
-    state: Literal["idle", "busy", "queued"]
-    unread: int
-    unsettled: int
-
-
 class SessionsList(Params, frozen=True, kw_only=True):
     """`sessions.list`."""
 
@@ -215,33 +201,34 @@ class SessionsList(Params, frozen=True, kw_only=True):
     limit: Count = 50
 
 
-@method("sessions.list", list[SessionRow])
+@method("sessions.list", list[SessionRow], reads=True)
 async def sessions_list(desk: Desk, params: SessionsList) -> list[SessionRow]:
     """Sessions, the latest active first."""
 
     def look(tx: Tx) -> list[SessionRow]:
         found = tx.sessions(params.agent_id or None, 1_000_000)
         wanted = [one for one in found if not params.kinds or one[0].kind in params.kinds]
-        return [_session_row(tx, *one) for one in wanted[: params.limit]]
+        return [session_row(tx, *one) for one in wanted[: params.limit]]
 
     return await desk.fl.engine.store.read(look)
 
 
-def _session_row(tx: Tx, session: Session, updated_at: Instant) -> SessionRow:
-    busy = tx.turn(session.key) is not None
-    return SessionRow(
-        key=session.key,
-        kind=session.kind,
-        agent_id=session.facts.agent_id,
-        label=session.facts.label,
-        parent=session.parent,
-        depth=session.depth,
-        created_at=session.created_at,
-        updated_at=updated_at,
-        state="busy" if busy else "queued" if tx.queued(session.key) is not None else "idle",
-        unread=len(tx.unread(session.key, 1000)),
-        unsettled=tx.counts(session.key).unsettled,
-    )
+class SessionsFind(Params, frozen=True, kw_only=True):
+    """`sessions.find`."""
+
+    target: Annotated[str, Meta(min_length=1, max_length=256, description="`main`, a session key, or a word for a run")]
+
+
+class Found(Struct, frozen=True):
+    """A session."""
+
+    session_key: str
+
+
+@method("sessions.find", Found, reads=True)
+async def sessions_find(desk: Desk, params: SessionsFind) -> Found:
+    """The session that a word means."""
+    return Found(await desk.fl.engine.store.read(lambda tx: session_meant(tx, params.target)))
 
 
 class SessionsHistory(Params, frozen=True, kw_only=True):
@@ -253,7 +240,7 @@ class SessionsHistory(Params, frozen=True, kw_only=True):
     tools: bool = False
 
 
-@method("sessions.history", list[Message])
+@method("sessions.history", list[Message], reads=True)
 async def sessions_history(desk: Desk, params: SessionsHistory) -> list[Message]:
     """The newest entries of a transcript, oldest first; those numbered above `after`."""
     key = session_key(params.key, "key")
@@ -281,7 +268,7 @@ async def sessions_patch(desk: Desk, params: SessionsPatch) -> SessionRow:
     if patch.get("model"):
         fl.check_model(patch["model"], patch.get("thinking") or None)
     await fl.engine.commit(lambda c: control.patch_session(c, key, patch))
-    return await fl.engine.store.read(lambda tx: _session_row(tx, *_known(tx, key)))
+    return await fl.engine.store.read(lambda tx: session_row(tx, *_known(tx, key)))
 
 
 def _known(tx: Tx, key: str) -> tuple[Session, Instant]:
@@ -348,7 +335,7 @@ class Rest(Struct, frozen=True):
     settled: bool
 
 
-@method("sessions.wait", Rest)
+@method("sessions.wait", Rest, reads=True)
 async def sessions_wait(desk: Desk, params: SessionsWait) -> Rest:
     """Wait until nothing of a session is left to do: no turn open, nothing unread, everything below settled."""
     session = desk.fl.session(params.key)

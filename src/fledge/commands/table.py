@@ -29,6 +29,8 @@ class Method(Struct, frozen=True):
     params: type[Params]
     result: Any
     """The type of what it answers."""
+    reads: bool
+    """It changes nothing: whoever is not sure that it was done may ask again."""
     meaning: str
     do: Callable[[Desk, Any], Awaitable[object]]
 
@@ -37,13 +39,13 @@ METHODS: Final[dict[str, Method]] = {}
 
 
 def method(
-    name: str, result: Any
+    name: str, result: Any, *, reads: bool = False
 ) -> Callable[[Callable[[Desk, P], Awaitable[object]]], Callable[[Desk, P], Awaitable[object]]]:
     """Puts a function into the table; its second parameter's type is what it takes, its docstring what it does."""
 
     def put(do: Callable[[Desk, P], Awaitable[object]]) -> Callable[[Desk, P], Awaitable[object]]:
         params = next(kind for key, kind in do.__annotations__.items() if key not in ("return", "desk"))
-        METHODS[name] = Method(name, params, result, (do.__doc__ or "").strip(), do)
+        METHODS[name] = Method(name, params, result, reads, (do.__doc__ or "").strip(), do)
         return do
 
     return put

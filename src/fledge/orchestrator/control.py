@@ -18,7 +18,7 @@ from fledge.core.images import ImageEntry, told
 from fledge.core.route import address_of
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import bindings, budget, deliver, drain, exchanges, outbox, transcripts, undelivered
+from fledge.orchestrator import bindings, budget, deliver, drain, exchanges, outbox, transcripts, undelivered, views
 from fledge.orchestrator.commit import Commit
 
 
@@ -93,6 +93,14 @@ def kill_each(c: Commit, keys: Sequence[str]) -> Killing:
     """End these runs and everything below them, each as if it alone were killed; none is fine."""
     done = [kill(c, key) for key in keys]
     return Killing(tuple(key for one in done for key in one.killed), tuple(key for one in done for key in one.stopping))
+
+
+def kill_all(c: Commit, session: str) -> Killing:
+    """End every run of a session that is not over, and everything below it. NotFound: no such session."""
+    known = c.tx.session(session)
+    if known is None or known.deleted:
+        raise NotFound(f"no session {session}")
+    return kill_each(c, [row.key for row in views.child_rows(c.tx, session) if row.is_active])
 
 
 def kill_below(c: Commit, key: str) -> Killing:

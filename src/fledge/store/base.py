@@ -137,6 +137,10 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """The first children in list order: active ones first, otherwise by age; archived ones left out."""
         ...
 
+    def archived_above(self, session: str) -> list[str]:
+        """Keys of the session's archived children with something below them that is not archived, oldest first."""
+        ...
+
     def count_retained(self, session: str) -> int:
         """How many runs of this session are still kept in its lists: all but archived ones."""
         ...

@@ -218,6 +218,15 @@ class RunVerbs:
         keys = self._column(f"{_CHILDREN} ORDER BY active DESC, r.id LIMIT ?", session, limit)
         return ChildrenPage(keys, int(active), int(done))
 
+    def archived_above(self, session: str) -> list[str]:
+        """Archived children of the session with something below them that is not."""
+        return self._column(
+            "WITH RECURSIVE above(key) AS (SELECT parent FROM runs WHERE phase <> 'archived'"
+            " UNION SELECT r.parent FROM runs r JOIN above ON r.key = above.key)"
+            " SELECT key FROM runs WHERE parent = ? AND phase = 'archived' AND key IN above ORDER BY id",
+            session,
+        )
+
     def count_retained(self, session: str) -> int:
         """Runs of this session that are not archived."""
         return int(self._one("SELECT count(*) FROM runs WHERE parent = ? AND phase <> 'archived'", session)[0])

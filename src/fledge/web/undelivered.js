@@ -25,10 +25,10 @@ export class Undelivered {
   }
 
   #card(one) {
-    const act = (method) => async () => { await call(method, { target: one.runId }); await this.refresh(); };
+    const act = (method) => async () => { await call(method, { target: one.key }); await this.refresh(); };
     return el("article", { class: "card", "data-run": one.sessionKey },
-      el("h3", {}, runLink(one.sessionKey, one.label || one.sessionKey), " ", chip(one.status)),
-      el("p", { class: "muted" }, `${one.kind}, ${clock(one.arrivedAt)}: ${one.reason}`),
+      el("h3", {}, one.sessionKey ? runLink(one.sessionKey, one.label || one.sessionKey) : one.label, " ", chip(one.status)),
+      el("p", { class: "muted" }, `${one.kind}${one.arrivedAt ? `, ${clock(one.arrivedAt)}` : ""}: ${one.reason}`),
       words(one.text || "(without words)"),
       el("div", { class: "row" },
         button("Retry", act("undelivered.retry"), this.failed, "primary"),

@@ -1,0 +1,139 @@
+"""From rows to what the verbs answer, and from words to what they mean. Reads only."""
+
+import os
+
+import msgspec
+from msgspec.structs import replace
+
+from fledge.api import views as api
+from fledge.commands.values import Overview, Ran, SessionRow, Spent, Standing, Story, Try
+from fledge.core.announce import announce_key
+from fledge.core.freeze import Stats
+from fledge.core.keys import main_key
+from fledge.core.run import Instant
+from fledge.core.targets import pick
+from fledge.errors import NotFound
+from fledge.orchestrator import documents, views
+from fledge.orchestrator.commit import Rules
+from fledge.orchestrator.transcripts import models_of
+from fledge.store.base import Session, Tx
+
+MOST_SHOWN = 300
+
+
+# ---- what a word means -----------------------------------------------------------------------------------------------
+
+
+def run_meant(tx: Tx, word: str, session: str) -> str:
+    """The key of the run that a word means to somebody in this session: a key or a run id of any; a number, a label or
+    the beginning of a run id of those below the session; from the main conversation, of all others after these.
+    NotFound: unknown, or ambiguous."""
+    if tx.find_run(word) is not None:
+        return word
+    known = tx.run_named(word.strip())
+    if known is not None:
+        return known[0]
+    try:
+        return views.find_run(tx, session, word)
+    except NotFound as unknown:
+        rows = [row for root in tx.roots() for row in (*views.child_rows(tx, root), *views.rows_below(tx, root))]
+        others = [row for row in rows if not views.is_below(tx, session, row.key)]
+        if session != main_key() or not others or "ambiguous" in str(unknown) or word.strip().lstrip("#").isdecimal():
+            raise
+        return pick(word, others).key
+
+
+def session_meant(tx: Tx, word: str) -> str:
+    """The key of the session that a word means: `main`, a key, or a word for a run."""
+    if word.strip().lower() == "main" or word.strip().startswith("agent:"):
+        return api.session_key(word, "session")
+    return run_meant(tx, word, main_key())
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------------
+
+
+def story(tx: Tx, key: str, now: Instant) -> Story:
+    """A run in full."""
+    run, spent, ran = tx.load_run(key), tx.used(key), tx.last_ran(key)
+    took_s = None if run.ended is None else run.ended.elapsed_s
+    below = api.forest(tx, [key], MOST_SHOWN)
+    told = announce_key(key, run.run_id, "outcome")
+    return Story(
+        now_at=now,
+        run=replace(api.run_info(tx, key), children=tuple(below.runs), left_out=below.left_out),
+        timeline=tuple(api.timeline(tx.events(key))),
+        tries=tuple(Try(at=at, trace=trace) for at, trace in views.tries(tx, key)),
+        text=api.result(tx, key).text,
+        stats=Stats(took_s, spent.tokens_in, spent.tokens_out, spent.cost_usd, spent.tokens_cached),
+        models=tuple(models_of(tx, key)),
+        ran=None
+        if ran is None
+        else Ran(model=ran.model, thinking=ran.thinking, tools=ran.tools, boxed=ran.boxed, folder=ran.workspace),
+        timeout_s=run.terms.timeout_s or 0.0,
+        budget=_budget(tx, key),
+        spawned=tx.counts(key).spawned,
+        unanswered=tuple(late for late in views.unanswered(tx, now) if told in late.rows),
+    )
+
+
+def _budget(tx: Tx, key: str) -> tuple[Spent, ...]:
+    purse = tx.purse(key)
+    if purse is None:
+        return ()
+    used, most = msgspec.to_builtins(purse.used), msgspec.to_builtins(purse.budget)
+    return tuple(Spent(name=name, used=used.get(name, 0), most=most[name]) for name in most)
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------------
+
+
+def session_row(tx: Tx, session: Session, updated_at: Instant) -> SessionRow:
+    """A session as lists show it."""
+    run = tx.find_run(session.key)
+    busy = tx.turn(session.key) is not None
+    return SessionRow(
+        key=session.key,
+        kind=session.kind,
+        agent_id=session.facts.agent_id,
+        label=session.facts.label,
+        parent=session.parent,
+        depth=session.depth,
+        created_at=session.created_at,
+        updated_at=updated_at,
+        state="busy" if busy else "queued" if tx.queued(session.key) is not None else "idle",
+        unread=len(tx.unread(session.key, 1000)),
+        unsettled=tx.counts(session.key).unsettled,
+        status="" if run is None else run.phase.name if run.ended is None else run.ended.outcome.status,
+    )
+
+
+def standing(tx: Tx, key: str, rules: Rules, now: Instant) -> Standing:
+    """How a session stands."""
+    ran = tx.last_ran(key)
+    names = () if ran is None else documents.left_out(tx, os.path.realpath(ran.workspace))
+    return Standing(session_key=key, view=views.session_status(tx, key, rules, now), left_out=tuple(names))
+
+
+def overview(tx: Tx, now: Instant, is_driven: bool) -> Overview:
+    """What goes on in a folder."""
+    main = main_key()
+    turn = tx.turn(main)
+    state = "idle" if turn is None else "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
+    below = api.forest(tx, [main], MOST_SHOWN)
+    plans = tuple(plan for key in tx.awaiting() if (plan := api.plan(tx, key)) is not None)
+    # What a program has not read yet waits for that program.
+    at_rest = api.is_at_rest(tx, main) and not any(tx.counts(root).unsettled for root in tx.roots())
+    return Overview(
+        now_at=now,
+        is_driven=is_driven,
+        is_unfinished=not at_rest and not tx.open_approvals(),
+        state=state,
+        unread=len(tx.unread(main)),
+        runs=tuple(below.runs),
+        left_out=below.left_out,
+        unanswered=tuple(views.unanswered(tx, now)),
+        questions=tuple(api.question(one) for one in tx.open_approvals()),
+        plans=plans,
+        undelivered=len(tx.undelivered()) + len(tx.undelivered_posts()),
+    )

@@ -1,0 +1,45 @@
+"""From the wire back to values, as `wire` made it of them: for whoever asked another process and shows the answer."""
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from fledge.commands.wire import camel
+
+T = TypeVar("T")
+
+
+def from_wire(kind: type[T], told: object) -> T:
+    """The value of this type that `to_wire` made this of. What a newer process says besides is left out."""
+    return msgspec.convert(_plain(inspect.type_info(kind), told), kind)
+
+
+def _plain(kind: inspect.Type, told: Any) -> Any:
+    match kind:
+        case inspect.StructType() if isinstance(told, dict):
+            fields = {one.encode_name: (one, camel(one.name)) for one in kind.fields}
+            plain = {name: _field(one, told[wired]) for name, (one, wired) in fields.items() if wired in told}
+            return plain if kind.tag_field is None else {kind.tag_field: told.get(kind.tag_field), **plain}
+        case inspect.ListType() | inspect.VarTupleType() if isinstance(told, list):
+            return [_plain(kind.item_type, one) for one in told]
+        case inspect.DictType() if isinstance(told, dict):
+            return {name: _plain(kind.value_type, one) for name, one in told.items()}
+        case inspect.UnionType():
+            return _plain(_member(kind.types, told), told)
+        case _:
+            return told
+
+
+def _field(field: inspect.Field, told: Any) -> Any:
+    is_time = field.name == "at" or field.name.endswith("_at")
+    return told / 1000 if is_time and isinstance(told, int | float) else _plain(field.type, told)
+
+
+def _member(kinds: tuple[inspect.Type, ...], told: Any) -> inspect.Type:
+    """The kind among these that this may be: an object is of the struct with its tag, or of the only struct."""
+    structs = [one for one in kinds if isinstance(one, inspect.StructType)]
+    if isinstance(told, dict) and structs:
+        return next((one for one in structs if one.tag_field and told.get(one.tag_field) == one.tag), structs[0])
+    lists = [one for one in kinds if isinstance(one, inspect.ListType | inspect.VarTupleType)]
+    return lists[0] if isinstance(told, list) and lists else inspect.AnyType()

@@ -1,0 +1,106 @@
+"""What the verbs answer, besides the values of the library: a folder, a run in full, sessions. Plain data."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from fledge.api.values import Plan, Question, RunInfo, TimelineEvent
+from fledge.core.announce import DeliveryTrace
+from fledge.core.freeze import Stats
+from fledge.core.run import Instant
+from fledge.orchestrator.views import StatusView, Unanswered
+
+__all__ = ["Overview", "Ran", "SessionRow", "Spent", "Standing", "Story", "Try", "Unanswered"]
+
+
+class Try(Struct, frozen=True, kw_only=True):
+    """A try at delivering something of a run."""
+
+    at: Instant
+    trace: DeliveryTrace
+
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """What a run really ran with, as recorded while it ran."""
+
+    model: str
+    thinking: str
+    tools: tuple[str, ...]
+    boxed: bool
+    folder: str
+
+
+class Spent(Struct, frozen=True, kw_only=True):
+    """How much of a budget is used."""
+
+    name: str
+    used: float
+    most: float
+
+
+class Story(Struct, frozen=True, kw_only=True):
+    """A run in full."""
+
+    now_at: Instant
+    run: RunInfo
+    timeline: tuple[TimelineEvent, ...]
+    tries: tuple[Try, ...]
+    text: str
+    """Its frozen words; empty while it has none, or while they are held back."""
+    stats: Stats
+    """What all its attempts have used so far."""
+    models: tuple[str, ...]
+    """Those that really answered."""
+    ran: Ran | None = None
+    timeout_s: float = 0.0
+    budget: tuple[Spent, ...] = ()
+    spawned: int = 0
+    """How many children it ever had."""
+    unanswered: tuple[Unanswered, ...] = ()
+    """Turns that have read its answer and could not answer it for half an hour."""
+
+
+class SessionRow(Struct, frozen=True, kw_only=True):
+    """A session in a list."""
+
+    key: str
+    kind: str
+    agent_id: str
+    label: str
+    parent: str | None
+    depth: int
+    created_at: Instant
+    updated_at: Instant
+    state: Literal["idle", "busy", "queued"]
+    unread: int
+    unsettled: int
+    status: str = ""
+    """Of a run: how it stands."""
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """How a session stands."""
+
+    session_key: str
+    view: StatusView
+    left_out: tuple[str, ...]
+    """Documents of its workspace that are not taken in."""
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """What goes on in a folder, and what waits for a person."""
+
+    now_at: Instant
+    is_driven: bool
+    """Somebody is at work here."""
+    is_unfinished: bool
+    """Something is left to do that needs no person."""
+    state: str
+    """Of the main conversation, in words."""
+    unread: int
+    runs: tuple[RunInfo, ...]
+    left_out: int
+    unanswered: tuple[Unanswered, ...]
+    questions: tuple[Question, ...]
+    plans: tuple[Plan, ...]
+    undelivered: int
