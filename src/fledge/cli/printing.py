@@ -14,3 +14,9 @@ def say(text: str, out: TextIO | None = None) -> None:
 def note(text: str) -> None:
     """Say something about the command itself, beside what it prints."""
     say(f"fledge: {text}", sys.stderr)
+
+
+def says_yes(question: str) -> bool:
+    """Ask whoever sits at the terminal."""
+    print(printable(f"{question} [y/N] "), end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from fledge.cli.printing import note
+from fledge.cli.printing import note, says_yes
 from fledge.config import Config, as_document, describe, workspaces
 from fledge.config.places import FILE, discover, is_trusted, read_written, revoke, trust, trusted_projects
 from fledge.core.protected import is_broad
@@ -157,9 +157,8 @@ def confirm_workspace(config: Config) -> None:
     if not is_broad(place, os.path.realpath(Path.home())) or place in workspaces.accepted():
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
-        note(f"{workspaces.needs_yes(place)}")
-        print("Let agents work here? [y/N] ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        note(workspaces.needs_yes(place))
+        if says_yes("Let agents work here?"):
             workspaces.accept(Path(place))
             return
     raise Refused("forbidden", workspaces.needs_yes(place))

@@ -1,0 +1,62 @@
+"""What is decided in a folder that nobody drives: its settings hold, and nothing in it goes on."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fledge
+from fledge.cli.inspect import look
+from fledge.models.scripted import ScriptedModel
+from fledge.store.files import DATABASE
+from tests.cli.command import fledge as command
+from tests.cli.holding import never
+from tests.statements import proves
+
+HOOK = '{hooks: {ops: {url: "https://ops.example/hook", secretEnv: "OPS_SECRET", on: ["subagent_ended"]}}}'
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A folder with a run that is under way, and nobody who drives it."""
+
+    async def begin(fl: fledge.Fledge) -> None:
+        await fl.spawn("dig", label="digger")
+
+    folder = tmp_path / "state"
+    fledge.run_sync(begin, folder, model=ScriptedModel(never), config={})
+    return folder
+
+
+@proves("6.hooks.9", "What a command decides in a folder that nobody drives is told to the hooks of the settings")
+@pytest.mark.parametrize(("settings", "posts"), [(HOOK, 1), ("{}", 0)])
+def test_a_kill_is_told_to_the_hooks_of_the_settings(state: Path, tmp_path: Path, settings: str, posts: int) -> None:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "fledge.json5").write_text(settings)
+    env = {"HOME": str(tmp_path), "FLEDGE_CONFIG": str(folder), "OPS_SECRET": "s" * 32}
+    done = command("kill", "digger", "--state", str(state), cwd=tmp_path, env=env)
+    assert (done.returncode, done.stdout) == (0, "killed 1\n"), done.stderr
+    assert look(state, lambda tx: tx.waiting_posts()) == posts
+
+
+def test_nothing_goes_on_while_somebody_looks_or_decides(state: Path) -> None:
+    async def main() -> tuple[str, Any]:
+        async with fledge.open(state, model=ScriptedModel(never), config={}, drives=False) as fl:
+            run = next(iter(await fl.tree()))
+            await asyncio.sleep(0)
+            return run.phase, await fl.engine.store.read(lambda tx: tx.drivers())
+
+    before = (state / DATABASE).read_bytes()
+    phase, drivers = asyncio.run(main())
+    assert phase in ("queued", "running")
+    assert drivers == look(state, lambda tx: tx.drivers())
+    assert (state / DATABASE).read_bytes() == before
+
+
+@pytest.mark.parametrize("command_line", [["ps"], ["tree"]])
+def test_a_folder_that_nobody_drives_says_so(state: Path, command_line: list[str]) -> None:
+    done = command(*command_line, "--state", str(state))
+    assert done.stdout.splitlines()[-1] == "nobody is at work here: `fledge run --continue` goes on"
+    assert "without a free slot" not in done.stdout
