@@ -1,5 +1,6 @@
 """The settings: defaults, bounds, forms, what is refused, and the reference page."""
 
+import json
 import runpy
 import subprocess
 import sys
@@ -251,7 +252,7 @@ def test_a_choice_takes_its_words_in_any_case_and_no_other(key: str, words: list
         assert found(check(nested(key, f" {word.upper()} ")).config, key) == word
     shown = '"strict"' if words == ["strict"] else f"one of {', '.join(words)}"
     for wrong in ("loud", 3, None, ["auto"]):
-        got = "'null'" if wrong is None else repr(wrong)
+        got = json.dumps(wrong) if wrong is None or isinstance(wrong, list) else repr(wrong)
         assert refusal(check, nested(key, wrong)) == f"{key}: must be {shown} (got {got})"
 
 
@@ -288,20 +289,20 @@ def test_an_old_name_of_a_setting_counts_with_a_warning_and_not_beside_the_prese
 
 
 WRONG = [
-    (S + "maxConcurrent", True, "an integer of at least 1", "True"),
+    (S + "maxConcurrent", True, "an integer of at least 1", "true"),
     (S + "maxConcurrent", "8", "an integer of at least 1", "'8'"),
     (S + "maxConcurrent", 8.5, "an integer of at least 1", "8.5"),
-    (S + "maxConcurrent", None, "an integer of at least 1", "'null'"),
+    (S + "maxConcurrent", None, "an integer of at least 1", "null"),
     (S + "maxConcurrent", float("nan"), "an integer of at least 1", "nan"),
     (S + "maxConcurrent", float("inf"), "an integer of at least 1", "inf"),
     (S + "archiveAfterMinutes", "60", "an integer", "'60'"),
     (S + "archiveAfterMinutes", float("-inf"), "an integer", "-inf"),
-    (S + "budget.usd", False, "a number of at least 0", "False"),
+    (S + "budget.usd", False, "a number of at least 0", "false"),
     (S + "budget.usd", float("nan"), "a number of at least 0", "nan"),
     (S + "budget.usd", float("inf"), "a number of at least 0, no further from 0 than 9007199254740991", "inf"),
     (S + "budget", 3, "an object", "3"),
     (S + "model", 3, "a model's name, or {primary, fallbacks}", "3"),
-    (S + "model", ["a"], "a model's name, or {primary, fallbacks}", "['a']"),
+    (S + "model", ["a"], "a model's name, or {primary, fallbacks}", '["a"]'),
     (S + "allowAgents", "*", "a list, each element an agent's id or *", "'*'"),
     ("tools.allow", {}, "a list, each element text", "{}"),
     ("tools.agentToAgent.enabled", 1, "true or false", "1"),

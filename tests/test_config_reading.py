@@ -91,7 +91,7 @@ def test_json_and_json5_are_read(text: str) -> None:
         ('{"a": 1} x', 'fledge.json5 line 1 column 10: must be JSON5: unexpected "x"'),
         ('{a: "b\n"}', 'fledge.json5 line 1 column 7: must be JSON5: unexpected "\\n"'),
         ("[]", "fledge.json5: must hold an object: { … } (got [])"),
-        ("null", "fledge.json5: must hold an object: { … } (got 'null')"),
+        ("null", "fledge.json5: must hold an object: { … } (got null)"),
         ("'text'", "fledge.json5: must hold an object: { … } (got 'text')"),
         ("NaN", "fledge.json5: must hold an object: { … } (got nan)"),
         ("[" * 100_000, "fledge.json5: is nested too deep to be read"),

@@ -18,6 +18,8 @@ FledgeError
 
 from typing import Any
 
+import msgspec
+
 
 class FledgeError(Exception):
     """Something went wrong in fledge."""
@@ -26,9 +28,10 @@ class FledgeError(Exception):
 class BadInput(FledgeError):
     """A value is not usable."""
 
-    def __init__(self, field: str, expected: str, got: object = None) -> None:
-        shown = "" if got is None else f" (got {_short(got)})"
-        super().__init__(f"{field}: {expected}{shown}")
+    def __init__(self, field: str, expected: str, got: object = msgspec.UNSET) -> None:
+        self.problem = expected if got is msgspec.UNSET else f"{expected} (got {_short(got)})"
+        """What is expected, and what was given instead."""
+        super().__init__(f"{field}: {self.problem}")
         self.field, self.expected, self.got = field, expected, got
 
 
@@ -104,5 +107,16 @@ class IllegalTransition(FledgeError):
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    """A value as its caller wrote it: what JSON has in JSON, all else as Python shows it."""
+    try:
+        text = _json(value) if isinstance(value, bool | list | dict | None) else repr(value)
+    except RecursionError:
+        text = "a value that nests too deep"
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _json(value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        return repr(value)

@@ -1,6 +1,7 @@
 """Runs from code: handles, what reading means, waiting for several, and finding a run again."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from msgspec import Struct
 
 import fledge
+from fledge.api import spawning
+from fledge.api.spawning import SpawnOptions
 from fledge.channels.terminal import HERE
 from fledge.core.policy import UNREAD_PROGRAM_S
 from fledge.models.base import Broke
@@ -434,6 +437,59 @@ def test_a_run_goes_on_after_a_restart_and_is_found_by_its_id(place: Place) -> N
         assert [run.delivery for run in await fl.runs()] == ["delivered", "delivered"]
 
     place.act(after)
+
+
+@proves("7.input.33")
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"label": 5}, "label: must be text of at most 200 characters (got 5)"),
+        ({"timeout": "soon"}, "timeout: must be a number from 0 to 31536000 (got 'soon')"),
+        ({"timeout": float("nan")}, "timeout: must be a number from 0 to 31536000 (got nan)"),
+        ({"plan_mode": 1}, "plan_mode: must be true or false (got 1)"),
+        ({"plan_mod": True}, "plan_mod: is not a parameter (did you mean plan_mode?)"),
+        ({"planMode": True}, "planMode: is not a parameter (did you mean plan_mode?)"),
+        ({"timeout_seconds": 5}, "timeout_seconds: is not a parameter"),
+        ({"cleanup": "burn"}, "cleanup: must be one of delete, keep (got 'burn')"),
+        ({"mode": "session"}, 'mode: session needs "thread": true'),
+        ({"mode": "session", "thread": True, "plan_mode": True}, "plan_mode: is for one task"),
+        ({"agent_id": "a b"}, "agent_id: must be 1 to 64 letters"),
+        ({"output_schema": {"type": 5}}, "output_schema"),
+        ({"budget": {"tokens": 0}}, "budget.tokens: must be an integer of at least 1 (got 0)"),
+        ({"attachments": [{"name": 5}]}, "attachments[0].name: must be text (got 5)"),
+    ],
+)
+def test_a_wrong_option_of_a_spawn_is_refused_by_the_name_that_was_written(
+    place: Place, given: dict[str, Any], told: str
+) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        with pytest.raises(fledge.BadInput, match=f"^{re.escape(told)}"):
+            await fl.spawn("Say hello", **given)
+        assert await fl.runs() == []
+
+    place.act(body)
+
+
+@proves("7.input.32")
+def test_none_for_any_option_of_a_spawn_means_not_given(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        options: Any = dict.fromkeys(SpawnOptions.__annotations__)
+        assert (await (await fl.spawn("Say hello", **options))).text == "echo: Say hello"
+
+    place.act(body)
+
+
+@proves("4.code.5", "`fl.spawn` takes every parameter of `sessions_spawn`")
+def test_a_program_has_every_parameter_of_a_spawn(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("Say hello", mode="run", context="isolated", expects_completion_message=False)
+        terms = await fl.engine.store.read(lambda tx: tx.load_run(run.session_key).terms)
+        assert (terms.mode, terms.expects) == ("run", False)
+        with pytest.raises(fledge.Refused, match="fork"):
+            await fl.spawn("Say hello", context="fork")
+
+    place.act(body)
+    assert set(SpawnOptions.__annotations__) | {"task"} == set(spawning.SPELLED)
 
 
 def test_an_idempotency_key_finds_the_same_run_again_even_after_a_restart(place: Place) -> None:

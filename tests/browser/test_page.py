@@ -216,7 +216,7 @@ def test_conversations_are_chosen_begun_and_kept_apart(browser: Browser, gateway
         person.see("#chat-empty", "Nothing has been said yet.")
         person.say("over here")
         person.said("You said: over here")
-        assert gateway.call("sessions.history", key="side")[0]["text"] == "over here"
+        assert gateway.call("sessions.history", session="side")[0]["text"] == "over here"
         page.get_by_label("Message, or a command such as /help").fill("not finished")
         page.get_by_label("Conversation", exact=True).select_option("main")
         person.said("How can I help?")
@@ -305,7 +305,7 @@ def test_undelivered_results_are_retried_and_dismissed(browser: Browser, gateway
         for number in (1, 2):
             person.say("wait")
             person.see("#runs-tree a", "running", times=number)
-        gateway.call("sessions.delete", key="main")
+        gateway.call("sessions.delete", session="main")
         release(gateway)
         person.see("#undelivered-count", "2")
         person.say("hello")

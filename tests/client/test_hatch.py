@@ -47,9 +47,9 @@ def test_whoever_holds_the_folder_can_be_asked_and_afterwards_nothing_is_left(tm
     async def body(fl: fledge.Fledge) -> None:
         assert stat.S_IMODE((state / HATCH).stat().st_mode) == 0o600
         assert (await asked(state, "health"))["status"] == "ok"
-        assert (await asked(state, "send", sessionKey="main", message="hello"))["text"] == "echo: hello"
+        assert (await asked(state, "send", session="main", message="hello"))["text"] == "echo: hello"
         with pytest.raises(fledge.NotFound, match="no session"):
-            await asked(state, "sessions.history", key="nobody")
+            await asked(state, "sessions.history", session="nobody")
         with pytest.raises(fledge.BadInput, match="limit"):
             await asked(state, "sessions.list", limit=0)
 
@@ -103,9 +103,7 @@ def test_whoever_waits_when_the_process_ends_is_told(tmp_path: Path) -> None:
     async def body(fl: fledge.Fledge) -> "asyncio.Task[Any]":
         run = await fl.spawn("Wait for me")
         remote = Hatch(tmp_path)
-        waiting = asyncio.ensure_future(
-            asyncio.to_thread(remote.call, "agent.wait", runId=run.run_id, timeoutMs=600_000)
-        )
+        waiting = asyncio.ensure_future(asyncio.to_thread(remote.call, "agent.wait", run=run.run_id, timeoutMs=600_000))
         assert await asked(tmp_path, "health")
         return waiting
 

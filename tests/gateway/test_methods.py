@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
 import fledge
+from fledge.commands.methods import METHODS
 from fledge.core import events as ev
 from fledge.core.heartbeat import PROMPT
 from fledge.core.policy import UNREAD_PROGRAM_S
@@ -92,149 +94,149 @@ def chat(server: Server, request: pytest.FixtureRequest) -> str:
 @proves("5.heartbeat.16")
 def test_a_system_event_is_read_and_a_heartbeat_had_by_a_conversation(ask: Asks, chat: str) -> None:
     with pytest.raises(fledge.NotFound, match="no session"):
-        ask.call("system.event", sessionKey=f"{chat}nobody", text="The build is red")
-    ask.call("send", sessionKey=chat, message="Hello")
-    assert ask.call("system.event", sessionKey=chat, text="The build is red") == {"posted": True}
-    assert ask.call("sessions.wait", key=chat) == {"settled": True}
-    told = [one["text"] for one in ask.call("sessions.history", key=chat)]
+        ask.call("system.event", session=f"{chat}nobody", text="The build is red")
+    ask.call("send", session=chat, message="Hello")
+    assert ask.call("system.event", session=chat, text="The build is red") == {"posted": True}
+    assert ask.call("sessions.wait", session=chat) == {"settled": True}
+    told = [one["text"] for one in ask.call("sessions.history", session=chat)]
     assert told[2:4] == [PROMPT, "[System event] The build is red"]
-    assert ask.call("heartbeat.request", sessionKey=chat, reason="a new day") == {"sessionKey": chat}
-    assert ask.call("sessions.wait", key=chat) == {"settled": True}
-    assert [one["text"] for one in ask.call("sessions.history", key=chat)].count(PROMPT) == 2
+    assert ask.call("heartbeat.request", session=chat, reason="a new day") == {"sessionKey": chat}
+    assert ask.call("sessions.wait", session=chat) == {"settled": True}
+    assert [one["text"] for one in ask.call("sessions.history", session=chat)].count(PROMPT) == 2
 
 
 @proves("3.images.21", "The gateway's `send` and `agent` take images in base64, and refuse what is none")
 @pytest.mark.parametrize("method", ["send", "agent"])
 def test_images_are_sent_over_the_wire(ask: Asks, chat: str, method: str) -> None:
     data = base64.b64encode(images.png(640, 480)).decode()
-    ask.call(method, sessionKey=chat, message="Hello", images=[{"data": data, "name": "cat.png"}, {"data": data}])
-    ask.call("sessions.wait", key=chat)
-    said = ask.call("sessions.history", key=chat)[0]["text"]
+    ask.call(method, session=chat, message="Hello", images=[{"data": data, "name": "cat.png"}, {"data": data}])
+    ask.call("sessions.wait", session=chat)
+    said = ask.call("sessions.history", session=chat)[0]["text"]
     assert said == "Hello\n[image cat.png, 640×480 PNG]\n[image, 640×480 PNG]"
     for wrong, words in (
         ([{"data": "!"}], "base64"),
         ([{"data": data, "more": 1}], "more"),
         ([{"name": "x"}], "data"),
         ([{"data": "AAAA"}], "must be a PNG, JPEG, GIF or WebP image"),
-        ([{"data": data}] * 21, "<= 20"),
+        ([{"data": data}] * 21, "at most 20"),
     ):
         with pytest.raises(fledge.FledgeError, match=words):
-            ask.call(method, sessionKey=chat, message="Hello", images=wrong)
+            ask.call(method, session=chat, message="Hello", images=wrong)
 
 
 @proves("3.images.20")
 def test_no_image_is_read_from_the_gateways_machine_by_a_command(ask: Asks, chat: str, tmp_path: Path) -> None:
     (tmp_path / "cat.png").write_bytes(images.png())
-    done = ask.call("commands.run", sessionKey=chat, line=f"/image {tmp_path}/cat.png look")
+    done = ask.call("commands.run", session=chat, line=f"/image {tmp_path}/cat.png look")
     assert (done["ok"], "in a terminal alone" in done["text"]) == (False, True)
-    assert ask.call("sessions.history", key=chat) == []
+    assert ask.call("sessions.history", session=chat) == []
 
 
 @proves("4.gateway.1")
 @proves("4.gateway.2")
 @proves("4.gateway.3")
 def test_agent_accepts_and_agent_wait_says_how_it_ended(ask: Asks, chat: str) -> None:
-    accepted = ask.call("agent", message="Hello", sessionKey=chat, idempotencyKey=f"key {chat}")
+    accepted = ask.call("agent", message="Hello", session=chat, idempotencyKey=f"key {chat}")
     assert set(accepted) == {"runId", "status"}
     assert accepted["status"] == "accepted"
-    assert ask.call("agent", message="Hello", sessionKey=chat, idempotencyKey=f"key {chat}") == accepted
-    done = ask.call("agent.wait", runId=accepted["runId"], timeoutMs=20_000)
+    assert ask.call("agent", message="Hello", session=chat, idempotencyKey=f"key {chat}") == accepted
+    done = ask.call("agent.wait", run=accepted["runId"], timeoutMs=20_000)
     assert (done["status"], done["runId"]) == ("ok", accepted["runId"])
     assert isinstance(done["startedAt"], int)
     assert done["startedAt"] <= done["endedAt"]
-    assert ask.call("reply", sessionKey=chat, runId=accepted["runId"])["text"] == "echo: Hello"
+    assert ask.call("reply", session=chat, run=accepted["runId"])["text"] == "echo: Hello"
 
 
 @proves("4.gateway.15")
 def test_a_request_whose_turn_yields_is_pending_until_its_results_are_answered(ask: Asks, chat: str) -> None:
-    accepted = ask.call("agent", message="Delegate and wait", sessionKey=chat)
-    assert ask.call("agent.wait", runId=accepted["runId"], timeoutMs=200)["status"] == "pending"
-    assert ask.call("agent.wait", runId=accepted["runId"], timeoutMs=30_000)["status"] == "ok"
-    reply = ask.call("reply", sessionKey=chat, runId=accepted["runId"])
+    accepted = ask.call("agent", message="Delegate and wait", session=chat)
+    assert ask.call("agent.wait", run=accepted["runId"], timeoutMs=200)["status"] == "pending"
+    assert ask.call("agent.wait", run=accepted["runId"], timeoutMs=30_000)["status"] == "ok"
+    reply = ask.call("reply", session=chat, run=accepted["runId"])
     assert reply["text"] == 'heard: [Subagent] "child" completed successfully'
 
 
 @proves("2.hops.22")
 def test_a_request_that_gets_no_words_is_not_ok(ask: Asks, chat: str) -> None:
-    accepted = ask.call("agent", message="Say nothing", sessionKey=chat)
-    done = ask.call("agent.wait", runId=accepted["runId"], timeoutMs=30_000)
+    accepted = ask.call("agent", message="Say nothing", session=chat)
+    done = ask.call("agent.wait", run=accepted["runId"], timeoutMs=30_000)
     assert (done["status"], done["error"]) == ("error", "no answer: the reply has no words")
-    assert [entry["kind"] for entry in ask.call("sessions.history", key=chat)] == ["send", "", "nudge", "", ""]
+    assert [entry["kind"] for entry in ask.call("sessions.history", session=chat)] == ["send", "", "nudge", "", ""]
 
 
 @proves("4.gateway.5")
 def test_a_wait_that_expires_is_pending(ask: Asks, chat: str) -> None:
-    accepted = ask.call("agent", message="Wait for me", sessionKey=chat)
-    waited = ask.call("agent.wait", runId=accepted["runId"], timeoutMs=1)
+    accepted = ask.call("agent", message="Wait for me", session=chat)
+    waited = ask.call("agent.wait", run=accepted["runId"], timeoutMs=1)
     assert (waited["status"], waited.get("endedAt")) == ("pending", None)
-    ask.call("sessions.stop", key=chat)
-    done = ask.call("agent.wait", runId=accepted["runId"])
+    ask.call("sessions.stop", session=chat)
+    done = ask.call("agent.wait", run=accepted["runId"])
     assert (done["status"], done["error"]) == ("error", "stopped")
 
 
 @proves("4.gateway.7", "`send` sends")
 @proves("4.gateway.8", "`sessions.list`, `history`, `patch`, `delete {key, deleteTranscript, emitLifecycleHooks}`")
 def test_send_waits_for_the_answer_and_the_history_has_both(ask: Asks, chat: str) -> None:
-    assert ask.call("send", sessionKey=chat, message="Hello")["text"] == "echo: Hello"
-    history = ask.call("sessions.history", key=chat)
+    assert ask.call("send", session=chat, message="Hello")["text"] == "echo: Hello"
+    history = ask.call("sessions.history", session=chat)
     assert [(one["role"], one["text"]) for one in history] == [("user", "Hello"), ("assistant", "echo: Hello")]
-    assert ask.call("sessions.history", key=chat, after=1) == history[1:]
-    assert ask.call("sessions.wait", key=chat) == {"settled": True}
+    assert ask.call("sessions.history", session=chat, after=1) == history[1:]
+    assert ask.call("sessions.wait", session=chat) == {"settled": True}
     assert chat in [one["key"] for one in ask.call("sessions.list", kinds=["named"], limit=1000)]
 
 
 @proves("4.gateway.8")
 def test_a_session_can_be_labelled_given_a_model_and_deleted(ask: Asks, chat: str) -> None:
-    ask.call("send", sessionKey=chat, message="Hello")
-    row = ask.call("sessions.patch", key=chat, label="Mine", model="scripted/echo", thinking="")
+    ask.call("send", session=chat, message="Hello")
+    row = ask.call("sessions.patch", session=chat, label="Mine", model="scripted/echo", thinking="")
     assert (row["label"], row["state"]) == ("Mine", "idle")
-    assert ask.call("send", sessionKey=chat, message="plain")["text"] == "plain"
-    ask.call("sessions.patch", key=chat, model="")
-    assert ask.call("send", sessionKey=chat, message="again")["text"] == "heard: again"
-    assert ask.call("sessions.delete", key=chat, deleteTranscript=False) == {"ok": True}
-    assert len(ask.call("sessions.history", key=chat)) == 6
+    assert ask.call("send", session=chat, message="plain")["text"] == "plain"
+    ask.call("sessions.patch", session=chat, model="")
+    assert ask.call("send", session=chat, message="again")["text"] == "heard: again"
+    assert ask.call("sessions.delete", session=chat, deleteTranscript=False) == {"ok": True}
+    assert len(ask.call("sessions.history", session=chat)) == 6
     with pytest.raises(fledge.NotFound):
-        ask.call("sessions.delete", key=chat)
-    ask.call("send", sessionKey=chat, message="new")
-    assert ask.call("sessions.delete", key=chat, emitLifecycleHooks=False) == {"ok": True}
-    assert ask.call("sessions.history", key=chat) == []
+        ask.call("sessions.delete", session=chat)
+    ask.call("send", session=chat, message="new")
+    assert ask.call("sessions.delete", session=chat, emitLifecycleHooks=False) == {"ok": True}
+    assert ask.call("sessions.history", session=chat) == []
 
 
 @proves("4.tools.30", "Slash commands work over the gateway")
 def test_slash_commands_do_what_they_do_in_the_chat(ask: Asks, chat: str) -> None:
-    ask.call("send", sessionKey=chat, message="Hello")
-    done = ask.call("commands.run", sessionKey=chat, line="/subagents list")
+    ask.call("send", session=chat, message="Hello")
+    done = ask.call("commands.run", session=chat, line="/subagents list")
     assert done["ok"]
     assert done["text"].startswith("Subagents (current session)")
-    refused = ask.call("commands.run", sessionKey=chat, line="/nonsense")
+    refused = ask.call("commands.run", session=chat, line="/nonsense")
     assert not refused["ok"]
 
 
 def test_a_turn_is_stopped_alone_or_with_everything_below(ask: Asks, chat: str) -> None:
     run = spawned(ask, "Wait for me", chat)
-    said = ask.call("agent", sessionKey=chat, message="Wait for me")
-    assert ask.call("agent.wait", runId=said["runId"], timeoutMs=0)["status"] == "pending"
-    assert ask.call("sessions.stop", key=chat, below=False) == {"killed": [], "stopping": []}
-    assert ask.call("agent.wait", runId=run["runId"], timeoutMs=0)["status"] == "pending"
-    assert len(ask.call("sessions.stop", key=chat).values()) == 2
-    assert ask.call("agent.wait", runId=run["runId"], timeoutMs=30_000)["status"] == "error"
+    said = ask.call("agent", session=chat, message="Wait for me")
+    assert ask.call("agent.wait", run=said["runId"], timeoutMs=0)["status"] == "pending"
+    assert ask.call("sessions.stop", session=chat, below=False) == {"killed": [], "stopping": []}
+    assert ask.call("agent.wait", run=run["runId"], timeoutMs=0)["status"] == "pending"
+    assert len(ask.call("sessions.stop", session=chat).values()) == 2
+    assert ask.call("agent.wait", run=run["runId"], timeoutMs=30_000)["status"] == "error"
 
 
 def test_a_client_has_no_place_that_could_be_bound(server: Server, ask: Asks, chat: str) -> None:
     key = spawned(ask, "Wait for me", chat)["childSessionKey"]
     place = Address("board", "somebody")
     server.do(server.desk.fl.engine.commit(lambda c: bindings.follow(c, chat, place)))
-    told = ask.call("commands.run", sessionKey=chat, line=f"/focus {key}")
+    told = ask.call("commands.run", session=chat, line=f"/focus {key}")
     assert not told["ok"]
     assert told["text"] == f"you speak from no place that could be bound: open the conversation {key} itself"
     assert server.do(server.desk.fl.engine.store.read(lambda tx: bindings.session_at(tx, place))) is None
-    assert ask.call("commands.run", sessionKey=chat, line="/unfocus")["text"] == "nothing is bound here"
+    assert ask.call("commands.run", session=chat, line="/unfocus")["text"] == "nothing is bound here"
 
 
 def test_a_tree_is_limited_and_says_what_it_left_out(ask: Asks, chat: str) -> None:
     waits = spawned(ask, "Wait for me", chat, label="oldest")["childSessionKey"]
     for label in ("first", "second", "third"):
-        ask.call("agent.wait", runId=spawned(ask, "Say hello", chat, label=label)["runId"], timeoutMs=30_000)
+        ask.call("agent.wait", run=spawned(ask, "Say hello", chat, label=label)["runId"], timeoutMs=30_000)
     whole = ask.call("subagents.tree", root=chat)
     assert [one["label"] for one in whole["runs"]] == ["oldest", "first", "second", "third"]
     assert whole["leftOut"] == 0
@@ -251,7 +253,7 @@ def test_a_tree_is_limited_and_says_what_it_left_out(ask: Asks, chat: str) -> No
 
 
 def spawned(ask: Asks, task: str, chat: str, **params: object) -> dict[str, Any]:
-    answer: dict[str, Any] = ask.call("subagents.spawn", requester=chat, params={"task": task, **params})
+    answer: dict[str, Any] = ask.call("subagents.spawn", requester=chat, task=task, **params)
     assert answer["status"] == "accepted"
     return answer
 
@@ -259,17 +261,17 @@ def spawned(ask: Asks, task: str, chat: str, **params: object) -> dict[str, Any]
 @proves("4.gateway.9", "`subagents.*`")
 def test_a_spawn_for_a_conversation_is_told_there(ask: Asks, chat: str) -> None:
     accepted = spawned(ask, "Say hello", chat, label="child")
-    result = ask.call("subagents.result", runId=accepted["runId"])
+    result = ask.call("subagents.result", run=accepted["runId"])
     assert (result["status"], result["text"], result["sessionKey"]) == (
         "ok",
         "echo: Say hello",
         accepted["childSessionKey"],
     )
-    ask.call("sessions.wait", key=chat)
+    ask.call("sessions.wait", session=chat)
     (run,) = ask.call("subagents.list", requester=chat)
     assert (run["label"], run["status"], run["delivery"]) == ("child", "ok", "delivered")
-    assert [one["role"] for one in ask.call("sessions.history", key=chat)] == ["event", "assistant"]
-    story = ask.call("subagents.info", target="child", sessionKey=chat)
+    assert [one["role"] for one in ask.call("sessions.history", session=chat)] == ["event", "assistant"]
+    story = ask.call("subagents.info", target="child", requester=chat)
     assert story["run"]["runId"] == accepted["runId"]
     assert [one["name"] for one in story["timeline"]][:3] == ["Admitted", "Prepared", "Claimed"]
     assert [one["label"] for one in ask.call("subagents.tree", root=chat)["runs"]] == ["child"]
@@ -279,7 +281,7 @@ def test_a_spawn_for_a_conversation_is_told_there(ask: Asks, chat: str) -> None:
 def test_the_old_name_of_the_timeout_is_read_with_a_warning(ask: Asks, chat: str) -> None:
     answer = spawned(ask, "Wait for me", chat, timeoutSeconds=1)
     assert answer["warning"] == "timeoutSeconds is the old name of runTimeoutSeconds"
-    assert ask.call("subagents.result", runId=answer["runId"])["status"] == "timeout"
+    assert ask.call("subagents.result", run=answer["runId"])["status"] == "timeout"
 
 
 @proves("8.exec.7")
@@ -295,15 +297,15 @@ def test_a_spawn_of_a_runtime_is_refused_where_a_sandbox_is_demanded(ask: Asks, 
     with pytest.raises(fledge.Refused, match=words):
         spawned(ask, "Say hello", f"{chat}-boxed", runtime="foreign")
     program = f"p-{len(chat)}"
-    answer = ask.call("subagents.spawn", program=program, params={"task": "Say hello", "runtime": "foreign"})
-    assert ask.call("subagents.result", runId=answer["runId"])["text"] == "ran: Say hello"
+    answer = ask.call("subagents.spawn", program=program, task="Say hello", runtime="foreign")
+    assert ask.call("subagents.result", run=answer["runId"])["text"] == "ran: Say hello"
 
 
 @proves("4.gateway.9")
 def test_a_spawn_for_a_program_is_read_by_its_run_id(ask: Asks, chat: str) -> None:
     program = f"{chat.rpartition(':')[2][:60]}-own"
-    answer = ask.call("subagents.spawn", program=program, params={"task": "Say hello"})
-    result = ask.call("subagents.result", runId=answer["runId"])
+    answer = ask.call("subagents.spawn", program=program, task="Say hello")
+    result = ask.call("subagents.result", run=answer["runId"])
     assert result["text"] == "echo: Say hello"
     (run,) = ask.call("subagents.list", requester=f"agent:main:{program}")
     assert run["delivery"] == "delivered"
@@ -314,21 +316,21 @@ def test_a_spawn_for_a_program_is_read_by_its_run_id(ask: Asks, chat: str) -> No
 @proves("4.gateway.9")
 def test_a_run_is_steered_sent_to_and_killed(ask: Asks, chat: str) -> None:
     first = spawned(ask, "Wait for me", chat, label="one")
-    assert ask.call("subagents.send", target="last", sessionKey=chat, message="Wait for me too")["status"] == "pending"
+    assert ask.call("subagents.send", target="last", requester=chat, message="Wait for me too")["status"] == "pending"
     steered = ask.call("subagents.steer", target=first["runId"], message="Say goodbye")
     assert steered["sessionKey"] == first["childSessionKey"]
-    done = ask.call("agent.wait", runId=first["runId"])
+    done = ask.call("agent.wait", run=first["runId"])
     assert (done["status"], done["runId"]) == ("ok", steered["runId"])
     second = spawned(ask, "Wait for me", chat)
     third = spawned(ask, "Wait for me", chat)
     ended = ask.call("subagents.kill", target=second["childSessionKey"])
     assert second["childSessionKey"] in (*ended["killed"], *ended["stopping"])
-    result = ask.call("subagents.result", runId=second["runId"])
+    result = ask.call("subagents.result", run=second["runId"])
     assert (result["status"], result["error"], result["endedReason"]) == ("error", "killed", "killed")
     (listed,) = [one for one in ask.call("subagents.list", requester=chat) if one["runId"] == second["runId"]]
     assert (listed["status"], listed["endedReason"]) == ("error", "killed")
-    ask.call("subagents.kill", target="all", sessionKey=chat)
-    assert ask.call("agent.wait", runId=third["runId"])["error"] == "killed"
+    ask.call("subagents.kill", target="all", requester=chat)
+    assert ask.call("agent.wait", run=third["runId"])["error"] == "killed"
 
 
 @proves("4.gateway.10", "`plans.*`")
@@ -339,7 +341,7 @@ def test_plans_are_listed_and_answered(ask: Asks, chat: str) -> None:
     again = ask.call("plans.reject", target=accepted["runId"], reason="too short")
     wait_for(lambda: [one for one in ask.call("plans.list") if one["runId"] == again["runId"]])
     approved = ask.call("plans.approve", target=again["runId"])
-    assert ask.call("agent.wait", runId=approved["runId"])["status"] == "ok"
+    assert ask.call("agent.wait", run=approved["runId"])["status"] == "ok"
 
 
 def wait_for(look: Any) -> Any:
@@ -359,13 +361,13 @@ def wait_for(look: Any) -> Any:
 @proves("8.approvals.1", "Approvals are answered only by an authenticated client or the bound user")
 @pytest.mark.parametrize("verdict", ["approve", "deny"])
 def test_a_question_is_answered_only_for_the_call_that_was_shown(ask: Asks, chat: str, verdict: str) -> None:
-    reply = ask.call("send", sessionKey=chat, message="Launch")
+    reply = ask.call("send", session=chat, message="Launch")
     (question,) = reply["questions"]
     assert question in ask.call("approvals.list")
     with pytest.raises(fledge.Refused):
         ask.call(f"approvals.{verdict}", id=question["id"], digest="of another")
     assert ask.call(f"approvals.{verdict}", id=question["id"], digest=question["digest"]) == {"ok": True}
-    words = ask.call("reply", sessionKey=chat, runId=reply["runId"])["text"]
+    words = ask.call("reply", session=chat, run=reply["runId"])["text"]
     assert words.startswith("heard: launched" if verdict == "approve" else "heard: launch was refused")
 
 
@@ -405,14 +407,14 @@ def test_health_says_how_it_is(ask: Asks) -> None:
 
 
 def test_an_overview_says_what_goes_on_and_what_waits_for_a_person(ask: Asks) -> None:
-    ask.call("send", sessionKey="main", message="Hello")
+    ask.call("send", session="main", message="Hello")
     told = ask.call("overview")
     assert (told["state"], told["isDriven"], told["isUnfinished"]) == ("idle", True, False)
     assert (told["runs"], told["questions"], told["plans"], told["undelivered"]) == ([], [], [], 0)
 
 
 def test_a_word_for_a_session_is_found(ask: Asks) -> None:
-    ask.call("send", sessionKey="main", message="Hello")
+    ask.call("send", session="main", message="Hello")
     assert ask.call("sessions.find", target="main") == {"sessionKey": "agent:main:main"}
     with pytest.raises(fledge.NotFound, match="nobody"):
         ask.call("sessions.find", target="nobody")
@@ -428,20 +430,31 @@ def test_a_word_for_a_session_is_found(ask: Asks) -> None:
     [
         ("agent", {}, "message"),
         ("agent", {"message": ""}, "message"),
+        ("agent", {"message": "x", "session": "a b"}, "session"),
         ("agent", {"message": "x", "sessionKey": "a b"}, "sessionKey"),
+        ("agent", {"message": "x", "session": "main", "sessionKey": "main"}, "sessionKey"),
         ("agent", {"message": "x", "thinking": "very"}, "thinking"),
         ("agent", {"message": "x", "model": "nowhere/x"}, "model"),
         ("agent", {"message": "x", "lane": "fast"}, "lane"),
         ("agent", {"message": "x", "timeoutSeconds": -1}, "timeoutSeconds"),
         ("agent", {"message": "x", "colour": "red"}, "colour"),
-        ("agent.wait", {"runId": "x", "timeoutMs": 10**9}, "timeoutMs"),
-        ("agent.wait", {"runId": "x", "timeoutMs": "soon"}, "timeoutMs"),
-        ("send", {"sessionKey": "main"}, "message"),
-        ("sessions.history", {"key": "main", "limit": 0}, "limit"),
-        ("sessions.patch", {"key": "main", "model": "nowhere/x"}, "model"),
-        ("subagents.spawn", {"params": {"task": ""}}, "task"),
+        ("agent.wait", {"run": "x", "timeoutMs": 10**9}, "timeoutMs"),
+        ("agent.wait", {"run": "x", "timeoutMs": "soon"}, "timeoutMs"),
+        ("send", {"session": "main"}, "message"),
+        ("sessions.history", {"session": "main", "limit": 0}, "limit"),
+        ("sessions.patch", {"session": "main", "model": "nowhere/x"}, "model"),
+        ("subagents.spawn", {"task": ""}, "task"),
+        ("subagents.spawn", {"task": "x", "cleanup": "burn"}, "cleanup"),
+        ("subagents.spawn", {"task": "x", "program": "a b"}, "program"),
+        ("subagents.spawn", {"task": "x", "agent": "a b"}, "agent"),
+        ("subagents.spawn", {"task": "x", "agentId": "a b"}, "agentId"),
+        ("subagents.spawn", {"task": "x", "planMode": True, "mode": "session", "thread": True}, "planMode"),
+        ("subagents.spawn", {"params": {"task": ""}}, "params.task"),
         ("subagents.spawn", {"params": {"task": "x", "cleanup": "burn"}}, "params.cleanup"),
-        ("subagents.spawn", {"params": {"task": "x"}, "program": "a b"}, "program"),
+        ("subagents.spawn", {"params": {"task": "x"}, "task": "y"}, "task"),
+        ("subagents.spawn", {"params": "x"}, "params"),
+        ("subagents.tree", {"requester": "a b"}, "requester"),
+        ("subagents.info", {"target": "x", "sessionKey": "a b"}, "sessionKey"),
         ("plans.reject", {"target": "x", "reason": ""}, "reason"),
         ("approvals.approve", {"id": "x"}, "digest"),
         ("events.subscribe", {"cursor": -1}, "cursor"),
@@ -453,16 +466,91 @@ def test_bad_input_names_the_field(ask: Asks, method: str, params: dict[str, Any
     assert refused.value.field == field
 
 
+OPTIONAL = [
+    (name, wire)
+    for name, method in METHODS.items()
+    for wire, field in zip(method.params.__struct_encode_fields__, fields(method.params), strict=True)
+    if not field.required
+]
+
+
+@proves("7.input.32")
+def test_null_for_any_optional_parameter_of_any_method_means_not_given(ask: Asks) -> None:
+    assert len(OPTIONAL) > 50
+    for method, name in OPTIONAL:
+        answer = ask.raw({"jsonrpc": "2.0", "method": method, "params": {name: None, "colour": 1}, "id": 1})
+        assert answer["error"]["message"] == "colour: is not a parameter", (method, name)
+
+
+@proves("7.input.33")
+def test_a_wrong_type_is_told_with_the_field_what_it_must_be_and_what_was_given(ask: Asks) -> None:
+    answer = ask.raw({"jsonrpc": "2.0", "method": "agent", "params": {"message": 5}, "id": 1})
+    words = "must be text of 1 to 1000000 characters"
+    assert answer["error"] == {
+        "code": -32602,
+        "message": f"message: {words} (got 5)",
+        "data": {"field": "message", "expected": words},
+    }
+    with pytest.raises(fledge.BadInput, match=r"^message: must be text .* \(got 5\)$"):
+        ask.call("agent", message=5)
+
+
+# ---- old names -------------------------------------------------------------------------------------------------------
+
+
+@proves(
+    "4.gateway.16",
+    "`session`, `run`, `agent`, `requester` and `target` mean the same in every method; their old names are read, and"
+    " logged once for each method",
+)
+def test_old_names_of_parameters_are_read_and_logged_once(
+    server: Server, ask: Asks, chat: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.desk.old_names.clear()
+    said = ask.call("send", sessionKey=chat, message="Hello")
+    assert ask.call("reply", sessionKey=chat, runId=said["runId"])["text"] == "echo: Hello"
+    assert ask.call("sessions.history", key=chat) == ask.call("sessions.history", session=chat)
+    assert ask.call("sessions.history", key=chat, limit=1)[0]["text"] == "echo: Hello"
+    assert ask.call("sessions.list", agentId="nobody") == []
+    assert ask.call("subagents.tree", root=chat)["runs"] == []
+    assert [line for line in caplog.messages if "deprecated" in line] == [
+        "send: sessionKey is deprecated: the parameter is called session",
+        "reply: sessionKey is deprecated: the parameter is called session",
+        "reply: runId is deprecated: the parameter is called run",
+        "sessions.history: key is deprecated: the parameter is called session",
+        "sessions.list: agentId is deprecated: the parameter is called agent",
+        "subagents.tree: root is deprecated: the parameter is called requester",
+    ]
+
+
+@proves("4.gateway.17", "`subagents.spawn` takes its parameters side by side; those in `params` are read as well")
+def test_parameters_of_a_spawn_may_stand_in_params_as_formerly(
+    server: Server, ask: Asks, chat: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.desk.old_names.clear()
+    program, key = "nested", f"nested {chat}"
+    nested = ask.call("subagents.spawn", program=program, params={"task": "Say hello", "idempotencyKey": key})
+    assert (
+        ask.call("subagents.spawn", program=program, task="Say hello", idempotencyKey=key)["runId"] == nested["runId"]
+    )
+    assert caplog.messages.count("subagents.spawn: params is deprecated: give its members as parameters") == 1
+
+
+def test_no_method_has_a_parameter_by_an_old_name() -> None:
+    names = {name for method in METHODS.values() for name in method.params.__struct_encode_fields__}
+    assert names & {"sessionKey", "key", "runId", "agentId", "root", "params"} == set()
+
+
 @pytest.mark.parametrize(
     ("method", "params"),
     [
-        ("agent.wait", {"runId": "nobody"}),
-        ("reply", {"sessionKey": "main", "runId": "nobody"}),
-        ("sessions.history", {"key": "agent:main:nobody"}),
-        ("sessions.stop", {"key": "agent:main:nobody"}),
+        ("agent.wait", {"run": "nobody"}),
+        ("reply", {"session": "main", "run": "nobody"}),
+        ("sessions.history", {"session": "agent:main:nobody"}),
+        ("sessions.stop", {"session": "agent:main:nobody"}),
         ("subagents.info", {"target": "nobody"}),
         ("subagents.kill", {"target": "agent:main:subagent:nobody"}),
-        ("subagents.result", {"runId": "nobody"}),
+        ("subagents.result", {"run": "nobody"}),
         ("plans.approve", {"target": "nobody"}),
         ("approvals.deny", {"id": "nobody", "digest": "x"}),
         ("undelivered.retry", {"target": "nobody"}),
@@ -512,14 +600,14 @@ def test_what_is_no_request_gets_the_error_of_the_standard(
 def test_a_batch_is_answered_as_a_batch_and_notifications_get_no_answer(ask: Asks, chat: str) -> None:
     asks = [
         {"jsonrpc": "2.0", "method": "health", "id": 1},
-        {"jsonrpc": "2.0", "method": "agent", "params": {"message": "Hello", "sessionKey": chat}},
+        {"jsonrpc": "2.0", "method": "agent", "params": {"message": "Hello", "session": chat}},
         {"jsonrpc": "2.0", "method": "nothing", "id": "two"},
     ]
     told = ask.raw(asks)
     assert {one["id"] for one in told} == {1, "two"}
     assert ask.raw({"jsonrpc": "2.0", "method": "nothing"}) is None
-    ask.call("sessions.wait", key=chat)
-    assert len(ask.call("sessions.history", key=chat)) == 2, "a notification is carried out"
+    ask.call("sessions.wait", session=chat)
+    assert len(ask.call("sessions.history", session=chat)) == 2, "a notification is carried out"
     assert ask.raw([{"jsonrpc": "2.0", "method": "health", "id": 1}] * 51)["error"]["code"] == -32600
 
 
@@ -546,7 +634,7 @@ def test_two_gateways_cannot_have_one_folder(server: Server, tmp_path: Path) -> 
 def test_many_clients_ask_at_once_and_each_gets_its_own_answer(server: Server) -> None:
     async def many() -> list[str]:
         def one(number: int) -> str:
-            told = server.client().call("send", sessionKey=f"many-{number}", message=f"number {number}")
+            told = server.client().call("send", session=f"many-{number}", message=f"number {number}")
             return str(told["text"])
 
         return list(await asyncio.gather(*(asyncio.to_thread(one, n) for n in range(20))))

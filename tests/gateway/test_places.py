@@ -36,9 +36,9 @@ def test_health_and_schema_are_the_methods_and_the_table(server: Server) -> None
 
 def test_metrics_are_lines_that_prometheus_reads(server: Server) -> None:
     client = server.client()
-    client.call("subagents.spawn", program="counted", params={"task": "Say hello"})
+    client.call("subagents.spawn", program="counted", task="Say hello")
     run_id = client.call("subagents.list", requester="agent:main:counted")[0]["runId"]
-    client.call("subagents.result", runId=run_id)
+    client.call("subagents.result", run=run_id)
     lines = client.request("GET", "/metrics").decode().splitlines()
     assert 'fledge_outcomes_total{status="ok"} 1' in lines
     assert 'fledge_deliveries_total{kind="delivered",reason="direct"} 1' in lines
@@ -64,8 +64,8 @@ def test_what_a_channel_posts_is_taken_once_if_its_signature_is_right(server: Se
     headers = sign(SECRET, "message-1", now, body)
     assert [posted(server, "ops", body, headers) for _ in range(2)] == [202, 202]
     client = server.client()
-    client.call("sessions.wait", key="main")
-    said = [one["text"] for one in client.call("sessions.history", key="main") if one["role"] == "user"]
+    client.call("sessions.wait", session="main")
+    said = [one["text"] for one in client.call("sessions.history", session="main") if one["role"] == "user"]
     assert said.count("Hello from outside") == 1
 
 
@@ -81,7 +81,7 @@ def test_what_is_not_proven_or_makes_no_sense_is_not_taken(
     headers = {} if change == "unsigned" else sign(SECRET, f"message {change}", now, body)
     sent = body.replace(b"eve", b"ann") if change == "body" else body
     assert posted(server, channel, sent, headers) == status
-    history = server.client().call("sessions.history", key="main") if change == "" else []
+    history = server.client().call("sessions.history", session="main") if change == "" else []
     assert [one for one in history if "Let me in" in one["text"]] == []
 
 

@@ -16,78 +16,78 @@ from tests.statements import proves
 MAIN, NOBODY = "agent:main:main", "agent:main:nobody"
 NO_CHILD = "agent:main:subagent:00000000-0000-0000-0000-000000000000"
 NONSENSE = "agent:::"
-NAMES = ("key", "session_key", "requester", "root", "target")
+NAMES = ("session", "requester", "target")
 """Parameters that name a session."""
 HELLO = {"message": "hello"}
 
 REFUSED: dict[str, list[dict[str, Any]]] = {
     "agent": [
-        {"sessionKey": NONSENSE, **HELLO},
-        {"sessionKey": NO_CHILD, **HELLO},
-        {"sessionKey": NOBODY, "message": "  "},
-        {"sessionKey": NOBODY, **HELLO, "model": "nowhere/model"},
-        {"sessionKey": NOBODY, **HELLO, "defaultModel": "nowhere/model"},
-        {"sessionKey": NOBODY, **HELLO, "lane": "nowhere"},
-        {"sessionKey": MAIN, **HELLO, "thinking": "hard"},
+        {"session": NONSENSE, **HELLO},
+        {"session": NO_CHILD, **HELLO},
+        {"session": NOBODY, "message": "  "},
+        {"session": NOBODY, **HELLO, "model": "nowhere/model"},
+        {"session": NOBODY, **HELLO, "defaultModel": "nowhere/model"},
+        {"session": NOBODY, **HELLO, "lane": "nowhere"},
+        {"session": MAIN, **HELLO, "thinking": "hard"},
     ],
     "send": [
-        {"sessionKey": NONSENSE, **HELLO},
-        {"sessionKey": NO_CHILD, **HELLO},
-        {"sessionKey": NOBODY, "message": "  "},
-        {"sessionKey": NOBODY, **HELLO, "timeoutSeconds": -1},
+        {"session": NONSENSE, **HELLO},
+        {"session": NO_CHILD, **HELLO},
+        {"session": NOBODY, "message": "  "},
+        {"session": NOBODY, **HELLO, "timeoutSeconds": -1},
     ],
-    "reply": [{"sessionKey": NOBODY, "runId": "none"}, {"sessionKey": MAIN, "runId": "{run}"}],
-    "sessions.history": [{"key": NOBODY}, {"key": NONSENSE}, {"key": MAIN, "limit": 0}],
+    "reply": [{"session": NOBODY, "run": "none"}, {"session": MAIN, "run": "{run}"}],
+    "sessions.history": [{"session": NOBODY}, {"session": NONSENSE}, {"session": MAIN, "limit": 0}],
     "sessions.patch": [
-        {"key": NOBODY, "label": "x"},
-        {"key": MAIN, "model": "nowhere/model"},
-        {"key": MAIN, "thinking": "hard"},
+        {"session": NOBODY, "label": "x"},
+        {"session": MAIN, "model": "nowhere/model"},
+        {"session": MAIN, "thinking": "hard"},
     ],
-    "sessions.delete": [{"key": NOBODY}, {"key": NONSENSE}, {"key": "{planner}"}],
-    "sessions.stop": [{"key": NOBODY}, {"key": NONSENSE}, {"key": NO_CHILD}],
-    "sessions.wait": [{"key": NONSENSE}],
-    "system.event": [{"text": "it rains", "sessionKey": NOBODY}, {"text": "it rains", "sessionKey": NONSENSE}],
-    "heartbeat.request": [{"sessionKey": NOBODY}, {"sessionKey": NONSENSE}],
+    "sessions.delete": [{"session": NOBODY}, {"session": NONSENSE}, {"session": "{planner}"}],
+    "sessions.stop": [{"session": NOBODY}, {"session": NONSENSE}, {"session": NO_CHILD}],
+    "sessions.wait": [{"session": NONSENSE}],
+    "system.event": [{"text": "it rains", "session": NOBODY}, {"text": "it rains", "session": NONSENSE}],
+    "heartbeat.request": [{"session": NOBODY}, {"session": NONSENSE}],
     "commands.run": [
-        {"sessionKey": NONSENSE, "line": "/stop"},
-        {"sessionKey": NOBODY, "line": "/subagents spawn main dig"},
-        {"sessionKey": NOBODY, "line": "/stop"},
-        {"sessionKey": NOBODY, "line": "/model scripted/echo"},
-        {"sessionKey": MAIN, "line": "/model nowhere/model"},
-        {"sessionKey": MAIN, "line": "/subagents spawn nobody dig"},
-        {"sessionKey": MAIN, "line": "/subagents spawn main dig --model nowhere/model"},
-        {"sessionKey": MAIN, "line": "/kill nobody"},
-        {"sessionKey": MAIN, "line": "/steer nobody left"},
-        {"sessionKey": MAIN, "line": "/tell nobody hello"},
-        {"sessionKey": MAIN, "line": "/subagents approve done"},
-        {"sessionKey": MAIN, "line": "/subagents undelivered retry done"},
-        {"sessionKey": MAIN, "line": "/focus planner"},
-        {"sessionKey": MAIN, "line": "/allow nobody"},
+        {"session": NONSENSE, "line": "/stop"},
+        {"session": NOBODY, "line": "/subagents spawn main dig"},
+        {"session": NOBODY, "line": "/stop"},
+        {"session": NOBODY, "line": "/model scripted/echo"},
+        {"session": MAIN, "line": "/model nowhere/model"},
+        {"session": MAIN, "line": "/subagents spawn nobody dig"},
+        {"session": MAIN, "line": "/subagents spawn main dig --model nowhere/model"},
+        {"session": MAIN, "line": "/kill nobody"},
+        {"session": MAIN, "line": "/steer nobody left"},
+        {"session": MAIN, "line": "/tell nobody hello"},
+        {"session": MAIN, "line": "/subagents approve done"},
+        {"session": MAIN, "line": "/subagents undelivered retry done"},
+        {"session": MAIN, "line": "/focus planner"},
+        {"session": MAIN, "line": "/allow nobody"},
     ],
     "subagents.spawn": [
-        {"requester": NOBODY, "params": {"task": "dig"}},
-        {"requester": NO_CHILD, "params": {"task": "dig"}},
-        {"requester": "agent:nobody:main", "params": {"task": "dig"}},
-        {"requester": NONSENSE, "params": {"task": "dig"}},
-        {"requester": MAIN, "params": {"task": " "}},
-        {"requester": MAIN, "params": {"task": "dig", "agentId": "nobody"}},
-        {"requester": MAIN, "params": {"task": "dig", "model": "nowhere/model"}},
-        {"requester": MAIN, "params": {"task": "dig"}, "defaultModel": "nowhere/model"},
-        {"requester": MAIN, "params": {"task": "dig", "mode": "session"}},
-        {"requester": "{done}", "params": {"task": "dig"}},
-        {"program": "new", "params": {"task": "dig", "model": "nowhere/model"}},
-        {"program": "new", "params": {"task": "dig", "agentId": "nobody"}},
-        {"program": "new", "params": {"task": "dig", "context": "fork"}},
-        {"program": "new", "params": {"task": "dig", "attachments": [{"name": "a", "content": "b"}]}},
-        {"program": "talk", "params": {"task": "dig"}},
-        {"program": "a b", "params": {"task": "dig"}},
+        {"requester": NOBODY, "task": "dig"},
+        {"requester": NO_CHILD, "task": "dig"},
+        {"requester": "agent:nobody:main", "task": "dig"},
+        {"requester": NONSENSE, "task": "dig"},
+        {"requester": MAIN, "task": " "},
+        {"requester": MAIN, "task": "dig", "agent": "nobody"},
+        {"requester": MAIN, "task": "dig", "model": "nowhere/model"},
+        {"requester": MAIN, "task": "dig", "defaultModel": "nowhere/model"},
+        {"requester": MAIN, "task": "dig", "mode": "session"},
+        {"requester": "{done}", "task": "dig"},
+        {"program": "new", "task": "dig", "model": "nowhere/model"},
+        {"program": "new", "task": "dig", "agent": "nobody"},
+        {"program": "new", "task": "dig", "context": "fork"},
+        {"program": "new", "task": "dig", "attachments": [{"name": "a", "content": "b"}]},
+        {"program": "talk", "task": "dig"},
+        {"program": "a b", "task": "dig"},
     ],
     "subagents.list": [{"requester": NONSENSE}, {"requester": MAIN, "status": "asleep"}],
-    "subagents.tree": [{"root": NONSENSE}, {"root": MAIN, "limit": 0}],
-    "subagents.info": [{"target": "nobody"}, {"target": "done", "sessionKey": NOBODY}],
+    "subagents.tree": [{"requester": NONSENSE}, {"requester": MAIN, "limit": 0}],
+    "subagents.info": [{"target": "nobody"}, {"target": "done", "requester": NOBODY}],
     "subagents.steer": [{"target": "nobody", **HELLO}, {"target": "done", **HELLO}, {"target": "planner", **HELLO}],
     "subagents.send": [{"target": "nobody", **HELLO}, {"target": "done", "message": " "}],
-    "subagents.kill": [{"target": "nobody"}, {"target": "done"}, {"target": "all", "sessionKey": NOBODY}],
+    "subagents.kill": [{"target": "nobody"}, {"target": "done"}, {"target": "all", "requester": NOBODY}],
     "plans.approve": [{"target": "nobody"}, {"target": "done"}],
     "plans.reject": [{"target": "nobody", "reason": "x"}, {"target": "done", "reason": "x"}],
     "answer": [
@@ -108,11 +108,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serving(tmp_path_factory.mktemp("refused") / "state") as server:
         client = server.client()
         server.begin(MAIN, "agent:main:talk")
-        client.call("subagents.spawn", params={"task": "dig", "label": "done"})
-        client.call("subagents.spawn", params={"task": "dig", "label": "planner", "planMode": True})
-        known = client.call("subagents.spawn", program="known", params={"task": "dig", "label": "read"})
-        client.call("subagents.result", runId=known["runId"])
-        client.call("sessions.wait", key=MAIN)
+        client.call("subagents.spawn", task="dig", label="done")
+        client.call("subagents.spawn", task="dig", label="planner", planMode=True)
+        known = client.call("subagents.spawn", program="known", task="dig", label="read")
+        client.call("subagents.result", run=known["runId"])
+        client.call("sessions.wait", session=MAIN)
         server.do(server.desk.fl.until(lambda tx: (not tx.drivers() and not tx.waiting_posts()) or None))
         yield server
 
@@ -143,7 +143,7 @@ def test_a_refused_method_leaves_the_store_exactly_as_it_was(
 ) -> None:
     given = {name: value.format(**named(server)) if isinstance(value, str) else value for name, value in params.items()}
     before = dump(server.state)
-    if method == "commands.run" and params["sessionKey"] != NONSENSE:
+    if method == "commands.run" and params["session"] != NONSENSE:
         assert not server.client().call(method, **given)["ok"]
     else:
         with pytest.raises((fledge.BadInput, fledge.Refused)):
@@ -158,14 +158,14 @@ def test_a_spawn_that_fails_while_it_is_prepared_leaves_no_conversation_behind(t
         there = client.call("sessions.list")
         for whose in ({"program": "new"}, {"requester": MAIN}):
             with pytest.raises(fledge.BadInput, match="cwd"):
-                client.call("subagents.spawn", params={"task": "dig", "cwd": "nowhere"}, **whose)
+                client.call("subagents.spawn", task="dig", cwd="nowhere", **whose)
             assert client.call("sessions.list") == there
             assert client.call("subagents.tree")["runs"] == []
-        assert client.call("subagents.spawn", params={"task": "dig"})["status"] == "accepted"
+        assert client.call("subagents.spawn", task="dig")["status"] == "accepted"
 
 
 def test_the_main_conversation_begins_with_a_spawn_that_is_accepted(tmp_path: Path) -> None:
     with serving(tmp_path / "state") as server:
-        accepted = server.client().call("subagents.spawn", params={"task": "dig"})
-        assert server.client().call("agent.wait", runId=accepted["runId"])["status"] == "ok"
+        accepted = server.client().call("subagents.spawn", task="dig")
+        assert server.client().call("agent.wait", run=accepted["runId"])["status"] == "ok"
         assert MAIN in [one["key"] for one in server.client().call("sessions.list")]

@@ -86,7 +86,7 @@ def test_a_connection_at_work_is_not_closed_for_a_silent_one(tmp_path: Path) -> 
         run_id = server.client().call("agent", message="Wait for me")["runId"]
         waited: list[object] = []
         waiting = threading.Thread(
-            target=lambda: waited.append(server.client().call("agent.wait", runId=run_id, timeoutMs=60_000))
+            target=lambda: waited.append(server.client().call("agent.wait", run=run_id, timeoutMs=60_000))
         )
         before = server.desk.requests
         waiting.start()

@@ -145,8 +145,8 @@ def test_a_conversation_without_a_usable_profile_is_tried_again(office: Office) 
     [
         (use("lok"), ["There is no tool 'lok' here", "Perhaps: look"]),
         (use("nothing_like_it"), ["There is no tool", "There are: breaks, long, look, slow"]),
-        (use("look", wrd="x"), ["look:", 'there is no "wrd"', 'perhaps "word"', "It takes: word"]),
-        (use("look", word=5), ["look: word:", "int"]),
+        (use("look", wrd="x"), ["look: wrd: is not a parameter (did you mean word?)", "It takes: word"]),
+        (use("look", word=5), ["look: word: must be text (got 5)"]),
         (Call("", "look", "{not json"), ["look: arguments:", "must be one JSON object"]),
         (Call("", "look", "[1]"), ["look: arguments:"]),
         (Call("", "look", "[" * 100_000), ["look: arguments:"]),

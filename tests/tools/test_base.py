@@ -174,6 +174,7 @@ DRAW_TAKES = (
     [
         ('{"at": {"x": 1}}', "1,0 3 False None"),
         ('{"at": {"x": 1, "y": 2}, "size": 9, "replaceAll": true, "note": "n"}', "1,2 9 True n"),
+        ('{"at": {"x": 1.0, "y": null}, "size": null, "replaceAll": null, "note": null}', "1,0 3 False None"),
     ],
 )
 def test_arguments_arrive_typed_under_their_own_names(raw: str, text: str) -> None:
@@ -184,20 +185,20 @@ def test_arguments_arrive_typed_under_their_own_names(raw: str, text: str) -> No
 @pytest.mark.parametrize(
     ("raw", "told"),
     [
-        ("", "draw: at: is required."),
-        ("  ", "draw: at: is required."),
-        ("{}", "draw: at: is required."),
-        ('{"at": {}}', "draw: at.x: is required."),
-        ('{"at": {"x": "1"}}', 'draw: at.x: expected "int", got "str".'),
-        ('{"at": {"x": 1}, "size": 0}', 'draw: size: expected "int" >= 1.'),
-        ('{"at": {"x": 1}, "size": 10}', 'draw: size: expected "int" <= 9.'),
-        ('{"at": {"x": 1}, "replace_all": true}', 'draw: arguments: there is no "replace_all", perhaps "replaceAll".'),
-        ('{"at": {"x": 1}, "zzz": true}', 'draw: arguments: there is no "zzz".'),
-        ("[]", 'draw: arguments: expected "object", got "array".'),
-        ("null", 'draw: arguments: expected "object", got "null".'),
-        ('{"at": ', "draw: arguments: must be one JSON object (Input data was truncated)."),
-        ("nonsense", "draw: arguments: must be one JSON object (JSON is malformed: "),
-        ("\ud800", "draw: arguments: must be one JSON object (too deep, or not Unicode)."),
+        ("", "draw: at: is required: an object."),
+        ("  ", "draw: at: is required: an object."),
+        ("{}", "draw: at: is required: an object."),
+        ('{"at": {}}', "draw: at.x: is required: an integer."),
+        ('{"at": {"x": "1"}}', "draw: at.x: must be an integer (got '1')."),
+        ('{"at": {"x": 1}, "size": 0}', "draw: size: must be an integer from 1 to 9 (got 0)."),
+        ('{"at": {"x": 1}, "size": 10}', "draw: size: must be an integer from 1 to 9 (got 10)."),
+        ('{"at": {"x": 1}, "replace_all": true}', "draw: replace_all: is not a parameter (did you mean replaceAll?)."),
+        ('{"at": {"x": 1}, "zzz": true}', "draw: zzz: is not a parameter."),
+        ("[]", "draw: arguments: must be an object (got [])."),
+        ("null", "draw: arguments: must be an object (got null)."),
+        ('{"at": ', "draw: arguments: must be one JSON object; this is cut off."),
+        ("nonsense", "draw: arguments: must be one JSON object; this is malformed at byte 4."),
+        ("\ud800", "draw: arguments: must be one JSON object; this is not readable as JSON."),
         ('{"at":' * 5000, "draw: "),
         ('{"note":' + "[" * 100_000, "draw: "),
     ],
@@ -211,7 +212,7 @@ def test_wrong_arguments_are_told_by_field_with_what_would_be_right(raw: str, to
 
 def test_a_huge_unknown_field_is_told_short() -> None:
     result = run(draw, '{"at": {"x": 1}, "' + "q" * 100_000 + '": 1}')
-    assert f'there is no "{"q" * 80}".' in result.text
+    assert f"draw: {'q' * 80}: is not a parameter." in result.text
     assert len(result.text) < 400
 
 
@@ -221,7 +222,7 @@ def test_a_tool_without_arguments_says_so() -> None:
         return "noon"
 
     assert run(now, "") == ToolResult("noon")
-    assert run(now, '{"a": 1}') == ToolResult('now: arguments: there is no "a". It takes no arguments.', True)
+    assert run(now, '{"a": 1}') == ToolResult("now: a: is not a parameter. It takes no arguments.", True)
 
 
 def test_an_argument_that_may_be_anything_is_shown_so() -> None:

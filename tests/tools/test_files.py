@@ -80,8 +80,12 @@ def test_a_long_file_is_cut_at_a_line_and_says_where_to_go_on(context: ToolConte
         (b"a\x00b", {}, "read: path: must be a text file; this one is binary (3 bytes) (got 'f')"),
         (b"ab\xff", {}, "read: path: must be UTF-8; byte 2 of 3 is not (got 'f')"),
         (b"a\n", {"offset": 2}, "read: offset: must be at most 1: the file has no more lines (got 2)"),
-        (b"a\n", {"offset": 0}, 'read: offset: expected "int" >= 1. It takes: path (string, required), offset '),
-        (b"a\n", {"limit": 0}, 'read: limit: expected "int" >= 1.'),
+        (
+            b"a\n",
+            {"offset": 0},
+            "read: offset: must be an integer of at least 1 (got 0). It takes: path (string, req",
+        ),
+        (b"a\n", {"limit": 0}, "read: limit: must be an integer of at least 1 (got 0)."),
     ],
 )
 def test_what_cannot_be_shown_is_refused(
@@ -148,8 +152,8 @@ def test_old_text_becomes_new_text(
         ),
         ({"old": "b", "new": "x"}, "edit: old: must stand there once, not 2 times: give more of it, or set replaceAll"),
         ({"old": "a", "new": "a"}, "edit: new: must differ from old"),
-        ({"old": "", "new": "a"}, 'edit: old: expected "str" of length >= 1.'),
-        ({"old": "a"}, "edit: new: is required."),
+        ({"old": "", "new": "a"}, "edit: old: must be text that is not empty (got '')."),
+        ({"old": "a"}, "edit: new: is required: text."),
     ],
 )
 def test_an_edit_that_is_not_clear_changes_nothing(
@@ -195,7 +199,7 @@ def test_an_empty_folder_says_so_and_a_file_is_no_folder(context: ToolContext) -
     assert text(list_folder, context, path="empty") == "[the folder is empty]"
     assert error(list_folder, context, path="f") == "list: path: cannot be used (Not a directory) (got 'f')"
     assert error(list_folder, context, path=".fledge").startswith("list: path: is hidden from tools")
-    assert error(list_folder, context, depth=11).startswith('list: depth: expected "int" <= 10.')
+    assert error(list_folder, context, depth=11).startswith("list: depth: must be an integer from 1 to 10 (got 11).")
 
 
 @pytest.mark.parametrize(("count", "last"), [(1000, "f0999 (0)"), (1001, "[cut: 1 more entries; ")])
@@ -264,12 +268,12 @@ def test_lines_are_found_by_pattern_place_and_glob(
             "grep: pattern: must be a regular expression (missing ), unterminated subpattern at position 0)",
         ),
         ({"pattern": "x{99999999999}"}, "grep: pattern: must be a regular expression ("),
-        ({"pattern": ""}, 'grep: pattern: expected "str" of length >= 1.'),
+        ({"pattern": ""}, "grep: pattern: must be text of 1 to 2000 characters (got '')."),
         ({"pattern": "x", "path": "absent"}, "grep: path: there is no such file or folder in the workspace"),
         ({"pattern": "x", "path": "../outside"}, "grep: path: must stay inside the workspace"),
         ({"pattern": "x", "path": "outfile"}, "grep: path: must stay inside the workspace"),
         ({"pattern": "x", "path": ".fledge"}, "grep: path: is hidden from tools"),
-        ({"pattern": "x", "limit": 201}, 'grep: limit: expected "int" <= 200.'),
+        ({"pattern": "x", "limit": 201}, "grep: limit: must be an integer from 1 to 200 (got 201)."),
     ],
 )
 def test_a_search_that_cannot_be_made_says_why(garden: ToolContext, arguments: dict[str, object], told: str) -> None:

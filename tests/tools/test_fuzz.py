@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,11 @@ from fledge.tools.registry import ToolSet
 from fledge.tools.search import SearchHit, search_tool
 from fledge.tools.shell import exec_tool
 from fledge.tools.web import Fetcher, fetch_tool
+from tests.statements import proves
 from tests.tools.places import SECRET, left_open, open_descriptors, place, snapshot
+
+LIBRARY_WORDS = re.compile(r"`\$|Expected `|Object (missing|contains)|Invalid (enum|value)|Input data|\bNoneType\b")
+"""What the library that checks types would say."""
 
 
 class Nowhere:
@@ -87,6 +92,7 @@ def test_what_is_left_open_is_seen_and_what_others_open_and_close_is_not(tmp_pat
 
 def say(tool: Tool, context: ToolContext, raw: str) -> ToolResult:
     result = asyncio.run(tool.call(raw, context))
+    assert not (result.is_error and LIBRARY_WORDS.search(result.text)), result.text
     assert SECRET not in result.text
     assert len(result.text) <= 50_100
     result.text.encode()
@@ -102,6 +108,7 @@ def test_any_text_or_json_as_arguments_is_answered(context: ToolContext, name: s
         assert result.is_error
 
 
+@proves("7.input.33")
 @MANY
 @given(tool=st.sampled_from([tool for tool in TOOLS if tool is not EXECUTE]), arguments=OBJECTS)
 def test_any_values_for_known_fields_are_answered(

@@ -117,12 +117,18 @@ def test_it_finds_programs_without_a_path_and_takes_one_that_is_given(tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({}, "exec: command: is required."),
-        ({"command": ""}, 'exec: command: expected "str" of length >= 1.'),
+        ({}, "exec: command: is required: text"),
+        ({"command": ""}, "exec: command: must be text"),
         ({"command": "a\x00b"}, "exec: command: must not hold NUL"),
         ({"command": "é" * 99_999}, "exec: command: could not be started ("),
-        ({"command": ":", "timeoutSeconds": 0}, 'exec: timeoutSeconds: expected "float" > 0.0.'),
-        ({"command": ":", "timeoutSeconds": 3601}, 'exec: timeoutSeconds: expected "float" <= 3600.0.'),
+        (
+            {"command": ":", "timeoutSeconds": 0},
+            "exec: timeoutSeconds: must be a number above 0, at most 3600 (got 0",
+        ),
+        (
+            {"command": ":", "timeoutSeconds": 3601},
+            "exec: timeoutSeconds: must be a number above 0, at most 3600 (",
+        ),
     ],
 )
 def test_a_command_that_cannot_be_run_says_why(context: ToolContext, arguments: dict[str, object], told: str) -> None:

@@ -4,12 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 import fledge
+from fledge.commands.desk import Desk
+from fledge.commands.methods import call
+from fledge.config.schema import Gateway
 from fledge.core.hook import Spawning
 from fledge.hooks import Hooks
 from fledge.models.base import Request, ToolMessage, Usage, UserMessage
 from fledge.models.scripted import Answer, Reply, use
+from fledge.orchestrator.asked import SpawnParams
 from fledge.runtime.base import Work
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
@@ -177,3 +182,62 @@ def test_a_model_that_uses_the_old_name_of_the_timeout_is_warned(tmp_path: Path)
     requester.play(tmp_path)
     assert requester.answer["status"] == "accepted"
     assert requester.answer["warning"] == "timeoutSeconds is the old name of runTimeoutSeconds"
+
+
+@proves("3.params.26", "A part of a second of `runTimeoutSeconds` counts as a whole one: only 0 means no limit")
+@pytest.mark.parametrize(("asked", "limit_s"), [(0.5, 1.0), (1, 1.0), (59.2, 60.0), (0, 0.0), (None, 0.0)])
+def test_half_a_second_is_no_missing_limit(tmp_path: Path, asked: float | None, limit_s: float) -> None:
+    async def by_code(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("Say hello", timeout=asked)  # type: ignore[arg-type]
+        assert await limit_of(fl, run.session_key) == limit_s
+
+    async def by_gateway(fl: fledge.Fledge) -> None:
+        given = {"task": "Say hello", "program": "p", "runTimeoutSeconds": asked}
+        answer: Any = await call(Desk(fl, Gateway()), "subagents.spawn", given)
+        assert await limit_of(fl, answer["childSessionKey"]) == limit_s
+
+    async def by_tool(fl: fledge.Fledge) -> None:
+        await fl.session("main").send("go")
+        assert await limit_of(fl, requester.answer["childSessionKey"]) == limit_s
+
+    async def limit_of(fl: fledge.Fledge, key: str) -> float:
+        return await fl.engine.store.read(lambda tx: tx.load_run(key).terms.timeout_s)
+
+    place = Place(tmp_path)
+    place.act(by_code)
+    place.act(by_gateway)
+    requester = Requester(runTimeoutSeconds=asked)
+    place.act(by_tool, ScriptedModel(requester))
+
+
+@proves("7.input.32")
+def test_a_model_may_give_null_for_everything_but_the_task(tmp_path: Path) -> None:
+    given: Any = dict.fromkeys(set(SpawnParams.__struct_encode_fields__) - {"task"})
+    requester = Requester(**given)
+    requester.play(tmp_path)
+    assert requester.answer["status"] == "accepted"
+
+
+@proves("7.input.33")
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"task": 5}, "task: must be text (got 5). It takes: task (string, required), "),
+        ({"planMode": "yes"}, "planMode: must be true or false (got 'yes'). It takes: "),
+        ({"plan_mode": True}, "plan_mode: is not a parameter (did you mean planMode?). It takes: "),
+        ({"mode": "session"}, 'mode: session needs "thread": true'),
+    ],
+)
+def test_a_model_is_refused_in_one_shape_whatever_is_wrong(tmp_path: Path, given: dict[str, Any], told: str) -> None:
+    requester = Requester(**given)
+    requester.play(tmp_path)
+    assert set(requester.answer) == {"status", "error"}
+    assert requester.answer["status"] == "error"
+    assert requester.answer["error"].startswith(told)
+
+
+def test_an_agent_may_be_named_by_the_gateways_word(tmp_path: Path) -> None:
+    requester = Requester(agent="nobody")
+    requester.play(tmp_path)
+    assert requester.answer["status"] == "forbidden"
+    assert "nobody" in requester.answer["error"]

@@ -10,6 +10,7 @@ from fledge.api.handle import Handle, consume
 from fledge.api.opened import Opened
 from fledge.api.spawning import SpawnOptions
 from fledge.api.values import Result, RunInfo
+from fledge.core.params import as_written
 from fledge.core.run import PHASES
 from fledge.errors import BadInput
 from fledge.orchestrator.asked import NATIVE, Caller
@@ -46,7 +47,11 @@ class Runs(Opened):
         'greeting'
         """
         profiles = self._parts.profiles
-        asked = self.spawner.read(spawning.params(task, options, result_type), Caller(session=self.program))
+        params = spawning.params(task, options, result_type)
+        try:
+            asked = self.spawner.read(params, Caller(session=self.program))
+        except BadInput as error:
+            raise as_written(error, spawning.WRITTEN) from None
         if asked.request.spec.runtime == NATIVE:
             profiles.check(asked.request.spec.agent_id, asked.request.spec)
         run = await self.spawner.admit(spawning.for_program(asked.request))

@@ -4,22 +4,19 @@ A program is not a model that may run wild: it decides itself how many it starts
 So the depth and the retention limits hold for it, the number of active children does not.
 """
 
-import math
-import re
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict, get_args, get_type_hints
+from typing import Any, Final, Literal, TypedDict
 
 import msgspec
 from msgspec.structs import replace
 
 from fledge.core.attachments import Attachment
+from fledge.core.params import read_params
 from fledge.core.policy import Budget
 from fledge.errors import BadInput
 from fledge.orchestrator.asked import SpawnParams
 from fledge.orchestrator.spawn import Request
-
-_PLACE = re.compile(r" - at `\$\.?(\w*)(.*)`")
 
 
 class SpawnOptions(TypedDict, total=False):
@@ -34,6 +31,12 @@ class SpawnOptions(TypedDict, total=False):
     timeout: float
     """Seconds of work after which it ends with what it has; 0 for no limit."""
     cleanup: Literal["keep", "delete"]
+    mode: Literal["run", "session"]
+    """One task; or, with `thread`, a session that stays open."""
+    context: Literal["isolated", "fork"]
+    """What it is told besides the task: nothing, or, of a conversation's child, what was said there so far."""
+    expects_completion_message: bool
+    """False: nobody waits for the answer."""
     plan_mode: bool
     """First only plan, and wait until the plan is approved."""
     sandbox: Literal["inherit", "require"]
@@ -54,21 +57,21 @@ class SpawnOptions(TypedDict, total=False):
     """Spawning again with the same key finds the same run."""
 
 
+SPELLED: Final = {
+    "timeout" if name == "run_timeout_seconds" else name: wire
+    for name, wire in zip(SpawnParams.__struct_fields__, SpawnParams.__struct_encode_fields__, strict=True)
+    if name != "timeout_seconds"
+}
+"""The parameters of a spawn as a program writes them, each with its name in `SpawnParams`."""
+WRITTEN: Final = {wire: name for name, wire in SPELLED.items()}
+
+
 def params(task: str, options: SpawnOptions, result_type: type[Any] | None = None) -> SpawnParams:
-    """The parameters of a spawn. Refused: what there is none of, and a value that does not fit, by its name."""
+    """The parameters of a spawn; None means "not given". Raises BadInput that names the parameter as it was written."""
     if result_type is not None:
         options = {**options, "output_schema": _schema(result_type)}
-    wire = dict(zip(SpawnParams.__struct_fields__, SpawnParams.__struct_encode_fields__, strict=True))
-    given: dict[str, Any] = {"task": task}
-    for name, value in options.items():
-        if name not in SpawnOptions.__annotations__:
-            raise BadInput(name, f"is no parameter of spawn; there are: {', '.join(SpawnOptions.__annotations__)}")
-        field = "run_timeout_seconds" if name == "timeout" else name
-        given[wire[field]] = _plain(name, value)
-    try:
-        return msgspec.convert(given, SpawnParams)
-    except msgspec.ValidationError as error:
-        raise _misfit(str(error), {camel: own for own, camel in wire.items()}) from None
+    given = {"task": task} | {name: _plain(name, value) for name, value in options.items()}
+    return read_params(SpawnParams, given, "spawn", SPELLED).params
 
 
 def _schema(result_type: type[Any]) -> dict[str, Any]:
@@ -85,28 +88,7 @@ def _plain(name: str, value: object) -> object:
         return {key: ceiling for key, ceiling in msgspec.structs.asdict(value).items() if ceiling is not None}
     if name == "attachments" and isinstance(value, Sequence):
         return msgspec.to_builtins(value)
-    if name == "timeout" and isinstance(value, float) and math.isfinite(value):
-        return math.ceil(value)  # whole seconds are kept; a fraction must not become "no limit"
     return value
-
-
-def _misfit(words: str, own: dict[str, str]) -> BadInput:
-    place = _PLACE.search(words)
-    field = own.get(place[1], place[1]) if place else ""
-    field = "timeout" if field == "run_timeout_seconds" else field or "spawn"
-    what = _PLACE.sub("", words).replace("`", "")
-    choices = _choices(get_type_hints(SpawnParams).get(field))
-    if choices and "enum" in what:
-        what = f"must be one of {', '.join(choices)}"
-    return BadInput(f"{field}{place[2] if place else ''}", f"{what[:1].lower()}{what[1:]}")
-
-
-def _choices(kind: object) -> list[str]:
-    """The words among which a field chooses; empty if it does not."""
-    found: list[str] = []
-    for one in get_args(kind):
-        found += [one] if isinstance(one, str) else _choices(one)
-    return found
 
 
 def for_program(request: Request) -> Request:

@@ -30,9 +30,12 @@ class Talking(Opened):
         >>> (await fl.session("main").send("Hello")).text
         'echo: Hello'
         """
-        name = views.session_key(key, "key")
+        return self._conversation(key, "key", address)
+
+    def _conversation(self, given: str, field: str, address: Address | None = None) -> Conversation:
+        name = views.session_key(given, field)
         if name == self.program:
-            raise BadInput("key", "is this program's own name: no model answers there", key)
+            raise BadInput(field, "is this program's own name: no model answers there", given)
         parts = self._parts
         return Conversation(
             self.engine,
@@ -75,7 +78,7 @@ class Talking(Opened):
         for field, words in given.items():
             if not isinstance(words, str):
                 raise BadInput(field, "must be text", words)
-        session = self.session(session_key)
+        session = self._conversation(session_key, "session_key")
         wishes = self._wishes(model, thinking, lane, timeout_seconds, extra_system_prompt, deliver)
         if not model:
             self._check_thinks(parse_key(session.key).agent_id)

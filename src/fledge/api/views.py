@@ -42,13 +42,12 @@ def session_key(name: str, field: str) -> str:
     if not isinstance(name, str) or not name.strip():
         raise BadInput(field, "must be a session's name or key", name)
     word = name.strip()
-    if word.lower() == "main" or word.lower().startswith("agent:"):
-        return str(parse_key(word))
+    whole = word if word.lower() == "main" or word.lower().startswith("agent:") else f"agent:main:{word}"
     try:
-        return str(parse_key(f"agent:main:{word}"))
+        return str(parse_key(whole))
     except BadInput as error:
         words = "must be a name of letters, digits and . _ @ + -, or a key such as agent:main:main"
-        raise BadInput(error.field, words, name) from None
+        raise BadInput(field, error.expected if whole is word else words, name) from None
 
 
 def named(tx: Tx, name: str) -> str:

@@ -109,7 +109,7 @@ class Converse:
         """How it ends if the prompt cannot be answered, or a person must say something first; None if neither."""
         if not self._run_id:
             return None
-        reply: dict[str, Any] = client.call("reply", sessionKey="main", runId=self._run_id, timeoutMs=0)
+        reply: dict[str, Any] = client.call("reply", session="main", run=self._run_id, timeoutMs=0)
         if reply["status"] in ("error", "stopped"):
             note(f"{reply['error']}")
             return 1
@@ -167,5 +167,5 @@ def _last(client: Remote) -> int:
 def _entries(client: Remote, **which: int) -> list[dict[str, Any]]:
     if not client.call("sessions.list", kinds=["main"], limit=1):
         return []
-    entries: list[dict[str, Any]] = client.call("sessions.history", key="main", **which)
+    entries: list[dict[str, Any]] = client.call("sessions.history", session="main", **which)
     return entries

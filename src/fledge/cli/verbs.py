@@ -129,7 +129,7 @@ def info(state: Path, name: str) -> Shown:
 def log(state: Path, name: str, last: int, tools: bool) -> Shown:
     """The newest of a transcript."""
     key = ask(state, "sessions.find", target=name).value["sessionKey"]
-    told = ask(state, "sessions.history", key=key, limit=min(last, MOST_RUNS), tools=tools)
+    told = ask(state, "sessions.history", session=key, limit=min(last, MOST_RUNS), tools=tools)
     return Shown(lines.log(told.read(list[Message])), told.value)
 
 
@@ -196,7 +196,7 @@ def take_up(state: Path, action: str, name: str) -> Shown:
 def event(state: Path, name: str, text: str) -> Shown:
     """Post a system event to a session."""
     key = ask(state, "sessions.find", target=name).value["sessionKey"]
-    told = ask(state, "system.event", sessionKey=key, text=text)
+    told = ask(state, "system.event", session=key, text=text)
     posted = told.value["posted"]
     words = f"posted to {key}{told.later}" if posted else f"the last event that waits for {key} says the same"
     return Shown([words], {"sessionKey": key, **told.value})
@@ -205,7 +205,7 @@ def event(state: Path, name: str, text: str) -> Shown:
 def heartbeat(state: Path, name: str, reason: str) -> Shown:
     """Ask for a heartbeat of a session."""
     key = ask(state, "sessions.find", target=name).value["sessionKey"]
-    told = ask(state, "heartbeat.request", sessionKey=key, reason=reason)
+    told = ask(state, "heartbeat.request", session=key, reason=reason)
     return Shown([f"a heartbeat of {told.value['sessionKey']} is asked for{told.later}"], told.value)
 
 
@@ -246,19 +246,17 @@ def spawn(state: Path, model: str | None, settings: tuple[str, ...], asked: Task
         "idempotencyKey": RandomIds().unique(),
     }
     if asked.agent_id != "main":
-        params["agentId"] = asked.agent_id
+        params["agent"] = asked.agent_id
     if asked.timeout:
         params["runTimeoutSeconds"] = asked.timeout
     run_id = ""
 
     async def spawning(folder: Folder) -> Shown:
         nonlocal run_id
-        told = await folder.call(
-            "subagents.spawn", once=False, program=PROGRAM, params=params, defaultModel=model or ""
-        )
+        told = await folder.call("subagents.spawn", once=False, program=PROGRAM, defaultModel=model or "", **params)
         run_id = told["runId"]
         while True:
-            result = await folder.call("subagents.result", runId=run_id, timeoutMs=LOOK_MS)
+            result = await folder.call("subagents.result", run=run_id, timeoutMs=LOOK_MS)
             if result["status"] != "pending":
                 return _came_of(result)
             plans = await folder.call("plans.list") if result["phase"] == "awaiting_approval" else ()
@@ -282,7 +280,7 @@ def spawn(state: Path, model: str | None, settings: tuple[str, ...], asked: Task
 def _left_behind(state: Path, run_id: str, error: str) -> Shown:
     """The run of a process that has left, where this one cannot drive it: its answer if it has one, else how to go
     on."""
-    result = ask(state, "subagents.result", runId=run_id, timeoutMs=0).value
+    result = ask(state, "subagents.result", run=run_id, timeoutMs=0).value
     if result["status"] != "pending":
         return _came_of(result)
     short = short_id(run_id)
@@ -305,9 +303,9 @@ def send(state: Path, model: str | None, settings: tuple[str, ...], name: str, m
     async def sending(folder: Folder) -> Shown:
         session = (await folder.call("sessions.find", target=name))["sessionKey"]
         given = {"message": message, "defaultModel": model or "", "idempotencyKey": key}
-        run_id = (await folder.call("agent", once=False, sessionKey=session, **given))["runId"]
+        run_id = (await folder.call("agent", once=False, session=session, **given))["runId"]
         while True:
-            reply = await folder.call("reply", sessionKey=session, runId=run_id, timeoutMs=LOOK_MS)
+            reply = await folder.call("reply", session=session, run=run_id, timeoutMs=LOOK_MS)
             if reply["status"] != "pending" or reply["questions"]:
                 return _answered(reply)
 

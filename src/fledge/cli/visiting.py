@@ -77,7 +77,7 @@ class Visit:
         try:
             rows = await self._ask("sessions.list", kinds=["main"], limit=100)
             if any(row["key"] == MAIN and row["state"] != "idle" for row in rows):
-                await self._ask("sessions.stop", key=MAIN, below=False)
+                await self._ask("sessions.stop", session=MAIN, below=False)
                 self._screen.say("stopped; subagents go on (/stop stops them too)", "note")
                 return False
         except FledgeError as error:
@@ -99,7 +99,7 @@ class Visit:
         try:
             shown = slash.read_image_order(line)
             if shown is None and slash.is_command(line):
-                told = await self._ask("commands.run", sessionKey=MAIN, line=line)
+                told = await self._ask("commands.run", session=MAIN, line=line)
                 self._screen.say(told["text"], "note" if told["ok"] else "error")
                 if told["verb"] == "help":
                     self._screen.say(keys, "note")
@@ -108,7 +108,7 @@ class Visit:
             if shown is not None:
                 images = await asyncio.to_thread(read_files, [shown.target])
                 given = {"message": shown.words or images[0].name, "images": to_builtins(images)}
-            run_id = (await self._ask("agent", sessionKey=MAIN, defaultModel=self._model, **given))["runId"]
+            run_id = (await self._ask("agent", session=MAIN, defaultModel=self._model, **given))["runId"]
             if self._screen.in_turns:
                 await self._answered(run_id)
         except StoreError:
@@ -119,7 +119,7 @@ class Visit:
     async def _answered(self, run_id: str) -> None:
         """Wait until what was said is answered, and shown."""
         while True:
-            reply = await self._ask("reply", sessionKey=MAIN, runId=run_id, timeoutMs=WAIT_MS)
+            reply = await self._ask("reply", session=MAIN, run=run_id, timeoutMs=WAIT_MS)
             if reply["status"] != "pending" or reply["questions"]:
                 break
         await self._look()
@@ -134,7 +134,7 @@ class Visit:
     async def _settled(self) -> None:
         """The input is over: what was asked is still answered, unless a person must say something first."""
         while self._screen.in_turns:
-            rest = await self._ask("sessions.wait", key=MAIN, timeoutMs=WAIT_MS)
+            rest = await self._ask("sessions.wait", session=MAIN, timeoutMs=WAIT_MS)
             await self._look()
             if rest["settled"] or await self._ask("approvals.list"):
                 return
@@ -163,7 +163,9 @@ class Visit:
 
     async def _entries(self) -> list[dict[str, Any]]:
         try:
-            entries: list[dict[str, Any]] = await self._ask("sessions.history", key=MAIN, after=self._seen, limit=1000)
+            entries: list[dict[str, Any]] = await self._ask(
+                "sessions.history", session=MAIN, after=self._seen, limit=1000
+            )
         except fledge.NotFound:
             return []  # nothing has been said yet
         return entries

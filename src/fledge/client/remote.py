@@ -191,7 +191,7 @@ def error_of(error: dict[str, Any]) -> FledgeError:
     data = error.get("data") or {}
     match error["code"]:
         case -32602 if "expected" in data:
-            return BadInput(data["field"], data["expected"])
+            return BadInput(data["field"], error["message"].removeprefix(f"{data['field']}: "))
         case -32001:
             return NotFound(error["message"])
         case -32002:

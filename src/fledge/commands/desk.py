@@ -35,6 +35,8 @@ class Desk:
         self.closing = asyncio.Event()
         """Set when it takes no more requests: whoever waits is answered with what there is."""
         self.watches: set[Watch] = set()
+        self.old_names: set[tuple[str, str]] = set()
+        """Methods and old parameters of theirs that callers have used: each is logged once."""
         self.requests = 0
         self.rejections = 0
 

@@ -7,13 +7,16 @@ from msgspec import Meta, Struct
 from fledge.commands.desk import Desk
 from fledge.commands.rpc import REFUSED, Fault
 from fledge.commands.table import Params, method
+from fledge.core.params import formerly
 
 
 class Subscribe(Params, frozen=True, kw_only=True):
     """`events.subscribe`."""
 
     cursor: Annotated[int, Meta(ge=0, description="only what came after; without it, from now on")] | None = None
-    session_key: Annotated[str, Meta(max_length=256, description="only of this session and below")] = ""
+    session: Annotated[
+        str, Meta(max_length=256, description="only of this session and below"), formerly("sessionKey")
+    ] = ""
     live: Annotated[bool, Meta(description="also what turns tell while they last")] = True
 
 

@@ -1,6 +1,6 @@
 """Every method, by name: the table that the gateway, the private socket and the command line call, and its schema."""
 
-import difflib
+from functools import partial
 from typing import Any
 
 import fledge
@@ -8,8 +8,9 @@ from fledge.commands import events, people, runs, sessions  # noqa: F401  (they 
 from fledge.commands.desk import Desk
 from fledge.commands.feed import FeedEvent
 from fledge.commands.rpc import NO_METHOD, Fault
-from fledge.commands.table import METHODS, read
+from fledge.commands.table import METHODS, carry_out
 from fledge.commands.wire import schemas, to_wire
+from fledge.core.params import near
 
 __all__ = ["METHODS", "call", "schema"]
 
@@ -18,10 +19,10 @@ async def call(desk: Desk, name: str, given: dict[str, Any]) -> object:
     """Carry out a method. Raises Fault or BadInput for what there is none of, or does not fit."""
     found = METHODS.get(name)
     if found is None:
-        near = difflib.get_close_matches(name[:80], METHODS, 1)
-        hint = f"did you mean {near[0]}?" if near else "GET /schema lists them"
+        meant = near(name, METHODS)
+        hint = f"did you mean {meant}?" if meant else "GET /schema lists them"
         raise Fault(NO_METHOD, f"no method {name[:80]!r}; {hint}")
-    return to_wire(await found.do(desk, read(found.params, given)))
+    return to_wire(await carry_out(desk, found, given, partial(found.do, desk)))
 
 
 def schema() -> dict[str, Any]:

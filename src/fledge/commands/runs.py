@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from fledge.api.values import Plan, Reply, Result, RunInfo
@@ -13,6 +13,7 @@ from fledge.commands.sessions import DefaultModel, Key, Milliseconds, RunId, Wai
 from fledge.commands.table import Params, method
 from fledge.commands.values import Story
 from fledge.core.keys import AGENT_ID, SessionKey, main_key
+from fledge.core.params import also_called, formerly
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.asked import Caller, SpawnParams
@@ -26,17 +27,27 @@ Target = Annotated[
 ]
 
 
-class Spawn(Params, frozen=True, kw_only=True):
+Agent = Annotated[str, Meta(description="another agent's id, if the requester may spawn it"), also_called("agentId")]
+
+
+class Spawn(SpawnParams, frozen=True, kw_only=True, rename="camel"):
     """`subagents.spawn`: what `sessions_spawn` takes, and for whom."""
 
-    params: SpawnParams
+    agent_id: Annotated[
+        str, Meta(description="another agent's id, if the requester may spawn it"), formerly("agentId")
+    ] = field(default="", name="agent")
     requester: Key = "main"
     """The conversation that gets the answer."""
     program: Annotated[str, Meta(max_length=64, description="instead: a program, which reads it by run id")] = ""
     default_model: DefaultModel = ""
 
+    @property
+    def spawn(self) -> SpawnParams:
+        """What `sessions_spawn` takes."""
+        return SpawnParams(**{name: getattr(self, name) for name in SpawnParams.__struct_fields__})
 
-@method("subagents.spawn", dict[str, Any])
+
+@method("subagents.spawn", dict[str, Any], nested="params")
 async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
     """Start a run on behalf of a conversation that exists, of the main conversation, or of a program that reads its
     result by run id."""
@@ -59,7 +70,7 @@ async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
 
     caller = Caller(session=session) if params.program else await desk.fl.spawner.caller_for(session)
     caller = replace(caller, default_model=params.default_model)
-    return accepted(await desk.fl.spawner.spawn(params.params, caller, open_requester))
+    return accepted(await desk.fl.spawner.spawn(params.spawn, caller, open_requester))
 
 
 def _told(run: RunInfo) -> RunInfo:
@@ -85,7 +96,9 @@ async def subagents_list(desk: Desk, params: Listed) -> list[RunInfo]:
 class Tree(Params, frozen=True, kw_only=True):
     """Below whom."""
 
-    root: Annotated[str, Meta(max_length=256, description="a session; empty: all conversations and programs")] = ""
+    requester: Annotated[
+        str, Meta(max_length=256, description="a session; empty: all conversations and programs"), formerly("root")
+    ] = ""
     limit: Annotated[int, Meta(ge=1, le=1000, description="runs in all, level by level from the top")] = MOST_SHOWN
 
 
@@ -95,7 +108,7 @@ async def subagents_tree(desk: Desk, params: Tree) -> Forest:
     and in each run, the done before the active: ask below that run for more."""
 
     def look(tx: Tx) -> Forest:
-        roots = [session_key(params.root, "root")] if params.root else tx.roots()
+        roots = [session_key(params.requester, "requester")] if params.requester else tx.roots()
         return forest(tx, roots, params.limit)
 
     found = await desk.fl.engine.store.read(look)
@@ -106,13 +119,13 @@ class One(Params, frozen=True, kw_only=True):
     """One run."""
 
     target: Target
-    session_key: Key = "main"
+    requester: Annotated[Key, formerly("sessionKey")] = "main"
     """Words such as `last` are meant of this session's runs."""
 
 
 def found(tx: Tx, params: One) -> str:
     """The key of the run that is meant."""
-    return run_meant(tx, params.target, session_key(params.session_key, "sessionKey"))
+    return run_meant(tx, params.target, session_key(params.requester, "requester"))
 
 
 @method("subagents.info", Story, reads=True)
@@ -126,14 +139,14 @@ async def subagents_info(desk: Desk, params: One) -> Story:
 class ResultOf(Params, frozen=True, kw_only=True):
     """`subagents.result`."""
 
-    run_id: RunId
+    run: RunId
     timeout_ms: Milliseconds = 30_000
 
 
 @method("subagents.result", Result[Any], reads=True)
 async def subagents_result(desk: Desk, params: ResultOf) -> Result[Any]:
     """What came of a run; waits for it. For a program's run this is how it is told: reading counts as delivered."""
-    run = await desk.fl.run(params.run_id)
+    run = await desk.fl.run(params.run)
     result = await while_open(desk, run.result(params.timeout_ms / 1000), lambda: run.result(0))
     return replace(result, status="error") if result.status == "killed" else result
 
@@ -180,7 +193,7 @@ async def subagents_send(desk: Desk, params: ToldAndWaits) -> Reply:
 async def subagents_kill(desk: Desk, params: One) -> Killing:
     """End a run and everything below it, silently. `all`: every run of the session that is not over."""
     if params.target.strip().casefold() in ("all", "*"):
-        key = session_key(params.session_key, "sessionKey")
+        key = session_key(params.requester, "requester")
         return await desk.fl.engine.commit(lambda c: control.kill_all(c, key))
     return await desk.fl.engine.commit(lambda c: control.kill(c, found(c.tx, params)))
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from fledge.api.conversation import Conversation
 from fledge.api.values import Accepted, Message, Reply, Waited
 from fledge.api.views import session_key
 from fledge.commands.desk import LONGEST_WAIT_S, Desk
@@ -17,8 +18,9 @@ from fledge.commands.values import SessionRow
 from fledge.config import DEFAULT_MODEL, Config, model_for_conversation
 from fledge.core.images import MAX_IMAGES, Image
 from fledge.core.keys import agent_of, is_child_key
+from fledge.core.params import as_written, formerly
 from fledge.core.run import Instant
-from fledge.errors import NotFound
+from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import control
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.system_events import EVENT_CHARS
@@ -30,7 +32,8 @@ Key = Annotated[str, Meta(min_length=1, max_length=256, description="a session k
 Words = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
 Milliseconds = Annotated[int, Meta(ge=0, le=int(LONGEST_WAIT_S * 1000), description="how long to wait for it")]
 Wait = Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S, description="how long to wait for the answer")]
-RunId = Annotated[str, Meta(min_length=1, max_length=256)]
+SessionName = Annotated[Key, formerly("sessionKey", "key")]
+RunId = Annotated[str, Meta(min_length=1, max_length=256, description="a run id"), formerly("runId")]
 Count = Annotated[int, Meta(ge=1, le=1000)]
 DefaultModel = Annotated[
     str, Meta(max_length=256, description="the model where the settings would use agents.defaults.model")
@@ -54,11 +57,19 @@ async def while_open(desk: Desk, waiting: Coroutine[Any, Any, T], otherwise: Cal
         await asyncio.gather(wanted, closing, return_exceptions=True)
 
 
+def conversation(desk: Desk, session: str) -> Conversation:
+    """The conversation that a parameter `session` names."""
+    try:
+        return desk.fl.session(session)
+    except BadInput as error:
+        raise as_written(error, {"key": "session"}) from None
+
+
 class Agent(Params, frozen=True, kw_only=True):
     """`agent`."""
 
     message: Words
-    session_key: Key = "main"
+    session: SessionName = "main"
     deliver: bool = True
     lane: Annotated[str, Meta(max_length=64)] = ""
     extra_system_prompt: Annotated[str, Meta(max_length=100_000)] = ""
@@ -73,14 +84,13 @@ class Agent(Params, frozen=True, kw_only=True):
 @method("agent", Accepted)
 async def agent(desk: Desk, params: Agent) -> Accepted:
     """Say something to a session, with wishes for the turn that answers. Returns at once, with a run id."""
-    model = params.model
+    model, key = params.model, conversation(desk, params.session).key
     if params.default_model and not model:
-        key = session_key(params.session_key, "sessionKey")
         known = await desk.fl.engine.store.read(lambda tx: tx.session(key))
         model = params.default_model if _uses_default_model(desk.fl.config, key, known) else ""
     return await desk.fl.agent(
         params.message,
-        session_key=params.session_key,
+        session_key=key,
         deliver=params.deliver,
         lane=params.lane,
         extra_system_prompt=params.extra_system_prompt,
@@ -103,7 +113,7 @@ def _uses_default_model(config: Config, key: str, known: Session | None) -> bool
 class AgentWait(Params, frozen=True, kw_only=True):
     """`agent.wait`."""
 
-    run_id: RunId
+    run: RunId
     timeout_ms: Milliseconds = 30_000
 
 
@@ -111,15 +121,13 @@ class AgentWait(Params, frozen=True, kw_only=True):
 async def agent_wait(desk: Desk, params: AgentWait) -> Waited:
     """Wait for what `agent` accepted, or for any run: ok, error, timeout; pending if it is none of these by then."""
     fl = desk.fl
-    return await while_open(
-        desk, fl.agent_wait(params.run_id, params.timeout_ms), lambda: fl.agent_wait(params.run_id, 0)
-    )
+    return await while_open(desk, fl.agent_wait(params.run, params.timeout_ms), lambda: fl.agent_wait(params.run, 0))
 
 
 class Send(Params, frozen=True, kw_only=True):
     """`send`."""
 
-    session_key: Key
+    session: SessionName
     message: Words
     timeout_seconds: Wait = 30.0
     images: Images = ()
@@ -128,7 +136,7 @@ class Send(Params, frozen=True, kw_only=True):
 @method("send", Reply)
 async def send(desk: Desk, params: Send) -> Reply:
     """Say something to a session without stopping anything, and wait a while for the answer."""
-    session = desk.fl.session(params.session_key)
+    session = conversation(desk, params.session)
     run_id = await session.post(params.message, images=params.images)
     return await while_open(
         desk, session.reply(run_id, timeout=params.timeout_seconds), lambda: session.reply(run_id, timeout=0)
@@ -138,24 +146,24 @@ async def send(desk: Desk, params: Send) -> Reply:
 class ReplyTo(Params, frozen=True, kw_only=True):
     """`reply`."""
 
-    session_key: Key
-    run_id: RunId
+    session: SessionName
+    run: RunId
     timeout_ms: Milliseconds = 30_000
 
 
 @method("reply", Reply, reads=True)
 async def reply(desk: Desk, params: ReplyTo) -> Reply:
     """The words that answered what was said under a run id; waits for them."""
-    session = desk.fl.session(params.session_key)
-    answer = session.reply(params.run_id, timeout=params.timeout_ms / 1000)
-    return await while_open(desk, answer, lambda: session.reply(params.run_id, timeout=0))
+    session = conversation(desk, params.session)
+    answer = session.reply(params.run, timeout=params.timeout_ms / 1000)
+    return await while_open(desk, answer, lambda: session.reply(params.run, timeout=0))
 
 
 class SystemEvent(Params, frozen=True, kw_only=True):
     """`system.event`."""
 
     text: Annotated[str, Meta(min_length=1, max_length=EVENT_CHARS)]
-    session_key: Key = "main"
+    session: SessionName = "main"
 
 
 class Posted(Struct, frozen=True):
@@ -168,13 +176,13 @@ class Posted(Struct, frozen=True):
 @method("system.event", Posted)
 async def system_event(desk: Desk, params: SystemEvent) -> Posted:
     """Post a system event: an idle conversation reads it in a heartbeat turn, a busy one at its next step."""
-    return Posted(await desk.fl.session(params.session_key).post_event(params.text))
+    return Posted(await conversation(desk, params.session).post_event(params.text))
 
 
 class HeartbeatRequest(Params, frozen=True, kw_only=True):
     """`heartbeat.request`."""
 
-    session_key: Key = "main"
+    session: SessionName = "main"
     reason: Annotated[str, Meta(max_length=1000)] = ""
 
 
@@ -187,7 +195,7 @@ class HeartbeatOf(Struct, frozen=True):
 @method("heartbeat.request", HeartbeatOf)
 async def heartbeat_request(desk: Desk, params: HeartbeatRequest) -> HeartbeatOf:
     """Ask for a heartbeat of a conversation; that of a run at work is had by the conversation above it."""
-    return HeartbeatOf(await desk.fl.session(params.session_key).request_heartbeat(params.reason))
+    return HeartbeatOf(await conversation(desk, params.session).request_heartbeat(params.reason))
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
@@ -196,7 +204,7 @@ async def heartbeat_request(desk: Desk, params: HeartbeatRequest) -> HeartbeatOf
 class SessionsList(Params, frozen=True, kw_only=True):
     """`sessions.list`."""
 
-    agent_id: Annotated[str, Meta(max_length=64)] = ""
+    agent: Annotated[str, Meta(max_length=64, description="only of this agent"), formerly("agentId")] = ""
     kinds: tuple[Literal["main", "named", "subagent", "acp", "program"], ...] = ()
     limit: Count = 50
 
@@ -206,7 +214,7 @@ async def sessions_list(desk: Desk, params: SessionsList) -> list[SessionRow]:
     """Sessions, the latest active first."""
 
     def look(tx: Tx) -> list[SessionRow]:
-        found = tx.sessions(params.agent_id or None, 1_000_000)
+        found = tx.sessions(params.agent or None, 1_000_000)
         wanted = [one for one in found if not params.kinds or one[0].kind in params.kinds]
         return [session_row(tx, *one) for one in wanted[: params.limit]]
 
@@ -234,7 +242,7 @@ async def sessions_find(desk: Desk, params: SessionsFind) -> Found:
 class SessionsHistory(Params, frozen=True, kw_only=True):
     """`sessions.history`."""
 
-    key: Key
+    session: SessionName
     limit: Count = 100
     after: Annotated[int, Meta(ge=0)] = 0
     tools: bool = False
@@ -243,7 +251,7 @@ class SessionsHistory(Params, frozen=True, kw_only=True):
 @method("sessions.history", list[Message], reads=True)
 async def sessions_history(desk: Desk, params: SessionsHistory) -> list[Message]:
     """The newest entries of a transcript, oldest first; those numbered above `after`."""
-    key = session_key(params.key, "key")
+    key = session_key(params.session, "session")
     if await desk.fl.engine.store.read(lambda tx: tx.session(key)) is None:
         raise NotFound(f"no session {key}")
     session = desk.fl.session(key)
@@ -253,7 +261,7 @@ async def sessions_history(desk: Desk, params: SessionsHistory) -> list[Message]
 class SessionsPatch(Params, frozen=True, kw_only=True):
     """`sessions.patch`."""
 
-    key: Key
+    session: SessionName
     label: Annotated[str, Meta(max_length=200)] | UnsetType = UNSET
     model: Annotated[str, Meta(max_length=256)] | UnsetType = UNSET
     thinking: Level | Literal[""] | UnsetType = UNSET
@@ -262,7 +270,7 @@ class SessionsPatch(Params, frozen=True, kw_only=True):
 @method("sessions.patch", SessionRow)
 async def sessions_patch(desk: Desk, params: SessionsPatch) -> SessionRow:
     """Set a session's label, or the model and thinking level of its next turns; empty: as configured again."""
-    fl, key = desk.fl, session_key(params.key, "key")
+    fl, key = desk.fl, session_key(params.session, "session")
     given = {"label": params.label, "model": params.model, "thinking": params.thinking}
     patch = {name: value for name, value in given.items() if isinstance(value, str)}
     if patch.get("model"):
@@ -281,7 +289,7 @@ def _known(tx: Tx, key: str) -> tuple[Session, Instant]:
 class SessionsDelete(Params, frozen=True, kw_only=True):
     """`sessions.delete`."""
 
-    key: Key
+    session: SessionName
     delete_transcript: bool = True
     emit_lifecycle_hooks: bool = True
 
@@ -295,7 +303,7 @@ class Done(Struct, frozen=True):
 @method("sessions.delete", Done)
 async def sessions_delete(desk: Desk, params: SessionsDelete) -> Done:
     """Delete a session. What its children have yet to say goes to its requester, or is kept as undelivered."""
-    key = session_key(params.key, "key")
+    key = session_key(params.session, "session")
     await desk.fl.engine.commit(
         lambda c: control.delete_session(
             c, key, keep_transcript=not params.delete_transcript, hooks=params.emit_lifecycle_hooks
@@ -307,7 +315,7 @@ async def sessions_delete(desk: Desk, params: SessionsDelete) -> Done:
 class SessionsStop(Params, frozen=True, kw_only=True):
     """`sessions.stop`."""
 
-    key: Key = "main"
+    session: SessionName = "main"
     below: bool = True
     """False: only its turn; what it spawned goes on."""
 
@@ -316,8 +324,8 @@ class SessionsStop(Params, frozen=True, kw_only=True):
 async def sessions_stop(desk: Desk, params: SessionsStop) -> Killing:
     """Stop a session's turn and everything below it."""
     if params.below:
-        return await desk.fl.session(params.key).stop()
-    key = session_key(params.key, "key")
+        return await conversation(desk, params.session).stop()
+    key = session_key(params.session, "session")
     await desk.fl.engine.commit(lambda c: control.stop_turn(c, key))
     return Killing((), ())
 
@@ -325,7 +333,7 @@ async def sessions_stop(desk: Desk, params: SessionsStop) -> Killing:
 class SessionsWait(Params, frozen=True, kw_only=True):
     """`sessions.wait`."""
 
-    key: Key = "main"
+    session: SessionName = "main"
     timeout_ms: Milliseconds = 30_000
 
 
@@ -338,7 +346,7 @@ class Rest(Struct, frozen=True):
 @method("sessions.wait", Rest, reads=True)
 async def sessions_wait(desk: Desk, params: SessionsWait) -> Rest:
     """Wait until nothing of a session is left to do: no turn open, nothing unread, everything below settled."""
-    session = desk.fl.session(params.key)
+    session = conversation(desk, params.session)
     timeout = params.timeout_ms / 1000
     return Rest(settled=await while_open(desk, session.settled(timeout), lambda: session.settled(0)))
 
@@ -346,11 +354,11 @@ async def sessions_wait(desk: Desk, params: SessionsWait) -> Rest:
 class Command(Params, frozen=True, kw_only=True):
     """`commands.run`."""
 
-    session_key: Key = "main"
+    session: SessionName = "main"
     line: Annotated[str, Meta(min_length=1, max_length=100_000, description="a slash command, such as /subagents list")]
 
 
 @method("commands.run", CommandResult)
 async def commands_run(desk: Desk, params: Command) -> CommandResult:
     """Do what a slash command says, as the user of that conversation."""
-    return await run_command(desk.fl, session_key(params.session_key, "sessionKey"), params.line, Person("gateway"))
+    return await run_command(desk.fl, session_key(params.session, "session"), params.line, Person("gateway"))

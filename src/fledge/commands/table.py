@@ -1,21 +1,24 @@
 """How a verb enters the table: with the struct its parameters are read into, what it answers, and what it does.
 
+One vocabulary holds for all parameters: `session` is a session key, `run` a run id, `agent` an agent's id, `requester`
+the session whose runs are meant, and `target` a word for one of them. Old names stand in the structs (`formerly`).
+
 `methods` has the whole table. The published schema is made from it, so it says exactly what is checked.
 """
 
-import re
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from fledge.commands.desk import Desk
+from fledge.core.params import Reading, as_written, read_params
 from fledge.errors import BadInput
 
-P = TypeVar("P", bound="Params")
+P = TypeVar("P", bound=Struct)
 
-_PLACE: Final = re.compile(r" - at `\$\.?(.*?)`")
+log = logging.getLogger("fledge.gateway")
 
 
 class Params(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -26,48 +29,65 @@ class Method(Struct, frozen=True):
     """One method."""
 
     name: str
-    params: type[Params]
+    params: type[Struct]
     result: Any
     """The type of what it answers."""
     reads: bool
     """It changes nothing: whoever is not sure that it was done may ask again."""
     meaning: str
     do: Callable[[Desk, Any], Awaitable[object]]
+    nested: str = ""
+    """The parameter in which others stood formerly; it is still read. Empty: none did."""
 
 
 METHODS: Final[dict[str, Method]] = {}
 
 
 def method(
-    name: str, result: Any, *, reads: bool = False
+    name: str, result: Any, *, reads: bool = False, nested: str = ""
 ) -> Callable[[Callable[[Desk, P], Awaitable[object]]], Callable[[Desk, P], Awaitable[object]]]:
     """Puts a function into the table; its second parameter's type is what it takes, its docstring what it does."""
 
     def put(do: Callable[[Desk, P], Awaitable[object]]) -> Callable[[Desk, P], Awaitable[object]]:
         params = next(kind for key, kind in do.__annotations__.items() if key not in ("return", "desk"))
-        METHODS[name] = Method(name, params, result, reads, (do.__doc__ or "").strip(), do)
+        METHODS[name] = Method(name, params, result, reads, (do.__doc__ or "").strip(), do, nested)
         return do
 
     return put
 
 
-def read(kind: type[P], given: dict[str, Any]) -> P:
-    """The parameters. Refused: what there is none of, and a value that does not fit, by its name."""
+async def carry_out(desk: Desk, method: Method, given: dict[str, Any], do: Callable[[P], Awaitable[object]]) -> object:
+    """Read the parameters and do it. A BadInput names its field as the caller wrote it; each old name that a caller
+    uses is logged once."""
+    written: dict[str, str] = {}
     try:
-        return msgspec.convert(given, kind)
-    except msgspec.ValidationError as error:
-        raise misfit(str(error)) from None
+        reading: Reading[Any] = read_params(method.params, _unnested(method, given, written))
+        written |= {name: written.get(key, key) for name, key in reading.written.items()}
+        for old, name in _old_forms(method, given, reading.old_names):
+            if (method.name, old) not in desk.old_names:
+                desk.old_names.add((method.name, old))
+                log.warning("%s: %s is deprecated: %s", method.name, old, name)
+        return await do(reading.params)
+    except BadInput as error:
+        raise as_written(error, written) from None
 
 
-def misfit(words: str) -> BadInput:
-    """What a validation said, as an error that names the field."""
-    place = _PLACE.search(words)
-    field = place[1] if place else ""
-    what = _PLACE.sub("", words).replace("`", '"')
-    missing = re.search(r'missing required field "(\w+)"', what)
-    unknown = re.search(r'unknown field "(.*)"', what)
-    if missing:
-        return BadInput(".".join(filter(None, (field, missing[1]))), "is required")
-    if unknown:
-        return BadInput(".".join(filter(None, (field, unknown[1][:80]))), "there is no such parameter")
-    return BadInput(field or "params", f"{what[:1].lower()}{what[1:]}")
+def _unnested(method: Method, given: dict[str, Any], written: dict[str, str]) -> dict[str, Any]:
+    """The parameters side by side. `written` is filled with how the caller wrote those that were nested."""
+    if method.nested not in given:
+        return given
+    inner = given[method.nested]
+    if not isinstance(inner, dict):
+        raise BadInput(method.nested, "must be an object; its members may stand beside it instead", inner)
+    outer = {name: value for name, value in given.items() if name != method.nested}
+    for name in inner:
+        if name in outer:
+            raise BadInput(name, f"was given twice: here and in {method.nested}")
+        written[name] = f"{method.nested}.{name}"
+    return {**outer, **inner}
+
+
+def _old_forms(method: Method, given: dict[str, Any], old_names: dict[str, str]) -> list[tuple[str, str]]:
+    """What the caller should write otherwise: each with what is right."""
+    nested = [(method.nested, "give its members as parameters")] if method.nested in given else []
+    return [*nested, *((old, f"the parameter is called {name}") for old, name in old_names.items())]

@@ -128,7 +128,7 @@ def _check_models(config: Config) -> None:
 def sized(document: object, source: str) -> Document:
     """The document itself; refused if it is no object, nests too deep, or has keys or numbers that cannot be shown."""
     if not isinstance(document, Mapping):
-        raise BadInput(source, "must hold an object: { … }", _got(document))
+        raise BadInput(source, "must hold an object: { … }", document)
     waiting: list[tuple[object, int]] = [(document, 1)]
     while waiting:
         value, depth = waiting.pop()
@@ -268,8 +268,4 @@ def _name(value: object, index: int) -> str:
 
 
 def _wrong(of: Shape, value: object, place: _Place) -> BadInput:
-    return BadInput(place.path, f"must be {allowed(of)}", _got(value))
-
-
-def _got(value: object) -> object:
-    return "null" if value is None else value
+    return BadInput(place.path, f"must be {allowed(of)}", value)

@@ -27,6 +27,7 @@ from msgspec.inspect import (
 
 from fledge.config.forms import FORMS
 from fledge.config.schema import WORDS, ChannelQueue, Config, ModelChoice, ToolPolicy, ToolRule
+from fledge.core.params import choices, described, near
 
 
 class Shape(Struct, frozen=True):
@@ -83,18 +84,11 @@ def fields_of(kind: StructType) -> dict[str, Field]:
 def allowed(of: Shape) -> str:
     """What a value may be, in words that follow "must be"."""
     match of.kind:
-        case BoolType():
-            return "true or false"
-        case IntType() as number:
-            return "an integer" + _bounds(number)
-        case FloatType() as number:
-            return "a number" + _bounds(number)
-        case LiteralType(values=(only,)):
-            return f'"{only}"'
+        case BoolType() | IntType() | FloatType() | LiteralType(values=(_,)) as kind:
+            return described(kind)
         case LiteralType(values=values):
             # Their order is lost in the type, so it is looked up.
-            told = next(get_args(words) for words in WORDS if set(get_args(words)) == set(values))
-            return "one of " + ", ".join(told)
+            return choices(next(get_args(words) for words in WORDS if set(get_args(words)) == set(values)))
         case VarTupleType(item_type=item):
             return f"a list, each element {allowed(shape(item))}"
         case DictType(value_type=item):
@@ -103,14 +97,6 @@ def allowed(of: Shape) -> str:
             return SHORT.get(cls, "an object")
         case _:
             return FORMS[of.form][0]
-
-
-def _bounds(number: IntType | FloatType) -> str:
-    if number.gt is not None:
-        return f" above {number.gt}" + ("" if number.le is None else f", at most {number.le}")
-    if number.ge is None:
-        return ""
-    return f" of at least {number.ge}" if number.le is None else f" from {number.ge} to {number.le}"
 
 
 @cache
@@ -146,12 +132,9 @@ def nearest(key: str, here: Collection[str], block: str = "") -> str:
 
     A key that is spelled nearly so, else the same key in another block (one below this block first), else all of them.
     """
-    from difflib import get_close_matches  # needed only to explain a mistake
-
-    by_lower = {one.lower(): one for one in here}
-    near = get_close_matches(key.lower(), by_lower, n=1)
-    if near:
-        return f"did you mean {by_lower[near[0]]}?"
+    meant = near(key, here)
+    if meant:
+        return f"did you mean {meant}?"
     found = [row.key.split(".") for row in rows() if key in row.key.split(".")]
     elsewhere = [".".join(parts[: parts.index(key) + 1]) for parts in found]
     below = [path for path in elsewhere if path.startswith(f"{block}.")]

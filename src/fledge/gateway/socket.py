@@ -13,9 +13,9 @@ from fledge.commands import rpc
 from fledge.commands.desk import Desk
 from fledge.commands.events import Subscribe, Subscribed, Unsubscribe
 from fledge.commands.feed import Closing, Wanted, Watch
-from fledge.commands.methods import call
+from fledge.commands.methods import METHODS, call
 from fledge.commands.rpc import TOO_MANY, Fault
-from fledge.commands.table import read
+from fledge.commands.table import carry_out
 from fledge.commands.wire import to_wire
 from fledge.errors import NotFound
 
@@ -108,9 +108,9 @@ class _Talk:
         try:
             match name:
                 case "events.subscribe":
-                    return await self._subscribe(read(Subscribe, given))
+                    return await carry_out(self._desk, METHODS[name], given, self._subscribe)
                 case "events.unsubscribe":
-                    return await self._unsubscribe(read(Unsubscribe, given))
+                    return await carry_out(self._desk, METHODS[name], given, self._unsubscribe)
                 case _:
                     return await call(self._desk, name, given)
         finally:
@@ -131,7 +131,7 @@ class _Talk:
     async def _subscribe(self, params: Subscribe) -> object:
         if len(self._feeds) >= FEEDS:
             raise Fault(TOO_MANY, f"{FEEDS} feeds are watched on this socket already")
-        key = session_key(params.session_key, "session_key") if params.session_key else ""
+        key = session_key(params.session, "session") if params.session else ""
         watch = Watch(self._desk.fl, Wanted(cursor=params.cursor, session_key=key, live=params.live))
         self._desk.subscribe(watch)
         try:

@@ -6,6 +6,7 @@ and told only after the limits, so that refusals come in a fixed order. Nothing 
 """
 
 import hashlib
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ from fledge.core.attachments import Attachment, AttachmentLimits, File, images_a
 from fledge.core.goods import artifacts_folder
 from fledge.core.keys import agent_of, check_agent_id
 from fledge.core.leaves import ATTACHMENTS, WORK, WORKTREES
+from fledge.core.params import also_called
 from fledge.core.policy import Budget, Limits, Refusal
 from fledge.core.run import Mode, Terms
 from fledge.core.schema import check_schema
@@ -67,7 +69,7 @@ class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 
     task: Task
     label: Label = ""
-    agent_id: Annotated[str, Meta(description="another agent's id, if yours may spawn it")] = ""
+    agent_id: Annotated[str, Meta(description="another agent's id, if yours may spawn it"), also_called("agent")] = ""
     model: Annotated[str, Meta(description="another model than the usual one")] = ""
     thinking: Level | None = None
     run_timeout_seconds: Seconds | None = None
@@ -210,7 +212,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             leaves=place.leaves,
             retains=config.tools.sessions_spawn.attachments.retain_on_session_keep,
             wakeable=params.runtime == NATIVE,
-            timeout_s=float(int(timeout_s)),
+            timeout_s=float(math.ceil(timeout_s)),  # a fraction must not become 0, which is no limit
             queue_timeout_s=float(limits.queue_timeout_seconds),
             stuck_after_s=float(limits.stuck_after_seconds),
             approval_s=config.plan.approval_hours * 3600.0,

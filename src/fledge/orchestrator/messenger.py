@@ -15,6 +15,7 @@ from fledge.config import Config
 from fledge.core.exchange import Exchange, Over
 from fledge.core.freeze import said
 from fledge.core.keys import agent_of, check_agent_id, parse_key
+from fledge.core.params import also_called
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import lease, talk, views
@@ -35,9 +36,11 @@ class SendParams(Struct, frozen=True, kw_only=True, rename="camel", omit_default
     """The parameters of `sessions_send`, as they stand on the wire."""
 
     message: Annotated[str, Meta(description="what to say")]
-    session_key: Annotated[str, Meta(description="whom: a session key; or a child's number or run id")] = ""
+    session_key: Annotated[
+        str, Meta(description="whom: a session key; or a child's number or run id"), also_called("session")
+    ] = ""
     label: Annotated[str, Meta(description="whom: the label of a session, instead of its key")] = ""
-    agent_id: Annotated[str, Meta(description="with label: the agent it belongs to")] = ""
+    agent_id: Annotated[str, Meta(description="with label: the agent it belongs to"), also_called("agent")] = ""
     timeout_seconds: Annotated[
         float, Meta(ge=0, le=MOST_WAIT_S, description="how long to wait for the answer; 0: do not wait")
     ] = WAIT_S

@@ -8,7 +8,6 @@ wire formats; what a tool may touch arrives in its `ToolContext`.
 import asyncio
 import contextvars
 import copy
-import difflib
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,9 +17,11 @@ from typing import Any, Final, Literal, TypeVar, get_type_hints, overload
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from fledge.cancellation import describe, is_stop
 from fledge.core.images import Image, read_images, told
+from fledge.core.params import read_params
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput, FledgeError
 
@@ -36,7 +37,7 @@ S = TypeVar("S", bound=Struct)
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ARGS: Final = re.compile(r"(?:Args|Arguments|Parameters):\s*")
 _ARG: Final = re.compile(r"\s+(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
-_AT: Final = re.compile(r" - at `(?:key in )?\$\.?(.*)`")
+_BYTE: Final = re.compile(r"\(byte (\d+)\)")
 
 
 class ToolContext(Struct, frozen=True, kw_only=True):
@@ -120,6 +121,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     """How the function is called: with each argument by name, or with the context and one struct of all arguments."""
     asks: Asks | None = None
     """Says of which calls a person must be asked, whatever the settings say."""
+    answers: Literal["text", "json"] = "text"
+    """json: a refusal is an object with `status` and `error`, as its other answers are objects."""
     hosted: bool = False
     """The model's provider carries it out: it is a right of the session, and not shown as one of our tools."""
 
@@ -138,13 +141,9 @@ class Tool(Struct, frozen=True, kw_only=True):
         Nothing at all stands for no arguments: that is what some models send.
         """
         try:
-            return msgspec.json.decode(raw if raw.strip() else "{}", type=self.arguments)
-        except msgspec.ValidationError as error:
-            name, wrong = self._misfit(str(error))
-            raise BadInput(name, f"{wrong}. {self.usage}") from None
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            why = error if isinstance(error, msgspec.DecodeError) else "too deep, or not Unicode"
-            raise BadInput("arguments", f"must be one JSON object ({why}). {self.usage}") from None
+            return read_params(self.arguments, _json_value(raw if raw.strip() else "{}"), "arguments").params
+        except BadInput as error:
+            raise BadInput(error.field, f"{error.problem}. {self.usage}") from None
 
     def needs_person(self, raw_arguments: str, context: ToolContext) -> bool:
         """True if a person must be asked about this very call; not about one that is refused anyway."""
@@ -170,6 +169,8 @@ class Tool(Struct, frozen=True, kw_only=True):
         except BaseException as error:
             if is_stop(error):
                 raise
+            if self.answers == "json" and isinstance(error, BadInput):
+                return ToolResult(msgspec.json.encode({"status": "error", "error": _clean(str(error))}).decode())
             return self._failed(self._why(error, clock))
 
     @property
@@ -221,20 +222,6 @@ class Tool(Struct, frozen=True, kw_only=True):
 
     def _failed(self, why: str) -> ToolResult:
         return ToolResult(capped(_clean(f"{self.name}: {why}"), MAX_ERROR_CHARS), is_error=True)
-
-    def _misfit(self, told: str) -> tuple[str, str]:
-        place = _AT.search(told)
-        where = place[1] if place and place[1] else ""
-        what = _AT.sub("", told).replace("`", '"')
-        if " missing required field " in what:
-            missing = what.partition('"')[2].rstrip('"')
-            return f"{where}.{missing}" if where else missing, "is required"
-        if " unknown field " not in what:
-            return where or "arguments", f"{what[:1].lower()}{what[1:]}"
-        known = self.schema.get("properties")
-        unknown = what.partition('"')[2].rstrip('"')[:80]
-        near = difflib.get_close_matches(unknown, known if isinstance(known, dict) and not where else [], n=1)
-        return where or "arguments", f'there is no "{unknown}"' + (f', perhaps "{near[0]}"' if near else "")
 
 
 @overload
@@ -330,6 +317,11 @@ def tool_taking(
         arguments=arguments,
         takes="struct",
     )
+
+
+def answering_json(made: Tool) -> Tool:
+    """The same tool, whose arguments are refused by an object with `status` and `error`."""
+    return replace(made, answers="json")
 
 
 def _with_images(value: Any) -> Any:
@@ -436,6 +428,16 @@ def _shape(form: Any) -> str:
 def named_arguments(arguments: Struct) -> dict[str, Any]:
     """The arguments that a tool has read, by the names of its parameters."""
     return {name: getattr(arguments, name) for name in arguments.__struct_fields__}
+
+
+def _json_value(raw: str) -> object:
+    """The JSON value in a text. Raises BadInput that says where it is not JSON."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        at = _BYTE.search(str(error))
+        why = f"malformed at byte {at[1]}" if at else "cut off" if "truncated" in str(error) else "not readable as JSON"
+        raise BadInput("arguments", f"must be one JSON object; this is {why}") from None
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:

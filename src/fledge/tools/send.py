@@ -3,7 +3,7 @@
 import msgspec
 
 from fledge.orchestrator.messenger import MOST_WAIT_S, Messenger, SendParams
-from fledge.tools.base import Tool, ToolContext, tool_taking
+from fledge.tools.base import Tool, ToolContext, answering_json, tool_taking
 from fledge.tools.sessions import caller_of
 
 GRACE_S = 20.0
@@ -17,7 +17,7 @@ def send_tool(messenger: Messenger) -> Tool:
         sent = await messenger.send(params, caller_of(context))
         return msgspec.json.encode(sent).decode()
 
-    return tool_taking(
+    made = tool_taking(
         SendParams,
         sessions_send,
         name="sessions_send",
@@ -27,3 +27,4 @@ def send_tool(messenger: Messenger) -> Tool:
         repeatable=True,
         timeout=MOST_WAIT_S + GRACE_S,
     )
+    return answering_json(made)

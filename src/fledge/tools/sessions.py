@@ -19,7 +19,7 @@ from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawner import Spawner
 from fledge.orchestrator.views import child_rows
-from fledge.tools.base import Tool, ToolContext, named_arguments, tool, tool_taking
+from fledge.tools.base import Tool, ToolContext, answering_json, named_arguments, tool, tool_taking
 from fledge.tools.subagents import answered, controlled, lease_of
 
 
@@ -30,7 +30,7 @@ def spawn_tool(spawner: Spawner) -> Tool:
         answer = await spawner.answer(params, caller_of(context))
         return msgspec.json.encode(answer).decode()
 
-    return tool_taking(
+    made = tool_taking(
         SpawnParams,
         sessions_spawn,
         name=SPAWN,
@@ -38,6 +38,7 @@ def spawn_tool(spawner: Spawner) -> Tool:
         " done.",
         repeatable=True,
     )
+    return answering_json(made)
 
 
 def caller_of(context: ToolContext) -> Caller:
@@ -65,7 +66,7 @@ def remove_tool(engine: Engine) -> Tool:
         """Take a finished subagent off your list. One that still works, or has something to tell, stays."""
         return await answered(engine, context, lambda c: _remove(c, context.session, target))
 
-    return sessions_subagent_remove
+    return answering_json(sessions_subagent_remove)
 
 
 def _remove(c: Commit, session: str, target: str) -> dict[str, object]:

@@ -22,7 +22,7 @@ from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.views import child_rows
 from fledge.store.base import Tx
-from fledge.tools.base import Tool, ToolContext, tool
+from fledge.tools.base import Tool, ToolContext, answering_json, tool
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def subagents_tool(engine: Engine) -> Tool:
             case _:
                 return await answered(engine, context, lambda c: _answer(c, session, key, action, target, message))
 
-    return subagents
+    return answering_json(subagents)
 
 
 async def answered(engine: Engine, context: ToolContext, act: Callable[[Commit], dict[str, object]]) -> str:

@@ -40,7 +40,7 @@ export class Chat {
     box.onkeydown = (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); this.#submit(box); }
     };
-    byId("stop").onclick = () => call("sessions.stop", { key: this.key }).catch(this.failed);
+    byId("stop").onclick = () => call("sessions.stop", { session: this.key }).catch(this.failed);
     byId("newest").onclick = () => this.bottom();
     this.scroll.onscroll = () => {
       this.#atEnd = this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight < NEAR_PX;
@@ -108,7 +108,7 @@ export class Chat {
     this.bottom();
     let told;
     try {
-      told = await call("commands.run", { sessionKey: this.key, line }, COMMAND_MS);
+      told = await call("commands.run", { session: this.key, line }, COMMAND_MS);
     } catch (error) {
       if (error instanceof Unauthorised) return this.failed(error);
       told = { ok: false, text: error.message };
@@ -128,7 +128,7 @@ export class Chat {
     const idempotencyKey = unique();
     for (;;) {
       try {
-        await call("agent", { message: text, sessionKey: this.key, idempotencyKey });
+        await call("agent", { message: text, session: this.key, idempotencyKey });
         status.textContent = "sent, not yet read";
         return;
       } catch (error) {

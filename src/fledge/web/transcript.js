@@ -55,7 +55,7 @@ export class Transcript {
 
   async #ask(range) {
     try {
-      return await call("sessions.history", { key: this.key, tools: true, ...range });
+      return await call("sessions.history", { session: this.key, tools: true, ...range });
     } catch (error) {
       if (error instanceof Refusal && error.code === NOT_FOUND) return [];
       throw error;

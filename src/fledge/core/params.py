@@ -1,0 +1,342 @@
+"""One reader of parameters: a dict and a struct type become the struct, or a `BadInput` that names the field.
+
+Tools, gateway methods and `fl.spawn` all read by it, so a parameter means the same at each of them: `null` for one that
+may be left out means "not given", a whole number may be written with a point, and an error says the field as the caller
+wrote it, what it must be, and what was given. Other names of a parameter stand in the struct's declaration
+(`also_called`, `formerly`). The words that describe a type are here too; settings use them.
+"""
+
+import datetime
+import re
+from collections.abc import Collection, Mapping
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final, Generic, TypeVar
+
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec import inspect as kinds
+from msgspec.inspect import FloatType, IntType, Metadata, StructType, Type
+
+from fledge.errors import BadInput
+
+S = TypeVar("S", bound=Struct)
+
+MAX_NAME: Final = 80
+"""How much of an unknown name an error repeats."""
+
+_PLACE: Final = re.compile(r"`\$\.?([^`]*)`$")
+_ALSO: Final = "also"
+_FORMERLY: Final = "formerly"
+_TEXTS: Final[dict[type[Type], tuple[Any, str]]] = {
+    kinds.DateTimeType: (datetime.datetime, "a date and time such as 2026-01-31T12:00:00Z"),
+    kinds.DateType: (datetime.date, "a date such as 2026-01-31"),
+    kinds.TimeType: (datetime.time, "a time of day such as 12:00:00"),
+    kinds.TimeDeltaType: (datetime.timedelta, "a duration such as PT90S"),
+    kinds.DecimalType: (Decimal, "a decimal number"),
+    kinds.BytesType: (bytes, "text in base64"),
+    kinds.ByteArrayType: (bytearray, "text in base64"),
+}
+"""Types that are written as text: what reads them, and what they must be."""
+
+
+def also_called(*names: str) -> Meta:
+    """Declares further names of a parameter, as good as its own."""
+    return Meta(extra={_ALSO: names})
+
+
+def formerly(*names: str) -> Meta:
+    """Declares old names of a parameter: they are read, and `Reading.old_names` says so."""
+    return Meta(extra={_FORMERLY: names})
+
+
+class Reading(Struct, Generic[S], frozen=True):
+    """Parameters that were read."""
+
+    params: S
+    old_names: dict[str, str]
+    """The present name of each parameter that was given by an old one, by that."""
+    written: dict[str, str]
+    """How the caller wrote a parameter, by each other name that it has: for errors that are found later."""
+
+
+def read_params(
+    kind: type[S], given: object, whole: str = "params", spelled: Mapping[str, str] | None = None
+) -> Reading[S]:
+    """Read parameters. Raises BadInput for an unknown name, a missing parameter, and a value that does not fit.
+
+    `whole` is the caller's word for all of them. `spelled` gives the name in the struct's declaration for each name
+    that the caller may write; without it callers write those of the wire.
+    """
+    block, written = _struct(kind), dict[str, str]()
+    try:
+        clean = _fit_object(block, given, "", whole, spelled, written)
+        read = convert(clean, kind, str_keys=True)
+    except RecursionError:
+        raise BadInput(whole, "must not nest so deep") from None
+    except ValidationError as error:
+        # A type that only msgspec can check: its path says where, the words are ours.
+        found = _PLACE.search(str(error))
+        place = found[1] if found else ""
+        field = next((one for one in block.fields if one.encode_name == re.split(r"[.\[]", place)[0]), None)
+        raise BadInput(place or whole, f"must be {'an object' if field is None else described(field.type)}") from None
+    former = _other_names(kind, _FORMERLY)
+    others = [*_other_names(kind, _ALSO).items(), *former.items(), *((name, name) for name in written)]
+    return Reading(
+        read,
+        {key: name for name, key in written.items() if former.get(key) == name},
+        {other: written[name] for other, name in others if name in written and other != written[name]},
+    )
+
+
+def as_written(error: BadInput, written: Mapping[str, str]) -> BadInput:
+    """The same error with its field as the caller wrote it; `written` gives the caller's name for another."""
+    head = re.split(r"[.\[]", error.field)[0]
+    return BadInput(f"{written.get(head, head)}{error.field[len(head) :]}", error.expected, error.got)
+
+
+def near(word: str, known: Collection[str]) -> str | None:
+    """The known name that is spelled nearly like the word, letter case aside; None if none is."""
+    from difflib import get_close_matches  # needed only to explain a mistake
+
+    by_lower = {name.lower(): name for name in known}
+    found = get_close_matches(word[:MAX_NAME].lower(), by_lower, n=1)
+    return by_lower[found[0]] if found else None
+
+
+# ---- fitting ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _struct(kind: type[Struct]) -> StructType:
+    info = kinds.type_info(kind)
+    assert isinstance(info, StructType)
+    return info
+
+
+@cache
+def _other_names(kind: type[Struct], which: str) -> dict[str, str]:
+    """Other names of a struct's parameters, each with the one on the wire."""
+    fields = _struct(kind).fields
+    return {name: one.encode_name for one in fields for name in _extra(one.type).get(which, ())}
+
+
+def _extra(kind: Type) -> dict[str, Any]:
+    match kind:
+        case Metadata(type=inner, extra=extra):
+            return _extra(inner) | (extra or {})
+        case kinds.UnionType(types=types):
+            return {key: value for one in types for key, value in _extra(one).items()}
+        case _:
+            return {}
+
+
+def _fit_object(
+    block: StructType,
+    value: object,
+    place: str,
+    whole: str,
+    spelled: Mapping[str, str] | None,
+    written: dict[str, str],
+) -> dict[str, Any]:
+    """The object by names of the wire, without what counts as not given. `written` is filled with how each was
+    written."""
+    if not isinstance(value, Mapping):
+        raise BadInput(place or whole, "must be an object", value)
+    fields = {one.encode_name: one for one in block.fields}
+    names = dict(spelled) if spelled is not None else {name: name for name in fields}
+    others = _other_names(block.cls, _ALSO) | _other_names(block.cls, _FORMERLY)
+    clean: dict[str, Any] = {}
+    for key, one in value.items():
+        at = _below(place, key[:MAX_NAME])
+        name = names.get(key) or others.get(key)
+        if name is None:
+            if block.forbid_unknown_fields:
+                raise BadInput(at, f"is not a parameter{_hint(key, names)}")
+            clean[key] = one
+            continue
+        if one is None and not fields[name].required and not _takes_null(fields[name].type):
+            continue
+        if name in written:
+            raise BadInput(at, f"is another name of {written[name]}, which was given too: leave one of them out")
+        clean[name], written[name] = _fit(fields[name].type, one, at), key
+    for shown, name in names.items():
+        if fields[name].required and name not in clean:
+            raise BadInput(_below(place, shown), f"is required: {described(fields[name].type)}")
+    return clean
+
+
+def _hint(key: str, names: Collection[str]) -> str:
+    found = near(key, names)
+    return f" (did you mean {found}?)" if found else ""
+
+
+def _below(place: str, key: str) -> str:
+    return f"{place}.{key}" if place else key
+
+
+def _fit(kind: Type, value: Any, place: str) -> Any:
+    """The value in its one spelling. Raises BadInput unless it is of this kind and within its bounds."""
+    match kind:
+        case Metadata(type=inner):
+            return _fit(inner, value, place)
+        case kinds.UnionType(types=types):
+            return _fit_union(kind, types, value, place)
+        case StructType(tag=None, array_like=False):
+            return _fit_object(kind, value, place, place, None, {})
+        case kinds.CollectionType(item_type=item):
+            if not isinstance(value, list | tuple) or not _has_length(kind, value):
+                raise _wrong(kind, value, place)
+            return [_fit(item, one, f"{place}[{index}]") for index, one in enumerate(value)]
+        case kinds.DictType(value_type=item):
+            if not isinstance(value, Mapping) or not _has_length(kind, value):
+                raise _wrong(kind, value, place)
+            return {key: _fit(item, one, _below(place, str(key)[:MAX_NAME])) for key, one in value.items()}
+        case IntType() | FloatType():
+            if not _is_number(kind, value):
+                raise _wrong(kind, value, place)
+            return int(value) if isinstance(kind, IntType) else value
+        case _:
+            if not _is_plain(kind, value):
+                raise _wrong(kind, value, place)
+            return value
+
+
+def _fit_union(kind: Type, types: tuple[Type, ...], value: Any, place: str) -> Any:
+    """The value as the first of these types that takes it; an object or list is told what is wrong inside it."""
+    inside: list[BadInput] = []
+    for one in types:
+        try:
+            return _fit(one, value, place)
+        except BadInput as error:
+            inside += [error] if error.field != place else []
+    raise inside[0] if inside else _wrong(kind, value, place)
+
+
+def _is_number(kind: IntType | FloatType, value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        return False
+    if isinstance(kind, IntType) and (value in (float("inf"), float("-inf")) or value % 1):
+        return False
+    return not (
+        (kind.ge is not None and value < kind.ge)
+        or (kind.gt is not None and value <= kind.gt)
+        or (kind.le is not None and value > kind.le)
+        or (kind.lt is not None and value >= kind.lt)
+    )
+
+
+def _is_plain(kind: Type, value: Any) -> bool:
+    """True unless the value is surely not of this kind, which has nothing inside."""
+    match kind:
+        case kinds.NoneType():
+            return value is None
+        case kinds.BoolType():
+            return isinstance(value, bool)
+        case kinds.StrType(pattern=pattern):
+            return (
+                isinstance(value, str)
+                and _has_length(kind, value)
+                and (pattern is None or re.search(pattern, value) is not None)
+            )
+        case kinds.LiteralType(values=values):
+            return any(type(one) is type(value) and one == value for one in values)
+        case kinds.EnumType(cls=cls):
+            return any(type(one.value) is type(value) and one.value == value for one in cls)
+        case _ if type(kind) in _TEXTS:
+            return _reads(_TEXTS[type(kind)][0], value)
+        case _:
+            return True
+
+
+def _reads(kind: Any, value: object) -> bool:
+    try:
+        convert(value, kind)
+    except ValidationError:
+        return False
+    return True
+
+
+def _has_length(kind: Any, value: Any) -> bool:
+    return (kind.min_length or 0) <= len(value) and (kind.max_length is None or len(value) <= kind.max_length)
+
+
+def _takes_null(kind: Type) -> bool:
+    match kind:
+        case Metadata(type=inner):
+            return _takes_null(inner)
+        case kinds.UnionType(types=types):
+            return any(map(_takes_null, types))
+        case _:
+            return isinstance(kind, kinds.NoneType | kinds.AnyType)
+
+
+def _wrong(kind: Type, value: object, place: str) -> BadInput:
+    return BadInput(place, f"must be {described(kind)}", value)
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def described(kind: Type) -> str:
+    """What a value of this type is, in words that follow "must be"."""
+    match kind:
+        case Metadata(type=inner):
+            return described(inner)
+        case kinds.UnionType(types=types):
+            told = [described(one) for one in types if not isinstance(one, kinds.NoneType)]
+            return " or ".join(dict.fromkeys(told))
+        case kinds.BoolType():
+            return "true or false"
+        case IntType():
+            return "an integer" + bounds(kind)
+        case FloatType():
+            return "a number" + bounds(kind)
+        case kinds.StrType(pattern=pattern):
+            return "text" + _lengths(kind, "characters") + ("" if pattern is None else f" like {pattern}")
+        case kinds.LiteralType(values=values):
+            return choices(values)
+        case kinds.EnumType(cls=cls):
+            return choices([one.value for one in cls])
+        case kinds.CollectionType(item_type=item):
+            return f"a list{_lengths(kind, 'elements')}, each {described(item)}"
+        case kinds.DictType(value_type=item):
+            each = described(item)
+            return "an object" if each == _ANYTHING else f"an object, each value {each}"
+        case StructType():
+            return "an object"
+        case _:
+            return _TEXTS[type(kind)][1] if type(kind) in _TEXTS else _ANYTHING
+
+
+_ANYTHING: Final = "a value that its description allows"
+
+
+def choices(words: Collection[object]) -> str:
+    """A closed set of words, in words that follow "must be"."""
+    shown = [str(word) if word != "" else '""' for word in words]
+    return f'"{shown[0]}"' if len(shown) == 1 else f"one of {', '.join(shown)}"
+
+
+def bounds(number: IntType | FloatType) -> str:
+    """The bounds of a number, in words that follow "an integer" or "a number"."""
+    least, most = _shown(number.ge), _shown(number.le)
+    if number.gt is not None:
+        return f" above {_shown(number.gt)}" + (f", at most {most}" if most else "")
+    if number.lt is not None:
+        return (f" of at least {least}," if least else "") + f" below {_shown(number.lt)}"
+    if not least:
+        return f" of at most {most}" if most else ""
+    return f" from {least} to {most}" if most else f" of at least {least}"
+
+
+def _shown(bound: float | None) -> str:
+    return "" if bound is None else str(int(bound)) if bound == int(bound) else str(bound)
+
+
+def _lengths(kind: Any, unit: str) -> str:
+    least, most = kind.min_length or 0, kind.max_length
+    if most is not None:
+        return f" of {least} to {most} {unit}" if least else f" of at most {most} {unit}"
+    if least > 1:
+        return f" of at least {least} {unit}"
+    return " that is not empty" if least else ""
