@@ -159,7 +159,7 @@ def test_a_function_can_carry_out_runs(place: Place) -> None:
         ("task", {"task": 3}),
         ("label", {"label": 3}),
         ("label", {"label": "x" * 1000}),
-        ("agentId", {"agent_id": "a b"}),
+        ("agent_id", {"agent_id": "a b"}),
         ("model", {"model": "nowhere/nothing"}),
         ("thinking", {"thinking": "very"}),
         ("timeout", {"timeout": -1}),

@@ -410,6 +410,18 @@ def test_a_typed_result_is_read_from_the_text_or_says_why_not(
     place.act(body, model)
 
 
+def test_an_answer_that_does_not_fit_a_type_says_where(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("Where?")
+        await run
+        typed = await (await fl.run(run.run_id, result_type=Point))
+        assert (typed.value, typed.value_error) == (None, "x: does not fit the type that was asked for")
+        typed = await (await fl.run(run.run_id, result_type=list[int]))
+        assert typed.value_error == "answer: does not fit the type that was asked for"
+
+    place.act(body, ScriptedModel(lambda _: '{"x": "three"}'))
+
+
 def test_a_type_that_cannot_be_read_from_json_is_refused_by_name(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         with pytest.raises(fledge.BadInput, match=r"^result_type: "):

@@ -136,7 +136,15 @@ def test_denying_exec_leaves_apply_patch() -> None:
             "subagents",
             "leaf",
             ToolRules(),
-            'tool "subagents" is denied to a subagent that may not spawn: tools.subagents.tools.alsoAllow',
+            'tool "subagents" is denied to a subagent at the deepest level, which may not spawn:'
+            " agents.defaults.subagents.maxSpawnDepth, or tools.subagents.tools.alsoAllow",
+        ),
+        (
+            "sessions_spawn",
+            "leaf",
+            ToolRules(),
+            'tool "sessions_spawn" is denied to a subagent at the deepest level, which may not spawn:'
+            " agents.defaults.subagents.maxSpawnDepth",
         ),
         (
             "bash",

@@ -65,9 +65,9 @@ def test_an_answer_with_a_ready_thread_binds_it_where_it_was_asked_for_unless_it
             {**READY, "thread": "t", "channel": "No"},
             "thread: the subagent_spawning hook named no thread: channel: must",
         ),
-        ("yes", "thread: the subagent_spawning hook answered what cannot be read (Expected"),
-        ({"status": "maybe"}, "thread: the subagent_spawning hook answered what cannot be read (Invalid"),
-        ({**READY, "thread": 7}, "thread: the subagent_spawning hook answered what cannot be read (Expected"),
+        ("yes", "thread: the subagent_spawning hook answered what cannot be read (answer: must be an object (got"),
+        ({"status": "maybe"}, "thread: the subagent_spawning hook answered what cannot be read (status: must be one"),
+        ({**READY, "thread": 7}, "thread: the subagent_spawning hook answered what cannot be read (thread: must be"),
     ],
 )
 def test_any_other_answer_refuses_the_spawn_in_words_of_its_own(answer: object, words: str) -> None:

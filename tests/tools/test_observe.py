@@ -97,6 +97,8 @@ def test_a_listed_session_says_what_it_is_and_how_it_stands(tmp_path: Path) -> N
                 "parent": MAIN,
                 "status": "running",
                 "runId": child["runId"],
+                "startedAt": created,
+                "runtimeMs": 1000,
             }
         ]
 
@@ -330,6 +332,37 @@ def test_the_status_of_a_child_tells_its_run_and_its_plan(tmp_path: Path) -> Non
         assert status["runStatus"] == "awaiting approval [PLAN:AWAITING APPROVAL]"
         assert status["state"] == "idle"
         assert (await desk("session_status", sessionKey=STRANGER))["error"] == f"no session {STRANGER}"
+
+    play(tmp_path, body)
+
+
+@proves("4.tools.38", "`sessions_list` and `session_status` tell when a child began and ended, and how long it worked")
+def test_when_a_child_began_and_ended_and_how_long_it_worked_is_told(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        begun = int(desk.engine.clock.now() * 1000)
+        await desk("sessions_spawn", task="work", label="long")
+        await desk.pass_time(2.0)
+        assert await times(desk, "long") == (begun, None, 2000)
+        await desk("subagents", action="kill", target="long")
+        await desk.pass_time(3.0)
+        ended = begun + 2000
+        assert await times(desk, "long") == (begun, ended, 2000)
+
+    async def times(desk: Desk, label: str) -> tuple[object, ...]:
+        status = await desk("session_status", sessionKey=label)
+        (row,) = (await desk("sessions_list", kinds=["subagent"]))["sessions"]
+        told = [(one.get("startedAt"), one.get("endedAt"), one.get("runtimeMs")) for one in (status, row)]
+        assert told[0] == told[1]
+        return told[0]
+
+    play(tmp_path, body)
+
+
+def test_a_child_that_waits_for_a_slot_has_no_times(tmp_path: Path) -> None:
+    async def body(desk: Desk) -> None:
+        await desk("sessions_spawn", task="work", label="first")
+        status = await desk("session_status", sessionKey="first")
+        assert not status.keys() & {"startedAt", "endedAt", "runtimeMs"}
 
     play(tmp_path, body)
 

@@ -241,3 +241,31 @@ def test_an_agent_may_be_named_by_the_gateways_word(tmp_path: Path) -> None:
     requester.play(tmp_path)
     assert requester.answer["status"] == "forbidden"
     assert "nobody" in requester.answer["error"]
+
+
+@proves("3.limits.28", "A subagent that may not spawn and tries is told that its depth forbids it, and which setting")
+def test_a_leaf_that_tries_to_spawn_is_told_that_its_depth_forbids_it(tmp_path: Path) -> None:
+    heard: list[str] = []
+    requester = Requester()
+
+    def answer(request: Request) -> Answer:
+        said = request.messages[-1]
+        if "# Subagent Context" not in request.system:
+            return requester(request)
+        if isinstance(said, ToolMessage):
+            heard.append(said.text)
+            return "I could not"
+        return use("sessions_spawn", task="dig deeper")
+
+    async def body(fl: fledge.Fledge) -> None:
+        await fl.session("main").send("go")
+        assert await fl.session("main").settled(timeout=600)
+
+    Place(tmp_path).act(body, ScriptedModel(answer))
+    assert [msgspec.json.decode(text) for text in heard] == [
+        {
+            "status": "forbidden",
+            "error": 'tool "sessions_spawn" is denied to a subagent at the deepest level, which may not spawn:'
+            " agents.defaults.subagents.maxSpawnDepth",
+        }
+    ]

@@ -13,6 +13,7 @@ from fledge.core.events import Admitted, Event, reason
 from fledge.core.freeze import Stats
 from fledge.core.keys import parse_key
 from fledge.core.lifecycle import born, transition
+from fledge.core.params import place_of
 from fledge.core.prompts import is_stuck
 from fledge.core.run import AnnounceDeferred, AwaitingApproval, Instant, Ok, Queued, Run, on_wire
 from fledge.core.schema import fit
@@ -128,7 +129,7 @@ def _read(text: str, schema: dict[str, Any] | None, result_type: type[T] | None)
     try:
         return msgspec.json.decode(fitted.text, type=Any if result_type is None else result_type), None
     except msgspec.ValidationError as error:
-        return None, str(error)
+        return None, f"{place_of(error) or 'answer'}: does not fit the type that was asked for"
 
 
 def _completion(tx: Tx, run: Run) -> Completion:

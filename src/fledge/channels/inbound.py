@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from fledge.core.keys import main_key
+from fledge.core.params import read_params
 from fledge.core.route import Address, check_address, origin_of
 from fledge.errors import BadInput
 from fledge.orchestrator import bindings, control, spawn
@@ -29,9 +30,9 @@ class Incoming(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def read_incoming(body: bytes) -> Incoming:
     """The content of a message that was posted to us, and whose signature holds. Refused: one not of this form."""
     try:
-        return msgspec.json.decode(body, type=Incoming)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadInput("body", f"must be {{sender, text, thread?}} ({error})") from None
+        return read_params(Incoming, msgspec.json.decode(body), "body").params
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise BadInput("body", "must be JSON: {sender, text, thread?}") from None
 
 
 async def inbound(

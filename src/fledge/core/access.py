@@ -31,6 +31,8 @@ _ALIASES: Final = {"bash": "exec"}
 _IMPLIED_BY: Final = {"apply_patch": "exec", "sessions_history": "sessions_spawn"}
 """Tools that an `allow` list allows with another: whoever may spawn is pointed to its children's results."""
 _CHILD_TOOLS: Final = "tools.subagents.tools"
+_DEPTH: Final = "agents.defaults.subagents.maxSpawnDepth"
+_SPAWN: Final = "sessions_spawn"
 _WIDTH: Final[dict[str, Visibility]] = {"self": "self", "tree": "tree", "agent": "agent", "all": "all"}
 
 
@@ -62,8 +64,7 @@ def _refuse_name(name: str, held: Set[str], role: Role, rules: ToolRules) -> Ref
     also = _listed(name, rules.also_allow)
     named = rules.allow is not None and name in {tool_name(word) for word in rules.allow}
     if _denied_by_default(name, role) and not (also or named):
-        who = "any subagent" if name in NEVER_A_CHILDS else "a subagent that may not spawn"
-        return Refusal("forbidden", f'tool "{name}" is denied to {who}: {_CHILD_TOOLS}.alsoAllow')
+        return Refusal("forbidden", f'tool "{name}" is denied to {_denied_to(name)}')
     if rules.allow is not None and not also and not _allowed(name, rules.allow):
         return Refusal("forbidden", f'tool "{name}" is not among those allowed: {_CHILD_TOOLS}.allow')
     return None
@@ -89,6 +90,13 @@ def tool_name(word: str) -> str:
 
 def _denied_by_default(name: str, role: Role) -> bool:
     return name in NEVER_A_CHILDS or (role == "leaf" and name in NEVER_A_LEAFS)
+
+
+def _denied_to(name: str) -> str:
+    if name in NEVER_A_CHILDS:
+        return f"any subagent: {_CHILD_TOOLS}.alsoAllow"
+    deepest = f"a subagent at the deepest level, which may not spawn: {_DEPTH}"
+    return deepest if name == _SPAWN else f"{deepest}, or {_CHILD_TOOLS}.alsoAllow"
 
 
 def _listed(name: str, patterns: Sequence[str]) -> bool:

@@ -7,9 +7,9 @@ how they are reached is known to others.
 
 from typing import Any, Final, Literal
 
-import msgspec
 from msgspec import Struct
 
+from fledge.core.params import read_params
 from fledge.core.route import Address, check_address
 from fledge.core.run import Instant, Mode
 from fledge.errors import BadInput, FledgeError, Refused
@@ -147,6 +147,6 @@ def target_in(answer: object) -> Address | None:
 
 def _read(answer: object, kind: type[Any], words: str) -> Any:
     try:
-        return answer if isinstance(answer, kind) else msgspec.convert(answer, kind)
-    except msgspec.ValidationError as error:
+        return answer if isinstance(answer, kind) else read_params(kind, answer, "answer").params
+    except BadInput as error:
         raise Refused("error", f"thread: {words} ({error})") from None

@@ -75,8 +75,7 @@ def read_params(
         raise BadInput(whole, "must not nest so deep") from None
     except ValidationError as error:
         # A type that only msgspec can check: its path says where, the words are ours.
-        found = _PLACE.search(str(error))
-        place = found[1] if found else ""
+        place = place_of(error)
         field = next((one for one in block.fields if one.encode_name == re.split(r"[.\[]", place)[0]), None)
         raise BadInput(place or whole, f"must be {'an object' if field is None else described(field.type)}") from None
     former = _other_names(kind, _FORMERLY)
@@ -86,6 +85,12 @@ def read_params(
         {key: name for name, key in written.items() if former.get(key) == name},
         {other: written[name] for other, name in others if name in written and other != written[name]},
     )
+
+
+def place_of(error: ValidationError) -> str:
+    """Where in a value msgspec found something wrong; empty: it is the value itself."""
+    found = _PLACE.search(str(error))
+    return found[1] if found else ""
 
 
 def as_written(error: BadInput, written: Mapping[str, str]) -> BadInput:

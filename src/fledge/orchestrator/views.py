@@ -226,6 +226,11 @@ class SessionView(Struct, frozen=True, rename="camel", omit_defaults=True):
     parent: str = ""
     status: str = ""
     run_id: str = ""
+    started_at: int | None = None
+    """When its run first worked; None of a conversation, and of a run that has not yet."""
+    ended_at: int | None = None
+    runtime_ms: int | None = None
+    """From its start to its end, or until now."""
     model: str = ""
     """The one that answered last."""
     messages: tuple[Shown, ...] = ()
@@ -240,6 +245,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     limit: int = 50
     messages: int = 0
     """How many of the newest words of each are shown."""
+    now: Instant | None = None
+    """Until when the runtime of what still works is counted; None: it is not told."""
 
 
 _OTHERS: Final = ("main", "group", "cron", "hook", "node")
@@ -255,7 +262,7 @@ def list_sessions(tx: Tx, looker: Looker, wanted: Wanted) -> list[SessionView]:
         if wanted.kinds and kind not in wanted.kinds and not ("other" in wanted.kinds and kind not in _OTHERS):
             continue
         if refuse_look(tx, looker, session.key, session.facts.agent_id) is None:
-            found.append(_session_view(tx, session, last_at, wanted.messages))
+            found.append(_session_view(tx, session, last_at, wanted))
             if len(found) == wanted.limit:
                 break
     return found
@@ -286,7 +293,7 @@ def _last_at(tx: Tx, session: Session) -> Instant:
     return last[0].at if last else session.created_at
 
 
-def _session_view(tx: Tx, session: Session, last_at: Instant, messages: int) -> SessionView:
+def _session_view(tx: Tx, session: Session, last_at: Instant, wanted: Wanted) -> SessionView:
     run = tx.find_run(session.key)
     row = (
         None
@@ -303,9 +310,22 @@ def _session_view(tx: Tx, session: Session, last_at: Instant, messages: int) -> 
         parent=session.parent or "",
         status="" if row is None else row.status,
         run_id="" if row is None else row.run_id,
+        **_times(row, wanted.now),
         model=model_that_ran(tx, session.key),
-        messages=session_history(tx, session.key, messages).messages if messages else (),
+        messages=session_history(tx, session.key, wanted.messages).messages if wanted.messages else (),
     )
+
+
+def _times(row: ChildRow | None, now: Instant | None) -> dict[str, int | None]:
+    """When a child began and ended, and how long it has worked."""
+    if row is None or row.started_at is None:
+        return {}
+    until = now if row.ended_at is None else row.ended_at
+    return {
+        "started_at": _ms(row.started_at),
+        "ended_at": None if row.ended_at is None else _ms(row.ended_at),
+        "runtime_ms": None if until is None else max(0, _ms(until) - _ms(row.started_at)),
+    }
 
 
 def _ms(at: Instant) -> int:
@@ -381,6 +401,10 @@ class StatusView(Struct, frozen=True, rename="camel", omit_defaults=True):
     label: str = ""
     run_id: str = ""
     run_status: str = ""
+    started_at: int | None = None
+    """When its run first worked, in milliseconds since the epoch; with the next two, as in a list of sessions."""
+    ended_at: int | None = None
+    runtime_ms: int | None = None
     model: str = ""
     tokens_in: int | None = None
     tokens_out: int | None = None
@@ -423,6 +447,7 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
         label=session.facts.label,
         run_id="" if row is None else row.run_id,
         run_status="" if row is None else row.status_text(now),
+        **_times(row, now),
         model="" if last is None else last.model,
         tokens_in=spent.tokens_in,
         tokens_out=spent.tokens_out,

@@ -32,7 +32,7 @@ from fledge.config import (
 from fledge.config.places import user_folder
 from fledge.config.workspaces import accepted, needs_yes
 from fledge.context_engine import ContextEngine
-from fledge.core.access import Role, ToolRules, child_tools, planning_tools
+from fledge.core.access import Role, ToolRules, child_tools, planning_tools, refuse_tool
 from fledge.core.goods import Goods
 from fledge.core.keys import AGENT_ID
 from fledge.core.prompts import (
@@ -456,7 +456,8 @@ class ConfiguredProfiles:
             asks = {name for name in names if self._asks(position.agent_id, name, position.box != "plain")}
             # Nobody can be asked about what a provider does in the middle of its reply.
             left_out = every.hosted & asks if position.searches else every.hosted
-            self._sets[position] = every.only(names - left_out), frozenset(asks - left_out)
+            denied = self._denied(position, every)
+            self._sets[position] = every.only(names - left_out, denied), frozenset(asks - left_out)
         return self._sets[position]
 
     def _tools_with(self, box: Box) -> ToolSet:
@@ -466,20 +467,33 @@ class ConfiguredProfiles:
         return self._tools[box]
 
     def _allowed(self, position: "_Position", every: ToolSet) -> frozenset[str]:
+        names = self._held(position, every)
+        if position.role is None:
+            return names
+        names = child_tools(names, position.role, self._child_rules())
+        if position.planning:
+            return planning_tools(names, every.read_only)
+        return names
+
+    def _held(self, position: "_Position", every: ToolSet) -> frozenset[str]:
+        """The tools that the settings and the parent leave, before what holds for subagents."""
         config = self._config
         own = agent(config, position.agent_id).tools
         names = chosen(every.names, config.tools.allow, config.tools.deny)
         names = chosen(names, own.allow, own.deny)
-        if position.ceiling is not None:
-            names &= frozenset(position.ceiling)
+        return names if position.ceiling is None else names & frozenset(position.ceiling)
+
+    def _denied(self, position: "_Position", every: ToolSet) -> dict[str, str]:
+        """Why a subagent has not the tools that its parent passed on."""
         if position.role is None:
-            return names
-        layer = config.tools.subagents.tools
-        rules = ToolRules(deny=tuple(layer.deny), allow=layer.allow, also_allow=tuple(layer.also_allow))
-        names = child_tools(names, position.role, rules)
-        if position.planning:
-            return planning_tools(names, every.read_only)
-        return names
+            return {}
+        held, rules = self._held(position, every), self._child_rules()
+        refusals = {name: refuse_tool(name, held, position.role, rules) for name in held}
+        return {name: refusal.reason for name, refusal in refusals.items() if refusal is not None}
+
+    def _child_rules(self) -> ToolRules:
+        layer = self._config.tools.subagents.tools
+        return ToolRules(deny=tuple(layer.deny), allow=layer.allow, also_allow=tuple(layer.also_allow))
 
     def _asks(self, agent_id: str, tool: str, boxed: bool) -> bool:
         said = approval_for(self._config, agent_id, tool)

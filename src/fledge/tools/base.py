@@ -169,9 +169,15 @@ class Tool(Struct, frozen=True, kw_only=True):
         except BaseException as error:
             if is_stop(error):
                 raise
-            if self.answers == "json" and isinstance(error, BadInput):
-                return ToolResult(msgspec.json.encode({"status": "error", "error": _clean(str(error))}).decode())
+            if isinstance(error, BadInput):
+                return self.refused("error", str(error))
             return self._failed(self._why(error, clock))
+
+    def refused(self, status: str, why: str) -> ToolResult:
+        """A refusal, in the shape of its other answers."""
+        if self.answers == "text":
+            return self._failed(why)
+        return ToolResult(msgspec.json.encode({"status": status, "error": _clean(why)}).decode())
 
     @property
     def usage(self) -> str:

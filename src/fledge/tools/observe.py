@@ -47,8 +47,9 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
         message_limit: Annotated[int, Meta(ge=0, le=20, description="show so many of the last messages of each")] = 0,
     ) -> str:
         """List the sessions you may see, the latest active first."""
-        since = None if active_minutes is None else engine.clock.now() - active_minutes * 60.0
-        wanted = views.Wanted(kinds=kinds, active_since=since, limit=limit, messages=message_limit)
+        now = engine.clock.now()
+        since = None if active_minutes is None else now - active_minutes * 60.0
+        wanted = views.Wanted(kinds=kinds, active_since=since, limit=limit, messages=message_limit, now=now)
         return await _answer(
             engine, lambda tx: _listed(views.list_sessions(tx, views.looker(config, tx, context.session), wanted))
         )

@@ -5,7 +5,7 @@ session is, is not known here.
 """
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from fledge.core.access import NEVER_A_CHILDS, ToolRules, child_tools, tool_name
 from fledge.errors import BadInput
@@ -20,6 +20,7 @@ class ToolSet:
         self._tools: dict[str, Tool] = {}
         self._names: frozenset[str] | None = None
         self._specs: tuple[ToolSpec, ...] | None = None
+        self._denied: Mapping[str, ToolResult] = {}
         for one in tools:
             self.add(one)
 
@@ -67,9 +68,15 @@ class ToolSet:
         """Those that the model's provider carries out."""
         return frozenset(name for name, tool in self._tools.items() if tool.hosted)
 
-    def only(self, allowed: Collection[str]) -> "ToolSet":
-        """The allowed ones of these tools; names that are not here add nothing."""
-        return ToolSet(self._allowed(allowed))
+    def only(self, allowed: Collection[str], denied: Mapping[str, str] | None = None) -> "ToolSet":
+        """The allowed ones of these tools; names that are not here add nothing. `denied` says of others why a session
+        may not use them: who calls one is told so."""
+        chosen = ToolSet(self._allowed(allowed))
+        reasons = denied or {}
+        chosen._denied = {
+            name: tool.refused("forbidden", reasons[name]) for name, tool in self._tools.items() if name in reasons
+        }
+        return chosen
 
     async def call(self, name: str, raw_arguments: str, context: ToolContext) -> ToolResult:
         """Run the tool that a model named. A name that is not here is an error the model can read."""
@@ -77,7 +84,9 @@ class ToolSet:
         return self.unknown(name) if found is None else await found.call(raw_arguments, context)
 
     def unknown(self, name: str) -> ToolResult:
-        """What a model is told that named a tool which is not here: names near it, else all there are."""
+        """The answer to a call of a tool that is not here: why it is denied, else names near it, else all there are."""
+        if tool_name(name) in self._denied:
+            return self._denied[tool_name(name)]
         near = difflib.get_close_matches(tool_name(name)[:80], self._tools, n=3)
         hint = f"Perhaps: {', '.join(near)}." if near else f"There are: {', '.join(sorted(self._tools)) or 'none'}."
         return ToolResult(f"There is no tool {name[:80]!r} here. {hint}", is_error=True)
