@@ -8,6 +8,7 @@ import msgspec
 
 from fledge.commands import rpc
 from fledge.commands.methods import METHODS
+from fledge.core.params import former_names
 from tests.gateway.serving import OverHttp, serving
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
@@ -25,7 +26,7 @@ def test_the_requests_on_the_page_are_answered_in_the_shape_it_shows(tmp_path: P
         told = over.raw(ask)
         assert set(told["result"]) == set(accepted["result"])
         assert told["result"]["status"] == accepted["result"]["status"]
-        wait["params"]["runId"] = told["result"]["runId"]
+        wait["params"]["run"] = told["result"]["runId"]
         ended = over.raw(wait)
         assert set(ended["result"]) == set(waited["result"])
         assert ended["result"]["status"] == waited["result"]["status"]
@@ -47,3 +48,9 @@ def test_every_method_and_code_the_page_names_is_there_and_none_is_left_out() ->
     assert codes == {
         value for name, value in vars(rpc).items() if name.isupper() and isinstance(value, int) and value < 0
     }
+
+
+def test_the_page_names_every_former_name_of_a_parameter() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (.*?) ?\|$", PAGE, re.MULTILINE)
+    told = {(former, name) for name, formers in rows for former in re.findall(r"`(\w+)`", formers)}
+    assert told == {pair for method in METHODS.values() for pair in former_names(method.params).items()}

@@ -59,6 +59,11 @@ class Reading(Struct, Generic[S], frozen=True):
     """How the caller wrote a parameter, by each other name that it has: for errors that are found later."""
 
 
+def former_names(kind: type[Struct]) -> dict[str, str]:
+    """Old names of a struct's parameters, each with the present one."""
+    return _other_names(kind, _FORMERLY)
+
+
 def read_params(
     kind: type[S], given: object, whole: str = "params", spelled: Mapping[str, str] | None = None
 ) -> Reading[S]:
@@ -78,7 +83,7 @@ def read_params(
         place = place_of(error)
         field = next((one for one in block.fields if one.encode_name == re.split(r"[.\[]", place)[0]), None)
         raise BadInput(place or whole, f"must be {'an object' if field is None else described(field.type)}") from None
-    former = _other_names(kind, _FORMERLY)
+    former = former_names(kind)
     others = [*_other_names(kind, _ALSO).items(), *former.items(), *((name, name) for name in written)]
     return Reading(
         read,
@@ -149,7 +154,7 @@ def _fit_object(
         raise BadInput(place or whole, "must be an object", value)
     fields = {one.encode_name: one for one in block.fields}
     names = dict(spelled) if spelled is not None else {name: name for name in fields}
-    others = _other_names(block.cls, _ALSO) | _other_names(block.cls, _FORMERLY)
+    others = _other_names(block.cls, _ALSO) | former_names(block.cls)
     clean: dict[str, Any] = {}
     for key, one in value.items():
         at = _below(place, key[:MAX_NAME])
