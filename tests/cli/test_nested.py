@@ -55,7 +55,7 @@ def orchestrated(state: Path, capsys: pytest.CaptureFixture[str], width: int) ->
     return tree, [event for event in story if event != "ChildrenSettled"]
 
 
-def test_without_the_depth_the_orchestrator_is_a_leaf_and_its_calls_are_unknown_tools(tmp_path: Path) -> None:
+def test_without_the_depth_the_orchestrator_is_a_leaf_and_told_that_its_depth_forbids_to_spawn(tmp_path: Path) -> None:
     assert talk(tmp_path / "state", "agents.defaults.subagents.maxSpawnDepth=1") == 0
     shown = verbs.log(tmp_path / "state", "orchestrator", 50, tools=True).lines
-    assert any("There is no tool 'sessions_spawn' here." in line for line in shown)
+    assert any("which may not spawn: agents.defaults.subagents.maxSpawnDepth" in line for line in shown)

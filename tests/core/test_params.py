@@ -186,6 +186,7 @@ def test_null_for_what_is_required_is_refused() -> None:
         ({"long_name": ""}, "long_name: is not a parameter (did you mean longName?)"),
         ({"zzzzzz": 1}, "zzzzzz: is not a parameter"),
         ({"q" * 100: 1}, f"{'q' * 80}: is not a parameter"),
+        ({"point": {"x": 1, 7: 2}}, "point.7: is not a parameter"),
         ({"sessionKey": ""}, "sessionKey: must be text that is not empty (got '')"),
         ({"session": "a", "key": "b"}, "key: is another name of session, which was given too: leave one of them out"),
         ({"longName": {"a": [True]}}, 'longName: must be text of at most 5 characters (got {"a":[true]})'),

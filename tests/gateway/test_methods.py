@@ -453,6 +453,8 @@ def test_a_word_for_a_session_is_found(ask: Asks) -> None:
         ("subagents.spawn", {"params": {"task": "x", "cleanup": "burn"}}, "params.cleanup"),
         ("subagents.spawn", {"params": {"task": "x"}, "task": "y"}, "task"),
         ("subagents.spawn", {"params": "x"}, "params"),
+        ("subagents.spawn", {"params": None}, "task"),
+        ("agent", {"": {"message": "x"}, "message": "x"}, ""),
         ("subagents.tree", {"requester": "a b"}, "requester"),
         ("subagents.info", {"target": "x", "sessionKey": "a b"}, "sessionKey"),
         ("plans.reject", {"target": "x", "reason": ""}, "reason"),

@@ -74,9 +74,9 @@ async def carry_out(desk: Desk, method: Method, given: dict[str, Any], do: Calla
 
 def _unnested(method: Method, given: dict[str, Any], written: dict[str, str]) -> dict[str, Any]:
     """The parameters side by side. `written` is filled with how the caller wrote those that were nested."""
-    if method.nested not in given:
+    if not _is_nested(method, given):
         return given
-    inner = given[method.nested]
+    inner = {} if given[method.nested] is None else given[method.nested]
     if not isinstance(inner, dict):
         raise BadInput(method.nested, "must be an object; its members may stand beside it instead", inner)
     outer = {name: value for name, value in given.items() if name != method.nested}
@@ -87,7 +87,11 @@ def _unnested(method: Method, given: dict[str, Any], written: dict[str, str]) ->
     return {**outer, **inner}
 
 
+def _is_nested(method: Method, given: dict[str, Any]) -> bool:
+    return bool(method.nested) and method.nested in given
+
+
 def _old_forms(method: Method, given: dict[str, Any], old_names: dict[str, str]) -> list[tuple[str, str]]:
     """What the caller should write otherwise: each with what is right."""
-    nested = [(method.nested, "give its members as parameters")] if method.nested in given else []
+    nested = [(method.nested, "give its members as parameters")] if _is_nested(method, given) else []
     return [*nested, *((old, f"the parameter is called {name}") for old, name in old_names.items())]

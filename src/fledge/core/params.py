@@ -157,11 +157,11 @@ def _fit_object(
     others = _other_names(block.cls, _ALSO) | former_names(block.cls)
     clean: dict[str, Any] = {}
     for key, one in value.items():
-        at = _below(place, key[:MAX_NAME])
+        at = _below(place, str(key)[:MAX_NAME])
         name = names.get(key) or others.get(key)
         if name is None:
             if block.forbid_unknown_fields:
-                raise BadInput(at, f"is not a parameter{_hint(key, names)}")
+                raise BadInput(at, f"is not a parameter{_hint(str(key), names)}")
             clean[key] = one
             continue
         if one is None and not fields[name].required and not _takes_null(fields[name].type):

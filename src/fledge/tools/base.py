@@ -177,7 +177,9 @@ class Tool(Struct, frozen=True, kw_only=True):
         """A refusal, in the shape of its other answers."""
         if self.answers == "text":
             return self._failed(why)
-        return ToolResult(msgspec.json.encode({"status": status, "error": _clean(why)}).decode())
+        return ToolResult(
+            msgspec.json.encode({"status": status, "error": capped(_clean(why), MAX_ERROR_CHARS)}).decode()
+        )
 
     @property
     def usage(self) -> str:
