@@ -237,15 +237,15 @@ def test_a_tree_is_limited_and_says_what_it_left_out(ask: Asks, chat: str) -> No
     waits = spawned(ask, "Wait for me", chat, label="oldest")["childSessionKey"]
     for label in ("first", "second", "third"):
         ask.call("agent.wait", run=spawned(ask, "Say hello", chat, label=label)["runId"], timeoutMs=30_000)
-    whole = ask.call("subagents.tree", root=chat)
+    whole = ask.call("subagents.tree", requester=chat)
     assert [one["label"] for one in whole["runs"]] == ["oldest", "first", "second", "third"]
     assert whole["leftOut"] == 0
-    some = ask.call("subagents.tree", root=chat, limit=2)
+    some = ask.call("subagents.tree", requester=chat, limit=2)
     assert [one["label"] for one in some["runs"]] == ["oldest", "first"]
     assert some["leftOut"] == 2
     for limit in (0, 1001):
         with pytest.raises(fledge.BadInput, match="limit"):
-            ask.call("subagents.tree", root=chat, limit=limit)
+            ask.call("subagents.tree", requester=chat, limit=limit)
     ask.call("subagents.kill", target=waits)
 
 
@@ -274,7 +274,7 @@ def test_a_spawn_for_a_conversation_is_told_there(ask: Asks, chat: str) -> None:
     story = ask.call("subagents.info", target="child", requester=chat)
     assert story["run"]["runId"] == accepted["runId"]
     assert [one["name"] for one in story["timeline"]][:3] == ["Admitted", "Prepared", "Claimed"]
-    assert [one["label"] for one in ask.call("subagents.tree", root=chat)["runs"]] == ["child"]
+    assert [one["label"] for one in ask.call("subagents.tree", requester=chat)["runs"]] == ["child"]
 
 
 @proves("3.params.25")
@@ -456,6 +456,7 @@ def test_a_word_for_a_session_is_found(ask: Asks) -> None:
         ("subagents.spawn", {"params": None}, "task"),
         ("agent", {"": {"message": "x"}, "message": "x"}, ""),
         ("subagents.tree", {"requester": "a b"}, "requester"),
+        ("sessions.find", {"target": "agent:::"}, "target"),
         ("subagents.info", {"target": "x", "sessionKey": "a b"}, "sessionKey"),
         ("plans.reject", {"target": "x", "reason": ""}, "reason"),
         ("approvals.approve", {"id": "x"}, "digest"),

@@ -46,7 +46,7 @@ def run_meant(tx: Tx, word: str, session: str) -> str:
 def session_meant(tx: Tx, word: str) -> str:
     """The key of the session that a word means: `main`, a key, or a word for a run."""
     if word.strip().lower() == "main" or word.strip().startswith("agent:"):
-        return api.session_key(word, "session")
+        return api.session_key(word, "target")
     return run_meant(tx, word, main_key())
 
 
