@@ -406,11 +406,18 @@ def test_health_says_how_it_is(ask: Asks) -> None:
     assert set(health["counters"]) >= {"phases", "outcomes", "deliveries"}
 
 
-def test_an_overview_says_what_goes_on_and_what_waits_for_a_person(ask: Asks) -> None:
-    ask.call("send", session="main", message="Hello")
-    told = ask.call("overview")
-    assert (told["state"], told["isDriven"], told["isUnfinished"]) == ("idle", True, False)
-    assert (told["runs"], told["questions"], told["plans"], told["undelivered"]) == ([], [], [], 0)
+def test_an_overview_says_what_goes_on_and_what_waits_for_a_person(tmp_path: Path) -> None:
+    with serving(tmp_path / "state") as server:
+        client = server.client()
+        client.call("send", session="main", message="Hello")
+        told = client.call("overview")
+        assert (told["state"], told["isDriven"], told["isUnfinished"]) == ("idle", True, False)
+        assert (told["runs"], told["questions"], told["plans"], told["undelivered"]) == ([], [], [], 0)
+        client.call("subagents.spawn", task="dig", label="planner", planMode=True)
+        client.call("sessions.wait")
+        told = client.call("overview")
+        assert [run["label"] for run in told["runs"]] == ["planner"]
+        assert [plan["label"] for plan in told["plans"]] == ["planner"]
 
 
 def test_a_word_for_a_session_is_found(ask: Asks) -> None:
