@@ -46,7 +46,6 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
     "cli/run.py": {"fledge.open": (1, STATE)},
     "cli/screen.py": {"os.open": (1, STATE)},
     "cli/settings.py": {"path.open": (1, "made exclusively: a link that is there is not followed")},
-    "cli/verbs.py": {"fledge.open": (1, STATE)},
     "config/profiles_md.py": {"os.listdir": (1, HELD)},
     "plain_file.py": {
         "open": (1, NONE + ": a descriptor that is open already"),
@@ -54,7 +53,7 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
         "os.fdopen": (1, USER),
     },
     "openclaw.py": {"folder.glob": (1, NAMED), "path.open": (1, NAMED), "path.read_bytes": (1, NAMED)},
-    "tools/confine.py": {"os.open": (6, "this is the way")},
+    "confine.py": {"os.open": (6, "this is the way")},
     "tools/files.py": {
         "os.fdopen": (1, NONE + ": a pipe"),
         "os.open": (1, NONE + ": /dev/null"),
