@@ -85,7 +85,7 @@ DEFAULTS: dict[str, object] = {
     S + "model": None,
     S + "thinking": None,
     S + "budget": Budget(tokens=0, usd=0.0, turns=0, seconds=0.0),
-    S + "allowAgents": (),
+    S + "allowAgents": None,
     "agents.defaults.heartbeat.every": "off",
     "agents.defaults.heartbeat.activeHours": None,
     "agents.defaults.heartbeat.ackMaxChars": 300,

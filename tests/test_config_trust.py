@@ -43,6 +43,7 @@ SUB = "agents.defaults.subagents"
         (f"{SUB}.budget.usd", 2.0, 9.0, 2.0),
         (f"{SUB}.allowAgents", ["a", "b"], ["b", "c", "*"], ["b"]),
         (f"{SUB}.allowAgents", ["*"], ["b"], ["b"]),
+        (f"{SUB}.allowAgents", [], ["b"], []),
         ("agents.defaults.maxConcurrent", 4, 2, 2),
         ("agents.defaults.sandbox.mode", "auto", "all", "all"),
         ("agents.defaults.sandbox.mode", "all", "off", "all"),
@@ -102,6 +103,16 @@ def test_what_could_open_a_door_waits_for_trust(document: Block) -> None:
     found = tightened(base, document)
     assert found.document == {}
     assert len(found.left_out) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept", "left_out"), [(["b"], {}, 1), (["*"], {}, 1), ([], _at(f"{SUB}.allowAgents", []), 0)]
+)
+def test_an_untrusted_project_allows_no_agents_where_the_user_names_none(
+    asked: list[str], kept: Block, left_out: int
+) -> None:
+    found = tightened(check({}).config, _at(f"{SUB}.allowAgents", asked))
+    assert (found.document, len(found.left_out)) == (kept, left_out)
 
 
 def test_an_agent_the_user_has_may_be_tightened_by_id() -> None:

@@ -548,3 +548,18 @@ def test_what_was_meant_for_a_terminal_is_not_undelivered_where_nobody_sits_at_o
         assert await fl.engine.store.read(lambda tx: tx.undelivered_posts()) == []
 
     place.act(body)
+
+
+@proves("3.limits.28")
+@proves("3.limits.29")
+def test_a_program_may_spawn_every_agent_there_is_and_no_other(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        for agent_id in ("reviewer", "critic"):
+            run = await fl.spawn("Say hello", agent_id=agent_id)
+            assert (await run).ok
+            assert run.session_key.startswith(f"agent:{agent_id}:")
+        with pytest.raises(fledge.Refused, match=r'there is no agent "criti" \(did you mean critic\?\)'):
+            await fl.spawn("Say hello", agent_id="criti")
+
+    config = {"agents": {"list": [{"id": "critic"}], "defaults": {"subagents": {"allowAgents": []}}}}
+    place.act(body, config=config, agents={"reviewer": {}})

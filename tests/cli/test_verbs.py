@@ -111,3 +111,20 @@ def test_an_event_and_a_heartbeat_from_the_shell_wait_until_somebody_drives_the_
     said = [entry["text"] for entry in value(fledge("log", "--json"))]
     assert "[System event] the build is red" in said
     assert said.count(PROMPT) == 1
+
+
+@proves("3.limits.28")
+@proves("3.limits.32", "Only agents of a trusted project count")
+def test_an_agent_of_ones_own_is_spawned_from_the_shell_once_its_project_is_trusted(
+    fledge: Fledge, tmp_path: Path
+) -> None:
+    agents = tmp_path / "work" / "agents"
+    agents.mkdir()
+    (agents / "reviewer.md").write_text("You review.")
+    refused = fledge("spawn", "dig deep", "--agent", "reviewer", *MODEL)
+    assert refused.returncode == 1
+    assert 'there is no agent "reviewer" (there are: main)' in refused.stderr
+    assert "of a project that is trusted" in refused.stderr
+    fledge("trust")
+    done = fledge("spawn", "dig deep", "--agent", "reviewer", *MODEL)
+    assert (done.returncode, done.stdout) == (0, "gold, at the very bottom\n"), done.stderr

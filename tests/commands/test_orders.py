@@ -183,6 +183,27 @@ def test_status_agents_focus_and_help_answer(place: Place) -> None:
     play(place, body)
 
 
+@proves("3.limits.28")
+@proves("3.limits.31", "A person's spawn inside a conversation keeps the ceiling of that conversation")
+def test_a_person_may_spawn_every_agent_within_the_ceiling_of_the_conversation(place: Place) -> None:
+    seen: dict[str, set[str]] = {}
+
+    async def body(fl: fledge.Fledge, say: Say) -> None:
+        assert "critic · finds faults" in await say("/agents")
+        assert (await say("/subagents spawn critic look hard")).startswith("started agent:critic:subagent:")
+        await until_ended(fl, "look hard")
+        (child,) = await fl.runs(requester=MAIN)
+        key = child.session_key
+        ran = await fl.engine.store.read(lambda tx: tx.last_ran(key))
+        assert ran is not None
+        seen["tools"] = set(ran.tools)
+
+    own = {"id": "main", "tools": {"deny": ["write"]}}
+    play(place, body, agents={"list": [own, {"id": "critic", "description": "finds faults"}]})
+    assert "read" in seen["tools"]
+    assert "write" not in seen["tools"]
+
+
 def test_the_line_of_what_goes_on_names_the_first_few(place: Place) -> None:
     async def body(fl: fledge.Fledge, say: Say) -> None:
         async def look() -> str:

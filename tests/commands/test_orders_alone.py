@@ -159,7 +159,7 @@ def test_a_deeper_one_is_found_by_its_names(tmp_path: Path) -> None:
         ("/allow 1a2b", "/allow: no question is named '1a2b': /approvals lists what waits for you"),
         ("/subagents undelivered retry twin1", "nothing of it is undelivered"),
         ("/subagents approve twin1", "no plan awaits an answer"),
-        ("/subagents spawn stranger x", 'agent "stranger" may not be spawned by "main"'),
+        ("/subagents spawn stranger x", 'there is no agent "stranger" (there are: helper, main)'),
     ],
 )
 def test_what_cannot_be_done_is_said_with_the_reason(tmp_path: Path, line: str, reason: str) -> None:

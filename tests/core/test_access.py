@@ -312,26 +312,65 @@ def test_a_stop_of_the_caller_or_an_ancestor_refuses_what_its_turn_still_asks(
 # ---- spawn targets ---------------------------------------------------------------------------------------------------
 
 
+KNOWN = ("main", "coder", "codec", "writer", "critic")
+
+
 @proves("3.params.3")
 @proves("3.limits.18", "The own agent may always be spawned")
 @proves("3.limits.19", "Other agents by `agents.list[].subagents.allowAgents`, `*` for any")
 @pytest.mark.parametrize(
     ("wanted", "allowed"),
-    [("main", []), (" MAIN", []), ("Coder", ["coder"]), ("coder", [" CODER "]), ("coder", ["*"]), ("x", ["y", " * "])],
+    [
+        ("main", None),
+        (" MAIN", []),
+        ("Coder", ["coder"]),
+        ("coder", [" CODER "]),
+        ("coder", ["*"]),
+        ("coder", ["*", "y"]),
+    ],
 )
-def test_own_agent_and_listed_agents_may_be_spawned(wanted: str, allowed: list[str]) -> None:
-    assert refuse_target("Main", wanted, allowed) is None
+def test_a_model_may_spawn_its_own_agent_and_listed_ones(wanted: str, allowed: list[str] | None) -> None:
+    assert refuse_target("Main", wanted, KNOWN, allowed, by_model=True) is None
 
 
 @proves("3.limits.19")
 @pytest.mark.parametrize(
     ("allowed", "listed"),
-    [([], "none"), (["writer"], "writer"), (["Writer", "critic", "writer"], "critic, writer"), (["code*"], "code*")],
+    [
+        (None, "none"),
+        ([], "none"),
+        (["writer"], "writer"),
+        (["Writer", "critic", "writer"], "critic, writer"),
+        (["code*"], "code*"),
+    ],
 )
-def test_a_refused_target_lists_the_permitted_ones(allowed: list[str], listed: str) -> None:
-    assert refuse_target("main", "Coder", allowed) == forbidden(
-        f'agent "coder" may not be spawned by "main" (permitted: {listed}): agents.list[].subagents.allowAgents'
+def test_a_target_refused_to_a_model_names_the_setting_to_write(allowed: list[str] | None, listed: str) -> None:
+    assert refuse_target("main", "Coder", KNOWN, allowed, by_model=True) == forbidden(
+        f'agent "coder" may not be spawned by the model of "main" (permitted: {listed}): to permit it, add "coder" to '
+        'subagents.allowAgents of agent "main", or of agents.defaults'
     )
+
+
+@proves("3.limits.28", "People and programs may spawn every agent there is; `allowAgents` binds models alone")
+@pytest.mark.parametrize("allowed", [None, [], ["writer"], ["*"]])
+def test_people_and_programs_may_spawn_every_known_agent(allowed: list[str] | None) -> None:
+    assert refuse_target("main", "coder", KNOWN, allowed, by_model=False) is None
+
+
+@proves("3.limits.29", "An unknown agent is refused as unknown to everyone, with near matches")
+@pytest.mark.parametrize("by_model", [True, False])
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [("Code", "did you mean coder or codec?"), ("zzz", "there are: codec, coder, critic, main, writer")],
+)
+def test_an_unknown_agent_is_said_to_be_unknown_with_near_matches(wanted: str, hint: str, by_model: bool) -> None:
+    refused = refuse_target("main", wanted, KNOWN, ["*"], by_model)
+    assert refused is not None
+    assert (refused.status, refused.reason.split(";")[0]) == (
+        "error",
+        f'agentId: there is no agent "{wanted.lower()}" ({hint})',
+    )
+    assert f"agents/{wanted.lower()}.md" in refused.reason
 
 
 # ---- agent to agent --------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from fledge.ids import RandomIds
 from fledge.models.base import Message, ModelEvent, Request, UserMessage
 from fledge.models.scripted import Answer, ScriptedModel
 from fledge.orchestrator import bindings, outbox
+from fledge.orchestrator.asked import Caller
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
@@ -264,8 +265,8 @@ class Cast:
     def has_sandbox(self) -> bool:
         return False
 
-    def is_boxed(self, session: Session) -> bool:
-        return False
+    def person_in(self, engine: Engine, session: Session, run: Run | None) -> Caller:
+        return Caller(session=session.key)
 
     @property
     def runtimes(self) -> tuple[str, ...]:

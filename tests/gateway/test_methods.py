@@ -60,7 +60,10 @@ async def foreign(work: Work) -> str:
     return f"ran: {work.task}"
 
 
-SETTINGS: dict[str, object] = {"tools": {"launch": {"approval": "ask"}}, "agents": {"defaults": {"maxConcurrent": 16}}}
+SETTINGS: dict[str, object] = {
+    "tools": {"launch": {"approval": "ask"}},
+    "agents": {"defaults": {"maxConcurrent": 16}, "list": [{"id": "critic"}]},
+}
 
 
 @pytest.fixture(scope="module")
@@ -650,3 +653,14 @@ def test_many_clients_ask_at_once_and_each_gets_its_own_answer(server: Server) -
         return list(await asyncio.gather(*(asyncio.to_thread(one, n) for n in range(20))))
 
     assert asyncio.run(many()) == [f"echo: number {n}" for n in range(20)]
+
+
+@proves("3.limits.28")
+@proves("3.limits.29")
+@pytest.mark.parametrize("program", ["", "robot"])
+def test_the_holder_of_the_token_may_spawn_every_agent_there_is(ask: Asks, chat: str, program: str) -> None:
+    given: dict[str, Any] = {"program": program} if program else {"requester": chat}
+    told = ask.call("subagents.spawn", params={"task": "Say hello", "agentId": "critic"}, **given)
+    assert told["childSessionKey"].startswith("agent:critic:subagent:")
+    with pytest.raises(fledge.Refused, match=r'there is no agent "critc" \(did you mean critic\?\)'):
+        ask.call("subagents.spawn", params={"task": "Say hello", "agentId": "critc"}, **given)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
+from fledge.orchestrator.asked import Caller
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn import Request
 from fledge.store.base import Session
@@ -35,8 +36,8 @@ class FakeHost:
     def has_sandbox(self) -> bool:
         return self._has_sandbox
 
-    def is_boxed(self, session: Session) -> bool:
-        return session.facts.boxed or self._boxes_all
+    def person_in(self, engine: Engine, session: Session, run: Run | None) -> Caller:
+        return Caller(session=session.key, boxed=session.facts.boxed or self._boxes_all)
 
     @property
     def runtimes(self) -> tuple[str, ...]:

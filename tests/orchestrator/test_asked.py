@@ -133,10 +133,8 @@ def test_rules_object_in_order_whom_then_sandbox_then_thinking_and_model() -> No
     wrong: dict[str, Any] = {"agentId": "stranger", "sandbox": "require", "model": "nope"}
     first = read(**wrong).request.objection
     assert isinstance(first, Refused)
-    assert str(first) == (
-        'agent "stranger" may not be spawned by "main" (permitted: none): agents.list[].subagents.allowAgents'
-    )
-    allowed = f"{SUBAGENTS}.allowAgents=['*']"
+    assert str(first).startswith('agentId: there is no agent "stranger" (there are: main)')
+    allowed = "agents.list=[{id: 'stranger'}]"
     second = read(allowed, **wrong).request.objection
     assert str(second) == "sandbox: require, but bubblewrap does not work here: install it"
     third = read(allowed, host=FakeHost(has_sandbox=True), **wrong).request.objection
@@ -345,7 +343,7 @@ def test_attachments_are_off_unless_they_are_switched_on_and_other_rules_come_fi
     off = read(attachments=given).request.objection
     assert isinstance(off, Refused)
     assert (off.status, str(off)) == ("forbidden", f"attachments are switched off: {FILES}.enabled")
-    assert "may not be spawned" in str(read(attachments=given, agentId="stranger").request.objection)
+    assert "there is no agent" in str(read(attachments=given, agentId="stranger").request.objection)
 
 
 def test_another_call_with_other_files_is_another_call() -> None:

@@ -18,6 +18,7 @@ from fledge.errors import Refused
 from fledge.models.base import Model
 from fledge.models.retry import Retrying
 from fledge.orchestrator import bindings, hook_calls
+from fledge.orchestrator.asked import Caller
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
@@ -139,8 +140,8 @@ class Cast:
     def has_sandbox(self) -> bool:
         return False
 
-    def is_boxed(self, session: Session) -> bool:
-        return False
+    def person_in(self, engine: Engine, session: Session, run: Run | None) -> Caller:
+        return Caller(session=session.key)
 
     @property
     def runtimes(self) -> tuple[str, ...]:

@@ -269,3 +269,41 @@ def test_a_leaf_that_tries_to_spawn_is_told_that_its_depth_forbids_it(tmp_path: 
             " agents.defaults.subagents.maxSpawnDepth",
         }
     ]
+
+
+REVIEWER = {"reviewer": {"description": "reads code", "prompt": "You review."}}
+
+
+@proves("3.limits.19")
+def test_a_model_spawns_another_agent_only_if_a_setting_names_it(tmp_path: Path) -> None:
+    requester = Requester(agentId="reviewer")
+    requester.play(tmp_path, config={"agents": {"list": [{"id": "reviewer"}]}})
+    assert requester.answer["status"] == "forbidden"
+    assert 'add "reviewer" to subagents.allowAgents of agent "main"' in requester.answer["error"]
+    assert requester.child == []
+
+
+@proves("3.limits.29")
+def test_a_model_is_told_that_an_agent_is_unknown(tmp_path: Path) -> None:
+    requester = Requester(agentId="reviewr")
+    requester.play(tmp_path, agents=REVIEWER)
+    assert requester.answer["status"] == "error"
+    assert requester.answer["error"].startswith('agentId: there is no agent "reviewr" (did you mean reviewer?)')
+
+
+@proves("3.limits.30", "The model of main may spawn agents given to `open(agents=…)`, unless `allowAgents` is set")
+def test_the_model_of_main_may_spawn_agents_that_the_program_gave(tmp_path: Path) -> None:
+    requester = Requester(agentId="reviewer")
+    requester.play(tmp_path, agents=REVIEWER)
+    assert requester.answer["status"] == "accepted"
+    assert requester.child[0].system.startswith("You review.")
+
+
+@proves("3.limits.30")
+@pytest.mark.parametrize("at", ["defaults", "main"])
+def test_allow_agents_that_are_set_bind_agents_that_the_program_gave(tmp_path: Path, at: str) -> None:
+    rule = {"subagents": {"allowAgents": ["critic"]}}
+    config = {"agents": {"defaults": rule} if at == "defaults" else {"list": [{"id": "main", **rule}]}}
+    requester = Requester(agentId="reviewer")
+    requester.play(tmp_path, config=config, agents=[{"id": "reviewer"}])
+    assert requester.answer["status"] == "forbidden"

@@ -7,7 +7,7 @@ The one place that puts registry, profiles, agent and engine together. Nothing i
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from fledge.api.program import Fledge
 from fledge.channels.base import Channel
 from fledge.channels.terminal import NoTerminal
 from fledge.clock import Clock
-from fledge.config import Config, check, load, with_default_model
+from fledge.config import Config, check, load, with_agents, with_default_model
 from fledge.config.places import discover
 from fledge.context_engine import ContextEngine
 from fledge.core.keys import AGENT_ID, SessionKey
@@ -52,6 +52,7 @@ def open(
     models: Mapping[str, Model] | None = None,
     providers: Iterable[Provider] = (),
     tools: Iterable[Tool] = (),
+    agents: Mapping[str, Mapping[str, object]] | Sequence[Mapping[str, object]] = (),
     runtimes: Mapping[str, Runtime | Carries] | None = None,
     channels: Mapping[str, Channel] | None = None,
     hooks: Hooks | None = None,
@@ -70,16 +71,16 @@ def open(
 
     `model` is a name such as `openai/gpt-5`, or an object that answers, and stands in the place of the setting
     `agents.defaults.model`; `models` are more of those by name; `providers` are services with models besides those that
-    are built in or in the settings. `tools` are
-    what agents may use besides their own (`@fledge.tool`). `runtimes` carry out tasks in a child's place, by name: an
-    async function from `Work` to text, or a `CommandRuntime`. `channels` are ways to people outside, by name, besides
-    those of the settings; `hooks` are functions that are told of runs, `context_engine` is told when runs are done
-    with. `config` is a file, a mapping, or a `Config`; without it
-    the user's settings count, and the workspace's as far as they are trusted. `workspace` is the folder agents work in
-    (the current one; the home folder, or one that holds it, only if it is named here or was accepted by `fledge trust
-    --workspace`). `program` names this program: under the same name it finds its results after a restart. With
-    `drives=False` nothing unfinished goes on: for a program that looks, or decides something and leaves the work to
-    another. `store`, `clock` and `ids` are for tests.
+    are built in or in the settings. `tools` are what agents may use besides their own (`@fledge.tool`). `agents` are
+    agents over those of the settings, by id or as the list `agents.list` has them; the model of `main` may spawn them
+    too, unless `allowAgents` is set. `runtimes` carry out tasks in a child's place, by name: an async function from
+    `Work` to text, or a `CommandRuntime`. `channels` are ways to people outside, by name, besides those of the
+    settings; `hooks` are functions that are told of runs, `context_engine` is told when runs are done with. `config` is
+    a file, a mapping, or a `Config`; without it the user's settings count, and the workspace's as far as they are
+    trusted. `workspace` is the folder agents work in (the current one; the home folder, or one that holds it, only if
+    it is named here or was accepted by `fledge trust --workspace`). `program` names this program: under the same name
+    it finds its results after a restart. With `drives=False` nothing unfinished goes on: for a program that looks, or
+    decides something and leaves the work to another. `store`, `clock` and `ids` are for tests.
 
     >>> async with fledge.open("state", model=ScriptedModel(echo)) as fl:
     ...     run = await fl.spawn("Say hello")
@@ -90,7 +91,7 @@ def open(
     work = Path.cwd() if workspace is None else _folder(workspace, "workspace")
     if not work.is_dir():
         raise BadInput("workspace", "must be a folder that exists", str(work))
-    settings = _config(config, work)
+    settings = _with_agents(_config(config, work), agents)
     catalog = configured_catalog(settings)
     registry = configured_registry(settings, env, catalog)
     for provider in providers:
@@ -185,6 +186,12 @@ def _config(config: Config | Mapping[str, object] | str | Path | None, workspace
     for warning in loaded.warnings:
         log.warning("%s", warning)
     return loaded.config
+
+
+def _with_agents(config: Config, agents: object) -> Config:
+    if isinstance(agents, str) or not isinstance(agents, Mapping | Sequence):
+        raise BadInput("agents", "must be a mapping from ids to settings, or a list as agents.list is", agents)
+    return with_agents(config, agents) if agents else config
 
 
 def _model(value: object, field: str) -> Model:

@@ -16,7 +16,7 @@ from fledge.api.views import forest, newest, question, undelivered
 from fledge.commands import lines, looking, slash
 from fledge.commands.looking import MOST_SHOWN
 from fledge.commands.slash import Order
-from fledge.config import Config, model_for_conversation, spawnable
+from fledge.config import Config, agent_view, known_agents, model_for_conversation
 from fledge.core.exchange import plan_words
 from fledge.core.freeze import one_line
 from fledge.core.keys import is_called, short_id
@@ -177,7 +177,7 @@ class Commands:
         known = tx.session(session)
         own = "main" if known is None else known.facts.agent_id
         lines = ["Agents you may start:"]
-        for agent in spawnable(self._config, own):
+        for agent in (agent_view(self._config, one) for one in known_agents(self._config, own)):
             about = f" · {flattened(agent.description, 120)}" if agent.description else ""
             lines.append(f"  {agent.id}{about}" + (f" · {agent.model}" if agent.model else ""))
         bound = [row for row in views.child_rows(tx, session) if _is_bound(tx, row.key)]

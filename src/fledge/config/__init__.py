@@ -11,8 +11,10 @@ from fledge.config.choose import (
     QueueOverride,
     agent,
     agent_to_agent,
+    agent_view,
     approval_for,
     heartbeat_settings,
+    known_agents,
     lane_for,
     max_tokens_for,
     model_for_child,
@@ -26,7 +28,7 @@ from fledge.config.choose import (
     visibility_for,
 )
 from fledge.config.forms import duration_s
-from fledge.config.layers import as_document, merge, with_default_model, with_settings
+from fledge.config.layers import as_document, merge, with_agents, with_default_model, with_settings
 from fledge.config.load import load, parse, parse_document, read
 from fledge.config.reference import Setting, describe, page
 from fledge.config.schema import (
@@ -57,12 +59,14 @@ __all__ = [
     "Tools",
     "agent",
     "agent_to_agent",
+    "agent_view",
     "approval_for",
     "as_document",
     "check",
     "describe",
     "duration_s",
     "heartbeat_settings",
+    "known_agents",
     "lane_for",
     "load",
     "max_tokens_for",
@@ -80,6 +84,7 @@ __all__ = [
     "subagent_limits",
     "thinking_for_child",
     "visibility_for",
+    "with_agents",
     "with_default_model",
     "with_settings",
 ]

@@ -125,7 +125,7 @@ def agent_to_agent(config: Config) -> AgentToAgent:
 
 
 class AgentView(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One agent that may be spawned."""
+    """One agent, as lists show it."""
 
     id: str
     description: str = ""
@@ -134,13 +134,20 @@ class AgentView(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 def spawnable(config: Config, own: str) -> list[AgentView]:
-    """The agents that agent `own` may spawn: itself first, then the configured ones it is allowed, by name."""
-    allowed = subagent_limits(config, own).allow_agents
-    ids = sorted({one.id for one in config.agents.list if refuse_target(own, one.id, allowed) is None} - {own})
-    return [_agent_view(config, agent_id) for agent_id in (own, *ids)]
+    """The agents that a model of agent `own` may spawn: itself first, then those it is allowed, by name."""
+    known, allowed = known_agents(config, own), subagent_limits(config, own).allow_agents
+    may = [one for one in known if refuse_target(own, one, known, allowed, by_model=True) is None]
+    return [agent_view(config, agent_id) for agent_id in may]
 
 
-def _agent_view(config: Config, agent_id: str) -> AgentView:
+def known_agents(config: Config, own: str) -> list[str]:
+    """Every agent there is, `own` first: main, those of `agents.list`, those that `own` names in `allowAgents`."""
+    named = subagent_limits(config, own).allow_agents or ()
+    return [own, *sorted({"main", *(one.id for one in config.agents.list), *named} - {own, "*"})]
+
+
+def agent_view(config: Config, agent_id: str) -> AgentView:
+    """An agent as lists show it."""
     model = model_for_child(config, None, agent_id)
     return AgentView(agent_id, agent(config, agent_id).description or "", "" if model is None else model.name)
 

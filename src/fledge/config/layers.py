@@ -55,6 +55,29 @@ def with_default_model(config: Config, name: str) -> Config:
     return replace(config, agents=replace(config.agents, defaults=defaults))
 
 
+def with_agents(config: Config, agents: Mapping[str, object] | Sequence[object]) -> Config:
+    """The settings with these agents over those of `agents.list`: what `open(agents=…)` means. A mapping has their ids
+    as its keys. The agent `main` may spawn them, unless a setting says whom it may. Refused: what `check` refuses."""
+    given = [_named(key, one) for key, one in agents.items()] if isinstance(agents, Mapping) else list(agents)
+    document = merge(as_document(config), {"agents": {"list": given}})
+    found = check(document, "agents").config
+    main = next((one for one in found.agents.list if one.id == "main"), None)
+    said = (found.agents.defaults.subagents.allow_agents, main and main.subagents.allow_agents)
+    if not given or said != (None, None):
+        return found
+    ids = sorted({str(_id(one)) for one in given} - {"main"})
+    allowed = {"id": "main", "subagents": {"allowAgents": ids}}
+    return check(merge(document, {"agents": {"list": [allowed]}}), "agents").config
+
+
+def _named(agent_id: object, settings: object) -> object:
+    if not isinstance(settings, Mapping):
+        raise BadInput(f"agents.{agent_id}", "must be a mapping of the agent's settings", settings)
+    if settings.get("id", agent_id) != agent_id:
+        raise BadInput(f"agents.{agent_id}.id", "must be the key itself, or left out", settings["id"])
+    return {**settings, "id": agent_id}
+
+
 def as_document(config: Config) -> dict[str, object]:
     """A document that `check` turns into an equal `Config`; what is at its default is mostly left out."""
     document: dict[str, object] = to_builtins(config)

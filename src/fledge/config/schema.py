@@ -58,7 +58,7 @@ StuckSeconds = Annotated[int, _from(1, "a run that commits nothing for this long
 ChildThinking = Annotated[Thinking, _means("thinking level of children")]
 AllowAgents = Annotated[
     tuple[Annotated[str, _means("", "target")], ...],
-    _means("other agents that may be spawned; `*`: any; the own one always may"),
+    _means("other agents that a model may spawn; `*`: any; the own one always may, people and programs may spawn all"),
 ]
 BudgetTokens = Annotated[int, _from(0, "tokens a child may use; 0: no limit")]
 BudgetUsd = Annotated[float, _from(0, "money a child may use, in US dollars; 0: no limit")]
@@ -129,7 +129,8 @@ class Subagents(Struct, frozen=True, rename="camel", omit_defaults=True):
     model: ChildModel | None = None
     thinking: ChildThinking | None = None
     budget: Budget = Budget()
-    allow_agents: AllowAgents = ()
+    allow_agents: AllowAgents | None = None
+    """Not set: none but the own one, and for main those given to `open(agents=…)`."""
 
 
 class AgentSubagents(Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -42,6 +42,11 @@ def _narrowed(held: object, asked: object) -> object:
     return [word for word in new if word in old or ("*" not in word and any(fnmatchcase(word, one) for one in old))]
 
 
+def _narrowed_closed(held: object, asked: object) -> object:
+    """As `_narrowed`, where nothing set allows nothing."""
+    return None if held is None and asked else _narrowed(_words(held), asked)
+
+
 def _narrowed_open(held: object, asked: object) -> object:
     """As `_narrowed`, where an empty list allows everything; one that shares nothing changes nothing."""
     return _narrowed(_words(held) or None, asked) or _words(held)
@@ -74,7 +79,7 @@ _CHILDREN: Final[dict[str, Rule]] = {
     "budget.usd": _least_limit,
     "budget.turns": _least_limit,
     "budget.seconds": _least_limit,
-    "allowAgents": _narrowed,
+    "allowAgents": _narrowed_closed,
 }
 _TOOLS: Final[dict[str, Rule]] = {"deny": _added, "allow": _narrowed}
 _BOX: Final[dict[str, Rule]] = {

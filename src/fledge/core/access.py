@@ -5,7 +5,7 @@ settings arrive as arguments; this file does not know where they are kept nor wh
 times are in `policy`.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
@@ -195,16 +195,45 @@ def refuse_stopped(at_turn_start: Mapping[str, int], now: Mapping[str, int]) -> 
 
 # ---- spawn targets ---------------------------------------------------------------------------------------------------
 
+NEAR_AGENTS = 3
+"""How many agents with similar ids the refusal of an unknown one names."""
+SHOWN_AGENTS = 20
+"""How many agents it names where none is similar."""
 
-def refuse_target(own: str, wanted: str, allow_agents: Sequence[str]) -> Refusal | None:
-    """None if agent `own` may spawn a child that runs as agent `wanted`: itself always, others as listed, `*` all."""
-    permitted = {word.strip().lower() for word in allow_agents}
-    target = wanted.strip().lower()
-    if target == own.strip().lower() or target in permitted or "*" in permitted:
+
+def refuse_target(
+    own: str, wanted: str, known: Collection[str], allow_agents: Sequence[str] | None, by_model: bool
+) -> Refusal | None:
+    """None if a child of agent `own` may run as agent `wanted`.
+
+    The own agent always may. Any other must be `known`. People and programs may spawn every known agent; a model only
+    those in `allow_agents`, where `*` is all and None (not set) is none.
+    """
+    target, own = wanted.strip().lower(), own.strip().lower()
+    if target == own:
+        return None
+    if target not in known:
+        return Refusal(
+            "error",
+            f'agentId: there is no agent "{target}" ({_near_agents(target, known)}); '
+            f"an agent is an entry of agents.list or a file agents/{target}.md, of a project that is trusted",
+        )
+    permitted = {word.strip().lower() for word in allow_agents or ()}
+    if not by_model or target in permitted or "*" in permitted:
         return None
     listed = ", ".join(sorted(permitted)) or "none"
-    setting = "agents.list[].subagents.allowAgents"
-    return Refusal("forbidden", f'agent "{target}" may not be spawned by "{own}" (permitted: {listed}): {setting}')
+    return Refusal(
+        "forbidden",
+        f'agent "{target}" may not be spawned by the model of "{own}" (permitted: {listed}): '
+        f'to permit it, add "{target}" to subagents.allowAgents of agent "{own}", or of agents.defaults',
+    )
+
+
+def _near_agents(wanted: str, known: Collection[str]) -> str:
+    from difflib import get_close_matches  # needed only to explain a mistake
+
+    near = get_close_matches(wanted, sorted(known), n=NEAR_AGENTS)
+    return f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(sorted(known)[:SHOWN_AGENTS])}"
 
 
 # ---- agent to agent --------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from fledge.config import (
     DEFAULT_MODEL,
     Config,
     agent,
+    known_agents,
     lane_for,
     model_for_child,
     sandbox_for,
@@ -43,7 +44,7 @@ from fledge.errors import BadInput, FledgeError, Refused
 from fledge.orchestrator.budget import configured
 from fledge.orchestrator.lease import Lease
 from fledge.orchestrator.spawn import Request
-from fledge.store.base import Session, SessionFacts, Spec
+from fledge.store.base import SessionFacts, Spec
 
 NATIVE = "subagent"
 """The runtime that is always there: our own loop over a model."""
@@ -124,6 +125,11 @@ class Caller(Struct, frozen=True, kw_only=True):
     is_program: bool = False
     """It decides itself how many it starts: the number of its active children is not limited."""
 
+    @property
+    def is_model(self) -> bool:
+        """True if a model's tool call asks. People and programs may spawn every agent there is; a model may not."""
+        return self.lease is not None
+
 
 class Host(Protocol):
     """What this installation offers to children."""
@@ -136,10 +142,6 @@ class Host(Protocol):
     @property
     def runtimes(self) -> tuple[str, ...]:
         """Names of the runtimes that are configured besides `subagent`."""
-        ...
-
-    def is_boxed(self, session: Session) -> bool:
-        """True if commands of this session run in a sandbox. Raises Refused if they must, and there is none."""
         ...
 
     def workspace_of(self, agent_id: str, given: str) -> Path:
@@ -373,7 +375,8 @@ def _objection(config: Config, params: SpawnParams, caller: Caller, host: Host, 
     own = agent_of(caller.session)
     refusal: Refusal | None = None
     if params.agent_id:
-        refusal = refuse_target(own, check_agent_id(params.agent_id), subagent_limits(config, own).allow_agents)
+        allowed, target = subagent_limits(config, own).allow_agents, check_agent_id(params.agent_id)
+        refusal = refuse_target(own, target, known_agents(config, own), allowed, caller.is_model)
     if refusal is None:
         refusal = _refuse_outside_sandbox(config, params, caller)
     if refusal is None and not host.has_sandbox and (params.sandbox == "require" or caller.boxed):

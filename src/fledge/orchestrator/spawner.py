@@ -33,6 +33,13 @@ Open = Callable[[Commit], None]
 class Maker(Host, Protocol):
     """A host that can also make what children need."""
 
+    def person_in(self, engine: Engine, session: Session, run: Run | None) -> Caller:
+        """A person who spawns in this session (of this run): a child gets no more than a turn of it has.
+
+        Raises Refused if its commands must run in a sandbox, and there is none.
+        """
+        ...
+
     async def bind_thread(self, engine: Engine, run: Run) -> None:
         """Bind the child to a thread of its requester's channel. Raises Refused if no channel there can."""
         ...
@@ -72,14 +79,14 @@ class Spawner:
         return Spawned(run, read.model, read.request.spec.attachments, read.warning)
 
     async def caller_for(self, session: str) -> Caller:
-        """Who spawns when a person does so in a session: a sandboxed one has sandboxed children. Raises Refused.
+        """The caller when a person spawns in a session: its ceiling (tools, sandbox, folder) holds. Raises Refused.
 
-        A session that is not there counts as a conversation that begins now.
+        A session that is not there counts as a conversation that begins now. A program's session has no ceiling.
         """
-        known = await self._engine.store.read(lambda tx: tx.session(session))
+        known, run = await self._engine.store.read(lambda tx: (tx.session(session), tx.find_run(session)))
         if known is None:
             known = Session(session, "named", None, 0, SessionFacts(agent_of(session)), False, 0, 0, 0.0)
-        return Caller(session=session, boxed=known.kind != "program" and self._host.is_boxed(known))
+        return Caller(session=session) if known.kind == "program" else self._host.person_in(self._engine, known, run)
 
     def read(self, params: SpawnParams, caller: Caller) -> Read:
         """What is asked for, as the configuration completes it. Raises BadInput or Refused."""

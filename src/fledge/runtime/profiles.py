@@ -51,7 +51,7 @@ from fledge.models.base import Thinking, Usage
 from fledge.models.catalog import Card, Catalog
 from fledge.models.names import Registry
 from fledge.orchestrator import bindings, documents, hook_calls
-from fledge.orchestrator.asked import NATIVE
+from fledge.orchestrator.asked import NATIVE, Caller
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
@@ -241,17 +241,7 @@ class ConfiguredProfiles:
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         """The profile for this drive. Refused: no model is set, or its name or key is wrong."""
-        if self._tools_of is not engine:
-            self._tools_of = engine
-            ours = (
-                spawn_tool(self.spawner(engine)),
-                yield_tool(),
-                remove_tool(engine),
-                subagents_tool(engine),
-                send_tool(Messenger(engine, self._config)),
-                *observing_tools(engine, self._config, self._window),
-            )
-            self._session_tools, self._tools, self._sets = ours, {}, {}
+        self._use_engine(engine)
         seat = drive.seat or await engine.store.read(lambda tx: seat_of(tx, drive.session))
         if seat is None:
             raise Refused("error", f"no session {drive.session}")
@@ -307,6 +297,21 @@ class ConfiguredProfiles:
             cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
         )
 
+    def _use_engine(self, engine: Engine) -> None:
+        """Make the session tools of this engine, if those of another are here."""
+        if self._tools_of is engine:
+            return
+        self._tools_of = engine
+        ours = (
+            spawn_tool(self.spawner(engine)),
+            yield_tool(),
+            remove_tool(engine),
+            subagents_tool(engine),
+            send_tool(Messenger(engine, self._config)),
+            *observing_tools(engine, self._config, self._window),
+        )
+        self._session_tools, self._tools, self._sets = ours, {}, {}
+
     def _max_tokens(self, agent_id: str, model: str) -> int:
         """The longest reply to ask for. Of a model without a card only the settings can know that it may be long."""
         asked = max_tokens_for(self._config, agent_id)
@@ -334,9 +339,22 @@ class ConfiguredProfiles:
         """True if bubblewrap works here."""
         return self._sandbox is not None
 
-    def is_boxed(self, session: Session) -> bool:
-        """Whether the session's commands run in the sandbox. Refused: it is demanded, and there is none here."""
-        return self._box(session.facts.agent_id, session) != "plain"
+    def person_in(self, engine: Engine, session: Session, run: Run | None) -> Caller:
+        """A person who spawns in this session: with the tools, the sandbox and the folder that a turn of it has.
+
+        Whether a provider searches the web is a question of the model, not of rights, so search counts as had. Refused:
+        a sandbox is demanded, and there is none here.
+        """
+        self._use_engine(engine)
+        box = self._box(session.facts.agent_id, session)
+        tools, _ = self._tools_in(_position(session, run, box, searches=True))
+        return Caller(
+            session=session.key,
+            tools=tools.names,
+            boxed=box != "plain",
+            offline=box == "none",
+            workspace=str(self._folder(session.facts.agent_id, session)),
+        )
 
     @property
     def runtimes(self) -> tuple[str, ...]:
