@@ -21,8 +21,8 @@ from fledge.commands.looking import run_meant
 from fledge.commands.methods import call
 from fledge.core.keys import main_key, short_id
 from fledge.core.transcript import Replied, Spoken, from_body
-from fledge.models.base import Request
-from fledge.models.scripted import ScriptedModel, echo
+from fledge.models.base import Request, ToolMessage
+from fledge.models.scripted import Answer, ScriptedModel, echo, last_text, use
 from fledge.store.base import Tx
 from fledge.store.ways import HATCH, reached
 from tests.cli import command
@@ -295,3 +295,22 @@ def test_spawn_prints_its_answer_whatever_becomes_of_the_process_beside_it(
         _, troubles = holder.communicate(timeout=PATIENCE_S)
     assert (spawn.returncode, out, err) == (0, "gold, at the very bottom\n", "")
     assert "Traceback" not in troubles
+
+
+@proves("3.plan.19")
+def test_run_beside_a_holder_says_that_a_plan_waits_and_what_to_type(tmp_path: Path) -> None:
+    async def plans(request: Request) -> Answer:
+        if "# Subagent Context" in request.system:
+            return "first dig, then look"
+        if isinstance(request.messages[-1], ToolMessage) or last_text(request) != "plan":
+            return "noted"
+        return use("sessions_spawn", task="dig", label="deep digger", planMode=True)
+
+    over = threading.Event()
+    with Holder(tmp_path / "state", ScriptedModel(plans)).at_work(stays(over)):
+        try:
+            code, _, err = do(tmp_path, "run", "plan")
+        finally:
+            over.set()
+    assert code == 3, err
+    assert "the plan of deep digger waits for your answer: fledge approve " in err

@@ -62,7 +62,10 @@ def test_a_plan_is_shown_and_answered_from_the_shell(fledge: Fledge) -> None:
     assert "approve it with: fledge approve " in done.stdout
     assert "must say why" in fledge("reject", "planner").stderr
     assert value(fledge("reject", "planner", "too short", "--json"))["runId"]
-    assert fledge("run", "--continue", *MODEL).returncode == 0
+    again = fledge("run", "--continue", *MODEL)
+    assert again.returncode == 3
+    assert "the plan of planner waits for your answer: fledge approve " in again.stderr
+    assert "the plan of planner waits for your answer: fledge approve " in fledge("ps").stdout
     assert "approved" in fledge("approve", "planner").stdout
     assert "no plan awaits an answer" in fledge("approve", "planner").stderr
 
@@ -128,3 +131,14 @@ def test_an_agent_of_ones_own_is_spawned_from_the_shell_once_its_project_is_trus
     fledge("trust")
     done = fledge("spawn", "dig deep", "--agent", "reviewer", *MODEL)
     assert (done.returncode, done.stdout) == (0, "gold, at the very bottom\n"), done.stderr
+
+
+@proves("3.plan.19", "`fledge run` ends with 3 and the command to type if a plan waits, also beside another process")
+def test_run_says_that_a_plan_waits_and_what_to_type(fledge: Fledge) -> None:
+    done = fledge("run", "plan", *MODEL)
+    assert done.returncode == 3, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "waits for your answer" in line]
+    assert line.startswith("the plan of planner ")
+    named = line.split("fledge approve ")[1].split(",")[0]
+    assert "approved" in fledge("approve", named).stdout
+    assert fledge("run", "--continue", *MODEL).returncode == 0

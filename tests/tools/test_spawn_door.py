@@ -239,8 +239,8 @@ def test_a_model_is_refused_in_one_shape_whatever_is_wrong(tmp_path: Path, given
 def test_an_agent_may_be_named_by_the_gateways_word(tmp_path: Path) -> None:
     requester = Requester(agent="nobody")
     requester.play(tmp_path)
-    assert requester.answer["status"] == "forbidden"
-    assert "nobody" in requester.answer["error"]
+    assert requester.answer["status"] == "error"
+    assert 'there is no agent "nobody"' in requester.answer["error"]
 
 
 @proves("3.limits.28", "A subagent that may not spawn and tries is told that its depth forbids it, and which setting")

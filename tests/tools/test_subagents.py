@@ -67,10 +67,7 @@ def test_one_key_with_other_parameters_is_refused(tmp_path: Path) -> None:
     ("arguments", "answer"),
     [
         ({"task": " "}, {"status": "error", "error": "task: must not be empty"}),
-        (
-            {"task": "x", "agentId": "stranger"},
-            {"status": "forbidden", "error": "stranger"},
-        ),
+        ({"task": "x", "agentId": "stranger"}, {"status": "error", "error": 'there is no agent "stranger"'}),
         ({"task": "x", "agentId": "../etc"}, {"status": "error", "error": "agentId: must be 1 to 64"}),
         ({"task": "x", "model": "gpt-0"}, {"status": "error", "error": "model: no such model"}),
     ],

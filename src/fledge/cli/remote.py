@@ -15,6 +15,7 @@ from msgspec import to_builtins
 from fledge.api.views import is_at_rest
 from fledge.cli import inspect
 from fledge.cli.printing import note, say
+from fledge.cli.run import ask_person, plans_waiting
 from fledge.client.remote import Remote, find
 from fledge.core.freeze import said
 from fledge.core.images import Image
@@ -103,7 +104,7 @@ class Converse:
             self._heard.print_new(client)
             code = self._code(client)
             if code is not None or settled:
-                return code or 0
+                return code or ask_person(inspect.look(self._folder, plans_waiting))
 
     def _code(self, client: Remote) -> int | None:
         """How it ends if the prompt cannot be answered, or a person must say something first; None if neither."""
@@ -127,7 +128,7 @@ class Converse:
         if self._prompt is not None and inspect.look(self._folder, lambda tx: tx.commission_keyed(self._key)) is None:
             return begin()
         if inspect.look(self._folder, heard.rest):
-            return 0
+            return ask_person(inspect.look(self._folder, plans_waiting))
         words = "the process that held the folder has left; nothing is lost: `fledge run --continue` goes on"
         note(f"{words}")
         return 1

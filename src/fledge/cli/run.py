@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import fledge
-from fledge.api.views import is_at_rest, question
+from fledge.api.views import is_at_rest, plan, question
 from fledge.channels.terminal import HERE, TerminalChannel
 from fledge.cli.printing import note, say
 from fledge.cli.settings import confirm_workspace
@@ -132,9 +132,14 @@ async def _until_settled(fl: fledge.Fledge, heard: Subscription, failures: int) 
         failures = news.failures
     if news.lost:
         note(f"{news.lost} could not be delivered outside: see `fledge undelivered`")
-    if news.questions:
-        say("\n".join(news.questions), sys.stderr)
-    return AWAITS_A_PERSON if news.questions else 0
+    return ask_person([*news.questions, *await fl.engine.store.read(plans_waiting)])
+
+
+def ask_person(waiting: list[str]) -> int:
+    """Print what waits for a person; the exit code that says whether something does."""
+    if waiting:
+        say("\n".join(waiting), sys.stderr)
+    return AWAITS_A_PERSON if waiting else 0
 
 
 async def _stands(fl: fledge.Fledge, failures: int) -> "_News":
@@ -173,3 +178,8 @@ def awaits(tx: Tx) -> list[str]:
     if not asked or tx.waiting_posts() or any(driver.release_at is None for driver in tx.drivers()):
         return []
     return [lines.question(question(approval)) for approval in asked]
+
+
+def plans_waiting(tx: Tx) -> list[str]:
+    """The plans that await an answer, and the commands that give it."""
+    return [lines.plan(found) for key in tx.awaiting() if (found := plan(tx, key)) is not None]
