@@ -92,7 +92,7 @@ def test_a_subagents_answer_arrives_once_and_its_page_tells_all(browser: Browser
         page.locator("#runs-tree").get_by_role("link", name="digger").click()
         person.see(".facts dd", "gold, at the very bottom")
         person.see(".facts dd", "unknown; tokens: 10 in, 5 out")
-        person.see("section[aria-label=Timeline] li", "AttemptEnded → ")
+        person.see("section[aria-label=Timeline] li", "finished → ")
         person.see("section[aria-label=Delivery] li", "to agent:main:main (fallback): direct-primary delivered")
         person.see("section[aria-label=Transcript] .entry", "dig deep")
         page.goto(f"{gateway.address}/#/run/agent:main:subagent:none")

@@ -75,11 +75,11 @@ def test_info_tells_what_was_asked_how_it_stands_and_its_story(world: World) -> 
     lines = show(world, "info", "survey")
     assert lines[0] == f"session   {key}"
     assert lines[2:6] == ["label     survey", "task      do survey", "status    announcing (ok)", f"parent    {MAIN}"]
-    assert [line.split()[2] for line in lines[lines.index("") + 1 :]] == [
-        "Admitted",
-        "Prepared",
-        "Claimed",
-        "AttemptEnded",
+    assert [" ".join(line.split()[2:]) for line in lines[lines.index("") + 1 :]] == [
+        "accepted → spawning",
+        "ready to start → queued",
+        "taken up → running",
+        "finished → announcing",
     ]
 
 
@@ -93,9 +93,10 @@ def test_a_run_is_found_by_key_by_run_id_by_its_beginning_and_by_label(world: Wo
 
 @proves("4.tools.27")
 def test_unknown_and_ambiguous_names_each_say_so(world: World) -> None:
-    first, second = child(world, "twin", None), child(world, "twin", None)
+    child(world, "twin", None)
+    child(world, "twin", None)
     assert refused(world, "info", "nobody") == "fledge: no subagent 'nobody'\n"
-    assert refused(world, "info", "twin") == f"fledge: 'twin' is ambiguous: {first}, {second}\n"
+    assert refused(world, "info", "twin") == "fledge: 'twin' is ambiguous: #1 twin, #2 twin: give its number\n"
 
 
 @proves("4.tools.28")

@@ -47,9 +47,9 @@ def test_a_timeline_says_when_what_happened_and_where_that_led() -> None:
     world.clock.advance(1.5)
     world.commit(lambda c: turns.fail(c, world.drives[run.key], "no\nmodel"))
     assert world.read(lambda tx: lines.timeline(timeline(tx.events(run.key)))) == [
-        "   0.000 s  Admitted         → spawning",
-        "   0.000 s  Prepared         → queued",
-        "   0.000 s  Claimed          → running",
-        "   1.500 s  AttemptEnded     → announcing  (no model)",
+        "   0.000 s  accepted           → spawning",
+        "   0.000 s  ready to start     → queued",
+        "   0.000 s  taken up           → running",
+        "   1.500 s  failed             → announcing  (no model)",
     ]
     world.close()

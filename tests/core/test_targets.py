@@ -64,12 +64,22 @@ def test_numbers_count_as_lists_show_them_active_ones_first() -> None:
         (
             "sur",
             ROWS,
-            "'sur' is ambiguous: agent:main:subagent:a, agent:main:subagent:b",
+            "'sur' is ambiguous: #1 Survey tests, #3 Survey: give its number",
         ),
         (
             "twin",
             [row(str(n), "twin", f"{n}") for n in range(7)],
-            "'twin' is ambiguous: " + ", ".join(f"agent:main:subagent:{n}" for n in range(5)) + ", …",
+            "'twin' is ambiguous: #1 twin, #2 twin, #3 twin, #4 twin, #5 twin, …: give its number",
+        ),
+        (
+            "550",
+            [row("a", "", "550e8400"), row("b", "two\nlines", "550e8401"), *ROWS[1:]],
+            "no subagent number 550: there are 4",
+        ),
+        (
+            "550e",
+            [row("a", "", "550e8400"), row("b", "two\nlines", "550e8401")],
+            "'550e' is ambiguous: #1, #2 two lines: give its number",
         ),
         ("one\nline", ROWS, "no subagent 'one line'"),
     ],
@@ -83,7 +93,7 @@ def test_unknown_and_ambiguous_words_each_say_so(word: str, rows: list[ChildRow]
 def test_exactly_five_candidates_are_all_named() -> None:
     with pytest.raises(NotFound) as refused:
         pick("twin", [row(str(n), "twin", f"{n}") for n in range(5)])
-    assert not refused.value.reason.endswith("…")
+    assert "…" not in refused.value.reason
 
 
 def test_digits_that_number_nothing_may_begin_a_run_id() -> None:
@@ -104,6 +114,25 @@ BELOW = [row("d", "deeper", "880e8400"), row("e", "Survey", "990e8400")]
 )
 def test_what_lies_below_is_found_by_its_names_after_the_children_themselves(word: str, name: str) -> None:
     assert pick(word, ROWS, BELOW).key[-1] == name
+
+
+def test_what_lies_below_has_no_number_so_its_run_id_is_named() -> None:
+    below = [row("d", "deeper", "880e8400-aaaa"), row("e", "deeper", "990e8400-bbbb"), row("f", "", "990e8400-cccc")]
+    with pytest.raises(NotFound) as refused:
+        pick("deeper", ROWS, below)
+    assert refused.value.reason == (
+        "'deeper' is ambiguous: deeper (run 880e8400), deeper (run 990e8400): give its run id"
+    )
+    with pytest.raises(NotFound) as refused:
+        pick("990e", ROWS, below)
+    assert refused.value.reason.startswith("'990e' is ambiguous: (run 990e8400), deeper (run 990e8400)")
+
+
+def test_a_session_without_children_finds_what_lies_below_by_name_and_last_but_by_no_number() -> None:
+    assert pick("deeper", (), BELOW).key[-1] == "d"
+    assert pick("last", (), BELOW).key[-1] == "e"
+    with pytest.raises(NotFound, match="no subagent number 1: there are 0"):
+        pick("1", (), BELOW)
 
 
 def test_numbers_are_of_the_children_alone() -> None:

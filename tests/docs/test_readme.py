@@ -81,7 +81,7 @@ def test_the_demo_is_killed_half_way_and_every_answer_arrives_once(clone: Clone)
     before, after = re.split(r"\*\*\* kill -9 \d+ \*\*\*", done.stdout)
     assert 'steer "open questions"' in before
     assert 'approve the plan of "tidy-up"' in after
-    assert "LeaseLost        → queued  (crash in a step)" in after
+    assert "interrupted        → queued  (crash in a step)" in after
     assert "open questions · completed (ok), attempt 2" in after
     assert "3 subagents, 3 answers in the conversation: each exactly once.\n" in after
 

@@ -275,7 +275,7 @@ def test_a_pause_is_shown_with_its_time_and_reason_and_is_not_stuck(office: Offi
         assert line == "└─ worker · retrying in 400 s: HTTP 429: slow down"
         story = lines.story(await desk.look(lambda tx: looking.story(tx, key, now)), now)
         assert "status    retrying in 400 s: HTTP 429: slow down" in story
-        assert story[-1].endswith("Paused           → queued  (retrying in 400 s: HTTP 429: slow down)")
+        assert story[-1].endswith("paused             → queued  (retrying in 400 s: HTTP 429: slow down)")
         info = await desk.look(lambda tx: run_info(tx, key))
         assert (info.status, info.retry_at, info.retry_reason) == ("queued", retry.at, "HTTP 429: slow down")
         status = await desk.look(lambda tx: views.session_status(tx, key, desk.engine.rules, now))

@@ -109,6 +109,8 @@ class TimelineEvent(Struct, frozen=True, kw_only=True):
     name: str
     phase: str
     attempt: int
+    words: str
+    """What happened, in people's words."""
     reason: str = ""
     """Why it happened, where the name does not say it."""
 

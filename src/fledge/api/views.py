@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fledge.api.values import GivenUp, Message, Plan, Question, Result, RunInfo, Status, TimelineEvent
 from fledge.core.announce import Completion, announce_key
-from fledge.core.events import Admitted, Event, reason
+from fledge.core.events import Admitted, Event, people_words, reason
 from fledge.core.freeze import Stats
 from fledge.core.keys import parse_key
 from fledge.core.lifecycle import born, transition
@@ -230,7 +230,12 @@ def timeline(events: Sequence[Event]) -> list[TimelineEvent]:
 
 def _happened(event: Event, run: Run) -> TimelineEvent:
     return TimelineEvent(
-        at=event.at, name=type(event).__name__, phase=run.phase.name, attempt=run.attempt, reason=reason(event)
+        at=event.at,
+        name=type(event).__name__,
+        phase=run.phase.name,
+        attempt=run.attempt,
+        words=people_words(event),
+        reason=reason(event),
     )
 
 

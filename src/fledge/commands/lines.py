@@ -66,7 +66,8 @@ def timeline(events: Sequence[TimelineEvent]) -> list[str]:
 
 def _happened(event: TimelineEvent, start: Instant) -> str:
     why = one_line(event.reason, REASON_CHARS)
-    return f"{event.at - start:8.3f} s  {event.name:<16} → {event.phase}{f'  ({why})' if why else ''}"
+    phase = event.phase.replace("_", " ")
+    return f"{event.at - start:8.3f} s  {event.words:<18} → {phase}{f'  ({why})' if why else ''}"
 
 
 # ---- one run ---------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def run_meant(tx: Tx, word: str, session: str) -> str:
         others = [row for row in rows if not views.is_below(tx, session, row.key)]
         if session != main_key() or not others or "ambiguous" in str(unknown) or word.strip().lstrip("#").isdecimal():
             raise
-        return pick(word, others).key
+        return pick(word, (), others).key
 
 
 def session_meant(tx: Tx, word: str) -> str:

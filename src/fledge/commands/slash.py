@@ -109,11 +109,25 @@ ALONE: Final = (
 )
 """What stands alone."""
 
-_ACTIONS: Final[dict[str, Verb]] = {usage.form.split()[0]: usage.verb for usage in SUBAGENTS} | {"stop": "kill"}
-_COMMANDS: Final[dict[str, Verb]] = {usage.form.split()[0][1:]: usage.verb for usage in ALONE}
-_FORMS: Final[dict[Verb, str]] = {usage.verb: f"/subagents {usage.form}" for usage in SUBAGENTS} | {
-    usage.verb: usage.form for usage in ALONE if usage.verb not in ("kill", "steer", "send", "help")
+
+class _Said(Struct, frozen=True):
+    """A command as it was typed, so that a refusal names that one and not another of the same verb."""
+
+    verb: Verb
+    name: str
+    """Such as `/tell` or `/subagents send`."""
+    form: str
+
+
+def _said(usage: Usage, prefix: str) -> _Said:
+    return _Said(usage.verb, prefix + usage.form.split()[0], prefix + usage.form)
+
+
+_ACTIONS: Final[dict[str, _Said]] = {
+    usage.form.split()[0]: _said(usage, "/subagents ")
+    for usage in (*SUBAGENTS, Usage("kill", "stop <id|#|all>", "as kill"))
 }
+_COMMANDS: Final[dict[str, _Said]] = {usage.form.split()[0][1:]: _said(usage, "") for usage in ALONE}
 _NEED_A_TARGET: Final = ("kill", "log", "info", "send", "steer", "approve", "reject", "focus", "spawn", "image")
 _NEED_WORDS: Final = ("send", "steer", "reject", "spawn", "event")
 
@@ -146,7 +160,7 @@ def read_image_order(line: str) -> Order | None:
     return read(line) if found is not None and found[1].lower() == "image" else None
 
 
-def _known(word: str, known: Mapping[str, Verb], prefix: str) -> Verb:
+def _known(word: str, known: Mapping[str, _Said], prefix: str) -> _Said:
     if word not in known:
         near = difflib.get_close_matches(f"{prefix}{word}", ["/subagents", *(f"{prefix}{name}" for name in known)], n=1)
         raise _unknown(f"{prefix}{word}", [f"/subagents {word}"] if word in _ACTIONS else near)
@@ -164,40 +178,41 @@ def _first(rest: str) -> tuple[str, str]:
     return (head, f"{below} {more}".strip()) if newline else (first, more.strip())
 
 
-def _order(verb: Verb, rest: str) -> Order:
+def _order(said: _Said, rest: str) -> Order:
+    verb = said.verb
     match verb:
         case "list" | "tree" | "help" | "stop" | "agents" | "unfocus" | "approvals" | "reload":
             return Order(verb=verb)
         case "kill" | "info" | "focus" | "allow" | "deny" | "status" | "model":
-            return _checked(Order(verb=verb, target=_unquoted(rest)))
+            return _checked(Order(verb=verb, target=_unquoted(rest)), said)
         case "event" | "heartbeat":
-            return _checked(Order(verb=verb, words=rest))
+            return _checked(Order(verb=verb, words=rest), said)
         case "log":
-            return _checked(_log(rest))
+            return _checked(_log(rest, said), said)
         case "spawn":
-            return _checked(_spawn(rest))
+            return _checked(_spawn(rest), said)
         case "undelivered":
             action, name = _first(rest)
             if action and action not in ("retry", "dismiss"):
-                raise _misused(verb)
+                raise _misused(said)
             order = Order(verb=verb, words=action, target=_unquoted(name))
             if bool(action) != bool(order.target):
-                raise _misused(verb)
+                raise _misused(said)
             return order
         case _:
             target, words = _split(rest)
-            return _checked(Order(verb=verb, target=target, words=words))
+            return _checked(Order(verb=verb, target=target, words=words), said)
 
 
-def _checked(order: Order) -> Order:
+def _checked(order: Order, said: _Said) -> Order:
     lacks_target = order.verb in _NEED_A_TARGET and not order.target
     if lacks_target or (order.verb in _NEED_WORDS and not order.words):
-        raise _misused(order.verb)
+        raise _misused(said)
     return order
 
 
-def _misused(verb: Verb) -> BadInput:
-    return BadInput(f"/{verb}", f"say it like this: {_FORMS[verb]}")
+def _misused(said: _Said) -> BadInput:
+    return BadInput(said.name, f"say it like this: {said.form}")
 
 
 def _split(rest: str) -> tuple[str, str]:
@@ -213,7 +228,7 @@ def _unquoted(rest: str) -> str:
     return quoted[2] if quoted is not None and not quoted[3] else rest.strip()
 
 
-def _log(rest: str) -> Order:
+def _log(rest: str, said: _Said) -> Order:
     words = rest.split()
     tools = len(words) > 1 and words[-1].lower() == "tools"
     words = words[:-1] if tools else words
@@ -221,7 +236,7 @@ def _log(rest: str) -> Order:
     if len(words) > 1 and words[-1].isdecimal():
         count = int(words.pop())
         if not 1 <= count <= LOG_MOST:
-            raise BadInput("/log", f"n must be 1 to {LOG_MOST}", count)
+            raise BadInput(said.name, f"n must be 1 to {LOG_MOST}", count)
     return Order(verb="log", target=_unquoted(" ".join(words)), count=count, tools=tools)
 
 
@@ -263,8 +278,8 @@ def complete(line: str, targets: Sequence[Choice] = ()) -> list[Choice]:
     first = before[0][1:].lower()
     if first == "subagents" and len(before) == 1:
         return _fitting(last, _choices(SUBAGENTS))
-    verb = _ACTIONS.get(before[1].lower()) if first == "subagents" else _COMMANDS.get(first)
-    match verb, len(before) - (2 if first == "subagents" else 1):
+    said = _ACTIONS.get(before[1].lower()) if first == "subagents" else _COMMANDS.get(first)
+    match said and said.verb, len(before) - (2 if first == "subagents" else 1):
         case "undelivered", 0:
             return _fitting(last, [("retry", "offer it again"), ("dismiss", "take it off the list")])
         case ("kill", 0):

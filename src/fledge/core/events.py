@@ -301,6 +301,61 @@ EVENTS: tuple[type[Event], ...] = get_args(Event)
 """All events, in the order above."""
 
 
+_WORDS: dict[type[Event], str] = {
+    Admitted: "accepted",
+    Prepared: "ready to start",
+    Imported: "imported",
+    Withdrawn: "withdrawn",
+    Claimed: "taken up",
+    AttemptStarted: "started",
+    AttemptFaltered: "failed, may go on",
+    DriverStopped: "stopped",
+    LeaseLost: "interrupted",
+    Yielded: "waits for children",
+    Progressed: "got through a step",
+    PersonAsked: "asks a person",
+    PersonAnswered: "person answered",
+    Paused: "paused",
+    ChildrenSettled: "child settled",
+    SendArrived: "message came",
+    Steered: "steered",
+    KillOrdered: "killed",
+    PlanApproved: "plan approved",
+    PlanRejected: "plan rejected",
+    RowSuppressed: "result dropped",
+    RequesterLost: "no one to tell",
+    HandedToProgram: "left to a program",
+    Retried: "offered again",
+    Dismissed: "dismissed",
+    Removed: "taken off lists",
+    CleanedUp: "cleaned up",
+    CleanupFailed: "cleanup failed",
+    CameDue: "time was up",
+}
+_END_WORDS: dict[str, str] = {"error": "failed", "budget": "budget spent", "limit": "limit reached"}
+_ROW_WORDS: dict[RowKind, str] = {
+    "outcome": "result read",
+    "plan": "plan read",
+    "expired": "expiry read",
+    "late": "late result read",
+}
+
+
+def people_words(event: Event) -> str:
+    """What happened, in people's words, at most 18 characters: for timelines. Programs read the event's name."""
+    match event:
+        case AttemptEnded(end=Finished()):
+            return "finished"
+        case AttemptEnded(end=RanOut()):
+            return "ran out of time"
+        case AttemptEnded(end=Errored(cause=cause)):
+            return _END_WORDS[cause]
+        case RowConsumed(row=row):
+            return _ROW_WORDS[row]
+        case _:
+            return _WORDS[type(event)]
+
+
 def reason(event: Event) -> str:
     """Why it happened, in a few words for people; empty where the event says it all."""
     match event:
@@ -309,7 +364,7 @@ def reason(event: Event) -> str:
         case Withdrawn(reason=why):
             return why
         case LeaseLost(step_open=step_open):
-            return "crash in a step" if step_open else "its driver is gone"
+            return "crash in a step" if step_open else "its process is gone"
         case RowConsumed(path=path):
             return path
         case KillOrdered(named=False):

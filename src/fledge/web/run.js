@@ -97,8 +97,8 @@ function facts({ run, stats, models, text }) {
   ];
 }
 
-function moment({ name, phase, attempt, reason }) {
-  return `${name} → ${phase}${attempt > 1 ? `, attempt ${attempt}` : ""}${reason ? ` (${reason})` : ""}`;
+function moment({ words, phase, attempt, reason }) {
+  return `${words} → ${phase.replaceAll("_", " ")}${attempt > 1 ? `, attempt ${attempt}` : ""}${reason ? ` (${reason})` : ""}`;
 }
 
 function tried(trace) {
