@@ -208,6 +208,28 @@ def test_a_channel_that_can_never_deliver_is_tried_once_and_its_reason_is_kept(p
     assert lost(place, channels={"ops": ops}) == [("reply", "unsupported channel")]
 
 
+@proves("2.hops.26", "Every list of what is undelivered has the results and the messages that could not be sent")
+def test_a_message_that_could_not_be_sent_is_listed_retried_and_dismissed(place: Place) -> None:
+    ops = Wall(Undeliverable("unsupported channel"))
+
+    async def body(fl: fledge.Fledge) -> None:
+        await fl.session("main", address=ANN).send("Hello")
+        await rested(fl)
+        (lost,) = await fl.undelivered()
+        assert (lost.kind, lost.session_key, lost.text) == ("message", "agent:main:main", "echo: Hello")
+        assert (lost.label, lost.reason) == ("ann on ops", "unsupported channel")
+        await fl.retry(lost.key)
+        await rested(fl)
+        assert [again.key for again in await fl.undelivered()] == [lost.key]
+        await fl.dismiss(lost.key)
+        assert await fl.undelivered() == []
+        with pytest.raises(fledge.NotFound):
+            await fl.retry("reply:nobody")
+
+    place.act(body, channels={"ops": ops})
+    assert len(ops.tried) == 2
+
+
 @proves("2.hops.24")
 def test_any_other_failure_is_tried_again(place: Place) -> None:
     ops = Wall(OSError("no route"))

@@ -563,3 +563,18 @@ def test_a_program_may_spawn_every_agent_there_is_and_no_other(place: Place) -> 
 
     config = {"agents": {"list": [{"id": "critic"}], "defaults": {"subagents": {"allowAgents": []}}}}
     place.act(body, config=config, agents={"reviewer": {}})
+
+
+@proves("6.sweep.13", "An archived run has left every list; only the status `archived` lists it")
+def test_an_archived_run_has_left_the_list(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("Say hello", label="old")
+        await run
+        assert [one.label for one in await fl.runs()] == ["old"]
+        await asyncio.sleep(2 * 3600)
+        assert (await run.info()).phase == "archived"
+        assert await fl.runs() == await fl.runs(status="done") == await fl.runs(status="ok") == []
+        assert await fl.tree() == []
+        assert [one.label for one in await fl.runs(status="archived")] == ["old"]
+
+    place.act(body)

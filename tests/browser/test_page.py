@@ -2,11 +2,18 @@
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+import fledge
+from fledge.core.keys import main_key
+from fledge.core.route import Address, origin_of
+from fledge.orchestrator import outbox
+from fledge.orchestrator.commit import Commit
+from fledge.store.base import Turn
 from tests.browser.browsing import Gateway, browsing, sitting
 from tests.browser.page_server import SHOWN, speaking
 from tests.cli.model_server import Model, serving
@@ -293,6 +300,31 @@ def test_a_gateway_that_was_killed_is_found_again_and_nothing_is_doubled(browser
         page.reload()
         person.said("The waiter is done.")
         assert page.locator("#chat-log .entry").all_inner_texts() == shown
+
+
+@proves("2.hops.26")
+def test_a_message_that_could_not_be_sent_is_shown_and_dismissed(browser: Browser, gateway: Gateway) -> None:
+    def lose(c: Commit) -> None:
+        turn = Turn(main_key(), 1, {}, 0, 0, 0, c.at, origin=origin_of(Address("ops", "ann")))
+        outbox.reply(c, turn, 7, "for ann")
+        c.tx.give_up_post(f"reply:{main_key()}:7", "HTTP 500", c.at + 9e9, c.at)
+
+    async def change(fl: fledge.Fledge) -> None:
+        await fl.engine.commit(lose)
+
+    gateway.end()
+    with ThreadPoolExecutor(1) as beside:  # this thread has the browser's event loop
+        beside.submit(fledge.run_sync, change, gateway.state, config={}, drives=False).result()
+    gateway.start()
+    with sitting(browser, gateway) as person:
+        person.sign_in()
+        person.see("#undelivered-count", "1")
+        person.page.get_by_role("link", name="Undelivered").click()
+        card = person.see("#undelivered-cards .card", "for ann")
+        assert "to ann on ops" in card.inner_text()
+        assert "HTTP 500" in card.inner_text()
+        card.get_by_role("button", name="Dismiss").click()
+        person.see("#undelivered-empty", "Everything has arrived.")
 
 
 def test_undelivered_results_are_retried_and_dismissed(browser: Browser, gateway: Gateway) -> None:

@@ -1,5 +1,6 @@
 """`info`, `log` and `undelivered` by the command, on a store that was made with the rules themselves."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,6 +140,7 @@ def test_a_given_up_result_can_be_put_away(world: World) -> None:
     assert show(world, "undelivered") == ["nothing is undelivered"]
 
 
+@proves("2.hops.26")
 def test_a_message_that_could_not_be_sent_is_listed_beside_the_results_retried_and_dismissed(world: World) -> None:
     def lose(c: Commit) -> None:
         for n in (1, 2):
@@ -151,6 +153,11 @@ def test_a_message_that_could_not_be_sent_is_listed_beside_the_results_retried_a
     assert show(world, "undelivered") == [
         f'{first}  to ann on ops: "answer 1 for ann"  (HTTP 500)',
         f'{second}  to ann on ops: "answer 2 for ann"  (HTTP 500)',
+    ]
+    told = json.loads("\n".join(show(world, "undelivered", "--json")))
+    assert [(one["key"], one["label"], one["text"]) for one in told] == [
+        (first, "ann on ops", "answer 1\nfor ann"),
+        (second, "ann on ops", "answer 2\nfor ann"),
     ]
     assert show(world, "ps")[-1] == "2 undelivered: fledge undelivered"
     assert show(world, "undelivered", "retry", first) == [

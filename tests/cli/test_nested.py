@@ -12,8 +12,8 @@ from tests.cli.nested_model import nested
 from tests.statements import proves
 
 DEEP = ("agents.defaults.subagents.maxSpawnDepth=2",)
-BEGUN = ["Admitted", "Prepared", "Claimed"]
-ENDED = ["AttemptEnded", "RowConsumed", "CleanedUp"]
+BEGUN = ["accepted", "ready to start", "taken up"]
+ENDED = ["finished", "result read", "cleaned up"]
 
 
 def talk(state: Path, *settings: str) -> int:
@@ -29,7 +29,7 @@ def test_an_orchestrator_yields_for_its_workers_and_holds_no_slot_meanwhile(
 ) -> None:
     tree, story = orchestrated(tmp_path / "state", capsys, width=1)
     assert tree[0] == "└─ orchestrator · completed (ok), attempt 2"
-    assert story == [*BEGUN, "Yielded", "Claimed", *ENDED]
+    assert story == [*BEGUN, "waits for children", "taken up", *ENDED]
 
 
 def test_with_room_for_all_workers_the_orchestrator_waits_or_has_their_answers_by_then(
@@ -37,7 +37,7 @@ def test_with_room_for_all_workers_the_orchestrator_waits_or_has_their_answers_b
 ) -> None:
     """Whether its workers settle before it yields is the machine's affair; then it reads them at once."""
     _, story = orchestrated(tmp_path / "state", capsys, width=8)
-    assert story in ([*BEGUN, "Yielded", "Claimed", *ENDED], [*BEGUN, *ENDED])
+    assert story in ([*BEGUN, "waits for children", "taken up", *ENDED], [*BEGUN, *ENDED])
 
 
 def orchestrated(state: Path, capsys: pytest.CaptureFixture[str], width: int) -> tuple[list[str], list[str]]:
@@ -51,8 +51,8 @@ def orchestrated(state: Path, capsys: pytest.CaptureFixture[str], width: int) ->
         "   └─ worker 2 · completed (ok)",
     ]
     lines = verbs.info(state, "orchestrator").lines
-    story = [line.split()[2] for line in lines if " s  " in line]
-    return tree, [event for event in story if event != "ChildrenSettled"]
+    story = [line.split(" s  ")[1].split(" →")[0].strip() for line in lines if " s  " in line]
+    return tree, [event for event in story if event != "child settled"]
 
 
 def test_without_the_depth_the_orchestrator_is_a_leaf_and_told_that_its_depth_forbids_to_spawn(tmp_path: Path) -> None:

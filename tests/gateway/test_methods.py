@@ -15,13 +15,14 @@ from fledge.commands.methods import METHODS
 from fledge.core import events as ev
 from fledge.core.heartbeat import PROMPT
 from fledge.core.policy import UNREAD_PROGRAM_S
-from fledge.core.route import Address
+from fledge.core.route import Address, origin_of
 from fledge.core.run import CompletedGiveup
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, Reply, last_text
-from fledge.orchestrator import bindings
+from fledge.orchestrator import bindings, outbox
+from fledge.orchestrator.commit import Commit
 from fledge.runtime.base import Work
-from fledge.store.base import SessionFacts
+from fledge.store.base import SessionFacts, Turn
 from fledge.testing import ScriptedModel, use
 from fledge.tools.sandbox import find_sandbox
 from tests import images
@@ -664,3 +665,22 @@ def test_the_holder_of_the_token_may_spawn_every_agent_there_is(ask: Asks, chat:
     assert told["childSessionKey"].startswith("agent:critic:subagent:")
     with pytest.raises(fledge.Refused, match=r'there is no agent "critc" \(did you mean critic\?\)'):
         ask.call("subagents.spawn", params={"task": "Say hello", "agentId": "critc"}, **given)
+
+
+@proves("2.hops.26")
+def test_a_message_that_could_not_be_sent_is_listed_retried_and_dismissed(server: Server, ask: Asks, chat: str) -> None:
+    key = f"reply:{chat}:7"
+
+    def lose(c: Commit) -> None:
+        turn = Turn(chat, 1, {}, 0, 0, 0, c.at, origin=origin_of(Address("ops", "ann")))
+        outbox.reply(c, turn, 7, "for ann")
+        c.tx.give_up_post(key, "HTTP 500", c.at + 9e9, c.at)
+
+    server.do(server.desk.fl.engine.commit(lose))
+    (lost,) = [one for one in ask.call("undelivered.list") if one["sessionKey"] == chat]
+    assert (lost["key"], lost["kind"], lost["label"], lost["text"]) == (key, "message", "ann on ops", "for ann")
+    assert ask.call("health")["undelivered"] == len(ask.call("undelivered.list"))
+    listed = ask.call("commands.run", sessionKey=chat, line="/subagents undelivered")["text"]
+    assert f'{key}  to ann on ops: "for ann"' in listed
+    assert ask.call("undelivered.dismiss", target=key)["key"] == key
+    assert key not in [one["key"] for one in ask.call("undelivered.list")]

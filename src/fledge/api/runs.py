@@ -114,7 +114,8 @@ class Runs(Opened):
     async def runs(self, *, requester: str | None = None, status: str | None = None) -> list[RunInfo]:
         """The runs of a requester (this program, if none is named), oldest first; those of one status if one is named.
 
-        A status is `active`, `done`, a phase, or an outcome's word.
+        A status is `active`, `done`, a phase, or an outcome's word. Archived runs have left this list, as they have all
+        others; the status `archived` lists them.
 
         >>> run = await fl.spawn("Say hello", label="greeting")
         >>> [run.label for run in await fl.runs()]
@@ -124,7 +125,8 @@ class Runs(Opened):
             raise BadInput("status", f"must be one of {', '.join(STATUSES)}", status)
         parent = self.program if requester is None else views.session_key(requester, "requester")
         found = await self.engine.store.read(lambda tx: [views.run_info(tx, key) for key in tx.children(parent)])
-        return [run for run in found if status is None or status in _words(run)]
+        listed = [run for run in found if (run.phase == "archived") == (status == "archived")]
+        return [run for run in listed if status is None or status in _words(run)]
 
     async def tree(self, root: str | None = None) -> list[RunInfo]:
         """Everything below a session, each run with its children; without a name, below every conversation and program.

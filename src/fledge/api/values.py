@@ -174,6 +174,7 @@ class GivenUp(Struct, frozen=True, kw_only=True):
     key: str
     """Of a result, the session key of its run; of a message, its own."""
     session_key: str
+    """Of the run whose result it is; of a message, the conversation that speaks."""
     run_id: str
     kind: str
     """`message`: to a person outside. Others are kinds of results."""

@@ -324,12 +324,12 @@ def _not_sent(post: Post) -> GivenUp:
     message = message_of(post)
     return GivenUp(
         key=post.key,
-        session_key=post.run or "",
+        session_key=(post.run or "") if message is None else message.session_key,
         run_id="",
         kind=post.kind,
         label="" if message is None else f"{message.to} on {message.channel}",
         status="undelivered",
         reason=post.error,
         text="" if message is None else message.text,
-        arrived_at=None,
+        arrived_at=None if message is None else message.posted_at,
     )

@@ -135,5 +135,5 @@ def overview(tx: Tx, now: Instant, is_driven: bool) -> Overview:
         unanswered=tuple(views.unanswered(tx, now)),
         questions=tuple(api.question(one) for one in tx.open_approvals()),
         plans=plans,
-        undelivered=len(tx.undelivered()) + len(tx.undelivered_posts()),
+        undelivered=views.count_undelivered(tx),
     )

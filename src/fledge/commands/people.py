@@ -20,6 +20,7 @@ from fledge.core.run import Instant
 from fledge.errors import BadInput
 from fledge.orchestrator import control, documents, steps
 from fledge.orchestrator.commit import Commit
+from fledge.orchestrator.views import count_undelivered
 from fledge.store.base import Tx
 
 CLIENT = "gateway"
@@ -111,7 +112,7 @@ async def health(desk: Desk, params: Nothing) -> Health:
     engine = desk.fl.engine
 
     def look(tx: Tx) -> tuple[int, int, int, int]:
-        return len(tx.drivers()), len(tx.open_approvals()), len(tx.awaiting()), len(tx.undelivered())
+        return len(tx.drivers()), len(tx.open_approvals()), len(tx.awaiting()), count_undelivered(tx)
 
     drivers, questions, plans, undelivered = await engine.store.read(look)
     return Health(

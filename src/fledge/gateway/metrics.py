@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from fledge.commands.desk import Desk
+from fledge.orchestrator.views import count_undelivered
 from fledge.store.base import Tx
 
 
@@ -11,7 +12,7 @@ async def exposition(desk: Desk) -> str:
     engine = desk.fl.engine
 
     def look(tx: Tx) -> tuple[int, int, int, int]:
-        return len(tx.drivers()), len(tx.open_approvals()), len(tx.awaiting()), len(tx.undelivered())
+        return len(tx.drivers()), len(tx.open_approvals()), len(tx.awaiting()), count_undelivered(tx)
 
     drivers, questions, plans, undelivered = await engine.store.read(look)
     counted = engine.counters.shown()
@@ -23,7 +24,7 @@ async def exposition(desk: Desk) -> str:
         *_one("drivers", "Turns that are being driven.", "gauge", drivers),
         *_one("questions", "Tool calls that wait for a person.", "gauge", questions),
         *_one("plans", "Plans that await an answer.", "gauge", plans),
-        *_one("undelivered", "Results that found nobody.", "gauge", undelivered),
+        *_one("undelivered", "Results and messages that could not be delivered.", "gauge", undelivered),
         *_one("gateway_requests_total", "Requests that were carried out.", "counter", desk.requests),
         *_one("gateway_rejections_total", "Requests that were turned away.", "counter", desk.rejections),
         *_one("gateway_subscriptions", "Feeds that are watched.", "gauge", len(desk.watches)),

@@ -128,6 +128,11 @@ def why_undelivered(tx: Tx, row: Row) -> str:
     return "nobody is left to tell"
 
 
+def count_undelivered(tx: Tx) -> int:
+    """How many results and messages are undelivered."""
+    return len(tx.undelivered()) + len(tx.undelivered_posts())
+
+
 def undelivered_key(tx: Tx, session: str, word: str) -> str:
     """What a word means on the undelivered list: a message or a run by its key there, or a run below this session."""
     key = word.strip()

@@ -91,6 +91,7 @@ class Page {
       if (link.dataset.view === view) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
+    if (view === "undelivered") this.undelivered.refresh(); // no event tells of a message that was given up
     if (view !== "run") this.run = null;
     else if (this.run?.key !== key) this.run = new RunPage(key, (error) => this.failed(error));
     if (view === "chat" || this.chat === null) this.talk(view === "chat" && key ? key : MAIN);

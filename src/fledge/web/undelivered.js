@@ -1,6 +1,7 @@
-// Results that found nobody.
+// Results that nobody was told, and messages that could not be sent.
 
 import { call } from "./gateway.js";
+import { chatLink, isRun } from "./conversations.js";
 import { button, byId, chip, clock, coalesced, el, released, runLink, words } from "./dom.js";
 
 export class Undelivered {
@@ -26,8 +27,10 @@ export class Undelivered {
 
   #card(one) {
     const act = (method) => async () => { await call(method, { target: one.key }); await this.refresh(); };
+    const about = isRun(one.sessionKey) ? [runLink(one.sessionKey, one.label || one.sessionKey)]
+      : one.sessionKey ? [chatLink(one.sessionKey), ` to ${one.label}`] : [one.label || one.key];
     return el("article", { class: "card", "data-run": one.sessionKey },
-      el("h3", {}, one.sessionKey ? runLink(one.sessionKey, one.label || one.sessionKey) : one.label, " ", chip(one.status)),
+      el("h3", {}, ...about, " ", chip(one.status)),
       el("p", { class: "muted" }, `${one.kind}${one.arrivedAt ? `, ${clock(one.arrivedAt)}` : ""}: ${one.reason}`),
       words(one.text || "(without words)"),
       el("div", { class: "row" },
