@@ -1,8 +1,10 @@
 """The page in a real browser, against a real gateway: whole journeys of a person."""
 
 import signal
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from fledge.core.route import Address, origin_of
 from fledge.orchestrator import outbox
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Turn
+from fledge.store.files import DATABASE
 from tests.browser.browsing import Gateway, browsing, sitting
 from tests.browser.page_server import SHOWN, speaking
 from tests.cli.model_server import Model, serving
@@ -256,6 +259,24 @@ def test_a_turn_that_fails_says_so(browser: Browser, gateway: Gateway) -> None:
         person.say("hello")
         person.said("How can I help?")
         expect(person.page.locator("#chat-live")).to_be_hidden()
+
+
+@proves("4.tools.38")
+def test_a_turn_that_fails_for_half_an_hour_is_shown_as_unanswered(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        person.sign_in()
+        person.say("fail")
+        person.see("#chat-live", "That failed: ")
+        expect(person.page.locator("#unanswered")).to_be_hidden()
+        gateway.end()
+        with closing(sqlite3.connect(gateway.state / DATABASE)) as rows, rows:
+            rows.execute("UPDATE turns SET opened_at = opened_at - 2400")
+        gateway.start()
+        person.see("#unanswered", "unanswered for 40 min")
+        person.page.get_by_role("button", name="Stop").click()
+        person.say("hello")
+        person.said("How can I help?")
+        expect(person.page.locator("#unanswered")).to_be_hidden()
 
 
 def test_a_link_from_another_site_opens_the_page(browser: Browser, gateway: Gateway) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 import fledge
+from fledge.commands.desk import Desk
+from fledge.commands.methods import call
 from fledge.commands.orders import run_command, status_line
-from fledge.models.base import Request, ToolMessage
+from fledge.models.base import Broke, Request, ToolMessage
 from fledge.models.scripted import Answer, Reply, last_text, use
 from fledge.testing import ScriptedModel
 from fledge.tools.base import tool
@@ -218,3 +220,41 @@ def test_the_line_of_what_goes_on_names_the_first_few(place: Place) -> None:
         assert line.endswith("and 1 more")
 
     play(place, body)
+
+
+@proves("2.hops.7")
+@proves("4.tools.38", "A turn that cannot answer for half an hour is shown as unanswered wherever its session is shown")
+def test_what_is_read_and_cannot_be_answered_is_shown_in_status_info_chat_and_gateway(place: Place) -> None:
+    async def down(request: Request) -> Answer:
+        if "# Subagent Context" in request.system:
+            return "gold"
+        return "hello" if last_text(request) == "hello" else Broke("bad_request", "no such model")
+
+    async def body(fl: fledge.Fledge) -> None:
+        async def say(line: str) -> str:
+            return (await run_command(fl, MAIN, line)).text
+
+        async def below() -> str:
+            return await fl.engine.store.read(lambda tx: status_line(tx, MAIN, fl.engine.clock.now()))
+
+        async def ask(method: str, **params: object) -> Any:
+            return await call(Desk(fl, fl.config.gateway), method, params)
+
+        await fl.session("main").send("hello")
+        await say("/subagents spawn main dig")
+        await asyncio.sleep(25 * 60)
+        shown = [await say("/status"), await say("/subagents info 1"), await below()]
+        assert not any("unanswered" in words for words in shown)
+        await asyncio.sleep(10 * 60)
+        late = "unanswered for 35 min, tried "
+        assert f"turn      {late}" in await say("/status")
+        info = await say("/subagents info 1")
+        assert f"read      {late}" in info
+        assert f"times, by {MAIN}\n" in info
+        assert (await below()).startswith(late)
+        (row,) = await ask("sessions.list", kinds=["main"])
+        assert row["unanswered"].startswith(late)
+        (told,) = (await ask("subagents.info", target="1"))["unanswered"]
+        assert told["session"] == MAIN
+
+    place.act(body, ScriptedModel(down))

@@ -103,7 +103,7 @@ def story(told: Story, now: Instant | None = None) -> list[str]:
         cost = "" if stats.cost_usd is None else f", est ${stats.cost_usd:.4f}"
         cached = f", {stats.tokens_cached} cached" if stats.tokens_cached else ""
         lines.append(f"tokens    {stats.tokens_in} in, {stats.tokens_out} out{cached}{cost}")
-    lines += [f"unanswered by {late.session}, tried {late.tries} times" for late in told.unanswered]
+    lines += [f"read      {late.words(told.now_at)}, by {late.session}" for late in told.unanswered]
     lines += [f"tried     {_try(one, run)}" for one in told.tries]
     return [*lines, "", *timeline(told.timeline)]
 
@@ -156,11 +156,7 @@ def overview(told: Overview) -> list[str]:
 
 def unanswered(late: Sequence[Unanswered], now: Instant) -> list[str]:
     """What was read and waits for its answer for half an hour or more."""
-    return [
-        f"unanswered for {(now - one.since_at) / 60:.0f} min: {len(one.rows)} read by {one.session},"
-        f" tried {one.tries} times"
-        for one in late
-    ]
+    return [f"{len(one.rows)} read by {one.session}: {one.words(now)}" for one in late]
 
 
 def sessions(rows: Sequence[SessionRow]) -> list[str]:
@@ -184,6 +180,8 @@ def standing(told: Standing) -> list[str]:
     ]
     if view.context_tokens is not None:
         lines.insert(3, f"context   {view.context_tokens} tokens in the last request")
+    if view.unanswered:
+        lines.append(f"turn      {view.unanswered}")
     if view.note:
         lines.append(f"note      the last reply was {view.note}")
     if view.questions:

@@ -88,7 +88,7 @@ def _budget(tx: Tx, key: str) -> tuple[Spent, ...]:
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-def session_row(tx: Tx, session: Session, updated_at: Instant) -> SessionRow:
+def session_row(tx: Tx, session: Session, updated_at: Instant, now: Instant) -> SessionRow:
     """A session as lists show it."""
     run = tx.find_run(session.key)
     busy = tx.turn(session.key) is not None
@@ -105,6 +105,7 @@ def session_row(tx: Tx, session: Session, updated_at: Instant) -> SessionRow:
         unread=len(tx.unread(session.key, 1000)),
         unsettled=tx.counts(session.key).unsettled,
         status="" if run is None else run.phase.name if run.ended is None else run.ended.outcome.status,
+        unanswered=views.unanswered_in(tx, session.key, now),
     )
 
 

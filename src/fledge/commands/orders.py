@@ -79,13 +79,14 @@ def targets(tx: Tx, session: str, now: Instant) -> list[slash.Choice]:
 
 
 def status_line(tx: Tx, session: str, now: Instant) -> str:
-    """What goes on below a conversation, in one line; empty if nothing does."""
+    """What goes on below a conversation, and that its turn cannot answer, in one line; empty if nothing does."""
     rows = [row for row in views.child_rows(tx, session) if row.is_active]
     shown = [f"{flattened(row.label, SHORT_CHARS) or row.key[-8:]} {_standing(row, now)}" for row in rows[:SHOWN]]
     more = [f"and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else []
     asked = len(_asked(tx, session))
     waits = [f"{asked} {'question waits' if asked == 1 else 'questions wait'} for you"] if asked else []
-    return "  ·  ".join([*shown, *more, *waits])
+    late = views.unanswered_in(tx, session, now)
+    return "  ·  ".join([*([late] if late else []), *shown, *more, *waits])
 
 
 def _standing(row: ChildRow, now: Instant) -> str:

@@ -213,10 +213,12 @@ class SessionsList(Params, frozen=True, kw_only=True):
 async def sessions_list(desk: Desk, params: SessionsList) -> list[SessionRow]:
     """Sessions, the latest active first."""
 
+    now = desk.fl.engine.clock.now()
+
     def look(tx: Tx) -> list[SessionRow]:
         found = tx.sessions(params.agent or None, 1_000_000)
         wanted = [one for one in found if not params.kinds or one[0].kind in params.kinds]
-        return [session_row(tx, *one) for one in wanted[: params.limit]]
+        return [session_row(tx, *one, now) for one in wanted[: params.limit]]
 
     return await desk.fl.engine.store.read(look)
 
@@ -276,7 +278,7 @@ async def sessions_patch(desk: Desk, params: SessionsPatch) -> SessionRow:
     if patch.get("model"):
         fl.check_model(patch["model"], patch.get("thinking") or None)
     await fl.engine.commit(lambda c: control.patch_session(c, key, patch))
-    return await fl.engine.store.read(lambda tx: session_row(tx, *_known(tx, key)))
+    return await fl.engine.store.read(lambda tx: session_row(tx, *_known(tx, key), fl.engine.clock.now()))
 
 
 def _known(tx: Tx, key: str) -> tuple[Session, Instant]:

@@ -76,6 +76,8 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     unsettled: int
     status: str = ""
     """Of a run: how it stands."""
+    unanswered: str = ""
+    """For how long something that it has read is unanswered; empty if nothing is, for half an hour."""
 
 
 class Standing(Struct, frozen=True, kw_only=True):

@@ -104,6 +104,11 @@ class Unanswered(Struct, frozen=True, kw_only=True):
     rows: tuple[str, ...]
     """Keys of what it has read."""
 
+    def words(self, now: Instant) -> str:
+        """For how long, and how often an answer was tried."""
+        times = "once" if self.tries == 1 else f"{self.tries} times"
+        return f"unanswered for {(now - self.since_at) / 60:.0f} min, tried {times}"
+
 
 def unanswered(tx: Tx, now: Instant) -> list[Unanswered]:
     """What was read and has waited for its answer for half an hour or more, the longest first."""
@@ -118,6 +123,11 @@ def unanswered(tx: Tx, now: Instant) -> list[Unanswered]:
         )
         for turn in late
     ]
+
+
+def unanswered_in(tx: Tx, session: str, now: Instant) -> str:
+    """That this session has read something and could not answer it for half an hour or more; empty if it has not."""
+    return next((late.words(now) for late in unanswered(tx, now) if late.session == session), "")
 
 
 def why_undelivered(tx: Tx, row: Row) -> str:
@@ -429,6 +439,8 @@ class StatusView(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Calls that wait for a person's approval."""
     note: str = ""
     """What is wrong with the last reply: that the token limit cut it."""
+    unanswered: str = ""
+    """For how long something that it has read is unanswered; empty if nothing is, for half an hour."""
 
 
 def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
@@ -466,6 +478,7 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
         children_done=len(rows) - active,
         questions=sum(asked.state == "waiting" for asked in tx.approvals(key)),
         note=CUT if last is not None and last.cut and tx.turn(key) is None else "",
+        unanswered=unanswered_in(tx, key, now),
     )
 
 

@@ -46,9 +46,12 @@ export class Conversations {
   #show() {
     const keys = [...new Set([MAIN, ...this.#rows.map((row) => row.key), this.#chosen])];
     const busy = new Map(this.#rows.map((row) => [row.key, row.state === "idle" ? "" : " …"]));
-    const is = JSON.stringify([keys, [...busy], this.#chosen]);
+    const late = this.#rows.find((row) => row.key === this.#chosen)?.unanswered ?? "";
+    const is = JSON.stringify([keys, [...busy], this.#chosen, late]);
     if (is === this.#was) return;
     this.#was = is;
+    byId("unanswered").textContent = late && `${late}: it is tried again by itself`;
+    byId("unanswered").hidden = late === "";
     byId("conversation").replaceChildren(...keys.map((key) =>
       el("option", { value: key, selected: key === this.#chosen }, named(key) + (busy.get(key) ?? ""))));
     byId("conversation").value = this.#chosen;

@@ -72,7 +72,7 @@ export class RunPage {
   }
 }
 
-function facts({ run, stats, models, text }) {
+function facts({ run, stats, models, text, unanswered }) {
   const cost = stats.costUsd === null ? "unknown" : `about $${stats.costUsd.toFixed(4)}`;
   const cached = stats.tokensCached ? `, ${stats.tokensCached} cached` : "";
   const tokens = stats.tokensIn === null ? "none counted" : `${stats.tokensIn} in, ${stats.tokensOut} out${cached}`;
@@ -86,7 +86,7 @@ function facts({ run, stats, models, text }) {
     ["Cost", [`${cost}; tokens: ${tokens}`]],
     ["Model", [models.join(", ")]],
     ["Error", [run.error ?? ""]],
-    ["Delivery", [run.delivery ?? ""]],
+    ["Delivery", [[run.delivery, ...unanswered.map(late)].filter(Boolean).join("; ")]],
     ["Answer", text ? [words(text)] : [""]],
     ["Children", run.children.flatMap((one) => [runLink(one.sessionKey, one.label || one.task.slice(0, 60)), " "])],
   ].filter(([, told]) => told.length && told.some((one) => one !== ""));
@@ -95,6 +95,10 @@ function facts({ run, stats, models, text }) {
     el("p", { class: "muted" }, run.sessionKey),
     el("dl", { class: "facts" }, ...lines.flatMap(([name, told]) => [el("dt", {}, name), el("dd", {}, ...told)])),
   ];
+}
+
+function late({ session, sinceAt, tries }) {
+  return `read by ${session}, unanswered since ${clock(sinceAt)}, tried ${tries === 1 ? "once" : `${tries} times`}`;
 }
 
 function moment({ words, phase, attempt, reason }) {
