@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from fledge.config import ModelChoice, check
-from fledge.config.places import discover, is_trusted, read_written, revoke, trust, trusted_projects, user_folder
+from fledge.config.places import (
+    difference,
+    discover,
+    is_trusted,
+    read_written,
+    revoke,
+    trust,
+    trusted_projects,
+    user_folder,
+)
 from fledge.config.profiles_md import profile, read_profiles
 from fledge.config.shape import rows
 from fledge.config.tighten import RULES, tightened
@@ -191,6 +200,82 @@ def test_trust_can_be_taken_back(project: Path, tmp_path: Path) -> None:
 def test_the_list_of_trusted_projects_is_private_to_the_user(project: Path, tmp_path: Path) -> None:
     trust(project, tmp_path / "user")
     assert (tmp_path / "user" / "trusted.json").stat().st_mode & 0o777 == 0o600
+
+
+@proves("8.trust.6")
+def test_a_changed_project_is_shown_with_the_difference_from_what_was_trusted(project: Path, tmp_path: Path) -> None:
+    user = tmp_path / "user"
+    assert difference(project, user) == []
+    trust(project, user)
+    assert difference(project, user) == []
+    assert not discover(project, user=user).changed
+    (project / "agents" / "critic.md").write_text("---\n# \x1b[2J\u202e\ntools: read, grep\n---\nYou find!\n")
+    (project / "agents" / "new.md").write_text("\tYou are new.")
+    (project / "fledge.json5").unlink()
+    assert discover(project, user=user).changed
+    shown = difference(project, user)
+    assert shown[:2] == ["--- agents/critic.md (as trusted)", "+++ agents/critic.md (now)"]
+    assert "-You find faults." in shown
+    assert "+# \\x1b[2J\\u202e" in shown, "nothing that a terminal would obey"
+    assert shown[shown.index("--- (new)") :][1:4] == ["+++ agents/new.md (now)", "@@ -0,0 +1 @@", "+   You are new."]
+    assert "+++ (removed)" in shown
+    trust(project, user)
+    assert difference(project, user) == []
+    assert len(list((user / "trusted").iterdir())) == 1, "only what is trusted now is kept"
+    assert revoke(project, user)
+    assert list((user / "trusted").iterdir()) == []
+
+
+def test_what_two_projects_were_trusted_with_is_kept_until_both_are_trusted_no_more(tmp_path: Path) -> None:
+    projects = [tmp_path / "a", tmp_path / "b"]
+    for one in projects:
+        one.mkdir()
+        (one / "fledge.json5").write_text("{}")
+        trust(one, tmp_path)
+    assert revoke(projects[0], tmp_path)
+    (projects[1] / "fledge.json5").write_text("{} // mine")
+    assert difference(projects[1], tmp_path)[-2:] == ["-{}", "+{} // mine"]
+
+
+def test_the_text_that_is_kept_is_private_and_bounded(project: Path, tmp_path: Path) -> None:
+    for n in range(5):
+        (project / "agents" / f"a{n}.md").write_text("x" * 60_000)
+    trust(project, tmp_path)
+    (kept,) = (tmp_path / "trusted").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert kept.stat().st_size < 300_000
+    (project / "agents" / "a0.md").write_text("x" * 60_001)
+    (project / "agents" / "a4.md").write_text("y" * 60_000)
+    (project / "agents" / "critic.md").write_text("word\n" * 5000)
+    (project / "fledge.json5").write_text("{}\n" + "// a\n" * 500)
+    shown = difference(project, tmp_path)
+    assert f"+{'x' * 159}… (60002 characters)" in shown
+    assert "agents/a4.md: its trusted text was too long to be kept, so a change of it cannot be shown" in shown
+    assert "agents/critic.md: changed, and too long to compare" in shown
+    assert len(shown) == 201
+    assert shown[-1].endswith("more lines")
+
+
+def test_a_change_of_line_ends_alone_is_said(project: Path, tmp_path: Path) -> None:
+    trust(project, tmp_path)
+    path = project / "agents" / "critic.md"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert difference(project, tmp_path) == ["agents/critic.md: only line ends changed"]
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"fledge.json5": 3}'])
+def test_a_change_is_told_though_what_was_trusted_is_not_there_any_more(
+    text: str | None, project: Path, tmp_path: Path
+) -> None:
+    trust(project, tmp_path)
+    (kept,) = (tmp_path / "trusted").iterdir()
+    kept.unlink()
+    if text is not None:
+        kept.write_text(text)
+    (project / "fledge.json5").write_text("{}")
+    assert difference(project, tmp_path) == [
+        "what was trusted was not kept; there is now: fledge.json5, agents/critic.md"
+    ]
 
 
 def test_there_is_nothing_to_trust_in_a_folder_without_settings(tmp_path: Path) -> None:

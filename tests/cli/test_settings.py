@@ -14,8 +14,10 @@ from aiohttp import web
 from fledge.cli import doctor
 from fledge.cli.settings import template
 from fledge.config import Config, parse
+from fledge.config.places import is_trusted
 from tests.cli import command
 from tests.cli.command import Done
+from tests.cli.test_workspace import NO_SUCH_MODEL, Home
 from tests.statements import proves
 
 Fledge = Callable[..., Done]
@@ -97,6 +99,44 @@ def test_trust_says_what_it_lets_in_and_a_change_takes_it_back(fledge: Fledge, t
     assert "changed since" in fledge("trust", "--list").stdout
     assert "no longer trusted" in fledge("trust", "--revoke").stdout
     assert fledge("trust", "--list").stdout == "no folder is trusted\n"
+
+
+@proves("8.trust.6", "A project that changed after it was trusted is shown with the difference")
+def test_without_a_terminal_the_commands_that_show_and_trust_a_change_are_named(fledge: Fledge, tmp_path: Path) -> None:
+    path = tmp_path / "project" / "fledge.json5"
+    path.write_text("{\n  agents: {defaults: {model: 'openai/gpt-5'}},\n}\n")
+    assert "would count: agents.defaults.model" in fledge("trust", "--show").stdout
+    fledge("trust")
+    assert fledge("trust", "--show").stdout == f"{path.parent} is trusted, as its files are now\n"
+    path.write_text("{\n  // ours\n  agents: {defaults: {model: 'openai/gpt-5'}},\n}\n")
+    told = fledge("run", "hello", "--model", "nosuch/x").stderr.splitlines()[0]
+    assert "changed since it was trusted, so these settings of it do not count: agents.defaults.model" in told
+    assert told.endswith("`fledge trust --show` shows the difference, `fledge trust` trusts it")
+    shown = fledge("trust", "--show").stdout
+    assert "\n+  // ours\n" in shown
+    assert "would count: agents.defaults.model" in shown
+    assert "is not trusted" in fledge("trust", "--show").stdout, "showing trusts nothing"
+    assert "\n+  // ours\n" in fledge("trust").stdout
+    assert '"openai/gpt-5"' in fledge("config", "agents.defaults.model").stdout
+
+
+@proves("8.trust.6")
+@pytest.mark.parametrize(("answer", "said_yes"), [("y\n", True), ("n\n", False)])
+def test_at_a_terminal_a_project_that_changed_is_shown_and_asked_about(
+    tmp_path: Path, answer: str, said_yes: bool
+) -> None:
+    home = Home(tmp_path)
+    project = home.home / "project"
+    (project / "fledge.json5").write_text("{agents: {defaults: {model: 'nosuch/x'}}}\n")
+    home.run("trust", cwd=project)
+    (project / "fledge.json5").write_text("// ours\n{agents: {defaults: {model: 'nosuch/x'}}}\n")
+    _, shown = home.run_at_terminal(answer, "run", "hello", cwd=project)
+    assert "has changed since you trusted it" in shown
+    assert "+// ours" in shown
+    assert "Trust it as it is now? [y/N]" in shown
+    assert (NO_SUCH_MODEL in shown) is said_yes
+    assert ("do not count" in shown) is not said_yes
+    assert is_trusted(project, home.user) is said_yes
 
 
 def test_trusting_a_folder_without_settings_is_refused(fledge: Fledge) -> None:

@@ -33,12 +33,12 @@ class Home:
     def run(self, *arguments: str, cwd: Path | None = None) -> Done:
         return command(*arguments, cwd=cwd or self.home, env=self.env)
 
-    def run_at_terminal(self, answer: str, *arguments: str) -> tuple[int, str]:
+    def run_at_terminal(self, answer: str, *arguments: str, cwd: Path | None = None) -> tuple[int, str]:
         """The exit code, and all that was shown, of a command at a terminal at which somebody gives this answer."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             [*PROGRAM, *arguments],
-            cwd=self.home,
+            cwd=cwd or self.home,
             env=self.env,
             stdin=theirs,
             stdout=theirs,

@@ -18,11 +18,10 @@ from fledge.api.views import is_at_rest
 from fledge.channels.terminal import HERE
 from fledge.cli.run import awaits
 from fledge.cli.screen import open_screen
-from fledge.cli.settings import confirm_workspace
+from fledge.cli.settings import confirm_workspace, settings_here
 from fledge.cli.visiting import Visit
 from fledge.client.remote import Remote
 from fledge.commands import orders, slash
-from fledge.config.places import discover
 from fledge.core.freeze import one_line
 from fledge.core.keys import main_key, short_id
 from fledge.core.route import TERMINAL, Message
@@ -55,7 +54,7 @@ async def sit(state: Path, model: str | None, settings: tuple[str, ...]) -> int:
     """Open the state folder and talk. Refused if no model is set, or it cannot be used."""
     from fledge.commands.hatch import hatch
 
-    found = discover(Path.cwd(), settings).loaded
+    found = settings_here(Path.cwd(), settings)
     screen = open_screen(state / HISTORY)
     confirm_workspace(found.config)
     for warning in found.warnings:

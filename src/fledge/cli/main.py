@@ -206,6 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     config.add_argument("key", nargs="?", help="one setting, such as agents.defaults.subagents.maxConcurrent")
     trust = add("trust", _trust, "state", help="let this folder's settings and documents count, as they are now")
     trust.add_argument("folder", nargs="?", default=".", help="another folder")
+    trust.add_argument("--show", action="store_true", help="only show what would be trusted, and what has changed")
     trust.add_argument("--revoke", action="store_true", help="trust it no more")
     trust.add_argument("--list", dest="listed", action="store_true", help="show what is trusted")
     trust.add_argument("--workspace", metavar="DIR", help="let agents work in DIR, though it holds your home folder")
@@ -452,6 +453,8 @@ def _trust(options: argparse.Namespace) -> int:
     if options.workspace is not None:
         place = Path(options.workspace).expanduser()
         return _show(settings.distrust_workspace(place) if options.revoke else settings.trust_workspace(place))
+    if options.show:
+        return _show(settings.show_trust(folder))
     if options.revoke:
         return _show(settings.distrust(folder))
     taken = verbs.take_in(run.state_folder(options.state), folder, is_named=options.state is not None)

@@ -16,9 +16,8 @@ import fledge
 from fledge.api.views import is_at_rest, plan, question
 from fledge.channels.terminal import HERE, TerminalChannel
 from fledge.cli.printing import note, say
-from fledge.cli.settings import confirm_workspace
+from fledge.cli.settings import confirm_workspace, settings_here
 from fledge.commands import lines
-from fledge.config.places import discover
 from fledge.core.asking import retry_text
 from fledge.core.images import Image, ImageEntry
 from fledge.core.keys import main_key
@@ -66,7 +65,7 @@ async def converse(request: Request, *, models: Mapping[str, Model] | None = Non
     """Drive the conversation until everything has settled; 0, 1 after an error, 3 if a person is awaited."""
     from fledge.commands.hatch import hatch
 
-    loaded = discover(Path.cwd(), request.settings).loaded
+    loaded = settings_here(Path.cwd(), request.settings)
     for warning in loaded.warnings:
         note(f"{warning}")
     confirm_workspace(loaded.config)

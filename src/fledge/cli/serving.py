@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from fledge.cli.printing import note, say
-from fledge.cli.settings import confirm_workspace
-from fledge.config.places import discover
+from fledge.cli.settings import confirm_workspace, settings_here
 from fledge.errors import StoreError
 from fledge.runtime.model_choice import settled_model
 
@@ -23,7 +22,7 @@ def serve(state: Path, model: str | None, settings: tuple[str, ...], host: str |
         raise StoreError(f"{error.name} is not installed: pip install 'fledge[gateway]'") from None
     logging.basicConfig(level=logging.INFO, format=LOG, stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    loaded = discover(Path.cwd(), settings).loaded
+    loaded = settings_here(Path.cwd(), settings)
     for warning in loaded.warnings:
         note(f"{warning}")
     confirm_workspace(loaded.config)

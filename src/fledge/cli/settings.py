@@ -6,9 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from fledge.cli.printing import note, says_yes
-from fledge.config import Config, as_document, describe, workspaces
-from fledge.config.places import FILE, discover, is_trusted, read_written, revoke, trust, trusted_projects
+from fledge.cli.printing import note, say, says_yes
+from fledge.config import Config, Loaded, as_document, describe, workspaces
+from fledge.config.places import FILE, difference, discover, is_trusted, read_written, revoke, trust, trusted_projects
 from fledge.core.protected import is_broad
 from fledge.errors import BadInput, Refused
 
@@ -113,10 +113,39 @@ def trust_folder(folder: Path, or_nothing: bool = False) -> list[str]:
     if is_trusted(folder, written=written):
         return [f"{folder} is trusted already, as its files are now"]
     waiting = discover(folder, written=written).left_out if written.names else ()
+    changes = difference(folder, written=written)
     trust(folder, written=written)
     lets_in = [f"  now counts: {setting}" for setting in waiting]
     names = ", ".join(written.names)
-    return [f"trusted {folder}: {names}", *lets_in, "a change of any of these files takes the trust back"]
+    return [*changes, f"trusted {folder}: {names}", *lets_in, "a change of any of these files takes the trust back"]
+
+
+def show_trust(folder: Path) -> list[str]:
+    """What `fledge trust` would trust: how the files differ from those that were trusted, and what that lets in."""
+    written = read_written(folder)
+    if not written.names:
+        return [f"{folder} has no {FILE} and no agents/*.md: there is nothing to trust"]
+    if is_trusted(folder, written=written):
+        return [f"{folder} is trusted, as its files are now"]
+    waiting = discover(folder, written=written).left_out
+    would = [f"  would count: {setting}" for setting in waiting] or ["  nothing in it waits for trust"]
+    head = f"{folder} is not trusted: {', '.join(written.names)}"
+    return [*difference(folder, written=written), head, *would, "`fledge trust` trusts it as it is"]
+
+
+def settings_here(folder: Path, settings: tuple[str, ...]) -> Loaded:
+    """The settings that apply in this folder. If the project has changed since it was trusted, whoever sits at the
+    terminal is shown the difference and asked to trust it again, exactly as it was read."""
+    written = read_written(folder)
+    found = discover(folder, settings, written=written)
+    if not (found.changed and found.left_out and sys.stdin.isatty() and sys.stderr.isatty()):
+        return found.loaded
+    note(f"{folder} has changed since you trusted it:")
+    say("\n".join(f"  {line}" for line in difference(folder, written=written)), sys.stderr)
+    if not says_yes("Trust it as it is now?"):
+        return found.loaded
+    trust(folder, written=written)
+    return discover(folder, settings, written=written).loaded
 
 
 def distrust(folder: Path) -> list[str]:

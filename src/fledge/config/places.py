@@ -2,7 +2,7 @@
 
 The user's folder (`$FLEDGE_CONFIG`, else `~/.config/fledge`) holds `fledge.json5` and `agents/*.md`; a project's folder
 holds the same. A project's count in full only once a person has trusted exactly these files: one changed byte, and they
-may only tighten again until they are trusted anew.
+may only tighten again until they are trusted anew. What changed can be shown: `trusted_text` keeps what was trusted.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from fledge.config import trusted_text
 from fledge.config.check import Document, Loaded, check
 from fledge.config.layers import merge, with_settings
 from fledge.config.load import contents, document_of
@@ -37,6 +38,8 @@ class Found(Struct, frozen=True):
     """False only if the project has settings of its own that nobody has trusted."""
     left_out: tuple[str, ...] = ()
     """What the project's files say and does not count until they are trusted."""
+    changed: bool = False
+    """A person has trusted the project's settings, but other versions of them."""
 
 
 def user_folder(env: Mapping[str, str] | None = None) -> Path:
@@ -69,13 +72,19 @@ class Written(Struct, frozen=True):
         return (*agents, *([] if self.settings is None else [str(self.folder / FILE)]))
 
     @property
+    def files(self) -> list[tuple[str, bytes]]:
+        """Their names, relative to the folder, and their bytes."""
+        contents = [*([] if self.settings is None else [self.settings]), *(raw for _, raw in self.agents)]
+        return list(zip(self.names, contents, strict=True))
+
+    @property
     def digest(self) -> str | None:
         """What trust is bound to: names and bytes of the files; None if there are none."""
-        contents = [*([] if self.settings is None else [self.settings]), *(raw for _, raw in self.agents)]
-        if not contents:
+        files = self.files
+        if not files:
             return None
         whole = hashlib.sha256()
-        for name, content in zip(self.names, contents, strict=True):
+        for name, content in files:
             whole.update(f"{name}\0{len(content)}\0".encode() + content)
         return whole.hexdigest()
 
@@ -137,13 +146,14 @@ def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> Found:
         return Found(with_settings(merge(base, over), settings), sources, True)
     allowed = tightened(check(base, str(user / FILE)).config, over, str(project / FILE))
     loaded = with_settings(merge(base, allowed.document), settings)
+    changed = str(project.resolve()) in _trusted(user)
     if allowed.left_out:
         shown = ", ".join(allowed.left_out[:5]) + (" …" if len(allowed.left_out) > 5 else "")
-        words = (
-            f"{project}: not trusted, so these settings of it do not count: {shown}. `fledge trust` shows and trusts"
-        )
+        why = "changed since it was trusted" if changed else "not trusted"
+        how = "`fledge trust --show` shows " + ("the difference" if changed else "what that lets in")
+        words = f"{project}: {why}, so these settings of it do not count: {shown}. {how}, `fledge trust` trusts it"
         loaded = Loaded(loaded.config, (*loaded.warnings, words))
-    return Found(loaded, sources, False, allowed.left_out)
+    return Found(loaded, sources, False, allowed.left_out, changed)
 
 
 # ---- trust -----------------------------------------------------------------------------------------------------------
@@ -163,17 +173,36 @@ def trust(project: Path, user: Path | None = None, written: Written | None = Non
     if found is None:
         raise BadInput(str(project), f"has no {FILE} and no {AGENTS}/*.md: there is nothing to trust")
     check(written.document, str(project / FILE))
-    _save(user, {**_trusted(user), str(project.resolve()): found})
+    before, place = _trusted(user), str(project.resolve())
+    trusted_text.keep(user, found, written.files)
+    _save(user, before | {place: found})
+    _forget(user, before.get(place))
 
 
 def revoke(project: Path, user: Path | None = None) -> bool:
     """Trust the project no more; False if it was not trusted."""
     user = user or user_folder()
     held = _trusted(user)
-    if held.pop(str(project.resolve()), None) is None:
+    digest = held.pop(str(project.resolve()), None)
+    if digest is None:
         return False
     _save(user, held)
+    _forget(user, digest)
     return True
+
+
+def difference(project: Path, user: Path | None = None, written: Written | None = None) -> list[str]:
+    """How the project's settings differ, as they are now or were `written`, from those that were trusted; empty if
+    none were. Lines that are safe to print."""
+    user, written = user or user_folder(), written or read_written(project)
+    digest = _trusted(user).get(str(project.resolve()))
+    return [] if digest is None or digest == written.digest else trusted_text.difference(user, digest, written.files)
+
+
+def _forget(user: Path, digest: str | None) -> None:
+    """Remove the text of a version that no project has been trusted with any more."""
+    if digest is not None and digest not in _trusted(user).values():
+        trusted_text.forget(user, digest)
 
 
 def trusted_projects(user: Path | None = None) -> list[str]:

@@ -1,0 +1,88 @@
+"""The text of trusted project files, kept in the user's folder so that a later change can be shown as a difference.
+
+One private file for each trusted version, named by its digest. It is bounded: what does not fit is not kept, and the
+difference says so. Nothing here decides what is trusted: that is the digest in `places`, of the bytes themselves.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from fledge.plain_file import read_plain, write_private
+
+FOLDER = "trusted"
+KEPT_BYTES = 256 * 1024
+"""How much of one project is kept."""
+COMPARED_LINES = 2000
+"""A file of more lines is not compared: comparing takes time that grows with their square."""
+SHOWN_LINES = 200
+SHOWN_CHARS = 160
+
+Files = Sequence[tuple[str, bytes]]
+"""Names and contents."""
+
+
+def keep(user: Path, digest: str, files: Files) -> None:
+    """Keep the text of these files, as far as it fits, under the digest of all of them."""
+    kept: dict[str, str | None] = {}
+    room = KEPT_BYTES
+    for name, raw in files:
+        kept[name] = raw.decode("utf-8", "replace") if len(raw) <= room else None
+        room -= len(raw) if kept[name] is not None else 0
+    write_private(_path(user, digest), json.dumps(kept))
+
+
+def forget(user: Path, digest: str) -> None:
+    """Remove what was kept under this digest, if anything was."""
+    _path(user, digest).unlink(missing_ok=True)
+
+
+def difference(user: Path, digest: str, files: Files) -> list[str]:
+    """Lines that show how these files differ from what was kept under the digest, safe to print, bounded in number."""
+    held = _held(user, digest)
+    if held is None:
+        return [f"what was trusted was not kept; there is now: {', '.join(name for name, _ in files)}"]
+    now = {name: raw.decode("utf-8", "replace") for name, raw in files}
+    lines = [line for name in sorted({*held, *now}) for line in _changed(name, held, now)]
+    more = len(lines) - SHOWN_LINES
+    return [_printable(line) for line in lines[:SHOWN_LINES]] + ([f"… and {more} more lines"] if more > 0 else [])
+
+
+def _changed(name: str, held: Mapping[str, str | None], now: Mapping[str, str]) -> Iterator[str]:
+    from difflib import unified_diff  # needed only to explain a change
+
+    old, new = held.get(name, ""), now.get(name, "")
+    if old == new:
+        return
+    if old is None:
+        yield f"{name}: its trusted text was too long to be kept, so a change of it cannot be shown"
+        return
+    before, after = old.splitlines(), new.splitlines()
+    if len(before) + len(after) > COMPARED_LINES:
+        yield f"{name}: changed, and too long to compare"
+        return
+    names = (f"{name} (as trusted)" if name in held else "(new)", f"{name} (now)" if name in now else "(removed)")
+    yield from unified_diff(before, after, *names, n=2, lineterm="")
+    if before == after:
+        yield f"{name}: only line ends changed"
+
+
+def _printable(line: str) -> str:
+    """The line without characters that a terminal would obey, and cut with its length if it is long."""
+    text = "".join(
+        mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in line.expandtabs(4)
+    )
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}… ({len(text)} characters)"
+
+
+def _held(user: Path, digest: str) -> dict[str, str | None] | None:
+    try:
+        held = json.loads(read_plain(_path(user, digest), 8 * KEPT_BYTES))
+    except (OSError, ValueError):
+        return None
+    is_sound = isinstance(held, dict) and all(text is None or isinstance(text, str) for text in held.values())
+    return held if is_sound else None
+
+
+def _path(user: Path, digest: str) -> Path:
+    return user / FOLDER / f"{digest}.json"
