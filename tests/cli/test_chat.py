@@ -8,11 +8,12 @@ import pty
 import re
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
 import termios
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,9 +25,10 @@ from fledge.cli.screen import Plain
 from fledge.cli.visiting import Visit
 from fledge.client.remote import find
 from fledge.commands.slash import Choice
-from fledge.models.base import Request
+from fledge.models.base import Broke, Request
 from fledge.models.scripted import Answer, echo
 from fledge.runtime.feed import TurnEvent
+from fledge.store.files import DATABASE
 from fledge.testing import ScriptedModel
 from tests import images
 from tests.api.scene import Place
@@ -304,6 +306,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.statuses: list[str] = []
         self.flowing = ""
 
     def say(self, text: str, style: str = "") -> None:
@@ -319,7 +322,7 @@ class Heard:
         self.flowing = ""
 
     def status(self, line: str) -> None:
-        """Not kept."""
+        self.statuses.append(line)
 
     def offer(self, targets: Sequence[Choice]) -> None:
         """Not kept."""
@@ -405,6 +408,23 @@ def test_an_image_is_shown_through_the_process_that_holds_the_folder(tmp_path: P
     told = "\n".join(screen.lines)
     assert "cat.png\n[image cat.png, 640×480 PNG]" in told
     assert "images[0]: must be a file that can be read" in told
+
+
+@proves("4.tools.38")
+def test_a_chat_beside_the_holder_shows_what_is_unanswered(tmp_path: Path) -> None:
+    async def down(request: Request) -> Answer:
+        return Broke("bad_request", "no such model")
+
+    state, screen = tmp_path / "state", Typed("/quit")
+    with gateway.serving(state, ScriptedModel(down)) as server:
+        assert server.client().call("send", sessionKey="main", message="hello")["status"] == "error"
+    with closing(sqlite3.connect(state / DATABASE)) as rows, rows:
+        rows.execute("UPDATE turns SET opened_at = opened_at - 2400")
+    with gateway.serving(state, ScriptedModel(down)):
+        remote = find(state)
+        assert remote is not None
+        assert asyncio.run(Visit(remote, screen, state).run(("/quit",), "")) == 0
+    assert screen.statuses[-1].startswith("unanswered for 40 min, tried ")
 
 
 def test_without_a_model_it_says_what_to_do(work: Path) -> None:

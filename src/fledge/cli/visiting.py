@@ -158,7 +158,10 @@ class Visit:
                 if words:
                     self._screen.say(words, style)
         active = [run for run in runs if run["endedAt"] is None]
-        self._screen.status("  ·  ".join(f"{_name(run)} {run['status'].replace('_', ' ')}" for run in active[:4]))
+        own = await self._ask("sessions.list", kinds=["main"], limit=100)
+        late = [row["unanswered"] for row in own if row["key"] == MAIN and row["unanswered"]]
+        below = [f"{_name(run)} {run['status'].replace('_', ' ')}" for run in active[:4]]
+        self._screen.status("  ·  ".join([*late, *below]))
         self._screen.offer([(_name(run), run["status"]) for run in runs if run["label"]])
 
     async def _entries(self) -> list[dict[str, Any]]:
