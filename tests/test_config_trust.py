@@ -216,7 +216,7 @@ def test_a_changed_project_is_shown_with_the_difference_from_what_was_trusted(pr
     shown = difference(project, user)
     assert shown[:2] == ["--- agents/critic.md (as trusted)", "+++ agents/critic.md (now)"]
     assert "-You find faults." in shown
-    assert "+# \\x1b[2J\\u202e" in shown, "nothing that a terminal would obey"
+    assert "+# ␛[2J<U+202E>" in shown, "nothing that a terminal would obey"
     assert shown[shown.index("--- (new)") :][1:4] == ["+++ agents/new.md (now)", "@@ -0,0 +1 @@", "+   You are new."]
     assert "+++ (removed)" in shown
     trust(project, user)

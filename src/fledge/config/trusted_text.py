@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fledge.core.printable import printable
 from fledge.plain_file import read_plain, write_private
 
 FOLDER = "trusted"
@@ -45,7 +46,7 @@ def difference(user: Path, digest: str, files: Files) -> list[str]:
     now = {name: raw.decode("utf-8", "replace") for name, raw in files}
     lines = [line for name in sorted({*held, *now}) for line in _changed(name, held, now)]
     more = len(lines) - SHOWN_LINES
-    return [_printable(line) for line in lines[:SHOWN_LINES]] + ([f"… and {more} more lines"] if more > 0 else [])
+    return [_shown(line) for line in lines[:SHOWN_LINES]] + ([f"… and {more} more lines"] if more > 0 else [])
 
 
 def _changed(name: str, held: Mapping[str, str | None], now: Mapping[str, str]) -> Iterator[str]:
@@ -67,11 +68,9 @@ def _changed(name: str, held: Mapping[str, str | None], now: Mapping[str, str]) 
         yield f"{name}: only line ends changed"
 
 
-def _printable(line: str) -> str:
+def _shown(line: str) -> str:
     """The line without characters that a terminal would obey, and cut with its length if it is long."""
-    text = "".join(
-        mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in line.expandtabs(4)
-    )
+    text = printable(line.expandtabs(4))
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}… ({len(text)} characters)"
 
 
