@@ -550,7 +550,7 @@ def test_what_was_meant_for_a_terminal_is_not_undelivered_where_nobody_sits_at_o
     place.act(body)
 
 
-@proves("3.limits.28")
+@proves("3.limits.33")
 @proves("3.limits.29")
 def test_a_program_may_spawn_every_agent_there_is_and_no_other(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:

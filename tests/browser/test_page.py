@@ -261,7 +261,7 @@ def test_a_turn_that_fails_says_so(browser: Browser, gateway: Gateway) -> None:
         expect(person.page.locator("#chat-live")).to_be_hidden()
 
 
-@proves("4.tools.38")
+@proves("4.tools.39")
 def test_a_turn_that_fails_for_half_an_hour_is_shown_as_unanswered(browser: Browser, gateway: Gateway) -> None:
     with sitting(browser, gateway) as person:
         person.sign_in()

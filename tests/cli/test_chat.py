@@ -410,7 +410,7 @@ def test_an_image_is_shown_through_the_process_that_holds_the_folder(tmp_path: P
     assert "images[0]: must be a file that can be read" in told
 
 
-@proves("4.tools.38")
+@proves("4.tools.39")
 def test_a_chat_beside_the_holder_shows_what_is_unanswered(tmp_path: Path) -> None:
     async def down(request: Request) -> Answer:
         return Broke("bad_request", "no such model")

@@ -156,7 +156,7 @@ async def _spawn_digger(fl: fledge.Fledge) -> None:
 
 @proves("0.lost.6")
 @pytest.mark.parametrize(
-    ("request_number", "moment"), [(5, "read"), (5, "carried out"), (5, "half answered"), (6, "read")]
+    ("request_number", "moment"), [(6, "read"), (6, "carried out"), (6, "half answered"), (7, "read")]
 )
 def test_a_chat_says_where_its_words_are_when_the_holder_is_killed(
     tmp_path: Path, request_number: int, moment: Moment
@@ -168,7 +168,7 @@ def test_a_chat_says_where_its_words_are_when_the_holder_is_killed(
     assert code == 1
     assert "what it had heard by then is kept: `fledge log` shows it, `fledge` goes on with it" in out
     assert do(tmp_path, "run", "--continue", "--model", ECHO)[0] == 0
-    heard = [] if (request_number, moment) == (5, "read") else ["dig", "dig"]
+    heard = [] if (request_number, moment) == (6, "read") else ["dig", "dig"]
     assert inspect.look(state, said_to_main) == ["hello", "hello", *heard]
 
 

@@ -116,7 +116,7 @@ def test_an_event_and_a_heartbeat_from_the_shell_wait_until_somebody_drives_the_
     assert said.count(PROMPT) == 1
 
 
-@proves("3.limits.28")
+@proves("3.limits.33")
 @proves("3.limits.32", "Only agents of a trusted project count")
 def test_an_agent_of_ones_own_is_spawned_from_the_shell_once_its_project_is_trusted(
     fledge: Fledge, tmp_path: Path

@@ -185,7 +185,7 @@ def test_status_agents_focus_and_help_answer(place: Place) -> None:
     play(place, body)
 
 
-@proves("3.limits.28")
+@proves("3.limits.33")
 @proves("3.limits.31", "A person's spawn inside a conversation keeps the ceiling of that conversation")
 def test_a_person_may_spawn_every_agent_within_the_ceiling_of_the_conversation(place: Place) -> None:
     seen: dict[str, set[str]] = {}
@@ -223,7 +223,7 @@ def test_the_line_of_what_goes_on_names_the_first_few(place: Place) -> None:
 
 
 @proves("2.hops.7")
-@proves("4.tools.38", "A turn that cannot answer for half an hour is shown as unanswered wherever its session is shown")
+@proves("4.tools.39", "A turn that cannot answer for half an hour is shown as unanswered wherever its session is shown")
 def test_what_is_read_and_cannot_be_answered_is_shown_in_status_info_chat_and_gateway(place: Place) -> None:
     async def down(request: Request) -> Answer:
         if "# Subagent Context" in request.system:

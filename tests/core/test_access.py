@@ -351,7 +351,7 @@ def test_a_target_refused_to_a_model_names_the_setting_to_write(allowed: list[st
     )
 
 
-@proves("3.limits.28", "People and programs may spawn every agent there is; `allowAgents` binds models alone")
+@proves("3.limits.33", "People and programs may spawn every agent there is; `allowAgents` binds models alone")
 @pytest.mark.parametrize("allowed", [None, [], ["writer"], ["*"]])
 def test_people_and_programs_may_spawn_every_known_agent(allowed: list[str] | None) -> None:
     assert refuse_target("main", "coder", KNOWN, allowed, by_model=False) is None

@@ -656,7 +656,7 @@ def test_many_clients_ask_at_once_and_each_gets_its_own_answer(server: Server) -
     assert asyncio.run(many()) == [f"echo: number {n}" for n in range(20)]
 
 
-@proves("3.limits.28")
+@proves("3.limits.33")
 @proves("3.limits.29")
 @pytest.mark.parametrize("program", ["", "robot"])
 def test_the_holder_of_the_token_may_spawn_every_agent_there_is(ask: Asks, chat: str, program: str) -> None:
