@@ -64,9 +64,11 @@ export function confirmed(text, question, act, failed) {
   return made;
 }
 
-/** Wait until nothing in this part is being pressed: a link that is replaced under a finger is never clicked. */
+/** Wait until nothing in this part is being pressed, for a second at most: a link that is replaced under a finger is never
+ * clicked. */
 export const released = (part) => new Promise((done) => {
   if (!part.matches(":active")) { done(); return; }
+  setTimeout(done, 1000);
   for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(done), { once: true });
 });
 
