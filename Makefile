@@ -19,7 +19,7 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(READY))
 test: $(STAMP)
 	$(BIN)/coverage run -m pytest tests/core
 	$(BIN)/coverage report --fail-under=100
-	$(BIN)/pytest --numprocesses 2 --durations 20 --ignore tests/core
+	$(BIN)/pytest --numprocesses 3 --dist worksteal --durations 20 --ignore tests/core
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -31,7 +31,7 @@ bench: $(STAMP)
 
 soak: $(STAMP)
 	FLEDGE_SOAK=$${FLEDGE_SOAK:-20} FLEDGE_SEED=$${FLEDGE_SEED:-$$(date +%s)} \
-	$(BIN)/pytest --numprocesses 2 tests/sim tests/model tests/crash tests/workspaces
+	$(BIN)/pytest --numprocesses 3 --dist worksteal tests/sim tests/model tests/crash tests/workspaces
 
 mutate: $(STAMP)
 	$(BIN)/python -m tests.mutate
