@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.core.samples import RUNS, SAMPLE_EVENTS
 
-from docs import contract_page
+from docs import contract_page, verbs_page
 from fledge.core import events as ev
 from fledge.core.lifecycle import transition
 from fledge.core.run import PHASES, Asking, Phase
@@ -126,7 +126,7 @@ def page() -> str:
     return "\n\n".join(section.strip("\n") for section in sections) + "\n"
 
 
-PAGES = {TARGET: page, contract_page.TARGET: contract_page.page}
+PAGES = {TARGET: page, contract_page.TARGET: contract_page.page, verbs_page.TARGET: verbs_page.page}
 """Every generated page, and what it should say."""
 
 

@@ -45,7 +45,7 @@ def test_hostile_words_do_nothing_beside_a_gateway(line: list[str], tmp_path: Pa
     with serving(state, ScriptedModel(says)) as server:
         client = server.client()
         client.call("send", sessionKey="main", message="hello")
-        client.call("subagents.spawn", params={"task": HOSTILE, "label": f"digger {HOSTILE}"})
+        client.call("runs.spawn", params={"task": HOSTILE, "label": f"digger {HOSTILE}"})
         client.call("sessions.wait", key="main")
         plain = command(*line, "--state", str(state), cwd=tmp_path)
     assert plain.returncode == 0, plain.stderr
@@ -71,7 +71,7 @@ def test_a_long_command_is_shown_whole_before_it_is_allowed(tmp_path: Path) -> N
         server.client().call("agent", message="ask first")
         server.do(server.desk.fl.until(lambda tx: tx.open_approvals() or None))
         shown = command("ps", "--state", str(state), cwd=tmp_path).stdout
-        listed = server.client().call("commands.run", line="/approvals")["text"]
+        listed = server.client().call("slash.run", line="/approvals")["text"]
     for text in (shown, listed):
         assert "rm -rf important" in text
         assert "safe " * 400 in text

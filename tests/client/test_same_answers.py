@@ -27,22 +27,23 @@ READING: dict[str, dict[str, object]] = {
     "sessions.history": {"key": "main"},
     "sessions.list": {},
     "sessions.wait": {"timeoutMs": 0},
-    "subagents.info": {"target": "digger"},
-    "subagents.list": {},
-    "subagents.result": {"runId": "{run}", "timeoutMs": 0},
-    "subagents.tree": {},
+    "slash.list": {},
+    "runs.info": {"target": "digger"},
+    "runs.list": {},
+    "runs.result": {"runId": "{run}", "timeoutMs": 0},
+    "runs.tree": {},
     "undelivered.list": {},
 }
 """A call of every verb that only reads; `health` tells of the process that answers."""
 REFUSED: list[tuple[str, dict[str, object]]] = [
-    ("subagents.info", {"target": "nobody"}),
-    ("subagents.info", {"target": ""}),
-    ("subagents.info", {"target": 5}),
-    ("subagents.info", {}),
-    ("subagents.info", {"target": "digger", "colour": "red"}),
-    ("subagents.kill", {"target": "nobody"}),
-    ("subagents.steer", {"target": "digger", "message": "left"}),
-    ("subagents.tree", {"limit": 0}),
+    ("runs.info", {"target": "nobody"}),
+    ("runs.info", {"target": ""}),
+    ("runs.info", {"target": 5}),
+    ("runs.info", {}),
+    ("runs.info", {"target": "digger", "colour": "red"}),
+    ("runs.kill", {"target": "nobody"}),
+    ("runs.steer", {"target": "digger", "message": "left"}),
+    ("runs.tree", {"limit": 0}),
     ("sessions.history", {"key": "agent:main:nobody"}),
     ("sessions.patch", {"key": "main", "model": "nowhere/model"}),
     ("answer", {"target": "digger", "approve": True}),
@@ -86,7 +87,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     with serving(state) as server:
         client = server.client()
         said = client.call("agent", message="Hello")["runId"]
-        run = client.call("subagents.spawn", params={"task": "dig", "label": "digger"})["runId"]
+        run = client.call("runs.spawn", params={"task": "dig", "label": "digger"})["runId"]
         client.call("sessions.wait", key="main")
         server.do(server.desk.fl.until(lambda tx: (not tx.drivers() and not tx.waiting_posts()) or None))
         names = {"run": run, "said": said}
@@ -104,4 +105,4 @@ def test_every_verb_that_only_reads_is_compared() -> None:
 @pytest.mark.parametrize("who", ["socket", "at rest"])
 def test_values_and_errors_are_the_same(told: Told, who: str) -> None:
     assert told.by[who] == told.by["http"]
-    assert all(answer for method, answer in told.by["http"].items() if method.startswith(("burn", "subagents.info")))
+    assert all(answer for method, answer in told.by["http"].items() if method.startswith(("burn", "runs.info")))

@@ -85,7 +85,7 @@ def test_several_clients_see_the_same_life_of_a_run_in_the_same_order(server: Se
     with watching(server) as one, watching(server) as two, server.socket() as connection:
         three = OverSocket(connection)
         assert three.call("events.subscribe", live=False) == {"subscription": 1, "cursor": 0}
-        spawned = client.call("subagents.spawn", task="Say hello", label="child")
+        spawned = client.call("runs.spawn", task="Say hello", label="child")
         key = spawned["childSessionKey"]
         seen = [feed.until(event="CleanedUp") for feed in (one, two)]
         assert numbered(seen[0]) == numbered(seen[1]) == [(key, event) for event in LIFE]
@@ -106,10 +106,10 @@ def test_several_clients_see_the_same_life_of_a_run_in_the_same_order(server: Se
 def test_who_comes_back_with_a_cursor_hears_all_that_was_missed_and_nothing_twice(server: Server) -> None:
     client = server.client()
     with watching(server) as feed:
-        client.call("subagents.spawn", task="Say hello")
+        client.call("runs.spawn", task="Say hello")
         seen = feed.until(event="Prepared")
     client.call("sessions.wait", session="main")
-    key = client.call("subagents.spawn", task="Say more")["childSessionKey"]
+    key = client.call("runs.spawn", task="Say more")["childSessionKey"]
     client.call("sessions.wait", session="main")
     last = seen[-1]["id"]
     for way in ({"query": f"?cursor={last}&live=false"}, {"query": "?live=false", "last-event-id": str(last)}):
@@ -125,8 +125,8 @@ def test_a_feed_can_be_of_one_session_and_what_is_below_it(server: Server) -> No
     client = server.client()
     server.begin("agent:main:mine", "agent:main:other")
     with watching(server, "?session=mine&live=false") as feed:
-        client.call("subagents.spawn", requester="other", task="Say hello")
-        key = client.call("subagents.spawn", requester="mine", task="Say hello")["childSessionKey"]
+        client.call("runs.spawn", requester="other", task="Say hello")
+        key = client.call("runs.spawn", requester="mine", task="Say hello")["childSessionKey"]
         assert {session for session, _ in numbered(feed.until(event="CleanedUp"))} == {key}
 
 
@@ -192,7 +192,7 @@ def test_a_client_that_is_killed_takes_nothing_along(server: Server) -> None:
         assert gone.recv(100).startswith(b"HTTP/1.1 200")
         gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         gone.close()  # with a reset, as the kernel does for a process that is killed
-        client.call("subagents.spawn", task="Say hello")
+        client.call("runs.spawn", task="Say hello")
         assert [event for _, event in numbered(stays.until(event="CleanedUp"))] == LIFE
         for _ in range(1000):
             if len(server.desk.watches) == 1:
@@ -223,7 +223,7 @@ def test_a_slow_watcher_loses_the_oldest_of_what_passes_and_is_told_how_much(tmp
 
 def test_closing_ends_every_feed_with_the_cursor_to_go_on_from(tmp_path: Path) -> None:
     with serving(tmp_path / "state") as server:
-        server.client().call("subagents.spawn", task="Say hello")
+        server.client().call("runs.spawn", task="Say hello")
         server.client().call("sessions.wait", session="main")
         with watching(server, "?cursor=0") as feed, server.socket() as connection:
             seen = feed.until(event="CleanedUp")

@@ -254,7 +254,7 @@ def test_what_is_read_and_cannot_be_answered_is_shown_in_status_info_chat_and_ga
         assert (await below()).startswith(late)
         (row,) = await ask("sessions.list", kinds=["main"])
         assert row["unanswered"].startswith(late)
-        (told,) = (await ask("subagents.info", target="1"))["unanswered"]
+        (told,) = (await ask("runs.info", target="1"))["unanswered"]
         assert told["session"] == MAIN
 
     place.act(body, ScriptedModel(down))

@@ -106,7 +106,7 @@ def test_the_published_schema_names_every_method_with_what_it_takes_and_answers(
     fields = [name for form in PUBLISHED["$defs"].values() for name in form.get("properties", ())]
     assert [name for name in fields if "_" in name] == []
     for contract in ("agent", "agent.wait", "send", "sessions.list", "sessions.history", "sessions.patch",
-                     "sessions.delete", "events.subscribe", "health", "commands.run"):  # fmt: skip
+                     "sessions.delete", "events.subscribe", "health", "slash.run"):  # fmt: skip
         assert contract in PUBLISHED["methods"]
 
 
@@ -116,7 +116,7 @@ MISFITS = {"task": 1}, {"task": "x", "mode": None}, {"task": "x", "thinking": 3}
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(asks=st.lists(requests, min_size=1, max_size=12))
-@example(asks=[{"jsonrpc": "2.0", "method": "subagents.spawn", "params": OWN_FOLDER, "id": 1}] * 8)
+@example(asks=[{"jsonrpc": "2.0", "method": "runs.spawn", "params": OWN_FOLDER, "id": 1}] * 8)
 def test_requests_that_fit_the_schema_are_answered_or_refused_properly(
     tmp_path_factory: pytest.TempPathFactory, asks: list[Any]
 ) -> None:
@@ -125,7 +125,7 @@ def test_requests_that_fit_the_schema_are_answered_or_refused_properly(
 
 @proves("7.input.8")
 @proves("7.input.33")
-@example(asks=[("subagents.spawn", misfit) for misfit in MISFITS])
+@example(asks=[("runs.spawn", misfit) for misfit in MISFITS])
 @example(asks=[(name, {one: [] for one in METHODS[name].params.__struct_encode_fields__}) for name in sorted(METHODS)])
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(asks=st.lists(st.tuples(st.sampled_from(sorted(METHODS)), json_values), min_size=1, max_size=20))

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import fields
 
 import fledge
+from fledge.client.remote import Client
 from fledge.commands.methods import METHODS
+from fledge.commands.rpc import NO_METHOD
+from fledge.commands.table import FORMER
 from fledge.core import events as ev
 from fledge.core.heartbeat import PROMPT
 from fledge.core.policy import UNREAD_PROGRAM_S
@@ -131,7 +135,7 @@ def test_images_are_sent_over_the_wire(ask: Asks, chat: str, method: str) -> Non
 @proves("3.images.20")
 def test_no_image_is_read_from_the_gateways_machine_by_a_command(ask: Asks, chat: str, tmp_path: Path) -> None:
     (tmp_path / "cat.png").write_bytes(images.png())
-    done = ask.call("commands.run", session=chat, line=f"/image {tmp_path}/cat.png look")
+    done = ask.call("slash.run", session=chat, line=f"/image {tmp_path}/cat.png look")
     assert (done["ok"], "in a terminal alone" in done["text"]) == (False, True)
     assert ask.call("sessions.history", session=chat) == []
 
@@ -209,10 +213,10 @@ def test_a_session_can_be_labelled_given_a_model_and_deleted(ask: Asks, chat: st
 @proves("4.tools.30", "Slash commands work over the gateway")
 def test_slash_commands_do_what_they_do_in_the_chat(ask: Asks, chat: str) -> None:
     ask.call("send", session=chat, message="Hello")
-    done = ask.call("commands.run", session=chat, line="/subagents list")
+    done = ask.call("slash.run", session=chat, line="/subagents list")
     assert done["ok"]
     assert done["text"].startswith("Subagents (current session)")
-    refused = ask.call("commands.run", session=chat, line="/nonsense")
+    refused = ask.call("slash.run", session=chat, line="/nonsense")
     assert not refused["ok"]
 
 
@@ -230,34 +234,34 @@ def test_a_client_has_no_place_that_could_be_bound(server: Server, ask: Asks, ch
     key = spawned(ask, "Wait for me", chat)["childSessionKey"]
     place = Address("board", "somebody")
     server.do(server.desk.fl.engine.commit(lambda c: bindings.follow(c, chat, place)))
-    told = ask.call("commands.run", session=chat, line=f"/focus {key}")
+    told = ask.call("slash.run", session=chat, line=f"/focus {key}")
     assert not told["ok"]
     assert told["text"] == f"you speak from no place that could be bound: open the conversation {key} itself"
     assert server.do(server.desk.fl.engine.store.read(lambda tx: bindings.session_at(tx, place))) is None
-    assert ask.call("commands.run", session=chat, line="/unfocus")["text"] == "nothing is bound here"
+    assert ask.call("slash.run", session=chat, line="/unfocus")["text"] == "nothing is bound here"
 
 
 def test_a_tree_is_limited_and_says_what_it_left_out(ask: Asks, chat: str) -> None:
     waits = spawned(ask, "Wait for me", chat, label="oldest")["childSessionKey"]
     for label in ("first", "second", "third"):
         ask.call("agent.wait", run=spawned(ask, "Say hello", chat, label=label)["runId"], timeoutMs=30_000)
-    whole = ask.call("subagents.tree", requester=chat)
+    whole = ask.call("runs.tree", requester=chat)
     assert [one["label"] for one in whole["runs"]] == ["oldest", "first", "second", "third"]
     assert whole["leftOut"] == 0
-    some = ask.call("subagents.tree", requester=chat, limit=2)
+    some = ask.call("runs.tree", requester=chat, limit=2)
     assert [one["label"] for one in some["runs"]] == ["oldest", "first"]
     assert some["leftOut"] == 2
     for limit in (0, 1001):
         with pytest.raises(fledge.BadInput, match="limit"):
-            ask.call("subagents.tree", requester=chat, limit=limit)
-    ask.call("subagents.kill", target=waits)
+            ask.call("runs.tree", requester=chat, limit=limit)
+    ask.call("runs.kill", target=waits)
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 
 def spawned(ask: Asks, task: str, chat: str, **params: object) -> dict[str, Any]:
-    answer: dict[str, Any] = ask.call("subagents.spawn", requester=chat, task=task, **params)
+    answer: dict[str, Any] = ask.call("runs.spawn", requester=chat, task=task, **params)
     assert answer["status"] == "accepted"
     return answer
 
@@ -265,27 +269,27 @@ def spawned(ask: Asks, task: str, chat: str, **params: object) -> dict[str, Any]
 @proves("4.gateway.9", "`subagents.*`")
 def test_a_spawn_for_a_conversation_is_told_there(ask: Asks, chat: str) -> None:
     accepted = spawned(ask, "Say hello", chat, label="child")
-    result = ask.call("subagents.result", run=accepted["runId"])
+    result = ask.call("runs.result", run=accepted["runId"])
     assert (result["status"], result["text"], result["sessionKey"]) == (
         "ok",
         "echo: Say hello",
         accepted["childSessionKey"],
     )
     ask.call("sessions.wait", session=chat)
-    (run,) = ask.call("subagents.list", requester=chat)
+    (run,) = ask.call("runs.list", requester=chat)
     assert (run["label"], run["status"], run["delivery"]) == ("child", "ok", "delivered")
     assert [one["role"] for one in ask.call("sessions.history", session=chat)] == ["event", "assistant"]
-    story = ask.call("subagents.info", target="child", requester=chat)
+    story = ask.call("runs.info", target="child", requester=chat)
     assert story["run"]["runId"] == accepted["runId"]
     assert [one["name"] for one in story["timeline"]][:3] == ["Admitted", "Prepared", "Claimed"]
-    assert [one["label"] for one in ask.call("subagents.tree", requester=chat)["runs"]] == ["child"]
+    assert [one["label"] for one in ask.call("runs.tree", requester=chat)["runs"]] == ["child"]
 
 
 @proves("3.params.25")
 def test_the_old_name_of_the_timeout_is_read_with_a_warning(ask: Asks, chat: str) -> None:
     answer = spawned(ask, "Wait for me", chat, timeoutSeconds=1)
     assert answer["warning"] == "timeoutSeconds is the old name of runTimeoutSeconds"
-    assert ask.call("subagents.result", run=answer["runId"])["status"] == "timeout"
+    assert ask.call("runs.result", run=answer["runId"])["status"] == "timeout"
 
 
 @proves("8.exec.7")
@@ -301,17 +305,17 @@ def test_a_spawn_of_a_runtime_is_refused_where_a_sandbox_is_demanded(ask: Asks, 
     with pytest.raises(fledge.Refused, match=words):
         spawned(ask, "Say hello", f"{chat}-boxed", runtime="foreign")
     program = f"p-{len(chat)}"
-    answer = ask.call("subagents.spawn", program=program, task="Say hello", runtime="foreign")
-    assert ask.call("subagents.result", run=answer["runId"])["text"] == "ran: Say hello"
+    answer = ask.call("runs.spawn", program=program, task="Say hello", runtime="foreign")
+    assert ask.call("runs.result", run=answer["runId"])["text"] == "ran: Say hello"
 
 
 @proves("4.gateway.9")
 def test_a_spawn_for_a_program_is_read_by_its_run_id(ask: Asks, chat: str) -> None:
     program = f"{chat.rpartition(':')[2][:60]}-own"
-    answer = ask.call("subagents.spawn", program=program, task="Say hello")
-    result = ask.call("subagents.result", run=answer["runId"])
+    answer = ask.call("runs.spawn", program=program, task="Say hello")
+    result = ask.call("runs.result", run=answer["runId"])
     assert result["text"] == "echo: Say hello"
-    (run,) = ask.call("subagents.list", requester=f"agent:main:{program}")
+    (run,) = ask.call("runs.list", requester=f"agent:main:{program}")
     assert run["delivery"] == "delivered"
 
 
@@ -320,20 +324,20 @@ def test_a_spawn_for_a_program_is_read_by_its_run_id(ask: Asks, chat: str) -> No
 @proves("4.gateway.9")
 def test_a_run_is_steered_sent_to_and_killed(ask: Asks, chat: str) -> None:
     first = spawned(ask, "Wait for me", chat, label="one")
-    assert ask.call("subagents.send", target="last", requester=chat, message="Wait for me too")["status"] == "pending"
-    steered = ask.call("subagents.steer", target=first["runId"], message="Say goodbye")
+    assert ask.call("runs.send", target="last", requester=chat, message="Wait for me too")["status"] == "pending"
+    steered = ask.call("runs.steer", target=first["runId"], message="Say goodbye")
     assert steered["sessionKey"] == first["childSessionKey"]
     done = ask.call("agent.wait", run=first["runId"])
     assert (done["status"], done["runId"]) == ("ok", steered["runId"])
     second = spawned(ask, "Wait for me", chat)
     third = spawned(ask, "Wait for me", chat)
-    ended = ask.call("subagents.kill", target=second["childSessionKey"])
+    ended = ask.call("runs.kill", target=second["childSessionKey"])
     assert second["childSessionKey"] in (*ended["killed"], *ended["stopping"])
-    result = ask.call("subagents.result", run=second["runId"])
+    result = ask.call("runs.result", run=second["runId"])
     assert (result["status"], result["error"], result["endedReason"]) == ("error", "killed", "killed")
-    (listed,) = [one for one in ask.call("subagents.list", requester=chat) if one["runId"] == second["runId"]]
+    (listed,) = [one for one in ask.call("runs.list", requester=chat) if one["runId"] == second["runId"]]
     assert (listed["status"], listed["endedReason"]) == ("error", "killed")
-    ask.call("subagents.kill", target="all", requester=chat)
+    ask.call("runs.kill", target="all", requester=chat)
     assert ask.call("agent.wait", run=third["runId"])["error"] == "killed"
 
 
@@ -417,17 +421,42 @@ def test_an_overview_says_what_goes_on_and_what_waits_for_a_person(tmp_path: Pat
         told = client.call("overview")
         assert (told["state"], told["isDriven"], told["isUnfinished"]) == ("idle", True, False)
         assert (told["runs"], told["questions"], told["plans"], told["undelivered"]) == ([], [], [], 0)
-        client.call("subagents.spawn", task="dig", label="planner", planMode=True)
+        client.call("runs.spawn", task="dig", label="planner", planMode=True)
         client.call("sessions.wait")
         told = client.call("overview")
         assert [run["label"] for run in told["runs"]] == ["planner"]
         assert [plan["label"] for plan in told["plans"]] == ["planner"]
 
 
+def test_old_names_of_methods_are_answered_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(tmp_path / "state") as server:
+        client = server.client()
+        client.call("send", session="main", message="Hello")
+        for old, name in FORMER.items():
+            codes = [_code(client, called) for called in (old, old, name)]
+            assert codes[0] == codes[1] == codes[2]
+            assert codes[0] != NO_METHOD
+            assert [one.getMessage() for one in caplog.records].count(f"{old} is deprecated: it is called {name}") == 1
+        assert len(FORMER) == 9
+
+
+def _code(client: Client, method: str) -> int:
+    """The error's code of a call without parameters; 0 if it was answered."""
+    ask = {"jsonrpc": "2.0", "method": method, "params": {}, "id": 1}
+    told = msgspec.json.decode(client.request("POST", "/rpc", msgspec.json.encode(ask)))
+    return int(told.get("error", {}).get("code", 0))
+
+
+def test_slash_commands_are_listed(ask: Asks) -> None:
+    listed = ask.call("slash.list")
+    assert [one["form"] for one in listed][:2] == ["/subagents list", "/subagents info <id|#>"]
+    assert all(one["form"].startswith("/") and one["meaning"] for one in listed)
+
+
 def test_a_word_for_a_session_is_found(ask: Asks) -> None:
     ask.call("send", session="main", message="Hello")
     assert ask.call("sessions.find", target="main") == {"sessionKey": "agent:main:main"}
-    with pytest.raises(fledge.NotFound, match="nobody"):
+    with pytest.raises(fledge.NotFound, match=r"nobody|no subagents here"):
         ask.call("sessions.find", target="nobody")
 
 
@@ -454,21 +483,21 @@ def test_a_word_for_a_session_is_found(ask: Asks) -> None:
         ("send", {"session": "main"}, "message"),
         ("sessions.history", {"session": "main", "limit": 0}, "limit"),
         ("sessions.patch", {"session": "main", "model": "nowhere/x"}, "model"),
-        ("subagents.spawn", {"task": ""}, "task"),
-        ("subagents.spawn", {"task": "x", "cleanup": "burn"}, "cleanup"),
-        ("subagents.spawn", {"task": "x", "program": "a b"}, "program"),
-        ("subagents.spawn", {"task": "x", "agent": "a b"}, "agent"),
-        ("subagents.spawn", {"task": "x", "agentId": "a b"}, "agentId"),
-        ("subagents.spawn", {"task": "x", "planMode": True, "mode": "session", "thread": True}, "planMode"),
-        ("subagents.spawn", {"params": {"task": ""}}, "params.task"),
-        ("subagents.spawn", {"params": {"task": "x", "cleanup": "burn"}}, "params.cleanup"),
-        ("subagents.spawn", {"params": {"task": "x"}, "task": "y"}, "task"),
-        ("subagents.spawn", {"params": "x"}, "params"),
-        ("subagents.spawn", {"params": None}, "task"),
+        ("runs.spawn", {"task": ""}, "task"),
+        ("runs.spawn", {"task": "x", "cleanup": "burn"}, "cleanup"),
+        ("runs.spawn", {"task": "x", "program": "a b"}, "program"),
+        ("runs.spawn", {"task": "x", "agent": "a b"}, "agent"),
+        ("runs.spawn", {"task": "x", "agentId": "a b"}, "agentId"),
+        ("runs.spawn", {"task": "x", "planMode": True, "mode": "session", "thread": True}, "planMode"),
+        ("runs.spawn", {"params": {"task": ""}}, "params.task"),
+        ("runs.spawn", {"params": {"task": "x", "cleanup": "burn"}}, "params.cleanup"),
+        ("runs.spawn", {"params": {"task": "x"}, "task": "y"}, "task"),
+        ("runs.spawn", {"params": "x"}, "params"),
+        ("runs.spawn", {"params": None}, "task"),
         ("agent", {"": {"message": "x"}, "message": "x"}, ""),
-        ("subagents.tree", {"requester": "a b"}, "requester"),
+        ("runs.tree", {"requester": "a b"}, "requester"),
         ("sessions.find", {"target": "agent:::"}, "target"),
-        ("subagents.info", {"target": "x", "sessionKey": "a b"}, "sessionKey"),
+        ("runs.info", {"target": "x", "sessionKey": "a b"}, "sessionKey"),
         ("plans.reject", {"target": "x", "reason": ""}, "reason"),
         ("approvals.approve", {"id": "x"}, "digest"),
         ("events.subscribe", {"cursor": -1}, "cursor"),
@@ -526,28 +555,26 @@ def test_old_names_of_parameters_are_read_and_logged_once(
     assert ask.call("sessions.history", key=chat) == ask.call("sessions.history", session=chat)
     assert ask.call("sessions.history", key=chat, limit=1)[0]["text"] == "echo: Hello"
     assert ask.call("sessions.list", agentId="nobody") == []
-    assert ask.call("subagents.tree", root=chat)["runs"] == []
+    assert ask.call("runs.tree", root=chat)["runs"] == []
     assert [line for line in caplog.messages if "deprecated" in line] == [
         "send: sessionKey is deprecated: the parameter is called session",
         "reply: sessionKey is deprecated: the parameter is called session",
         "reply: runId is deprecated: the parameter is called run",
         "sessions.history: key is deprecated: the parameter is called session",
         "sessions.list: agentId is deprecated: the parameter is called agent",
-        "subagents.tree: root is deprecated: the parameter is called requester",
+        "runs.tree: root is deprecated: the parameter is called requester",
     ]
 
 
-@proves("4.gateway.17", "`subagents.spawn` takes its parameters side by side; those in `params` are read as well")
+@proves("4.gateway.17", "`runs.spawn` takes its parameters side by side; those in `params` are read as well")
 def test_parameters_of_a_spawn_may_stand_in_params_as_formerly(
     server: Server, ask: Asks, chat: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.desk.old_names.clear()
     program, key = "nested", f"nested {chat}"
-    nested = ask.call("subagents.spawn", program=program, params={"task": "Say hello", "idempotencyKey": key})
-    assert (
-        ask.call("subagents.spawn", program=program, task="Say hello", idempotencyKey=key)["runId"] == nested["runId"]
-    )
-    assert caplog.messages.count("subagents.spawn: params is deprecated: give its members as parameters") == 1
+    nested = ask.call("runs.spawn", program=program, params={"task": "Say hello", "idempotencyKey": key})
+    assert ask.call("runs.spawn", program=program, task="Say hello", idempotencyKey=key)["runId"] == nested["runId"]
+    assert caplog.messages.count("runs.spawn: params is deprecated: give its members as parameters") == 1
 
 
 def test_no_method_has_a_parameter_by_an_old_name() -> None:
@@ -562,9 +589,9 @@ def test_no_method_has_a_parameter_by_an_old_name() -> None:
         ("reply", {"session": "main", "run": "nobody"}),
         ("sessions.history", {"session": "agent:main:nobody"}),
         ("sessions.stop", {"session": "agent:main:nobody"}),
-        ("subagents.info", {"target": "nobody"}),
-        ("subagents.kill", {"target": "agent:main:subagent:nobody"}),
-        ("subagents.result", {"run": "nobody"}),
+        ("runs.info", {"target": "nobody"}),
+        ("runs.kill", {"target": "agent:main:subagent:nobody"}),
+        ("runs.result", {"run": "nobody"}),
         ("plans.approve", {"target": "nobody"}),
         ("approvals.deny", {"id": "nobody", "digest": "x"}),
         ("undelivered.retry", {"target": "nobody"}),
@@ -661,10 +688,10 @@ def test_many_clients_ask_at_once_and_each_gets_its_own_answer(server: Server) -
 @pytest.mark.parametrize("program", ["", "robot"])
 def test_the_holder_of_the_token_may_spawn_every_agent_there_is(ask: Asks, chat: str, program: str) -> None:
     given: dict[str, Any] = {"program": program} if program else {"requester": chat}
-    told = ask.call("subagents.spawn", params={"task": "Say hello", "agentId": "critic"}, **given)
+    told = ask.call("runs.spawn", params={"task": "Say hello", "agentId": "critic"}, **given)
     assert told["childSessionKey"].startswith("agent:critic:subagent:")
     with pytest.raises(fledge.Refused, match=r'there is no agent "critc" \(did you mean critic\?\)'):
-        ask.call("subagents.spawn", params={"task": "Say hello", "agentId": "critc"}, **given)
+        ask.call("runs.spawn", params={"task": "Say hello", "agentId": "critc"}, **given)
 
 
 @proves("2.hops.26")
@@ -680,7 +707,7 @@ def test_a_message_that_could_not_be_sent_is_listed_retried_and_dismissed(server
     (lost,) = [one for one in ask.call("undelivered.list") if one["sessionKey"] == chat]
     assert (lost["key"], lost["kind"], lost["label"], lost["text"]) == (key, "message", "ann on ops", "for ann")
     assert ask.call("health")["undelivered"] == len(ask.call("undelivered.list"))
-    listed = ask.call("commands.run", sessionKey=chat, line="/subagents undelivered")["text"]
+    listed = ask.call("slash.run", sessionKey=chat, line="/subagents undelivered")["text"]
     assert f'{key}  to ann on ops: "for ann"' in listed
     assert ask.call("undelivered.dismiss", target=key)["key"] == key
     assert key not in [one["key"] for one in ask.call("undelivered.list")]

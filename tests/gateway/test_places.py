@@ -36,9 +36,9 @@ def test_health_and_schema_are_the_methods_and_the_table(server: Server) -> None
 
 def test_metrics_are_lines_that_prometheus_reads(server: Server) -> None:
     client = server.client()
-    client.call("subagents.spawn", program="counted", task="Say hello")
-    run_id = client.call("subagents.list", requester="agent:main:counted")[0]["runId"]
-    client.call("subagents.result", run=run_id)
+    client.call("runs.spawn", program="counted", task="Say hello")
+    run_id = client.call("runs.list", requester="agent:main:counted")[0]["runId"]
+    client.call("runs.result", run=run_id)
     lines = client.request("GET", "/metrics").decode().splitlines()
     assert 'fledge_outcomes_total{status="ok"} 1' in lines
     assert 'fledge_deliveries_total{kind="delivered",reason="direct"} 1' in lines

@@ -93,7 +93,7 @@ def test_a_gateway_that_is_killed_loses_nothing_and_its_folder_is_free(folder: F
     with folder.served() as process:
         client = find(folder.state)
         assert client is not None
-        spawned = client.call("subagents.spawn", program="other", task="survive")
+        spawned = client.call("runs.spawn", program="other", task="survive")
         said = client.call("agent", message="hello")
         process.send_signal(signal.SIGKILL)
     assert find(folder.state) is None, "what it left in the lock's file counts for nothing"
@@ -101,7 +101,7 @@ def test_a_gateway_that_is_killed_loses_nothing_and_its_folder_is_free(folder: F
     with folder.served():
         client = find(folder.state)
         assert client is not None
-        assert client.call("subagents.result", run=spawned["runId"])["text"] == "survive"
+        assert client.call("runs.result", run=spawned["runId"])["text"] == "survive"
         assert client.call("reply", session="main", run=said["runId"])["text"] == "hello"
 
 
@@ -137,7 +137,7 @@ def test_sigterm_answers_who_waits_and_ends_in_order(folder: Folder) -> None:
     with folder.served() as process:
         client = folder.client()
         events = client.events(cursor=0)
-        client.call("subagents.spawn", program="other", task="x")
+        client.call("runs.spawn", program="other", task="x")
         assert next(events)["event"] == "Admitted"
         process.terminate()
         last = list(events)[-1]

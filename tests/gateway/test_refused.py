@@ -48,7 +48,7 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     "sessions.wait": [{"session": NONSENSE}],
     "system.event": [{"text": "it rains", "session": NOBODY}, {"text": "it rains", "session": NONSENSE}],
     "heartbeat.request": [{"session": NOBODY}, {"session": NONSENSE}],
-    "commands.run": [
+    "slash.run": [
         {"session": NONSENSE, "line": "/stop"},
         {"session": NOBODY, "line": "/subagents spawn main dig"},
         {"session": NOBODY, "line": "/stop"},
@@ -64,7 +64,7 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
         {"session": MAIN, "line": "/focus planner"},
         {"session": MAIN, "line": "/allow nobody"},
     ],
-    "subagents.spawn": [
+    "runs.spawn": [
         {"requester": NOBODY, "task": "dig"},
         {"requester": NO_CHILD, "task": "dig"},
         {"requester": "agent:nobody:main", "task": "dig"},
@@ -82,12 +82,12 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
         {"program": "talk", "task": "dig"},
         {"program": "a b", "task": "dig"},
     ],
-    "subagents.list": [{"requester": NONSENSE}, {"requester": MAIN, "status": "asleep"}],
-    "subagents.tree": [{"requester": NONSENSE}, {"requester": MAIN, "limit": 0}],
-    "subagents.info": [{"target": "nobody"}, {"target": "done", "requester": NOBODY}],
-    "subagents.steer": [{"target": "nobody", **HELLO}, {"target": "done", **HELLO}, {"target": "planner", **HELLO}],
-    "subagents.send": [{"target": "nobody", **HELLO}, {"target": "done", "message": " "}],
-    "subagents.kill": [{"target": "nobody"}, {"target": "done"}, {"target": "all", "requester": NOBODY}],
+    "runs.list": [{"requester": NONSENSE}, {"requester": MAIN, "status": "asleep"}],
+    "runs.tree": [{"requester": NONSENSE}, {"requester": MAIN, "limit": 0}],
+    "runs.info": [{"target": "nobody"}, {"target": "done", "requester": NOBODY}],
+    "runs.steer": [{"target": "nobody", **HELLO}, {"target": "done", **HELLO}, {"target": "planner", **HELLO}],
+    "runs.send": [{"target": "nobody", **HELLO}, {"target": "done", "message": " "}],
+    "runs.kill": [{"target": "nobody"}, {"target": "done"}, {"target": "all", "requester": NOBODY}],
     "plans.approve": [{"target": "nobody"}, {"target": "done"}],
     "plans.reject": [{"target": "nobody", "reason": "x"}, {"target": "done", "reason": "x"}],
     "answer": [
@@ -108,17 +108,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serving(tmp_path_factory.mktemp("refused") / "state") as server:
         client = server.client()
         server.begin(MAIN, "agent:main:talk")
-        client.call("subagents.spawn", task="dig", label="done")
-        client.call("subagents.spawn", task="dig", label="planner", planMode=True)
-        known = client.call("subagents.spawn", program="known", task="dig", label="read")
-        client.call("subagents.result", run=known["runId"])
+        client.call("runs.spawn", task="dig", label="done")
+        client.call("runs.spawn", task="dig", label="planner", planMode=True)
+        known = client.call("runs.spawn", program="known", task="dig", label="read")
+        client.call("runs.result", run=known["runId"])
         client.call("sessions.wait", session=MAIN)
         server.do(server.desk.fl.until(lambda tx: (not tx.drivers() and not tx.waiting_posts()) or None))
         yield server
 
 
 def named(server: Server) -> dict[str, str]:
-    runs = server.client().call("subagents.list")
+    runs = server.client().call("runs.list")
     keys = {run["label"]: run["sessionKey"] for run in runs}
     return {**keys, "run": runs[0]["runId"]}
 
@@ -143,7 +143,7 @@ def test_a_refused_method_leaves_the_store_exactly_as_it_was(
 ) -> None:
     given = {name: value.format(**named(server)) if isinstance(value, str) else value for name, value in params.items()}
     before = dump(server.state)
-    if method == "commands.run" and params["session"] != NONSENSE:
+    if method == "slash.run" and params["session"] != NONSENSE:
         assert not server.client().call(method, **given)["ok"]
     else:
         with pytest.raises((fledge.BadInput, fledge.Refused)):
@@ -158,14 +158,14 @@ def test_a_spawn_that_fails_while_it_is_prepared_leaves_no_conversation_behind(t
         there = client.call("sessions.list")
         for whose in ({"program": "new"}, {"requester": MAIN}):
             with pytest.raises(fledge.BadInput, match="cwd"):
-                client.call("subagents.spawn", task="dig", cwd="nowhere", **whose)
+                client.call("runs.spawn", task="dig", cwd="nowhere", **whose)
             assert client.call("sessions.list") == there
-            assert client.call("subagents.tree")["runs"] == []
-        assert client.call("subagents.spawn", task="dig")["status"] == "accepted"
+            assert client.call("runs.tree")["runs"] == []
+        assert client.call("runs.spawn", task="dig")["status"] == "accepted"
 
 
 def test_the_main_conversation_begins_with_a_spawn_that_is_accepted(tmp_path: Path) -> None:
     with serving(tmp_path / "state") as server:
-        accepted = server.client().call("subagents.spawn", task="dig")
+        accepted = server.client().call("runs.spawn", task="dig")
         assert server.client().call("agent.wait", run=accepted["runId"])["status"] == "ok"
         assert MAIN in [one["key"] for one in server.client().call("sessions.list")]

@@ -193,7 +193,7 @@ def test_half_a_second_is_no_missing_limit(tmp_path: Path, asked: float | None, 
 
     async def by_gateway(fl: fledge.Fledge) -> None:
         given = {"task": "Say hello", "program": "p", "runTimeoutSeconds": asked}
-        answer: Any = await call(Desk(fl, Gateway()), "subagents.spawn", given)
+        answer: Any = await call(Desk(fl, Gateway()), "runs.spawn", given)
         assert await limit_of(fl, answer["childSessionKey"]) == limit_s
 
     async def by_tool(fl: fledge.Fledge) -> None:

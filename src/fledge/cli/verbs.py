@@ -104,7 +104,7 @@ def ps(state: Path) -> Shown:
 def tree(state: Path) -> Shown:
     """Every run, below the main conversation and below programs."""
     overview = ask(state, "overview").read(Overview)
-    told = ask(state, "subagents.tree", limit=MOST_RUNS)
+    told = ask(state, "runs.tree", limit=MOST_RUNS)
     found = told.read(Forest)
     now = overview.now_at if overview.is_driven else None
     shown: list[str] = []
@@ -120,7 +120,7 @@ def tree(state: Path) -> Shown:
 
 def info(state: Path, name: str) -> Shown:
     """One run in full."""
-    told = ask(state, "subagents.info", target=name)
+    told = ask(state, "runs.info", target=name)
     story = told.read(Story)
     rest = {name: value for name, value in told.value.items() if name not in ("run", "nowAt")}
     return Shown(lines.story(story, story.now_at), {**told.value["run"], **rest})
@@ -166,13 +166,13 @@ def agents(project: Path, model: str | None, settings: tuple[str, ...]) -> Shown
 
 def steer(state: Path, name: str, message: str) -> Shown:
     """Redirect a run."""
-    told = ask(state, "subagents.steer", target=name, message=message)
+    told = ask(state, "runs.steer", target=name, message=message)
     return Shown([f"steered: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
 def kill(state: Path, name: str) -> Shown:
     """End a run and everything below it; `all` ends every one of the main conversation."""
-    told = ask(state, "subagents.kill", target=name)
+    told = ask(state, "runs.kill", target=name)
     killed, stopping = told.value["killed"], told.value["stopping"]
     return Shown([f"killed {len(killed)}" + (f", {len(stopping)} stopping" if stopping else "")], told.value)
 
@@ -253,10 +253,10 @@ def spawn(state: Path, model: str | None, settings: tuple[str, ...], asked: Task
 
     async def spawning(folder: Folder) -> Shown:
         nonlocal run_id
-        told = await folder.call("subagents.spawn", once=False, program=PROGRAM, defaultModel=model or "", **params)
+        told = await folder.call("runs.spawn", once=False, program=PROGRAM, defaultModel=model or "", **params)
         run_id = told["runId"]
         while True:
-            result = await folder.call("subagents.result", run=run_id, timeoutMs=LOOK_MS)
+            result = await folder.call("runs.result", run=run_id, timeoutMs=LOOK_MS)
             if result["status"] != "pending":
                 return _came_of(result)
             plans = await folder.call("plans.list") if result["phase"] == "awaiting_approval" else ()
@@ -280,7 +280,7 @@ def spawn(state: Path, model: str | None, settings: tuple[str, ...], asked: Task
 def _left_behind(state: Path, run_id: str, error: str) -> Shown:
     """The run of a process that has left, where this one cannot drive it: its answer if it has one, else how to go
     on."""
-    result = ask(state, "subagents.result", run=run_id, timeoutMs=0).value
+    result = ask(state, "runs.result", run=run_id, timeoutMs=0).value
     if result["status"] != "pending":
         return _came_of(result)
     short = short_id(run_id)

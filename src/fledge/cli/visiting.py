@@ -99,7 +99,7 @@ class Visit:
         try:
             shown = slash.read_image_order(line)
             if shown is None and slash.is_command(line):
-                told = await self._ask("commands.run", session=MAIN, line=line)
+                told = await self._ask("slash.run", session=MAIN, line=line)
                 self._screen.say(told["text"], "note" if told["ok"] else "error")
                 if told["verb"] == "help":
                     self._screen.say(keys, "note")
@@ -149,7 +149,7 @@ class Visit:
         self._seen = entries[-1]["seq"] if entries else self._seen
         for text, style in [line for entry in entries if (line := _shown(entry, first))][-LOOK_BACK if first else 0 :]:
             self._screen.say(text, style)
-        runs = await self._ask("subagents.list", requester=MAIN)
+        runs = await self._ask("runs.list", requester=MAIN)
         news = [*_ends(runs, first), *_plans(await self._ask("plans.list"))]
         news += _questions(await self._ask("approvals.list"))
         for key, words, style in news:

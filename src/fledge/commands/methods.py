@@ -8,7 +8,7 @@ from fledge.commands import events, people, runs, sessions  # noqa: F401  (they 
 from fledge.commands.desk import Desk
 from fledge.commands.feed import FeedEvent
 from fledge.commands.rpc import NO_METHOD, Fault
-from fledge.commands.table import METHODS, carry_out
+from fledge.commands.table import FORMER, METHODS, carry_out, log
 from fledge.commands.wire import schemas, to_wire
 from fledge.core.params import near
 
@@ -17,7 +17,10 @@ __all__ = ["METHODS", "call", "schema"]
 
 async def call(desk: Desk, name: str, given: dict[str, Any]) -> object:
     """Carry out a method. Raises Fault or BadInput for what there is none of, or does not fit."""
-    found = METHODS.get(name)
+    found = METHODS.get(FORMER.get(name, name))
+    if found is not None and found.name != name and (found.name, name) not in desk.old_names:
+        desk.old_names.add((found.name, name))
+        log.warning("%s is deprecated: it is called %s", name, found.name)
     if found is None:
         meant = near(name, METHODS)
         hint = f"did you mean {meant}?" if meant else "GET /schema lists them"
@@ -33,6 +36,7 @@ def schema() -> dict[str, Any]:
     made, parts = schemas({**kinds, "events": FeedEvent})
     methods = {
         name: {"description": one.meaning, "params": made[f"{name} params"], "result": made[f"{name} result"]}
+        | ({"formerly": one.formerly} if one.formerly else {})
         for name, one in sorted(METHODS.items())
     }
     return {

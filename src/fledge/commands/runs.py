@@ -31,7 +31,7 @@ Agent = Annotated[str, Meta(description="another agent's id, if the requester ma
 
 
 class Spawn(SpawnParams, frozen=True, kw_only=True, rename="camel"):
-    """`subagents.spawn`: what `sessions_spawn` takes, and for whom."""
+    """`runs.spawn`: what `sessions_spawn` takes, and for whom."""
 
     agent_id: Annotated[
         str, Meta(description="another agent's id, if the requester may spawn it"), formerly("agentId")
@@ -47,7 +47,7 @@ class Spawn(SpawnParams, frozen=True, kw_only=True, rename="camel"):
         return SpawnParams(**{name: getattr(self, name) for name in SpawnParams.__struct_fields__})
 
 
-@method("subagents.spawn", dict[str, Any], nested="params")
+@method("runs.spawn", dict[str, Any], nested="params", formerly="subagents.spawn")
 async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
     """Start a run on behalf of a conversation that exists, of the main conversation, or of a program that reads its
     result by run id."""
@@ -86,7 +86,7 @@ class Listed(Params, frozen=True, kw_only=True):
     status: Annotated[str, Meta(max_length=64, description="active, done, a phase, or an outcome")] = ""
 
 
-@method("subagents.list", list[RunInfo], reads=True)
+@method("runs.list", list[RunInfo], reads=True, formerly="subagents.list")
 async def subagents_list(desk: Desk, params: Listed) -> list[RunInfo]:
     """The runs of a requester, oldest first."""
     runs = await desk.fl.runs(requester=params.requester, status=params.status or None)
@@ -102,7 +102,7 @@ class Tree(Params, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1000, description="runs in all, level by level from the top")] = MOST_SHOWN
 
 
-@method("subagents.tree", Forest, reads=True)
+@method("runs.tree", Forest, reads=True, formerly="subagents.tree")
 async def subagents_tree(desk: Desk, params: Tree) -> Forest:
     """What is below a session, each run with its children, oldest first. `leftOut` counts what the limit left out, here
     and in each run, the done before the active: ask below that run for more."""
@@ -128,7 +128,7 @@ def found(tx: Tx, params: One) -> str:
     return run_meant(tx, params.target, session_key(params.requester, "requester"))
 
 
-@method("subagents.info", Story, reads=True)
+@method("runs.info", Story, reads=True, formerly="subagents.info")
 async def subagents_info(desk: Desk, params: One) -> Story:
     """One run in full, with its children and its timeline."""
     now = desk.fl.engine.clock.now()
@@ -137,13 +137,13 @@ async def subagents_info(desk: Desk, params: One) -> Story:
 
 
 class ResultOf(Params, frozen=True, kw_only=True):
-    """`subagents.result`."""
+    """`runs.result`."""
 
     run: RunId
     timeout_ms: Milliseconds = 30_000
 
 
-@method("subagents.result", Result[Any], reads=True)
+@method("runs.result", Result[Any], reads=True, formerly="subagents.result")
 async def subagents_result(desk: Desk, params: ResultOf) -> Result[Any]:
     """What came of a run; waits for it. For a program's run this is how it is told: reading counts as delivered."""
     run = await desk.fl.run(params.run)
@@ -165,7 +165,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     attempt: int
 
 
-@method("subagents.steer", Attempt)
+@method("runs.steer", Attempt, formerly="subagents.steer")
 async def subagents_steer(desk: Desk, params: Told) -> Attempt:
     """Stop what a run is doing and redirect it: a new attempt."""
     run = await desk.fl.engine.commit(lambda c: control.steer(c, found(c.tx, params), params.message))
@@ -178,7 +178,7 @@ class ToldAndWaits(Told, frozen=True, kw_only=True):
     timeout_seconds: Wait = 0.0
 
 
-@method("subagents.send", Reply)
+@method("runs.send", Reply, formerly="subagents.send")
 async def subagents_send(desk: Desk, params: ToldAndWaits) -> Reply:
     """Add a message without stopping anything; a run at work reads it at its next step."""
     key = await desk.fl.engine.store.read(lambda tx: found(tx, params))
@@ -189,7 +189,7 @@ async def subagents_send(desk: Desk, params: ToldAndWaits) -> Reply:
     )
 
 
-@method("subagents.kill", Killing)
+@method("runs.kill", Killing, formerly="subagents.kill")
 async def subagents_kill(desk: Desk, params: One) -> Killing:
     """End a run and everything below it, silently. `all`: every run of the session that is not over."""
     if params.target.strip().casefold() in ("all", "*"):

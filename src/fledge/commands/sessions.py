@@ -1,5 +1,5 @@
 """Methods on sessions: `agent`, `agent.wait`, `send`, `system.event`, `heartbeat.request`, `sessions.*`,
-`commands.run`."""
+`slash.run`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from fledge.api.conversation import Conversation
 from fledge.api.values import Accepted, Message, Reply, Waited
 from fledge.api.views import session_key
+from fledge.commands import slash
 from fledge.commands.desk import LONGEST_WAIT_S, Desk
 from fledge.commands.looking import session_meant, session_row
 from fledge.commands.orders import CommandResult, Person, run_command
@@ -354,13 +355,30 @@ async def sessions_wait(desk: Desk, params: SessionsWait) -> Rest:
 
 
 class Command(Params, frozen=True, kw_only=True):
-    """`commands.run`."""
+    """`slash.run`."""
 
     session: SessionName = "main"
     line: Annotated[str, Meta(min_length=1, max_length=100_000, description="a slash command, such as /subagents list")]
 
 
-@method("commands.run", CommandResult)
+@method("slash.run", CommandResult, formerly="commands.run")
 async def commands_run(desk: Desk, params: Command) -> CommandResult:
     """Do what a slash command says, as the user of that conversation."""
     return await run_command(desk.fl, session_key(params.session, "session"), params.line, Person("gateway"))
+
+
+class SlashCommand(Struct, frozen=True):
+    """A slash command."""
+
+    form: str
+    meaning: str
+
+
+class NoParams(Params, frozen=True, kw_only=True):
+    """Nothing."""
+
+
+@method("slash.list", list[SlashCommand], reads=True)
+async def slash_list(desk: Desk, params: NoParams) -> list[SlashCommand]:
+    """The slash commands there are."""
+    return [SlashCommand(form, meaning) for form, meaning in slash.forms()]

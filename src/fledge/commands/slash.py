@@ -256,12 +256,16 @@ def _spawn(rest: str) -> Order:
 # ---- help and completion ---------------------------------------------------------------------------------------------
 
 
+def forms() -> list[tuple[str, str]]:
+    """Every command, as it is written, with its meaning."""
+    said = [(f"/subagents {usage.form}", usage.meaning) for usage in SUBAGENTS]
+    return said + [(usage.form, usage.meaning) for usage in ALONE]
+
+
 def help_text() -> str:
-    """Every command with its meaning."""
-    forms = [(f"/subagents {usage.form}", usage.meaning) for usage in SUBAGENTS]
-    forms += [(usage.form, usage.meaning) for usage in ALONE]
-    width = max(len(form) for form, _ in forms if len(form) < 44)
-    return "\n".join(f"{form:<{width}}  {meaning}" for form, meaning in forms)
+    """The same for people."""
+    width = max(len(form) for form, _ in forms() if len(form) < 44)
+    return "\n".join(f"{form:<{width}}  {meaning}" for form, meaning in forms())
 
 
 Choice = tuple[str, str]

@@ -38,19 +38,25 @@ class Method(Struct, frozen=True):
     do: Callable[[Desk, Any], Awaitable[object]]
     nested: str = ""
     """The parameter in which others stood formerly; it is still read. Empty: none did."""
+    formerly: str = ""
+    """What it was called; it still answers to that. Empty: nothing else."""
 
 
 METHODS: Final[dict[str, Method]] = {}
+FORMER: Final[dict[str, str]] = {}
+"""By the name that a method had: its present one."""
 
 
 def method(
-    name: str, result: Any, *, reads: bool = False, nested: str = ""
+    name: str, result: Any, *, reads: bool = False, nested: str = "", formerly: str = ""
 ) -> Callable[[Callable[[Desk, P], Awaitable[object]]], Callable[[Desk, P], Awaitable[object]]]:
     """Puts a function into the table; its second parameter's type is what it takes, its docstring what it does."""
 
     def put(do: Callable[[Desk, P], Awaitable[object]]) -> Callable[[Desk, P], Awaitable[object]]:
         params = next(kind for key, kind in do.__annotations__.items() if key not in ("return", "desk"))
-        METHODS[name] = Method(name, params, result, reads, (do.__doc__ or "").strip(), do, nested)
+        METHODS[name] = Method(name, params, result, reads, (do.__doc__ or "").strip(), do, nested, formerly)
+        if formerly:
+            FORMER[formerly] = name
         return do
 
     return put

@@ -108,7 +108,7 @@ export class Chat {
     this.bottom();
     let told;
     try {
-      told = await call("commands.run", { session: this.key, line }, COMMAND_MS);
+      told = await call("slash.run", { session: this.key, line }, COMMAND_MS);
     } catch (error) {
       if (error instanceof Unauthorised) return this.failed(error);
       told = { ok: false, text: error.message };

@@ -37,10 +37,10 @@ export class RunPage {
       this.refresh();
       this.transcript.refresh();
     };
-    const kill = async () => { await call("subagents.kill", { target: this.key }); await this.refresh(); };
+    const kill = async () => { await call("runs.kill", { target: this.key }); await this.refresh(); };
     this.acts = el("div", { class: "row part" }, told,
-      button("Send", tell("subagents.send"), this.failed),
-      button("Steer", tell("subagents.steer"), this.failed),
+      button("Send", tell("runs.send"), this.failed),
+      button("Steer", tell("runs.steer"), this.failed),
       confirmed("Kill", "Really kill it, and all below?", kill, this.failed));
     byId("view-run").replaceChildren(el("p", {}, el("a", { href: "#/chat" }, "← Chat")), this.facts, this.plan, this.acts,
       el("section", { class: "part", "aria-label": "Transcript" }, el("h3", {}, "Transcript"), parts.log, parts.live), this.story);
@@ -49,7 +49,7 @@ export class RunPage {
   async #read() {
     let told;
     try {
-      told = await call("subagents.info", { target: this.key });
+      told = await call("runs.info", { target: this.key });
     } catch (error) {
       if (!(error instanceof Refusal && error.code === NOT_FOUND)) throw error;
       this.facts.replaceChildren(el("p", { class: "empty" }, "There is no such run (any more). Its conversation, if there is one, is below."));

@@ -14,7 +14,7 @@ export class Runs {
   }
 
   async #read() {
-    const { runs, leftOut } = await call("subagents.tree", { limit: MOST });
+    const { runs, leftOut } = await call("runs.tree", { limit: MOST });
     const active = count(runs, (run) => run.endedAt === null);
     byId("runs-count").textContent = active;
     byId("runs-count").hidden = active === 0;
