@@ -60,3 +60,8 @@ def test_a_folder_that_nobody_drives_says_so(state: Path, command_line: list[str
     done = command(*command_line, "--state", str(state))
     assert done.stdout.splitlines()[-1] == "nobody is at work here: `fledge run --continue` goes on"
     assert "without a free slot" not in done.stdout
+
+
+def test_where_no_conversation_has_begun_there_is_nothing_to_kill(state: Path) -> None:
+    done = command("kill", "all", "--state", str(state))
+    assert (done.returncode, done.stdout) == (0, "killed 0\n"), done.stderr

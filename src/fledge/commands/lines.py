@@ -24,8 +24,8 @@ NOBODY_DRIVES = "nobody is at work here: `fledge run --continue` goes on"
 
 
 def name_of(run: RunInfo) -> str:
-    """What a run is called: its label, else its key."""
-    return one_line(run.label or run.session_key, LABEL_CHARS)
+    """What a run is called: its label, else the beginning of its task."""
+    return one_line(run.label or run.task or run.session_key, LABEL_CHARS)
 
 
 def tree(runs: Sequence[RunInfo], now: Instant | None = None, left_out: int = 0, indent: str = "") -> list[str]:

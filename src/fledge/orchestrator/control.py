@@ -15,6 +15,7 @@ from fledge.core import policy, reconcile
 from fledge.core.effects import Owes
 from fledge.core.freeze import sound
 from fledge.core.images import ImageEntry, told
+from fledge.core.keys import main_key
 from fledge.core.route import address_of
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
@@ -96,9 +97,10 @@ def kill_each(c: Commit, keys: Sequence[str]) -> Killing:
 
 
 def kill_all(c: Commit, session: str) -> Killing:
-    """End every run of a session that is not over, and everything below it. NotFound: no such session."""
+    """End every run of a session that is not over, and everything below it. NotFound: no such session; the main
+    conversation need not have begun."""
     known = c.tx.session(session)
-    if known is None or known.deleted:
+    if (known is None or known.deleted) and session != main_key():
         raise NotFound(f"no session {session}")
     return kill_each(c, [row.key for row in views.child_rows(c.tx, session) if row.is_active])
 
