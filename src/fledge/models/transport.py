@@ -9,6 +9,7 @@ import io
 import re
 import ssl
 from collections.abc import Mapping
+from functools import lru_cache
 
 import aiohttp
 from yarl import URL
@@ -33,7 +34,8 @@ class Answer:
     def __init__(self, response: aiohttp.ClientResponse, proxy: Proxy | None) -> None:
         self._response, self._proxy = response, proxy
         self.status = response.status
-        self.fields = {name.lower(): value for name, value in response.headers.items()}
+        self.fields: Mapping[str, str] = response.headers
+        """By name, whatever its case."""
 
     async def read(self) -> bytes:
         """More of the body, as soon as there is any; nothing at its end. Raises `OSError`."""
@@ -44,6 +46,8 @@ class Answer:
 
     async def to_the_end(self) -> None:
         """See the end of the body, if it comes soon, so that the connection can serve the next request."""
+        if self._response.content.at_eof():
+            return
         async with asyncio.timeout(LAST_BYTES_S):
             while await self.read():
                 pass
@@ -107,7 +111,7 @@ class Connections:
 
     async def _tried(self, method: str, path: str, fields: Mapping[str, str], body: bytes | None) -> Answer:
         proxy = None if self._proxy is None else self._proxy.url
-        url = URL(self._base + path, encoded=method == "GET")
+        url = URL(self._base + path, encoded=True) if method == "GET" else _address(self._base, path)
         # A request with images is megabytes long: as a file it is sent piece by piece, between other work.
         data = body if body is None or len(body) < LARGE_BYTES else io.BytesIO(body)
         response = await self._session.request(
@@ -118,6 +122,12 @@ class Connections:
     async def close(self) -> None:
         """Close every connection, those in use too."""
         await self._session.close()
+
+
+@lru_cache(64)
+def _address(base: str, path: str) -> URL:
+    """The address of a method of a service: few, each asked again and again."""
+    return URL(base + path)
 
 
 def _told(error: Exception, proxy: Proxy | None) -> OSError:
