@@ -189,6 +189,7 @@ def test_a_run_is_sent_to_steered_and_killed(browser: Browser, gateway: Gateway)
         person.said("The waiter changed its mind.")
         person.say("wait")
         page.locator("#runs-tree").get_by_role("link", name="waiter running").click()
+        person.see(".facts dd", "running")  # what comes in above the buttons moves them
         page.get_by_role("button", name="Kill").click()
         page.get_by_role("button", name="Really kill it").click()
         person.see(".facts .chip", "killed")
