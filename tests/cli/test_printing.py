@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fledge.cli import chat, visiting
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, ScriptedModel, use
 from tests.cli.command import fledge as command
@@ -71,8 +72,10 @@ def test_a_long_command_is_shown_whole_before_it_is_allowed(tmp_path: Path) -> N
         server.client().call("agent", message="ask first")
         server.do(server.desk.fl.until(lambda tx: tx.open_approvals() or None))
         shown = command("ps", "--state", str(state), cwd=tmp_path).stdout
+        beside = visiting._questions(server.client().call("approvals.list"))[0][1]
+        here = server.do(server.desk.fl.engine.store.read(lambda tx: chat._news(tx, set())))[0][1]
         listed = server.client().call("slash.run", line="/approvals")["text"]
-    for text in (shown, listed):
+    for text in (shown, listed, beside, here):
         assert "rm -rf important" in text
         assert "safe " * 400 in text
         assert "\x1b" not in text

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fledge.core.printable import printable, printable_json
+from fledge.core.printable import printable, printable_json, quoted_lines, whole_call
 
 ACTING = [
     "\x00",
@@ -44,3 +44,15 @@ def test_json_means_the_same_and_holds_none_of_it(sign: str) -> None:
     assert json.loads(text) == value
     assert sign not in text
     assert "漢字" in text
+
+
+def test_a_call_is_shown_whole_on_one_line() -> None:
+    command = '{"command": "echo ' + "safe " * 400 + '; rm -rf x \x1b[2K\\n"}\n'
+    shown = whole_call("exec", command)
+    assert shown.startswith("exec {")
+    assert "; rm -rf x ␛[2K" in shown
+    assert "\n" not in shown
+
+
+def test_no_line_of_a_plan_passes_for_one_of_ours() -> None:
+    assert quoted_lines("one\nfledge: approved") == "\n  | one\n  | fledge: approved"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 import fledge
-from fledge.api.views import is_at_rest
+from fledge.api.views import is_at_rest, plan
 from fledge.channels.terminal import HERE
 from fledge.cli.run import awaits
 from fledge.cli.screen import open_screen
@@ -24,6 +24,7 @@ from fledge.client.remote import Remote
 from fledge.commands import orders, slash
 from fledge.core.freeze import one_line
 from fledge.core.keys import main_key, short_id
+from fledge.core.printable import quoted_lines, whole_call
 from fledge.core.route import TERMINAL, Message
 from fledge.core.run import Instant
 from fledge.core.transcript import Replied, Spoken, from_body, joined
@@ -369,13 +370,15 @@ def _news(tx: Tx, told: set[str]) -> list[tuple[str, str, str]]:
     for key in tx.children(MAIN):
         run, label = tx.load_run(key), one_line(tx.spec(key).label or key, 60)
         if run.phase.name == "awaiting_approval" and f"plan:{run.run_id}" not in told:
-            words = f'{label} has a plan: read it with /subagents log "{label}", then /subagents approve or reject it'
+            waits = plan(tx, key)
+            shown = "" if waits is None else quoted_lines(waits.text)
+            words = f"{label} has a plan: /subagents approve or reject it{shown}"
             found.append((f"plan:{run.run_id}", words, "ask"))
         if run.ended is not None and f"end:{key}" not in told:
             found.append((f"end:{key}", f"● {label}: {run.ended.outcome.status}", "note"))
     for asked in tx.open_approvals():
         if f"ask:{asked.id}" not in told:
             short = short_id(asked.id)
-            words = f"{asked.tool} {one_line(asked.arguments, SHOWN_CHARS)}"
+            words = whole_call(asked.tool, asked.arguments)
             found.append((f"ask:{asked.id}", f"? {words}\n  /allow {short} or /deny {short}", "ask"))
     return found

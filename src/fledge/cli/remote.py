@@ -16,21 +16,18 @@ from fledge.api.views import is_at_rest
 from fledge.cli import inspect
 from fledge.cli.printing import note, say
 from fledge.cli.run import ask_person, plans_waiting
+from fledge.client.folder import MOVES_S, PAUSE_S, moves, refuse_settings
 from fledge.client.remote import Remote, find
 from fledge.core.freeze import said
 from fledge.core.images import Image
 from fledge.core.keys import main_key, short_id
 from fledge.core.transcript import Replied, from_body, joined
-from fledge.errors import BadInput, HolderLeft, StoreLocked
+from fledge.errors import HolderLeft, StoreLocked
 from fledge.ids import RandomIds
 from fledge.store.base import Tx
-from fledge.store.lock import holder_of
 
 T = TypeVar("T")
 LOOK_MS = 2000
-MOVES_S = 30.0
-"""How long a process may take to come or to leave: it has the folder's lock then, and cannot be asked."""
-PAUSE_S = 0.05
 AWAITS_A_PERSON = 3
 
 __all__ = ["Converse", "Remote", "here_or_there", "refuse_settings"]
@@ -50,7 +47,7 @@ def here_or_there(folder: Path, here: Callable[[], T], there: Callable[[Remote],
         try:
             return here() if remote is None else there(remote)
         except StoreLocked:
-            if not _moves(folder) or began > patience_at:
+            if not moves(folder) or began > patience_at:
                 raise
         except HolderLeft as left:
             if (left.acted and not may_repeat) or began > patience_at:
@@ -59,21 +56,6 @@ def here_or_there(folder: Path, here: Callable[[], T], there: Callable[[Remote],
         if now - began > 1.0:
             patience_at = now + MOVES_S  # it was there for a while, and leaves only now
         time.sleep(PAUSE_S)
-
-
-def _moves(folder: Path) -> bool:
-    """True if the folder's holder is about to come or to leave; False of a program that can never be asked."""
-    holder = holder_of(folder / "lock")
-    return holder is None or bool(holder.address)
-
-
-def refuse_settings(folder: Path, settings: tuple[str, ...]) -> None:
-    """Refused: settings for a command that is done by another process, which has its own."""
-    if settings:
-        who = holder_of(folder / "lock") or "another process"
-        raise BadInput(
-            "--set", f"cannot count here: {who} holds {folder} with its own settings; leave it out", settings[0]
-        )
 
 
 class Converse:

@@ -16,6 +16,7 @@ from fledge.client.remote import Remote
 from fledge.commands import slash
 from fledge.core.freeze import one_line, said
 from fledge.core.keys import main_key, short_id
+from fledge.core.printable import quoted_lines, whole_call
 from fledge.errors import FledgeError, StoreError
 
 if TYPE_CHECKING:
@@ -199,8 +200,7 @@ def _plans(plans: list[dict[str, Any]]) -> list[News]:
     return [
         (
             f"plan {plan['runId']}",
-            f'{plan["label"]} has a plan: read it with /subagents log "{plan["label"]}",'
-            " then /subagents approve or reject it",
+            f"{plan['label']} has a plan: /subagents approve or reject it{quoted_lines(plan['text'])}",
             "ask",
         )
         for plan in plans
@@ -211,7 +211,7 @@ def _questions(asked: list[dict[str, Any]]) -> list[News]:
     told = []
     for one in asked:
         short = short_id(one["id"])
-        words = f"? {one['tool']} {one_line(one['arguments'], SHOWN_CHARS)}\n  /allow {short} or /deny {short}"
+        words = f"? {whole_call(one['tool'], one['arguments'])}\n  /allow {short} or /deny {short}"
         told.append((f"ask {one['id']}", words, "ask"))
     return told
 

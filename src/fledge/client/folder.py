@@ -52,7 +52,7 @@ class Folder:
                     return await self._local.call(method, params)
                 return await self._ask(remote, method, params)
             except StoreLocked:
-                if not _moves(self._state) or began > patience_at:
+                if not moves(self._state) or began > patience_at:
                     raise
             except HolderLeft as left:
                 if (left.acted and not may_repeat) or began > patience_at:
@@ -63,14 +63,19 @@ class Folder:
             await asyncio.sleep(PAUSE_S)
 
     async def _ask(self, remote: Remote, method: str, params: dict[str, object]) -> Any:
-        if self._settings:
-            who = holder_of(self._state / "lock") or "another process"
-            words = f"cannot count here: {who} holds {self._state} with its own settings; leave it out"
-            raise BadInput("--set", words, self._settings[0])
+        refuse_settings(self._state, self._settings)
         return await asyncio.to_thread(remote.call, method, **params)
 
 
-def _moves(state: Path) -> bool:
+def moves(state: Path) -> bool:
     """True if the folder's holder is about to come or to leave; False of a program that can never be asked."""
     holder = holder_of(state / "lock")
     return holder is None or bool(holder.address)
+
+
+def refuse_settings(state: Path, settings: tuple[str, ...]) -> None:
+    """Refused: settings for what another process does, which has its own."""
+    if settings:
+        who = holder_of(state / "lock") or "another process"
+        words = f"cannot count here: {who} holds {state} with its own settings; leave it out"
+        raise BadInput("--set", words, settings[0])

@@ -12,7 +12,7 @@ from fledge.core.asking import retry_text
 from fledge.core.documents import left_out_line
 from fledge.core.freeze import Stats, one_line, stats_line
 from fledge.core.keys import short_id
-from fledge.core.printable import printable
+from fledge.core.printable import quoted_lines, whole_call
 from fledge.core.run import Instant
 
 LABEL_CHARS = 48
@@ -192,15 +192,10 @@ def standing(told: Standing) -> list[str]:
 # ---- what waits for a person -----------------------------------------------------------------------------------------
 
 
-def call(asked: Question) -> str:
-    """A call that waits for a person, whole: nobody may be asked to allow what they cannot see."""
-    return f"{asked.tool} {printable(asked.arguments).replace(chr(10), ' ')}"
-
-
 def question(asked: Question) -> str:
     """What is asked, and how the command line answers it."""
     short = short_id(asked.id)
-    return f"waits for approval {short}: {call(asked)}  (fledge approve {short}, or reject)"
+    return f"waits for approval {short}: {whole_call(asked.tool, asked.arguments)}  (fledge approve {short}, or reject)"
 
 
 def question_left(asked: Question, name: str, now: Instant) -> str:
@@ -208,13 +203,15 @@ def question_left(asked: Question, name: str, now: Instant) -> str:
     left_s = max(0.0, asked.expires_at - now)
     left = f"{left_s / 3600:.0f} h" if left_s >= 3600 else f"{left_s / 60:.0f} min"
     short = short_id(asked.id)
-    return f"{short}  {call(asked)}  for {one_line(name, LABEL_CHARS)}, {left} left: /allow {short}"
+    call = whole_call(asked.tool, asked.arguments)
+    return f"{short}  {call}  for {one_line(name, LABEL_CHARS)}, {left} left: /allow {short}"
 
 
 def plan(waits: Plan) -> str:
-    """A plan that waits, and how the command line answers it."""
+    """A plan that waits, whole, and how the command line answers it."""
     name = one_line(waits.label or waits.session_key, LABEL_CHARS)
-    return f"the plan of {name} waits for your answer: fledge approve {short_id(waits.run_id)}, or reject"
+    how = f"the plan of {name} waits for your answer: fledge approve {short_id(waits.run_id)}, or reject"
+    return how + quoted_lines(waits.text)
 
 
 def undelivered(given_up: Sequence[GivenUp]) -> list[str]:

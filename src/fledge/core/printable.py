@@ -29,3 +29,13 @@ def _shown(code: int) -> str:
 def printable_json(text: str) -> str:
     """JSON that means the same, with the same characters escaped."""
     return _UNSAFE_IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def whole_call(tool: str, arguments: str) -> str:
+    """A tool call on one line, as a person is asked to allow it: whole, for nobody may allow what they cannot see."""
+    return f"{tool} {printable(arguments).replace(chr(10), ' ')}"
+
+
+def quoted_lines(text: str) -> str:
+    """Lines that follow a person's question, each marked, so that none passes for a line of fledge's own."""
+    return "".join(f"\n  | {line}" for line in text.splitlines())

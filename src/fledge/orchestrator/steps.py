@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from fledge.core import events as ev
 from fledge.core.answer import NUDGE, was_nudged
-from fledge.core.freeze import one_line, said
+from fledge.core.freeze import said
 from fledge.core.goods import Goods
 from fledge.core.keys import short_id
 from fledge.core.policy import Refusal, Spent, YieldTerms
+from fledge.core.printable import whole_call
 from fledge.core.progress import StepLimits, advance, is_told, refuse_next_step, step_digest
 from fledge.core.prompts import empty_nudge, nudge, repeating_notice, yield_answer
 from fledge.core.run import Running
@@ -139,7 +140,7 @@ def _record(c: Commit, drive: Drive, ran: Ran | None) -> None:
 
 def question(approval: Approval) -> str:
     """What a person is asked, in one line."""
-    return f"waits for approval {short_id(approval.id)}: {approval.tool} {one_line(approval.arguments, 200)}"
+    return f"waits for approval {short_id(approval.id)}: {whole_call(approval.tool, approval.arguments)}"
 
 
 def digest(tool: str, arguments: str) -> str:
