@@ -89,7 +89,7 @@ def test_a_socket_that_a_dead_process_left_is_taken_over_and_a_file_of_that_name
 def test_nonsense_is_answered_with_what_is_wrong(tmp_path: Path) -> None:
     async def body(fl: fledge.Fledge) -> list[Any]:
         most = fl.config.gateway.max_body_kb * 1024
-        sent = (b"{}", b"no json", b"x" * most, b"x" * (3 * most))
+        sent = (b"{}", b"no json", b"x" * (most + 1), b"x" * (3 * most))
         told = [await asyncio.to_thread(Hatch(tmp_path).exchange, raw, 30.0) for raw in sent]
         return [msgspec.json.decode(one)["error"]["message"] for one in told]
 

@@ -1,18 +1,19 @@
 """A state folder, through whoever holds it: another process, if there is one, else this one.
 
 The holder may come or leave at any moment. What it surely did not do is asked again, of the next holder or here; what
-it may have done only if it may be repeated.
+it may have done only if it may be repeated. A feed goes on with the next holder from where it stood.
 """
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from fledge.client.connection import Connection, Feed, Place, connect, find
 from fledge.client.local import Local
-from fledge.client.remote import Remote, find
 from fledge.commands.methods import METHODS
-from fledge.errors import BadInput, HolderLeft, StoreLocked
+from fledge.errors import BadInput, HolderLeft, StoreError, StoreLocked
 from fledge.store.lock import holder_of
 
 MOVES_S = 30.0
@@ -20,19 +21,33 @@ MOVES_S = 30.0
 PAUSE_S = 0.05
 
 
-class Folder:
-    """The verbs on a state folder. Use it in `async with`."""
+class Way(Protocol):
+    """Somebody who answers."""
 
-    def __init__(self, state: Path, local: Local, *, settings: tuple[str, ...] = ()) -> None:
-        self._state, self._local, self._settings = state, local, settings
-        self.is_held = False
-        """The last call was answered by another process, which drives the folder."""
+    async def call(self, method: str, params: dict[str, object]) -> Any:
+        """What the method answers."""
+        ...
 
-    async def __aenter__(self) -> "Folder":
+    def events(self, cursor: int | None, session: str, live: bool) -> Feed:
+        """What happens, from the cursor on."""
+        ...
+
+
+class Client:
+    """The verbs, whoever carries them out. Use it in `async with`."""
+
+    is_held = False
+    """The last call was answered by another process, which drives the folder."""
+
+    def __init__(self, patience_s: float = MOVES_S) -> None:
+        self._patience_s = patience_s
+        """How long somebody who comes or leaves is waited for."""
+
+    async def __aenter__(self) -> "Client":
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._local.close()
+        await self.close()
 
     async def call(self, method: str, /, *, once: bool = True, **params: object) -> Any:
         """What the method answers. Raises what it refused, as the library would.
@@ -42,29 +57,125 @@ class Folder:
         StoreLocked if the holder cannot be asked, or neither comes nor leaves in time.
         """
         may_repeat = not once or (method in METHODS and METHODS[method].reads)
-        patience_at = time.monotonic() + MOVES_S
+        patience = _Patience(self._patience_s, may_repeat)
         while True:
-            began = time.monotonic()
-            remote = None if self._local.is_open else await asyncio.to_thread(find, self._state)
-            self.is_held = remote is not None
+            patience.begin()
             try:
-                if remote is None:
-                    return await self._local.call(method, params)
-                return await self._ask(remote, method, params)
-            except StoreLocked:
-                if not moves(self._state) or began > patience_at:
-                    raise
-            except HolderLeft as left:
-                if (left.acted and not may_repeat) or began > patience_at:
-                    raise
-            now = time.monotonic()
-            if now - began > 1.0:
-                patience_at = now + MOVES_S  # it was there for a while, and leaves only now
-            await asyncio.sleep(PAUSE_S)
+                return await (await self.reach()).call(method, params)
+            except (StoreLocked, HolderLeft) as error:
+                await patience.after(error, self._moves)
 
-    async def _ask(self, remote: Remote, method: str, params: dict[str, object]) -> Any:
-        refuse_settings(self._state, self._settings)
-        return await asyncio.to_thread(remote.call, method, **params)
+    async def events(self, cursor: int | None = None, session: str = "", live: bool = True) -> Feed:
+        """What happens, from the cursor on (from now on, without one): the events of the gateway's feeds, as they look
+        on the wire. Where the holder leaves there is one of type `closing`; what turns told meanwhile is missed."""
+        patience = _Patience(self._patience_s, may_repeat=True)
+        while True:
+            patience.begin()
+            try:
+                async for event in (await self.reach()).events(cursor, session, live):
+                    cursor = event.get("cursor", cursor)
+                    yield event
+            except (StoreLocked, HolderLeft) as error:
+                await patience.after(error, self._moves)
+            else:
+                await asyncio.sleep(PAUSE_S)
+
+    async def reach(self) -> Way:
+        """Whoever answers now. Raises HolderLeft or StoreLocked if nobody does for the moment."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Ask nobody any more."""
+        raise NotImplementedError
+
+    def _moves(self) -> bool:
+        """True if whoever holds the folder is about to come or to leave; False if they can never be asked."""
+        return True
+
+
+class Folder(Client):
+    """A state folder on this machine."""
+
+    def __init__(self, state: Path, local: Local, *, settings: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self._state, self._local, self._settings = state, local, settings
+        self._connection: Connection | None = None
+        self._reaching = asyncio.Lock()
+
+    async def reach(self) -> Way:
+        """Another process that holds the folder, or this one. Refused: settings for what another process does."""
+        async with self._reaching:
+            self.is_held = False
+            if self._local.is_open:
+                return self._local
+            if self._connection is None or not self._connection.is_open:
+                self._connection = await find(self._state)
+            if self._connection is None:
+                return self._local
+            self.is_held = True
+            refuse_settings(self._state, self._settings)
+            return self._connection
+
+    async def left(self) -> None:
+        """Wait until the other process that holds the folder, if one does, has left."""
+        if self._connection is not None:
+            await self._connection.ended()
+
+    async def close(self) -> None:
+        """Ask nobody any more, and let go of the folder."""
+        if self._connection is not None:
+            await self._connection.close()
+        await self._local.close()
+
+    def _moves(self) -> bool:
+        return moves(self._state)
+
+
+class Elsewhere(Client):
+    """A gateway, or the holder of a folder, that is asked and never replaced."""
+
+    def __init__(self, place: Place, patience_s: float = MOVES_S) -> None:
+        super().__init__(patience_s)
+        self._place = place
+        self._connection: Connection | None = None
+        self._reaching = asyncio.Lock()
+        self.is_held = True
+
+    async def reach(self) -> Way:
+        """Whoever is there."""
+        async with self._reaching:
+            if self._connection is None or not self._connection.is_open:
+                self._connection = await connect(self._place)
+            return self._connection
+
+    async def close(self) -> None:
+        """Ask nobody any more."""
+        if self._connection is not None:
+            await self._connection.close()
+
+
+class _Patience:
+    """How long somebody who comes or leaves is waited for."""
+
+    def __init__(self, patience_s: float, may_repeat: bool) -> None:
+        self._patience_s, self._may_repeat = patience_s, may_repeat
+        self._until = time.monotonic() + patience_s
+        self._began = 0.0
+
+    def begin(self) -> None:
+        """One more try."""
+        self._began = time.monotonic()
+
+    async def after(self, error: StoreError, moves: Callable[[], bool]) -> None:
+        """Wait a moment before the next try; raises the error if there is to be none."""
+        if isinstance(error, HolderLeft) and error.acted and not self._may_repeat:
+            raise error
+        if self._began > self._until or (isinstance(error, StoreLocked) and not moves()):
+            raise error
+        now = time.monotonic()
+        if now - self._began > 1.0:
+            self._until = now + self._patience_s  # it was there for a while, and leaves only now
+        await asyncio.sleep(PAUSE_S)
 
 
 def moves(state: Path) -> bool:

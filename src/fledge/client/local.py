@@ -3,20 +3,26 @@
 So values, errors and words are the same, whoever answers.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from fledge.api.opening import open as open_folder
 from fledge.api.program import Fledge
-from fledge.client.remote import answer_in, request
+from fledge.api.views import session_key
+from fledge.client.connection import Feed, error_of
 from fledge.commands import rpc
 from fledge.commands.desk import Desk
+from fledge.commands.feed import Closing, Wanted, Watch
 from fledge.commands.hatch import hatch
 from fledge.commands.methods import METHODS, call
+from fledge.commands.wire import to_wire
 from fledge.config import Config
-from fledge.errors import StoreError, StoreLocked
+from fledge.errors import Refused, StoreError, StoreLocked
 from fledge.store.base import Tx
 from fledge.store.files import DATABASE
 from fledge.store.sqlite import peek
@@ -34,6 +40,10 @@ class Local(Protocol):
 
     async def call(self, method: str, params: Mapping[str, object]) -> Any:
         """What the method answers."""
+        ...
+
+    def events(self, cursor: int | None, session: str, live: bool) -> Feed:
+        """What happens, from the cursor on."""
         ...
 
     async def close(self) -> None:
@@ -67,6 +77,11 @@ class AtRest:
         async with opened as fl:
             return await asked(Desk(fl, fl.config.gateway), method, params)
 
+    async def events(self, cursor: int | None, session: str, live: bool) -> Feed:
+        """Refused: nothing happens in a folder that nobody drives."""
+        raise Refused("error", f"nobody drives {self._state}, so nothing happens in it: `fledge run --continue` does")
+        yield {}
+
     async def close(self) -> None:
         """Nothing is held."""
 
@@ -78,19 +93,40 @@ class Driving:
         self._opening = opening
         self._stack = AsyncExitStack()
         self._desk: Desk | None = None
+        self._entering = asyncio.Lock()
 
     @property
     def is_open(self) -> bool:
         """This process holds the folder."""
         return self._desk is not None
 
+    async def opened(self) -> Desk:
+        """This process holds the folder from here on. Raises StoreLocked if another one does."""
+        async with self._entering:
+            if self._desk is None:
+                fl = await self._stack.enter_async_context(self._opening())
+                self._desk = Desk(fl, fl.config.gateway)
+                await self._stack.enter_async_context(hatch(fl, self._desk))
+            return self._desk
+
     async def call(self, method: str, params: Mapping[str, object]) -> Any:
         """What the method answers."""
-        if self._desk is None:
-            fl = await self._stack.enter_async_context(self._opening())
-            self._desk = Desk(fl, fl.config.gateway)
-            await self._stack.enter_async_context(hatch(fl, self._desk))
-        return await asked(self._desk, method, params)
+        return await asked(await self.opened(), method, params)
+
+    async def events(self, cursor: int | None, session: str, live: bool) -> Feed:
+        """What happens, from the cursor on, until closed."""
+        desk = await self.opened()
+        wanted = Wanted(cursor=cursor, session_key=session_key(session, "session") if session else "", live=live)
+        async with Watch(desk.fl, wanted) as watch:
+            desk.watches.add(watch)
+            try:
+                yield {"type": "from", "cursor": watch.cursor}
+                while not desk.closing.is_set():
+                    for event in await watch.next(desk.patience.quiet_s):
+                        yield to_wire(event)
+                yield to_wire(Closing(cursor=watch.cursor, reason="this process leaves"))
+            finally:
+                desk.watches.discard(watch)
 
     async def close(self) -> None:
         """Stop driving, and let go of the folder."""
@@ -100,9 +136,13 @@ class Driving:
 
 async def asked(desk: Desk, method: str, params: Mapping[str, object]) -> Any:
     """What the method answers here."""
-    told = await rpc.answer(request(method, params), lambda name, given: call(desk, name, given))
-    assert told is not None  # the request has an id
-    return answer_in(told)
+    request = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params, "id": 1})
+    answer = await rpc.answer(request, lambda name, given: call(desk, name, given))
+    assert answer is not None  # the request has an id
+    told = msgspec.json.decode(answer)
+    if "error" in told:
+        raise error_of(told["error"])
+    return told["result"]
 
 
 class _Beside:

@@ -47,6 +47,8 @@ class Live(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="typ
     text: str = ""
     turn: int = 0
     call: str = ""
+    remedy: str = ""
+    retry_in_s: float = 0.0
 
 
 class Asked(Struct, frozen=True, kw_only=True, tag_field="type", tag="approvals"):
@@ -163,7 +165,15 @@ class Watch:
         root = self._wanted.session_key
         if not self._wanted.live or (root and root != event.session and not self._within.get(event.session, False)):
             return None
-        return Live(session_key=event.session, kind=event.kind, text=event.text, turn=event.turn, call=event.call)
+        return Live(
+            session_key=event.session,
+            kind=event.kind,
+            text=event.text,
+            turn=event.turn,
+            call=event.call,
+            remedy=event.remedy,
+            retry_in_s=event.retry_in_s,
+        )
 
 
 def _told(tx: Tx, happened: Happened) -> RunEvent:

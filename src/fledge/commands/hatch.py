@@ -1,8 +1,7 @@
 """The private socket of a process that holds a state folder: commands of the same user ask it here.
 
-A socket in the folder, of its owner alone; one request of JSON-RPC a connection, a line each way, with the methods of
-the gateway. There is no token: whoever can open the socket could open the folder. A process that leaves answers every
-request it has read, and says of those it has not that it did not carry them out. Nothing here knows HTTP.
+A socket in the folder, of its owner alone; messages of JSON-RPC on it (`talk`), a line each, with the methods of the
+gateway. There is no token: whoever can open the socket could open the folder. Nothing here knows HTTP.
 """
 
 import asyncio
@@ -20,12 +19,10 @@ from typing import Final
 from fledge.api.program import Fledge
 from fledge.commands import rpc
 from fledge.commands.desk import Desk
-from fledge.commands.methods import call
+from fledge.commands.talk import talk
 from fledge.store.ways import HATCH, reached
 
 BACKLOG: Final = 128
-REQUEST_S: Final = 5.0
-"""How long a request may take to come."""
 DRAIN_S: Final = 10.0
 """How long requests under way may take once the process leaves."""
 
@@ -76,29 +73,41 @@ async def hatch(fl: Fledge, desk: Desk | None = None) -> AsyncIterator[None]:
 
 
 async def _answer(desk: Desk, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    if not _is_ours(writer):
-        return
-    with contextlib.suppress(ConnectionError, TimeoutError):
-        async with asyncio.timeout(REQUEST_S):
-            raw = await _line(reader, desk.limits.max_body_kb * 1024)
-        if raw is None:
-            told: bytes | None = rpc.refusal(f"at most {desk.limits.max_body_kb} KiB: gateway.maxBodyKb")
-        elif desk.closing.is_set():
-            told = rpc.refusal("the process that holds the folder is about to end: ask again", rpc.LEAVING)
-        else:
-            told = await rpc.answer(raw, lambda name, given: call(desk, name, given))
+    if _is_ours(writer):
+        await talk(desk, _Lines(reader, writer, desk.limits.max_body_kb))
+
+
+class _Lines:
+    """A message a line."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most_kb: int) -> None:
+        self._reader, self._writer, self._most_kb = reader, writer, most_kb
+        self._rest = b""
         writer.transport.set_write_buffer_limits(0)  # so that `drain` waits for all of it: the process may leave next
-        writer.write((told or b"") + b"\n")
-        await writer.drain()
 
+    async def receive(self) -> bytes | None:
+        """The next line. One that is longer than may be is read to its end, and its writer told why it is refused."""
+        most = self._most_kb * 1024
+        while True:
+            kept, is_long, piece = bytearray(), False, self._rest
+            while (end := piece.find(b"\n")) < 0:
+                is_long = is_long or len(kept) + len(piece) > most
+                kept += b"" if is_long else piece
+                try:
+                    piece = await self._reader.read(65536)
+                except ConnectionError:
+                    return None
+                if not piece:
+                    return None
+            self._rest = piece[end + 1 :]
+            if not is_long and len(kept) + end <= most:
+                return bytes(kept) + piece[:end]
+            await self.send(rpc.refusal(f"at most {self._most_kb} KiB: gateway.maxBodyKb"))
 
-async def _line(reader: asyncio.StreamReader, most: int) -> bytes | None:
-    """The line that comes; None if it is longer than may be, but read to its end, so that its writer reads why."""
-    raw, read = b"", 0
-    while not raw.endswith(b"\n") and (piece := await reader.read(65536)):
-        read += len(piece)
-        raw = raw + piece if read <= most else piece[-1:]
-    return raw if read <= most else None
+    async def send(self, told: bytes) -> None:
+        """Send one line, and wait until it is taken."""
+        self._writer.write(told + b"\n")
+        await self._writer.drain()
 
 
 def _is_ours(writer: asyncio.StreamWriter) -> bool:

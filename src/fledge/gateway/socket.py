@@ -1,170 +1,49 @@
-"""JSON-RPC on a WebSocket: requests side by side, answers as they are ready, feeds as notifications.
-
-One lock orders what is written; whoever reads too slowly is left, and resumes with the cursor it last saw.
-"""
+"""The WebSocket of the gateway: `commands.talk` on it, and the codes it is closed with."""
 
 import asyncio
-from typing import Any, Final
+import contextlib
+from typing import Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from fledge.api.views import session_key
-from fledge.commands import rpc
 from fledge.commands.desk import Desk
-from fledge.commands.events import Subscribe, Subscribed, Unsubscribe
-from fledge.commands.feed import Closing, Wanted, Watch
-from fledge.commands.methods import METHODS, call
-from fledge.commands.rpc import TOO_MANY, Fault
-from fledge.commands.table import carry_out
-from fledge.commands.wire import to_wire
-from fledge.errors import NotFound
+from fledge.commands.talk import Ended, talk
 
-AT_ONCE: Final = 64
-"""Requests of one socket that are carried out at the same time."""
-FEEDS: Final = 8
-"""Feeds that one socket may watch."""
-TOO_SLOW: Final = 1008
-CLOSING: Final = 1012
+CLOSED: Final[dict[Ended, tuple[int, str]]] = {
+    "slow": (1008, "you are slow"),
+    "closing": (1012, "the gateway closes"),
+}
+"""The code and the words for a client that is left."""
 
 
 async def converse(desk: Desk, websocket: WebSocket) -> None:
     """Carry out what comes on a socket until it closes."""
     await websocket.accept()
-    await _Talk(desk, websocket).run()
+    ended = await talk(desk, _Messages(websocket))
+    if ended in CLOSED:
+        with contextlib.suppress(TimeoutError, RuntimeError):  # it may be gone by now
+            async with asyncio.timeout(desk.patience.stuck_s):
+                await websocket.close(*CLOSED[ended])
 
 
-class _Talk:
-    def __init__(self, desk: Desk, websocket: WebSocket) -> None:
-        self._desk, self._websocket = desk, websocket
-        self._stuck_s, self._quiet_s = desk.patience.stuck_s, desk.patience.quiet_s
-        self._writing = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._feeds: dict[int, asyncio.Task[None]] = {}
-        self._announced: list[asyncio.Event] = []
-        """Feeds whose number its watcher has not been told yet: they wait for that."""
-        self._stuck = asyncio.Event()
-        """Set when the client has not taken what it was sent."""
-        self._next = 1
-        self._asking = 0
+class _Messages:
+    """The messages of a WebSocket."""
 
-    async def run(self) -> None:
-        reading = asyncio.ensure_future(self._read())
-        closing = asyncio.ensure_future(self._desk.closing.wait())
-        stuck = asyncio.ensure_future(self._stuck.wait())
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+
+    async def receive(self) -> bytes | str | None:
         try:
-            await asyncio.wait((reading, closing, stuck), return_when=asyncio.FIRST_COMPLETED)
-            if stuck.done():
-                await self._shut(TOO_SLOW, "you are slow")
-            elif not reading.done():
-                await self._drain()
-                await self._shut(CLOSING, "the gateway closes")
-        finally:
-            tasks = (reading, closing, stuck, *self._tasks, *self._feeds.values())
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _drain(self) -> None:
-        """Let what was asked be answered, and feeds say where to resume."""
-        waiting = {*self._tasks, *self._feeds.values()}
-        if waiting:
-            await asyncio.wait(waiting, timeout=self._stuck_s)
-
-    async def _shut(self, code: int, reason: str) -> None:
-        try:
-            async with asyncio.timeout(self._stuck_s):
-                await self._websocket.close(code, reason)
-        except (TimeoutError, RuntimeError):
-            pass  # it is gone already
-
-    async def _read(self) -> None:
-        try:
-            while True:
-                message = await self._websocket.receive()
-                if message["type"] == "websocket.disconnect":
-                    return
-                raw = message.get("text")
-                self._begin(raw if raw is not None else message.get("bytes") or b"")
+            message = await self._websocket.receive()
         except (WebSocketDisconnect, RuntimeError):
-            return
+            return None
+        if message["type"] == "websocket.disconnect":
+            return None
+        raw = message.get("text")
+        return raw if raw is not None else message.get("bytes") or b""
 
-    def _begin(self, raw: str | bytes) -> None:
-        task = asyncio.ensure_future(self._answer(raw))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _answer(self, raw: str | bytes) -> None:
-        self._desk.requests += 1
-        told = await rpc.answer(raw, self._call)
-        if told is not None:
-            await self._write(told)
-        while self._announced:
-            self._announced.pop().set()
-
-    async def _call(self, name: str, given: dict[str, Any]) -> object:
-        if self._asking >= AT_ONCE:
-            raise Fault(TOO_MANY, f"{AT_ONCE} requests of this socket are being carried out: wait for one")
-        self._asking += 1
+    async def send(self, told: bytes) -> None:
         try:
-            match name:
-                case "events.subscribe":
-                    return await carry_out(self._desk, METHODS[name], given, self._subscribe)
-                case "events.unsubscribe":
-                    return await carry_out(self._desk, METHODS[name], given, self._unsubscribe)
-                case _:
-                    return await call(self._desk, name, given)
-        finally:
-            self._asking -= 1
-
-    async def _write(self, told: bytes) -> None:
-        """Send; a client that does not take it is left."""
-        try:
-            async with asyncio.timeout(self._stuck_s), self._writing:
-                await self._websocket.send_text(told.decode())
-        except TimeoutError:
-            self._stuck.set()
-        except RuntimeError:
-            pass  # it is gone already
-
-    # ---- feeds
-
-    async def _subscribe(self, params: Subscribe) -> object:
-        if len(self._feeds) >= FEEDS:
-            raise Fault(TOO_MANY, f"{FEEDS} feeds are watched on this socket already")
-        key = session_key(params.session, "session") if params.session else ""
-        watch = Watch(self._desk.fl, Wanted(cursor=params.cursor, session_key=key, live=params.live))
-        self._desk.subscribe(watch)
-        try:
-            await watch.__aenter__()
-        except BaseException:
-            self._desk.unsubscribe(watch)
-            raise
-        number, self._next = self._next, self._next + 1
-        cursor = watch.cursor
-        announced = asyncio.Event()
-        self._announced.append(announced)
-        self._feeds[number] = asyncio.ensure_future(self._tell(number, watch, announced))
-        return to_wire(Subscribed(subscription=number, cursor=cursor))
-
-    async def _unsubscribe(self, params: Unsubscribe) -> object:
-        task = self._feeds.pop(params.subscription, None)
-        if task is None:
-            raise NotFound(f"no subscription {params.subscription} on this socket")
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return {"ok": True}
-
-    async def _tell(self, number: int, watch: Watch, announced: asyncio.Event) -> None:
-        try:
-            await announced.wait()
-            while not self._desk.closing.is_set():
-                for event in await watch.next(self._quiet_s):
-                    await self._event(number, to_wire(event))
-            closing = Closing(cursor=watch.cursor, reason="the gateway closes")
-            await self._event(number, to_wire(closing))
-        finally:
-            self._desk.unsubscribe(watch)
-            await watch.__aexit__()
-
-    async def _event(self, number: int, told: dict[str, Any]) -> None:
-        await self._write(rpc.notification("event", {"subscription": number, **told}))
+            await self._websocket.send_text(told.decode())
+        except (WebSocketDisconnect, RuntimeError):
+            raise ConnectionError("the client is gone") from None

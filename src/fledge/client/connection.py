@@ -1,0 +1,446 @@
+"""A connection to the process that holds a state folder: requests side by side, and feeds, until either side leaves.
+
+Two ways lead there: its hatch, a socket in the folder that no stranger can reach, and the WebSocket of a gateway, with
+a token. Both carry the same messages, so values, errors and feeds are the same.
+"""
+
+import asyncio
+import contextlib
+import io
+import itertools
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from fledge.errors import BadInput, FledgeError, HolderLeft, NotFound, Refused, StoreError
+from fledge.store.lock import holder_of
+from fledge.store.ways import HATCH, reached, read_token
+
+if TYPE_CHECKING:
+    import aiohttp
+
+ANSWER_S: Final = 30.0
+"""How long an answer may take, besides what the request itself lets it wait."""
+CONNECT_S: Final = 5.0
+LARGE_BYTES: Final = 64 * 1024
+"""A request larger than this goes alone: nothing waits behind it, and if the other side refuses its size, it is clear
+what was refused."""
+MOST_HEARD: Final = 10_000
+"""How many events wait for a slow reader of a feed before what turns tell is dropped."""
+
+Told = dict[str, Any]
+Feed = AsyncGenerator[Told, None]
+"""Events, as they look on the wire."""
+
+
+class Pipe(ABC):
+    """Carries whole messages."""
+
+    @abstractmethod
+    async def send(self, message: bytes) -> None:
+        """Send one; ConnectionError if the other side is gone."""
+
+    @abstractmethod
+    async def receive(self) -> bytes | None:
+        """The next one; None once the other side is gone."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Leave."""
+
+
+class Place(ABC):
+    """Where a process can be asked."""
+
+    @abstractmethod
+    async def reach(self) -> Pipe:
+        """A new connection. Raises HolderLeft if nobody takes it, Refused if it is not let in."""
+
+    @abstractmethod
+    async def alone(self, request: Told, wait_s: float) -> Told:
+        """The answer to one request, which is large."""
+
+    @property
+    @abstractmethod
+    def left(self) -> str:
+        """That the process there is gone, in words."""
+
+
+class Connection:
+    """One connection. Made by `connect`; close it when done."""
+
+    def __init__(self, place: Place, pipe: Pipe) -> None:
+        self._place, self._pipe = place, pipe
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[Told]] = {}
+        self._feeds: dict[int, _Heard] = {}
+        self._says_closing = False
+        """The other side has answered all that it read, and carries out nothing else."""
+        self._over = asyncio.Event()
+        self._reading = asyncio.ensure_future(self._read())
+
+    @property
+    def is_open(self) -> bool:
+        """False once either side has left."""
+        return not self._over.is_set()
+
+    async def ended(self) -> None:
+        """Wait until either side has left."""
+        await self._over.wait()
+
+    async def close(self) -> None:
+        """Leave. Whoever still waits is told that the other side left."""
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        await self._end()
+
+    async def call(self, method: str, params: Mapping[str, object]) -> Any:
+        """What the method answers. Raises what it refused, as the library would; HolderLeft if the other side leaves
+        before it has answered, StoreError if it does not answer in time."""
+        number, wait_s = next(self._numbers), _patience(params)
+        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        raw = msgspec.json.encode(request)
+        try:
+            if len(raw) > LARGE_BYTES:
+                told = await self._place.alone(request, wait_s)
+            else:
+                async with asyncio.timeout(wait_s):
+                    told = await self._exchange(number, raw)
+        except TimeoutError:
+            raise StoreError(f"{self._place} takes too long to answer") from None
+        if "error" in told:
+            raise error_of(told["error"])
+        return told["result"]
+
+    async def _exchange(self, number: int, raw: bytes) -> Told:
+        if not self.is_open:
+            raise HolderLeft(self._place.left, acted=False)
+        answer: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        try:
+            with contextlib.suppress(ConnectionError):  # then the reader finds that it is gone
+                await self._pipe.send(raw)
+            return await answer
+        finally:
+            del self._asked[number]
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # it is known
+
+    async def events(self, cursor: int | None = None, session: str = "", live: bool = True) -> Feed:
+        """Events from the cursor on (from now on, without one); the last one is of type `closing`, with the cursor to
+        resume from."""
+        wanted = {"session": session, "live": live} | ({} if cursor is None else {"cursor": cursor})
+        told = await self.call("events.subscribe", wanted)
+        number, at = told["subscription"], told["cursor"]
+        heard = self._feeds.setdefault(number, _Heard())
+        if not self.is_open:
+            heard.end()
+        try:
+            yield {"type": "from", "cursor": at}
+            while (event := await heard.next()) is not None:
+                at = event.get("cursor", at)
+                yield event
+                if event["type"] == "closing":
+                    return
+            yield {"type": "closing", "cursor": at, "reason": self._place.left}
+        finally:
+            self._feeds.pop(number, None)
+            if self.is_open:
+                with contextlib.suppress(FledgeError):
+                    await self.call("events.unsubscribe", {"subscription": number})
+
+    async def _read(self) -> None:
+        try:
+            while (raw := await self._pipe.receive()) is not None:
+                self._hear(msgspec.json.decode(raw))
+        except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+            pass  # that is no fledge: it is left
+        await self._end()
+
+    async def _end(self) -> None:
+        self._over.set()
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(HolderLeft(self._place.left, acted=not self._says_closing))
+        for heard in self._feeds.values():
+            heard.end()
+        await self._pipe.close()
+
+    def _hear(self, told: Told) -> None:
+        match told.get("method"):
+            case "event":
+                event = dict(told["params"])
+                self._feeds.setdefault(event.pop("subscription"), _Heard()).put(event)
+            case "closing":
+                self._says_closing = True
+            case None:
+                number = told["id"]
+                # A refusal without a number is of a message that could not be read: of all that are under way.
+                for answer in (*self._asked.values(),) if number is None else (self._asked.get(number),):
+                    if answer is not None and not answer.done():
+                        answer.set_result(told)
+            case _:
+                pass
+
+
+async def connect(place: Place) -> Connection:
+    """A connection to whoever is there. Raises HolderLeft if nobody takes it, Refused if it is not let in."""
+    return Connection(place, await place.reach())
+
+
+def _patience(params: Mapping[str, object]) -> float:
+    wait_s = ANSWER_S
+    for name, seconds in (("timeoutSeconds", 1.0), ("timeoutMs", 0.001)):
+        given = params.get(name)
+        wait_s += given * seconds if isinstance(given, int | float) else 0.0
+    return wait_s
+
+
+class _Heard:
+    """Events that wait for the reader of a feed."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Told] = deque()
+        self._lost = 0
+        self._ready = asyncio.Event()
+        self._ended = False
+
+    def put(self, event: Told) -> None:
+        if event["type"] == "turn" and len(self._waiting) >= MOST_HEARD:
+            self._lost += 1
+        else:
+            self._waiting.append(event)
+        self._ready.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._ready.set()
+
+    async def next(self) -> Told | None:
+        """The next event; None at the end."""
+        while not self._waiting:
+            if self._lost:
+                lost, self._lost = self._lost, 0
+                return {"type": "lost", "count": lost}
+            if self._ended:
+                return None
+            self._ready.clear()
+            await self._ready.wait()
+        return self._waiting.popleft()
+
+
+def error_of(error: dict[str, Any]) -> FledgeError:
+    """What was refused, as the library would raise it."""
+    data = error.get("data") or {}
+    match error["code"]:
+        case -32602 if "expected" in data:
+            return BadInput(data["field"], error["message"].removeprefix(f"{data['field']}: "))
+        case -32001:
+            return NotFound(error["message"])
+        case -32002:
+            return StoreError(error["message"])
+        case _:
+            return Refused(data.get("status", "error"), error["message"])
+
+
+# ---- the two ways ----------------------------------------------------------------------------------------------------
+
+
+class Hatch(Place):
+    """The socket of the process that holds a folder."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+
+    def __str__(self) -> str:
+        return f"the process that holds {self._state}"
+
+    @property
+    def left(self) -> str:
+        """That the process there is gone, in words."""
+        return f"the process that held {self._state} ended before it answered"
+
+    async def reach(self) -> Pipe:
+        """A new connection."""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                with reached(self._state) as path:
+                    reader, writer = await asyncio.open_unix_connection(path)
+        except TimeoutError:
+            raise StoreError(f"{self} takes too long to answer") from None
+        except OSError:
+            raise HolderLeft(self.left, acted=False) from None
+        return _Lines(reader, writer)
+
+    async def alone(self, request: Told, wait_s: float) -> Told:
+        """The answer to one request, on a connection of its own."""
+        own = await connect(self)
+        try:
+            async with asyncio.timeout(wait_s):
+                return await own._exchange(request["id"], msgspec.json.encode(request))
+        finally:
+            await own.close()
+
+
+class _Lines(Pipe):
+    """A message a line."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._rest = b""
+
+    async def send(self, message: bytes) -> None:
+        self._writer.write(message + b"\n")
+        await self._writer.drain()
+
+    async def receive(self) -> bytes | None:
+        kept, piece = bytearray(), self._rest
+        while (end := piece.find(b"\n")) < 0:
+            kept += piece
+            try:
+                piece = await self._reader.read(1 << 18)
+            except ConnectionError:
+                return None
+            if not piece:
+                return None
+        self._rest = piece[end + 1 :]
+        return bytes(kept) + piece[:end]
+
+    async def close(self) -> None:
+        self._writer.close()
+        await asyncio.sleep(0)  # so that the socket is closed even if the loop ends next
+
+
+class Gateway(Place):
+    """A gateway, by its address and token."""
+
+    def __init__(self, address: str, token: str) -> None:
+        try:
+            parts = urlsplit(address)
+            is_right = (
+                parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)
+            )
+        except ValueError:
+            is_right = False
+        if not is_right:
+            raise BadInput("gateway", "must be like http://127.0.0.1:18789 or https://example.org", address)
+        if not token or not token.isascii() or not token.isprintable():
+            raise BadInput("token", "must be the gateway's token: the file gateway.token of its state folder has it")
+        self.address, self._token = address.rstrip("/"), token
+
+    def __str__(self) -> str:
+        return f"the gateway at {self.address}"
+
+    @property
+    def left(self) -> str:
+        """That the process there is gone, in words."""
+        return f"{self} ended before it answered"
+
+    async def reach(self) -> Pipe:
+        """A new connection."""
+        import aiohttp
+
+        session = aiohttp.ClientSession(trust_env=True)
+        headers = {"authorization": f"Bearer {self._token}"}
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                websocket = await session.ws_connect(
+                    f"{self.address}/ws", headers=headers, heartbeat=20.0, max_msg_size=0
+                )
+        except BaseException as error:
+            await session.close()
+            raise self._refusal(error) from None
+        return _Messages(session, websocket)
+
+    async def alone(self, request: Told, wait_s: float) -> Told:
+        """The answer to one request, by POST."""
+        import aiohttp
+
+        headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
+        patience, body = aiohttp.ClientTimeout(total=wait_s), io.BytesIO(msgspec.json.encode(request))
+        try:
+            async with (
+                aiohttp.ClientSession(trust_env=True, timeout=patience) as session,
+                session.post(f"{self.address}/rpc", data=body, headers=headers) as answer,
+            ):
+                told: Told = msgspec.json.decode(await answer.read())
+        except aiohttp.ClientError as error:
+            acted = not isinstance(error, aiohttp.ClientConnectorError)
+            raise HolderLeft(f"{self.left} ({error})", acted) from None
+        except msgspec.DecodeError:
+            raise Refused("error", f"{self}: it is no gateway of fledge") from None
+        if answer.status == 503:
+            raise HolderLeft(f"{self} takes no requests now", acted=False)
+        if answer.status >= 400:
+            raise Refused("error", f"{self} answered {answer.status}: {told.get('error')}")
+        return told
+
+    def _refusal(self, error: BaseException) -> BaseException:
+        """Why no connection was made, for the caller; what has another reason, as it is."""
+        from aiohttp import ClientError, WSServerHandshakeError
+
+        match error:
+            case TimeoutError():
+                return StoreError(f"{self} takes too long to answer")
+            case WSServerHandshakeError(status=503):
+                return HolderLeft(f"{self} takes no requests now", acted=False)
+            case WSServerHandshakeError(status=status):
+                return Refused("error", f"{self} answered {status}: {_MEANT.get(status, 'it is no gateway of fledge')}")
+            case ClientError() | OSError():
+                return HolderLeft(f"{self} does not answer ({error})", acted=False)
+            case _:
+                return error
+
+
+TEXT: Final = 1
+"""The kind of a WebSocket's message that is text."""
+_MEANT: Final = {
+    401: "the token is not its token",
+    421: "it is not asked for under that name: gateway.allowedHosts",
+    429: "too many requests: wait a moment",
+}
+
+
+class _Messages(Pipe):
+    """The messages of a WebSocket."""
+
+    def __init__(self, session: "aiohttp.ClientSession", websocket: "aiohttp.ClientWebSocketResponse") -> None:
+        self._session, self._websocket = session, websocket
+
+    async def send(self, message: bytes) -> None:
+        await self._websocket.send_str(message.decode())
+
+    async def receive(self) -> bytes | None:
+        message = await self._websocket.receive()
+        return message.data.encode() if message.type == TEXT else None
+
+    async def close(self) -> None:
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            await self._websocket.close()
+        await self._session.close()
+
+
+async def find(state: Path) -> Connection | None:
+    """A connection to the process that holds this state folder, if there is one that can be asked: at its hatch, else
+    at its gateway's address. Refused: it is a gateway without a hatch, and its token cannot be read.
+
+    What a dead process left in the lock's file counts for nothing: somebody must take the connection.
+    """
+    holder = holder_of(state / "lock")
+    if holder is None or not holder.address:
+        return None
+    try:
+        return await connect(Hatch(state))
+    except HolderLeft:
+        pass
+    if holder.address == HATCH:
+        return None
+    try:
+        return await connect(Gateway(holder.address, read_token(state)))
+    except HolderLeft:
+        return None

@@ -1,0 +1,168 @@
+"""JSON-RPC on a connection that lasts: requests side by side, answers as they are ready, feeds as notifications.
+
+The WebSocket of the gateway and the private socket both speak it; nothing here knows which. A client that reads too
+slowly is left, and resumes with the cursor it last saw. A process that leaves reads no more, answers what it has read,
+and then says `closing`: a request without an answer was not carried out.
+"""
+
+import asyncio
+from typing import Any, Final, Literal, Protocol
+
+from fledge.api.views import session_key
+from fledge.commands import rpc
+from fledge.commands.desk import Desk
+from fledge.commands.events import Subscribe, Subscribed, Unsubscribe
+from fledge.commands.feed import Closing, Wanted, Watch
+from fledge.commands.methods import METHODS, call
+from fledge.commands.rpc import TOO_MANY, Fault
+from fledge.commands.table import carry_out
+from fledge.commands.wire import to_wire
+from fledge.errors import NotFound
+
+AT_ONCE: Final = 1024
+"""Requests of one connection that are carried out at the same time."""
+FEEDS: Final = 8
+"""Feeds that one connection may watch."""
+
+Ended = Literal["gone", "slow", "closing"]
+"""Why a connection is over: the client left, it did not read, or the process leaves."""
+
+
+class Pipe(Protocol):
+    """A connection that carries whole messages."""
+
+    async def receive(self) -> bytes | str | None:
+        """The next message; None once the client is gone."""
+        ...
+
+    async def send(self, told: bytes) -> None:
+        """Send one; ConnectionError if the client is gone."""
+        ...
+
+
+async def talk(desk: Desk, pipe: Pipe) -> Ended:
+    """Carry out what comes on a connection until it is over."""
+    return await _Talk(desk, pipe).run()
+
+
+class _Talk:
+    def __init__(self, desk: Desk, pipe: Pipe) -> None:
+        self._desk, self._pipe = desk, pipe
+        self._stuck_s, self._quiet_s = desk.patience.stuck_s, desk.patience.quiet_s
+        self._writing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._feeds: dict[int, asyncio.Task[None]] = {}
+        self._announced: list[asyncio.Event] = []
+        """Feeds whose number its watcher has not been told yet: they wait for that."""
+        self._stuck = asyncio.Event()
+        """Set when the client has not taken what it was sent."""
+        self._next = 1
+        self._asking = 0
+
+    async def run(self) -> Ended:
+        reading = asyncio.ensure_future(self._read())
+        closing = asyncio.ensure_future(self._desk.closing.wait())
+        stuck = asyncio.ensure_future(self._stuck.wait())
+        try:
+            await asyncio.wait((reading, closing, stuck), return_when=asyncio.FIRST_COMPLETED)
+            if stuck.done():
+                return "slow"
+            if reading.done():
+                return "gone"
+            reading.cancel()
+            await self._drain()
+            return "closing"
+        finally:
+            tasks = (reading, closing, stuck, *self._tasks, *self._feeds.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _drain(self) -> None:
+        """Let what was asked be answered, and feeds say where to resume; then say that nothing else was done."""
+        waiting = {*self._tasks, *self._feeds.values()}
+        left = (await asyncio.wait(waiting, timeout=self._stuck_s))[1] if waiting else set()
+        if not left:
+            await self._write(rpc.notification("closing", {}))
+
+    async def _read(self) -> None:
+        while (raw := await self._pipe.receive()) is not None:
+            task = asyncio.ensure_future(self._answer(raw))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, raw: str | bytes) -> None:
+        self._desk.requests += 1
+        told = await rpc.answer(raw, self._call)
+        if told is not None:
+            await self._write(told)
+        while self._announced:
+            self._announced.pop().set()
+
+    async def _call(self, name: str, given: dict[str, Any]) -> object:
+        if self._asking >= AT_ONCE:
+            raise Fault(TOO_MANY, f"{AT_ONCE} requests of this connection are being carried out: wait for one")
+        self._asking += 1
+        try:
+            match name:
+                case "events.subscribe":
+                    return await carry_out(self._desk, METHODS[name], given, self._subscribe)
+                case "events.unsubscribe":
+                    return await carry_out(self._desk, METHODS[name], given, self._unsubscribe)
+                case _:
+                    return await call(self._desk, name, given)
+        finally:
+            self._asking -= 1
+
+    async def _write(self, told: bytes) -> None:
+        """Send; a client that does not take it is left."""
+        try:
+            async with asyncio.timeout(self._stuck_s), self._writing:
+                await self._pipe.send(told)
+        except TimeoutError:
+            self._stuck.set()
+        except ConnectionError:
+            pass  # it is gone already
+
+    # ---- feeds
+
+    async def _subscribe(self, params: Subscribe) -> object:
+        if len(self._feeds) >= FEEDS:
+            raise Fault(TOO_MANY, f"{FEEDS} feeds are watched on this connection already")
+        key = session_key(params.session, "session") if params.session else ""
+        watch = Watch(self._desk.fl, Wanted(cursor=params.cursor, session_key=key, live=params.live))
+        self._desk.subscribe(watch)
+        try:
+            await watch.__aenter__()
+        except BaseException:
+            self._desk.unsubscribe(watch)
+            raise
+        number, self._next = self._next, self._next + 1
+        cursor = watch.cursor
+        announced = asyncio.Event()
+        self._announced.append(announced)
+        self._feeds[number] = asyncio.ensure_future(self._tell(number, watch, announced))
+        return to_wire(Subscribed(subscription=number, cursor=cursor))
+
+    async def _unsubscribe(self, params: Unsubscribe) -> object:
+        task = self._feeds.pop(params.subscription, None)
+        if task is None:
+            raise NotFound(f"no subscription {params.subscription} on this connection")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return {"ok": True}
+
+    async def _tell(self, number: int, watch: Watch, announced: asyncio.Event) -> None:
+        try:
+            await announced.wait()
+            while not self._desk.closing.is_set():
+                for event in await watch.next(self._quiet_s):
+                    await self._event(number, to_wire(event))
+            closing = Closing(cursor=watch.cursor, reason="the process that holds the folder leaves")
+            await self._event(number, to_wire(closing))
+        finally:
+            self._desk.unsubscribe(watch)
+            await watch.__aexit__()
+
+    async def _event(self, number: int, told: dict[str, Any]) -> None:
+        await self._write(rpc.notification("event", {"subscription": number, **told}))

@@ -1,0 +1,212 @@
+"""One connection carries requests side by side and feeds, at the private socket and at the gateway alike."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import fledge
+from fledge.client.connection import LARGE_BYTES, Connection, Gateway, Hatch, Place, connect, find
+from fledge.client.folder import Elsewhere
+from fledge.errors import BadInput, HolderLeft, Refused
+from fledge.store.ways import HATCH
+from tests.gateway.serving import Server, serving
+
+T = TypeVar("T")
+WAYS = ("socket", "gateway")
+
+
+def place_of(server: Server, way: str) -> Place:
+    return Hatch(server.state) if way == "socket" else Gateway(server.address, server.token)
+
+
+@asynccontextmanager
+async def connected(place: Place) -> AsyncIterator[Connection]:
+    connection = await connect(place)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def talking(server: Server, way: str, body: Callable[[Connection], Awaitable[T]]) -> T:
+    """Do something on one connection."""
+
+    async def main() -> T:
+        async with connected(place_of(server, way)) as connection:
+            return await body(connection)
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("talk") / "state") as one:
+        yield one
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_short_request_is_answered_while_long_ones_wait(server: Server, way: str) -> None:
+    async def body(connection: Connection) -> None:
+        run = await connection.call("runs.spawn", {"task": "Wait for me", "label": f"slow {way}"})
+        waits = [
+            asyncio.ensure_future(connection.call("runs.result", {"run": run["runId"], "timeoutMs": 600_000}))
+            for _ in range(200)
+        ]
+        for number in range(50):
+            assert (await connection.call("sessions.list", {"limit": number + 1}))[0]["key"]
+        assert not any(one.done() for one in waits)
+        await connection.call("runs.kill", {"target": run["runId"]})
+        assert {(await one)["endedReason"] for one in waits} == {"killed"}
+
+    talking(server, way, body)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_large_request_is_carried_out_and_a_larger_one_refused_by_its_size(server: Server, way: str) -> None:
+    async def body(connection: Connection) -> None:
+        long = "long " * LARGE_BYTES
+        said = await connection.call(
+            "send", {"session": f"agent:main:large-{way}", "message": long, "timeoutSeconds": 60}
+        )
+        assert len(said["text"]) > LARGE_BYTES
+        other = asyncio.ensure_future(connection.call("sessions.wait", {"timeoutMs": 10_000}))
+        too_long = "x" * (server.desk.limits.max_body_kb * 1024)
+        with pytest.raises(Refused, match="maxBodyKb"):
+            await connection.call("agent", {"message": too_long})
+        assert "settled" in await other
+        assert connection.is_open
+
+    talking(server, way, body)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_feed_tells_what_happens_and_ends_with_its_reader(server: Server, way: str) -> None:
+    async def body(connection: Connection) -> list[dict[str, Any]]:
+        feed = connection.events(session=f"agent:main:feed-{way}")
+        heard = [await anext(feed)]
+        await connection.call("agent", {"session": f"agent:main:feed-{way}", "message": "hello"})
+        async for event in feed:
+            heard.append(event)
+            if event["type"] == "turn" and event["kind"] == "end":
+                break
+        await feed.aclose()
+        return heard
+
+    first, *heard = talking(server, way, body)
+    assert first["type"] == "from"
+    assert [one["kind"] for one in heard if one["type"] == "turn"] == ["start", "assistant:text", "usage", "end"]
+    assert {one["sessionKey"] for one in heard} == {f"agent:main:feed-{way}"}
+    assert not server.desk.watches
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_process_that_leaves_answers_what_it_has_read_and_tells_where_feeds_go_on(tmp_path: Path, way: str) -> None:
+    async def main() -> tuple[Any, list[dict[str, Any]], Connection]:
+        with serving(tmp_path / "state") as server:
+            connection = await connect(place_of(server, way))
+            run = await connection.call("runs.spawn", {"task": "Wait for me"})
+            wait = asyncio.ensure_future(connection.call("runs.result", {"run": run["runId"], "timeoutMs": 600_000}))
+            feed = connection.events(cursor=0)
+            heard = [await anext(feed), await anext(feed)]
+            await asyncio.to_thread(lambda: server.loop.call_soon_threadsafe(server.desk.close))
+            heard += [event async for event in feed]
+            return await wait, heard, connection
+
+    async def checked() -> None:
+        answer, heard, connection = await main()
+        assert answer["status"] == "pending"
+        assert heard[0] == {"type": "from", "cursor": 0}
+        assert heard[-1]["type"] == "closing"
+        assert heard[-1]["cursor"] >= heard[1]["cursor"]
+        await connection.ended()
+        with pytest.raises(HolderLeft) as left:
+            await connection.call("health", {})
+        assert not left.value.acted
+
+    asyncio.run(checked())
+
+
+class Mute:
+    """A process that takes connections and answers nothing before it ends them."""
+
+    def __init__(self, words: bytes = b"") -> None:
+        self._words = words
+
+    @asynccontextmanager
+    async def at(self, state: Path) -> AsyncIterator[None]:
+        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readline()
+            writer.write(self._words)
+            writer.close()
+
+        server = await asyncio.start_unix_server(take, str(state / HATCH))
+        try:
+            yield
+        finally:
+            server.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "acted"),
+    [(b"", True), (b"no json\n", True), (b"[1]\n", True), (b'{"method":"closing"}\n', False), (b'{"id":1', True)],
+)
+def test_whether_a_request_may_have_been_carried_out_is_told(tmp_path: Path, words: bytes, acted: bool) -> None:
+    async def main() -> HolderLeft:
+        async with Mute(words).at(tmp_path), connected(Hatch(tmp_path)) as connection:
+            with pytest.raises(HolderLeft) as left:
+                await connection.call("health", {})
+            return left.value
+
+    assert asyncio.run(main()).acted == acted
+
+
+@pytest.mark.parametrize(
+    ("address", "token"),
+    [
+        ("", "t"),
+        ("ftp://here", "t"),
+        ("http://", "t"),
+        ("http://[1", "t"),
+        ("http://here/?a=b", "t"),
+        ("http://here", ""),
+        ("http://here", "t\nx"),
+    ],
+)
+def test_an_address_or_token_that_cannot_be_right_is_refused(address: str, token: str) -> None:
+    with pytest.raises(BadInput):
+        Gateway(address, token)
+
+
+def test_a_gateway_says_why_it_lets_nobody_in(server: Server) -> None:
+    async def refused(address: str, token: str) -> str:
+        with pytest.raises((Refused, HolderLeft)) as error:
+            await connect(Gateway(address, token))
+        return str(error.value)
+
+    async def main() -> None:
+        assert "401: the token is not its token" in await refused(server.address, "wrong")
+        assert "403: it is no gateway of fledge" in await refused(f"{server.address}/nowhere", server.token)
+        assert "does not answer" in await refused("http://127.0.0.1:9", server.token)
+
+    asyncio.run(main())
+
+
+def test_what_a_dead_process_left_counts_for_nothing(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text('{"pid": 1, "host": "h", "command": "c", "since_at": 1.0, "address": "hatch"}')
+    assert asyncio.run(find(tmp_path)) is None
+
+
+def test_a_client_of_a_gateway_says_that_it_is_gone(tmp_path: Path) -> None:
+    with serving(tmp_path / "state") as server:
+        place = Gateway(server.address, server.token)
+
+    async def main() -> None:
+        async with Elsewhere(place, patience_s=0.2) as client:
+            with pytest.raises(fledge.StoreError, match="does not answer"):
+                await client.call("health")
+
+    asyncio.run(main())
