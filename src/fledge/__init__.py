@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fledge.api.conversation import Conversation
     from fledge.api.handle import Handle
-    from fledge.api.opening import open, run_sync
     from fledge.api.program import Fledge
     from fledge.api.values import GivenUp, Message, Plan, Question, Reply, Result, RunInfo, TimelineEvent
+    from fledge.client.opening import connect, open, run_sync
     from fledge.core.images import Image
     from fledge.core.policy import Budget
     from fledge.errors import BadInput, FledgeError, NotFound, Refused, StoreError, StoreLocked
@@ -40,6 +40,7 @@ __all__ = [
     "ToolContext",
     "TurnEvent",
     "__version__",
+    "connect",
     "open",
     "run_sync",
     "tool",
@@ -48,7 +49,7 @@ __all__ = [
 _HOMES = {
     "fledge.api.conversation": ("Conversation",),
     "fledge.api.handle": ("Handle",),
-    "fledge.api.opening": ("open", "run_sync"),
+    "fledge.client.opening": ("connect", "open", "run_sync"),
     "fledge.api.program": ("Fledge",),
     "fledge.api.values": ("GivenUp", "Message", "Plan", "Question", "Reply", "Result", "RunInfo", "TimelineEvent"),
     "fledge.core.images": ("Image",),

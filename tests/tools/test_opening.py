@@ -36,7 +36,7 @@ LAYERS = {
 """Layers that know no workspace: nothing of theirs can be a file of one."""
 
 REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
-    "api/opening.py": {"SqliteStore.open": (1, STATE), "open": (1, "fledge.open itself")},
+    "client/opening.py": {"SqliteStore.open": (1, STATE), "open": (1, "fledge.open itself")},
     "cli/chat.py": {"fledge.open": (1, STATE)},
     "cli/demo.py": {"SqliteStore.open": (2, STATE), "fledge.open": (1, STATE)},
     "cli/doctor.py": {"SqliteStore.open": (1, STATE), "registry.open": (1, NONE + ": a model")},

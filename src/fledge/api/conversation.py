@@ -74,7 +74,7 @@ class Conversation:
         """
         at = deadline(self._engine, timeout)
         run_id, failures = await self._say(message, images)
-        return await self._answer(run_id, failures, at)
+        return await self._answer(run_id, failures, at, self._is_asked)
 
     async def post(self, message: str, *, images: Sequence[GivenImage] = ()) -> str:
         """Say something without waiting; answers the run id under which its answer can be waited for.
@@ -85,8 +85,13 @@ class Conversation:
         """
         return (await self._say(message, images))[0]
 
-    async def reply(self, run_id: str, *, timeout: float | None = None) -> Reply:
+    async def reply(
+        self, run_id: str, *, timeout: float | None = None, failures: int = 0, asks: bool | None = None
+    ) -> Reply:
         """Wait for the answer to what was said before, by this process or an earlier one.
+
+        `failures` is how often its turn had failed when it was said: only another failure ends the wait. With `asks`
+        questions to a person do not end it; without, they do unless `fl.on_approval` has somebody who answers them.
 
         >>> chat = fl.session("main")
         >>> first = await chat.send("Hello", timeout=0)
@@ -97,7 +102,7 @@ class Conversation:
         known = await self._engine.store.read(lambda tx: tx.commission(run_id))
         if known is None or known.session != self.key:
             raise NotFound(f"{self.key} was not asked anything under the run id {run_id!r}")
-        return await self._answer(run_id, 0, at)
+        return await self._answer(run_id, failures, at, self._is_asked if asks is None else asks)
 
     async def stream(self, message: str, *, images: Sequence[GivenImage] = ()) -> AsyncIterator[TurnEvent]:
         """Say something and watch the answer come: words, tools, retries, until it is there.
@@ -109,7 +114,7 @@ class Conversation:
         heard = self._feed.listen()
         try:
             run_id, failures = await self._say(message, images)
-            answer = asyncio.ensure_future(self._answer(run_id, failures, None))
+            answer = asyncio.ensure_future(self._answer(run_id, failures, None, self._is_asked))
         except BaseException:
             heard.close()
             raise
@@ -163,10 +168,10 @@ class Conversation:
 
             return await self._engine.commit(say)
 
-    async def _answer(self, run_id: str, failures: int, at: Instant | None) -> Reply:
+    async def _answer(self, run_id: str, failures: int, at: Instant | None, asks: bool) -> Reply:
         heard = self._feed.listen()
         try:
-            reply = await self._changes.until(lambda tx: _reply(tx, run_id, failures, self._is_asked), [self.key], at)
+            reply = await self._changes.until(lambda tx: _reply(tx, run_id, failures, asks), [self.key], at)
             if reply is not None and reply.status == "error":
                 words = [event.text for event in heard.waiting() if event.kind == "error" and event.session == self.key]
                 reply = Reply(status="error", error=words[-1] if words else reply.error, run_id=run_id)

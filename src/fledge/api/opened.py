@@ -5,6 +5,7 @@ Closing waits until every driver has let go; whoever still waits for something i
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Self, TypeVar
 
 from msgspec import Struct
 
+from fledge.api.identity import Identity
 from fledge.api.images import GivenImage, kept
 from fledge.cancellation import is_stop
 from fledge.clock import Clock
@@ -27,7 +29,7 @@ from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawner import Spawner
 from fledge.runtime.agent import Agent
 from fledge.runtime.profiles import ConfiguredProfiles
-from fledge.store.base import Store, Tx
+from fledge.store.base import Spec, Store, Tx
 
 T = TypeVar("T")
 
@@ -45,6 +47,8 @@ class Parts(Struct, frozen=True, kw_only=True):
     program: str
     """The program's own session key."""
     open_store: Callable[[], Store]
+    identity: Callable[[], Identity]
+    """What is brought to the folder, for comparing it with what another process brings."""
     drives: bool = True
     clock: Clock | None = None
     ids: Ids | None = None
@@ -55,12 +59,8 @@ class Opened:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self.state = parts.state
-        self.config = parts.config
-        self.program = parts.program
-        """The session key under which this program is told of what it spawned."""
-        self.drives = parts.drives
-        """What is unfinished goes on here."""
+        self._opened_by = 0
+        """The process that has it open; a forked child is another one."""
         self._store: Store | None = None
         self._engine: Engine | None = None
         self._changes: Changes | None = None
@@ -68,12 +68,51 @@ class Opened:
         self._is_asked = False
         """Somebody here answers questions to a person."""
 
+    @property
+    def state(self) -> Path:
+        """The state folder."""
+        return self._parts.state
+
+    @property
+    def config(self) -> Config:
+        """The settings that count."""
+        return self._parts.config
+
+    @property
+    def program(self) -> str:
+        """The session key under which this program is told of what it spawned."""
+        return self._parts.program
+
+    @property
+    def drives(self) -> bool:
+        """What is unfinished goes on here."""
+        return self._parts.drives
+
+    @property
+    def identity(self) -> Identity:
+        """What this process brings to the folder.
+
+        >>> fl.identity.program
+        'agent:main:program'
+        """
+        return self._parts.identity()
+
+    @property
+    def is_holder(self) -> bool:
+        """This process holds the folder: functions run here. Otherwise another one does, and is asked.
+
+        >>> fl.is_holder
+        True
+        """
+        return self._engine is not None
+
     async def __aenter__(self) -> Self:
         """Own the folder, and take up what is unfinished in it."""
         parts = self._parts
         if self._store is not None:
             raise Refused("error", "this fledge is open already: call fledge.open again for another")
         self._store = parts.open_store()
+        self._opened_by = os.getpid()
         try:
             engine = Engine(self._store, parts.agent, clock=parts.clock, ids=parts.ids, rules=parts.rules)
             self._changes = Changes(engine)
@@ -111,12 +150,13 @@ class Opened:
             raise BadInput("program", f"{self.program} is a conversation; choose another name for the program")
         spawn.open_program(c, self.program)
 
-    def check(self, agent_id: str = "main") -> None:
-        """Refused if this agent could not think: no model is set, its name is wrong, its key unusable.
+    def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
+        """Refused if this agent could not think: no model is set, its name is wrong, its key unusable. With `spec`, of
+        a task that may name its own model.
 
         >>> fl.check()
         """
-        self._parts.profiles.check(agent_id)
+        self._parts.profiles.check(agent_id, spec)
 
     def _check_thinks(self, agent_id: str) -> None:
         """The same of whoever drives; what is decided here for another to do is that one's to check."""
@@ -175,6 +215,8 @@ class Opened:
         """The engine underneath, for what has no method here. `Refused` unless open."""
         if self._engine is None:
             raise Refused("error", "this fledge is not open: use `async with fledge.open(…) as fl:`")
+        if self._opened_by != os.getpid():
+            raise Refused("error", f"process {self._opened_by} has this fledge open: call fledge.open in this one")
         return self._engine
 
     @property

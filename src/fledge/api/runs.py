@@ -13,7 +13,7 @@ from fledge.api.values import Result, RunInfo
 from fledge.core.params import as_written
 from fledge.core.run import PHASES
 from fledge.errors import BadInput
-from fledge.orchestrator.asked import NATIVE, Caller
+from fledge.orchestrator.asked import Caller
 from fledge.orchestrator.changes import deadline
 from fledge.store.base import Tx
 
@@ -46,15 +46,12 @@ class Runs(Opened):
         >>> (await run).label
         'greeting'
         """
-        profiles = self._parts.profiles
         params = spawning.params(task, options, result_type)
         try:
-            asked = self.spawner.read(params, Caller(session=self.program))
+            spawned = await spawning.spawn(self.spawner, self.check, params, Caller(session=self.program))
         except BadInput as error:
             raise as_written(error, spawning.WRITTEN) from None
-        if asked.request.spec.runtime == NATIVE:
-            profiles.check(asked.request.spec.agent_id, asked.request.spec)
-        run = await self.spawner.admit(spawning.for_program(asked.request))
+        run = spawned.run
         return Handle(self.engine, self._watch, run.key, run.run_id, result_type)
 
     async def run(self, run_id: str, *, result_type: type[Any] | None = None) -> Handle[Any]:
@@ -85,10 +82,10 @@ class Runs(Opened):
         True
         """
         at = deadline(self.engine, timeout)
-        wanted = _wanted(at_least)
+        needed = wanted(at_least)
         handles = await self._handles(runs)
         keys = [handle.session_key for handle in handles]
-        enough = len(keys) if wanted is None else min(wanted, len(keys))
+        enough = len(keys) if needed is None else min(needed, len(keys))
 
         def met(tx: Tx) -> bool | None:
             return sum(views.is_settled(tx, key) for key in keys) >= enough or None
@@ -170,7 +167,8 @@ class Runs(Opened):
         self.engine.on_change(ended)
 
 
-def _wanted(at_least: int | str) -> int | None:
+def wanted(at_least: int | str) -> int | None:
+    """How many must be done; None: all."""
     match at_least:
         case "all":
             return None

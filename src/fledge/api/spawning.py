@@ -5,7 +5,7 @@ So the depth and the retention limits hold for it, the number of active children
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypedDict
 
 import msgspec
@@ -15,8 +15,10 @@ from fledge.core.attachments import Attachment
 from fledge.core.params import read_params
 from fledge.core.policy import Budget
 from fledge.errors import BadInput
-from fledge.orchestrator.asked import SpawnParams
+from fledge.orchestrator.asked import NATIVE, Caller, SpawnParams
 from fledge.orchestrator.spawn import Request
+from fledge.orchestrator.spawner import Open, Spawned, Spawner
+from fledge.store.base import Spec
 
 
 class SpawnOptions(TypedDict, total=False):
@@ -74,6 +76,15 @@ def params(task: str, options: SpawnOptions, result_type: type[Any] | None = Non
     return read_params(SpawnParams, given, "spawn", SPELLED).params
 
 
+def on_wire(params: SpawnParams) -> dict[str, Any]:
+    """The parameters of `runs.spawn`, as far as they were given."""
+    names = zip(SpawnParams.__struct_fields__, SpawnParams.__struct_encode_fields__, strict=True)
+    unset = SpawnParams(task="")
+    given = {wire: getattr(params, name) for name, wire in names if getattr(params, name) != getattr(unset, name)}
+    agent = {"agent": given.pop("agentId")} if "agentId" in given else {}
+    return {"task": params.task, **msgspec.to_builtins(given), **agent}
+
+
 def _schema(result_type: type[Any]) -> dict[str, Any]:
     try:
         return msgspec.json.schema(result_type)
@@ -89,6 +100,21 @@ def _plain(name: str, value: object) -> object:
     if name == "attachments" and isinstance(value, Sequence):
         return msgspec.to_builtins(value)
     return value
+
+
+async def spawn(
+    spawner: Spawner,
+    check: Callable[[str, Spec], None],
+    params: SpawnParams,
+    caller: Caller,
+    opening: Open | None = None,
+) -> Spawned:
+    """Start a run for a program. `check` refuses what its agent could not do; `opening` makes sure of its session."""
+    asked = spawner.read(params, caller)
+    if asked.request.spec.runtime == NATIVE:
+        check(asked.request.spec.agent_id, asked.request.spec)
+    run = await spawner.admit(for_program(asked.request), opening)
+    return Spawned(run, asked.model, asked.request.spec.attachments, asked.warning)
 
 
 def for_program(request: Request) -> Request:

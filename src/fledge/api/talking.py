@@ -14,6 +14,7 @@ from fledge.errors import BadInput
 from fledge.models.base import Thinking
 from fledge.orchestrator import commission
 from fledge.orchestrator.changes import deadline
+from fledge.orchestrator.commit import Commit
 from fledge.runtime.feed import Subscription
 from fledge.store.base import Tx, Wishes
 
@@ -83,10 +84,13 @@ class Talking(Opened):
         if not model:
             self._check_thinks(parse_key(session.key).agent_id)
         async with self.keeping_images(images) as entries:
-            asked = await self.engine.commit(
-                lambda c: commission.accept(c, session.key, message, wishes, idempotency_key, images=entries)
-            )
-        return Accepted(run_id=asked.run_id)
+
+            def accept(c: Commit) -> Accepted:
+                turn = c.tx.turn(session.key)
+                asked = commission.accept(c, session.key, message, wishes, idempotency_key, images=entries)
+                return Accepted(run_id=asked.run_id, failures=0 if turn is None else turn.failures)
+
+            return await self.engine.commit(accept)
 
     def _wishes(self, model: str, thinking: str, lane: str, timeout_s: float, prompt: str, deliver: bool) -> Wishes:
         levels = get_args(Thinking)

@@ -217,6 +217,8 @@ class Accepted(Struct, frozen=True, kw_only=True, rename="camel"):
 
     run_id: str
     status: Literal["accepted"] = "accepted"
+    failures: int = 0
+    """How often the open turn of its session had failed by then."""
 
 
 class Waited(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

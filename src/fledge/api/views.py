@@ -97,7 +97,7 @@ def result(tx: Tx, key: str, result_type: type[T] | None = None) -> Result[T]:
     schema = tx.spec(key).output_schema if isinstance(ended.outcome, Ok) else None
     value, value_error = None, None
     if isinstance(ended.outcome, Ok) and (schema is not None or result_type is not None):
-        value, value_error = _read(text, schema, result_type)
+        value, value_error = read_value(text, schema, result_type)
     return Result(
         status=_status(ended.outcome.status),
         text=text,
@@ -121,7 +121,7 @@ def _status(word: str) -> Status:
     return next(status for status in get_args(Status) if status == word)
 
 
-def _read(text: str, schema: dict[str, Any] | None, result_type: type[T] | None) -> tuple[Any, str | None]:
+def read_value(text: str, schema: dict[str, Any] | None, result_type: type[T] | None) -> tuple[Any, str | None]:
     """The JSON in a text, as the type that was asked for; or what is wrong with it."""
     fitted = fit(schema or {}, text)
     if fitted.error is not None:

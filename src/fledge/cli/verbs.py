@@ -15,14 +15,15 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from fledge.api.opening import open as open_folder
 from fledge.api.program import Fledge
 from fledge.api.values import GivenUp, Message
 from fledge.api.views import Forest
 from fledge.cli.printing import note
 from fledge.cli.settings import confirm_workspace
+from fledge.client.driving import Driving
 from fledge.client.folder import Folder
-from fledge.client.local import AtRest, Driving
+from fledge.client.local import AtRest
+from fledge.client.opening import open as open_folder
 from fledge.commands import lines
 from fledge.commands.reading import from_wire
 from fledge.commands.values import Overview, SessionRow, Story

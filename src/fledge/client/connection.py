@@ -78,7 +78,7 @@ class Connection:
         self._place, self._pipe = place, pipe
         self._numbers = itertools.count(1)
         self._asked: dict[int, asyncio.Future[Told]] = {}
-        self._feeds: dict[int, _Heard] = {}
+        self._feeds: dict[int, Heard] = {}
         self._says_closing = False
         """The other side has answered all that it read, and carries out nothing else."""
         self._over = asyncio.Event()
@@ -137,7 +137,7 @@ class Connection:
         wanted = {"session": session, "live": live} | ({} if cursor is None else {"cursor": cursor})
         told = await self.call("events.subscribe", wanted)
         number, at = told["subscription"], told["cursor"]
-        heard = self._feeds.setdefault(number, _Heard())
+        heard = self._feeds.setdefault(number, Heard())
         if not self.is_open:
             heard.end()
         try:
@@ -175,7 +175,7 @@ class Connection:
         match told.get("method"):
             case "event":
                 event = dict(told["params"])
-                self._feeds.setdefault(event.pop("subscription"), _Heard()).put(event)
+                self._feeds.setdefault(event.pop("subscription"), Heard()).put(event)
             case "closing":
                 self._says_closing = True
             case None:
@@ -201,7 +201,7 @@ def _patience(params: Mapping[str, object]) -> float:
     return wait_s
 
 
-class _Heard:
+class Heard:
     """Events that wait for the reader of a feed."""
 
     def __init__(self) -> None:
@@ -211,6 +211,7 @@ class _Heard:
         self._ended = False
 
     def put(self, event: Told) -> None:
+        """One more."""
         if event["type"] == "turn" and len(self._waiting) >= MOST_HEARD:
             self._lost += 1
         else:
@@ -218,6 +219,7 @@ class _Heard:
         self._ready.set()
 
     def end(self) -> None:
+        """There are no more."""
         self._ended = True
         self._ready.set()
 

@@ -6,12 +6,11 @@ it may have done only if it may be repeated. A feed goes on with the next holder
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from fledge.client.connection import Connection, Feed, Place, connect, find
-from fledge.client.local import Local
 from fledge.commands.methods import METHODS
 from fledge.errors import BadInput, HolderLeft, StoreError, StoreLocked
 from fledge.store.lock import holder_of
@@ -24,12 +23,25 @@ PAUSE_S = 0.05
 class Way(Protocol):
     """Somebody who answers."""
 
-    async def call(self, method: str, params: dict[str, object]) -> Any:
+    async def call(self, method: str, params: Mapping[str, object]) -> Any:
         """What the method answers."""
         ...
 
     def events(self, cursor: int | None, session: str, live: bool) -> Feed:
         """What happens, from the cursor on."""
+        ...
+
+
+class Local(Way, Protocol):
+    """How this process does what nobody else does."""
+
+    @property
+    def is_open(self) -> bool:
+        """This process holds the folder."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the folder."""
         ...
 
 
@@ -103,18 +115,28 @@ class Folder(Client):
         self._reaching = asyncio.Lock()
 
     async def reach(self) -> Way:
-        """Another process that holds the folder, or this one. Refused: settings for what another process does."""
+        """Another process that holds the folder, or this one."""
         async with self._reaching:
             self.is_held = False
             if self._local.is_open:
                 return self._local
             if self._connection is None or not self._connection.is_open:
-                self._connection = await find(self._state)
-            if self._connection is None:
-                return self._local
+                self._connection = None
+                found = await find(self._state)
+                if found is None:
+                    return self._local
+                try:
+                    await self.meet(found)
+                except BaseException:
+                    await found.close()
+                    raise
+                self._connection = found
             self.is_held = True
-            refuse_settings(self._state, self._settings)
             return self._connection
+
+    async def meet(self, connection: Connection) -> None:
+        """Look at whoever holds the folder before they are asked. Refused: settings for what another process does."""
+        refuse_settings(self._state, self._settings)
 
     async def left(self) -> None:
         """Wait until the other process that holds the folder, if one does, has left."""

@@ -7,6 +7,7 @@ told how much.
 """
 
 import asyncio
+import contextlib
 from typing import Final
 
 from msgspec import Struct
@@ -119,17 +120,21 @@ class Watch:
 
     async def next(self, quiet_s: float) -> list[FeedEvent]:
         """What has happened since the last look, as soon as something has; nothing if all is quiet, or when poked."""
-        self._ready.clear()
-        events = await self._numbered()
-        events += self._told()
-        if events:
+        if events := await self.take():
             return events
-        try:
+        await self.wait(quiet_s)
+        return await self.take()
+
+    async def take(self) -> list[FeedEvent]:
+        """What has happened since the last look."""
+        self._ready.clear()
+        return [*await self._numbered(), *self._told()]
+
+    async def wait(self, quiet_s: float) -> None:
+        """Wait until something may have happened, not longer than this."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(quiet_s):
                 await self._ready.wait()
-        except TimeoutError:
-            return []
-        return [*await self._numbered(), *self._told()]
 
     def _told(self) -> list[FeedEvent]:
         """What turns have told."""

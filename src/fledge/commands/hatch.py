@@ -20,6 +20,7 @@ from fledge.api.program import Fledge
 from fledge.commands import rpc
 from fledge.commands.desk import Desk
 from fledge.commands.talk import talk
+from fledge.store.unforked import forget, keep_from_children
 from fledge.store.ways import HATCH, reached
 
 BACKLOG: Final = 128
@@ -43,18 +44,21 @@ async def hatch(fl: Fledge, desk: Desk | None = None) -> AsyncIterator[None]:
     asked: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
+        task, descriptor = asyncio.current_task(), writer.get_extra_info("socket").fileno()
         assert task is not None
         asked.add(task)
         task.add_done_callback(asked.discard)
+        keep_from_children(descriptor)
         # Cancelled only below, when the process leaves: the task must end as if nothing had happened, for asyncio
         # prints a traceback of a cancelled one.
         try:
             with contextlib.suppress(asyncio.CancelledError):
                 await _answer(desk, reader, writer)
         finally:
+            forget(descriptor)
             writer.close()
 
+    keep_from_children(listening.fileno())
     server = await asyncio.start_unix_server(answer, sock=listening, backlog=BACKLOG)
     try:
         yield
@@ -64,6 +68,7 @@ async def hatch(fl: Fledge, desk: Desk | None = None) -> AsyncIterator[None]:
         # From here on nobody can connect; those who have, and wait to be accepted, are accepted and answered.
         for _ in range(2):
             await asyncio.sleep(0)
+        forget(listening.fileno())
         server.close()
         if asked:
             await asyncio.wait(asked, timeout=DRAIN_S)

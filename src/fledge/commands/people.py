@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 import fledge
+from fledge.api.identity import Identity
 from fledge.api.values import GivenUp, Question
 from fledge.commands.desk import Desk
 from fledge.commands.looking import overview as look_over
@@ -38,19 +39,20 @@ class Answer(Params, frozen=True, kw_only=True):
 
     id: Annotated[str, Meta(min_length=1, max_length=64)]
     digest: Annotated[str, Meta(min_length=1, max_length=64, description="of the call that was shown")]
+    by: Annotated[str, Meta(min_length=1, max_length=64, description="who answers, for the record")] = CLIENT
 
 
 @method("approvals.approve", Done)
 async def approvals_approve(desk: Desk, params: Answer) -> Done:
     """Let the call be run, if it is still the one that was shown."""
-    await desk.fl.approve(params.id, by=CLIENT, digest=params.digest)
+    await desk.fl.approve(params.id, by=params.by, digest=params.digest)
     return Done()
 
 
 @method("approvals.deny", Done)
 async def approvals_deny(desk: Desk, params: Answer) -> Done:
     """Do not let the call be run; the model is told so."""
-    await desk.fl.deny(params.id, by=CLIENT, digest=params.digest)
+    await desk.fl.deny(params.id, by=params.by, digest=params.digest)
     return Done()
 
 
@@ -128,6 +130,13 @@ async def health(desk: Desk, params: Nothing) -> Health:
         subscriptions=len(desk.watches),
         counters=engine.counters.shown(),
     )
+
+
+@method("identity", Identity, reads=True)
+async def identity(desk: Desk, params: Nothing) -> Identity:
+    """What the process that answers brings to its folder: tools, agents, runtimes, hooks and settings, by name, with
+    digests. Another process compares this before it uses the folder through it."""
+    return desk.fl.identity
 
 
 @method("overview", Overview, reads=True)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from fledge.api import spawning
 from fledge.api.values import Plan, Reply, Result, RunInfo
 from fledge.api.views import Forest, forest, session_key
 from fledge.commands.desk import Desk
@@ -68,8 +69,10 @@ async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
                 raise NotFound(f"no session {session}: say something to it first, or name a program")
             spawn.open_conversation(c, session)
 
-    caller = Caller(session=session) if params.program else await desk.fl.spawner.caller_for(session)
-    caller = replace(caller, default_model=params.default_model)
+    if params.program:
+        caller = Caller(session=session, default_model=params.default_model)
+        return accepted(await spawning.spawn(desk.fl.spawner, desk.fl.check, params.spawn, caller, open_requester))
+    caller = replace(await desk.fl.spawner.caller_for(session), default_model=params.default_model)
     return accepted(await desk.fl.spawner.spawn(params.spawn, caller, open_requester))
 
 
@@ -99,7 +102,7 @@ class Tree(Params, frozen=True, kw_only=True):
     requester: Annotated[
         str, Meta(max_length=256, description="a session; empty: all conversations and programs"), formerly("root")
     ] = ""
-    limit: Annotated[int, Meta(ge=1, le=1000, description="runs in all, level by level from the top")] = MOST_SHOWN
+    limit: Annotated[int, Meta(ge=1, le=100_000, description="runs in all, level by level from the top")] = MOST_SHOWN
 
 
 @method("runs.tree", Forest, reads=True, formerly="subagents.tree")
@@ -141,13 +144,18 @@ class ResultOf(Params, frozen=True, kw_only=True):
 
     run: RunId
     timeout_ms: Milliseconds = 30_000
+    peek: bool = False
+    """Only look, without waiting: it does not count as delivered."""
 
 
 @method("runs.result", Result[Any], reads=True, formerly="subagents.result")
 async def subagents_result(desk: Desk, params: ResultOf) -> Result[Any]:
     """What came of a run; waits for it. For a program's run this is how it is told: reading counts as delivered."""
     run = await desk.fl.run(params.run)
-    result = await while_open(desk, run.result(params.timeout_ms / 1000), lambda: run.result(0))
+    if params.peek:
+        result = await run.peek()
+    else:
+        result = await while_open(desk, run.result(params.timeout_ms / 1000), lambda: run.result(0))
     return replace(result, status="error") if result.status == "killed" else result
 
 
@@ -176,6 +184,7 @@ class ToldAndWaits(Told, frozen=True, kw_only=True):
     """Words for a run, and how long to wait for its answer."""
 
     timeout_seconds: Wait = 0.0
+    idempotency_key: Annotated[str, Meta(max_length=256, description="said again under it, it is said once")] = ""
 
 
 @method("runs.send", Reply, formerly="subagents.send")
@@ -183,7 +192,7 @@ async def subagents_send(desk: Desk, params: ToldAndWaits) -> Reply:
     """Add a message without stopping anything; a run at work reads it at its next step."""
     key = await desk.fl.engine.store.read(lambda tx: found(tx, params))
     session = desk.fl.session(key)
-    run_id = await session.post(params.message)
+    run_id = (await desk.fl.agent(params.message, session_key=key, idempotency_key=params.idempotency_key)).run_id
     return await while_open(
         desk, session.reply(run_id, timeout=params.timeout_seconds), lambda: session.reply(run_id, timeout=0)
     )

@@ -150,14 +150,19 @@ class ReplyTo(Params, frozen=True, kw_only=True):
     session: SessionName
     run: RunId
     timeout_ms: Milliseconds = 30_000
+    failures: Annotated[int, Meta(ge=0, description="how often its turn had failed before: that is no answer")] = 0
+    asks: Annotated[bool, Meta(description="somebody answers the questions to a person: wait for that too")] = False
 
 
 @method("reply", Reply, reads=True)
 async def reply(desk: Desk, params: ReplyTo) -> Reply:
     """The words that answered what was said under a run id; waits for them."""
     session = conversation(desk, params.session)
-    answer = session.reply(params.run, timeout=params.timeout_ms / 1000)
-    return await while_open(desk, answer, lambda: session.reply(params.run, timeout=0))
+
+    async def replied(wait_s: float) -> Reply:
+        return await session.reply(params.run, timeout=wait_s, failures=params.failures, asks=params.asks or None)
+
+    return await while_open(desk, replied(params.timeout_ms / 1000), lambda: replied(0))
 
 
 class SystemEvent(Params, frozen=True, kw_only=True):
@@ -246,7 +251,7 @@ class SessionsHistory(Params, frozen=True, kw_only=True):
     """`sessions.history`."""
 
     session: SessionName
-    limit: Count = 100
+    limit: Annotated[int, Meta(ge=1, le=100_000)] = 100
     after: Annotated[int, Meta(ge=0)] = 0
     tools: bool = False
 

@@ -6,13 +6,14 @@ and then says `closing`: a request without an answer was not carried out.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal, Protocol
 
 from fledge.api.views import session_key
 from fledge.commands import rpc
 from fledge.commands.desk import Desk
 from fledge.commands.events import Subscribe, Subscribed, Unsubscribe
-from fledge.commands.feed import Closing, Wanted, Watch
+from fledge.commands.feed import Closing, FeedEvent, Wanted, Watch
 from fledge.commands.methods import METHODS, call
 from fledge.commands.rpc import TOO_MANY, Fault
 from fledge.commands.table import carry_out
@@ -48,12 +49,10 @@ async def talk(desk: Desk, pipe: Pipe) -> Ended:
 class _Talk:
     def __init__(self, desk: Desk, pipe: Pipe) -> None:
         self._desk, self._pipe = desk, pipe
-        self._stuck_s, self._quiet_s = desk.patience.stuck_s, desk.patience.quiet_s
+        self._stuck_s = desk.patience.stuck_s
         self._writing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._feeds: dict[int, asyncio.Task[None]] = {}
-        self._announced: list[asyncio.Event] = []
-        """Feeds whose number its watcher has not been told yet: they wait for that."""
+        self._feeds: dict[int, Telling] = {}
         self._stuck = asyncio.Event()
         """Set when the client has not taken what it was sent."""
         self._next = 1
@@ -73,14 +72,14 @@ class _Talk:
             await self._drain()
             return "closing"
         finally:
-            tasks = (reading, closing, stuck, *self._tasks, *self._feeds.values())
+            tasks = (reading, closing, stuck, *self._tasks, *(feed.task for feed in self._feeds.values()))
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _drain(self) -> None:
         """Let what was asked be answered, and feeds say where to resume; then say that nothing else was done."""
-        waiting = {*self._tasks, *self._feeds.values()}
+        waiting = {*self._tasks, *(feed.task for feed in self._feeds.values())}
         left = (await asyncio.wait(waiting, timeout=self._stuck_s))[1] if waiting else set()
         if not left:
             await self._write(rpc.notification("closing", {}))
@@ -94,10 +93,12 @@ class _Talk:
     async def _answer(self, raw: str | bytes) -> None:
         self._desk.requests += 1
         told = await rpc.answer(raw, self._call)
+        for feed in (*self._feeds.values(),):
+            await feed.tell()  # what happened before an answer is told before it
         if told is not None:
             await self._write(told)
-        while self._announced:
-            self._announced.pop().set()
+        for feed in self._feeds.values():
+            feed.announced.set()
 
     async def _call(self, name: str, given: dict[str, Any]) -> object:
         if self._asking >= AT_ONCE:
@@ -130,39 +131,64 @@ class _Talk:
         if len(self._feeds) >= FEEDS:
             raise Fault(TOO_MANY, f"{FEEDS} feeds are watched on this connection already")
         key = session_key(params.session, "session") if params.session else ""
-        watch = Watch(self._desk.fl, Wanted(cursor=params.cursor, session_key=key, live=params.live))
-        self._desk.subscribe(watch)
-        try:
-            await watch.__aenter__()
-        except BaseException:
-            self._desk.unsubscribe(watch)
-            raise
+        watch = await watched(self._desk, Wanted(cursor=params.cursor, session_key=key, live=params.live))
         number, self._next = self._next, self._next + 1
         cursor = watch.cursor
-        announced = asyncio.Event()
-        self._announced.append(announced)
-        self._feeds[number] = asyncio.ensure_future(self._tell(number, watch, announced))
+        self._feeds[number] = Telling(self._desk, watch, lambda event: self._event(number, event))
         return to_wire(Subscribed(subscription=number, cursor=cursor))
 
     async def _unsubscribe(self, params: Unsubscribe) -> object:
-        task = self._feeds.pop(params.subscription, None)
-        if task is None:
+        feed = self._feeds.pop(params.subscription, None)
+        if feed is None:
             raise NotFound(f"no subscription {params.subscription} on this connection")
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await feed.end()
         return {"ok": True}
 
-    async def _tell(self, number: int, watch: Watch, announced: asyncio.Event) -> None:
-        try:
-            await announced.wait()
-            while not self._desk.closing.is_set():
-                for event in await watch.next(self._quiet_s):
-                    await self._event(number, to_wire(event))
-            closing = Closing(cursor=watch.cursor, reason="the process that holds the folder leaves")
-            await self._event(number, to_wire(closing))
-        finally:
-            self._desk.unsubscribe(watch)
-            await watch.__aexit__()
+    async def _event(self, number: int, event: FeedEvent) -> None:
+        await self._write(rpc.notification("event", {"subscription": number, **to_wire(event)}))
 
-    async def _event(self, number: int, told: dict[str, Any]) -> None:
-        await self._write(rpc.notification("event", {"subscription": number, **told}))
+
+async def watched(desk: Desk, wanted: Wanted) -> Watch:
+    """A feed that is being watched; `Telling` ends that. Refused: too many, a cursor that no event has told."""
+    watch = Watch(desk.fl, wanted)
+    desk.subscribe(watch)
+    try:
+        return await watch.__aenter__()
+    except BaseException:
+        desk.unsubscribe(watch)
+        raise
+
+
+class Telling:
+    """One feed that is told, from `announced` on. Ends with the process, or by `end`."""
+
+    def __init__(self, desk: Desk, watch: Watch, write: Callable[[FeedEvent], Awaitable[None]]) -> None:
+        self._desk, self._watch, self._write = desk, watch, write
+        self._telling = asyncio.Lock()
+        self.announced = asyncio.Event()
+        """Set once its watcher knows the number it is told under."""
+        self.task = asyncio.ensure_future(self._run())
+
+    async def tell(self) -> None:
+        """Tell what has happened by now."""
+        if self.announced.is_set():
+            async with self._telling:
+                for event in await self._watch.take():
+                    await self._write(event)
+
+    async def end(self) -> None:
+        """Tell no more."""
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            await self.announced.wait()
+            while not self._desk.closing.is_set():
+                await self.tell()
+                await self._watch.wait(self._desk.patience.quiet_s)
+            await self.tell()
+            await self._write(Closing(cursor=self._watch.cursor, reason="the process that holds the folder leaves"))
+        finally:
+            self._desk.unsubscribe(self._watch)
+            await self._watch.__aexit__()

@@ -15,6 +15,7 @@ import msgspec
 
 from fledge.errors import StoreError, StoreLocked
 from fledge.plain_file import open_plain, read_plain
+from fledge.store.unforked import forget, keep_from_children
 
 MOST_BYTES = 64 * 1024
 TRIES = 100
@@ -48,10 +49,11 @@ class StoreLock:
             os.close(self._fd)  # it was removed or replaced before it was locked
         else:
             raise StoreError(f"{path} is replaced again and again; end whatever does that, or name another folder")
+        keep_from_children(self._fd)
         try:
             self.write(at, address)
         except OSError as error:
-            os.close(self._fd)
+            self._close()
             raise StoreError(
                 f"{path}: cannot be written ({error.strerror}); free some space or check the disk"
             ) from error
@@ -73,6 +75,10 @@ class StoreLock:
     def release(self) -> None:
         """Let go; the file stays, empty."""
         os.ftruncate(self._fd, 0)
+        self._close()
+
+    def _close(self) -> None:
+        forget(self._fd)
         os.close(self._fd)
 
 

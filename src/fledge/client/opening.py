@@ -1,4 +1,4 @@
-"""`fledge.open` and `fledge.run_sync`: from a folder and what the user brings to a `Fledge`.
+"""`fledge.open`, `fledge.connect` and `fledge.run_sync`: from a folder and what the user brings to a `Fledge`.
 
 The one place that puts registry, profiles, agent and engine together. Nothing is opened, read or started before the
 `async with`, except the settings.
@@ -11,10 +11,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fledge.api.identity import identity
 from fledge.api.opened import Parts
 from fledge.api.program import Fledge
 from fledge.channels.base import Channel
 from fledge.channels.terminal import NoTerminal
+from fledge.client.connection import Gateway, Hatch, Place
+from fledge.client.folder import Elsewhere
+from fledge.client.guest import Guest
+from fledge.client.sharing import Shared
 from fledge.clock import Clock
 from fledge.config import Config, check, load, with_agents, with_default_model
 from fledge.config.places import discover
@@ -33,6 +38,7 @@ from fledge.runtime.model_settings import configured_catalog, configured_registr
 from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import Store
 from fledge.store.sqlite import SqliteStore
+from fledge.store.ways import HATCH
 from fledge.tools.base import Tool
 
 T = TypeVar("T")
@@ -62,12 +68,18 @@ def open(
     program: str = "program",
     env: Mapping[str, str] | None = None,
     address: str = "",
+    control: bool = True,
     drives: bool = True,
     store: Store | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> Fledge:
-    """A state folder, made if it is not there, to be used in `async with`. One process owns it at a time.
+    """A state folder, made if it is not there, to be used in `async with`.
+
+    One process holds it at a time. A second one that brings the same tools, agents, runtimes, hooks and settings uses
+    it through the first (functions run there), and one of them takes over when the first one ends, however it does. One
+    that brings something else is refused, by `StoreLocked`. With `control=False` a process neither answers others nor
+    asks.
 
     `model` is a name such as `openai/gpt-5`, or an object that answers, and stands in the place of the setting
     `agents.defaults.model`; `models` are more of those by name; `providers` are services with models besides those that
@@ -107,6 +119,7 @@ def open(
         settings = with_default_model(settings, GIVEN)
     if not AGENT_ID.fullmatch(program):
         raise BadInput("program", "must be a word of letters, digits, '-' or '_'", program)
+    given_tools = _tools(tools)
     profiles = ConfiguredProfiles(
         settings,
         workspace=work,
@@ -114,27 +127,58 @@ def open(
         state=folder,
         registry=registry,
         catalog=catalog,
-        tools=_tools(tools),
+        tools=given_tools,
         runtimes={name: _runtime(one, f"runtimes.{name}") for name, one in (runtimes or {}).items()},
         channels=_channels(channels or {}),
         hooks=hooks,
         context_engine=context_engine,
         env=env,
     )
-    return Fledge(
-        Parts(
-            state=folder,
+    shares = control and not address and store is None
+    session = str(SessionKey("main", "named", program))
+    parts = Parts(
+        state=folder,
+        config=settings,
+        profiles=profiles,
+        agent=Agent(profiles, places=profiles),
+        rules=profiles.rules(),
+        program=session,
+        open_store=lambda: SqliteStore.open(folder, address=HATCH if shares else address) if store is None else store,
+        identity=lambda: identity(
+            state=str(folder.resolve()),
+            program=session,
+            tools=given_tools,
+            runtimes=runtimes or (),
+            hooks=hooks,
             config=settings,
-            profiles=profiles,
-            agent=Agent(profiles, places=profiles),
-            rules=profiles.rules(),
-            program=str(SessionKey("main", "named", program)),
-            open_store=lambda: SqliteStore.open(folder, address=address) if store is None else store,
-            drives=drives,
-            clock=clock,
-            ids=ids,
-        )
+            workspace=str(work.resolve()),
+        ),
+        drives=drives,
+        clock=clock,
+        ids=ids,
     )
+    return Shared(parts) if shares else Fledge(parts)
+
+
+def connect(where: str | Path, *, token: str = "", program: str = "program") -> Fledge:
+    """A folder that another process holds and this one only ever asks, to be used in `async with`: everything that
+    `fledge.open` gives but for what needs the folder itself.
+
+    `where` is the address of a gateway, with its `token` (without one, `$FLEDGE_GATEWAY_TOKEN`); or the folder of a
+    process on this machine, which needs none. `program` names this program, as in `fledge.open`.
+
+    >>> async with fledge.connect(fl.state) as there:
+    ...     print((await (await there.spawn("Say hello"))).text)
+    echo: Say hello
+    """
+    if not AGENT_ID.fullmatch(program):
+        raise BadInput("program", "must be a word of letters, digits, '-' or '_'", program)
+    own = str(SessionKey("main", "named", program))
+    if isinstance(where, str) and "://" in where:
+        place: Place = Gateway(where, token or os.environ.get("FLEDGE_GATEWAY_TOKEN", ""))
+    else:
+        place = Hatch(_folder(where, "where"))
+    return Guest(Elsewhere(place), own)
 
 
 def run_sync(main: Callable[[Fledge], Awaitable[T]], state: str | Path, **options: Any) -> T:

@@ -1,0 +1,85 @@
+"""What a process brings to a folder besides the folder itself: tools, agents, runtimes, hooks, settings.
+
+A second process may use a folder through the one that holds it only if both bring the same: functions run in the
+holder, and whoever takes over runs its own. Names, schemas and digests are compared, never the functions. Pure.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from fledge.config import Config
+from fledge.hooks import Hooks
+from fledge.tools.base import Tool
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """What a process brings: by kind, the digest of each thing by name."""
+
+    state: str
+    """The folder that it holds."""
+    program: str
+    tools: dict[str, str]
+    agents: dict[str, str]
+    runtimes: dict[str, str]
+    hooks: dict[str, str]
+    settings: dict[str, str]
+    """By section; agents have their own."""
+    workspace: str
+
+
+def identity(
+    *,
+    state: str,
+    program: str,
+    tools: Iterable[Tool],
+    runtimes: Iterable[str],
+    hooks: Hooks | None,
+    config: Config,
+    workspace: str,
+) -> Identity:
+    """What is brought with these."""
+    sections: dict[str, Any] = msgspec.to_builtins(config)  # what is as by default is left out
+    agents = sections.pop("agents", {})
+    listed = {str(one.get("id", "")): one for one in agents.pop("list", ())}
+    return Identity(
+        state=state,
+        program=program,
+        tools={tool.name: _digest(tool.schema) for tool in tools},
+        agents={name: _digest(one) for name, one in listed.items()},
+        runtimes=dict.fromkeys(runtimes, ""),
+        hooks={} if hooks is None else {name: _digest(one.on) for name, one in hooks.listening().items()},
+        settings={name: _digest(one) for name, one in {**sections, "agents.defaults": agents}.items()},
+        workspace=workspace,
+    )
+
+
+def differences(own: Identity, holders: Identity) -> list[str]:
+    """What the two do not have in common, in words."""
+    found: list[str] = []
+    kinds: list[tuple[str, Mapping[str, str], Mapping[str, str]]] = [
+        ("tool", own.tools, holders.tools),
+        ("agent", own.agents, holders.agents),
+        ("runtime", own.runtimes, holders.runtimes),
+        ("hook", own.hooks, holders.hooks),
+    ]
+    for kind, here, there in kinds:
+        for name in sorted({*here, *there}):
+            if name not in there:
+                found.append(f"the {kind} {name} is only here")
+            elif name not in here:
+                found.append(f"the {kind} {name} is only there")
+            elif here[name] != there[name]:
+                found.append(f"the {kind} {name} is another one")
+    sections = sorted({*own.settings, *holders.settings})
+    found += [f"settings of {name} differ" for name in sections if own.settings.get(name) != holders.settings.get(name)]
+    if own.workspace != holders.workspace:
+        found.append(f"its workspace is {holders.workspace}")
+    return found
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:16]

@@ -1,0 +1,196 @@
+"""What a guest of a folder is made of: verbs with typed answers, waits, and what it hears, whoever holds the folder.
+
+One feed of runs wakes whoever waits for a run; another, only while somebody listens, tells what happens in turns. Both
+go on with the next holder. A wait never trusts the feed: woken or not, it asks.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from fledge.cancellation import is_stop
+from fledge.client.connection import Told
+from fledge.client.folder import Client
+from fledge.commands.reading import from_wire
+from fledge.errors import BadInput, FledgeError, Refused
+from fledge.runtime.feed import Feed, Subscription, TurnEvent
+
+T = TypeVar("T")
+
+SLICE_MS = 60_000
+"""One request waits no longer than this; whoever waits longer asks again."""
+TROUBLE_S = 1.0
+"""How long a feed that cannot be heard is left alone."""
+
+log = logging.getLogger("fledge.client")
+
+
+class Asking:
+    """The verbs of a folder, for one program. `start` it, and `close` it when done."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._waiting: dict[str | None, set[asyncio.Event]] = {}
+        """By session: those who wait for it to move; by None, for anything."""
+        self._trouble: FledgeError | None = None
+        """Why nothing can be heard now."""
+        self._told: list[Callable[[Told], None]] = []
+        self._turns = Feed()
+        self._hears_runs, self._hears_turns = asyncio.Event(), asyncio.Event()
+        self._follows_turns = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_open = False
+        self.asks = False
+        """Somebody here answers questions to a person."""
+
+    async def start(self) -> None:
+        """Hear what happens from here on."""
+        self._is_open = True
+        self.begin(self._follow(False, self._hears_runs, self._ran))
+        if self._follows_turns:
+            self.begin(self._follow(True, self._hears_turns, self._turned))
+        await self._hears_runs.wait()
+
+    async def close(self) -> None:
+        """Ask nothing more; whoever waits is told."""
+        self._is_open = False
+        for task in (*self._tasks,):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._wake(None)
+        await self._client.close()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside, as long as this is open; its own trouble is logged."""
+
+        async def doing() -> None:
+            try:
+                await work
+            except BaseException as error:
+                if is_stop(error):
+                    raise
+                if self._is_open:
+                    log.exception("background task failed")
+
+        task = asyncio.ensure_future(doing())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # it may never have begun
+
+    async def call(self, kind: type[T], method: str, *, once: bool = True, **params: object) -> T:
+        """What a verb answers, as a value of the library."""
+        if not self._is_open:
+            raise Refused("error", "this fledge is not open: use `async with fledge.open(…) as fl:`")
+        if self._follows_turns:
+            await self._hears_turns.wait()  # so that nothing of what this sets going is missed
+        return from_wire(kind, await self._client.call(method, once=once, **params))
+
+    # ---- waiting
+
+    async def until(
+        self, key: str | None, look: Callable[[], Awaitable[T | None]], timeout: float | None = None
+    ) -> T | None:
+        """What `look` finds, as soon as it finds something; it looks whenever this session moves (None: any does). None
+        if time runs out first."""
+        ends_at = deadline(timeout)
+        moved = asyncio.Event()
+        self._waiting.setdefault(key, set()).add(moved)
+        try:
+            while True:
+                moved.clear()
+                if (found := await look()) is not None:
+                    return found
+                left = None if ends_at is None else ends_at - time.monotonic()
+                try:
+                    async with asyncio.timeout(left):
+                        await moved.wait()
+                except TimeoutError:
+                    return None
+                if self._trouble is not None:
+                    raise self._trouble
+        finally:
+            self._waiting[key].discard(moved)
+            if not self._waiting[key]:
+                del self._waiting[key]
+
+    async def in_slices(self, look: Callable[[int], Awaitable[T | None]], timeout: float | None) -> T | None:
+        """What `look` finds, given so many milliseconds to wait at a time; None if time runs out first."""
+        ends_at = deadline(timeout)
+        while True:
+            left_ms = SLICE_MS if ends_at is None else round(max(0.0, ends_at - time.monotonic()) * 1000)
+            if (found := await look(min(SLICE_MS, left_ms))) is not None:
+                return found
+            if left_ms == 0:
+                return None
+
+    # ---- hearing
+
+    def listen(self, size: int = 1000, poke: Callable[[], None] | None = None) -> Subscription:
+        """Hear what happens inside turns from now on."""
+        if not self._follows_turns:
+            self._follows_turns = True
+            if self._is_open:
+                self.begin(self._follow(True, self._hears_turns, self._turned))
+        return self._turns.listen(size, poke)
+
+    def on_event(self, told: Callable[[Told], None]) -> None:
+        """Be told every event of the feed of runs. Must not raise or block."""
+        self._told.append(told)
+
+    async def _follow(self, live: bool, hears: asyncio.Event, take: Callable[[Told], None]) -> None:
+        """Hear a feed for ever. While it cannot be heard, whoever waits is told why."""
+        cursor: int | None = None
+        while True:
+            try:
+                async for event in self._client.events(cursor, live=live):
+                    cursor = event.get("cursor", cursor)
+                    self._trouble = None
+                    if event["type"] == "closing":
+                        hears.clear()  # until the next holder tells it
+                    else:
+                        hears.set()
+                    take(event)
+            except FledgeError as error:
+                log.warning("nothing can be heard of the folder now: %s", error)
+                self._trouble = error
+                self._wake(None)
+                hears.set()
+                await asyncio.sleep(TROUBLE_S)
+
+    def _ran(self, event: Told) -> None:
+        match event["type"]:
+            case "run":
+                self._wake(event["sessionKey"])
+            case _:
+                self._wake(None)
+        for told in self._told:
+            told(event)
+
+    def _wake(self, key: str | None) -> None:
+        """Let those look who wait for this session; with None, all."""
+        for waits_for, waiting in self._waiting.items():
+            if key is None or waits_for in (None, key):
+                for moved in waiting:
+                    moved.set()
+
+    def _turned(self, event: Told) -> None:
+        match event["type"]:
+            case "turn":
+                told = {name: one for name, one in event.items() if name not in ("type", "sessionKey", "retryInS")}
+                self._turns.emit(TurnEvent(session=event["sessionKey"], retry_in_s=event.get("retryInS", 0.0), **told))
+            case "lost" | "closing":
+                # With a holder that left, nobody knows how many.
+                self._turns.emit(TurnEvent("lost", "", count=event.get("count", 0)))
+            case _:
+                pass
+
+
+def deadline(timeout: float | None) -> float | None:
+    """When a wait of so many seconds ends; None waits for ever. Refused: what is no number of seconds."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise BadInput("timeout", "must be seconds, 0 or more, or None to wait for ever", timeout)
+    return time.monotonic() + min(timeout, 1e9)

@@ -1,0 +1,96 @@
+"""The verbs of `commands`, called by the process that drives the folder itself, as others call them: request, answer.
+
+So values, errors and words are the same, whoever answers.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+import msgspec
+
+from fledge.api.program import Fledge
+from fledge.api.views import session_key
+from fledge.client.connection import Feed, Heard, error_of
+from fledge.commands import rpc
+from fledge.commands.desk import Desk
+from fledge.commands.feed import FeedEvent, Wanted
+from fledge.commands.hatch import hatch
+from fledge.commands.methods import call
+from fledge.commands.talk import Telling, watched
+from fledge.commands.wire import to_wire
+
+
+class Driving:
+    """Opens the folder with the first call, and drives it until closed; others can ask this process meanwhile."""
+
+    def __init__(self, opening: Callable[[], Fledge]) -> None:
+        self._opening = opening
+        self._stack = AsyncExitStack()
+        self._desk: Desk | None = None
+        self._entering = asyncio.Lock()
+        self._feeds: set[Telling] = set()
+
+    @property
+    def is_open(self) -> bool:
+        """This process holds the folder."""
+        return self._desk is not None
+
+    async def opened(self) -> Desk:
+        """This process holds the folder from here on. Raises StoreLocked if another one does."""
+        async with self._entering:
+            if self._desk is None:
+                fl = await self._stack.enter_async_context(self._opening())
+                self._desk = Desk(fl, fl.config.gateway)
+                await self._stack.enter_async_context(hatch(fl, self._desk))
+            return self._desk
+
+    async def call(self, method: str, params: Mapping[str, object]) -> Any:
+        """What the method answers. What happened before that was told by then on the feeds."""
+        desk = await self.opened()
+        try:
+            return await asked(desk, method, params)
+        finally:
+            for feed in (*self._feeds,):
+                await feed.tell()
+            await asyncio.sleep(0)  # whoever reads them reads first
+
+    async def events(self, cursor: int | None, session: str, live: bool) -> Feed:
+        """What happens, from the cursor on, until closed."""
+        desk = await self.opened()
+        key = session_key(session, "session") if session else ""
+        watch = await watched(desk, Wanted(cursor=cursor, session_key=key, live=live))
+        heard = Heard()
+
+        async def put(event: FeedEvent) -> None:
+            heard.put(to_wire(event))
+
+        feed = Telling(desk, watch, put)
+        feed.announced.set()
+        self._feeds.add(feed)
+        try:
+            yield {"type": "from", "cursor": watch.cursor}
+            while (event := await heard.next()) is not None:
+                yield event
+                if event["type"] == "closing":
+                    return
+        finally:
+            self._feeds.discard(feed)
+            await feed.end()
+
+    async def close(self) -> None:
+        """Stop driving, and let go of the folder."""
+        self._desk = None
+        await self._stack.aclose()
+
+
+async def asked(desk: Desk, method: str, params: Mapping[str, object]) -> Any:
+    """What the method answers here."""
+    request = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params, "id": 1})
+    answer = await rpc.answer(request, lambda name, given: call(desk, name, given))
+    assert answer is not None  # the request has an id
+    told = msgspec.json.decode(answer)
+    if "error" in told:
+        raise error_of(told["error"])
+    return told["result"]

@@ -1,0 +1,370 @@
+"""A folder that another process holds, as a program uses it: everything `Fledge` does, said in verbs.
+
+Who carries a verb out may change at any moment: the holder leaves, another process takes over, or this one does.
+Handles, waits and what is listened to go on through that. What needs the folder's rows themselves is refused.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
+
+from msgspec import to_builtins
+
+from fledge.api import spawning, views
+from fledge.api.answering import Answer
+from fledge.api.handle import Handle
+from fledge.api.identity import Identity
+from fledge.api.images import GivenImage, read_files
+from fledge.api.program import Fledge
+from fledge.api.runs import Told, Which, wanted
+from fledge.api.spawning import SpawnOptions
+from fledge.api.values import Accepted, GivenUp, Plan, Question, Result, RunInfo, Waited
+from fledge.client.asking import Asking
+from fledge.client.connection import Told as Event
+from fledge.client.folder import Client
+from fledge.client.guest_conversation import GuestConversation
+from fledge.client.guest_run import GuestHandle, as_library
+from fledge.commands.people import TakenUp
+from fledge.commands.runs import Attempt
+from fledge.commands.sessions import Done
+from fledge.config import Config
+from fledge.core.params import as_written
+from fledge.core.route import Address, check_address
+from fledge.errors import BadInput, Refused
+from fledge.ids import RandomIds
+from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.messenger import Messenger
+from fledge.orchestrator.spawner import Spawner
+from fledge.runtime.feed import Subscription
+from fledge.store.base import Spec, Tx
+
+T = TypeVar("T")
+
+ALL_RUNS = 100_000
+
+
+class Guest(Fledge):
+    """The same as `Fledge`, in verbs. `own` checks models as this process would have them; None: nobody here can."""
+
+    def __init__(self, client: Client, program: str, own: Fledge | None = None) -> None:
+        self._client, self._named, self._own = client, program, own
+        self._asking = Asking(client)
+        self._holder: Identity | None = None
+
+    async def __aenter__(self) -> Self:
+        """Hear what happens in the folder, whoever holds it."""
+        if self._holder is not None:
+            raise Refused("error", "this fledge is open already: call fledge.open again for another")
+        try:
+            await self._asking.start()
+            self._holder = await self._asking.call(Identity, "identity")
+        except BaseException:
+            await self._asking.close()
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Ask nothing more. If this process has come to hold the folder, let go of it."""
+        await self._asking.close()
+
+    # ---- the folder
+
+    @property
+    def state(self) -> Path:
+        """The state folder, where its holder has it."""
+        if self._own is not None:
+            return self._own.state
+        return Path("" if self._holder is None else self._holder.state)
+
+    @property
+    def config(self) -> Config:
+        """The settings that count."""
+        return self._own.config if self._own is not None else self._refuse("config")
+
+    @property
+    def program(self) -> str:
+        """The session key under which this program is told of what it spawned."""
+        return self._named
+
+    @property
+    def drives(self) -> bool:
+        """What is unfinished goes on."""
+        return True
+
+    @property
+    def identity(self) -> Identity:
+        """What this process would bring to the folder."""
+        return self._own.identity if self._own is not None else self._refuse("identity")
+
+    @property
+    def is_holder(self) -> bool:
+        """This process has come to hold the folder."""
+        return not self._client.is_held
+
+    def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
+        """Refused if this agent could not think."""
+        (self._own or self._refuse("check")).check(agent_id, spec)
+
+    def check_model(self, name: str, thinking: str | None = None) -> None:
+        """Refused, by `BadInput`: a model that cannot be used."""
+        (self._own or self._refuse("check_model")).check_model(name, thinking)
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise Refused("error", f"`{name}` is for the process that holds the folder, and this one asks it")
+
+    @property
+    def engine(self) -> Engine:
+        """Refused."""
+        self._refuse("engine")
+
+    @property
+    def spawner(self) -> Spawner:
+        """Refused."""
+        self._refuse("spawner")
+
+    @property
+    def messenger(self) -> Messenger:
+        """Refused."""
+        self._refuse("messenger")
+
+    def keeping_images(self, images: Sequence[GivenImage]) -> NoReturn:
+        """Refused."""
+        self._refuse("keeping_images")
+
+    async def until(self, look: Callable[[Tx], T | None], *, timeout: float | None = None) -> NoReturn:
+        """Refused."""
+        self._refuse("until")
+
+    def watch(self, moved: asyncio.Event) -> NoReturn:
+        """Refused."""
+        self._refuse("watch")
+
+    def unwatch(self, moved: asyncio.Event) -> None:
+        """Nothing was watched."""
+
+    # ---- runs
+
+    @overload
+    async def spawn(self, task: str, *, result_type: type[T], **options: Unpack[SpawnOptions]) -> Handle[T]: ...
+
+    @overload
+    async def spawn(self, task: str, **options: Unpack[SpawnOptions]) -> Handle[Any]: ...
+
+    async def spawn(
+        self, task: str, *, result_type: type[Any] | None = None, **options: Unpack[SpawnOptions]
+    ) -> Handle[Any]:
+        """Start a run whose answer this program gets. It has a key, so that it is started once, whoever holds the
+        folder by then."""
+        options = {"idempotency_key": RandomIds().unique(), **options}
+        given = spawning.on_wire(spawning.params(task, options, result_type))
+        try:
+            told: dict[str, Any] = await self._asking.call(
+                dict[str, Any], "runs.spawn", once=False, program=self._named.rpartition(":")[2], **given
+            )
+        except BadInput as error:
+            raise as_written(error, {**spawning.WRITTEN, "agent": "agent_id"}) from None
+        return GuestHandle(self._asking, told["childSessionKey"], told["runId"], result_type)
+
+    async def run(self, run_id: str, *, result_type: type[Any] | None = None) -> Handle[Any]:
+        """A handle on a run that exists: by any run id it ever had, or its session key."""
+        if not isinstance(run_id, str):
+            raise BadInput("run_id", "must be a run id or a session key", run_id)
+        found = await self._asking.call(Result[Any], "runs.result", run=run_id, peek=True)
+        return GuestHandle(self._asking, found.session_key, run_id, result_type)
+
+    async def gather(
+        self,
+        runs: Iterable[Which | Awaitable[Handle[Any]]],
+        *,
+        at_least: int | Literal["all", "any"] = "all",
+        timeout: float | None = None,
+    ) -> list[Result[Any]]:
+        """Wait for several: for all, any, or at least so many; answers a result for each, in order."""
+        needed = wanted(at_least)
+        handles = await self._handles(runs)
+        enough = len(handles) if needed is None else min(needed, len(handles))
+        settled: set[str] = set()
+
+        async def met() -> bool | None:
+            for handle in handles:
+                if handle.session_key not in settled:
+                    info = await handle.info()
+                    if info.unsettled == 0 and (info.ended_at is not None or info.phase == "awaiting_approval"):
+                        settled.add(handle.session_key)
+            return sum(handle.session_key in settled for handle in handles) >= enough or None
+
+        await self._asking.until(None, met, timeout)
+        return [await handle.result(timeout=0) for handle in handles]
+
+    async def runs(self, *, requester: str | None = None, status: str | None = None) -> list[RunInfo]:
+        """The runs of a requester (this program, if none is named), oldest first."""
+        whose = self._named if requester is None else requester
+        found = await self._asking.call(list[RunInfo], "runs.list", requester=whose, status=status or "")
+        return [as_library(run) for run in found]
+
+    async def tree(self, root: str | None = None) -> list[RunInfo]:
+        """Everything below a session, each run with its children; without a name, below all."""
+        found = await self._asking.call(views.Forest, "runs.tree", requester=root or "", limit=ALL_RUNS)
+        return [as_library(run) for run in found.runs]
+
+    def on_end(self, told: Told) -> None:
+        """Call this with a handle for each run that ends from now on, anybody's; awaited if it is async."""
+        if not callable(told):
+            raise BadInput("told", "must be a function that takes a handle", told)
+        heard: set[str] = set()
+
+        async def tell(key: str, run_id: str) -> None:
+            answer = told(GuestHandle(self._asking, key, run_id))
+            if inspect.isawaitable(answer):
+                await answer
+
+        def ended(event: Event) -> None:
+            if event["type"] == "run" and event["endedReason"] is not None and event["sessionKey"] not in heard:
+                heard.add(event["sessionKey"])
+                self._asking.begin(tell(event["sessionKey"], event["runId"]))
+
+        self._asking.on_event(ended)
+
+    # ---- talking
+
+    def session(self, key: str = "main", *, address: Address | None = None) -> GuestConversation:
+        """A conversation with a model that can spawn: `main`, a name, or a whole key."""
+        name = views.session_key(key, "key")
+        if name == self._named:
+            raise BadInput("key", "is this program's own name: no model answers there", key)
+        return GuestConversation(self._asking, name, None if address is None else check_address(address))
+
+    async def agent(
+        self,
+        message: str,
+        *,
+        session_key: str = "main",
+        deliver: bool = True,
+        lane: str = "",
+        extra_system_prompt: str = "",
+        model: str = "",
+        thinking: str = "",
+        timeout_seconds: float = 0,
+        idempotency_key: str = "",
+        images: Sequence[GivenImage] = (),
+    ) -> Accepted:
+        """Say something to a session, with wishes for the turn that answers; returns at once, with a run id."""
+        shown = to_builtins(await asyncio.to_thread(read_files, images)) if images else []
+        try:
+            return await self._asking.call(
+                Accepted,
+                "agent",
+                once=False,
+                message=message,
+                session=session_key,
+                deliver=deliver,
+                lane=lane,
+                extraSystemPrompt=extra_system_prompt,
+                model=model,
+                thinking=thinking,
+                timeoutSeconds=timeout_seconds,
+                idempotencyKey=idempotency_key or RandomIds().unique(),
+                images=shown,
+            )
+        except BadInput as error:
+            raise as_written(error, _WRITTEN) from None
+
+    async def agent_wait(self, run_id: str, timeout_ms: float = 30_000) -> Waited:
+        """Wait for what `agent` accepted, or for any run: how it ended, or `pending` if it has not by then."""
+        if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float) or not timeout_ms >= 0:
+            raise BadInput("timeout_ms", "must be milliseconds, 0 or more", timeout_ms)
+
+        async def look(wait_ms: int) -> Waited | None:
+            found = await self._asking.call(Waited, "agent.wait", run=run_id, timeoutMs=wait_ms)
+            return found if found.status != "pending" else None
+
+        waited = await self._asking.in_slices(look, timeout_ms / 1000)
+        return await self._asking.call(Waited, "agent.wait", run=run_id, timeoutMs=0) if waited is None else waited
+
+    def listen(self, size: int = 1000, poke: Callable[[], None] | None = None) -> Subscription:
+        """Hear what happens inside turns from now on. What a holder that leaves told meanwhile is `lost`."""
+        return self._asking.listen(size, poke)
+
+    # ---- what waits for an answer
+
+    async def approvals(self) -> list[Question]:
+        """Tool calls that wait for a person, oldest first."""
+        return await self._asking.call(list[Question], "approvals.list")
+
+    def on_approval(self, answer: Answer) -> None:
+        """Ask this function about each tool call that waits for a person, awaited if it is async."""
+        if not callable(answer):
+            raise BadInput("answer", "must be a function that takes a question", answer)
+        self._asking.asks = True
+        self._asking.begin(self._ask(answer))
+
+    async def _ask(self, answer: Answer) -> None:
+        asked: set[str] = set()
+
+        async def new() -> list[Question] | None:
+            return [one for one in await self.approvals() if one.id not in asked] or None
+
+        while True:
+            for question in await self._asking.until(None, new) or ():
+                asked.add(question.id)
+                self._asking.begin(self._ask_about(question, answer))
+
+    async def _ask_about(self, question: Question, answer: Answer) -> None:
+        said = answer(question)
+        if inspect.isawaitable(said):
+            said = await said
+        if isinstance(said, bool):
+            await (self.approve if said else self.deny)(question.id, digest=question.digest)
+
+    async def approve(self, question_id: str, *, by: str = "program", digest: str | None = None) -> None:
+        """Let the call be run. With `digest`, only if it is still the call that was shown."""
+        await self._answer("approvals.approve", question_id, by, digest)
+
+    async def deny(self, question_id: str, *, by: str = "program", digest: str | None = None) -> None:
+        """The call is not run; the model is told so."""
+        await self._answer("approvals.deny", question_id, by, digest)
+
+    async def _answer(self, method: str, question_id: str, by: str, digest: str | None) -> None:
+        if digest is None:
+            digest = next((one.digest for one in await self.approvals() if one.id == question_id), "-")
+        await self._asking.call(Done, method, id=question_id, digest=digest, by=by)
+
+    async def plans(self) -> list[Plan]:
+        """Plans that await an answer, oldest first."""
+        return await self._asking.call(list[Plan], "plans.list")
+
+    async def approve_plan(self, which: Which, words: str = "APPROVED: proceed") -> str:
+        """Let the plan be carried out; answers the new attempt's run id."""
+        return (await self._asking.call(Attempt, "plans.approve", target=_target(which), words=words)).run_id
+
+    async def reject_plan(self, which: Which, reason: str) -> str:
+        """Let it plan again, with the reason; answers the new attempt's run id."""
+        if not isinstance(reason, str) or not reason.strip():
+            raise BadInput("reason", "must say why the plan is rejected", reason)
+        return (await self._asking.call(Attempt, "plans.reject", target=_target(which), reason=reason)).run_id
+
+    async def undelivered(self) -> list[GivenUp]:
+        """Results and messages that were given up on, each kind oldest first."""
+        return await self._asking.call(list[GivenUp], "undelivered.list")
+
+    async def retry(self, which: Which) -> None:
+        """Offer a given-up result, or a message by its key, again."""
+        await self._asking.call(TakenUp, "undelivered.retry", target=_target(which))
+
+    async def dismiss(self, which: Which) -> None:
+        """Take a given-up result, or a message by its key, off the list."""
+        await self._asking.call(TakenUp, "undelivered.dismiss", target=_target(which))
+
+
+_WRITTEN = {
+    "session": "session_key",
+    "extraSystemPrompt": "extra_system_prompt",
+    "timeoutSeconds": "timeout_seconds",
+    "idempotencyKey": "idempotency_key",
+}
+
+
+def _target(which: Which) -> str:
+    return which.session_key if isinstance(which, Handle) else which

@@ -1,0 +1,108 @@
+"""A handle on a run of a folder that another process may hold."""
+
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from fledge.api.handle import Handle
+from fledge.api.values import Plan, Reply, Result, RunInfo, TimelineEvent
+from fledge.api.views import read_value
+from fledge.client.asking import Asking
+from fledge.commands.runs import Attempt
+from fledge.commands.values import Story
+from fledge.ids import RandomIds
+from fledge.orchestrator.control import Killing
+
+T = TypeVar("T")
+
+
+class GuestHandle(Handle[T]):
+    """The same as `Handle`, in verbs."""
+
+    def __init__(self, asking: Asking, session_key: str, run_id: str, result_type: type[T] | None = None) -> None:
+        self._asking, self._type = asking, result_type
+        self.session_key, self.run_id = session_key, run_id
+
+    async def result(self, timeout: float | None = None) -> Result[T]:
+        """What came of it, as soon as there is an outcome; `pending` after `timeout` seconds."""
+
+        async def over() -> Result[T] | None:
+            found = await self._result(peek=False)
+            return found if found.done else None
+
+        return await self._asking.until(self.session_key, over, timeout) or await self.peek()
+
+    async def peek(self) -> Result[T]:
+        """What came of it so far, without waiting and without being told."""
+        return await self._result(peek=True)
+
+    async def _result(self, peek: bool) -> Result[T]:
+        found: Result[Any] = await self._asking.call(
+            Result[Any], "runs.result", run=self.session_key, timeoutMs=0, peek=peek
+        )
+        if found.ended_reason == "killed":
+            found = replace(found, status="killed")
+        if self._type is not None and found.status == "ok" and found.value_error is None:
+            value, error = read_value(found.text, None, self._type)
+            found = replace(found, value=value, value_error=error)
+        return found
+
+    async def info(self) -> RunInfo:
+        """Where it is in its life."""
+        return as_library((await self._story()).run)
+
+    async def _story(self) -> Story:
+        return await self._asking.call(Story, "runs.info", target=self.session_key)
+
+    async def events(self) -> AsyncIterator[TimelineEvent]:
+        """Everything that happened to it and will, from its beginning until its outcome is fixed."""
+        told = 0
+        while True:
+
+            async def more(told: int = told) -> Story | None:
+                story = await self._story()
+                return story if story.run.ended_at is not None or len(story.timeline) > told else None
+
+            story = await self._asking.until(self.session_key, more)
+            assert story is not None  # it waits for ever
+            for event in story.timeline[told:]:
+                yield event
+            told = len(story.timeline)
+            if story.run.ended_at is not None:
+                return
+
+    async def plan(self, timeout: float | None = None) -> Plan | None:
+        """The plan that awaits its answer, as soon as there is one; None if the run ends or time runs out first."""
+
+        async def planned() -> tuple[Plan | None] | None:
+            plans = await self._asking.call(list[Plan], "plans.list")
+            found = next((plan for plan in plans if plan.session_key == self.session_key), None)
+            is_over = found is None and (await self._story()).run.ended_at is not None
+            return (found,) if found is not None or is_over else None
+
+        found = await self._asking.until(self.session_key, planned, timeout)
+        return None if found is None else found[0]
+
+    async def steer(self, message: str) -> str:
+        """Stop what it is doing and redirect it; answers the new attempt's run id."""
+        return (await self._asking.call(Attempt, "runs.steer", target=self.session_key, message=message)).run_id
+
+    async def send(self, message: str) -> str:
+        """Add a message without stopping anything; answers its id."""
+        key = RandomIds().unique()
+        return (
+            await self._asking.call(
+                Reply, "runs.send", once=False, target=self.session_key, message=message, idempotencyKey=key
+            )
+        ).run_id
+
+    async def kill(self) -> Killing:
+        """End it and everything below it, silently; answers what is over and what is still stopping."""
+        return await self._asking.call(Killing, "runs.kill", target=self.session_key)
+
+
+def as_library(run: RunInfo) -> RunInfo:
+    """As the library tells it: on the wire a kill is an error whose reason is `killed`."""
+    status = "killed" if run.ended_reason == "killed" else run.status
+    return replace(run, status=status, children=tuple(map(as_library, run.children)))

@@ -1,0 +1,109 @@
+"""A folder that several processes open: the first one holds it, the others ask it, and one of them takes over when it
+leaves.
+
+Each process brings the same tools, agents, runtimes, hooks and settings, or is refused: a run must come out the same,
+whoever holds the folder by then.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self, cast
+
+from fledge.api.identity import Identity, differences
+from fledge.api.opened import Parts
+from fledge.api.program import Fledge
+from fledge.client.connection import Connection
+from fledge.client.driving import Driving
+from fledge.client.folder import PAUSE_S, Folder, moves
+from fledge.client.guest import Guest
+from fledge.commands.hatch import hatch
+from fledge.commands.reading import from_wire
+from fledge.errors import Refused, StoreError, StoreLocked
+from fledge.store.lock import holder_of
+
+
+class Shared(Fledge):
+    """What `fledge.open` answers. In `async with` it is this, or, where another process holds the folder, a `Guest`."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self._around = AsyncExitStack()
+        self._guest: Guest | None = None
+
+    async def __aenter__(self) -> Self:
+        """Own the folder and answer others, or ask the process that does. Raises StoreLocked if that one cannot be
+        asked, or brings something else than this one."""
+        if self._guest is not None:
+            raise Refused("error", "this fledge is open already: call fledge.open again for another")
+        try:
+            await super().__aenter__()
+        except StoreLocked:
+            if not self.drives or not moves(self.state):
+                raise
+            folder = SharedFolder(self.state, lambda: Fledge(self._parts), lambda: self.identity)
+            guest = Guest(folder, self.program, self)
+            async with AsyncExitStack() as entering:
+                await entering.enter_async_context(folder.kept())
+                await entering.enter_async_context(guest)
+                self._around = entering.pop_all()
+            self._guest = guest
+            return cast(Self, guest)
+        if self.drives:
+            await self._around.enter_async_context(hatch(self))
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Let go of the folder, or ask nothing more."""
+        await self._around.aclose()
+        self._guest = None
+        await super().__aexit__(*error)
+
+
+class SharedFolder(Folder):
+    """The folder of processes that bring the same. While it is kept, this process takes over as soon as nobody holds
+    it."""
+
+    def __init__(self, state: Path, opening: Callable[[], Fledge], own: Callable[[], Identity]) -> None:
+        self._driving = Driving(opening)
+        super().__init__(state, self._driving)
+        self._own = own
+        self._differs = False
+        """Whoever holds the folder brings something else: it is of no use to wait for them."""
+
+    async def meet(self, connection: Connection) -> None:
+        """Refused: a holder that brings something else."""
+        told = from_wire(Identity, await connection.call("identity", {}))
+        found = differences(self._own(), told)
+        self._differs = bool(found)
+        if found:
+            who = holder_of(self._state / "lock") or "another process"
+            words = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+            raise StoreLocked(
+                f"{self._state} is in use by {who}, which brings something else than this one: {words}."
+                " End that first, make them the same, or name another folder"
+            )
+
+    def _moves(self) -> bool:
+        return not self._differs and super()._moves()
+
+    @contextlib.asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """See to it that somebody holds the folder, as long as the block lasts."""
+        keeping = asyncio.ensure_future(self._keep())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        while not self._driving.is_open:
+            try:
+                if await self.reach() is self._driving:
+                    await self._driving.opened()
+                await self.left()
+            except StoreError:
+                await asyncio.sleep(PAUSE_S)

@@ -1,0 +1,231 @@
+"""A second process that opens a folder uses it through the first: everything a program can do, and a change of holders.
+
+The examples in the docstrings of the library, which say what each method does, hold for a guest too.
+"""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import fledge
+from fledge.client.guest import Guest
+from fledge.client.guest_conversation import GuestConversation
+from fledge.client.guest_run import GuestHandle
+from fledge.models.scripted import echo
+from fledge.testing import ScriptedModel
+from tests.api.scene import obedient
+from tests.api.test_docstrings import EXAMPLES, play
+from tests.gateway.serving import serving
+
+T = TypeVar("T")
+FOR_HOLDERS = ("Fledge.until", "Fledge.watch", "Fledge.unwatch", "Fledge.keeping_images")
+"""These show rows of the folder, which only its holder has."""
+NAMED = [
+    name
+    for name in EXAMPLES
+    if name.split(".")[0] in ("Fledge", "Handle", "Conversation", "Result", "RunInfo", "Reply", "connect")
+    and name not in FOR_HOLDERS
+]
+
+
+def opened(state: Path, **options: Any) -> fledge.Fledge:
+    """The folder, as each process of one application opens it."""
+    given = {"model": ScriptedModel(obedient), "config": {}, "workspace": state.parent} | options
+    return fledge.open(state, **given)
+
+
+@asynccontextmanager
+async def two(state: Path, **options: Any) -> AsyncIterator[tuple[fledge.Fledge, fledge.Fledge]]:
+    """The holder of a folder, and its guest."""
+    async with opened(state, **options) as holder, opened(state, **options) as guest:
+        assert holder.is_holder
+        assert isinstance(guest, Guest)
+        assert not guest.is_holder
+        yield holder, guest
+
+
+def as_guest(state: Path, body: Callable[[fledge.Fledge], Awaitable[T]], **options: Any) -> T:
+    async def main() -> T:
+        async with two(state, **options) as (_, guest):
+            return await body(guest)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [Guest, GuestHandle, GuestConversation])
+def test_a_guest_has_a_way_of_its_own_for_everything_public(kind: type) -> None:
+    base = kind.__mro__[1]
+    public = {name for name, _ in inspect.getmembers(base) if not name.startswith("_")}
+    assert public - set(vars(kind)) == set()
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_example_does_what_it_shows_for_a_guest(name: str, tmp_path: Path) -> None:
+    as_guest(tmp_path / "state", lambda fl: play(EXAMPLES[name], _known(fl)))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_example_does_what_it_shows_through_a_gateway(name: str, tmp_path: Path) -> None:
+    with serving(tmp_path / "state") as server:
+
+        async def main() -> None:
+            async with fledge.connect(server.address, token=server.token) as fl:
+                await play(EXAMPLES[name], _known(fl))
+
+        if name not in ("Fledge.check", "Fledge.check_model", "connect"):
+            asyncio.run(main())
+
+
+def _known(fl: fledge.Fledge) -> dict[str, Any]:
+    return {"fl": fl, "fledge": fledge, "asyncio": asyncio, "ScriptedModel": ScriptedModel, "echo": echo}
+
+
+# ---- who holds the folder --------------------------------------------------------------------------------------------
+
+
+def test_what_a_guest_waits_for_comes_though_the_holder_leaves(tmp_path: Path) -> None:
+    async def main() -> None:
+        first = opened(tmp_path / "state")
+        await first.__aenter__()
+        async with opened(tmp_path / "state") as guest:
+            waited = await guest.spawn("wait 0.3", label="slow")
+            ended: list[str] = []
+            guest.on_end(lambda run: ended.append(run.session_key))
+            result = asyncio.ensure_future(waited.result())
+            reply = asyncio.ensure_future(guest.session("main").send("wait 0.2"))
+            await first.__aexit__(None, None, None)
+            assert (await result).text == "echo: wait 0.3"
+            assert (await reply).text == "echo: wait 0.2"
+            assert guest.is_holder
+            assert ended == [waited.session_key]
+            later = await guest.spawn("later")
+            assert (await later).text == "echo: later"
+            assert [run.label for run in await guest.runs()] == ["slow", ""]
+
+    asyncio.run(main())
+
+
+def test_one_of_several_guests_takes_over_and_the_others_ask_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        first = opened(tmp_path / "state")
+        await first.__aenter__()
+        async with opened(tmp_path / "state") as one, opened(tmp_path / "state") as other:
+            runs = [await guest.spawn("wait 0.2") for guest in (one, other, one, other)]
+            await first.__aexit__(None, None, None)
+            assert [result.status for result in await one.gather(runs)] == ["ok"] * 4
+            assert [result.status for result in await other.gather([run.run_id for run in runs])] == ["ok"] * 4
+            assert sorted([one.is_holder, other.is_holder]) == [False, True]
+            assert len(await one.tree()) == 4
+
+    asyncio.run(main())
+
+
+def test_a_guest_that_hears_turns_hears_them_from_the_next_holder_too(tmp_path: Path) -> None:
+    async def main() -> list[str]:
+        first = opened(tmp_path / "state")
+        await first.__aenter__()
+        async with opened(tmp_path / "state") as guest:
+            heard = guest.listen()
+            await guest.session("main").send("one")
+            await first.__aexit__(None, None, None)
+            await guest.session("main").send("two")
+            heard.close()
+            return [event.text or event.kind async for event in heard if event.kind in ("assistant:text", "lost")]
+
+    assert asyncio.run(main()) == ["echo: one", "lost", "echo: two"]
+
+
+@fledge.tool
+def count(text: str) -> int:
+    """Count letters."""
+    return len(text)
+
+
+@fledge.tool(name="count")
+def count_more(text: str, times: int) -> int:
+    """Count letters, and more."""
+    return len(text) * times
+
+
+@pytest.mark.parametrize(
+    ("holders", "own", "words"),
+    [
+        ({}, {"tools": [count]}, "the tool count is only here"),
+        ({"tools": [count]}, {}, "the tool count is only there"),
+        ({"tools": [count]}, {"tools": [count_more]}, "the tool count is another one"),
+        ({}, {"config": {"models": {"patienceSeconds": 5}}}, "settings of models differ"),
+        ({"agents": {"digger": {}}}, {"agents": {"digger": {"model": "a/b"}}}, "the agent digger is another one"),
+        ({}, {"runtimes": {"mine": obedient}}, "the runtime mine is only here"),
+        ({}, {"workspace": "/"}, "its workspace is "),
+    ],
+)
+def test_a_process_that_brings_something_else_is_refused_and_told_what(
+    tmp_path: Path, holders: dict[str, Any], own: dict[str, Any], words: str
+) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "state", **holders):
+            with pytest.raises(fledge.StoreLocked, match=words):
+                async with opened(tmp_path / "state", **own):
+                    pass
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("which", ["the holder", "the second"])
+def test_a_process_that_shares_nothing_is_alone(tmp_path: Path, which: str) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "state", control=which != "the holder"):
+            with pytest.raises(fledge.StoreLocked, match="in use by process"):
+                async with opened(tmp_path / "state", control=which != "the second"):
+                    pass
+
+    asyncio.run(main())
+
+
+def test_what_needs_the_rows_is_refused_in_a_guest(tmp_path: Path) -> None:
+    async def body(guest: fledge.Fledge) -> None:
+        for name in ("engine", "spawner", "messenger"):
+            with pytest.raises(fledge.Refused, match=f"`{name}` is for the process that holds the folder"):
+                getattr(guest, name)
+        with pytest.raises(fledge.Refused, match="`until` is for"):
+            await guest.until(lambda tx: True)
+        assert guest.state == tmp_path / "state"
+
+    as_guest(tmp_path / "state", body)
+
+
+def test_a_guest_that_is_not_open_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with two(tmp_path / "state") as (_, guest):
+            with pytest.raises(fledge.Refused, match="open already"):
+                await guest.__aenter__()
+            run = await guest.spawn("Wait for me")
+            waiting = asyncio.ensure_future(run.result())
+            await asyncio.sleep(0)
+        with pytest.raises(fledge.FledgeError):
+            await waiting
+        with pytest.raises(fledge.Refused, match="not open"):
+            await guest.spawn("more")
+
+    asyncio.run(main())
+
+
+def test_bad_input_of_a_guest_is_told_as_it_was_written(tmp_path: Path) -> None:
+    async def body(guest: fledge.Fledge) -> None:
+        with pytest.raises(fledge.BadInput, match=r"^timeout: "):
+            await guest.spawn("task", timeout=-1)
+        with pytest.raises(fledge.BadInput, match=r"^agent_id: "):
+            await guest.spawn("task", agent_id="../x")
+        with pytest.raises(fledge.BadInput, match=r"^thinking: "):
+            await guest.agent("hello", thinking="huge")
+        with pytest.raises(fledge.NotFound):
+            await guest.run("nobody")
+        with pytest.raises(fledge.BadInput, match="timeout"):
+            await (await guest.spawn("task")).result(timeout=-1)
+
+    as_guest(tmp_path / "state", body)
