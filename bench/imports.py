@@ -1,4 +1,4 @@
-"""What starting costs: CPU of a fresh interpreter that imports something or runs a command, beside one that does nothing.
+"""What starting costs: CPU of a fresh interpreter that imports something or runs a command, beside an idle one.
 
 Each figure is the median of fresh processes, user and system time, after one that is not counted (it writes the
 byte-code). The processes take turns, so that a busy moment hits all alike. `fledge ps` is run on two folders with the

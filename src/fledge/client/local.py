@@ -3,23 +3,27 @@
 So values, errors and words are the same, whoever answers.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from fledge.api.opening import open as open_folder
-from fledge.api.program import Fledge
 from fledge.client.remote import answer_in, request
+from fledge.clock import SystemClock
 from fledge.commands import rpc
-from fledge.commands.desk import Desk
-from fledge.commands.hatch import hatch
-from fledge.commands.methods import METHODS, call
-from fledge.config import Config
+from fledge.commands.dispatch import call
+from fledge.commands.index import QUERIES, READS
+from fledge.commands.table import Reader
+from fledge.core.run import Instant
 from fledge.errors import StoreError, StoreLocked
-from fledge.store.base import Tx
+from fledge.store.base import Store, Tx
 from fledge.store.files import DATABASE
-from fledge.store.sqlite import peek
+from fledge.store.sqlite import SqliteStore, peek
+
+if TYPE_CHECKING:
+    from fledge.api.program import Fledge
+    from fledge.commands.desk import Desk
+    from fledge.config import Config
 
 T = TypeVar("T")
 
@@ -42,29 +46,33 @@ class Local(Protocol):
 
 
 class AtRest:
-    """Looks and decides in a folder that nobody drives, and lets go of it after each call. What is decided goes on when
-    somebody drives the folder. The settings hold: they are read for whatever is decided."""
+    """Reads and decides in a folder that nobody drives, and lets go of it after each call. What is decided goes on when
+    somebody drives the folder. The settings hold: they are read for whatever is decided.
 
-    def __init__(self, state: Path, settings: Callable[[], Config]) -> None:
+    A query needs the store alone. For the other verbs the folder is opened as a program opens it, which imports all
+    that could drive it; so that is imported where it is used.
+    """
+
+    def __init__(self, state: Path, settings: "Callable[[], Config]") -> None:
         self._state, self._settings = state, settings
         self.is_open = False
 
     async def call(self, method: str, params: Mapping[str, object]) -> Any:
-        """What the method answers; what only looks is shown beside a process that cannot be asked, too."""
+        """What the method answers. A verb that only reads is answered beside a process that cannot be asked, too."""
         if not (self._state / DATABASE).exists():
             raise StoreError(f"{self._state}: no {DATABASE} there; name the folder that holds it with --state")
-        looks = method in METHODS and METHODS[method].reads
-        config = Config() if looks else self._settings()
-        try:
-            return await self._called(open_folder(self._state, config=config, drives=False), method, params)
-        except StoreLocked:
-            if not looks:
-                raise
-        beside = open_folder(self._state, config=config, drives=False, store=_Beside(self._state))
-        return await self._called(beside, method, params)
+        async with _store(self._state, is_needed=method not in READS) as store:
+            if method in QUERIES:
+                return await asked(_Rows(store), method, params)
+            return await self._decided(store, method, params)
 
-    async def _called(self, opened: Fledge, method: str, params: Mapping[str, object]) -> Any:
-        async with opened as fl:
+    async def _decided(self, store: Store, method: str, params: Mapping[str, object]) -> Any:
+        from fledge.api.opening import open as open_folder
+        from fledge.commands.desk import Desk
+        from fledge.config import Config
+
+        config = Config() if method in READS else self._settings()
+        async with open_folder(self._state, config=config, drives=False, store=store) as fl:
             return await asked(Desk(fl, fl.config.gateway), method, params)
 
     async def close(self) -> None:
@@ -74,7 +82,7 @@ class AtRest:
 class Driving:
     """Opens the folder with the first call, and drives it until closed; others can ask this process meanwhile."""
 
-    def __init__(self, opening: Callable[[], Fledge]) -> None:
+    def __init__(self, opening: "Callable[[], Fledge]") -> None:
         self._opening = opening
         self._stack = AsyncExitStack()
         self._desk: Desk | None = None
@@ -86,6 +94,9 @@ class Driving:
 
     async def call(self, method: str, params: Mapping[str, object]) -> Any:
         """What the method answers."""
+        from fledge.commands.desk import Desk
+        from fledge.commands.hatch import hatch
+
         if self._desk is None:
             fl = await self._stack.enter_async_context(self._opening())
             self._desk = Desk(fl, fl.config.gateway)
@@ -98,11 +109,43 @@ class Driving:
         await self._stack.aclose()
 
 
-async def asked(desk: Desk, method: str, params: Mapping[str, object]) -> Any:
+async def asked(desk: Reader, method: str, params: Mapping[str, object]) -> Any:
     """What the method answers here."""
     told = await rpc.answer(request(method, params), lambda name, given: call(desk, name, given))
     assert told is not None  # the request has an id
     return answer_in(told)
+
+
+@asynccontextmanager
+async def _store(state: Path, *, is_needed: bool) -> AsyncIterator[Store]:
+    """The folder's store while the block lasts. If another process owns it: one that can be looked at, or StoreLocked
+    if the whole store is needed."""
+    try:
+        store: Store = SqliteStore.open(state)
+    except StoreLocked:
+        if is_needed:
+            raise
+        store = _Beside(state)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+class _Rows:
+    """A store that nobody drives, as queries read it."""
+
+    drives = False
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.old_names: set[tuple[str, str]] = set()
+
+    def now(self) -> Instant:
+        return SystemClock().now()
+
+    async def read(self, look: Callable[[Tx], T]) -> T:
+        return await self._store.read(look)
 
 
 class _Beside:
