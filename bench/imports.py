@@ -1,10 +1,12 @@
 """What starting costs: CPU of a fresh interpreter that imports something or runs a command, beside an idle one.
 
-Each figure is the median of fresh processes, user and system time, after one that is not counted (it writes the
-byte-code). The processes take turns, so that a busy moment hits all alike. `fledge ps` is run on two folders with the
+Each figure is the median of fresh processes, user and system time, after one that is not counted: it writes the
+byte-code, into a folder of the measurement's own, whatever the environment says, because an installed package has its
+byte-code. The processes take turns, so that a busy moment hits all alike. `fledge ps` is run on two folders with the
 same runs: one that no process holds, and one that a gateway holds, which answers through its private socket.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -28,20 +30,22 @@ TIMEOUT_S = 60
 def start_ms(runs: int) -> dict[str, float | None]:
     """CPU ms of each command (`pass`, imports, the console script if there is one); None for one that fails."""
     with tempfile.TemporaryDirectory() as folder, _commands(Path(folder)) as commands:
-        works = {name for name, command in commands.items() if _cpu_of(command) is not None}
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        env["PYTHONPYCACHEPREFIX"] = str(Path(folder) / "bytecode")
+        works = {name for name, command in commands.items() if _cpu_of(command, env) is not None}
         took: dict[str, list[float]] = {name: [] for name in commands}
         for _ in range(runs):
             for name in works:
-                cpu = _cpu_of(commands[name])
+                cpu = _cpu_of(commands[name], env)
                 if cpu is not None:
                     took[name].append(1000 * cpu)
     return {name: median(figures) if figures else None for name, figures in took.items()}
 
 
-def _cpu_of(command: list[str]) -> float | None:
+def _cpu_of(command: list[str], env: dict[str, str]) -> float | None:
     """CPU seconds of one process; None if it failed."""
     before = children_cpu_s()
-    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, timeout=TIMEOUT_S, check=False)
     return children_cpu_s() - before if done.returncode == 0 else None
 
 

@@ -18,6 +18,25 @@ from tests.statements import proves
 
 HOOK = '{hooks: {ops: {url: "https://ops.example/hook", secretEnv: "OPS_SECRET", on: ["subagent_ended"]}}}'
 
+LOOKING = """
+import asyncio, sys
+from pathlib import Path
+from fledge.client.local import AtRest
+found = asyncio.run(AtRest(Path(sys.argv[1]), lambda: None).call(sys.argv[2], {}))
+print(*(name for name in sys.argv[3:] if name in sys.modules))
+"""
+DRIVES = [
+    "aiohttp",
+    "fledge.api.program",
+    "fledge.config",
+    "fledge.models",
+    "fledge.orchestrator.engine",
+    "fledge.runtime",
+    "fledge.tools",
+    "fledge.workspaces",
+]
+"""What only a process that drives a folder needs."""
+
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
@@ -67,25 +86,6 @@ def test_a_folder_that_nobody_drives_says_so(state: Path, command_line: list[str
 def test_where_no_conversation_has_begun_there_is_nothing_to_kill(state: Path) -> None:
     done = command("kill", "all", "--state", str(state))
     assert (done.returncode, done.stdout) == (0, "killed 0\n"), done.stderr
-
-
-LOOKING = """
-import asyncio, sys
-from pathlib import Path
-from fledge.client.local import AtRest
-found = asyncio.run(AtRest(Path(sys.argv[1]), lambda: None).call(sys.argv[2], {}))
-print(*(name for name in sys.argv[3:] if name in sys.modules))
-"""
-DRIVES = [
-    "aiohttp",
-    "fledge.api.program",
-    "fledge.config",
-    "fledge.models",
-    "fledge.orchestrator.engine",
-    "fledge.runtime",
-    "fledge.tools",
-    "fledge.workspaces",
-]
 
 
 @pytest.mark.parametrize("query", ["overview", "runs.tree", "sessions.list", "undelivered.list"])

@@ -1,7 +1,7 @@
 """Where each verb is: the module that puts it into the table, and which verbs only read.
 
-It imports nothing, so that a process that calls one verb, or asks another process for it, does not pay for all of them.
-A test compares it with the table.
+It imports nothing of fledge, so that a process that calls one verb, or asks another process for it, does not pay for
+all of them. A test compares it with the table.
 """
 
 from collections.abc import Mapping
