@@ -51,6 +51,8 @@ def test_every_part_of_the_table_is_measured_printed_and_kept(
         "CPU a transition, 50 waiting, 50 older runs / none",
         "import fledge",
         "fledge --help",
+        "fledge ps, a folder that no process holds",
+        "fledge ps, through the holder's socket",
         *(f"{number} children, 8 at once, CPU / floor" for number in (10, 20)),
         "  CPU a child, 20 children / 10",
         "spawn() returns, p50 / a lone commit",

@@ -18,7 +18,7 @@ FledgeError
 
 from typing import Any
 
-import msgspec
+_NOTHING: Any = object()
 
 
 class FledgeError(Exception):
@@ -28,8 +28,8 @@ class FledgeError(Exception):
 class BadInput(FledgeError):
     """A value is not usable."""
 
-    def __init__(self, field: str, expected: str, got: object = msgspec.UNSET) -> None:
-        self.problem = expected if got is msgspec.UNSET else f"{expected} (got {_short(got)})"
+    def __init__(self, field: str, expected: str, got: object = _NOTHING) -> None:
+        self.problem = expected if got is _NOTHING else f"{expected} (got {_short(got)})"
         """What is expected, and what was given instead."""
         super().__init__(f"{field}: {self.problem}")
         self.field, self.expected, self.got = field, expected, got
@@ -116,6 +116,8 @@ def _short(value: object) -> str:
 
 
 def _json(value: object) -> str:
+    import msgspec  # here, so that a command that prints its options does not pay for it
+
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError):

@@ -1,6 +1,8 @@
 """What is decided in a folder that nobody drives: its settings hold, and nothing in it goes on."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,25 @@ from tests.cli.holding import never
 from tests.statements import proves
 
 HOOK = '{hooks: {ops: {url: "https://ops.example/hook", secretEnv: "OPS_SECRET", on: ["subagent_ended"]}}}'
+
+LOOKING = """
+import asyncio, sys
+from pathlib import Path
+from fledge.client.local import AtRest
+found = asyncio.run(AtRest(Path(sys.argv[1]), lambda: None).call(sys.argv[2], {}))
+print(*(name for name in sys.argv[3:] if name in sys.modules))
+"""
+DRIVES = [
+    "aiohttp",
+    "fledge.api.program",
+    "fledge.config",
+    "fledge.models",
+    "fledge.orchestrator.engine",
+    "fledge.runtime",
+    "fledge.tools",
+    "fledge.workspaces",
+]
+"""What only a process that drives a folder needs."""
 
 
 @pytest.fixture
@@ -65,3 +86,9 @@ def test_a_folder_that_nobody_drives_says_so(state: Path, command_line: list[str
 def test_where_no_conversation_has_begun_there_is_nothing_to_kill(state: Path) -> None:
     done = command("kill", "all", "--state", str(state))
     assert (done.returncode, done.stdout) == (0, "killed 0\n"), done.stderr
+
+
+@pytest.mark.parametrize("query", ["overview", "runs.tree", "sessions.list", "undelivered.list"])
+def test_a_query_imports_nothing_that_drives(state: Path, query: str) -> None:
+    done = subprocess.run([sys.executable, "-c", LOOKING, state, query, *DRIVES], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "\n"), done.stderr

@@ -35,7 +35,7 @@ NAMED = [
 
 def opened(state: Path, **options: Any) -> fledge.Fledge:
     """The folder, as each process of one application opens it."""
-    given = {"model": ScriptedModel(obedient), "config": {}, "workspace": state.parent} | options
+    given: dict[str, Any] = {"model": ScriptedModel(obedient), "config": {}, "workspace": state.parent} | options
     return fledge.open(state, **given)
 
 

@@ -60,7 +60,7 @@ def test_whoever_holds_the_folder_can_be_asked_and_afterwards_nothing_is_left(tm
 
 def test_beside_a_program_that_has_none_what_only_looks_is_shown_and_nothing_is_changed(tmp_path: Path) -> None:
     async def main() -> None:
-        async with fledge.open(tmp_path, model=ScriptedModel(obedient), config={}) as fl:
+        async with fledge.open(tmp_path, model=ScriptedModel(obedient), config={}, control=False) as fl:
             await (await fl.spawn("Say hello", label="greeting")).result()
             for look in (verbs.tree, verbs.ps, verbs.undelivered):
                 assert (await asyncio.to_thread(look, tmp_path)).code == 0

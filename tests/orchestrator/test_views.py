@@ -4,7 +4,8 @@ from contextlib import closing
 from functools import partial
 
 from fledge.core.prompts import BLOCK_ROWS, children_block
-from fledge.orchestrator.views import Looker, child_rows, children_shown, result_text
+from fledge.orchestrator.sight import Looker, result_text
+from fledge.orchestrator.views import child_rows, children_shown
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene
 

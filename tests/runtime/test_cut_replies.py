@@ -12,7 +12,7 @@ from fledge.core.transcript import Replied, Resulted, Spoken
 from fledge.models.base import AssistantMessage, Call, ModelEvent, Text, Usage, UserMessage
 from fledge.models.base import Ended as Stopped
 from fledge.models.scripted import Reply, ScriptedModel
-from fledge.orchestrator import commission, views
+from fledge.orchestrator import commission, sight, views
 from tests.runtime.desk import MAIN, Desk, Kit, Office, asked, cast, in_turn, use, worker
 from tests.runtime.test_output_schema import spawned, told
 from tests.statements import proves
@@ -47,7 +47,7 @@ def test_a_reply_that_the_limit_cut_is_continued_and_both_parts_are_the_result(o
     async def body(desk: Desk) -> tuple[str, str, list[str]]:
         key = await desk.work()
         await desk.rest()
-        history = await desk.look(lambda tx: views.session_history(tx, key, 10))
+        history = await desk.look(lambda tx: sight.session_history(tx, key, 10))
         return (await desk.outcome(key))[0], await result(desk, key), [shown.text for shown in history.messages]
 
     assert office.act(body, model) == ("ok", "half a sentence", ["worker", "half a sentence"])
@@ -101,7 +101,7 @@ def test_a_conversation_posts_both_parts_as_one_reply(office: Office) -> None:
         await desk.until(lambda tx: commission.standing(tx, accepted.run_id).status != "pending")
         stands = await desk.look(lambda tx: commission.standing(tx, accepted.run_id))
         status = await desk.look(lambda tx: views.session_status(tx, MAIN, desk.engine.rules, desk.clock.now()))
-        history = await desk.look(lambda tx: views.session_history(tx, MAIN, 10))
+        history = await desk.look(lambda tx: sight.session_history(tx, MAIN, 10))
         return stands.status, status.note, [shown.text for shown in history.messages]
 
     assert office.act(body, model) == ("ok", "cut at the token limit", ["go", "half a sentence and"])

@@ -46,6 +46,7 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
     "cli/run.py": {"fledge.open": (1, STATE)},
     "cli/screen.py": {"os.open": (1, STATE)},
     "cli/settings.py": {"path.open": (1, "made exclusively: a link that is there is not followed")},
+    "client/local.py": {"SqliteStore.open": (1, STATE)},
     "config/profiles_md.py": {"os.listdir": (1, HELD)},
     "plain_file.py": {
         "open": (1, NONE + ": a descriptor that is open already"),

@@ -24,7 +24,7 @@ class Answering(Runs):
         >>> await fl.approvals()
         []
         """
-        return await self.engine.store.read(lambda tx: [views.question(one) for one in tx.open_approvals()])
+        return await self.engine.store.read(views.questions)
 
     def on_approval(self, answer: Answer) -> None:
         """Ask this function about each tool call that waits for a person, awaited if it is async: True lets the call be
@@ -80,8 +80,7 @@ class Answering(Runs):
         >>> [plan.label for plan in await fl.plans()]
         ['greeting']
         """
-        found = await self.engine.store.read(lambda tx: [views.plan(tx, key) for key in tx.awaiting()])
-        return [plan for plan in found if plan is not None]
+        return await self.engine.store.read(views.plans)
 
     async def approve_plan(self, which: Which, words: str = "APPROVED: proceed") -> str:
         """Let the plan be carried out; answers the new attempt's run id. `Refused` if no plan awaits an answer.

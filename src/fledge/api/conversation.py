@@ -23,7 +23,6 @@ from fledge.runtime.feed import Feed, TurnEvent
 from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import Commission, Tx
 
-LOOK_BACK = 100_000
 LOOK_BACK_ENTRIES = 200
 """How many entries before the end of a turn are looked at for its words."""
 
@@ -189,8 +188,7 @@ class Conversation:
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise BadInput("limit", "must be 1 or more", limit)
-        found = await self._engine.store.read(lambda tx: views.messages(tx, self.key, after, LOOK_BACK))
-        return [message for message in found if tools or message.role != "tool"][-limit:]
+        return await self._engine.store.read(lambda tx: views.transcript(tx, self.key, limit, after, tools))
 
     async def settled(self, timeout: float | None = None) -> bool:
         """Wait until nothing is left to do: no turn open, nothing unread, everything below settled. False: time is up.

@@ -11,14 +11,12 @@ from fledge.api.opened import Opened
 from fledge.api.spawning import SpawnOptions
 from fledge.api.values import Result, RunInfo
 from fledge.core.params import as_written
-from fledge.core.run import PHASES
 from fledge.errors import BadInput
 from fledge.orchestrator.asked import Caller
 from fledge.orchestrator.changes import deadline
 from fledge.store.base import Tx
 
 ALL = 1_000_000
-STATUSES = ("active", "done", *(phase.name for phase in PHASES), "ok", "error", "timeout", "killed", "unknown")
 T = TypeVar("T")
 Told = Callable[[Handle[Any]], Awaitable[None] | None]
 Which = Handle[Any] | str
@@ -118,12 +116,8 @@ class Runs(Opened):
         >>> [run.label for run in await fl.runs()]
         ['greeting']
         """
-        if status is not None and status not in STATUSES:
-            raise BadInput("status", f"must be one of {', '.join(STATUSES)}", status)
         parent = self.program if requester is None else views.session_key(requester, "requester")
-        found = await self.engine.store.read(lambda tx: [views.run_info(tx, key) for key in tx.children(parent)])
-        listed = [run for run in found if (run.phase == "archived") == (status == "archived")]
-        return [run for run in listed if status is None or status in _words(run)]
+        return await self.engine.store.read(lambda tx: views.runs(tx, parent, status))
 
     async def tree(self, root: str | None = None) -> list[RunInfo]:
         """Everything below a session, each run with its children; without a name, below every conversation and program.
@@ -180,7 +174,3 @@ def wanted(at_least: int | str) -> int | None:
             return at_least
         case _:
             raise BadInput("at_least", "must be a number, 'all' or 'any'", at_least)
-
-
-def _words(run: RunInfo) -> tuple[str, ...]:
-    return (run.status, run.phase, "active" if run.ended_at is None else "done")

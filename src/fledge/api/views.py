@@ -1,7 +1,7 @@
 """From rows to values: how a run, a plan, an entry look to a program. Reads only; nothing here waits or changes."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +15,7 @@ from fledge.core.keys import parse_key
 from fledge.core.lifecycle import born, transition
 from fledge.core.params import place_of
 from fledge.core.prompts import is_stuck
-from fledge.core.run import AnnounceDeferred, AwaitingApproval, Instant, Ok, Queued, Run, on_wire
+from fledge.core.run import PHASES, AnnounceDeferred, AwaitingApproval, Instant, Ok, Queued, Run, on_wire
 from fledge.core.schema import fit
 from fledge.core.transcript import (
     Body,
@@ -36,6 +36,10 @@ from fledge.orchestrator.views import progress_of, why_undelivered
 from fledge.store.base import Approval, ChildrenPage, Entry, Post, Row, Tx
 
 T = TypeVar("T")
+LOOK_BACK: Final = 100_000
+"""How much of a transcript is read for its newest entries."""
+STATUSES: Final = ("active", "done", *(phase.name for phase in PHASES), "ok", "error", "timeout", "killed", "unknown")
+"""What a list of runs may be narrowed to: two halves of a run's life, its phases, its outcomes."""
 
 
 def session_key(name: str, field: str) -> str:
@@ -216,6 +220,20 @@ def run_info(tx: Tx, key: str) -> RunInfo:
     )
 
 
+def runs(tx: Tx, requester: str, status: str | None = None) -> list[RunInfo]:
+    """The runs of a requester, oldest first; those of one status, if one is given. Only the status `archived` shows
+    archived runs."""
+    if status is not None and status not in STATUSES:
+        raise BadInput("status", f"must be one of {', '.join(STATUSES)}", status)
+    found = [run_info(tx, key) for key in tx.children(requester)]
+    listed = [run for run in found if (run.phase == "archived") == (status == "archived")]
+    return [run for run in listed if status is None or status in _statuses(run)]
+
+
+def _statuses(run: RunInfo) -> tuple[str, ...]:
+    return (run.status, run.phase, "active" if run.ended_at is None else "done")
+
+
 def timeline(events: Sequence[Event]) -> list[TimelineEvent]:
     """The story of a run, each event with the phase it led to."""
     first = events[0]
@@ -253,6 +271,13 @@ def messages(tx: Tx, key: str, after: int, limit: int) -> list[Message]:
     return shown(entries)
 
 
+def transcript(tx: Tx, key: str, limit: int, after: int = 0, tools: bool = False) -> list[Message]:
+    """The newest entries of a transcript that are numbered above `after`, oldest first; tool results only if asked
+    for."""
+    found = messages(tx, key, after, LOOK_BACK)
+    return [message for message in found if tools or message.role != "tool"][-limit:]
+
+
 def newest(tx: Tx, key: str, count: int, tools: bool = False) -> list[Message]:
     """The newest entries of a transcript, oldest first."""
     return shown(tx.tail(key, count, () if tools else ("tool",)))
@@ -278,6 +303,11 @@ def _message(seq: int, at: Instant, body: Body) -> Message:
             return Message(seq=seq, at=at, role="note", text=text)
 
 
+def questions(tx: Tx) -> list[Question]:
+    """The calls that wait for a person, oldest first."""
+    return [question(one) for one in tx.open_approvals()]
+
+
 def question(approval: Approval) -> Question:
     """A call that waits for a person."""
     return Question(
@@ -289,6 +319,11 @@ def question(approval: Approval) -> Question:
         asked_at=approval.asked_at,
         expires_at=approval.expires_at,
     )
+
+
+def plans(tx: Tx) -> list[Plan]:
+    """The plans that await an answer, oldest first."""
+    return [waits for key in tx.awaiting() if (waits := plan(tx, key)) is not None]
 
 
 def plan(tx: Tx, key: str) -> Plan | None:

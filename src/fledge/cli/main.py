@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import fledge
-from fledge.cli.printing import note, say
+from fledge.cli.printing import Shown, note, say
 from fledge.core.printable import printable_json
 from fledge.errors import BadInput, FledgeError
 
 if TYPE_CHECKING:
-    from fledge.cli.verbs import Shown
+    from pathlib import Path
 
 RUN = "its session key, run id or the beginning of one, or label"
 
@@ -254,12 +254,19 @@ def _stdin() -> str:
         raise BadInput("standard input", "must be text in UTF-8") from None
 
 
+def _state_folder(given: str | None) -> "Path":
+    """Where state is kept: as given, else `$FLEDGE_STATE`, else `~/.fledge`."""
+    from pathlib import Path
+
+    return Path(given or os.environ.get("FLEDGE_STATE") or "~/.fledge").expanduser()
+
+
 def _chat(options: argparse.Namespace) -> int:
     import asyncio
 
-    from fledge.cli import chat, remote, run
+    from fledge.cli import chat, remote
 
-    state, settings = run.state_folder(options.state), tuple(options.settings)
+    state, settings = _state_folder(options.state), tuple(options.settings)
 
     def there(client: remote.Remote) -> int:
         remote.refuse_settings(state, settings)
@@ -282,7 +289,7 @@ def _run(options: argparse.Namespace) -> int:
         prompt = _stdin()
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
-    state = run.state_folder(options.state)
+    state = _state_folder(options.state)
     settings = tuple(options.settings)
     images = tuple(read_files(options.image, "--image"))
     request = run.Request(state, prompt, options.model, settings, images)
@@ -296,43 +303,43 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from fledge.cli import run, serving
+    from fledge.cli import serving
 
-    state = run.state_folder(options.state)
+    state = _state_folder(options.state)
     return serving.serve(state, options.model, tuple(options.settings), options.host, options.port)
 
 
 def _ps(options: argparse.Namespace) -> int:
-    from fledge.cli import run, verbs
+    from fledge.cli import verbs
 
-    folder = run.state_folder(options.state)
+    folder = _state_folder(options.state)
     return _tell(verbs.tree(folder) if options.json else verbs.ps(folder), options)
 
 
 def _tree(options: argparse.Namespace) -> int:
-    from fledge.cli import run, verbs
+    from fledge.cli import verbs
 
-    return _tell(verbs.tree(run.state_folder(options.state)), options)
+    return _tell(verbs.tree(_state_folder(options.state)), options)
 
 
 def _info(options: argparse.Namespace) -> int:
-    from fledge.cli import run, verbs
+    from fledge.cli import verbs
 
-    return _tell(verbs.info(run.state_folder(options.state), options.run), options)
+    return _tell(verbs.info(_state_folder(options.state), options.run), options)
 
 
 def _log(options: argparse.Namespace) -> int:
-    from fledge.cli import run, verbs
+    from fledge.cli import verbs
 
     if options.last < 1:
         raise BadInput("-n", "must be 1 or more", options.last)
-    return _tell(verbs.log(run.state_folder(options.state), options.run, options.last, options.tools), options)
+    return _tell(verbs.log(_state_folder(options.state), options.run, options.last, options.tools), options)
 
 
 def _undelivered(options: argparse.Namespace) -> int:
-    from fledge.cli import run, verbs
+    from fledge.cli import verbs
 
-    folder = run.state_folder(options.state)
+    folder = _state_folder(options.state)
     if options.action is None:
         return _tell(verbs.undelivered(folder), options)
     if options.run is None:
@@ -341,23 +348,23 @@ def _undelivered(options: argparse.Namespace) -> int:
 
 
 def _sessions(options: argparse.Namespace) -> int:
-    from fledge.cli import run, verbs
+    from fledge.cli import verbs
 
-    return _tell(verbs.sessions(run.state_folder(options.state), options.last), options)
+    return _tell(verbs.sessions(_state_folder(options.state), options.last), options)
 
 
 def _agents(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from fledge.cli import verbs
+    from fledge.cli import settings
 
-    return _tell(verbs.agents(Path.cwd(), options.model, tuple(options.settings)), options)
+    return _tell(settings.agents(Path.cwd(), options.model, tuple(options.settings)), options)
 
 
 def _spawn(options: argparse.Namespace) -> int:
-    from fledge.cli import run, verbs
+    from fledge.cli import spawning
 
-    task = verbs.Task(
+    task = spawning.Task(
         task=_words(options.task, "task"),
         label=options.label,
         agent_id=options.agent,
@@ -365,47 +372,47 @@ def _spawn(options: argparse.Namespace) -> int:
         plan=options.plan,
         runtime=options.runtime,
     )
-    folder = run.state_folder(options.state)
-    return _tell(verbs.spawn(folder, options.model, tuple(options.settings), task), options)
+    folder = _state_folder(options.state)
+    return _tell(spawning.spawn(folder, options.model, tuple(options.settings), task), options)
 
 
 def _send(options: argparse.Namespace) -> int:
-    from fledge.cli import run, verbs
+    from fledge.cli import spawning
 
-    folder, message = run.state_folder(options.state), _words(options.message, "message")
+    folder, message = _state_folder(options.state), _words(options.message, "message")
     settings = tuple(options.settings)
-    return _tell(verbs.send(folder, options.model, settings, options.run, message), options)
+    return _tell(spawning.send(folder, options.model, settings, options.run, message), options)
 
 
 def _steer(options: argparse.Namespace) -> int:
-    from fledge.cli import run, verbs
+    from fledge.cli import verbs
 
-    return _tell(verbs.steer(run.state_folder(options.state), options.run, options.message), options)
+    return _tell(verbs.steer(_state_folder(options.state), options.run, options.message), options)
 
 
 def _kill(options: argparse.Namespace) -> int:
-    from fledge.cli import run, verbs
+    from fledge.cli import verbs
 
-    return _tell(verbs.kill(run.state_folder(options.state), options.run), options)
+    return _tell(verbs.kill(_state_folder(options.state), options.run), options)
 
 
 def _approve(options: argparse.Namespace) -> int:
-    from fledge.cli import run, verbs
+    from fledge.cli import verbs
 
-    return _tell(verbs.answer(run.state_folder(options.state), options.run, options.words, options.yes), options)
+    return _tell(verbs.answer(_state_folder(options.state), options.run, options.words, options.yes), options)
 
 
 def _event(options: argparse.Namespace) -> int:
-    from fledge.cli import run, verbs
+    from fledge.cli import verbs
 
     text = _words(options.text, "text")
-    return _tell(verbs.event(run.state_folder(options.state), options.session, text), options)
+    return _tell(verbs.event(_state_folder(options.state), options.session, text), options)
 
 
 def _heartbeat(options: argparse.Namespace) -> int:
-    from fledge.cli import run, verbs
+    from fledge.cli import verbs
 
-    return _tell(verbs.heartbeat(run.state_folder(options.state), options.session, options.reason), options)
+    return _tell(verbs.heartbeat(_state_folder(options.state), options.session, options.reason), options)
 
 
 def _words(given: str, field: str) -> str:
@@ -415,7 +422,7 @@ def _words(given: str, field: str) -> str:
     return words
 
 
-def _tell(shown: "Shown", options: argparse.Namespace) -> int:
+def _tell(shown: Shown, options: argparse.Namespace) -> int:
     """Print it, as it was asked for."""
     if options.json:
         import json
@@ -445,7 +452,7 @@ def _config(options: argparse.Namespace) -> int:
 def _trust(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from fledge.cli import run, settings, verbs
+    from fledge.cli import settings, verbs
 
     folder = Path(options.folder).resolve()
     if options.listed:
@@ -457,7 +464,7 @@ def _trust(options: argparse.Namespace) -> int:
         return _show(settings.show_trust(folder))
     if options.revoke:
         return _show(settings.distrust(folder))
-    taken = verbs.take_in(run.state_folder(options.state), folder, is_named=options.state is not None)
+    taken = verbs.take_in(_state_folder(options.state), folder, is_named=options.state is not None)
     return _show([*taken, *settings.trust_folder(folder, or_nothing=bool(taken))])
 
 
@@ -466,9 +473,9 @@ def _doctor(options: argparse.Namespace) -> int:
     import os
     from pathlib import Path
 
-    from fledge.cli import doctor, run
+    from fledge.cli import doctor
 
-    state = run.state_folder(options.state)
+    state = _state_folder(options.state)
     findings = asyncio.run(doctor.examine(Path.cwd(), state, os.environ, options.model, offline=options.offline))
     _show(doctor.lines(findings))
     return int(any(one.state == "fail" for one in findings))
@@ -507,9 +514,9 @@ def _bench(options: argparse.Namespace) -> int:
 def _import(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from fledge.cli import importing, run
+    from fledge.cli import importing
 
-    return _show(importing.import_openclaw(Path(options.folder).expanduser(), run.state_folder(options.state)))
+    return _show(importing.import_openclaw(Path(options.folder).expanduser(), _state_folder(options.state)))
 
 
 def _show(lines: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fledge.cli.verbs import Shown
+from fledge.cli.printing import Shown
 from fledge.config.places import discover
 from fledge.models.catalog import Card, Catalog
 from fledge.models.choosing import ASKED_S, UNASKED_S, Standing, default_model, served_models

@@ -1,9 +1,24 @@
 """The one way to print: nothing that a model or a child said can act on the terminal."""
 
 import sys
-from typing import TextIO
+from collections.abc import Callable
+from typing import Any, NamedTuple, TextIO
 
 from fledge.core.printable import printable
+
+
+class Shown(NamedTuple):
+    """What a command has to say: to people, and to programs; and its exit code."""
+
+    words: list[str] | Callable[[], list[str]]
+    """Lines for people, or what makes them: a program needs none."""
+    value: Any
+    code: int = 0
+
+    @property
+    def lines(self) -> list[str]:
+        """Lines for people."""
+        return self.words if isinstance(self.words, list) else self.words()
 
 
 def say(text: str, out: TextIO | None = None) -> None:

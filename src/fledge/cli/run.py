@@ -47,11 +47,6 @@ class Request(Struct, frozen=True):
     images: tuple[Image, ...] = ()
 
 
-def state_folder(given: str | None) -> Path:
-    """Where state is kept: as given, else `$FLEDGE_STATE`, else `~/.fledge`."""
-    return Path(given or os.environ.get("FLEDGE_STATE") or "~/.fledge").expanduser()
-
-
 class RunChannel(TerminalChannel):
     """The terminal of a run, at which no slash command can be typed."""
 

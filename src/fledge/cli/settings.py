@@ -1,13 +1,13 @@
-"""`fledge init`, `fledge config` and `fledge trust`: the settings of this folder, written, shown and trusted; and a
-person's yes to a workspace that holds the whole home folder."""
+"""`fledge init`, `fledge config`, `fledge agents` and `fledge trust`: the settings of this folder, written, shown and
+trusted; and a person's yes to a workspace that holds the whole home folder."""
 
 import json
 import os
 import sys
 from pathlib import Path
 
-from fledge.cli.printing import note, say, says_yes
-from fledge.config import Config, Loaded, as_document, describe, workspaces
+from fledge.cli.printing import Shown, note, say, says_yes
+from fledge.config import Config, Loaded, as_document, describe, spawnable, with_default_model, workspaces
 from fledge.config.places import FILE, difference, discover, is_trusted, read_written, revoke, trust, trusted_projects
 from fledge.core.protected import is_broad
 from fledge.errors import BadInput, Refused
@@ -131,6 +131,28 @@ def show_trust(folder: Path) -> list[str]:
     would = [f"  would count: {setting}" for setting in waiting] or ["  nothing in it waits for trust"]
     head = f"{folder} is not trusted: {', '.join(written.names)}"
     return [*difference(folder, written=written), head, *would, "`fledge trust` trusts it as it is"]
+
+
+def load_settings(folder: Path, settings: tuple[str, ...]) -> Config:
+    """The settings that apply in this folder; their warnings are printed."""
+    loaded = discover(folder, settings).loaded
+    for warning in loaded.warnings:
+        note(warning)
+    return loaded.config
+
+
+def agents(project: Path, model: str | None, settings: tuple[str, ...]) -> Shown:
+    """The configured agents, and what each may spawn."""
+    config = load_settings(project, settings)
+    config = config if model is None else with_default_model(config, model)
+    ids = ["main", *(one.id for one in config.agents.list if one.id != "main")]
+    found = [{"id": one, "spawns": [other.id for other in spawnable(config, one)]} for one in ids]
+    own = {one.id: one for other in ids for one in spawnable(config, other)}
+    shown = [
+        " · ".join(word for word in (one, own[one].model, own[one].description) if word) if one in own else one
+        for one in ids
+    ]
+    return Shown(shown, found)
 
 
 def settings_here(folder: Path, settings: tuple[str, ...]) -> Loaded:

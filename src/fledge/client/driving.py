@@ -8,16 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
-import msgspec
-
 from fledge.api.program import Fledge
 from fledge.api.views import session_key
-from fledge.client.connection import Feed, Heard, error_of
-from fledge.commands import rpc
+from fledge.client.connection import Feed, Heard
+from fledge.client.local import asked
 from fledge.commands.desk import Desk
 from fledge.commands.feed import FeedEvent, Wanted
 from fledge.commands.hatch import hatch
-from fledge.commands.methods import call
 from fledge.commands.talk import Telling, watched
 from fledge.commands.wire import to_wire
 
@@ -83,14 +80,3 @@ class Driving:
         """Stop driving, and let go of the folder."""
         self._desk = None
         await self._stack.aclose()
-
-
-async def asked(desk: Desk, method: str, params: Mapping[str, object]) -> Any:
-    """What the method answers here."""
-    request = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params, "id": 1})
-    answer = await rpc.answer(request, lambda name, given: call(desk, name, given))
-    assert answer is not None  # the request has an id
-    told = msgspec.json.decode(answer)
-    if "error" in told:
-        raise error_of(told["error"])
-    return told["result"]

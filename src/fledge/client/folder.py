@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fledge.client.connection import Connection, Feed, Place, connect, find
-from fledge.commands.methods import METHODS
+from fledge.commands.index import READS
 from fledge.errors import BadInput, HolderLeft, StoreError, StoreLocked
 from fledge.store.lock import holder_of
 
@@ -68,7 +68,7 @@ class Client:
         that only reads always may. Raises HolderLeft if another process may have done it and has not answered, and
         StoreLocked if the holder cannot be asked, or neither comes nor leaves in time.
         """
-        may_repeat = not once or (method in METHODS and METHODS[method].reads)
+        may_repeat = not once or method in READS
         patience = _Patience(self._patience_s, may_repeat)
         while True:
             patience.begin()

@@ -1,6 +1,8 @@
 """What the gateway's methods work with: the open folder, what it takes at most, and whether it is about to close."""
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -8,9 +10,10 @@ from fledge.api.program import Fledge
 from fledge.commands.feed import Watch
 from fledge.commands.rpc import TOO_MANY, Fault
 from fledge.config.schema import Gateway
+from fledge.core.run import Instant
+from fledge.store.base import Tx
 
-LONGEST_WAIT_S = 600.0
-"""No request is held longer than this."""
+T = TypeVar("T")
 
 
 class Patience(Struct, frozen=True, kw_only=True):
@@ -31,7 +34,7 @@ class Desk:
 
     def __init__(self, fl: Fledge, limits: Gateway, patience: Patience | None = None) -> None:
         self.fl, self.limits, self.patience = fl, limits, patience or Patience()
-        self.started_at = fl.engine.clock.now()
+        self.started_at = self.now()
         self.closing = asyncio.Event()
         """Set when it takes no more requests: whoever waits is answered with what there is."""
         self.watches: set[Watch] = set()
@@ -39,6 +42,19 @@ class Desk:
         """Methods and old parameters of theirs that callers have used: each is logged once."""
         self.requests = 0
         self.rejections = 0
+
+    @property
+    def drives(self) -> bool:
+        """What is unfinished goes on here."""
+        return self.fl.drives
+
+    def now(self) -> Instant:
+        """The time."""
+        return self.fl.engine.clock.now()
+
+    async def read(self, look: Callable[[Tx], T]) -> T:
+        """What `look` finds in the rows, at one moment."""
+        return await self.fl.engine.store.read(look)
 
     def subscribe(self, watch: Watch) -> None:
         """One more feed is watched. Refused: there are too many."""

@@ -6,6 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fledge.api import views as api
+from fledge.commands.params import One
 from fledge.commands.values import Overview, Ran, SessionRow, Spent, Standing, Story, Try
 from fledge.core.announce import announce_key
 from fledge.core.freeze import Stats
@@ -22,6 +23,11 @@ MOST_SHOWN = 300
 
 
 # ---- what a word means -----------------------------------------------------------------------------------------------
+
+
+def found(tx: Tx, one: One) -> str:
+    """The key of the run that parameters mean."""
+    return run_meant(tx, one.target, api.session_key(one.requester, "requester"))
 
 
 def run_meant(tx: Tx, word: str, session: str) -> str:
@@ -122,7 +128,6 @@ def overview(tx: Tx, now: Instant, is_driven: bool) -> Overview:
     turn = tx.turn(main)
     state = "idle" if turn is None else "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
     below = api.forest(tx, [main], MOST_SHOWN)
-    plans = tuple(plan for key in tx.awaiting() if (plan := api.plan(tx, key)) is not None)
     # What a program has not read yet waits for that program.
     at_rest = api.is_at_rest(tx, main) and not any(tx.counts(root).unsettled for root in tx.roots())
     return Overview(
@@ -134,7 +139,7 @@ def overview(tx: Tx, now: Instant, is_driven: bool) -> Overview:
         runs=tuple(below.runs),
         left_out=below.left_out,
         unanswered=tuple(views.unanswered(tx, now)),
-        questions=tuple(api.question(one) for one in tx.open_approvals()),
-        plans=plans,
+        questions=tuple(api.questions(tx)),
+        plans=tuple(api.plans(tx)),
         undelivered=views.count_undelivered(tx),
     )

@@ -1,4 +1,4 @@
-"""Methods for people: `overview`, `answer`, `approvals.*`, `undelivered.*`, `documents.*`, `health`."""
+"""Verbs that answer what waits for a person: `answer`, `approvals.*`, `undelivered.*`, `documents.*`; and `health`."""
 
 import os
 from typing import Annotated, Any, Literal
@@ -7,14 +7,11 @@ from msgspec import Meta, Struct
 
 import fledge
 from fledge.api.identity import Identity
-from fledge.api.values import GivenUp, Question
 from fledge.commands.desk import Desk
-from fledge.commands.looking import overview as look_over
-from fledge.commands.looking import run_meant
-from fledge.commands.runs import Nothing, One, found
+from fledge.commands.looking import found, run_meant
+from fledge.commands.params import InWorkspace, Nothing, One
 from fledge.commands.sessions import Done
 from fledge.commands.table import Params, method
-from fledge.commands.values import Overview
 from fledge.core.exchange import plan_words
 from fledge.core.keys import is_called, main_key
 from fledge.core.run import Instant
@@ -26,12 +23,6 @@ from fledge.store.base import Tx
 
 CLIENT = "gateway"
 """Who answered, in the record of a question: whoever holds the token."""
-
-
-@method("approvals.list", list[Question], reads=True)
-async def approvals_list(desk: Desk, params: Nothing) -> list[Question]:
-    """Tool calls that wait for a person, oldest first."""
-    return await desk.fl.approvals()
 
 
 class Answer(Params, frozen=True, kw_only=True):
@@ -54,12 +45,6 @@ async def approvals_deny(desk: Desk, params: Answer) -> Done:
     """Do not let the call be run; the model is told so."""
     await desk.fl.deny(params.id, by=params.by, digest=params.digest)
     return Done()
-
-
-@method("undelivered.list", list[GivenUp], reads=True)
-async def undelivered_list(desk: Desk, params: Nothing) -> list[GivenUp]:
-    """Results that were given up on, oldest first."""
-    return await desk.fl.undelivered()
 
 
 class TakenUp(Struct, frozen=True, kw_only=True):
@@ -139,13 +124,6 @@ async def identity(desk: Desk, params: Nothing) -> Identity:
     return desk.fl.identity
 
 
-@method("overview", Overview, reads=True)
-async def overview(desk: Desk, params: Nothing) -> Overview:
-    """What goes on in the folder, and what waits for a person."""
-    engine, driven = desk.fl.engine, desk.fl.drives
-    return await engine.store.read(lambda tx: look_over(tx, engine.clock.now(), driven))
-
-
 class ToAnswer(Params, frozen=True, kw_only=True):
     """`answer`."""
 
@@ -183,18 +161,6 @@ async def answer(desk: Desk, params: ToAnswer) -> Answered:
         return Answered(approved=params.approve, session_key=run.key, run_id=run.run_id)
 
     return await desk.fl.engine.commit(decide)
-
-
-class InWorkspace(Params, frozen=True, kw_only=True):
-    """Documents of a workspace."""
-
-    workspace: Annotated[str, Meta(min_length=1, max_length=4096, description="its real path")]
-
-
-@method("documents.pending", list[str], reads=True)
-async def documents_pending(desk: Desk, params: InWorkspace) -> list[str]:
-    """The documents of a workspace that are left out of prompts until a person takes them in."""
-    return list(await desk.fl.engine.store.read(lambda tx: documents.left_out(tx, params.workspace)))
 
 
 class TakeIn(InWorkspace, frozen=True, kw_only=True):

@@ -1,4 +1,5 @@
-"""Methods on runs: `subagents.*` and `plans.*`. A target is a run id, a session key, or a word that lists show."""
+"""Verbs on runs that change something or wait: `runs.*` and `plans.*`. A target is a run id, a session key, or a word
+that lists show."""
 
 from typing import Annotated, Any
 
@@ -6,13 +7,13 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from fledge.api import spawning
-from fledge.api.values import Plan, Reply, Result, RunInfo
-from fledge.api.views import Forest, forest, session_key
+from fledge.api.values import Reply, Result
+from fledge.api.views import session_key
 from fledge.commands.desk import Desk
-from fledge.commands.looking import MOST_SHOWN, run_meant, story
-from fledge.commands.sessions import DefaultModel, Key, Milliseconds, RunId, Wait, Words, while_open
+from fledge.commands.looking import found
+from fledge.commands.params import DefaultModel, Key, Milliseconds, One, RunId, Wait, Words
+from fledge.commands.sessions import while_open
 from fledge.commands.table import Params, method
-from fledge.commands.values import Story
 from fledge.core.keys import AGENT_ID, SessionKey, main_key
 from fledge.core.params import also_called, formerly
 from fledge.errors import BadInput, NotFound
@@ -21,12 +22,6 @@ from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.spawner import accepted
-from fledge.store.base import Tx
-
-Target = Annotated[
-    str, Meta(min_length=1, max_length=256, description="a run id, a session key, a label, `#2`, or `last`")
-]
-
 
 Agent = Annotated[str, Meta(description="another agent's id, if the requester may spawn it"), also_called("agentId")]
 
@@ -74,69 +69,6 @@ async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
         return accepted(await spawning.spawn(desk.fl.spawner, desk.fl.check, params.spawn, caller, open_requester))
     caller = replace(await desk.fl.spawner.caller_for(session), default_model=params.default_model)
     return accepted(await desk.fl.spawner.spawn(params.spawn, caller, open_requester))
-
-
-def _told(run: RunInfo) -> RunInfo:
-    """As it stands on the wire: a kill is an error whose reason is `killed`."""
-    status = "error" if run.ended_reason == "killed" else run.status
-    return replace(run, status=status, children=tuple(map(_told, run.children)))
-
-
-class Listed(Params, frozen=True, kw_only=True):
-    """Which runs."""
-
-    requester: Key = "main"
-    status: Annotated[str, Meta(max_length=64, description="active, done, a phase, or an outcome")] = ""
-
-
-@method("runs.list", list[RunInfo], reads=True, formerly="subagents.list")
-async def subagents_list(desk: Desk, params: Listed) -> list[RunInfo]:
-    """The runs of a requester, oldest first."""
-    runs = await desk.fl.runs(requester=params.requester, status=params.status or None)
-    return [_told(run) for run in runs]
-
-
-class Tree(Params, frozen=True, kw_only=True):
-    """Below whom."""
-
-    requester: Annotated[
-        str, Meta(max_length=256, description="a session; empty: all conversations and programs"), formerly("root")
-    ] = ""
-    limit: Annotated[int, Meta(ge=1, le=100_000, description="runs in all, level by level from the top")] = MOST_SHOWN
-
-
-@method("runs.tree", Forest, reads=True, formerly="subagents.tree")
-async def subagents_tree(desk: Desk, params: Tree) -> Forest:
-    """What is below a session, each run with its children, oldest first. `leftOut` counts what the limit left out, here
-    and in each run, the done before the active: ask below that run for more."""
-
-    def look(tx: Tx) -> Forest:
-        roots = [session_key(params.requester, "requester")] if params.requester else tx.roots()
-        return forest(tx, roots, params.limit)
-
-    found = await desk.fl.engine.store.read(look)
-    return replace(found, runs=[_told(run) for run in found.runs])
-
-
-class One(Params, frozen=True, kw_only=True):
-    """One run."""
-
-    target: Target
-    requester: Annotated[Key, formerly("sessionKey")] = "main"
-    """Words such as `last` are meant of this session's runs."""
-
-
-def found(tx: Tx, params: One) -> str:
-    """The key of the run that is meant."""
-    return run_meant(tx, params.target, session_key(params.requester, "requester"))
-
-
-@method("runs.info", Story, reads=True, formerly="subagents.info")
-async def subagents_info(desk: Desk, params: One) -> Story:
-    """One run in full, with its children and its timeline."""
-    now = desk.fl.engine.clock.now()
-    told = await desk.fl.engine.store.read(lambda tx: story(tx, found(tx, params), now))
-    return replace(told, run=_told(told.run))
 
 
 class ResultOf(Params, frozen=True, kw_only=True):
@@ -208,16 +140,6 @@ async def subagents_kill(desk: Desk, params: One) -> Killing:
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
-
-
-class Nothing(Params, frozen=True, kw_only=True):
-    """Nothing."""
-
-
-@method("plans.list", list[Plan], reads=True)
-async def plans_list(desk: Desk, params: Nothing) -> list[Plan]:
-    """Plans that await an answer, oldest first."""
-    return await desk.fl.plans()
 
 
 class Approved(One, frozen=True, kw_only=True):

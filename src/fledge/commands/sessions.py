@@ -1,5 +1,5 @@
-"""Methods on sessions: `agent`, `agent.wait`, `send`, `system.event`, `heartbeat.request`, `sessions.*`,
-`slash.run`."""
+"""Verbs on sessions that change something or wait: `agent`, `agent.wait`, `send`, `reply`, `system.event`,
+`heartbeat.request`, `sessions.*`; and `slash.*`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -8,20 +8,21 @@ from typing import Annotated, Any, Literal, TypeVar
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from fledge.api.conversation import Conversation
-from fledge.api.values import Accepted, Message, Reply, Waited
+from fledge.api.values import Accepted, Reply, Waited
 from fledge.api.views import session_key
 from fledge.commands import slash
-from fledge.commands.desk import LONGEST_WAIT_S, Desk
-from fledge.commands.looking import session_meant, session_row
+from fledge.commands.desk import Desk
+from fledge.commands.looking import session_row
 from fledge.commands.orders import CommandResult, Person, run_command
+from fledge.commands.params import DefaultModel, Milliseconds, Nothing, RunId, SessionName, Wait, Words
 from fledge.commands.table import Params, method
 from fledge.commands.values import SessionRow
 from fledge.config import DEFAULT_MODEL, Config, model_for_conversation
 from fledge.core.images import MAX_IMAGES, Image
 from fledge.core.keys import agent_of, is_child_key
-from fledge.core.params import as_written, formerly
+from fledge.core.params import as_written
 from fledge.core.run import Instant
-from fledge.errors import BadInput, NotFound
+from fledge.errors import BadInput
 from fledge.orchestrator import control
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.system_events import EVENT_CHARS
@@ -29,16 +30,6 @@ from fledge.store.base import Session, Tx
 
 T = TypeVar("T")
 
-Key = Annotated[str, Meta(min_length=1, max_length=256, description="a session key; `main` is the main conversation")]
-Words = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
-Milliseconds = Annotated[int, Meta(ge=0, le=int(LONGEST_WAIT_S * 1000), description="how long to wait for it")]
-Wait = Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S, description="how long to wait for the answer")]
-SessionName = Annotated[Key, formerly("sessionKey", "key")]
-RunId = Annotated[str, Meta(min_length=1, max_length=256, description="a run id"), formerly("runId")]
-Count = Annotated[int, Meta(ge=1, le=1000)]
-DefaultModel = Annotated[
-    str, Meta(max_length=256, description="the model where the settings would use agents.defaults.model")
-]
 Images = Annotated[
     tuple[Image, ...], Meta(max_length=MAX_IMAGES, description="PNG, JPEG, GIF or WebP: data in base64, and a name")
 ]
@@ -207,65 +198,6 @@ async def heartbeat_request(desk: Desk, params: HeartbeatRequest) -> HeartbeatOf
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-class SessionsList(Params, frozen=True, kw_only=True):
-    """`sessions.list`."""
-
-    agent: Annotated[str, Meta(max_length=64, description="only of this agent"), formerly("agentId")] = ""
-    kinds: tuple[Literal["main", "named", "subagent", "acp", "program"], ...] = ()
-    limit: Count = 50
-
-
-@method("sessions.list", list[SessionRow], reads=True)
-async def sessions_list(desk: Desk, params: SessionsList) -> list[SessionRow]:
-    """Sessions, the latest active first."""
-
-    now = desk.fl.engine.clock.now()
-
-    def look(tx: Tx) -> list[SessionRow]:
-        found = tx.sessions(params.agent or None, 1_000_000)
-        wanted = [one for one in found if not params.kinds or one[0].kind in params.kinds]
-        return [session_row(tx, *one, now) for one in wanted[: params.limit]]
-
-    return await desk.fl.engine.store.read(look)
-
-
-class SessionsFind(Params, frozen=True, kw_only=True):
-    """`sessions.find`."""
-
-    target: Annotated[str, Meta(min_length=1, max_length=256, description="`main`, a session key, or a word for a run")]
-
-
-class Found(Struct, frozen=True):
-    """A session."""
-
-    session_key: str
-
-
-@method("sessions.find", Found, reads=True)
-async def sessions_find(desk: Desk, params: SessionsFind) -> Found:
-    """The session that a word means."""
-    return Found(await desk.fl.engine.store.read(lambda tx: session_meant(tx, params.target)))
-
-
-class SessionsHistory(Params, frozen=True, kw_only=True):
-    """`sessions.history`."""
-
-    session: SessionName
-    limit: Annotated[int, Meta(ge=1, le=100_000)] = 100
-    after: Annotated[int, Meta(ge=0)] = 0
-    tools: bool = False
-
-
-@method("sessions.history", list[Message], reads=True)
-async def sessions_history(desk: Desk, params: SessionsHistory) -> list[Message]:
-    """The newest entries of a transcript, oldest first; those numbered above `after`."""
-    key = session_key(params.session, "session")
-    if await desk.fl.engine.store.read(lambda tx: tx.session(key)) is None:
-        raise NotFound(f"no session {key}")
-    session = desk.fl.session(key)
-    return await session.history(limit=params.limit, after=params.after, tools=params.tools)
-
-
 class SessionsPatch(Params, frozen=True, kw_only=True):
     """`sessions.patch`."""
 
@@ -379,11 +311,7 @@ class SlashCommand(Struct, frozen=True):
     meaning: str
 
 
-class NoParams(Params, frozen=True, kw_only=True):
-    """Nothing."""
-
-
 @method("slash.list", list[SlashCommand], reads=True)
-async def slash_list(desk: Desk, params: NoParams) -> list[SlashCommand]:
+async def slash_list(desk: Desk, params: Nothing) -> list[SlashCommand]:
     """The slash commands there are."""
     return [SlashCommand(form, meaning) for form, meaning in slash.forms()]

@@ -8,17 +8,44 @@ the session whose runs are meant, and `target` a word for one of them. Old names
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
-from fledge.commands.desk import Desk
 from fledge.core.params import Reading, as_written, read_params
+from fledge.core.run import Instant
 from fledge.errors import BadInput
+from fledge.store.base import Tx
+
+if TYPE_CHECKING:
+    from fledge.commands.desk import Desk
 
 P = TypeVar("P", bound=Struct)
+T = TypeVar("T")
+Do = Callable[["Desk", P], Awaitable[object]]
+Query = Callable[["Reader", P], Awaitable[object]]
 
 log = logging.getLogger("fledge.gateway")
+
+
+class Reader(Protocol):
+    """A folder whose rows can be read, as queries use it. A `Desk` is one, so is a store at rest."""
+
+    old_names: set[tuple[str, str]]
+    """Methods and old parameters of theirs that callers have used: each is logged once."""
+
+    @property
+    def drives(self) -> bool:
+        """What is unfinished goes on in this process."""
+        ...
+
+    def now(self) -> Instant:
+        """The time."""
+        ...
+
+    async def read(self, look: Callable[[Tx], T]) -> T:
+        """What `look` finds in the rows, at one moment."""
+        ...
 
 
 class Params(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -35,7 +62,8 @@ class Method(Struct, frozen=True):
     reads: bool
     """It changes nothing: whoever is not sure that it was done may ask again."""
     meaning: str
-    do: Callable[[Desk, Any], Awaitable[object]]
+    do: Callable[[Any, Any], Awaitable[object]]
+    """Takes a `Reader` if it is a query, else a `Desk`; and the parameters."""
     nested: str = ""
     """The parameter in which others stood formerly; it is still read. Empty: none did."""
     formerly: str = ""
@@ -49,20 +77,38 @@ FORMER: Final[dict[str, str]] = {}
 
 def method(
     name: str, result: Any, *, reads: bool = False, nested: str = "", formerly: str = ""
-) -> Callable[[Callable[[Desk, P], Awaitable[object]]], Callable[[Desk, P], Awaitable[object]]]:
-    """Puts a function into the table; its second parameter's type is what it takes, its docstring what it does."""
+) -> Callable[[Do[P]], Do[P]]:
+    """Puts a function into the table; the type of its `params` is what it takes, its docstring what it does."""
 
-    def put(do: Callable[[Desk, P], Awaitable[object]]) -> Callable[[Desk, P], Awaitable[object]]:
-        params = next(kind for key, kind in do.__annotations__.items() if key not in ("return", "desk"))
-        METHODS[name] = Method(name, params, result, reads, (do.__doc__ or "").strip(), do, nested, formerly)
-        if formerly:
-            FORMER[formerly] = name
+    def put(do: Do[P]) -> Do[P]:
+        _put(name, result, do, reads, nested, formerly)
         return do
 
     return put
 
 
-async def carry_out(desk: Desk, method: Method, given: dict[str, Any], do: Callable[[P], Awaitable[object]]) -> object:
+def query(name: str, result: Any, *, formerly: str = "") -> Callable[[Query[P]], Query[P]]:
+    """The same for a function that only reads rows."""
+
+    def put(do: Query[P]) -> Query[P]:
+        _put(name, result, do, True, "", formerly)
+        return do
+
+    return put
+
+
+def _put(
+    name: str, result: Any, do: Callable[[Any, Any], Awaitable[object]], reads: bool, nested: str, formerly: str
+) -> None:
+    params = do.__annotations__["params"]
+    METHODS[name] = Method(name, params, result, reads, (do.__doc__ or "").strip(), do, nested, formerly)
+    if formerly:
+        FORMER[formerly] = name
+
+
+async def carry_out(
+    desk: Reader, method: Method, given: dict[str, Any], do: Callable[[P], Awaitable[object]]
+) -> object:
     """Read the parameters and do it. A BadInput names its field as the caller wrote it; each old name that a caller
     uses is logged once."""
     written: dict[str, str] = {}

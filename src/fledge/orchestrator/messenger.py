@@ -18,7 +18,7 @@ from fledge.core.keys import agent_of, check_agent_id, parse_key
 from fledge.core.params import also_called
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
-from fledge.orchestrator import lease, talk, views
+from fledge.orchestrator import lease, sight, talk
 from fledge.orchestrator.asked import Caller
 from fledge.orchestrator.changes import Changes
 from fledge.orchestrator.commit import Commit
@@ -105,11 +105,11 @@ class Messenger:
 
     def _read(self, c: Commit, params: SendParams, caller: Caller) -> Sending:
         """The message as rules and configuration complete it. Raises BadInput or Refused."""
-        looks = views.looker(self._config, c.tx, caller.session)
+        looks = sight.looker(self._config, c.tx, caller.session)
         target = self._target(c.tx, params, looks)
         session = c.tx.session(target)
         theirs = agent_of(target) if session is None else session.facts.agent_id
-        refusal = views.refuse_look(c.tx, looks, target, theirs)
+        refusal = sight.refuse_look(c.tx, looks, target, theirs)
         if refusal is not None:
             raise Refused(refusal.status, refusal.reason)
         return Sending(
@@ -124,15 +124,15 @@ class Messenger:
             opens=parse_key(target).kind == "main" and self._is_configured(theirs),
         )
 
-    def _target(self, tx: Tx, params: SendParams, looks: views.Looker) -> str:
+    def _target(self, tx: Tx, params: SendParams, looks: sight.Looker) -> str:
         if bool(params.session_key.strip()) == bool(params.label.strip()):
             raise BadInput("sessionKey", "give either sessionKey or label")
         if params.label.strip():
             agent_id = check_agent_id(params.agent_id) if params.agent_id else ""
-            return views.find_labelled(tx, looks, params.label, agent_id)
+            return sight.find_labelled(tx, looks, params.label, agent_id)
         if params.agent_id:
             raise BadInput("agentId", "goes with label; a sessionKey names its agent itself")
-        return views.key_meant(tx, looks.session, params.session_key)
+        return sight.key_meant(tx, looks.session, params.session_key)
 
     def _is_configured(self, agent_id: str) -> bool:
         return agent_id == "main" or any(one.id == agent_id for one in self._config.agents.list)

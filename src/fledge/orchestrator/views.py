@@ -1,29 +1,24 @@
-"""What there is to see: a session's children, sessions, how one stands, what was said in it. Reads only.
+"""What there is to see: a session's children, what is unanswered or undelivered, how one session stands. Reads only.
 
-One place for tools, slash commands, command line and pages, so that all of them show the same. Who may look is decided
-by `core.access`; the facts for that are gathered here.
+One place for tools, slash commands, command line and pages, so that all of them show the same. What one session sees of
+others is in `sight`.
 """
 
-from collections.abc import Collection
 from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 
-from fledge.config import Config, agent_to_agent, visibility_for
 from fledge.core import inbox
-from fledge.core.access import AgentToAgent, Sight, Visibility, refuse_agents, refuse_sight
 from fledge.core.announce import DeliveryTrace
 from fledge.core.answer import rows_read
 from fledge.core.asking import CUT
-from fledge.core.history import History, Shown, history
-from fledge.core.keys import ListKind, agent_of, list_kind, parse_key
-from fledge.core.policy import Refusal
-from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block, flattened
-from fledge.core.run import AwaitingApproval, Instant, Run, Running, Undelivered
+from fledge.core.keys import ListKind, list_kind
+from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block
+from fledge.core.run import Instant, Run, Running, Undelivered
 from fledge.core.targets import pick
 from fledge.core.transcript import Replied, from_body
-from fledge.errors import NotFound, Refused
+from fledge.errors import NotFound
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.transcripts import of_turn
 from fledge.store.base import Entry, Row, Session, Tx
@@ -73,6 +68,11 @@ def rows_below(tx: Tx, session: str) -> list[ChildRow]:
         rows += child_rows(tx, key)
         sessions += tx.children(key)
     return rows
+
+
+def is_below(tx: Tx, session: str, target: str) -> bool:
+    """True if the session spawned the target, directly or through others."""
+    return any(above.key == session for above in tx.lineage(target)[1:])
 
 
 def find_run(tx: Tx, session: str, word: str) -> str:
@@ -150,246 +150,7 @@ def undelivered_key(tx: Tx, session: str, word: str) -> str:
     return key if listed else find_run(tx, session, word)
 
 
-# ---- looking at others -----------------------------------------------------------------------------------------------
-
-
-class Looker(Struct, frozen=True, kw_only=True):
-    """A session that looks at others, and how far it may see."""
-
-    session: str
-    seen: Visibility = "tree"
-    agents: AgentToAgent = AgentToAgent()
-
-
-def looker(config: Config, tx: Tx, session: str) -> Looker:
-    """How far this session sees others, and may send to them."""
-    known = tx.session(session)
-    agent_id = agent_of(session) if known is None else known.facts.agent_id
-    seen = visibility_for(config, agent_id, known is None or known.kind in ("main", "named"))
-    return Looker(session=session, seen=seen, agents=agent_to_agent(config))
-
-
-def key_meant(tx: Tx, session: str, word: str) -> str:
-    """The session key that a word means to this session: a key, `main`, or a word for something below it."""
-    if ":" in word or word.strip().lower() == "main":
-        own = tx.session(session)
-        return str(parse_key(word, "main" if own is None else own.facts.agent_id))
-    return find_run(tx, session, word)
-
-
-def find_session(tx: Tx, looker: Looker, word: str) -> Session:
-    """The session that a key, or a word for something below the looker, means. Refused if it may not be seen."""
-    key = key_meant(tx, looker.session, word)
-    found = tx.session(key)
-    if found is None:
-        raise NotFound(f"no session {key}")
-    refusal = refuse_look(tx, looker, found.key, found.facts.agent_id)
-    if refusal is not None:
-        raise Refused(refusal.status, refusal.reason)
-    return found
-
-
-def find_labelled(tx: Tx, looker: Looker, label: str, agent_id: str = "") -> str:
-    """The session with this label that the looker may see: its own first. NotFound: unknown, or more than one."""
-    wanted = label.strip().casefold()
-    visible = [
-        session.key
-        for session, _ in _within_reach(tx, looker)
-        if session.facts.label.strip().casefold() == wanted
-        and (not agent_id or session.facts.agent_id == agent_id)
-        and session.key != looker.session
-        and refuse_look(tx, looker, session.key, session.facts.agent_id) is None
-    ]
-    own = [key for key in visible if is_below(tx, looker.session, key)]
-    found = own or visible
-    if not found:
-        raise NotFound(f"no session labelled {flattened(label, 80)!r} that you may see")
-    if len(found) > 1:
-        raise NotFound(f"{flattened(label, 80)!r} is ambiguous: {', '.join(sorted(found)[:5])}: give sessionKey")
-    return found[0]
-
-
-def refuse_look(tx: Tx, looker: Looker, target: str, theirs: str) -> Refusal | None:
-    """None if the looker may see the target, a session of agent `theirs`, whether it exists or not."""
-    caller = tx.session(looker.session)
-    own = "" if caller is None else caller.facts.agent_id
-    sight = Sight(
-        caller=looker.session,
-        target=target,
-        is_self=target == looker.session,
-        in_tree=is_below(tx, looker.session, target),
-        same_agent=own == theirs,
-        agent_to_agent_allowed=refuse_agents(looker.agents, own, theirs) is None,
-    )
-    return refuse_sight(sight, looker.seen)
-
-
-def is_below(tx: Tx, session: str, target: str) -> bool:
-    """True if the session spawned the target, directly or through others."""
-    return any(above.key == session for above in tx.lineage(target)[1:])
-
-
-class SessionView(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One session in a list. Times are milliseconds since the epoch."""
-
-    key: str
-    kind: ListKind
-    agent_id: str
-    created_at: int
-    updated_at: int
-    label: str = ""
-    parent: str = ""
-    status: str = ""
-    run_id: str = ""
-    started_at: int | None = None
-    """When its run first worked; None of a conversation, and of a run that has not yet."""
-    ended_at: int | None = None
-    runtime_ms: int | None = None
-    """From its start to its end, or until now."""
-    model: str = ""
-    """The one that answered last."""
-    messages: tuple[Shown, ...] = ()
-
-
-class Wanted(Struct, frozen=True, kw_only=True):
-    """Which sessions to list, and how much of each."""
-
-    kinds: Collection[str] = ()
-    """Kinds of sessions; `other` is every kind that is none of main, group, cron, hook and node. Empty: all."""
-    active_since: Instant | None = None
-    limit: int = 50
-    messages: int = 0
-    """How many of the newest words of each are shown."""
-    now: Instant | None = None
-    """Until when the runtime of what still works is counted; None: it is not told."""
-
-
-_OTHERS: Final = ("main", "group", "cron", "hook", "node")
-
-
-def list_sessions(tx: Tx, looker: Looker, wanted: Wanted) -> list[SessionView]:
-    """What the looker may see, the latest active first. What it may not see is left out without a word."""
-    found: list[SessionView] = []
-    for session, last_at in _within_reach(tx, looker):
-        if wanted.active_since is not None and last_at < wanted.active_since:
-            continue
-        kind = list_kind(session.key)
-        if wanted.kinds and kind not in wanted.kinds and not ("other" in wanted.kinds and kind not in _OTHERS):
-            continue
-        if refuse_look(tx, looker, session.key, session.facts.agent_id) is None:
-            found.append(_session_view(tx, session, last_at, wanted))
-            if len(found) == wanted.limit:
-                break
-    return found
-
-
-def _within_reach(tx: Tx, looker: Looker) -> list[tuple[Session, Instant]]:
-    """Every session that might be visible, the latest active first."""
-    match looker.seen:
-        case "all":
-            return tx.sessions(None, 1_000_000)
-        case "agent":
-            own = tx.session(looker.session)
-            found = tx.sessions("" if own is None else own.facts.agent_id, 1_000_000)
-            known = {session.key for session, _ in found}
-        case _:
-            found, known = [], set()
-    keys = [looker.session]
-    for key in keys:
-        session = tx.session(key)
-        if session is not None and not session.deleted and key not in known:
-            found.append((session, _last_at(tx, session)))
-        keys += tx.children(key) if looker.seen != "self" else []
-    return sorted(found, key=lambda one: -one[1])
-
-
-def _last_at(tx: Tx, session: Session) -> Instant:
-    last = tx.tail(session.key, 1)
-    return last[0].at if last else session.created_at
-
-
-def _session_view(tx: Tx, session: Session, last_at: Instant, wanted: Wanted) -> SessionView:
-    run = tx.find_run(session.key)
-    row = (
-        None
-        if run is None
-        else child_row(run, session.facts.label, "", tx.counts(session.key).unsettled, progress_of(tx, run))
-    )
-    return SessionView(
-        key=session.key,
-        kind=list_kind(session.key),
-        agent_id=session.facts.agent_id,
-        created_at=_ms(session.created_at),
-        updated_at=_ms(last_at),
-        label=session.facts.label,
-        parent=session.parent or "",
-        status="" if row is None else row.status,
-        run_id="" if row is None else row.run_id,
-        **_times(row, wanted.now),
-        model=model_that_ran(tx, session.key),
-        messages=session_history(tx, session.key, wanted.messages).messages if wanted.messages else (),
-    )
-
-
-def _times(row: ChildRow | None, now: Instant | None) -> dict[str, int | None]:
-    """When a child began and ended, and how long it has worked."""
-    if row is None or row.started_at is None:
-        return {}
-    until = now if row.ended_at is None else row.ended_at
-    return {
-        "started_at": _ms(row.started_at),
-        "ended_at": None if row.ended_at is None else _ms(row.ended_at),
-        "runtime_ms": None if until is None else max(0, _ms(until) - _ms(row.started_at)),
-    }
-
-
-def _ms(at: Instant) -> int:
-    return int(at * 1000)
-
-
 # ---- one session -----------------------------------------------------------------------------------------------------
-
-
-def session_history(tx: Tx, key: str, limit: int, include_tools: bool = False) -> History:
-    """What was said in a session; of a child whose session is gone, its frozen result. NotFound if nothing is left."""
-    session = tx.session(key)
-    if session is not None and not session.deleted:
-        entries = tx.tail(key, MOST_ENTRIES, () if include_tools else ("tool",))
-        return history([(entry.at, from_body(entry.body)) for entry in entries], limit, include_tools)
-    run = tx.find_run(key)
-    if run is None or run.ended is None:
-        raise NotFound(f"no session {key}")
-    ended = run.ended
-    text = ended.outcome.error or "" if ended.result is None else tx.text(ended.result)
-    return history([(ended.ended_at, Replied(text or "(no output)"))], limit)
-
-
-def result_text(tx: Tx, looker: Looker, word: str) -> tuple[str, str]:
-    """The session key and the frozen result of the run that a word means; of one that failed, its error.
-
-    Whoever is above a run may read its result, whatever else it may see: results are told upwards. NotFound: no run, or
-    one without a result.
-    """
-    key = key_meant(tx, looker.session, word)
-    run, session = tx.find_run(key), tx.session(key)
-    if session is not None and not is_below(tx, looker.session, key):
-        refusal = refuse_look(tx, looker, key, session.facts.agent_id)
-        if refusal is not None:
-            raise Refused(refusal.status, refusal.reason)
-    if run is None:
-        raise NotFound(f"{key} is not a subagent: only those have a result")
-    late = [row.text for row in tx.rows_of(key) if row.kind == "late"]
-    if late:
-        text = late[-1]
-    elif run.ended is not None:
-        text = run.ended.result
-    elif isinstance(run.phase, AwaitingApproval):
-        text = run.phase.plan
-    else:
-        raise NotFound(f"{key} has no result yet: it is {run.phase.name}, and its result will be pushed to you")
-    if text is not None:
-        return key, tx.text(text)
-    return key, "" if run.ended is None else run.ended.outcome.error or ""
 
 
 def model_that_ran(tx: Tx, key: str) -> str:
@@ -401,6 +162,22 @@ def model_that_ran(tx: Tx, key: str) -> str:
 def _last_reply(entries: list[Entry]) -> Replied | None:
     bodies = (from_body(entry.body) for entry in reversed(entries))
     return next((body for body in bodies if isinstance(body, Replied) and body.model), None)
+
+
+def times(row: ChildRow | None, now: Instant | None) -> dict[str, int | None]:
+    """When a child began and ended, and how long it has worked."""
+    if row is None or row.started_at is None:
+        return {}
+    until = now if row.ended_at is None else row.ended_at
+    return {
+        "started_at": to_ms(row.started_at),
+        "ended_at": None if row.ended_at is None else to_ms(row.ended_at),
+        "runtime_ms": None if until is None else max(0, to_ms(until) - to_ms(row.started_at)),
+    }
+
+
+def to_ms(at: Instant) -> int:
+    return int(at * 1000)
 
 
 State = Literal["idle", "working", "queued", "waiting", "deleted"]
@@ -464,7 +241,7 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
         label=session.facts.label,
         run_id="" if row is None else row.run_id,
         run_status="" if row is None else row.status_text(now),
-        **_times(row, now),
+        **times(row, now),
         model="" if last is None else last.model,
         tokens_in=spent.tokens_in,
         tokens_out=spent.tokens_out,

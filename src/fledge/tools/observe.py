@@ -16,7 +16,7 @@ from fledge.core.history import PAGE_CHARS, History, Page, page
 from fledge.core.keys import agent_of
 from fledge.core.params import also_called
 from fledge.errors import BadInput, Refused
-from fledge.orchestrator import views
+from fledge.orchestrator import sight, views
 from fledge.orchestrator.engine import Engine
 from fledge.store.base import Tx
 from fledge.tools.base import Tool, ToolContext, answering_json, tool
@@ -49,9 +49,9 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
         """List the sessions you may see, the latest active first."""
         now = engine.clock.now()
         since = None if active_minutes is None else now - active_minutes * 60.0
-        wanted = views.Wanted(kinds=kinds, active_since=since, limit=limit, messages=message_limit, now=now)
+        wanted = sight.Wanted(kinds=kinds, active_since=since, limit=limit, messages=message_limit, now=now)
         return await _answer(
-            engine, lambda tx: _listed(views.list_sessions(tx, views.looker(config, tx, context.session), wanted))
+            engine, lambda tx: _listed(sight.list_sessions(tx, sight.looker(config, tx, context.session), wanted))
         )
 
     @tool(name="sessions_history", read_only=True, max_chars=ANSWER_CHARS)
@@ -69,18 +69,18 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
         """Read what was said in a session, the newest last; with result, a subagent's whole result, page by page."""
 
         def view(tx: Tx) -> dict[str, object]:
-            looker = views.looker(config, tx, context.session)
+            looker = sight.looker(config, tx, context.session)
             if result:
                 if include_tools:
                     raise BadInput("includeTools", "does not go with result: a result has no tool calls")
-                key, text = views.result_text(tx, looker, session_key)
+                key, text = sight.result_text(tx, looker, session_key)
                 return _read(key, page(text, offset, limit or PAGE_CHARS))
             if offset:
                 raise BadInput("offset", "is for a result: give result true, or leave it out", offset)
             if limit is not None and limit > MOST_MESSAGES:
                 raise BadInput("limit", f"must be at most {MOST_MESSAGES} messages", limit)
-            found = views.find_session(tx, looker, session_key)
-            return _read(found.key, views.session_history(tx, found.key, limit or MESSAGES, include_tools))
+            found = sight.find_session(tx, looker, session_key)
+            return _read(found.key, sight.session_history(tx, found.key, limit or MESSAGES, include_tools))
 
         return await _answer(engine, view)
 
@@ -92,7 +92,7 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
         """How a session stands: the model that ran, tokens, cost, context used, queue mode, children."""
 
         def view(tx: Tx) -> dict[str, object]:
-            found = views.find_session(tx, views.looker(config, tx, context.session), session_key or context.session)
+            found = sight.find_session(tx, sight.looker(config, tx, context.session), session_key or context.session)
             status = views.session_status(tx, found.key, engine.rules, engine.clock.now())
             size = window(status.model) if status.model else None
             told: dict[str, object] = {"status": "ok", **msgspec.to_builtins(status)}
@@ -118,7 +118,7 @@ def _read(key: str, shown: History | Page) -> dict[str, object]:
     return {"status": "ok", "sessionKey": key, "note": NOTE, **msgspec.to_builtins(shown)}
 
 
-def _listed(sessions: list[views.SessionView]) -> dict[str, object]:
+def _listed(sessions: list[sight.SessionView]) -> dict[str, object]:
     """As many of the sessions as fit."""
     room = ANSWER_BYTES - 200
     shown = []

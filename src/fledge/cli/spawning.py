@@ -1,0 +1,148 @@
+"""`fledge spawn` and `fledge send`: start something and wait for what comes of it, whoever holds the folder meanwhile.
+
+They drive the folder themselves while they wait, if nobody else does.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from fledge.api.program import Fledge
+from fledge.cli.printing import Shown
+from fledge.cli.settings import confirm_workspace, load_settings
+from fledge.cli.verbs import ask, with_folder
+from fledge.client.driving import Driving
+from fledge.client.folder import Folder
+from fledge.client.opening import open as open_folder
+from fledge.config import Config
+from fledge.core.keys import short_id
+from fledge.errors import FledgeError
+from fledge.ids import RandomIds
+from fledge.runtime.model_choice import settled_model
+from fledge.store.ways import HATCH
+
+PROGRAM = "cli"
+"""The program that is told of what `fledge spawn` started."""
+FAILED, AWAITS_A_PERSON = 1, 3
+LOOK_MS = 2000
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """What `fledge spawn` was asked."""
+
+    task: str
+    label: str = ""
+    agent_id: str = "main"
+    timeout: float = 0.0
+    plan: bool = False
+    runtime: str = "subagent"
+
+
+def spawn(state: Path, model: str | None, settings: tuple[str, ...], asked: Task) -> Shown:
+    """Start a run and wait for what comes of it, whoever holds the folder meanwhile."""
+    # Asked again under the same key it is the same run.
+    params: dict[str, object] = {
+        "task": asked.task,
+        "label": asked.label,
+        "planMode": asked.plan,
+        "runtime": asked.runtime,
+        "idempotencyKey": RandomIds().unique(),
+    }
+    if asked.agent_id != "main":
+        params["agent"] = asked.agent_id
+    if asked.timeout:
+        params["runTimeoutSeconds"] = asked.timeout
+    run_id = ""
+
+    async def spawning(folder: Folder) -> Shown:
+        nonlocal run_id
+        told = await folder.call("runs.spawn", once=False, program=PROGRAM, defaultModel=model or "", **params)
+        run_id = told["runId"]
+        while True:
+            result = await folder.call("runs.result", run=run_id, timeoutMs=LOOK_MS)
+            if result["status"] != "pending":
+                return _came_of(result)
+            plans = await folder.call("plans.list") if result["phase"] == "awaiting_approval" else ()
+            for plan in plans:
+                if plan["sessionKey"] == result["sessionKey"]:
+                    words = [plan["text"], "", f"approve it with: fledge approve {short_id(plan['runId'])}"]
+                    return Shown(words, plan, AWAITS_A_PERSON)
+
+    def check(fl: Fledge) -> None:
+        if run_id:  # another process began; whether this one can go on is known at once
+            fl.check(asked.agent_id)
+
+    try:
+        return asyncio.run(with_folder(_driven(state, model, settings, check), spawning))
+    except FledgeError as error:
+        if not run_id:
+            raise
+        return _left_behind(state, run_id, str(error))
+
+
+def _left_behind(state: Path, run_id: str, error: str) -> Shown:
+    """The run of a process that has left, where this one cannot drive it: its answer if it has one, else how to go
+    on."""
+    result = ask(state, "runs.result", run=run_id, timeoutMs=0).value
+    if result["status"] != "pending":
+        return _came_of(result)
+    short = short_id(run_id)
+    words = f"run {short} is unfinished: the process at work on it has left, and it cannot go on here: {error}"
+    how = f"`fledge run --continue --model NAME` goes on with it, then `fledge info {short}` shows what came of it"
+    return Shown([words, how], result, FAILED)
+
+
+def _came_of(result: dict[str, Any]) -> Shown:
+    if result["status"] == "ok" and result["valueError"] is None:
+        return Shown([result["text"]], result)
+    status = "killed" if result["endedReason"] == "killed" else result["status"]
+    return Shown([f"{status}: {result['error'] or result['text'] or 'no output'}"], result, FAILED)
+
+
+def send(state: Path, model: str | None, settings: tuple[str, ...], name: str, message: str) -> Shown:
+    """Say something to a conversation or a run, and wait for the answer, whoever holds the folder meanwhile."""
+    key = RandomIds().unique()
+
+    async def sending(folder: Folder) -> Shown:
+        session = (await folder.call("sessions.find", target=name))["sessionKey"]
+        given = {"message": message, "defaultModel": model or "", "idempotencyKey": key}
+        run_id = (await folder.call("agent", once=False, session=session, **given))["runId"]
+        while True:
+            reply = await folder.call("reply", session=session, run=run_id, timeoutMs=LOOK_MS)
+            if reply["status"] != "pending" or reply["questions"]:
+                return _answered(reply)
+
+    return asyncio.run(with_folder(_driven(state, model, settings), sending))
+
+
+def _answered(reply: dict[str, Any]) -> Shown:
+    status, words = reply["status"], reply["text"] or "(nothing to say)"
+    if status != "ok":
+        words = f"{status}: {reply['error'] or 'a person is asked'}"
+    return Shown([words], reply, 0 if status == "ok" else AWAITS_A_PERSON if status == "pending" else FAILED)
+
+
+def _driven(
+    state: Path, model: str | None, settings: tuple[str, ...], check: Callable[[Fledge], None] = lambda fl: None
+) -> Folder:
+    """The folder; driven here if nobody else does and `check` has nothing against it. The settings are read once."""
+
+    @cache
+    def config() -> Config:
+        found = load_settings(Path.cwd(), settings)
+        confirm_workspace(found)
+        return found
+
+    def opened() -> Fledge:
+        settled = settled_model(config(), os.environ, model)
+        named = None if settled is None or settled.by == "settings" else settled.model
+        fl = open_folder(state, model=named, config=config(), program=PROGRAM, address=HATCH)
+        check(fl)
+        return fl
+
+    return Folder(state, Driving(opened), settings=settings)

@@ -1,0 +1,32 @@
+"""Calling a verb by its name. Only the module that the verb is in is imported; `methods` imports all of them."""
+
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from fledge.commands.index import HOMES
+from fledge.commands.rpc import NO_METHOD, Fault
+from fledge.commands.table import FORMER, METHODS, Method, Reader, carry_out, log
+from fledge.commands.wire import to_wire
+from fledge.core.params import near
+
+
+async def call(desk: Reader, name: str, given: dict[str, Any]) -> object:
+    """Carry out a verb; every verb but a query needs a whole `Desk`. Raises Fault for a name that no verb has, and
+    BadInput for parameters that do not fit."""
+    found = _find(name)
+    if found is None:
+        meant = near(name, METHODS)
+        hint = f"did you mean {meant}?" if meant else "GET /schema lists them"
+        raise Fault(NO_METHOD, f"no method {name[:80]!r}; {hint}")
+    if found.name != name and (found.name, name) not in desk.old_names:
+        desk.old_names.add((found.name, name))
+        log.warning("%s is deprecated: it is called %s", name, found.name)
+    return to_wire(await carry_out(desk, found, given, partial(found.do, desk)))
+
+
+def _find(name: str) -> Method | None:
+    """The verb of this name, present or former. Only the index of present names spares the other modules."""
+    for home in {HOMES[name]} if name in HOMES else {*HOMES.values()}:
+        import_module(f"fledge.commands.{home}")
+    return METHODS.get(FORMER.get(name, name))

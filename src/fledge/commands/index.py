@@ -1,0 +1,33 @@
+"""Where each verb is: the module that puts it into the table, and which verbs only read.
+
+It imports nothing of fledge, so that a process that calls one verb, or asks another process for it, does not pay for
+all of them. A test compares it with the table.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+_NAMES: Final[Mapping[str, str]] = {
+    "events": "events.subscribe events.unsubscribe",
+    "people": """
+        answer approvals.approve approvals.deny documents.accept health identity undelivered.dismiss undelivered.retry
+    """,
+    "queries": """
+        approvals.list documents.pending overview plans.list runs.info runs.list runs.tree sessions.find
+        sessions.history sessions.list undelivered.list
+    """,
+    "runs": """
+        plans.approve plans.reject runs.kill runs.result runs.send runs.spawn runs.steer
+    """,
+    "sessions": """
+        agent agent.wait heartbeat.request reply send sessions.delete sessions.patch sessions.stop sessions.wait
+        slash.list slash.run system.event
+    """,
+}
+
+HOMES: Final[Mapping[str, str]] = {name: home for home, names in _NAMES.items() for name in names.split()}
+"""The module of each verb, by the verb's name."""
+QUERIES: Final = frozenset(_NAMES["queries"].split())
+"""The verbs that need nothing but rows: they are answered from a store that nobody drives, too."""
+READS: Final = QUERIES | {"agent.wait", "health", "identity", "reply", "runs.result", "sessions.wait", "slash.list"}
+"""The verbs that change nothing: a caller who does not know whether one was carried out may call it again."""

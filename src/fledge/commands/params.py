@@ -1,0 +1,43 @@
+"""Parameters that several verbs take."""
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from fledge.commands.table import Params
+from fledge.core.params import formerly
+
+LONGEST_WAIT_S: Final = 600.0
+"""No request is held longer than this."""
+
+Key = Annotated[str, Meta(min_length=1, max_length=256, description="a session key; `main` is the main conversation")]
+Words = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
+Milliseconds = Annotated[int, Meta(ge=0, le=int(LONGEST_WAIT_S * 1000), description="how long to wait for it")]
+Wait = Annotated[float, Meta(ge=0, le=LONGEST_WAIT_S, description="how long to wait for the answer")]
+SessionName = Annotated[Key, formerly("sessionKey", "key")]
+RunId = Annotated[str, Meta(min_length=1, max_length=256, description="a run id"), formerly("runId")]
+Count = Annotated[int, Meta(ge=1, le=1000)]
+DefaultModel = Annotated[
+    str, Meta(max_length=256, description="the model where the settings would use agents.defaults.model")
+]
+Target = Annotated[
+    str, Meta(min_length=1, max_length=256, description="a run id, a session key, a label, `#2`, or `last`")
+]
+
+
+class Nothing(Params, frozen=True, kw_only=True):
+    """Nothing."""
+
+
+class One(Params, frozen=True, kw_only=True):
+    """One run."""
+
+    target: Target
+    requester: Annotated[Key, formerly("sessionKey")] = "main"
+    """Words such as `last` are meant of this session's runs."""
+
+
+class InWorkspace(Params, frozen=True, kw_only=True):
+    """Documents of a workspace."""
+
+    workspace: Annotated[str, Meta(min_length=1, max_length=4096, description="its real path")]

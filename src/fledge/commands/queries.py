@@ -1,0 +1,174 @@
+"""The verbs that only read rows: `runs.info`, `runs.list`, `runs.tree`, `sessions.*`, `overview`, and what waits for a
+person. They need a store and a clock, but no engine, so they are answered in a folder that nobody drives, too.
+"""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from fledge.api import views
+from fledge.api.values import GivenUp, Message, Plan, Question, RunInfo
+from fledge.api.views import Forest, session_key
+from fledge.commands import looking
+from fledge.commands.looking import MOST_SHOWN, session_meant, session_row, story
+from fledge.commands.params import Count, InWorkspace, Key, Nothing, One, SessionName
+from fledge.commands.table import Params, Reader, query
+from fledge.commands.values import Overview, SessionRow, Story
+from fledge.core.params import formerly
+from fledge.errors import NotFound
+from fledge.orchestrator import documents
+from fledge.store.base import Tx
+
+MOST_ROWS: Final = 100_000
+"""The most runs or entries of one answer."""
+
+# ---- runs ------------------------------------------------------------------------------------------------------------
+
+
+def _told(run: RunInfo) -> RunInfo:
+    """As it stands on the wire: a kill is an error whose reason is `killed`."""
+    status = "error" if run.ended_reason == "killed" else run.status
+    return replace(run, status=status, children=tuple(map(_told, run.children)))
+
+
+class Listed(Params, frozen=True, kw_only=True):
+    """Which runs."""
+
+    requester: Key = "main"
+    status: Annotated[str, Meta(max_length=64, description="active, done, a phase, or an outcome")] = ""
+
+
+@query("runs.list", list[RunInfo], formerly="subagents.list")
+async def subagents_list(folder: Reader, params: Listed) -> list[RunInfo]:
+    """The runs of a requester, oldest first."""
+    requester = session_key(params.requester, "requester")
+    runs = await folder.read(lambda tx: views.runs(tx, requester, params.status or None))
+    return [_told(run) for run in runs]
+
+
+class Tree(Params, frozen=True, kw_only=True):
+    """Below whom."""
+
+    requester: Annotated[
+        str, Meta(max_length=256, description="a session; empty: all conversations and programs"), formerly("root")
+    ] = ""
+    limit: Annotated[int, Meta(ge=1, le=MOST_ROWS, description="runs in all, level by level from the top")] = MOST_SHOWN
+
+
+@query("runs.tree", Forest, formerly="subagents.tree")
+async def subagents_tree(folder: Reader, params: Tree) -> Forest:
+    """What is below a session, each run with its children, oldest first. `leftOut` counts what the limit left out, here
+    and in each run, the done before the active: ask below that run for more."""
+
+    def look(tx: Tx) -> Forest:
+        roots = [session_key(params.requester, "requester")] if params.requester else tx.roots()
+        return views.forest(tx, roots, params.limit)
+
+    found = await folder.read(look)
+    return replace(found, runs=[_told(run) for run in found.runs])
+
+
+@query("runs.info", Story, formerly="subagents.info")
+async def subagents_info(folder: Reader, params: One) -> Story:
+    """One run in full, with its children and its timeline."""
+    now = folder.now()
+    told = await folder.read(lambda tx: story(tx, looking.found(tx, params), now))
+    return replace(told, run=_told(told.run))
+
+
+@query("plans.list", list[Plan])
+async def plans_list(folder: Reader, params: Nothing) -> list[Plan]:
+    """Plans that await an answer, oldest first."""
+    return await folder.read(views.plans)
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------------
+
+
+class SessionsList(Params, frozen=True, kw_only=True):
+    """`sessions.list`."""
+
+    agent: Annotated[str, Meta(max_length=64, description="only of this agent"), formerly("agentId")] = ""
+    kinds: tuple[Literal["main", "named", "subagent", "acp", "program"], ...] = ()
+    limit: Count = 50
+
+
+@query("sessions.list", list[SessionRow])
+async def sessions_list(folder: Reader, params: SessionsList) -> list[SessionRow]:
+    """Sessions, the latest active first."""
+    now = folder.now()
+
+    def look(tx: Tx) -> list[SessionRow]:
+        found = tx.sessions(params.agent or None, 1_000_000)
+        wanted = [one for one in found if not params.kinds or one[0].kind in params.kinds]
+        return [session_row(tx, *one, now) for one in wanted[: params.limit]]
+
+    return await folder.read(look)
+
+
+class SessionsFind(Params, frozen=True, kw_only=True):
+    """`sessions.find`."""
+
+    target: Annotated[str, Meta(min_length=1, max_length=256, description="`main`, a session key, or a word for a run")]
+
+
+class Found(Struct, frozen=True):
+    """A session."""
+
+    session_key: str
+
+
+@query("sessions.find", Found)
+async def sessions_find(folder: Reader, params: SessionsFind) -> Found:
+    """The session that a word means."""
+    return Found(await folder.read(lambda tx: session_meant(tx, params.target)))
+
+
+class SessionsHistory(Params, frozen=True, kw_only=True):
+    """`sessions.history`."""
+
+    session: SessionName
+    limit: Annotated[int, Meta(ge=1, le=MOST_ROWS)] = 100
+    after: Annotated[int, Meta(ge=0)] = 0
+    tools: bool = False
+
+
+@query("sessions.history", list[Message])
+async def sessions_history(folder: Reader, params: SessionsHistory) -> list[Message]:
+    """The newest entries of a transcript, oldest first; those numbered above `after`."""
+    key = session_key(params.session, "session")
+
+    def look(tx: Tx) -> list[Message]:
+        if tx.session(key) is None:
+            raise NotFound(f"no session {key}")
+        return views.transcript(tx, key, params.limit, params.after, params.tools)
+
+    return await folder.read(look)
+
+
+# ---- what waits for a person -----------------------------------------------------------------------------------------
+
+
+@query("overview", Overview)
+async def overview(folder: Reader, params: Nothing) -> Overview:
+    """What goes on in the folder, and what waits for a person."""
+    return await folder.read(lambda tx: looking.overview(tx, folder.now(), folder.drives))
+
+
+@query("approvals.list", list[Question])
+async def approvals_list(folder: Reader, params: Nothing) -> list[Question]:
+    """Tool calls that wait for a person, oldest first."""
+    return await folder.read(views.questions)
+
+
+@query("undelivered.list", list[GivenUp])
+async def undelivered_list(folder: Reader, params: Nothing) -> list[GivenUp]:
+    """Results that were given up on, oldest first."""
+    return await folder.read(views.undelivered)
+
+
+@query("documents.pending", list[str])
+async def documents_pending(folder: Reader, params: InWorkspace) -> list[str]:
+    """The documents of a workspace that are left out of prompts until a person takes them in."""
+    return list(await folder.read(lambda tx: documents.left_out(tx, params.workspace)))

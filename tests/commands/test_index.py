@@ -1,0 +1,13 @@
+"""The index of verbs says of each what the table says, so that nobody imports the table to find a verb."""
+
+from fledge.commands.index import HOMES, QUERIES, READS
+from fledge.commands.methods import METHODS
+
+
+def test_the_index_names_the_module_of_every_verb() -> None:
+    assert {name: one.do.__module__.removeprefix("fledge.commands.") for name, one in METHODS.items()} == HOMES
+
+
+def test_the_index_names_the_verbs_that_only_read() -> None:
+    assert {name for name, one in METHODS.items() if one.reads} == READS
+    assert QUERIES <= READS
