@@ -54,7 +54,7 @@ async def play(examples: list[doctest.Example], known: dict[str, Any]) -> None:
 
 
 @proves("3.plan.9", "… by the API")
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ("open", "run_sync")])
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ("connect", "open", "run_sync")])
 def test_the_example_does_what_it_shows(name: str, tmp_path: Path) -> None:
     Place(tmp_path).act(lambda fl: play(EXAMPLES[name], {"fl": fl, "fledge": fledge, "asyncio": asyncio}))
 

@@ -18,7 +18,7 @@ from tests.api.scene import Place
 
 PUBLIC = """
 BadInput Budget Conversation Fledge FledgeError GivenUp Handle Image Message NotFound Plan Provider Question Refused
-Reply Result RunInfo StoreError StoreLocked TimelineEvent ToolContext TurnEvent __version__ open run_sync tool
+Reply Result RunInfo StoreError StoreLocked TimelineEvent ToolContext TurnEvent __version__ connect open run_sync tool
 """
 IMPORT_MS = 100
 """How much CPU `import fledge` may take more than starting Python."""
@@ -205,7 +205,7 @@ def test_a_program_may_have_more_children_than_a_model_may(place: Place) -> None
 
 def test_one_process_owns_a_folder_and_the_second_is_told_who(tmp_path: Path) -> None:
     async def main() -> None:
-        async with fledge.open(tmp_path, config={}):
+        async with fledge.open(tmp_path, config={}, control=False):
             with pytest.raises(fledge.StoreLocked, match="in use by process"):
                 async with fledge.open(tmp_path, config={}):
                     pass

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import get_args
 
+from msgspec import UNSET
+
 from fledge.api import views
 from fledge.api.conversation import Conversation
 from fledge.api.images import GivenImage
@@ -88,7 +90,7 @@ class Talking(Opened):
             def accept(c: Commit) -> Accepted:
                 turn = c.tx.turn(session.key)
                 asked = commission.accept(c, session.key, message, wishes, idempotency_key, images=entries)
-                return Accepted(run_id=asked.run_id, failures=0 if turn is None else turn.failures)
+                return Accepted(run_id=asked.run_id, failures=turn.failures if turn is not None and turn.failures else UNSET)
 
             return await self.engine.commit(accept)
 

@@ -2,7 +2,7 @@
 
 from typing import Generic, Literal, TypeVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from fledge.core.freeze import Stats
 from fledge.core.run import EndedReason, Instant, Outcome
@@ -217,8 +217,8 @@ class Accepted(Struct, frozen=True, kw_only=True, rename="camel"):
 
     run_id: str
     status: Literal["accepted"] = "accepted"
-    failures: int = 0
-    """How often the open turn of its session had failed by then."""
+    failures: int | UnsetType = UNSET
+    """Where the open turn of its session had failed by then: how often."""
 
 
 class Waited(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

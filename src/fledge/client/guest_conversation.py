@@ -28,7 +28,7 @@ class GuestConversation(Conversation):
     async def send(self, message: str, *, images: Sequence[GivenImage] = (), timeout: float | None = None) -> Reply:
         """Say something and wait for the answer; `pending` after `timeout` seconds, or if a person is asked first."""
         said = await self._accepted(message, images)
-        return await self._replied(said.run_id, said.failures, timeout, None)
+        return await self._replied(said.run_id, said.failures or 0, timeout, None)
 
     async def post(self, message: str, *, images: Sequence[GivenImage] = ()) -> str:
         """Say something without waiting; answers the run id under which its answer can be waited for."""
@@ -72,7 +72,7 @@ class GuestConversation(Conversation):
         heard = self._asking.listen()
         try:
             said = await self._accepted(message, images)
-            answer = asyncio.ensure_future(self._replied(said.run_id, said.failures, None, None))
+            answer = asyncio.ensure_future(self._replied(said.run_id, said.failures or 0, None, None))
         except BaseException:
             heard.close()
             raise
