@@ -90,7 +90,9 @@ class Talking(Opened):
             def accept(c: Commit) -> Accepted:
                 turn = c.tx.turn(session.key)
                 asked = commission.accept(c, session.key, message, wishes, idempotency_key, images=entries)
-                return Accepted(run_id=asked.run_id, failures=turn.failures if turn is not None and turn.failures else UNSET)
+                return Accepted(
+                    run_id=asked.run_id, failures=turn.failures if turn is not None and turn.failures else UNSET
+                )
 
             return await self.engine.commit(accept)
 

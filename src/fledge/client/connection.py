@@ -24,8 +24,9 @@ from fledge.store.ways import HATCH, reached, read_token
 if TYPE_CHECKING:
     import aiohttp
 
-ANSWER_S: Final = 30.0
-"""How long an answer may take, besides what the request itself lets it wait."""
+ANSWER_S: Final = 60.0
+"""How long an answer may take, besides what the request itself lets it wait: verbs that wait do so for 30 s unless told
+otherwise."""
 CONNECT_S: Final = 5.0
 LARGE_BYTES: Final = 64 * 1024
 """A request larger than this goes alone: nothing waits behind it, and if the other side refuses its size, it is clear
