@@ -7,13 +7,15 @@ from fledge.core import effects as fx
 from fledge.core import events as ev
 from fledge.core import policy
 from fledge.core.lifecycle import transition
-from fledge.core.run import Archived, CleanupPending, Queued, Run
+from fledge.core.run import Archived, CleanupPending, Killed, Queued, Run
 from tests.core.samples import (
     AT,
     ATTEMPT_2,
     RUNS,
     SESSION,
+    SUPPRESSED,
     UNWAKEABLE,
+    ended,
     finished,
     ignored,
     killed,
@@ -87,11 +89,11 @@ def test_a_planner_plans_on() -> None:
 # ---- refused ---------------------------------------------------------------------------------------------------------
 
 IN_CLEANUP = replace(DEAD, phase=RUNS["cleanup, killed by name"].phase)
-ARCHIVED = replace(DEAD, phase=Archived(DEAD.phase.ended, DEAD.phase.delivery, due_at=2600000.0))
+ARCHIVED = replace(DEAD, phase=Archived(ended(Killed(named=True)), SUPPRESSED, due_at=2600000.0))
 
 REFUSED: dict[str, tuple[Run, str, str]] = {
     "live": (RUNS["running"], "done", "is running, not killed: steer it, or send it a message"),
-    "a plan": (RUNS["awaiting approval"], "done", "is awaiting_approval, not killed: steer it, or send it a message"),
+    "a plan": (RUNS["awaiting approval"], "done", "is awaiting_approval, not killed: answer its plan"),
     "ok": (RUNS["completed"], "done", "was not killed, it ended (ok): send it a message, or run it again"),
     "failed": (RUNS["announcing an error"], "done", "was not killed, it ended (error): send it a message, or"),
     "timed out": (RUNS["completed, timed out"], "done", "was not killed, it ended (timeout): send it a message, or"),

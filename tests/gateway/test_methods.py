@@ -341,6 +341,30 @@ def test_a_run_is_steered_sent_to_and_killed(ask: Asks, chat: str) -> None:
     assert ask.call("agent.wait", run=third["runId"])["error"] == "killed"
 
 
+@proves("4.resume.1")
+@proves("4.resume.10")
+def test_a_killed_run_is_resumed_and_run_again(ask: Asks, chat: str) -> None:
+    first = spawned(ask, "Wait for me", chat, label="waiter", runTimeoutSeconds=300)
+    with pytest.raises(fledge.Refused, match="not killed: steer it, or send it a message"):
+        ask.call("runs.resume", target=first["runId"])
+    ask.call("runs.kill", target=first["runId"])
+    assert ask.call("agent.wait", run=first["runId"])["error"] == "killed"
+    resumed = ask.call("runs.resume", target="waiter", requester=chat, words="Say goodbye")
+    assert (resumed["sessionKey"], resumed["attempt"]) == (first["childSessionKey"], 2)
+    done = ask.call("agent.wait", run=first["runId"])
+    assert (done["status"], done["runId"]) == ("ok", resumed["runId"])
+    with pytest.raises(fledge.Refused, match=r"it ended \(ok\): send it a message, or run it again"):
+        ask.call("runs.resume", target=first["runId"])
+    again = ask.call("runs.again", target=first["runId"], idempotencyKey=f"{chat}-again")
+    assert ask.call("runs.again", target=first["runId"], idempotencyKey=f"{chat}-again") == again
+    assert again["status"] == "accepted"
+    assert again["childSessionKey"] != first["childSessionKey"]
+    told = ask.call("runs.info", target=again["runId"])
+    assert (told["run"]["label"], told["run"]["task"], told["timeoutS"]) == ("waiter", "Wait for me", 300)
+    assert told["run"]["requester"] == chat
+    ask.call("runs.kill", target=again["runId"])
+
+
 @proves("4.gateway.10", "`plans.*`")
 def test_plans_are_listed_and_answered(ask: Asks, chat: str) -> None:
     accepted = spawned(ask, "Say hello", chat, label="planner", planMode=True)
@@ -592,6 +616,8 @@ def test_no_method_has_a_parameter_by_an_old_name() -> None:
         ("runs.info", {"target": "nobody"}),
         ("runs.kill", {"target": "agent:main:subagent:nobody"}),
         ("runs.result", {"run": "nobody"}),
+        ("runs.resume", {"target": "nobody"}),
+        ("runs.again", {"target": "nobody"}),
         ("plans.approve", {"target": "nobody"}),
         ("approvals.deny", {"id": "nobody", "digest": "x"}),
         ("undelivered.retry", {"target": "nobody"}),

@@ -10,8 +10,10 @@ from fledge.core import policy
 from fledge.core.policy import Budget
 from fledge.core.run import Killed, Ok, Run
 from fledge.errors import StaleWrite
+from fledge.openclaw import PastRun
 from fledge.orchestrator import budget, spawn, turns
 from fledge.orchestrator.commit import Listener
+from fledge.orchestrator.history import import_run
 from tests.model.world import CAP, LIMITS, MAIN
 from tests.orchestrator.scene import PROGRAM, Scene, for_a_program, refused, scene_fixture
 from tests.statements import proves
@@ -204,3 +206,42 @@ def test_a_spent_budget_refuses_a_resume(scene: Scene) -> None:
     scene.commit(partial(budget.give, session=key, budget=Budget(turns=0)))
     with refused(scene, "forbidden", "the tree's budget is spent: agents.defaults.subagents.budget"):
         resume(scene, key)
+
+
+def test_a_run_that_was_imported_is_refused(scene: Scene) -> None:
+    past = PastRun(
+        key="agent:main:subagent:old",
+        run_id="old",
+        requester=MAIN,
+        task="dig",
+        label="",
+        model="",
+        cleanup="keep",
+        result="",
+        outcome=Killed(named=True),
+        created_at=1.0,
+        started_at=1.0,
+        ended_at=2.0,
+    )
+    scene.commit(lambda c: import_run(c, past, ()))
+    with refused(scene, "done", f"{past.key} was imported from another system: run it again"):
+        resume(scene, past.key)
+
+
+# ---- who would hear of another run ------------------------------------------------------------------------------------
+
+
+@proves("4.resume.12")
+def test_another_run_is_for_whoever_asked_or_the_nearest_above_that_is_there(scene: Scene) -> None:
+    o = scene.orchestrator()
+    w = scene.begin(o)
+    requester = partial(spawn.present_requester, key=w.session)
+    assert scene.read(requester) == o.session
+    scene.kill(o.session)
+    for drive in (w, o):
+        scene.exit(drive)
+    assert scene.read(requester) == MAIN
+    scene.delete()
+    words = f"nobody who asked for {w.session} is left to hear an answer: spawn it from a conversation"
+    with refused(scene, "error", words):
+        scene.read(requester)

@@ -47,13 +47,27 @@ class Runs(Opened):
         profiles = self._parts.profiles
         params = spawning.params(task, options, result_type)
         try:
-            asked = self.spawner.read(params, Caller(session=self.program))
+            asked = self.spawner.read(params, Caller(session=self.program, is_program=True))
         except BadInput as error:
             raise as_written(error, spawning.WRITTEN) from None
         if asked.request.spec.runtime == NATIVE:
             profiles.check(asked.request.spec.agent_id, asked.request.spec)
-        run = await self.spawner.admit(spawning.for_program(asked.request))
-        return Handle(self.engine, self._watch, run.key, run.run_id, result_type)
+        run = await self.spawner.admit(asked.request)
+        return Handle(self.engine, self.spawner, self._watch, run.key, run.run_id, result_type)
+
+    async def again(self, which: Which, *, idempotency_key: str = "") -> Handle[Any]:
+        """Start a new run with the task and the parameters of an earlier one, whatever became of that.
+
+        It is a spawn for whoever asked for the earlier one: `Refused` if a limit forbids it. With the same key it is
+        the same run.
+
+        >>> first = await fl.spawn("Say hello", label="greeting")
+        >>> (await (await fl.again(first))).text
+        'echo: Say hello'
+        """
+        (handle,) = await self._handles([which])
+        run = (await self.spawner.again(handle.session_key, idempotency_key)).run
+        return Handle(self.engine, self.spawner, self._watch, run.key, run.run_id, handle.result_type)
 
     async def run(self, run_id: str, *, result_type: type[Any] | None = None) -> Handle[Any]:
         """A handle on a run that exists: by any run id it ever had, or its session key. `NotFound` if there is none.
@@ -65,7 +79,7 @@ class Runs(Opened):
         if not isinstance(run_id, str):
             raise BadInput("run_id", "must be a run id or a session key", run_id)
         key = await self.engine.store.read(lambda tx: views.named(tx, run_id))
-        return Handle(self.engine, self._watch, key, run_id, result_type)
+        return Handle(self.engine, self.spawner, self._watch, key, run_id, result_type)
 
     async def gather(
         self,

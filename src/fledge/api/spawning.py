@@ -4,19 +4,16 @@ A program is not a model that may run wild: it decides itself how many it starts
 So the depth and the retention limits hold for it, the number of active children does not.
 """
 
-import sys
 from collections.abc import Sequence
 from typing import Any, Final, Literal, TypedDict
 
 import msgspec
-from msgspec.structs import replace
 
 from fledge.core.attachments import Attachment
 from fledge.core.params import read_params
 from fledge.core.policy import Budget
 from fledge.errors import BadInput
 from fledge.orchestrator.asked import SpawnParams
-from fledge.orchestrator.spawn import Request
 
 
 class SpawnOptions(TypedDict, total=False):
@@ -89,8 +86,3 @@ def _plain(name: str, value: object) -> object:
     if name == "attachments" and isinstance(value, Sequence):
         return msgspec.to_builtins(value)
     return value
-
-
-def for_program(request: Request) -> Request:
-    """The same, without a limit on the number of children: a program decides that itself."""
-    return replace(request, limits=replace(request.limits, max_children=sys.maxsize))

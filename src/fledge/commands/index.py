@@ -17,7 +17,7 @@ _NAMES: Final[Mapping[str, str]] = {
         sessions.history sessions.list undelivered.list
     """,
     "runs": """
-        plans.approve plans.reject runs.kill runs.result runs.send runs.spawn runs.steer
+        plans.approve plans.reject runs.again runs.kill runs.result runs.resume runs.send runs.spawn runs.steer
     """,
     "sessions": """
         agent agent.wait heartbeat.request reply send sessions.delete sessions.patch sessions.stop sessions.wait

@@ -142,6 +142,15 @@ class Commands:
                 return await self._spawn(session, order)
             case "kill":
                 return await self._kill(session, order)
+            case "resume":
+                key = await self._read(lambda tx: _run(tx, session, order))
+                run = await self._spawner.resume(key, order.words)
+                name = await self._read(lambda tx: named(tx, key))
+                return f"resumed {name}: attempt {run.attempt} · run {short_id(run.run_id)}"
+            case "again":
+                key = await self._read(lambda tx: _run(tx, session, order))
+                run = (await self._spawner.again(key)).run
+                return f"started {run.key} · run {short_id(run.run_id)}"
             case "stop":
                 return await self._stop(session)
             case "steer" | "approve" | "reject":

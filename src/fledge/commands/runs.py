@@ -15,6 +15,7 @@ from fledge.commands.sessions import while_open
 from fledge.commands.table import Params, method
 from fledge.core.keys import AGENT_ID, SessionKey, main_key
 from fledge.core.params import also_called, formerly
+from fledge.core.policy import STEER_CHARS
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.asked import Caller, SpawnParams
@@ -63,7 +64,7 @@ async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
                 raise NotFound(f"no session {session}: say something to it first, or name a program")
             spawn.open_conversation(c, session)
 
-    caller = Caller(session=session) if params.program else await desk.fl.spawner.caller_for(session)
+    caller = Caller(session=session, is_program=True) if params.program else await desk.fl.spawner.caller_for(session)
     caller = replace(caller, default_model=params.default_model)
     return accepted(await desk.fl.spawner.spawn(params.spawn, caller, open_requester))
 
@@ -102,6 +103,35 @@ async def subagents_steer(desk: Desk, params: Told) -> Attempt:
     """Stop what a run is doing and redirect it: a new attempt."""
     run = await desk.fl.engine.commit(lambda c: control.steer(c, found(c.tx, params), params.message))
     return Attempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)
+
+
+class Resume(One, frozen=True, kw_only=True):
+    """`runs.resume`."""
+
+    words: Annotated[str, Meta(max_length=STEER_CHARS, description="something to add, for the run")] = ""
+
+
+@method("runs.resume", Attempt)
+async def runs_resume(desk: Desk, params: Resume) -> Attempt:
+    """Let a killed run go on in a new attempt, with all it had done. What was killed below it stays killed."""
+    key = await desk.fl.engine.store.read(lambda tx: found(tx, params))
+    run = await desk.fl.spawner.resume(key, params.words)
+    return Attempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)
+
+
+class Again(One, frozen=True, kw_only=True):
+    """`runs.again`."""
+
+    idempotency_key: Annotated[str, Meta(max_length=256)] = ""
+    default_model: DefaultModel = ""
+
+
+@method("runs.again", dict[str, Any])
+async def runs_again(desk: Desk, params: Again) -> dict[str, object]:
+    """Start a new run with the task and the parameters of an earlier one, whatever became of that, for whoever asked
+    for it. It is a spawn, and answers like one."""
+    key = await desk.fl.engine.store.read(lambda tx: found(tx, params))
+    return accepted(await desk.fl.spawner.again(key, params.idempotency_key, params.default_model))
 
 
 class ToldAndWaits(Told, frozen=True, kw_only=True):

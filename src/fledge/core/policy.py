@@ -166,7 +166,8 @@ def refuse_resume(run: Run) -> Refusal | None:
     if isinstance(phase, Ending) and isinstance(phase.cause, Stopping):
         return Refusal("error", f"{run.key} was killed and is stopping: try again in a moment")
     if ended is None:
-        return Refusal("done", f"{run.key} is {phase.name}, not killed: steer it, or send it a message")
+        instead = "answer its plan" if isinstance(phase, AwaitingApproval) else "steer it, or send it a message"
+        return Refusal("done", f"{run.key} is {phase.name}, not killed: {instead}")
     if not isinstance(ended.outcome, Killed):
         status = ended.outcome.status
         return Refusal("done", f"{run.key} was not killed, it ended ({status}): send it a message, or run it again")

@@ -23,7 +23,7 @@ from fledge.orchestrator import budget, deliver, heartbeat, lease, transcripts, 
 from fledge.orchestrator.carry_out import unsettle_above
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.lease import Lease
-from fledge.store.base import Session, SessionFacts, Spec
+from fledge.store.base import Session, SessionFacts, Spec, Tx
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -237,6 +237,15 @@ def resume(c: Commit, key: str, words: str, limits: policy.Limits, cap_of: Calla
 def _refuse(refusal: policy.Refusal | None) -> None:
     if refusal is not None:
         raise Refused(refusal.status, refusal.reason)
+
+
+def present_requester(tx: Tx, key: str) -> str:
+    """The session that asked for this run, or the nearest above it that is still there. Raises Refused if none is."""
+    for session in tx.lineage(tx.load_run(key).terms.parent):
+        run = tx.find_run(session.key)
+        if not session.deleted and (run is None or run.ended is None or run.terms.mode == "session"):
+            return session.key
+    raise Refused("error", f"nobody who asked for {key} is left to hear an answer: spawn it from a conversation")
 
 
 def _check_wanted(c: Commit, parent: str, generations: Mapping[str, int] | None) -> None:
