@@ -228,7 +228,7 @@ def test_a_run_that_was_imported_is_refused(scene: Scene) -> None:
         resume(scene, past.key)
 
 
-# ---- who would hear of another run ------------------------------------------------------------------------------------
+# ---- who would hear of another run -----------------------------------------------------------------------------------
 
 
 @proves("4.resume.12")
