@@ -32,8 +32,12 @@ class Patience(Struct, frozen=True, kw_only=True):
 class Desk:
     """One gateway at work."""
 
-    def __init__(self, fl: Fledge, limits: Gateway, patience: Patience | None = None) -> None:
+    def __init__(
+        self, fl: Fledge, limits: Gateway, patience: Patience | None = None, *, client: str = "gateway"
+    ) -> None:
         self.fl, self.limits, self.patience = fl, limits, patience or Patience()
+        self.client = client
+        """Who asks, in the record of what they answer: a person's name, or the gateway for whoever holds its token."""
         self.started_at = self.now()
         self.closing = asyncio.Event()
         """Set when it takes no more requests: whoever waits is answered with what there is."""

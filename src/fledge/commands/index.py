@@ -18,10 +18,11 @@ _NAMES: Final[Mapping[str, str]] = {
     """,
     "runs": """
         plans.approve plans.reject runs.again runs.kill runs.result runs.resume runs.send runs.spawn runs.steer
+        runs.tell
     """,
     "sessions": """
-        agent agent.wait heartbeat.request reply send sessions.delete sessions.patch sessions.stop sessions.wait
-        slash.list slash.run system.event
+        agent agent.wait heartbeat.request reply send sessions.delete sessions.focus sessions.patch sessions.stop
+        sessions.unfocus sessions.wait slash.list slash.run system.event
     """,
 }
 

@@ -73,11 +73,16 @@ def send(
     return row_key
 
 
-class Killing(Struct, frozen=True):
-    """What a kill did: what is over, and what was told to stop but has not acknowledged yet."""
+class Killing(Struct, frozen=True, omit_defaults=True):
+    """What a kill did, by session keys."""
 
     killed: tuple[str, ...]
+    """What is over."""
     stopping: tuple[str, ...]
+    """What was told to stop and has not acknowledged: its result counts for nothing any more, unless it is complete
+    within 5 s; it may still be at work."""
+    finished: tuple[str, ...] = ()
+    """What was told to stop and was complete before it did; that counts. Known once somebody has waited for it."""
 
 
 def kill(c: Commit, key: str) -> Killing:
@@ -88,6 +93,11 @@ def kill(c: Commit, key: str) -> Killing:
     if not done.killed and not done.stopping:
         raise Refused("done", f"{key} has ended, and nothing below it is running")
     return done
+
+
+def is_everybody(target: str) -> bool:
+    """True of the words for every run of a session."""
+    return target.strip().casefold() in ("all", "*")
 
 
 def kill_each(c: Commit, keys: Sequence[str]) -> Killing:

@@ -138,8 +138,8 @@ async def _kill(engine: Engine, changes: Changes, context: ToolContext, target: 
     told: dict[str, object] = {"status": "ok", "killed": came.killed}
     if came.finished:
         told["finishedFirst"] = came.finished
-    if came.running:
-        told["didNotStop"] = came.running
+    if came.stopping:
+        told["didNotStop"] = came.stopping
     return _json(told)
 
 
