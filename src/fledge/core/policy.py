@@ -25,6 +25,7 @@ from fledge.core.run import (
     Stopping,
     Waiting,
 )
+from fledge.errors import Refused
 
 RESERVATION_S = 30.0
 """How long a reservation may be prepared."""
@@ -49,6 +50,12 @@ class Refusal(Struct, frozen=True, gc=False):
 
     status: Literal["forbidden", "error", "done", "rate_limited"]
     reason: str
+
+
+def enforce(refusal: Refusal | None) -> None:
+    """Raise a refusal as the error that a caller is told; without one nothing happens."""
+    if refusal is not None:
+        raise Refused(refusal.status, refusal.reason)
 
 
 # ---- admission -------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from fledge.core.access import refuse_stopped
 from fledge.core.attachments import File
 from fledge.core.freeze import sound
 from fledge.core.keys import agent_of, check_agent_id, child_key, parse_key
+from fledge.core.policy import enforce
 from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
 from fledge.core.transcript import Spoken, in_order
@@ -124,7 +125,7 @@ def reserve(c: Commit, request: Request) -> Run:
         budget_spent=budget.is_spent(c, parent),
         is_leaf=session.facts.role == "leaf",
     )
-    _refuse(policy.admit(request.limits, occupancy))
+    enforce(policy.admit(request.limits, occupancy))
     _check_above(c, above, request.cap_of or (lambda agent_id: request.limits.max_children))
     if request.objection is not None:
         raise request.objection
@@ -191,7 +192,7 @@ def _forked(c: Commit, request: Request, parent: Session) -> Spoken:
     if target != own:
         raise Refused("error", f'context: fork is for the same agent: "{target}" is not "{own}"')
     text = fork.history_text(line.body for line in in_order(transcripts.lines(c.tx, parent.key)))
-    _refuse(fork.refuse_length(text, request.fork_tokens))
+    enforce(fork.refuse_length(text, request.fork_tokens))
     return Spoken(text, kind="fork", source=parent.key)
 
 
@@ -219,7 +220,7 @@ def resume(c: Commit, key: str, words: str, limits: policy.Limits, cap_of: Calla
     Raises Refused, with nothing changed, if it was not killed, has not all it needs, or a limit forbids it.
     """
     run = c.run(key)
-    _refuse(policy.refuse_resume(run))
+    enforce(policy.refuse_resume(run))
     if any(isinstance(event, ev.Imported) for event in c.tx.events(key)):
         raise Refused("done", f"{key} was imported from another system: run it again")
     if deliver.told(c, run.terms.parent).suppressed:
@@ -227,16 +228,11 @@ def resume(c: Commit, key: str, words: str, limits: policy.Limits, cap_of: Calla
             "forbidden", f"{run.terms.parent}, which it would answer to, was killed: resume that, or run it again"
         )
     spent = budget.is_spent(c, key)
-    _refuse(policy.admit(limits, policy.Occupancy(run.terms.depth - 1, children=0, retained=0, budget_spent=spent)))
+    enforce(policy.admit(limits, policy.Occupancy(run.terms.depth - 1, children=0, retained=0, budget_spent=spent)))
     _check_above(c, run, cap_of)
     c.words = sound(words)
     said, unsettled = transcripts.last_words(c, key), c.tx.counts(key).unsettled
     return c.apply(key, ev.Resumed(at=c.at, next_run_id=c.ids.unique(), unsettled=unsettled, text=said)).run
-
-
-def _refuse(refusal: policy.Refusal | None) -> None:
-    if refusal is not None:
-        raise Refused(refusal.status, refusal.reason)
 
 
 def present_requester(tx: Tx, key: str) -> str:
@@ -251,7 +247,7 @@ def present_requester(tx: Tx, key: str) -> str:
 def _check_wanted(c: Commit, parent: str, generations: Mapping[str, int] | None) -> None:
     if generations is None:
         return
-    _refuse(refuse_stopped(generations, generations_of(c, parent)))
+    enforce(refuse_stopped(generations, generations_of(c, parent)))
 
 
 def generations_of(c: Commit, session: str) -> dict[str, int]:

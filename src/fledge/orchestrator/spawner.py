@@ -163,7 +163,7 @@ class Spawner:
         try:
             return accepted(await self.spawn(params, caller))
         except (Refused, BadInput) as error:
-            return {"status": error.status if isinstance(error, Refused) else "error", "error": str(error)}
+            return {"status": error.status, "error": str(error)}
 
 
 class _Reserved(Struct, frozen=True):
