@@ -36,7 +36,7 @@ BEGIN = (fx.SupersedeDriver(1005.0), fx.CloseCalls("interrupted"), fx.Dequeue())
 @proves("4.resume.1", "A killed run that is resumed goes on as a new attempt with a new run id, in the same session")
 def test_a_killed_run_is_queued_again_as_a_new_attempt() -> None:
     begin = (*BEGIN, fx.CountUp(), fx.Post("resumed"), fx.Enqueue())
-    assert transition(DEAD, RESUME) == moved(DEAD, Queued(), *begin, **ATTEMPT_2, started_at=None)
+    assert transition(DEAD, RESUME) == moved(DEAD, Queued(), *begin, **ATTEMPT_2, started_at=None, resumes=1)
 
 
 def test_its_clocks_start_anew_and_crashes_are_forgotten() -> None:

@@ -102,9 +102,8 @@ def verdict(tx: Tx, folder: Path) -> list[str]:
     keys = tx.children(MAIN)
     if len(keys) != 1:
         return [f"{len(keys)} children"]
-    end = f"{keys[0]}:{tx.load_run(keys[0]).run_id}"
-    expected = {f"hook:subagent_spawned:audit:{keys[0]}", f"hook:subagent_ended:audit:{end}"}
-    expected |= {f"hook:subagent_delivery_target:router:{end}", f"context:completed:{end}"}
+    expected = {f"hook:subagent_{hook}:audit:{keys[0]}" for hook in ("spawned", "ended")}
+    expected |= {f"hook:subagent_delivery_target:router:{keys[0]}", f"context:completed:{keys[0]}"}
     replies = [f"reply:{MAIN}:{entry.seq}" for entry in tx.entries(MAIN) if entry.kind == "assistant"]
     if len(replies) != 2:
         wrong.append(f"{len(replies)} replies")

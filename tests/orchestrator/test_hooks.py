@@ -38,8 +38,7 @@ def test_every_listener_of_a_hook_gets_a_row_of_its_own_once_a_run(theatre: Thea
     async def play(world: World, outside: Outside) -> None:
         key = await world.spawn("child")
         await world.clock.sleep(5000)
-        run_id = (await world.run(key)).run_id
-        keys = [f"hook:{SPAWNED}:a:{key}", f"hook:{SPAWNED}:b:{key}", f"hook:{ENDED}:b:{key}:{run_id}"]
+        keys = [f"hook:{SPAWNED}:a:{key}", f"hook:{SPAWNED}:b:{key}", f"hook:{ENDED}:b:{key}"]
         posts = await world.look(lambda tx: [tx.find_post(one) for one in keys])
         assert [post.state for post in posts if post is not None] == ["sent"] * 3
         assert [type(event) for event in outside.events] == [Spawned, Spawned, Ended]
@@ -124,8 +123,7 @@ def test_a_listener_that_fails_is_tried_as_often_as_it_was_set_and_holds_up_no_o
         called = [at for at, hook in world.performer.called if hook == ENDED]
         assert called == [1.0, 2.0]
         lost = await world.look(lambda tx: tx.undelivered_posts())
-        run_id = (await world.run(key)).run_id
-        assert {post.key for post in lost} == {f"hook:{ENDED}:b:{key}:{run_id}", f"hook:{SPAWNED}:b:{key}"}
+        assert {post.key for post in lost} == {f"hook:{ENDED}:b:{key}", f"hook:{SPAWNED}:b:{key}"}
         assert (await world.run(key)).phase.name == "completed"
 
     played(theatre, play, {"child": works(1)}, TOLD)
@@ -196,7 +194,7 @@ def test_the_first_of_several_to_name_an_address_counts_and_silence_waits_for_al
             scene.finish(child, "done")
             posts = {post.key: post for post in scene.read(lambda tx: tx.due_posts(1e12, 9))}
             for listener, answer in (("one", first), ("two", second)):
-                post = posts[f"hook:{TARGET}:{listener}:{child.session}:{scene.run(child.session).run_id}"]
+                post = posts[f"hook:{TARGET}:{listener}:{child.session}"]
                 scene.commit(partial(due.sent, post=post, answer=answer))
                 if listener == "one":
                     waits = scene.outcome_row(child.session).session is None

@@ -130,7 +130,7 @@ def test_hook_cleanup_and_settling_come_once_and_only_after_the_decision() -> No
         assert not scene.session(o.session).deleted
         scene.exit(o)
         scene.pass_time(10.0)
-        assert scene.sql(posted) == [(f"hook:subagent_ended:audit:{o.session}:{scene.run(o.session).run_id}",)]
+        assert scene.sql(posted) == [(f"hook:subagent_ended:audit:{o.session}",)]
         assert scene.session(o.session).deleted
         assert (scene.counts(MAIN).spawned, scene.counts(MAIN).unsettled) == (1, 0)
 

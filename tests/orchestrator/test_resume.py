@@ -4,6 +4,7 @@ M is main, O its child, W a child of O."""
 from contextlib import closing
 from functools import partial
 
+import msgspec
 import pytest
 
 from fledge.core import policy
@@ -130,11 +131,12 @@ def test_a_program_reads_the_result_of_a_run_that_it_resumed(scene: Scene) -> No
 def test_the_ended_hook_fires_for_each_end() -> None:
     with closing(Scene(hooks={"subagent_ended": (Listener("audit"),)})) as scene:
         key = killed(scene, "half")
-        first, second = scene.run(key).run_id, resume(scene, key).run_id
+        ids = [scene.run(key).run_id, resume(scene, key).run_id]
         scene.finish(scene.start(key), "whole")
         scene.read_main()
-        posts = [key for (key,) in scene.sql("SELECT key FROM outbox ORDER BY rowid")]
-        assert posts == [f"hook:subagent_ended:audit:{key}:{run_id}" for run_id in (first, second)]
+        posts = scene.sql("SELECT key, body FROM outbox ORDER BY rowid")
+        assert [name for name, _ in posts] == [f"hook:subagent_ended:audit:{key}{end}" for end in ("", ":1")]
+        assert [msgspec.json.decode(body)["event"]["runId"] for _, body in posts] == ids
 
 
 def test_a_message_that_is_being_answered_is_interrupted_and_the_run_goes_on(scene: Scene) -> None:

@@ -390,6 +390,7 @@ def _resumed(run: Run, event: ev.Resumed) -> Step:
         started_at=None,
         deadline_at=None,
         crashes=0,
+        resumes=run.resumes + 1,
     )
     # Killed descendants that are still stopping keep it unsettled all the while.
     up = () if event.unsettled else (fx.CountUp(),)

@@ -469,6 +469,8 @@ class Run(Struct, frozen=True, gc=False, kw_only=True):
     """When an attempt first ran; anew after a killed run was resumed."""
     fallback: TextId | None = None
     wakes: int = 0
+    resumes: int = 0
+    """How often it went on after a kill: it has one end more than that."""
     crashes: int = 0
     """Crashes in a row with a step open and none committed in between."""
     steered_at: Instant | None = None

@@ -27,13 +27,13 @@ def call_of(post: Post) -> Call | None:
 
 
 def post_key(hook: HookName, listener: str, name: str) -> str:
-    """The name of a call: one per hook, listener and run; of what ends, per end (`_end_of`)."""
+    """The name of a call: one per hook, listener and run; of what ends, per end (`end_of`)."""
     return f"hook:{hook}:{listener}:{name}"
 
 
-def _end_of(run: Run) -> str:
-    """Names an end of a run: one that was killed and resumed ends again, under another run id."""
-    return f"{run.key}:{run.run_id}"
+def end_of(run: Run) -> str:
+    """Names an end of a run: one that was killed and resumed has another."""
+    return f"{run.key}:{run.resumes}" if run.resumes else run.key
 
 
 # ---- what is told ----------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def ended(
         send_farewell=thread is not None,
         ended_at=c.at if over is None else over.ended_at,
     )
-    _tell(c, "subagent_ended", run.key, _end_of(run), _at(event, thread))
+    _tell(c, "subagent_ended", run.key, end_of(run), _at(event, thread))
 
 
 _OUTCOMES: dict[str, EndedOutcome] = {"ok": "ok", "error": "error", "timeout": "timeout", "killed": "killed"}
@@ -120,13 +120,13 @@ def ask_target(c: Commit, run: Run, requester: str, origin: str) -> bool:
         expects_completion_message=run.terms.expects,
     )
     event = _at(event, address_of(origin))
-    return _tell(c, "subagent_delivery_target", run.key, _end_of(run), event, is_question=True)
+    return _tell(c, "subagent_delivery_target", run.key, end_of(run), event, is_question=True)
 
 
 def is_asked(c: Commit, key: str) -> bool:
     """True while somebody who was asked where a run's answer should go has not answered."""
     listeners = c.rules.hooks.get("subagent_delivery_target", ())
-    name = _end_of(c.run(key))
+    name = end_of(c.run(key))
     return any(c.tx.is_due(post_key("subagent_delivery_target", one.name, name)) for one in listeners)
 
 
@@ -134,7 +134,7 @@ def context(c: Commit, key: str, reason: Left) -> None:
     """Tell the context engine, if there is one, that a run is done with in this way."""
     if c.rules.context_engine:
         body = _encode({"sessionKey": key, "reason": reason}).decode()
-        c.hints.look |= c.tx.post(f"context:{reason}:{_end_of(c.run(key))}", "context", None, body, c.at)
+        c.hints.look |= c.tx.post(f"context:{reason}:{end_of(c.run(key))}", "context", None, body, c.at)
 
 
 def _tell(c: Commit, hook: HookName, key: str, name: str, event: HookEvent, is_question: bool = False) -> bool:
