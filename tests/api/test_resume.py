@@ -47,6 +47,24 @@ def test_a_killed_run_goes_on_and_its_handle_gives_the_new_result(place: Place) 
     place.act(body)
 
 
+def test_on_end_hears_of_each_end_of_a_run_that_is_resumed(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        ends: list[str] = []
+
+        async def ended(run: fledge.Handle[Any]) -> None:
+            ends.append((await run.peek()).status)
+
+        fl.on_end(ended)
+        run = await killed(fl)
+        await asyncio.sleep(1)
+        await run.resume("Say hello")
+        await run
+        await asyncio.sleep(1)
+        assert ends == ["killed", "ok"]
+
+    place.act(body)
+
+
 def test_its_runtime_is_that_of_the_attempt_that_answered(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         run = await killed(fl)

@@ -153,7 +153,8 @@ class Runs(Opened):
         return await self.engine.store.read(view)
 
     def on_end(self, told: Told) -> None:
-        """Call this with a handle for each run that ends from now on, anybody's; awaited if it is async.
+        """Call this with a handle for each run that ends from now on, anybody's; awaited if it is async. One that was
+        killed and resumed ends again.
 
         >>> ended = asyncio.Event()
         >>> fl.on_end(lambda run: ended.set())
@@ -163,16 +164,20 @@ class Runs(Opened):
         """
         if not callable(told):
             raise BadInput("told", "must be a function that takes a handle", told)
-        heard: set[str] = set()
+        heard: dict[str, str] = {}
+        """The run id with which each has ended."""
 
         async def tell(key: str) -> None:
+            run = await self.engine.store.read(lambda tx: tx.find_run(key))
+            if run is None or run.ended is None or heard.get(key) == run.run_id:
+                return
+            heard[key] = run.run_id
             answer = told(await self.run(key))
             if inspect.isawaitable(answer):
                 await answer
 
         def ended(key: str) -> None:
-            if key not in heard and self._engine is not None:
-                heard.add(key)
+            if self._engine is not None:
                 self._start(tell(key))
 
         self.engine.on_change(ended)
