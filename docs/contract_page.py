@@ -74,6 +74,7 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
             "steer": "Steer",
             "send": "Send",
             "kill": "Kill",
+            "resume": "Resume and again",
             "yield": "Yield",
             "progress": "Progress",
             "a2a": "Agent to agent",

@@ -16,7 +16,7 @@ FledgeError
 └── IllegalTransition   a bug of ours: this event cannot happen in this phase
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 _NOTHING: Any = object()
 
@@ -27,6 +27,9 @@ class FledgeError(Exception):
 
 class BadInput(FledgeError):
     """A value is not usable."""
+
+    status: ClassVar = "error"
+    """In answers that have a status, as refusals do."""
 
     def __init__(self, field: str, expected: str, got: object = _NOTHING) -> None:
         self.problem = expected if got is _NOTHING else f"{expected} (got {_short(got)})"

@@ -35,6 +35,8 @@ LINES: dict[str, list[str]] = {
     "send": ["send", "main", "hello"],
     "steer": ["steer", "nobody", "left"],
     "kill": ["kill", "nobody"],
+    "resume": ["resume", "nobody"],
+    "again": ["again", "nobody"],
     "approve": ["approve", "nobody"],
     "reject": ["reject", "nobody", "no"],
     "event": ["event", "it rains", "--session", "nobody"],

@@ -91,6 +91,29 @@ def test_send_steer_and_kill_say_what_came_of_it(fledge: Fledge) -> None:
     assert "no subagent" in fledge("kill", "nobody").stderr
 
 
+@proves("4.resume.1")
+@proves("4.resume.10")
+def test_a_killed_run_is_resumed_and_run_again_from_the_shell(fledge: Fledge) -> None:
+    fledge("spawn", "dig deep", "--label", "digger", "--plan", *MODEL)
+    refused = fledge("resume", "digger")
+    assert refused.returncode == 1
+    assert "is awaiting_approval, not killed: answer its plan" in refused.stderr
+    fledge("kill", "digger")
+    done = fledge("resume", "digger", "and quickly")
+    assert done.stdout == "resumed: attempt 2; `fledge run --continue` goes on with it\n", done.stderr
+    again = value(fledge("again", "digger", "--json"))
+    assert again["status"] == "accepted"
+    assert fledge("run", "--continue", *MODEL).returncode == 3
+    first, second = value(fledge("tree", "--json"))
+    assert [run["phase"] for run in (first, second)] == ["awaiting_approval"] * 2
+    assert (first["attempt"], second["attempt"], second["runId"]) == (2, 1, again["runId"])
+    assert second["label"] == "digger"
+    said = [entry["text"] for entry in value(fledge("log", first["runId"], "--json"))]
+    assert sum("You were stopped before you had finished" in text for text in said) == 1
+    assert any(text.endswith("and quickly") for text in said)
+    assert "no subagent" in fledge("again", "nobody").stderr
+
+
 def test_sessions_and_agents_are_listed(fledge: Fledge) -> None:
     fledge("send", "main", "hello", *MODEL)
     assert "agent:main:main  main" in fledge("sessions").stdout

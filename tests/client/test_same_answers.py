@@ -42,6 +42,8 @@ REFUSED: list[tuple[str, dict[str, object]]] = [
     ("runs.info", {}),
     ("runs.info", {"target": "digger", "colour": "red"}),
     ("runs.kill", {"target": "nobody"}),
+    ("runs.resume", {"target": "digger"}),
+    ("runs.again", {"target": "nobody"}),
     ("runs.steer", {"target": "digger", "message": "left"}),
     ("runs.tree", {"limit": 0}),
     ("sessions.history", {"key": "agent:main:nobody"}),

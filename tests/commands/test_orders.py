@@ -101,6 +101,29 @@ def test_subagents_are_spawned_listed_sent_to_and_told_of(place: Place) -> None:
     play(place, body)
 
 
+@proves("4.resume.1")
+@proves("4.resume.10", "Again starts a new run with the task and the parameters of an earlier one")
+def test_a_killed_subagent_is_resumed_and_another_is_started_like_it(place: Place) -> None:
+    async def body(fl: fledge.Fledge, say: Say) -> None:
+        await say("/subagents spawn main wait for ever")
+        await asyncio.sleep(1)
+        assert "is running, not killed: steer it, or send it a message" in await say("/subagents resume 1")
+        await say("/kill 1")
+        assert (await say("/subagents resume 1 a little longer")).startswith("resumed wait for ever: attempt 2 · run ")
+        await until_ended(fl, "wait for ever")
+        (run,) = await fl.runs(requester=MAIN)
+        assert (run.status, run.attempt) == ("ok", 2)
+        told = await fl.session("main").history()
+        assert sum("a little longer" in message.text for message in told if message.role == "event") == 1
+        assert "it ended (ok): send it a message, or run it again" in await say("/subagents resume 1")
+        assert (await say("/subagents again 1")).startswith("started agent:main:subagent:")
+        first, second = await fl.runs(requester=MAIN)
+        assert (second.task, second.label, second.status) == (first.task, first.label, "queued")
+        assert "say it like this: /subagents again <id|#>" in await say("/subagents again")
+
+    play(place, body)
+
+
 @proves("4.tools.13", "`/subagents kill <id|#|all>`, alias stop")
 @proves("4.tools.17", "`/subagents steer`")
 @proves("4.tools.23", "`/kill /steer /tell /stop /status /agents`")

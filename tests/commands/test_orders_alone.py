@@ -1,4 +1,4 @@
-"""Slash commands on an engine alone: each does what it says, and says what it did. A script plays the subagents."""
+"""Slash commands, each by itself: it does what it says, and says what it did. A script plays the subagents."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fledge.commands.orders import Commands, Person, targets
+import fledge
+from fledge.commands.orders import Person, run_command, targets
 from fledge.commands.slash import complete
 from fledge.config import with_settings
 from fledge.core.heartbeat import PROMPT
@@ -15,16 +16,15 @@ from fledge.core.policy import Limits
 from fledge.core.route import Address
 from fledge.core.run import Terms
 from fledge.core.transcript import Replied, Spoken, from_body
+from fledge.models.base import Request
+from fledge.models.scripted import Answer, last_text
 from fledge.orchestrator import bindings, control, spawn, steps
-from fledge.orchestrator.engine import Engine
-from fledge.orchestrator.messenger import Messenger
-from fledge.orchestrator.spawner import Spawner
 from fledge.store.base import Approval, Spec, Tx
-from fledge.testing import InlineStore, ScriptedPerformer, SeededIds, Stage, VirtualClock, run_virtual
+from fledge.testing import ScriptedModel
+from tests.api.scene import Place
 from tests.model.world import MAIN
-from tests.orchestrator.host import FakeHost
 from tests.statements import proves
-from tests.tools.desk import SAY, play_child
+from tests.tools.desk import SAY
 
 SETTINGS = (
     "agents.defaults.subagents.maxChildrenPerAgent=9",
@@ -37,20 +37,18 @@ SETTINGS = (
 class Chat:
     """A person at a conversation."""
 
-    def __init__(self, engine: Engine) -> None:
-        config = with_settings({}, SETTINGS).config
-        self.engine, self.me = engine, Person("me")
-        self.commands = Commands(engine, config, Spawner(engine, config, FakeHost()), Messenger(engine, config))
+    def __init__(self, fl: fledge.Fledge) -> None:
+        self.fl, self.engine, self.me = fl, fl.engine, Person("me")
 
     async def __call__(self, line: str) -> str:
         """What a command that goes well says."""
-        result = await self.commands.run(MAIN, line, by=self.me)
+        result = await run_command(self.fl, MAIN, line, by=self.me)
         assert result.ok, result.text
         return result.text
 
     async def refused(self, line: str) -> str:
         """What a command that does not says."""
-        result = await self.commands.run(MAIN, line, by=self.me)
+        result = await run_command(self.fl, MAIN, line, by=self.me)
         assert not result.ok, result.text
         return result.text
 
@@ -78,23 +76,28 @@ class Chat:
         return await self.engine.store.read(view)
 
 
+async def world(request: Request) -> Answer:
+    """One that is asked for a plan gives one, one whose task says what to answer answers it, every other works for
+    long. The conversation has nothing to say."""
+    words = last_text(request)
+    if "# Subagent Context" not in request.system:
+        return "NO_REPLY"
+    if "## Plan mode" in request.system:
+        return "1. look 2. tell"
+    if words.startswith(SAY):
+        return words.removeprefix(SAY)
+    await asyncio.sleep(1000)
+    return "done at last"
+
+
 def chat(tmp_path: Path, body: Callable[[Chat], Awaitable[None]]) -> None:
-    """Let a person talk; subagents do as `play_child` has them."""
+    """Let a person talk, in a conversation that has begun."""
 
-    async def script(stage: Stage) -> None:
-        if stage.session == MAIN:
-            await stage.say("NO_REPLY")
-        else:
-            await play_child(stage)
+    async def acting(fl: fledge.Fledge) -> None:
+        await fl.engine.commit(lambda c: spawn.open_conversation(c, MAIN))
+        await body(Chat(fl))
 
-    async def main() -> None:
-        store = InlineStore(tmp_path / "state")
-        async with Engine(store, ScriptedPerformer(script), clock=VirtualClock(), ids=SeededIds(3)) as engine:
-            await engine.commit(lambda c: spawn.open_conversation(c, MAIN))
-            await body(Chat(engine))
-        await store.close()
-
-    run_virtual(main())
+    Place(tmp_path).act(acting, ScriptedModel(world), config=with_settings({}, SETTINGS).config)
 
 
 # ---- looking ---------------------------------------------------------------------------------------------------------
@@ -173,8 +176,7 @@ def test_what_cannot_be_done_is_said_with_the_reason(tmp_path: Path, line: str, 
 
 def test_status_tells_how_the_conversation_and_a_subagent_stand(tmp_path: Path) -> None:
     async def body(chat: Chat) -> None:
-        key = await chat.child("eyes", plan=True)
-        await chat.pass_time(5.0)
+        await chat.child("ears")
         assert (await chat("/status")).splitlines() == [
             f"session   {MAIN} · idle",
             "model     none has answered yet",
@@ -182,6 +184,8 @@ def test_status_tells_how_the_conversation_and_a_subagent_stand(tmp_path: Path) 
             "queue     completions collect, messages steer · 0 unread",
             "subagents 1 active · 0 done",
         ]
+        key = await chat.child("eyes", plan=True)
+        await chat.pass_time(5.0)
         first = (await chat("/status eyes")).splitlines()[0]
         assert first.startswith(f"session   {key} · idle · awaiting approval [PLAN:AWAITING APPROVAL] · run ")
 
@@ -190,7 +194,10 @@ def test_status_tells_how_the_conversation_and_a_subagent_stand(tmp_path: Path) 
 
 def test_agents_lists_those_that_may_be_started(tmp_path: Path) -> None:
     async def body(chat: Chat) -> None:
-        assert await chat("/agents") == "Agents you may start:\n  main\n  helper · looks things up"
+        assert (
+            await chat("/agents")
+            == "Agents you may start:\n  main · given/model\n  helper · looks things up · given/model"
+        )
 
     chat(tmp_path, body)
 
@@ -337,7 +344,8 @@ def test_a_thread_is_bound_to_a_subagent_and_let_go_by_whoever_bound_it(tmp_path
         assert await chat("/focus eyes") == "what is said here is said to eyes now; /unfocus ends that"
         assert await chat.engine.store.read(lambda tx: bindings.session_at(tx, thread)) == key
         assert await chat("/agents") == (
-            "Agents you may start:\n  main\n  helper · looks things up\nBound to a thread:\n  eyes · done"
+            "Agents you may start:\n  main · given/model\n  helper · looks things up · given/model\n"
+            "Bound to a thread:\n  eyes · done"
         )
         chat.me = Person("somebody else", thread)
         assert "was bound by somebody else" in await chat.refused("/unfocus")

@@ -196,6 +196,12 @@ def test_an_answer_to_a_plan_is_a_message_that_reads_back_as_that_answer(
     assert plan_answer(words) == PlanAnswer(approves, reason.strip() or "proceed")
 
 
+@pytest.mark.parametrize("words", ["APPROVED: go on", "APPROVED: proceed"])
+def test_an_answer_that_is_whole_already_is_left_as_it_is(words: str) -> None:
+    assert plan_words(True, words) == words
+    assert plan_words(False, words) == f"REJECTED: {words}"
+
+
 def test_a_rejection_without_a_reason_is_refused_by_name() -> None:
     with pytest.raises(BadInput, match="message: must say why"):
         plan_words(False, "  ")

@@ -20,6 +20,7 @@ from fledge.core.run import (
     Ending,
     Gone,
     Grace,
+    Killed,
     Run,
     Stopping,
 )
@@ -31,7 +32,7 @@ from tests.statements import proves
 ILLEGAL, IGNORED = "illegal", "ignored"
 SIGNALS = "AttemptStarted AttemptEnded AttemptFaltered DriverStopped LeaseLost"
 PLAN = "PlanApproved PlanRejected"
-ANSWERS = f"{PLAN} PersonAnswered"
+ANSWERS = f"{PLAN} PersonAnswered Resumed"
 CLEANUP = "Removed CleanedUp CleanupFailed"
 DELIVERY = f"RowConsumed RowSuppressed RequesterLost HandedToProgram Retried Dismissed {CLEANUP}"
 BIRTH = "Admitted Prepared Imported Claimed"
@@ -75,7 +76,7 @@ GRID: dict[str, dict[str, str]] = {
     "waiting for a person": {
         "queued": "PersonAnswered Steered CameDue",
         "cleanup_pending": "KillOrdered",
-        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived {PLAN} {DELIVERY} CameDue",
+        IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived {PLAN} Resumed {DELIVERY} CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "ending, grace": {
@@ -125,7 +126,7 @@ GRID: dict[str, dict[str, str]] = {
         "queued": PLAN,
         "awaiting_approval": "ChildrenSettled",
         "cleanup_pending": "KillOrdered CameDue",
-        IGNORED: f"Withdrawn {SIGNALS} PersonAnswered ChildrenSettled SendArrived Steered {DELIVERY} CameDue",
+        IGNORED: f"Withdrawn {SIGNALS} PersonAnswered Resumed ChildrenSettled SendArrived Steered {DELIVERY} CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
     "cleanup_pending": {
@@ -139,6 +140,7 @@ GRID: dict[str, dict[str, str]] = {
     "completed": {
         "completed": "AttemptEnded ChildrenSettled KillOrdered CameDue",
         "archived": "CameDue Removed",
+        "queued": "Resumed",
         IGNORED: f"Withdrawn {SIGNALS} ChildrenSettled SendArrived Steered {ANSWERS} {DELIVERY} CameDue",
         ILLEGAL: f"{BIRTH} Yielded PersonAsked Paused Progressed",
     },
@@ -258,9 +260,11 @@ def test_a_fixed_outcome_changes_only_when_a_late_complete_refreshes_it() -> Non
             assert step.run.ended.outcome.status == "ok"
 
 
-def test_a_run_that_has_ended_never_works_again() -> None:
+def test_a_run_that_has_ended_works_again_only_when_a_killed_one_is_resumed() -> None:
     for run, event, step in STEPS:
-        if run.ended is not None:
+        if run.ended is not None and isinstance(event, ev.Resumed) and step.ignored is None:
+            assert isinstance(run.ended.outcome, Killed)
+        elif run.ended is not None:
             assert isinstance(step.run.phase, (*ENDED, Gone)), event
 
 

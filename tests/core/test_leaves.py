@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from fledge.core.leaves import Moment, leaf, leaves_at, readable_leaves
 from fledge.core.run import Ended, Killed, Ok, Run
 from tests.core.samples import AT, RUNS, TERMS
+from tests.statements import proves
 
 LEAVES = ("attachments/7", "work/7", "worktrees/7", "/other")
 
@@ -47,6 +48,16 @@ def test_a_thread_that_was_killed_is_cleaned_like_any_other() -> None:
     assert leaves_at(dead, "cleanup") == ("attachments/7", "/other")
     alive = replace(bound, phase=replace(phase, ended=Ended(Ok(), AT, AT)))
     assert leaves_at(alive, "cleanup") == ()
+
+
+@proves("4.resume.9", "A killed run that is kept keeps its attachments until it is archived: it may be resumed")
+def test_a_killed_run_keeps_what_it_was_given_until_it_is_archived() -> None:
+    phase = run().phase
+    killed = replace(run(), phase=replace(phase, ended=Ended(Killed(True), AT, AT)))
+    assert leaves_at(killed, "cleanup") == ("/other",)
+    assert leaves_at(killed, "archive") == ("attachments/7", "worktrees/7")
+    deleted = replace(killed, terms=replace(killed.terms, cleanup="delete"))
+    assert "attachments/7" in leaves_at(deleted, "cleanup")
 
 
 def test_a_run_that_has_not_ended_is_not_killed() -> None:

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from fledge.core import policy
 from fledge.core.events import Asked
-from fledge.core.policy import Budget, Limits, Occupancy, Refusal, Remains, Spent, YieldTerms
+from fledge.core.policy import Budget, Limits, Occupancy, Refusal, Remains, Spent, YieldTerms, enforce
+from fledge.errors import Refused
 from tests.core.samples import KEY, RUNS, WORKING, run_in
 from tests.statements import proves
 
@@ -440,3 +441,10 @@ def test_the_limits_are_those_of_the_contract() -> None:
     assert Limits() == Limits(max_depth=1, max_children=5, max_retained=0)
     assert Occupancy(0, 0, 0, wakes=0, budget_spent=False) == FREE
     assert (Budget(), Spent()) == (Budget(None, None, None, None), Spent(0, 0.0, 0, 0.0))
+
+
+def test_a_refusal_is_raised_as_what_a_caller_is_told_and_none_is_not() -> None:
+    enforce(None)
+    with pytest.raises(Refused, match="too many") as told:
+        enforce(Refusal("forbidden", "too many"))
+    assert told.value.status == "forbidden"

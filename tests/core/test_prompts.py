@@ -29,6 +29,7 @@ from fledge.core.prompts import (
     overdue_message,
     quoted,
     repeating_notice,
+    resumed_message,
     task_head,
     task_of,
     wake_message,
@@ -668,3 +669,10 @@ def test_a_cut_never_splits_a_character_nor_exceeds_the_limit(shift: int, letter
 )
 def test_the_status_says_why_a_run_pauses_and_that_its_words_were_cut(phase: Phase, shown: str) -> None:
     assert child_row(run_in(phase), "", "").status_text(1000.0) == shown
+
+
+@pytest.mark.parametrize(("words", "says"), [("", "stands."), (" mind the tests ", "stands.\n\nmind the tests")])
+def test_a_resumed_run_is_told_that_it_was_stopped_and_what_was_added(words: str, says: str) -> None:
+    told = resumed_message(words)
+    assert told.startswith("You were stopped before you had finished, and go on now.")
+    assert told.endswith(says)

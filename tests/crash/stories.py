@@ -9,6 +9,7 @@ import msgspec
 
 from fledge.channels.inbound import heard
 from fledge.core.inbox import QueueMode, QueueSettings
+from fledge.core.policy import Limits
 from fledge.core.route import Address, Message
 from fledge.core.run import Run
 from fledge.core.transcript import Replied, Spoken, Told, from_body
@@ -207,9 +208,20 @@ def kill_both(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
     return kill_it(tx, at) if "below" in runs(tx) else []
 
 
+def kill_and_resume(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
+    """Kill a run in the middle of a call, and let it go on."""
+    run = runs(tx).get("back")
+    if run is None or run.attempt > 1:
+        return []
+    if run.ended is None:
+        return [partial(control.kill, key=run.key)] if _ran(run, 2.2, at) else []
+    return [partial(spawn.resume, key=run.key, words="", limits=Limits(), cap_of=lambda agent_id: 9)]
+
+
 def all_orders(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
-    """Steer one, kill one, send something to one, answer plans: each as soon as it can be done."""
-    return [wish for wishes in (steer_once, kill_both, send_once, answer_plans) for wish in wishes(tx, at)]
+    """Steer one, kill two, resume one, send something to one, answer plans: each as soon as it can be done."""
+    orders = (steer_once, kill_both, kill_and_resume, send_once, answer_plans)
+    return [wish for wishes in orders for wish in wishes(tx, at)]
 
 
 def allow_all(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
@@ -268,18 +280,20 @@ UNDER_FIRE: dict[str, Story] = {
     "every order": Story(
         minds={
             "main": host(
-                child("w"), child("parent"), child("w3"), child("plan", planMode=True), child("again", planMode=True)
+                *(child("w"), child("parent"), child("w3"), child("back")),
+                *(child("plan", planMode=True), child("again", planMode=True)),
             ),
             "w": said(calls(use("once")), "SUMMARY: redirected"),
             "parent": said(calls(child("below"), use("slow")), "SUMMARY: never said"),
             "below": said(calls(use("slow")), "SUMMARY: never said"),
             "w3": said(calls(use("slow")), "SUMMARY: heard"),
+            "back": said(calls(use("slow")), "SUMMARY: back again"),
             "plan": said("1. look 2. do", "SUMMARY: planned and done"),
             "again": said("1. guess", "1. measure", "SUMMARY: measured"),
         },
         begin=speak(),
-        ends=dict.fromkeys(("w", "w3", "plan", "again"), "ok") | dict.fromkeys(("parent", "below"), "killed"),
-        told=dict.fromkeys(("w", "w3", "plan", "again"), "main"),
+        ends=dict.fromkeys(("w", "w3", "back", "plan", "again"), "ok") | dict.fromkeys(("parent", "below"), "killed"),
+        told=dict.fromkeys(("w", "w3", "back", "plan", "again"), "main"),
         wishes=all_orders,
         tool_s=6.0,
     ),
@@ -347,6 +361,18 @@ STORIES: dict[str, Story] = {
         told={"w": "main"},
         wishes=steer_once,
         tool_s=30.0,
+    ),
+    "killed with a child, and resumed": Story(
+        minds={
+            "main": host(child("back")),
+            "back": said(calls(child("below"), use("once")), "SUMMARY: back again"),
+            "below": said(calls(use("slow")), "SUMMARY: never said"),
+        },
+        begin=speak(),
+        ends={"back": "ok", "below": "killed"},
+        told={"back": "main"},
+        wishes=kill_and_resume,
+        tool_s=6.0,
     ),
     "killed with a spawn in flight": Story(
         minds={

@@ -16,8 +16,8 @@ from tests.crash.players import perform
 from tests.crash.stories import runs
 
 Happened = dict[str, list[ev.Event]]
-ORDERS = ("steer", "kill", "send", "answer_plan")
-DIRECTED = (ev.Yielded, ev.ChildrenSettled, ev.Steered, ev.KillOrdered, ev.PlanApproved, ev.PlanRejected)
+ORDERS = ("steer", "kill", "resume", "send", "answer_plan")
+DIRECTED = (ev.Yielded, ev.ChildrenSettled, ev.Steered, ev.KillOrdered, ev.Resumed, ev.PlanApproved, ev.PlanRejected)
 
 
 class Told:
@@ -71,6 +71,12 @@ def test_the_kill_comes_while_a_child_is_being_prepared(tmp_path: Path) -> None:
     assert told.seen == [{"parent": "running", "late": "spawning"}]
     assert told.directed("parent") == ["KillOrdered"]
     assert "late" not in told.events, "nothing of it is left"
+
+
+def test_the_killed_run_is_resumed_and_its_child_is_not(tmp_path: Path) -> None:
+    told = Told("killed with a child, and resumed", tmp_path)
+    assert told.directed("back") == ["KillOrdered", "Resumed"]
+    assert told.directed("below") == ["KillOrdered"]
 
 
 def test_the_last_child_settles_in_the_moment_of_the_yield(tmp_path: Path) -> None:

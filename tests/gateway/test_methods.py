@@ -341,6 +341,75 @@ def test_a_run_is_steered_sent_to_and_killed(ask: Asks, chat: str) -> None:
     assert ask.call("agent.wait", run=third["runId"])["error"] == "killed"
 
 
+@proves("4.resume.1")
+@proves("4.resume.10")
+def test_a_killed_run_is_resumed_and_run_again(ask: Asks, chat: str) -> None:
+    first = spawned(ask, "Wait for me", chat, label="waiter", runTimeoutSeconds=300)
+    with pytest.raises(fledge.Refused, match="not killed: steer it, or send it a message"):
+        ask.call("runs.resume", target=first["runId"])
+    ask.call("runs.kill", target=first["runId"])
+    assert ask.call("agent.wait", run=first["runId"])["error"] == "killed"
+    resumed = ask.call("runs.resume", target="waiter", requester=chat, words="Say goodbye")
+    assert (resumed["sessionKey"], resumed["attempt"]) == (first["childSessionKey"], 2)
+    done = ask.call("agent.wait", run=first["runId"])
+    assert (done["status"], done["runId"]) == ("ok", resumed["runId"])
+    with pytest.raises(fledge.Refused, match=r"it ended \(ok\): send it a message, or run it again"):
+        ask.call("runs.resume", target=first["runId"])
+    again = ask.call("runs.again", target=first["runId"], idempotencyKey=f"{chat}-again")
+    assert ask.call("runs.again", target=first["runId"], idempotencyKey=f"{chat}-again") == again
+    assert again["status"] == "accepted"
+    assert again["childSessionKey"] != first["childSessionKey"]
+    told = ask.call("runs.info", target=again["runId"])
+    assert (told["run"]["label"], told["run"]["task"], told["timeoutS"]) == ("waiter", "Wait for me", 300)
+    assert told["run"]["requester"] == chat
+    ask.call("runs.kill", target=again["runId"])
+
+
+@proves("4.kill.10", "With `wait`, a kill answers once everything that it stopped is gone, or after 6 s")
+def test_a_kill_that_is_waited_for_says_what_is_over(ask: Asks, chat: str) -> None:
+    runs = [spawned(ask, "Wait for me", chat) for _ in range(2)]
+    wait_for(lambda: all(one["phase"] == "running" for one in ask.call("runs.list", requester=chat)))
+    ended = ask.call("runs.kill", target="all", requester=chat, wait=True)
+    assert sorted(ended["killed"]) == sorted(one["childSessionKey"] for one in runs)
+    assert ended["stopping"] == []
+
+
+def test_a_run_is_told_something_in_its_requesters_name(ask: Asks, chat: str) -> None:
+    done = spawned(ask, "Say hello", chat, label="done")
+    ask.call("agent.wait", run=done["runId"])
+    told = ask.call("runs.tell", target="done", requester=chat, message="And now?")
+    assert (told["status"], told["reply"]) == ("ok", "heard: And now?")
+    planner = spawned(ask, "Say hello", chat, label="planner", planMode=True)
+    wait_for(lambda: [one for one in ask.call("plans.list") if one["sessionKey"] == planner["childSessionKey"]])
+    answered = ask.call("runs.tell", target="planner", requester=chat, message="APPROVED: go")
+    assert answered["delivery"] == "the plan is approved"
+    assert ask.call("agent.wait", run=planner["runId"])["status"] == "ok"
+
+
+def test_a_place_is_bound_to_a_session_and_let_go(server: Server, ask: Asks, chat: str) -> None:
+    at = {"channel": "ops", "to": chat, "thread": "t1"}
+    ask.call("send", session=chat, message="hello")
+    assert ask.call("sessions.focus", session=chat, at=at) == {"sessionKey": chat}
+    place = Address("ops", chat, "t1")
+    assert server.do(server.desk.fl.engine.store.read(lambda tx: bindings.session_at(tx, place))) == chat
+    assert ask.call("sessions.unfocus", at=at) == {"sessionKey": chat}
+    with pytest.raises(fledge.NotFound, match="nothing is bound here"):
+        ask.call("sessions.unfocus", at=at)
+
+
+@pytest.mark.parametrize("words", ["mind the cat", "APPROVED: mind the cat"])
+def test_an_approval_reads_the_same_with_and_without_its_first_word(ask: Asks, chat: str, words: str) -> None:
+    planner = spawned(ask, "Say hello", chat, planMode=True)
+    wait_for(lambda: [one for one in ask.call("plans.list") if one["sessionKey"] == planner["childSessionKey"]])
+    ask.call("plans.approve", target=planner["runId"], words=words)
+    said = wait_for(
+        lambda: [
+            one for one in ask.call("sessions.history", session=planner["childSessionKey"]) if one["kind"] == "approval"
+        ]
+    )
+    assert [one["text"] for one in said] == ["APPROVED: mind the cat"]
+
+
 @proves("4.gateway.10", "`plans.*`")
 def test_plans_are_listed_and_answered(ask: Asks, chat: str) -> None:
     accepted = spawned(ask, "Say hello", chat, label="planner", planMode=True)
@@ -592,6 +661,8 @@ def test_no_method_has_a_parameter_by_an_old_name() -> None:
         ("runs.info", {"target": "nobody"}),
         ("runs.kill", {"target": "agent:main:subagent:nobody"}),
         ("runs.result", {"run": "nobody"}),
+        ("runs.resume", {"target": "nobody"}),
+        ("runs.again", {"target": "nobody"}),
         ("plans.approve", {"target": "nobody"}),
         ("approvals.deny", {"id": "nobody", "digest": "x"}),
         ("undelivered.retry", {"target": "nobody"}),

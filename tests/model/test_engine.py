@@ -23,10 +23,11 @@ from hypothesis.stateful import (
 from fledge.config import parse
 from fledge.core.inbox import QueueMode, QueueSettings
 from fledge.core.progress import StepLimits
-from fledge.core.run import Run
+from fledge.core.run import Killed, Run
 from fledge.models.base import Broke, Call
 from fledge.models.scripted import Reply, use
 from fledge.orchestrator import control, spawn, steps
+from fledge.orchestrator.asked import limits_in
 from fledge.orchestrator.commit import Rules
 from fledge.store.base import Approval
 from tests.effort import effort
@@ -267,6 +268,22 @@ class EngineMoves(RuleBasedStateMachine):
         else:
             end = control.kill if how == "killed" else control.stop
             self._commit(f"{self._name(run)} is {how}", lambda c: end(c, run.key), pause_s)
+
+    @precondition(lambda self: self._killed())
+    @rule(pick=PICK, pause_s=PAUSE)
+    def resume(self, pick: int, pause_s: float | None) -> None:
+        run, config = _one(self._killed(), pick), self.house.plan.config
+        decide = partial(
+            spawn.resume,
+            key=run.key,
+            words="go on",
+            limits=limits_in(config, "main"),
+            cap_of=lambda agent_id: limits_in(config, agent_id).max_children,
+        )
+        self._commit(f"{self._name(run)} is resumed", decide, pause_s)
+
+    def _killed(self) -> list[Run]:
+        return [run for run in self._in("completed") if run.ended and isinstance(run.ended.outcome, Killed)]
 
     @precondition(lambda self: self._in("awaiting_approval"))
     @rule(pick=PICK, approve=st.booleans(), pause_s=PAUSE)

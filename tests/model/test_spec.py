@@ -32,6 +32,7 @@ FOUND_BY = {
     "at_once": "nested-yield",
     "before": "nested-yield-send",
     "progress": "single-spin",
+    "resume": "nested-resume",
 }
 """The smallest configuration that breaks without a fix. (Without `settled` `single-crash` is smaller, and harmless:
 main counts no children.)"""

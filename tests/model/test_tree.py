@@ -10,9 +10,10 @@ from fledge.core import events as ev
 from fledge.core.inbox import QueueSettings
 from fledge.core.policy import YieldTerms
 from fledge.core.progress import StepLimits
+from fledge.core.run import Killed
 from fledge.orchestrator import control, due, spawn, steps, turns
 from tests.effort import effort
-from tests.model.world import MAIN, World
+from tests.model.world import CAP, LIMITS, MAIN, World
 from tests.statements import proves
 
 PICK = st.integers(0, 1_000_000)
@@ -196,6 +197,13 @@ class TreeOfRuns(RuleBasedStateMachine):
         key = self._key(pick)
         if key is not None:
             self.world.attempt(lambda c: control.kill(c, key))
+
+    @rule(pick=PICK)
+    def resume(self, pick: int) -> None:
+        killed = [run.key for run in self.world.runs() if run.ended and isinstance(run.ended.outcome, Killed)]
+        if killed:
+            key = killed[pick % len(killed)]
+            self.world.attempt(lambda c: spawn.resume(c, key, "", LIMITS, lambda agent_id: CAP))
 
     @rule()
     def stop_main(self) -> None:

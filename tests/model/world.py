@@ -45,6 +45,8 @@ class World:
         self.drives: dict[str, Drive] = {}
         self.ghosts: list[Drive] = []
         self.outcomes: dict[str, Ended] = {}
+        self.ended_ids: dict[str, str] = {}
+        """The run id with which each came out like that."""
         self.rows: dict[str, str] = {}
         self.reservations: dict[str, Drive] = {}
         self.generation = 0
@@ -252,6 +254,10 @@ class World:
 
     def _one_outcome(self, tx: Tx, run: Run) -> None:
         known, now = self.outcomes.get(run.key), run.ended
+        if known is not None and run.run_id != self.ended_ids[run.key]:
+            assert isinstance(known.outcome, Killed), f"{run.key} works again, but it was not killed"
+            del self.outcomes[run.key], self.ended_ids[run.key]
+            known = None
         if known is None and now is not None and isinstance(now.outcome, Ok):
             killed = any(isinstance(event, ev.KillOrdered) for event in tx.events(run.key))
             below = tx.counts(run.key).unsettled
@@ -260,7 +266,7 @@ class World:
             assert now is not None, f"{run.key} lost its outcome"
             assert isinstance(now.outcome, Ok), "only a late complete may refresh an unread outcome"
         if now is not None:
-            self.outcomes[run.key] = now
+            self.outcomes[run.key], self.ended_ids[run.key] = now, run.run_id
 
     def _counted(self, tx: Tx, key: str) -> None:
         children = [tx.load_run(child) for child in tx.children(key)]

@@ -89,7 +89,7 @@ def test_a_conversation_that_has_not_begun_is_sandboxed_as_it_will_be_and_a_prog
     async def body(engine: Engine, spawner: Spawner) -> None:
         await engine.commit(lambda c: spawn.open_program(c, "agent:main:script"))
         assert await spawner.caller_for("agent:main:later") == Caller(session="agent:main:later", boxed=True)
-        assert await spawner.caller_for("agent:main:script") == Caller(session="agent:main:script")
+        assert await spawner.caller_for("agent:main:script") == Caller(session="agent:main:script", is_program=True)
 
     play(tmp_path, FakeHost(has_sandbox=True, boxes_all=True), body)
 

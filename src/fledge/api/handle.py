@@ -12,6 +12,7 @@ from fledge.orchestrator import control
 from fledge.orchestrator.changes import Changes, deadline
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.spawner import Spawner
 from fledge.store.base import Tx
 
 T = TypeVar("T")
@@ -26,13 +27,21 @@ class Handle(Generic[T]):
     """
 
     def __init__(
-        self, engine: Engine, changes: Changes, session_key: str, run_id: str, result_type: type[T] | None = None
+        self,
+        engine: Engine,
+        spawner: Spawner,
+        changes: Changes,
+        session_key: str,
+        run_id: str,
+        result_type: type[T] | None = None,
     ) -> None:
-        self._engine, self._changes, self._type = engine, changes, result_type
+        self._engine, self._spawner, self._changes = engine, spawner, changes
+        self.result_type = result_type
+        """What its answer is read into, if anything."""
         self.session_key = session_key
         """Its name for life."""
         self.run_id = run_id
-        """The id it was attached by; it finds the run for ever, however often that is steered."""
+        """The id it was attached by; it finds the run for ever, however often that is steered or resumed."""
 
     def __repr__(self) -> str:
         return f"<fledge run {self.run_id}>"
@@ -66,7 +75,7 @@ class Handle(Generic[T]):
         >>> (await run.peek()).status in ("pending", "ok")
         True
         """
-        return await self._engine.store.read(lambda tx: views.result(tx, self.session_key, self._type))
+        return await self._engine.store.read(lambda tx: views.result(tx, self.session_key, self.result_type))
 
     async def info(self) -> RunInfo:
         """Where it is in its life.
@@ -144,6 +153,23 @@ class Handle(Generic[T]):
         'killed'
         """
         return await self._engine.commit(lambda c: control.kill(c, self.session_key))
+
+    async def resume(self, words: str = "") -> str:
+        """Let it go on after it was killed, with these words to it; answers the new attempt's run id.
+
+        Its task, its transcript and what it had done stand; what was killed below it stays so. `Refused` if it was not
+        killed, or has not all it needs any more; then `fl.again` runs its task anew.
+
+        >>> run = await fl.spawn("Wait for me")
+        >>> await run.kill() is not None
+        True
+        >>> (await run).status
+        'killed'
+        >>> new_id = await run.resume("Say hello")
+        >>> (await run).run_id == new_id
+        True
+        """
+        return (await self._spawner.resume(self.session_key, words)).run_id
 
 
 async def consume(engine: Engine, key: str) -> None:

@@ -12,7 +12,7 @@ from fledge.api.spawning import SpawnOptions
 from fledge.api.values import Result, RunInfo
 from fledge.core.params import as_written
 from fledge.errors import BadInput
-from fledge.orchestrator.asked import Caller
+from fledge.orchestrator.asked import NATIVE, Caller
 from fledge.orchestrator.changes import deadline
 from fledge.store.base import Tx
 
@@ -46,11 +46,27 @@ class Runs(Opened):
         """
         params = spawning.params(task, options, result_type)
         try:
-            spawned = await spawning.spawn(self.spawner, self.check, params, Caller(session=self.program))
+            asked = self.spawner.read(params, Caller(session=self.program, is_program=True))
         except BadInput as error:
             raise as_written(error, spawning.WRITTEN) from None
-        run = spawned.run
-        return Handle(self.engine, self._watch, run.key, run.run_id, result_type)
+        if asked.request.spec.runtime == NATIVE:
+            self.check(asked.request.spec.agent_id, asked.request.spec)
+        run = await self.spawner.admit(asked.request)
+        return Handle(self.engine, self.spawner, self._watch, run.key, run.run_id, result_type)
+
+    async def again(self, which: Which, *, idempotency_key: str = "") -> Handle[Any]:
+        """Start a new run with the task and the parameters of an earlier one, whatever became of that.
+
+        It is a spawn for whoever asked for the earlier one: `Refused` if a limit forbids it. With the same key it is
+        the same run.
+
+        >>> first = await fl.spawn("Say hello", label="greeting")
+        >>> (await (await fl.again(first))).text
+        'echo: Say hello'
+        """
+        (handle,) = await self._handles([which])
+        run = (await self.spawner.again(handle.session_key, idempotency_key)).run
+        return Handle(self.engine, self.spawner, self._watch, run.key, run.run_id, handle.result_type)
 
     async def run(self, run_id: str, *, result_type: type[Any] | None = None) -> Handle[Any]:
         """A handle on a run that exists: by any run id it ever had, or its session key. `NotFound` if there is none.
@@ -62,7 +78,7 @@ class Runs(Opened):
         if not isinstance(run_id, str):
             raise BadInput("run_id", "must be a run id or a session key", run_id)
         key = await self.engine.store.read(lambda tx: views.named(tx, run_id))
-        return Handle(self.engine, self._watch, key, run_id, result_type)
+        return Handle(self.engine, self.spawner, self._watch, key, run_id, result_type)
 
     async def gather(
         self,
@@ -136,7 +152,8 @@ class Runs(Opened):
         return await self.engine.store.read(view)
 
     def on_end(self, told: Told) -> None:
-        """Call this with a handle for each run that ends from now on, anybody's; awaited if it is async.
+        """Call this with a handle for each run that ends from now on, anybody's; awaited if it is async. One that was
+        killed and resumed ends again.
 
         >>> ended = asyncio.Event()
         >>> fl.on_end(lambda run: ended.set())
@@ -146,16 +163,20 @@ class Runs(Opened):
         """
         if not callable(told):
             raise BadInput("told", "must be a function that takes a handle", told)
-        heard: set[str] = set()
+        heard: dict[str, str] = {}
+        """The run id with which each has ended."""
 
         async def tell(key: str) -> None:
+            run = await self.engine.store.read(lambda tx: tx.find_run(key))
+            if run is None or run.ended is None or heard.get(key) == run.run_id:
+                return
+            heard[key] = run.run_id
             answer = told(await self.run(key))
             if inspect.isawaitable(answer):
                 await answer
 
         def ended(key: str) -> None:
-            if key not in heard and self._engine is not None:
-                heard.add(key)
+            if self._engine is not None:
                 self._start(tell(key))
 
         self.engine.on_change(ended)

@@ -4,21 +4,16 @@ A program is not a model that may run wild: it decides itself how many it starts
 So the depth and the retention limits hold for it, the number of active children does not.
 """
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Literal, TypedDict
 
 import msgspec
-from msgspec.structs import replace
 
 from fledge.core.attachments import Attachment
 from fledge.core.params import read_params
 from fledge.core.policy import Budget
 from fledge.errors import BadInput
-from fledge.orchestrator.asked import NATIVE, Caller, SpawnParams
-from fledge.orchestrator.spawn import Request
-from fledge.orchestrator.spawner import Open, Spawned, Spawner
-from fledge.store.base import Spec
+from fledge.orchestrator.asked import SpawnParams
 
 
 class SpawnOptions(TypedDict, total=False):
@@ -100,23 +95,3 @@ def _plain(name: str, value: object) -> object:
     if name == "attachments" and isinstance(value, Sequence):
         return msgspec.to_builtins(value)
     return value
-
-
-async def spawn(
-    spawner: Spawner,
-    check: Callable[[str, Spec], None],
-    params: SpawnParams,
-    caller: Caller,
-    opening: Open | None = None,
-) -> Spawned:
-    """Start a run for a program. `check` refuses what its agent could not do; `opening` makes sure of its session."""
-    asked = spawner.read(params, caller)
-    if asked.request.spec.runtime == NATIVE:
-        check(asked.request.spec.agent_id, asked.request.spec)
-    run = await spawner.admit(for_program(asked.request), opening)
-    return Spawned(run, asked.model, asked.request.spec.attachments, asked.warning)
-
-
-def for_program(request: Request) -> Request:
-    """The same, without a limit on the number of children: a program decides that itself."""
-    return replace(request, limits=replace(request.limits, max_children=sys.maxsize))

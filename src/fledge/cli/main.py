@@ -175,6 +175,11 @@ def _parser() -> argparse.ArgumentParser:
     steer.add_argument("message", help="what it is to do instead")
     kill = add("kill", _kill, *shows, help="end a run and everything below it, silently")
     kill.add_argument("run", help=f"{RUN}; or all")
+    resume = add("resume", _resume, *shows, help="let a killed run go on, with all it had done")
+    resume.add_argument("run", help=RUN)
+    resume.add_argument("words", nargs="?", default="", help="something to add, for the run")
+    again = add("again", _again, *shows, help="start another run with the same task and parameters")
+    again.add_argument("run", help=RUN)
     approve = add("approve", _approve, *shows, help="let a plan be carried out, or a tool call be run")
     approve.add_argument("run", help=f"{RUN}; or the id of a question")
     approve.add_argument("words", nargs="?", default="", help="something to add")
@@ -394,6 +399,18 @@ def _kill(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
     return _tell(verbs.kill(_state_folder(options.state), options.run), options)
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from fledge.cli import verbs
+
+    return _tell(verbs.resume(_state_folder(options.state), options.run, options.words), options)
+
+
+def _again(options: argparse.Namespace) -> int:
+    from fledge.cli import verbs
+
+    return _tell(verbs.again(_state_folder(options.state), options.run), options)
 
 
 def _approve(options: argparse.Namespace) -> int:

@@ -1,5 +1,5 @@
 """The commands that look at a state folder or decide something in it: `ps`, `tree`, `info`, `log`, `undelivered`,
-`sessions`, `steer`, `kill`, `approve`, `reject`, `event`, `heartbeat`.
+`sessions`, `steer`, `kill`, `resume`, `again`, `approve`, `reject`, `event`, `heartbeat`.
 
 Each calls verbs of `commands` on the folder, through the process that holds it, and answers `Shown`: lines for people,
 and what the verb answered for `--json`. What is decided in a folder nobody drives goes on when somebody does: `fledge
@@ -39,11 +39,14 @@ class Answer(NamedTuple):
         return "" if self.is_held else f"; {GOES_ON}"
 
 
-def ask(state: Path, method: str, /, **params: Any) -> Answer:
-    """Call a verb on the folder. What was decided in a folder that nobody drives holds, and its settings count."""
+def ask(state: Path, method: str, /, *, once: bool = True, **params: Any) -> Answer:
+    """Call a verb on the folder. What was decided in a folder that nobody drives holds, and its settings count.
+
+    With `once=False` it may be carried out twice without harm, because the request carries a key of its own.
+    """
 
     async def asking(folder: Folder) -> Answer:
-        return Answer(await folder.call(method, **params), folder.is_held)
+        return Answer(await folder.call(method, once=once, **params), folder.is_held)
 
     try:
         return asyncio.run(with_folder(Folder(state, AtRest(state, _settings)), asking))
@@ -156,6 +159,21 @@ def kill(state: Path, name: str) -> Shown:
     told = ask(state, "runs.kill", target=name)
     killed, stopping = told.value["killed"], told.value["stopping"]
     return Shown([f"killed {len(killed)}" + (f", {len(stopping)} stopping" if stopping else "")], told.value)
+
+
+def resume(state: Path, name: str, words: str) -> Shown:
+    """Let a killed run go on."""
+    told = ask(state, "runs.resume", target=name, words=words)
+    return Shown([f"resumed: attempt {told.value['attempt']}{told.later}"], told.value)
+
+
+def again(state: Path, name: str) -> Shown:
+    """Start another run with the same task and parameters, for whoever asked for the first."""
+    from fledge.core.keys import short_id
+    from fledge.ids import RandomIds
+
+    told = ask(state, "runs.again", once=False, target=name, idempotencyKey=RandomIds().unique())
+    return Shown([f"started: run {short_id(told.value['runId'])}{told.later}"], told.value)
 
 
 def answer(state: Path, name: str, words: str, yes: bool) -> Shown:

@@ -158,6 +158,8 @@ class Guest(Fledge):
         """Start a run whose answer this program gets. It has a key, so that it is started once, whoever holds the
         folder by then."""
         options = {"idempotency_key": RandomIds().unique(), **options}
+        if self._own is not None and not ({"model", "runtime"} & options.keys()):
+            self._own.check(options.get("agent_id") or "main")
         given = spawning.on_wire(spawning.params(task, options, result_type))
         try:
             told: dict[str, Any] = await self._asking.call(
@@ -166,6 +168,18 @@ class Guest(Fledge):
         except BadInput as error:
             raise as_written(error, {**spawning.WRITTEN, "agent": "agent_id"}) from None
         return GuestHandle(self._asking, told["childSessionKey"], told["runId"], result_type)
+
+    async def again(self, which: Which, *, idempotency_key: str = "") -> Handle[Any]:
+        """Start a new run with the task and the parameters of an earlier one, whatever became of that."""
+        told: dict[str, Any] = await self._asking.call(
+            dict[str, Any],
+            "runs.again",
+            once=False,
+            target=_target(which),
+            idempotencyKey=idempotency_key or RandomIds().unique(),
+        )
+        kind = which.result_type if isinstance(which, Handle) else None
+        return GuestHandle(self._asking, told["childSessionKey"], told["runId"], kind)
 
     async def run(self, run_id: str, *, result_type: type[Any] | None = None) -> Handle[Any]:
         """A handle on a run that exists: by any run id it ever had, or its session key."""
@@ -213,7 +227,7 @@ class Guest(Fledge):
         """Call this with a handle for each run that ends from now on, anybody's; awaited if it is async."""
         if not callable(told):
             raise BadInput("told", "must be a function that takes a handle", told)
-        heard: set[str] = set()
+        heard: set[tuple[str, str]] = set()
 
         async def tell(key: str, run_id: str) -> None:
             answer = told(GuestHandle(self._asking, key, run_id))
@@ -221,9 +235,11 @@ class Guest(Fledge):
                 await answer
 
         def ended(event: Event) -> None:
-            if event["type"] == "run" and event["endedReason"] is not None and event["sessionKey"] not in heard:
-                heard.add(event["sessionKey"])
-                self._asking.begin(tell(event["sessionKey"], event["runId"]))
+            if event["type"] == "run" and event["endedReason"] is not None:
+                run = (event["sessionKey"], event["runId"])
+                if run not in heard:
+                    heard.add(run)
+                    self._asking.begin(tell(*run))
 
         self._asking.on_event(ended)
 

@@ -21,7 +21,7 @@ class GuestHandle(Handle[T]):
     """The same as `Handle`, in verbs."""
 
     def __init__(self, asking: Asking, session_key: str, run_id: str, result_type: type[T] | None = None) -> None:
-        self._asking, self._type = asking, result_type
+        self._asking, self.result_type = asking, result_type
         self.session_key, self.run_id = session_key, run_id
 
     async def result(self, timeout: float | None = None) -> Result[T]:
@@ -43,8 +43,8 @@ class GuestHandle(Handle[T]):
         )
         if found.ended_reason == "killed":
             found = replace(found, status="killed")
-        if self._type is not None and found.status == "ok" and found.value_error is None:
-            value, error = read_value(found.text, None, self._type)
+        if self.result_type is not None and found.status == "ok" and found.value_error is None:
+            value, error = read_value(found.text, None, self.result_type)
             found = replace(found, value=value, value_error=error)
         return found
 
@@ -100,6 +100,10 @@ class GuestHandle(Handle[T]):
     async def kill(self) -> Killing:
         """End it and everything below it, silently; answers what is over and what is still stopping."""
         return await self._asking.call(Killing, "runs.kill", target=self.session_key)
+
+    async def resume(self, words: str = "") -> str:
+        """Let it go on after it was killed, with these words to it; answers the new attempt's run id."""
+        return (await self._asking.call(Attempt, "runs.resume", target=self.session_key, words=words)).run_id
 
 
 def as_library(run: RunInfo) -> RunInfo:

@@ -32,8 +32,12 @@ class Patience(Struct, frozen=True, kw_only=True):
 class Desk:
     """One gateway at work."""
 
-    def __init__(self, fl: Fledge, limits: Gateway, patience: Patience | None = None) -> None:
+    def __init__(
+        self, fl: Fledge, limits: Gateway, patience: Patience | None = None, *, client: str = "gateway"
+    ) -> None:
         self.fl, self.limits, self.patience = fl, limits, patience or Patience()
+        self.client = client
+        """Who asks, in the record of what they answer: a person's name, or the gateway for whoever holds its token."""
         self.started_at = self.now()
         self.closing = asyncio.Event()
         """Set when it takes no more requests: whoever waits is answered with what there is."""
@@ -47,6 +51,10 @@ class Desk:
     def drives(self) -> bool:
         """What is unfinished goes on here."""
         return self.fl.drives
+
+    def signed(self, by: str) -> str:
+        """Who answers, in the record: the client, which nobody can claim to be, and whom it names."""
+        return f"{self.client}: {by}" if by else self.client
 
     def now(self) -> Instant:
         """The time."""

@@ -12,6 +12,11 @@ from fledge.core.params import near
 
 
 async def call(desk: Reader, name: str, given: dict[str, Any]) -> object:
+    """Carry out a verb, and answer as it stands on the wire. Raises as `value_of` does."""
+    return to_wire(await value_of(desk, name, given))
+
+
+async def value_of(desk: Reader, name: str, given: dict[str, Any]) -> Any:
     """Carry out a verb; every verb but a query needs a whole `Desk`. Raises Fault for a name that no verb has, and
     BadInput for parameters that do not fit."""
     found = _find(name)
@@ -22,7 +27,7 @@ async def call(desk: Reader, name: str, given: dict[str, Any]) -> object:
     if found.name != name and (found.name, name) not in desk.old_names:
         desk.old_names.add((found.name, name))
         log.warning("%s is deprecated: it is called %s", name, found.name)
-    return to_wire(await carry_out(desk, found, given, partial(found.do, desk)))
+    return await carry_out(desk, found, given, partial(found.do, desk))
 
 
 def _find(name: str) -> Method | None:

@@ -17,11 +17,12 @@ _NAMES: Final[Mapping[str, str]] = {
         sessions.history sessions.list undelivered.list
     """,
     "runs": """
-        plans.approve plans.reject runs.kill runs.result runs.send runs.spawn runs.steer
+        plans.approve plans.reject runs.again runs.kill runs.result runs.resume runs.send runs.spawn runs.steer
+        runs.tell
     """,
     "sessions": """
-        agent agent.wait heartbeat.request reply send sessions.delete sessions.patch sessions.stop sessions.wait
-        slash.list slash.run system.event
+        agent agent.wait heartbeat.request reply send sessions.delete sessions.focus sessions.patch sessions.stop
+        sessions.unfocus sessions.wait slash.list slash.run system.event
     """,
 }
 

@@ -4,7 +4,8 @@ Labels and texts of models and children are shown flattened: they cannot forge a
 is shown whole.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fledge.api.values import GivenUp, Message, Plan, Question, RunInfo, TimelineEvent
 from fledge.commands.values import Overview, SessionRow, Standing, Story, Try, Unanswered
@@ -14,6 +15,11 @@ from fledge.core.freeze import Stats, one_line, stats_line
 from fledge.core.keys import short_id
 from fledge.core.printable import quoted_lines, whole_call
 from fledge.core.run import Instant
+
+if TYPE_CHECKING:  # `fledge ps` needs nothing of these
+    from fledge.config.choose import AgentView
+    from fledge.orchestrator.control import Killing
+    from fledge.orchestrator.messenger import Sent
 
 LABEL_CHARS = 48
 LINE_CHARS = 200
@@ -136,6 +142,26 @@ def _said(one: Message) -> str:
             return f"note: {one.text}"
 
 
+def killing(done: "Killing", names: Mapping[str, str]) -> str:
+    """How a kill came out, once it was waited for; `names` by session key."""
+    parts = {"killed": done.killed, "finished before the kill": done.finished, "did not stop": done.stopping}
+    told = [f"{how}: {', '.join(names[key] for key in keys)}" for how, keys in parts.items() if keys]
+    return "; ".join(told) or "nothing was running"
+
+
+def sent(name: str, told: "Sent") -> str:
+    """What came of a message to the run of this name."""
+    match told.status:
+        case "ok":
+            return f"{name}: {told.reply}" if told.reply else f"{name} has nothing to say"
+        case "accepted":
+            return f"sent to {name}: {told.delivery}"
+        case "timeout":
+            return f"sent to {name}: it is still at it; its answer will be in its log"
+        case _:
+            return f"{name}: {told.error}"
+
+
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
@@ -164,6 +190,15 @@ def sessions(rows: Sequence[SessionRow]) -> list[str]:
     return [f"{one.key}  {one_line(one.label, 40) or one.kind}  {one.status}".rstrip() for one in rows] or [
         "no sessions"
     ]
+
+
+def agents(known: "Sequence[AgentView]", bound: Sequence[str]) -> list[str]:
+    """Agents that a person may start, and subagents that are bound to a thread."""
+    lines = ["Agents you may start:"]
+    for agent in known:
+        about = f" · {one_line(agent.description, 120)}" if agent.description else ""
+        lines.append(f"  {agent.id}{about}" + (f" · {agent.model}" if agent.model else ""))
+    return lines + (["Bound to a thread:", *(f"  {one}" for one in bound)] if bound else [])
 
 
 def standing(told: Standing) -> list[str]:

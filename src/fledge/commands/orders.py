@@ -1,36 +1,33 @@
-"""Slash commands as deeds: one module for chat, gateway and page. What is said back is plain text.
+"""Slash commands as deeds: a line is read, the verb it names is called, and what that answers is said in plain text.
 
-A command comes from a person whom the edge knows, and is never given by a model: it may do what it says to everything
-below the session it is given in. How a line is read is in `slash`; which edge it came from is not known here.
+A command comes from a person whom the edge knows, and is never given by a model: a word means what is below the session
+in which it is said. How a line is read is in `slash`, what a verb does is with the verb, which edge a line came from is
+not known here.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from fledge.api.program import Fledge
-from fledge.api.views import forest, newest, question, undelivered
+from fledge.api.views import question
 from fledge.commands import lines, looking, slash
+from fledge.commands.desk import Desk
+from fledge.commands.dispatch import value_of
 from fledge.commands.looking import MOST_SHOWN
 from fledge.commands.slash import Order
-from fledge.config import Config, agent_view, known_agents, model_for_conversation
-from fledge.core.exchange import plan_words
+from fledge.config import agent_view, known_agents, model_for_conversation
 from fledge.core.freeze import one_line
 from fledge.core.keys import is_called, short_id
 from fledge.core.prompts import ChildRow, flattened, in_list_order, list_text
 from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
-from fledge.orchestrator import bindings, control, documents, killing, steps, system_events, views
-from fledge.orchestrator.asked import SpawnParams
-from fledge.orchestrator.commit import Commit
-from fledge.orchestrator.engine import Engine
-from fledge.orchestrator.messenger import Messenger, Sent
-from fledge.orchestrator.spawner import Spawner
-from fledge.store.base import Approval, Tx
+from fledge.orchestrator import control, views
+from fledge.store.base import Approval, Session, Tx
 from fledge.workspaces.documents import versions_in
 
 T = TypeVar("T")
@@ -41,7 +38,6 @@ LABEL_CHARS = 40
 SHORT_CHARS = 24
 SHOWN = 4
 """How many subagents a status line names."""
-EVERYBODY = ("all", "*")
 
 
 class CommandResult(Struct, frozen=True):
@@ -63,7 +59,22 @@ class Person(Struct, frozen=True):
 
 async def run_command(fl: Fledge, session: str, line: str, by: Person | None = None) -> CommandResult:
     """Do what a line says in a session, for this person. Whatever is wrong with it is told, not raised."""
-    return await Commands(fl.engine, fl.config, fl.spawner, fl.messenger).run(session, line, by)
+    by = by or Person()
+    return await run_line(Desk(fl, fl.config.gateway, client=by.name), session, line, by.at)
+
+
+async def run_line(desk: Desk, session: str, line: str, at: Address | None = None) -> CommandResult:
+    """Do what a line says in a session, for whoever is at the desk. Whatever is wrong with it is told, not raised."""
+    try:
+        order = slash.read(line)
+        if order is None:
+            raise BadInput("command", "must begin with / and a word: /help lists them", line)
+        return CommandResult(await _Said(desk, session, order, at).done(), verb=order.verb)
+    except FledgeError as error:
+        return CommandResult(str(error), ok=False)
+
+
+# ---- what there is to see --------------------------------------------------------------------------------------------
 
 
 def targets(tx: Tx, session: str, now: Instant) -> list[slash.Choice]:
@@ -94,249 +105,207 @@ def _standing(row: ChildRow, now: Instant) -> str:
     return row.status if row.status == "awaiting approval" else row.status_text(now)
 
 
-class Commands:
-    """Slash commands for the sessions of one engine."""
+def named(tx: Tx, key: str) -> str:
+    """What people call a run: its label, else its key."""
+    run = tx.find_run(key)
+    label = "" if run is None else tx.spec(key).label
+    return flattened(label, NAME_CHARS) or key
 
-    def __init__(self, engine: Engine, config: Config, spawner: Spawner, messenger: Messenger) -> None:
-        self._engine, self._config, self._spawner, self._messenger = engine, config, spawner, messenger
 
-    async def run(self, session: str, line: str, by: Person | None = None) -> CommandResult:
-        """Do what a line says in a session, for this person. Whatever is wrong with it is told, not raised."""
-        try:
-            order = slash.read(line)
-            if order is None:
-                raise BadInput("command", "must begin with / and a word: /help lists them", line)
-            return CommandResult(await self._do(session, order, by or Person()), verb=order.verb)
-        except FledgeError as error:
-            return CommandResult(str(error), ok=False)
+def _asked(tx: Tx, session: str) -> list[Approval]:
+    """What waits for a person's answer in this session and below it."""
+    return [one for one in tx.open_approvals() if any(above.key == session for above in tx.lineage(one.session))]
 
-    async def _do(self, session: str, order: Order, by: Person) -> str:
-        now = self._engine.clock.now()
+
+# ---- doing -----------------------------------------------------------------------------------------------------------
+
+
+class _Said:
+    """One command, as it was said in a session."""
+
+    def __init__(self, desk: Desk, session: str, order: Order, at: Address | None) -> None:
+        self._desk, self._session, self._order, self._at = desk, session, order, at
+
+    async def done(self) -> str:
+        """Do it; answers what is said back."""
+        session, order, now = self._session, self._order, self._desk.now()
         match order.verb:
             case "help":
                 return slash.help_text()
             case "list":
                 return await self._read(lambda tx: list_text(views.child_rows(tx, session), now))
             case "tree":
-                found = await self._read(lambda tx: forest(tx, [session], MOST_SHOWN))
-                return _lines(lines.tree(found.runs, now, found.left_out))
+                below = await self._call("runs.tree", requester=session, limit=MOST_SHOWN)
+                return _lines(lines.tree(below.runs, now, below.left_out))
             case "info":
-                told = await self._read(lambda tx: looking.story(tx, _run(tx, session, order), now))
-                return _lines(lines.story(told, now))
+                return _lines(lines.story(await self._call("runs.info", target=await self._run()), now))
             case "log":
-                return await self._read(
-                    lambda tx: _lines(lines.log(newest(tx, _run(tx, session, order), order.count, order.tools)))
-                )
+                count = {"limit": order.count, "tools": order.tools}
+                return _lines(lines.log(await self._call("sessions.history", session=await self._run(), **count)))
             case "status":
-                rules = self._engine.rules
-                return await self._read(
-                    lambda tx: _lines(lines.standing(looking.standing(tx, _meant(tx, session, order), rules, now)))
-                )
+                key = await self._run() if order.target else session
+                rules = self._desk.fl.engine.rules
+                return _lines(lines.standing(await self._read(lambda tx: looking.standing(tx, key, rules, now))))
             case "agents":
-                return await self._read(lambda tx: _lines(self._agents(tx, session)))
+                return _lines(await self._agents())
             case "model":
-                return await self._model(session, order.target)
+                return await self._model()
             case "send":
-                return await self._send(session, order)
+                key = await self._run()
+                sent = await self._call("runs.tell", target=key, requester=session, message=order.words)
+                return lines.sent(await self._name(key), sent)
             case "spawn":
-                return await self._spawn(session, order)
+                return await self._spawn()
             case "kill":
-                return await self._kill(session, order)
+                target = order.target if control.is_everybody(order.target) else await self._run()
+                return await self._ended(await self._call("runs.kill", target=target, requester=session, wait=True))
             case "stop":
-                return await self._stop(session)
-            case "steer" | "approve" | "reject":
-                return await self._engine.commit(lambda c: _direct(c, session, order))
+                done = await self._call("sessions.stop", session=session, wait=True)
+                return "stopped" if done == control.Killing((), ()) else f"stopped; {await self._ended(done)}"
+            case "steer":
+                return await self._redirected("steered", "runs.steer", message=order.words)
+            case "resume":
+                return await self._redirected("resumed", "runs.resume", words=order.words)
+            case "approve":
+                return await self._answered_plan("approved", "plans.approve", words=order.words)
+            case "reject":
+                return await self._answered_plan("rejected", "plans.reject", reason=order.words)
+            case "again":
+                return _started(await self._call("runs.again", target=await self._run()))
             case "undelivered":
-                return await self._undelivered(session, order)
+                return await self._undelivered()
             case "approvals":
-                now = self._engine.clock.now()
-                return await self._read(lambda tx: _lines(_questions(tx, session, now)))
+                return _lines(await self._read(lambda tx: _questions(tx, session, now)))
             case "allow" | "deny":
-                return await self._engine.commit(lambda c: _answer(c, session, order, by.name))
+                return await self._answer()
             case "event":
-                posted = await self._engine.commit(lambda c: system_events.post(c, session, order.words))
-                return "posted" if posted else "the last event that waits says the same"
+                posted = await self._call("system.event", session=session, text=order.words)
+                return "posted" if posted.posted else "the last event that waits says the same"
             case "heartbeat":
-                key = await self._engine.commit(lambda c: system_events.request_heartbeat(c, session, order.words))
-                return f"a heartbeat of {key} is asked for"
+                beat = await self._call("heartbeat.request", session=session, reason=order.words)
+                return f"a heartbeat of {beat.session_key} is asked for"
             case "reload":
-                return await self._reload(session)
+                return await self._reload()
             case "image":
                 # Whoever asks from elsewhere must not have a file of this machine read.
                 raise BadInput("/image", "can be said in a terminal alone; over the gateway, `send` takes images")
             case "focus":
-                return await self._engine.commit(lambda c: _focus(c, session, order, by))
+                return await self._focus()
             case "unfocus":
-                held = await self._engine.commit(lambda c: bindings.unfocus(c, session, by.at, by.name))
-                return f"this place is not bound to {held.session} any more"
+                bound = await self._call("sessions.unfocus", session=session, at=_place(self._at))
+                return f"this place is not bound to {bound.session_key} any more"
+
+    async def _call(self, verb: str, **params: Any) -> Any:
+        """What the verb answers."""
+        return await value_of(self._desk, verb, params)
 
     async def _read(self, view: Callable[[Tx], T]) -> T:
-        return await self._engine.store.read(view)
+        return await self._desk.read(view)
 
-    def _agents(self, tx: Tx, session: str) -> list[str]:
-        now = self._engine.clock.now()
-        known = tx.session(session)
-        own = "main" if known is None else known.facts.agent_id
-        lines = ["Agents you may start:"]
-        for agent in (agent_view(self._config, one) for one in known_agents(self._config, own)):
-            about = f" · {flattened(agent.description, 120)}" if agent.description else ""
-            lines.append(f"  {agent.id}{about}" + (f" · {agent.model}" if agent.model else ""))
-        bound = [row for row in views.child_rows(tx, session) if _is_bound(tx, row.key)]
-        if bound:
-            lines.append("Bound to a thread:")
-            lines += [f"  {named(tx, row.key)} · {row.status_text(now)}" for row in bound]
-        return lines
+    async def _run(self) -> str:
+        """The run below this session that is meant."""
+        return await self._read(lambda tx: views.find_run(tx, self._session, self._order.target))
 
-    async def _model(self, session: str, name: str) -> str:
+    async def _name(self, key: str) -> str:
+        return await self._read(lambda tx: named(tx, key))
+
+    async def _own(self) -> Session:
+        found = await self._read(lambda tx: tx.session(self._session))
+        if found is None:
+            raise NotFound(f"no session {self._session}")
+        return found
+
+    async def _redirected(self, done: str, verb: str, **params: Any) -> str:
+        now = await self._call(verb, target=await self._run(), **params)
+        return f"{done} {await self._name(now.session_key)}: attempt {now.attempt} · run {short_id(now.run_id)}"
+
+    async def _answered_plan(self, answer: str, verb: str, **params: Any) -> str:
+        now = await self._call(verb, target=await self._run(), **params)
+        return f"{answer} the plan of {await self._name(now.session_key)}: attempt {now.attempt}"
+
+    async def _ended(self, done: control.Killing) -> str:
+        keys = (*done.killed, *done.finished, *done.stopping)
+        names = await self._read(lambda tx: {key: named(tx, key) for key in keys})
+        return lines.killing(done, names)
+
+    async def _spawn(self) -> str:
+        order, own = self._order, await self._own()
+        given = {
+            "task": order.words,
+            "label": one_line(order.words, LABEL_CHARS),
+            "agent": "" if order.target == own.facts.agent_id else order.target,
+            "model": order.model,
+            "thinking": order.thinking or None,
+        }
+        return _started(await self._call("runs.spawn", requester=self._session, **given))
+
+    async def _agents(self) -> list[str]:
+        now, config = self._desk.now(), self._desk.fl.config
+        known = await self._read(lambda tx: tx.session(self._session))
+        ids = known_agents(config, "main" if known is None else known.facts.agent_id)
+
+        def bound(tx: Tx) -> list[str]:
+            rows = [row for row in views.child_rows(tx, self._session) if _is_bound(tx, row.key)]
+            return [f"{named(tx, row.key)} · {row.status_text(now)}" for row in rows]
+
+        return lines.agents([agent_view(config, one) for one in ids], await self._read(bound))
+
+    async def _model(self) -> str:
         """Show the model of this conversation, or set it; `default`: as the settings say again."""
+        name = self._order.target
         if name:
             given = "" if name.casefold() == "default" else name
-            if given:
-                self._spawner.check_model(given)
-            await self._engine.commit(lambda c: control.patch_session(c, session, {"model": given}))
-        known = await self._read(lambda tx: tx.session(session))
-        if known is None:
-            raise NotFound(f"no session {session}")
-        if known.facts.model:
+            await self._call("sessions.patch", session=self._session, model=given)
+        facts = (await self._own()).facts
+        if facts.model:
             since = " from its next turn on" if name else ""
-            return f"this conversation uses {known.facts.model}{since}; /model default ends that"
-        chosen = model_for_conversation(self._config, known.facts.agent_id)
+            return f"this conversation uses {facts.model}{since}; /model default ends that"
+        chosen = model_for_conversation(self._desk.fl.config, facts.agent_id)
         return f"this conversation uses {'no model' if chosen is None else chosen.name}, as the settings say"
 
-    async def _send(self, session: str, order: Order) -> str:
-        key = await self._read(lambda tx: _run(tx, session, order))
-        sent = await self._messenger.tell(session, key, order.words)
-        name = await self._read(lambda tx: named(tx, key))
-        return _told(name, sent)
-
-    async def _spawn(self, session: str, order: Order) -> str:
-        own = await self._read(lambda tx: tx.session(session))
-        if own is None:
-            raise NotFound(f"no session {session}")
-        params = SpawnParams(
-            task=order.words,
-            label=one_line(order.words, LABEL_CHARS),
-            agent_id="" if order.target == own.facts.agent_id else order.target,
-            model=order.model,
-            thinking=next((level for level in slash.THINKING if level == order.thinking), None),
-        )
-        run = (await self._spawner.spawn(params, await self._spawner.caller_for(session))).run
-        return f"started {run.key} · run {short_id(run.run_id)}"
-
-    async def _kill(self, session: str, order: Order) -> str:
-        done = await self._engine.commit(lambda c: _killed(c, session, order))
-        return await self._how_it_came_out(done)
-
-    async def _stop(self, session: str) -> str:
-        done = await self._engine.commit(lambda c: control.stop(c, session))
-        below = await self._how_it_came_out(done)
-        return "stopped" if not (done.killed or done.stopping) else f"stopped; {below}"
-
-    async def _how_it_came_out(self, done: control.Killing) -> str:
-        came = await killing.outcome_of(self._engine, self._messenger.changes, done)
-        parts = {"killed": came.killed, "finished before the kill": came.finished, "did not stop": came.running}
-
-        def words(tx: Tx) -> str:
-            told = [f"{how}: {', '.join(named(tx, key) for key in keys)}" for how, keys in parts.items() if keys]
-            return "; ".join(told) or "nothing was running"
-
-        return await self._read(words)
-
-    async def _reload(self, session: str) -> str:
-        own = await self._read(lambda tx: tx.session(session))
-        if own is None:
-            raise NotFound(f"no session {session}")
-        place, digests = await asyncio.to_thread(versions_in, self._spawner.workspace_of(own))
-        taken = await self._engine.commit(lambda c: documents.accept(c, place, digests))
+    async def _reload(self) -> str:
+        folder = self._desk.fl.spawner.workspace_of(await self._own())
+        place, digests = await asyncio.to_thread(versions_in, folder)
+        taken = await self._call("documents.accept", workspace=place, digests=digests)
         return f"taken in: {', '.join(taken)}" if taken else "no document was left out"
 
-    async def _undelivered(self, session: str, order: Order) -> str:
-        match order.words:
-            case "retry" | "dismiss" as action:
+    async def _undelivered(self) -> str:
+        action, word = self._order.words, self._order.target
+        if not action:
+            return _lines(lines.undelivered(await self._call("undelivered.list")))
+        key = await self._read(lambda tx: views.undelivered_key(tx, self._session, word))
+        taken = await self._call(f"undelivered.{action}", target=key)
+        return f"{taken.key} is {'offered again' if action == 'retry' else 'dismissed'}"
 
-                def take(c: Commit) -> str:
-                    key = views.undelivered_key(c.tx, session, order.target)
-                    control.take_up(c, action, key)
-                    return key
+    async def _answer(self) -> str:
+        order, allows = self._order, self._order.verb == "allow"
+        asked = await self._read(lambda tx: _one_asked(tx, self._session, order))
+        await self._call(f"approvals.{'approve' if allows else 'deny'}", id=asked.id, digest=asked.digest)
+        return f"{'allowed' if allows else 'denied'}: {asked.tool} for {await self._name(asked.session)}"
 
-                key = await self._engine.commit(take)
-                return f"{key} is {'offered again' if action == 'retry' else 'dismissed'}"
-            case _:
-                return await self._read(lambda tx: _lines(lines.undelivered(undelivered(tx))))
-
-
-# ---- whom a word means -----------------------------------------------------------------------------------------------
-
-
-def _run(tx: Tx, session: str, order: Order) -> str:
-    return views.find_run(tx, session, order.target)
-
-
-def _meant(tx: Tx, session: str, order: Order) -> str:
-    return views.find_run(tx, session, order.target) if order.target else session
-
-
-def named(tx: Tx, key: str) -> str:
-    run = tx.find_run(key)
-    label = "" if run is None else tx.spec(key).label
-    return flattened(label, NAME_CHARS) or key
-
-
-def _is_bound(tx: Tx, key: str) -> bool:
-    route = tx.route(key)
-    return route is not None and route.kind == "bound"
+    async def _focus(self) -> str:
+        key = await self._run()
+        if self._at is None:
+            raise Refused("error", f"you speak from no place that could be bound: open the conversation {key} itself")
+        await self._call("sessions.focus", session=key, at=_place(self._at))
+        return f"what is said here is said to {await self._name(key)} now; /unfocus ends that"
 
 
 def _lines(shown: list[str]) -> str:
     return "\n".join(shown) or "nothing here"
 
 
-# ---- commits ---------------------------------------------------------------------------------------------------------
+def _started(accepted: dict[str, Any]) -> str:
+    return f"started {accepted['childSessionKey']} · run {short_id(accepted['runId'])}"
 
 
-def _killed(c: Commit, session: str, order: Order) -> control.Killing:
-    if order.target.casefold() in EVERYBODY:
-        return control.kill_all(c, session)
-    return control.kill(c, _run(c.tx, session, order))
+def _place(at: Address | None) -> dict[str, str] | None:
+    return None if at is None else structs.asdict(at)
 
 
-def _direct(c: Commit, session: str, order: Order) -> str:
-    key = _run(c.tx, session, order)
-    name = named(c.tx, key)
-    if order.verb == "steer":
-        run = control.steer(c, key, order.words)
-        return f"steered {name}: attempt {run.attempt} · run {short_id(run.run_id)}"
-    approves = order.verb == "approve"
-    run = control.answer_plan(c, key, approves, plan_words(approves, order.words))
-    return f"{'approved' if approves else 'rejected'} the plan of {name}: attempt {run.attempt}"
-
-
-def _focus(c: Commit, session: str, order: Order, by: Person) -> str:
-    key = _run(c.tx, session, order)
-    if by.at is None:
-        raise Refused("error", f"you speak from no place that could be bound: open the conversation {key} itself")
-    bindings.focus(c, session, key, by.at, by.name)
-    return f"what is said here is said to {named(c.tx, key)} now; /unfocus ends that"
-
-
-def _told(name: str, sent: Sent) -> str:
-    match sent.status:
-        case "ok":
-            return f"{name}: {sent.reply}" if sent.reply else f"{name} has nothing to say"
-        case "accepted":
-            return f"sent to {name}: {sent.delivery}"
-        case "timeout":
-            return f"sent to {name}: it is still at it; its answer will be in its log"
-        case _:
-            return f"{name}: {sent.error}"
-
-
-# ---- questions to a person -------------------------------------------------------------------------------------------
-
-
-def _asked(tx: Tx, session: str) -> list[Approval]:
-    """What waits for a person's answer in this session and below it."""
-    return [one for one in tx.open_approvals() if any(above.key == session for above in tx.lineage(one.session))]
+def _is_bound(tx: Tx, key: str) -> bool:
+    route = tx.route(key)
+    return route is not None and route.kind == "bound"
 
 
 def _questions(tx: Tx, session: str, now: float) -> list[str]:
@@ -346,12 +315,10 @@ def _questions(tx: Tx, session: str, now: float) -> list[str]:
     ]
 
 
-def _answer(c: Commit, session: str, order: Order, by: str) -> str:
-    found = [one for one in _asked(c.tx, session) if is_called(one.id, order.target)]
+def _one_asked(tx: Tx, session: str, order: Order) -> Approval:
+    found = [one for one in _asked(tx, session) if is_called(one.id, order.target)]
     if len(found) != 1:
         why = f"{len(found)} questions are" if found else "no question is"
         which = f"named {order.target[:80]!r}" if order.target else "waiting"
         raise BadInput(f"/{order.verb}", f"{why} {which}: /approvals lists what waits for you")
-    asked = found[0]
-    steps.answer(c, asked.id, order.verb == "allow", by, asked.digest)
-    return f"{'allowed' if order.verb == 'allow' else 'denied'}: {asked.tool} for {named(c.tx, asked.session)}"
+    return found[0]

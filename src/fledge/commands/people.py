@@ -21,29 +21,26 @@ from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.views import count_undelivered
 from fledge.store.base import Tx
 
-CLIENT = "gateway"
-"""Who answered, in the record of a question: whoever holds the token."""
-
 
 class Answer(Params, frozen=True, kw_only=True):
     """An answer to a question."""
 
     id: Annotated[str, Meta(min_length=1, max_length=64)]
     digest: Annotated[str, Meta(min_length=1, max_length=64, description="of the call that was shown")]
-    by: Annotated[str, Meta(min_length=1, max_length=64, description="who answers, for the record")] = CLIENT
+    by: Annotated[str, Meta(max_length=64, description="who answers there, for the record")] = ""
 
 
 @method("approvals.approve", Done)
 async def approvals_approve(desk: Desk, params: Answer) -> Done:
     """Let the call be run, if it is still the one that was shown."""
-    await desk.fl.approve(params.id, by=params.by, digest=params.digest)
+    await desk.fl.approve(params.id, by=desk.signed(params.by), digest=params.digest)
     return Done()
 
 
 @method("approvals.deny", Done)
 async def approvals_deny(desk: Desk, params: Answer) -> Done:
     """Do not let the call be run; the model is told so."""
-    await desk.fl.deny(params.id, by=params.by, digest=params.digest)
+    await desk.fl.deny(params.id, by=desk.signed(params.by), digest=params.digest)
     return Done()
 
 
@@ -152,7 +149,7 @@ async def answer(desk: Desk, params: ToAnswer) -> Answered:
     def decide(c: Commit) -> Answered:
         asked = [one for one in c.tx.open_approvals() if is_called(one.id, params.target)]
         if len(asked) == 1:
-            steps.answer(c, asked[0].id, params.approve, CLIENT, asked[0].digest)
+            steps.answer(c, asked[0].id, params.approve, desk.client, asked[0].digest)
             return Answered(approved=params.approve, tool=asked[0].tool, session_key=asked[0].session)
         if not params.approve and not params.words.strip():
             raise BadInput("words", "must say why the plan is rejected")

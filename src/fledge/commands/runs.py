@@ -6,21 +6,23 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from fledge.api import spawning
 from fledge.api.values import Reply, Result
 from fledge.api.views import session_key
 from fledge.commands.desk import Desk
 from fledge.commands.looking import found
 from fledge.commands.params import DefaultModel, Key, Milliseconds, One, RunId, Wait, Words
-from fledge.commands.sessions import while_open
+from fledge.commands.sessions import StopsWait, stopped, while_open
 from fledge.commands.table import Params, method
+from fledge.core.exchange import plan_words
 from fledge.core.keys import AGENT_ID, SessionKey, main_key
 from fledge.core.params import also_called, formerly
+from fledge.core.policy import STEER_CHARS
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.asked import Caller, SpawnParams
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.control import Killing
+from fledge.orchestrator.messenger import Sent
 from fledge.orchestrator.spawner import accepted
 
 Agent = Annotated[str, Meta(description="another agent's id, if the requester may spawn it"), also_called("agentId")]
@@ -64,10 +66,8 @@ async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
                 raise NotFound(f"no session {session}: say something to it first, or name a program")
             spawn.open_conversation(c, session)
 
-    if params.program:
-        caller = Caller(session=session, default_model=params.default_model)
-        return accepted(await spawning.spawn(desk.fl.spawner, desk.fl.check, params.spawn, caller, open_requester))
-    caller = replace(await desk.fl.spawner.caller_for(session), default_model=params.default_model)
+    caller = Caller(session=session, is_program=True) if params.program else await desk.fl.spawner.caller_for(session)
+    caller = replace(caller, default_model=params.default_model)
     return accepted(await desk.fl.spawner.spawn(params.spawn, caller, open_requester))
 
 
@@ -112,6 +112,35 @@ async def subagents_steer(desk: Desk, params: Told) -> Attempt:
     return Attempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)
 
 
+class Resume(One, frozen=True, kw_only=True):
+    """`runs.resume`."""
+
+    words: Annotated[str, Meta(max_length=STEER_CHARS, description="something to add, for the run")] = ""
+
+
+@method("runs.resume", Attempt)
+async def runs_resume(desk: Desk, params: Resume) -> Attempt:
+    """Let a killed run go on in a new attempt, with all it had done. What was killed below it stays killed."""
+    key = await desk.fl.engine.store.read(lambda tx: found(tx, params))
+    run = await desk.fl.spawner.resume(key, params.words)
+    return Attempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)
+
+
+class Again(One, frozen=True, kw_only=True):
+    """`runs.again`."""
+
+    idempotency_key: Annotated[str, Meta(max_length=256)] = ""
+    default_model: DefaultModel = ""
+
+
+@method("runs.again", dict[str, Any])
+async def runs_again(desk: Desk, params: Again) -> dict[str, object]:
+    """Start a new run with the task and the parameters of an earlier one, whatever became of that, for whoever asked
+    for it. It is a spawn, and answers like one."""
+    key = await desk.fl.engine.store.read(lambda tx: found(tx, params))
+    return accepted(await desk.fl.spawner.again(key, params.idempotency_key, params.default_model))
+
+
 class ToldAndWaits(Told, frozen=True, kw_only=True):
     """Words for a run, and how long to wait for its answer."""
 
@@ -130,13 +159,37 @@ async def subagents_send(desk: Desk, params: ToldAndWaits) -> Reply:
     )
 
 
+class Tell(Told, frozen=True, kw_only=True):
+    """`runs.tell`."""
+
+    timeout_seconds: Wait = 30.0
+
+
+@method("runs.tell", Sent)
+async def runs_tell(desk: Desk, params: Tell) -> Sent:
+    """Tell a run something in its requester's name: `APPROVED:` or `REJECTED:` answers a plan. An answer that it gives
+    in a turn of its own is waited for."""
+    sender = session_key(params.requester, "requester")
+    key = await desk.read(lambda tx: found(tx, params))
+    return await desk.fl.messenger.tell(sender, key, params.message, params.timeout_seconds)
+
+
+class Kill(One, frozen=True, kw_only=True):
+    """`runs.kill`."""
+
+    wait: StopsWait = False
+
+
 @method("runs.kill", Killing, formerly="subagents.kill")
-async def subagents_kill(desk: Desk, params: One) -> Killing:
+async def subagents_kill(desk: Desk, params: Kill) -> Killing:
     """End a run and everything below it, silently. `all`: every run of the session that is not over."""
-    if params.target.strip().casefold() in ("all", "*"):
-        key = session_key(params.requester, "requester")
-        return await desk.fl.engine.commit(lambda c: control.kill_all(c, key))
-    return await desk.fl.engine.commit(lambda c: control.kill(c, found(c.tx, params)))
+
+    def kill(c: Commit) -> Killing:
+        if control.is_everybody(params.target):
+            return control.kill_all(c, session_key(params.requester, "requester"))
+        return control.kill(c, found(c.tx, params))
+
+    return await stopped(desk, await desk.fl.engine.commit(kill), params.wait)
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
@@ -145,7 +198,7 @@ async def subagents_kill(desk: Desk, params: One) -> Killing:
 class Approved(One, frozen=True, kw_only=True):
     """A plan that may be carried out."""
 
-    words: Annotated[str, Meta(max_length=4000)] = "APPROVED: proceed"
+    words: Annotated[str, Meta(max_length=4000, description="something to add")] = ""
 
 
 @method("plans.approve", Attempt)
@@ -167,5 +220,6 @@ async def plans_reject(desk: Desk, params: Rejected) -> Attempt:
 
 
 async def _answered(desk: Desk, params: One, approve: bool, words: str) -> Attempt:
-    run = await desk.fl.engine.commit(lambda c: control.answer_plan(c, found(c.tx, params), approve, words))
+    message = plan_words(approve, words)
+    run = await desk.fl.engine.commit(lambda c: control.answer_plan(c, found(c.tx, params), approve, message))
     return Attempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)

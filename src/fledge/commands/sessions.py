@@ -13,7 +13,7 @@ from fledge.api.views import session_key
 from fledge.commands import slash
 from fledge.commands.desk import Desk
 from fledge.commands.looking import session_row
-from fledge.commands.orders import CommandResult, Person, run_command
+from fledge.commands.orders import CommandResult, run_line
 from fledge.commands.params import DefaultModel, Milliseconds, Nothing, RunId, SessionName, Wait, Words
 from fledge.commands.table import Params, method
 from fledge.commands.values import SessionRow
@@ -21,9 +21,10 @@ from fledge.config import DEFAULT_MODEL, Config, model_for_conversation
 from fledge.core.images import MAX_IMAGES, Image
 from fledge.core.keys import agent_of, is_child_key
 from fledge.core.params import as_written
+from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.errors import BadInput
-from fledge.orchestrator import control
+from fledge.orchestrator import bindings, control, killing
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.system_events import EVENT_CHARS
 from fledge.store.base import Session, Tx
@@ -47,6 +48,14 @@ async def while_open(desk: Desk, waiting: Coroutine[Any, Any, T], otherwise: Cal
         for one in (wanted, closing):
             one.cancel()
         await asyncio.gather(wanted, closing, return_exceptions=True)
+
+
+StopsWait = Annotated[bool, Meta(description="wait up to 6 s until what was told to stop has stopped")]
+
+
+async def stopped(desk: Desk, done: Killing, wait: bool) -> Killing:
+    """What a kill did; with `wait`, once everything it stopped is gone, or its time is up."""
+    return await killing.outcome_of(desk.fl.engine, desk.fl.messenger.changes, done) if wait else done
 
 
 def conversation(desk: Desk, session: str) -> Conversation:
@@ -258,16 +267,68 @@ class SessionsStop(Params, frozen=True, kw_only=True):
     session: SessionName = "main"
     below: bool = True
     """False: only its turn; what it spawned goes on."""
+    wait: StopsWait = False
 
 
 @method("sessions.stop", Killing)
 async def sessions_stop(desk: Desk, params: SessionsStop) -> Killing:
     """Stop a session's turn and everything below it."""
     if params.below:
-        return await conversation(desk, params.session).stop()
+        return await stopped(desk, await conversation(desk, params.session).stop(), params.wait)
     key = session_key(params.session, "session")
     await desk.fl.engine.commit(lambda c: control.stop_turn(c, key))
     return Killing((), ())
+
+
+class Place(Params, frozen=True, kw_only=True):
+    """A place outside."""
+
+    channel: Annotated[str, Meta(min_length=1, max_length=64)]
+    to: Annotated[str, Meta(max_length=256, description="who is reached there")]
+    thread: Annotated[str, Meta(max_length=256)] = ""
+
+    @property
+    def address(self) -> Address:
+        """The same as an address."""
+        return Address(self.channel, self.to, self.thread)
+
+
+class SessionsFocus(Params, frozen=True, kw_only=True):
+    """`sessions.focus`."""
+
+    session: SessionName
+    at: Place
+
+
+class Bound(Struct, frozen=True, kw_only=True):
+    """A binding, made or ended."""
+
+    session_key: str
+
+
+@method("sessions.focus", Bound)
+async def sessions_focus(desk: Desk, params: SessionsFocus) -> Bound:
+    """Bind a place on a channel to a session: what is said there is said to it from now on."""
+    key = session_key(params.session, "session")
+    route = await desk.fl.engine.commit(lambda c: bindings.focus(c, key, key, params.at.address, desk.client))
+    return Bound(session_key=route.session)
+
+
+class SessionsUnfocus(Params, frozen=True, kw_only=True):
+    """`sessions.unfocus`."""
+
+    session: SessionName = "main"
+    at: Place | None = None
+    """The place; None: the one that the session is bound to."""
+
+
+@method("sessions.unfocus", Bound)
+async def sessions_unfocus(desk: Desk, params: SessionsUnfocus) -> Bound:
+    """End the binding of a place: what is said there is said to the main conversation from now on."""
+    key = session_key(params.session, "session")
+    at = None if params.at is None else params.at.address
+    route = await desk.fl.engine.commit(lambda c: bindings.unfocus(c, key, at, desk.client))
+    return Bound(session_key=route.session)
 
 
 class SessionsWait(Params, frozen=True, kw_only=True):
@@ -301,7 +362,7 @@ class Command(Params, frozen=True, kw_only=True):
 @method("slash.run", CommandResult, formerly="commands.run")
 async def commands_run(desk: Desk, params: Command) -> CommandResult:
     """Do what a slash command says, as the user of that conversation."""
-    return await run_command(desk.fl, session_key(params.session, "session"), params.line, Person("gateway"))
+    return await run_line(desk, session_key(params.session, "session"), params.line)
 
 
 class SlashCommand(Struct, frozen=True):

@@ -16,6 +16,8 @@ from fledge.errors import BadInput
 Verb = Literal[
     "list",
     "kill",
+    "resume",
+    "again",
     "log",
     "info",
     "send",
@@ -81,6 +83,8 @@ SUBAGENTS: Final = (
     Usage("send", "send <id|#> <message>", "tell it something without stopping it"),
     Usage("steer", "steer <id|#> <message>", "stop it and send it elsewhere"),
     Usage("kill", "kill <id|#|all>", "end it and everything below it (also: stop)"),
+    Usage("resume", "resume <id|#> [words]", "let a killed one go on with what it had done"),
+    Usage("again", "again <id|#>", "start another with the same task and parameters"),
     Usage("spawn", "spawn <agent> <task> [--model m] [--thinking t]", "start one"),
     Usage("approve", "approve <id|#> [words]", "let it carry out its plan"),
     Usage("reject", "reject <id|#> <reason>", "let it plan again"),
@@ -128,7 +132,9 @@ _ACTIONS: Final[dict[str, _Said]] = {
     for usage in (*SUBAGENTS, Usage("kill", "stop <id|#|all>", "as kill"))
 }
 _COMMANDS: Final[dict[str, _Said]] = {usage.form.split()[0][1:]: _said(usage, "") for usage in ALONE}
-_NEED_A_TARGET: Final = ("kill", "log", "info", "send", "steer", "approve", "reject", "focus", "spawn", "image")
+_NEED_A_TARGET: Final[tuple[Verb, ...]] = (
+    *("kill", "resume", "again", "log", "info", "send", "steer", "approve", "reject", "focus", "spawn", "image"),
+)
 _NEED_WORDS: Final = ("send", "steer", "reject", "spawn", "event")
 
 
@@ -183,7 +189,7 @@ def _order(said: _Said, rest: str) -> Order:
     match verb:
         case "list" | "tree" | "help" | "stop" | "agents" | "unfocus" | "approvals" | "reload":
             return Order(verb=verb)
-        case "kill" | "info" | "focus" | "allow" | "deny" | "status" | "model":
+        case "kill" | "again" | "info" | "focus" | "allow" | "deny" | "status" | "model":
             return _checked(Order(verb=verb, target=_unquoted(rest)), said)
         case "event" | "heartbeat":
             return _checked(Order(verb=verb, words=rest), said)
@@ -288,7 +294,10 @@ def complete(line: str, targets: Sequence[Choice] = ()) -> list[Choice]:
             return _fitting(last, [("retry", "offer it again"), ("dismiss", "take it off the list")])
         case ("kill", 0):
             return _fitting(last, [*_quoted(targets), ("all", "all of them")])
-        case ("log" | "info" | "send" | "steer" | "approve" | "reject" | "focus" | "status", 0):
+        case (
+            "log" | "info" | "send" | "steer" | "resume" | "again" | "approve" | "reject" | "focus" | "status",
+            0,
+        ):
             return _fitting(last, _quoted(targets))
         case _:
             return []

@@ -64,7 +64,8 @@ class Post(_Effect, frozen=True, tag=True):
     """Put a message of the system into the run's own inbox."""
 
     kind: str
-    """`task`, `wake`, `overdue`, `approved`, `rejected`; what steer and send say is written by whoever says it."""
+    """`task`, `wake`, `overdue`, `approved`, `rejected`, `resumed`; what steer and send say is written by whoever says
+    it."""
 
 
 class Drain(_Effect, frozen=True, tag=True):

@@ -176,6 +176,14 @@ class Steered(_Event, frozen=True, kw_only=True, tag=True):
     text: TextId | None = None
 
 
+class Resumed(_Event, frozen=True, kw_only=True, tag=True):
+    """Somebody let a killed run go on; `text` is what it had said before."""
+
+    next_run_id: str
+    unsettled: int
+    text: TextId | None = None
+
+
 class KillOrdered(_Event, frozen=True, kw_only=True, tag=True):
     """A kill reached this run, by name or from above."""
 
@@ -280,6 +288,7 @@ Event = (
     | ChildrenSettled
     | SendArrived
     | Steered
+    | Resumed
     | KillOrdered
     | PlanApproved
     | PlanRejected
@@ -319,6 +328,7 @@ _WORDS: dict[type[Event], str] = {
     ChildrenSettled: "child settled",
     SendArrived: "message came",
     Steered: "steered",
+    Resumed: "resumed",
     KillOrdered: "killed",
     PlanApproved: "plan approved",
     PlanRejected: "plan rejected",

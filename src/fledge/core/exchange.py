@@ -225,7 +225,11 @@ class PlanAnswer(Struct, frozen=True, gc=False):
 
 
 def plan_words(approves: bool, reason: str) -> str:
-    """The message that answers a plan. Refused: a rejection that does not say why."""
+    """The message that answers a plan; the reason may be that message itself. Refused: a rejection that does not say
+    why."""
+    said = plan_answer(reason)
+    if said is not None and said.approves == approves:
+        reason = said.reason
     if not approves and not reason.strip():
         raise BadInput("message", "must say why the plan is rejected")
     return f"APPROVED: {reason.strip() or 'proceed'}" if approves else f"REJECTED: {reason.strip()}"

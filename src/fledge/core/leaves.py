@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final, Literal
 
 from fledge.core.keys import parse_key
-from fledge.core.run import Killed, Run, Terms
+from fledge.core.run import Killed, Run
 
 Kind = Literal["attachments", "work", "worktrees"]
 Moment = Literal["cleanup", "archive", "end"]
@@ -32,7 +32,7 @@ def leaves_at(run: Run, moment: Moment) -> tuple[str, ...]:
         return run.terms.leaves
     if run.terms.mode == "session" and not _is_killed(run):
         return ()  # its session goes on in its thread
-    return tuple(one for one in run.terms.leaves if moment in _moments(one, run.terms))
+    return tuple(one for one in run.terms.leaves if moment in _moments(one, run))
 
 
 def readable_leaves(run: Run | None, children: Iterable[Run]) -> tuple[str, ...]:
@@ -49,10 +49,10 @@ def _kind(leaf_name: str) -> str:
     return leaf_name.partition("/")[0]
 
 
-def _moments(leaf_name: str, terms: Terms) -> tuple[Moment, ...]:
-    deletes = terms.cleanup == "delete"
+def _moments(leaf_name: str, run: Run) -> tuple[Moment, ...]:
+    deletes = run.terms.cleanup == "delete"
     match _kind(leaf_name):
-        case "attachments" if terms.retains and not deletes:
+        case "attachments" if not deletes and (run.terms.retains or _may_be_resumed(run)):
             return ("archive",)
         case "work":
             # Its requester may still want to read what the child put there.
@@ -62,6 +62,11 @@ def _moments(leaf_name: str, terms: Terms) -> tuple[Moment, ...]:
             return ("cleanup", "archive") if deletes else ("archive",)
         case _:
             return ("cleanup",)
+
+
+def _may_be_resumed(run: Run) -> bool:
+    """True of a killed run that may go on, and would read what it was given again."""
+    return _is_killed(run) and run.terms.mode == "run"
 
 
 def _is_killed(run: Run) -> bool:

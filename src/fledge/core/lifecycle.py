@@ -99,6 +99,8 @@ def transition(run: Run, event: ev.Event) -> Step:
             return _send_arrived(run, event)
         case ev.Steered():
             return _steered(run, event)
+        case ev.Resumed():
+            return _resumed(run, event)
         case ev.KillOrdered():
             return _kill_ordered(run, event)
         case ev.PlanApproved() | ev.PlanRejected():
@@ -375,6 +377,26 @@ def _steered(run: Run, event: ev.Steered) -> Step:
     until = event.at + reconcile.STOP_S
     phase = _queued(run, event.at)
     return move(run, phase, fx.SupersedeDriver(until), fx.CloseCalls("interrupted"), fx.Enqueue())
+
+
+def _resumed(run: Run, event: ev.Resumed) -> Step:
+    """A killed run goes on in a new attempt. Its clocks start anew: the time in which it was dead is no runtime."""
+    refusal = policy.refuse_resume(run)
+    if refusal is not None:
+        return ignore(run, refusal.reason)
+    run = replace(
+        next_attempt(run, event.next_run_id),
+        fallback=event.text or run.fallback,
+        started_at=None,
+        deadline_at=None,
+        crashes=0,
+        resumes=run.resumes + 1,
+    )
+    # Killed descendants that are still stopping keep it unsettled all the while.
+    up = () if event.unsettled else (fx.CountUp(),)
+    until = event.at + reconcile.STOP_S
+    begin = (fx.Dequeue(), *up, fx.Post("resumed"), fx.Enqueue())
+    return move(run, _queued(run, event.at), fx.SupersedeDriver(until), fx.CloseCalls("interrupted"), *begin)
 
 
 def _kill_ordered(run: Run, event: ev.KillOrdered) -> Step:

@@ -10,7 +10,22 @@ from typing import Literal
 from msgspec import Struct
 
 from fledge.core.events import Asked
-from fledge.core.run import Asking, AwaitingApproval, Ending, Grace, Instant, Queued, Run, Running, Waiting
+from fledge.core.run import (
+    Archived,
+    Asking,
+    AwaitingApproval,
+    Completed,
+    Ending,
+    Grace,
+    Instant,
+    Killed,
+    Queued,
+    Run,
+    Running,
+    Stopping,
+    Waiting,
+)
+from fledge.errors import Refused
 
 RESERVATION_S = 30.0
 """How long a reservation may be prepared."""
@@ -35,6 +50,12 @@ class Refusal(Struct, frozen=True, gc=False):
 
     status: Literal["forbidden", "error", "done", "rate_limited"]
     reason: str
+
+
+def enforce(refusal: Refusal | None) -> None:
+    """Raise a refusal as the error that a caller is told; without one nothing happens."""
+    if refusal is not None:
+        raise Refused(refusal.status, refusal.reason)
 
 
 # ---- admission -------------------------------------------------------------------------------------------------------
@@ -144,6 +165,37 @@ def refuse_answer(run: Run) -> Refusal | None:
     if isinstance(run.phase, AwaitingApproval):
         return None
     return Refusal("done", f"{run.key} is {run.phase.name}: no plan awaits an answer")
+
+
+def refuse_resume(run: Run) -> Refusal | None:
+    """None if the run was killed and may go on; else why not, and what to do instead."""
+    ended, phase = run.ended, run.phase
+    if isinstance(phase, Ending) and isinstance(phase.cause, Stopping):
+        return Refusal("error", f"{run.key} was killed and is stopping: try again in a moment")
+    if ended is None:
+        instead = "answer its plan" if isinstance(phase, AwaitingApproval) else "steer it, or send it a message"
+        return Refusal("done", f"{run.key} is {phase.name}, not killed: {instead}")
+    if not isinstance(ended.outcome, Killed):
+        status = ended.outcome.status
+        return Refusal("done", f"{run.key} was not killed, it ended ({status}): send it a message, or run it again")
+    if (lost := _lost_for_resume(run)) is not None:
+        return Refusal("done", f"{run.key} {lost}: run it again")
+    if not isinstance(phase, Completed):
+        return Refusal("error", f"{run.key} is still being cleaned up: try again in a moment")
+    return None
+
+
+def _lost_for_resume(run: Run) -> str | None:
+    """What a killed run would need to go on, and has no more; None if it has everything."""
+    if run.terms.cleanup == "delete":
+        return "was spawned with cleanup delete, so its transcript is gone"
+    if isinstance(run.phase, Archived):
+        return "is archived"
+    if run.terms.mode == "session":
+        return "left its thread when it was killed"
+    if not run.terms.wakeable:
+        return "has a runtime that cannot go on where it was stopped"
+    return None
 
 
 # ---- waiting ---------------------------------------------------------------------------------------------------------

@@ -412,6 +412,12 @@ def overdue_message(
     )
 
 
+def resumed_message(words: str) -> str:
+    """What a killed run is told when it goes on, with what the person who resumes it adds."""
+    begun = "You were stopped before you had finished, and go on now. What you have done so far stands."
+    return "\n\n".join(filter(None, (begun, words.strip())))
+
+
 def yield_answer(refusal: str | None, silent: Sequence[Named]) -> str:
     """What a yield answers that does not wait: that it is refused, or that what it would wait for is unread; and who
     ended silently."""

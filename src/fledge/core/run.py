@@ -305,7 +305,7 @@ class CleanupPending(Struct, frozen=True, gc=False, tag="cleanup_pending"):
 
 class Completed(Struct, frozen=True, gc=False, tag="completed"):
     """Means: settled, delivered or skipped, cleaned up.
-    Ends by: being archived.
+    Ends by: being archived; a killed run also by being resumed.
     After a crash: stays.
     Kept: `archiveAfterMinutes` in the lists, never while a row from it or in its inbox is unread or undelivered;
     session mode for ever.
@@ -466,9 +466,11 @@ class Run(Struct, frozen=True, gc=False, kw_only=True):
     deadline_at: Instant | None = None
     """The hard timeout; None while no clock runs (none set, not started, or waiting for a person)."""
     started_at: Instant | None = None
-    """When an attempt first ran."""
+    """When an attempt first ran; anew after a killed run was resumed."""
     fallback: TextId | None = None
     wakes: int = 0
+    resumes: int = 0
+    """How often it went on after a kill: it has one end more than that."""
     crashes: int = 0
     """Crashes in a row with a step open and none committed in between."""
     steered_at: Instant | None = None

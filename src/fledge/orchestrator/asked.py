@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, to_builtins
 from msgspec.structs import replace
 
 from fledge.config import (
@@ -203,6 +203,7 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             output_schema=params.output_schema,
             attachments=receipts(place.files),
             images=images_among(place.files),
+            asked=_besides(params),
         ),
         terms=Terms(
             parent=caller.session,
@@ -234,13 +235,9 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             boxed=caller.boxed or params.sandbox == "require",
             offline=caller.offline,
         ),
-        limits=Limits(
-            limits.max_spawn_depth,
-            sys.maxsize if caller.is_program else limits.max_children_per_agent,
-            limits.max_retained,
-        ),
+        limits=limits_in(config, own, caller.is_program),
         budget=_budget(params.budget, configured(subagent_limits(config, target).budget)),
-        cap_of=lambda agent_id: subagent_limits(config, agent_id).max_children_per_agent,
+        cap_of=lambda agent_id: limits_in(config, agent_id).max_children,
         generations=caller.generations,
         lease=caller.lease,
         key=params.idempotency_key or caller.key,
@@ -255,6 +252,39 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
     name = chosen.name if chosen and params.runtime == NATIVE else ""
     objection = _objection(config, params, caller, host, name) or place.objection
     return Read(replace(request, objection=objection), name, _old_names(params))
+
+
+def limits_in(config: Config, agent_id: str, is_program: bool = False) -> Limits:
+    """The limits of a session of this agent; a program decides itself how many children it has."""
+    found = subagent_limits(config, agent_id)
+    most = sys.maxsize if is_program else found.max_children_per_agent
+    return Limits(found.max_spawn_depth, most, found.max_retained)
+
+
+_IN_SPEC = ("task", "label", "agentId", "model", "runtime", "outputSchema", "attachments", "idempotencyKey")
+"""Parameters that a spec has by itself, or that belong to one call alone."""
+
+
+def _besides(params: SpawnParams) -> dict[str, Any]:
+    given = to_builtins(replace(params, attachments=()))
+    return {name: value for name, value in given.items() if name not in _IN_SPEC}
+
+
+def params_of(spec: Spec, requester: str) -> SpawnParams:
+    """The parameters of a spawn that would ask for the same again, for this requester. Raises Refused if the run was
+    given files: they are kept no longer than it needs them."""
+    if spec.attachments:
+        files = "a file" if len(spec.attachments) == 1 else f"{len(spec.attachments)} files"
+        raise Refused("error", f"it was given {files}, and those are not kept: spawn it with them")
+    besides = msgspec.convert({"task": spec.task, **spec.asked}, SpawnParams)
+    return replace(
+        besides,
+        label=spec.label,
+        agent_id="" if spec.agent_id == agent_of(requester) else spec.agent_id,
+        model=spec.model,
+        runtime=spec.runtime,
+        output_schema=spec.output_schema,
+    )
 
 
 def _old_names(params: SpawnParams) -> str:

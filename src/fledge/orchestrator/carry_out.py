@@ -10,7 +10,7 @@ from fledge.core.announce import announce_key
 from fledge.core.freeze import one_line
 from fledge.core.images import told
 from fledge.core.leaves import Moment, leaves_at
-from fledge.core.prompts import BLOCK_ROWS, overdue_message, wake_message
+from fledge.core.prompts import BLOCK_ROWS, overdue_message, resumed_message, wake_message
 from fledge.core.run import CleanupPending, Instant, Queued, Run
 from fledge.core.transcript import images_body
 from fledge.orchestrator import (
@@ -159,10 +159,14 @@ def _free_slot(c: Commit, key: str) -> None:
 def _post(c: Commit, run: Run, kind: str) -> None:
     match kind:
         case "task":
-            spec = c.tx.spec(run.key)
-            words = told(spec.task, spec.images)
-            images = images_body(spec.images)
-            c.tx.put_row(f"task:{run.key}", run.key, "task", run.terms.parent, words, c.at, images=images)
+            _post_task(c, run, f"task:{run.key}")
+        case "resumed":
+            has_begun = transcripts.has_begun(c.tx, run.key)
+            if not has_begun:
+                _post_task(c, run, f"task:{run.key}:{run.run_id}")
+            words = resumed_message(c.words) if has_begun else c.words.strip()
+            if words:
+                c.tx.put_row(f"resume:{run.key}:{run.run_id}", run.key, "steer", None, words, c.at)
         case "wake":
             _post_wake(c, run, wake_message(deliver.silent_children(c, run.key)))
         case "overdue":
@@ -170,6 +174,12 @@ def _post(c: Commit, run: Run, kind: str) -> None:
         case _:
             words = c.words or ("APPROVED: proceed" if kind == "approved" else "REJECTED")
             c.tx.put_row(f"approval:{run.key}:{run.run_id}", run.key, "approval", None, words, c.at)
+
+
+def _post_task(c: Commit, run: Run, row_key: str) -> None:
+    spec = c.tx.spec(run.key)
+    words, images = told(spec.task, spec.images), images_body(spec.images)
+    c.tx.put_row(row_key, run.key, "task", run.terms.parent, words, c.at, images=images)
 
 
 def _post_wake(c: Commit, run: Run, words: str) -> None:

@@ -16,6 +16,7 @@ from fledge.core.effects import Owes
 from fledge.core.freeze import sound
 from fledge.core.images import ImageEntry, told
 from fledge.core.keys import main_key
+from fledge.core.policy import enforce
 from fledge.core.route import address_of
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
@@ -23,15 +24,10 @@ from fledge.orchestrator import bindings, budget, deliver, drain, exchanges, out
 from fledge.orchestrator.commit import Commit
 
 
-def _refuse(refusal: policy.Refusal | None) -> None:
-    if refusal is not None:
-        raise Refused(refusal.status, refusal.reason)
-
-
 def steer(c: Commit, key: str, message: str, row_key: str | None = None) -> Run:
     """Redirect live work: a new attempt that starts with the message; the old one is silent from now on."""
     run, message = c.run(key), sound(message)
-    _refuse(policy.refuse_steer(run, message, c.at))
+    enforce(policy.refuse_steer(run, message, c.at))
     c.tx.put_row(row_key or f"steer:{key}:{c.ids.unique()}", key, "steer", run.terms.parent, message, c.at)
     return c.apply(key, ev.Steered(at=c.at, next_run_id=c.ids.unique(), text=transcripts.last_words(c, key))).run
 
@@ -60,7 +56,7 @@ def send(
         raise NotFound(f"no session {key}")
     run = c.find(key)
     if run is not None:
-        _refuse(policy.refuse_send(run))
+        enforce(policy.refuse_send(run))
     row_key = row_key or f"send:{key}:{c.ids.unique()}"
     if deliver.put_message(c, key, row_key, "send", source, message, origin, images):
         if run is not None:
@@ -73,11 +69,16 @@ def send(
     return row_key
 
 
-class Killing(Struct, frozen=True):
-    """What a kill did: what is over, and what was told to stop but has not acknowledged yet."""
+class Killing(Struct, frozen=True, omit_defaults=True):
+    """What a kill did, by session keys."""
 
     killed: tuple[str, ...]
+    """What is over."""
     stopping: tuple[str, ...]
+    """What was told to stop and has not acknowledged: its result counts for nothing any more, unless it is complete
+    within 5 s; it may still be at work."""
+    finished: tuple[str, ...] = ()
+    """What was told to stop and was complete before it did; that counts. Known once somebody has waited for it."""
 
 
 def kill(c: Commit, key: str) -> Killing:
@@ -88,6 +89,11 @@ def kill(c: Commit, key: str) -> Killing:
     if not done.killed and not done.stopping:
         raise Refused("done", f"{key} has ended, and nothing below it is running")
     return done
+
+
+def is_everybody(target: str) -> bool:
+    """True of the words for every run of a session."""
+    return target.strip().casefold() in ("all", "*")
 
 
 def kill_each(c: Commit, keys: Sequence[str]) -> Killing:
@@ -102,7 +108,12 @@ def kill_all(c: Commit, session: str) -> Killing:
     known = c.tx.session(session)
     if (known is None or known.deleted) and session != main_key():
         raise NotFound(f"no session {session}")
-    return kill_each(c, [row.key for row in views.child_rows(c.tx, session) if row.is_active])
+    return kill_each(c, active_children(c, session))
+
+
+def active_children(c: Commit, session: str) -> list[str]:
+    """Children of a session that are not over, or have something below them that is not."""
+    return [row.key for row in views.child_rows(c.tx, session) if row.is_active]
 
 
 def kill_below(c: Commit, key: str) -> Killing:
@@ -209,7 +220,7 @@ def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks:
 
 def answer_plan(c: Commit, key: str, approve: bool, words: str) -> Run:
     """Approve or reject the plan that awaits it; a new attempt follows."""
-    _refuse(policy.refuse_answer(c.run(key)))
+    enforce(policy.refuse_answer(c.run(key)))
     c.words = sound(words)
     next_id = c.ids.unique()
     answered = ev.PlanApproved if approve else ev.PlanRejected

@@ -26,9 +26,14 @@ def call_of(post: Post) -> Call | None:
     return _decode(post.body) if post.kind == "hook" else None
 
 
-def post_key(hook: HookName, listener: str, key: str) -> str:
-    """The name of a call: one per hook, listener and run."""
-    return f"hook:{hook}:{listener}:{key}"
+def post_key(hook: HookName, listener: str, name: str) -> str:
+    """The name of a call: one per hook, listener and run; of what ends, per end (`end_of`)."""
+    return f"hook:{hook}:{listener}:{name}"
+
+
+def end_of(run: Run) -> str:
+    """Names an end of a run: one that was killed and resumed has another."""
+    return f"{run.key}:{run.resumes}" if run.resumes else run.key
 
 
 # ---- what is told ----------------------------------------------------------------------------------------------------
@@ -74,7 +79,7 @@ def spawned(c: Commit, run: Run) -> None:
         run_id=run.run_id,
         thread_requested=route is not None and route.kind == "bound",
     )
-    _tell(c, "subagent_spawned", run.key, _at(event, place_of(c.tx, run.key)))
+    _tell(c, "subagent_spawned", run.key, run.key, _at(event, place_of(c.tx, run.key)))
 
 
 def ended(
@@ -95,7 +100,7 @@ def ended(
         send_farewell=thread is not None,
         ended_at=c.at if over is None else over.ended_at,
     )
-    _tell(c, "subagent_ended", run.key, _at(event, thread))
+    _tell(c, "subagent_ended", run.key, end_of(run), _at(event, thread))
 
 
 _OUTCOMES: dict[str, EndedOutcome] = {"ok": "ok", "error": "error", "timeout": "timeout", "killed": "killed"}
@@ -114,28 +119,30 @@ def ask_target(c: Commit, run: Run, requester: str, origin: str) -> bool:
         mode=run.terms.mode,
         expects_completion_message=run.terms.expects,
     )
-    return _tell(c, "subagent_delivery_target", run.key, _at(event, address_of(origin)), is_question=True)
+    event = _at(event, address_of(origin))
+    return _tell(c, "subagent_delivery_target", run.key, end_of(run), event, is_question=True)
 
 
 def is_asked(c: Commit, key: str) -> bool:
     """True while somebody who was asked where a run's answer should go has not answered."""
     listeners = c.rules.hooks.get("subagent_delivery_target", ())
-    return any(c.tx.is_due(post_key("subagent_delivery_target", one.name, key)) for one in listeners)
+    name = end_of(c.run(key))
+    return any(c.tx.is_due(post_key("subagent_delivery_target", one.name, name)) for one in listeners)
 
 
 def context(c: Commit, key: str, reason: Left) -> None:
     """Tell the context engine, if there is one, that a run is done with in this way."""
     if c.rules.context_engine:
         body = _encode({"sessionKey": key, "reason": reason}).decode()
-        c.hints.look |= c.tx.post(f"context:{reason}:{key}", "context", None, body, c.at)
+        c.hints.look |= c.tx.post(f"context:{reason}:{end_of(c.run(key))}", "context", None, body, c.at)
 
 
-def _tell(c: Commit, hook: HookName, key: str, event: HookEvent, is_question: bool = False) -> bool:
+def _tell(c: Commit, hook: HookName, key: str, name: str, event: HookEvent, is_question: bool = False) -> bool:
     told = False
     for listener in c.rules.hooks.get(hook, ()):
         body = _encode(Call(listener.name, event)).decode()
         told |= c.tx.post(
-            post_key(hook, listener.name, key), "hook", key, body, c.at, retries=0 if is_question else listener.retries
+            post_key(hook, listener.name, name), "hook", key, body, c.at, retries=0 if is_question else listener.retries
         )
     c.hints.look |= told
     return told

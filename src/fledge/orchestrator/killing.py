@@ -4,8 +4,6 @@ The kill itself is one commit (`control`). A driver that was told to stop has a 
 holding nothing, and says afterwards how each came out.
 """
 
-from msgspec import Struct
-
 from fledge.core import events as ev
 from fledge.core.reconcile import STOP_S
 from fledge.core.run import Ending, Killed
@@ -18,17 +16,7 @@ PATIENCE_S = STOP_S + 1.0
 """Until then everything that was killed is decided."""
 
 
-class Stopped(Struct, frozen=True, kw_only=True):
-    """How a kill came out, by session keys."""
-
-    killed: tuple[str, ...]
-    finished: tuple[str, ...] = ()
-    """Their end was committed before they stopped, and counts."""
-    running: tuple[str, ...] = ()
-    """They were told to stop and have not: their results count for nothing any more, but they may still be at work."""
-
-
-async def outcome_of(engine: Engine, changes: Changes, done: Killing) -> Stopped:
+async def outcome_of(engine: Engine, changes: Changes, done: Killing) -> Killing:
     """How a kill came out, as soon as everything it stopped is gone, or its time is up."""
     at = engine.clock.now() + PATIENCE_S
 
@@ -45,10 +33,10 @@ async def outcome_of(engine: Engine, changes: Changes, done: Killing) -> Stopped
     return await engine.store.read(lambda tx: _sorted(tx, done, running))
 
 
-def _sorted(tx: Tx, done: Killing, running: tuple[str, ...]) -> Stopped:
+def _sorted(tx: Tx, done: Killing, running: tuple[str, ...]) -> Killing:
     finished = tuple(key for key in done.stopping if key not in running and _has_won(tx, key))
     gone = tuple(key for key in done.stopping if key not in running and key not in finished)
-    return Stopped(killed=(*done.killed, *gone), finished=finished, running=running)
+    return Killing((*done.killed, *gone), running, finished)
 
 
 def _has_won(tx: Tx, key: str) -> bool:

@@ -16,6 +16,7 @@ from fledge.core.exchange import Exchange, Over
 from fledge.core.freeze import said
 from fledge.core.keys import agent_of, check_agent_id, parse_key
 from fledge.core.params import also_called
+from fledge.core.policy import enforce
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import lease, sight, talk
@@ -109,9 +110,7 @@ class Messenger:
         target = self._target(c.tx, params, looks)
         session = c.tx.session(target)
         theirs = agent_of(target) if session is None else session.facts.agent_id
-        refusal = sight.refuse_look(c.tx, looks, target, theirs)
-        if refusal is not None:
-            raise Refused(refusal.status, refusal.reason)
+        enforce(sight.refuse_look(c.tx, looks, target, theirs))
         return Sending(
             id=caller.key or f"{caller.session}#{c.ids.unique()}",
             sender=caller.session,
@@ -139,7 +138,7 @@ class Messenger:
 
 
 def _status(error: Refused | BadInput) -> Status:
-    match error.status if isinstance(error, Refused) else "error":
+    match error.status:
         case "forbidden" | "done" as status:
             return status
         case _:

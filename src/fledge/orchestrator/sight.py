@@ -12,11 +12,11 @@ from fledge.config import Config, agent_to_agent, visibility_for
 from fledge.core.access import AgentToAgent, Sight, Visibility, refuse_agents, refuse_sight
 from fledge.core.history import History, Shown, history
 from fledge.core.keys import ListKind, agent_of, list_kind, parse_key
-from fledge.core.policy import Refusal
+from fledge.core.policy import Refusal, enforce
 from fledge.core.prompts import child_row, flattened
 from fledge.core.run import AwaitingApproval, Instant
 from fledge.core.transcript import Replied, from_body
-from fledge.errors import NotFound, Refused
+from fledge.errors import NotFound
 from fledge.orchestrator.views import find_run, is_below, model_that_ran, progress_of, times, to_ms
 from fledge.store.base import Session, Tx
 
@@ -54,9 +54,7 @@ def find_session(tx: Tx, looker: Looker, word: str) -> Session:
     found = tx.session(key)
     if found is None:
         raise NotFound(f"no session {key}")
-    refusal = refuse_look(tx, looker, found.key, found.facts.agent_id)
-    if refusal is not None:
-        raise Refused(refusal.status, refusal.reason)
+    enforce(refuse_look(tx, looker, found.key, found.facts.agent_id))
     return found
 
 
@@ -220,9 +218,7 @@ def result_text(tx: Tx, looker: Looker, word: str) -> tuple[str, str]:
     key = key_meant(tx, looker.session, word)
     run, session = tx.find_run(key), tx.session(key)
     if session is not None and not is_below(tx, looker.session, key):
-        refusal = refuse_look(tx, looker, key, session.facts.agent_id)
-        if refusal is not None:
-            raise Refused(refusal.status, refusal.reason)
+        enforce(refuse_look(tx, looker, key, session.facts.agent_id))
     if run is None:
         raise NotFound(f"{key} is not a subagent: only those have a result")
     late = [row.text for row in tx.rows_of(key) if row.kind == "late"]

@@ -15,15 +15,16 @@ from fledge.core.access import refuse_stopped
 from fledge.core.attachments import File
 from fledge.core.freeze import sound
 from fledge.core.keys import agent_of, check_agent_id, child_key, parse_key
+from fledge.core.policy import enforce
 from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
 from fledge.core.transcript import Spoken, in_order
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
-from fledge.orchestrator import budget, heartbeat, lease, transcripts, undelivered
+from fledge.orchestrator import budget, deliver, heartbeat, lease, transcripts, undelivered
 from fledge.orchestrator.carry_out import unsettle_above
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.lease import Lease
-from fledge.store.base import Session, SessionFacts, Spec
+from fledge.store.base import Session, SessionFacts, Spec, Tx
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -124,10 +125,8 @@ def reserve(c: Commit, request: Request) -> Run:
         budget_spent=budget.is_spent(c, parent),
         is_leaf=session.facts.role == "leaf",
     )
-    refusal = policy.admit(request.limits, occupancy)
-    if refusal is not None:
-        raise Refused(refusal.status, refusal.reason)
-    _check_above(c, above, request)
+    enforce(policy.admit(request.limits, occupancy))
+    _check_above(c, above, request.cap_of or (lambda agent_id: request.limits.max_children))
     if request.objection is not None:
         raise request.objection
     forked = _forked(c, request, session) if request.forks else None
@@ -171,16 +170,15 @@ def _child_above(c: Commit, key: str, parent: str) -> str | None:
     return key
 
 
-def _check_above(c: Commit, run: Run | None, request: Request) -> None:
-    """A session that outlived its run is active again with its new child: it takes a place of its own parent's anew,
-    and so on upwards. Raises Refused where there is none."""
+def _check_above(c: Commit, run: Run | None, cap_of: Callable[[str], int]) -> None:
+    """A run that had settled is active again, because it is resumed or has a new child: it takes a place of its
+    parent's anew, and so on upwards. Raises Refused where there is none."""
     while run is not None and run.concluded and not c.tx.counts(run.key).unsettled:
         parent = run.terms.parent
         kept = _kept_places(c, parent)
         if run.key in kept or run.terms.program:
             return  # it never gave its place up; a program has as many as it likes
-        cap = request.cap_of(agent_of(parent)) if request.cap_of else request.limits.max_children
-        refusal = policy.refuse_children(cap, c.tx.counts(parent).unsettled + len(kept))
+        refusal = policy.refuse_children(cap_of(agent_of(parent)), c.tx.counts(parent).unsettled + len(kept))
         if refusal is not None:
             raise Refused(refusal.status, f"{refusal.reason}, of {parent}")
         run = c.find(parent)
@@ -194,9 +192,7 @@ def _forked(c: Commit, request: Request, parent: Session) -> Spoken:
     if target != own:
         raise Refused("error", f'context: fork is for the same agent: "{target}" is not "{own}"')
     text = fork.history_text(line.body for line in in_order(transcripts.lines(c.tx, parent.key)))
-    refusal = fork.refuse_length(text, request.fork_tokens)
-    if refusal is not None:
-        raise Refused(refusal.status, refusal.reason)
+    enforce(fork.refuse_length(text, request.fork_tokens))
     return Spoken(text, kind="fork", source=parent.key)
 
 
@@ -218,12 +214,40 @@ def failed(c: Commit, key: str, reason: str) -> None:
         c.apply(key, ev.Withdrawn(at=c.at, reason=reason))
 
 
+def resume(c: Commit, key: str, words: str, limits: policy.Limits, cap_of: Callable[[str], int]) -> Run:
+    """Let a killed run go on: a new attempt, admitted like a spawn. What was killed below it stays so.
+
+    Raises Refused, with nothing changed, if it was not killed, has not all it needs, or a limit forbids it.
+    """
+    run = c.run(key)
+    enforce(policy.refuse_resume(run))
+    if any(isinstance(event, ev.Imported) for event in c.tx.events(key)):
+        raise Refused("done", f"{key} was imported from another system: run it again")
+    if deliver.told(c, run.terms.parent).suppressed:
+        raise Refused(
+            "forbidden", f"{run.terms.parent}, which it would answer to, was killed: resume that, or run it again"
+        )
+    spent = budget.is_spent(c, key)
+    enforce(policy.admit(limits, policy.Occupancy(run.terms.depth - 1, children=0, retained=0, budget_spent=spent)))
+    _check_above(c, run, cap_of)
+    c.words = sound(words)
+    said, unsettled = transcripts.last_words(c, key), c.tx.counts(key).unsettled
+    return c.apply(key, ev.Resumed(at=c.at, next_run_id=c.ids.unique(), unsettled=unsettled, text=said)).run
+
+
+def present_requester(tx: Tx, key: str) -> str:
+    """The session that asked for this run, or the nearest above it that is still there. Raises Refused if none is."""
+    for session in tx.lineage(tx.load_run(key).terms.parent):
+        run = tx.find_run(session.key)
+        if not session.deleted and (run is None or run.ended is None or run.terms.mode == "session"):
+            return session.key
+    raise Refused("error", f"nobody who asked for {key} is left to hear an answer: spawn it from a conversation")
+
+
 def _check_wanted(c: Commit, parent: str, generations: Mapping[str, int] | None) -> None:
     if generations is None:
         return
-    refusal = refuse_stopped(generations, generations_of(c, parent))
-    if refusal is not None:
-        raise Refused(refusal.status, refusal.reason)
+    enforce(refuse_stopped(generations, generations_of(c, parent)))
 
 
 def generations_of(c: Commit, session: str) -> dict[str, int]:

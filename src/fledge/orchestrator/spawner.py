@@ -6,25 +6,28 @@ a second one; whatever goes wrong in between withdraws the reservation, and with
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from fledge.config import Config
 from fledge.core.attachments import Receipt
 from fledge.core.keys import agent_of
 from fledge.core.leaves import ATTACHMENTS, leaf
+from fledge.core.policy import STEER_CHARS, refuse_resume
 from fledge.core.prompts import accepted_note
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import spawn
-from fledge.orchestrator.asked import Caller, Host, Read, SpawnParams, read_spawn
+from fledge.orchestrator.asked import Caller, Host, Read, SpawnParams, limits_in, params_of, read_spawn
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn import Request
-from fledge.store.base import Session, SessionFacts
+from fledge.store.base import Session, SessionFacts, Tx
 
 Open = Callable[[Commit], None]
 """Makes sure of a session in a commit; raises to refuse it."""
@@ -78,6 +81,37 @@ class Spawner:
         run = await self.admit(read.request, open_caller)
         return Spawned(run, read.model, read.request.spec.attachments, read.warning)
 
+    async def resume(self, key: str, words: str = "") -> Run:
+        """Let a killed run go on, with these words to it. Raises Refused, with nothing changed, if it cannot.
+
+        Raises BadInput for more words than a run may be told.
+        """
+        if len(words) > STEER_CHARS:
+            raise BadInput("words", f"must be at most {STEER_CHARS} characters", len(words))
+        run, session = await self._engine.store.read(lambda tx: (tx.load_run(key), tx.session(key)))
+        folder = "" if session is None else session.facts.workspace
+        is_gone = folder and refuse_resume(run) is None and not await asyncio.to_thread(os.path.isdir, folder)
+        if is_gone:
+            raise Refused("done", f"{key} worked in {folder}, which is gone: run it again")
+        limits = limits_in(self._config, agent_of(run.terms.parent), run.terms.program)
+
+        def cap_of(agent_id: str) -> int:
+            return limits_in(self._config, agent_id).max_children
+
+        return await self._engine.commit(lambda c: spawn.resume(c, key, words, limits, cap_of))
+
+    async def again(self, key: str, idempotency_key: str = "", default_model: str = "") -> Spawned:
+        """A new run with the task and the parameters of an earlier one, whatever became of that, for whoever asked for
+        it; for the nearest above, where that one is gone. Raises as `spawn` does."""
+
+        def look(tx: Tx) -> tuple[SpawnParams, str]:
+            requester = spawn.present_requester(tx, key)
+            return params_of(tx.spec(key), requester), requester
+
+        params, requester = await self._engine.store.read(look)
+        caller = replace(await self.caller_for(requester), default_model=default_model)
+        return await self.spawn(replace(params, idempotency_key=idempotency_key), caller)
+
     async def caller_for(self, session: str) -> Caller:
         """The caller when a person spawns in a session: its ceiling (tools, sandbox, folder) holds. Raises Refused.
 
@@ -86,7 +120,9 @@ class Spawner:
         known, run = await self._engine.store.read(lambda tx: (tx.session(session), tx.find_run(session)))
         if known is None:
             known = Session(session, "named", None, 0, SessionFacts(agent_of(session)), False, 0, 0, 0.0)
-        return Caller(session=session) if known.kind == "program" else self._host.person_in(self._engine, known, run)
+        if known.kind == "program":
+            return Caller(session=session, is_program=True)
+        return self._host.person_in(self._engine, known, run)
 
     def read(self, params: SpawnParams, caller: Caller) -> Read:
         """What is asked for, as the configuration completes it. Raises BadInput or Refused."""
@@ -127,7 +163,7 @@ class Spawner:
         try:
             return accepted(await self.spawn(params, caller))
         except (Refused, BadInput) as error:
-            return {"status": error.status if isinstance(error, Refused) else "error", "error": str(error)}
+            return {"status": error.status, "error": str(error)}
 
 
 class _Reserved(Struct, frozen=True):

@@ -17,6 +17,7 @@ from fledge.core.access import refuse_stopped
 from fledge.core.effects import Owes
 from fledge.core.exchange import Exchange, Over
 from fledge.core.freeze import sound
+from fledge.core.policy import enforce
 from fledge.core.run import AwaitingApproval, Instant, Run
 from fledge.errors import BadInput, NotFound, Refused
 from fledge.orchestrator import control, deliver, drain, exchanges, lease
@@ -90,9 +91,7 @@ def _check(c: Commit, sending: Sending) -> None:
         raise Refused("forbidden", f"{sender} cannot send to itself: just go on")
     lease.check(c, sender, sending.lease)
     if sending.generations is not None:
-        refusal = refuse_stopped(sending.generations, generations_of(c, sender))
-        if refusal is not None:
-            raise Refused(refusal.status, refusal.reason)
+        enforce(refuse_stopped(sending.generations, generations_of(c, sender)))
     session = c.tx.session(target)
     if session is None and sending.opens:
         open_conversation(c, target)
@@ -103,9 +102,8 @@ def _check(c: Commit, sending: Sending) -> None:
     elif session.kind == "program":
         raise Refused("error", f"{target} is a program: it reads results, no messages")
     run = c.find(target)
-    refusal = None if run is None else policy.refuse_send(run)
-    if refusal is not None:
-        raise Refused(refusal.status, refusal.reason)
+    if run is not None:
+        enforce(policy.refuse_send(run))
 
 
 def _may_answer(c: Commit, run: Run, sender: str) -> bool:
@@ -129,9 +127,7 @@ def _exchange(c: Commit, sending: Sending, kind: rules.Kind, until_at: Instant |
         max_turns=sending.max_turns if kind == "talk" else 0,
         until_at=until_at,
     )
-    refusal = rules.refuse_hop(exchange, c.tx.hops_made(exchange.root))
-    if refusal is not None:
-        raise Refused(refusal.status, refusal.reason)
+    enforce(rules.refuse_hop(exchange, c.tx.hops_made(exchange.root)))
     return exchange
 
 

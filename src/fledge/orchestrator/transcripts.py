@@ -116,6 +116,12 @@ def last_words(c: Commit, key: str) -> TextId | None:
     return None
 
 
+def has_begun(tx: Tx, key: str) -> bool:
+    """True of a run that has read its task; a forked one has an entry before that."""
+    bodies = (from_body(entry.body) for entry in tx.entries(key, limit=2))
+    return any(not (isinstance(body, Spoken) and body.kind == "fork") for body in bodies)
+
+
 def progress_so_far(c: Commit, key: str) -> TextId | None:
     """The partial-progress note of a run that is cut short; None if it never began. Calls under way count."""
     known = lines(c.tx, key)

@@ -244,7 +244,7 @@ class Tx(WorkTx, OutgoingTx, Protocol):
     def name_silent_children(self, session: str) -> list[str]:
         """Children of this session that ended without anything to tell (skipped, not failed), oldest first.
 
-        Each is answered once: from now on its parent knows.
+        Each is answered once: from now on its parent knows. One that is resumed may end silently again.
         """
         ...
 

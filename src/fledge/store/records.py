@@ -81,6 +81,8 @@ class Spec(Struct, frozen=True, gc=False, omit_defaults=True):
     """Those of them that are images, which its task is shown with."""
     origin: str = ""
     """Where the words of the turn that spawned it came from: where its answer should go."""
+    asked: dict[str, Any] = {}
+    """Parameters of its spawn that are not told above, as they stood on the wire: for a run with the same ones."""
 
 
 class ChildrenPage(Struct, frozen=True, gc=False):

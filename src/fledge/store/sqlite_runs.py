@@ -109,7 +109,7 @@ class RunVerbs:
         phase, ended, delivery = after.phase, after.ended, after.delivery
         saved = self._db.execute(
             "UPDATE runs SET phase = ?, version = ?, due_at = ?, outcome = ?, delivery = ?, until_settled = ?,"
-            " state = ? WHERE id = ? AND version = ?",
+            " silence_told = silence_told AND ?, state = ? WHERE id = ? AND version = ?",
             (
                 phase.name,
                 after.version,
@@ -117,6 +117,7 @@ class RunVerbs:
                 None if ended is None else ended.outcome.status,
                 None if delivery is None else delivery.word,
                 phase.until_settled if isinstance(phase, Waiting) else None,
+                delivery is not None,  # a run that was resumed may end silently once more
                 to_json(after),
                 number,
                 before.version,

@@ -135,5 +135,5 @@ async def _answer(engine: Engine, view: Callable[[Tx], dict[str, object]]) -> st
     try:
         told = await engine.store.read(view)
     except (Refused, BadInput) as error:
-        told = {"status": error.status if isinstance(error, Refused) else "error", "error": str(error)}
+        told = {"status": error.status, "error": str(error)}
     return msgspec.json.encode(told).decode()

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from fledge.core.access import Action, Role, refuse_control
+from fledge.core.policy import enforce
 from fledge.core.prompts import ChildRow, flattened, in_list_order, list_text
 from fledge.core.run import Instant
 from fledge.core.targets import pick
@@ -26,7 +27,6 @@ from fledge.tools.base import Tool, ToolContext, answering_json, tool
 
 T = TypeVar("T")
 
-EVERYBODY = ("all", "*")
 ROWS: Final = 50
 """How many subagents a list has in full."""
 TASK_CHARS: Final = 72
@@ -71,7 +71,7 @@ async def answered(engine: Engine, context: ToolContext, act: Callable[[Commit],
     try:
         return _json(await engine.commit(leased(context, act)))
     except (Refused, BadInput) as error:
-        return _json(_refused(error))
+        return _json({"status": error.status, "error": str(error)})
 
 
 def leased(context: ToolContext, act: Callable[[Commit], T]) -> Callable[[Commit], T]:
@@ -87,10 +87,6 @@ def leased(context: ToolContext, act: Callable[[Commit], T]) -> Callable[[Commit
 def lease_of(context: ToolContext) -> Lease | None:
     """What the driver of this call holds; None outside a turn."""
     return None if context.epoch is None else Lease(context.epoch, context.interrupts)
-
-
-def _refused(error: Refused | BadInput) -> dict[str, object]:
-    return {"status": error.status if isinstance(error, Refused) else "error", "error": str(error)}
 
 
 # ---- listing ---------------------------------------------------------------------------------------------------------
@@ -133,20 +129,22 @@ async def _kill(engine: Engine, changes: Changes, context: ToolContext, target: 
     try:
         done = await engine.commit(leased(context, lambda c: _killed(c, context.session, target)))
     except (Refused, BadInput) as error:
-        return _json(_refused(error))
+        return _json({"status": error.status, "error": str(error)})
     came = await killing.outcome_of(engine, changes, done)
     told: dict[str, object] = {"status": "ok", "killed": came.killed}
     if came.finished:
         told["finishedFirst"] = came.finished
-    if came.running:
-        told["didNotStop"] = came.running
+    if came.stopping:
+        told["didNotStop"] = came.stopping
     return _json(told)
 
 
 def _killed(c: Commit, session: str, target: str) -> control.Killing:
-    rows = child_rows(c.tx, session)
-    everybody = target.strip().casefold() in EVERYBODY
-    wanted = [row.key for row in rows if row.is_active] if everybody else [pick(target, rows).key]
+    wanted = (
+        control.active_children(c, session)
+        if control.is_everybody(target)
+        else [pick(target, child_rows(c.tx, session)).key]
+    )
     return control.kill_each(c, [controlled(c, session, "kill", key) for key in wanted])
 
 
@@ -177,9 +175,7 @@ def controlled(c: Commit, session: str, action: Action, key: str) -> str:
     known = c.tx.session(session)
     role: Role = "leaf" if known is not None and known.facts.role == "leaf" else "orchestrator"
     controller = c.tx.spec(key).controller or c.run(key).terms.parent
-    refusal = refuse_control(action, session, role, key, controller)
-    if refusal is not None:
-        raise Refused(refusal.status, refusal.reason)
+    enforce(refuse_control(action, session, role, key, controller))
     return key
 
 

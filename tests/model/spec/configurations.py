@@ -14,6 +14,7 @@ Event = Literal[
     "provisional",
     "read",
     "reject",
+    "resume",
     "say",
     "send",
     "steer",
@@ -168,6 +169,19 @@ CONFIGURATIONS = {
     "two-say-steer": Configuration(TWO, {"say": 1}, width=2, modes={0: "followup"}),
     "two-say-collect": Configuration(TWO, {"say": 2}, width=2, modes={0: "interrupt"}, people="collect"),
     "stop-main": Configuration(NEST, {"stop": 1, "crash": 1}, options=("sweep",), width=2),
+    "single-resume": Configuration(
+        ONE, {"crash": 1, "kill": 2, "resume": 2, "send": 1}, targets={"kill": (1,), "resume": (1,), "send": (1,)}
+    ),
+    "nested-resume": Configuration(
+        NEST,
+        {"crash": 1, "kill": 1, "resume": 2},
+        targets={"kill": (1, 2), "resume": (1, 2)},
+        options=("sweep",),
+        width=2,
+    ),
+    "resume-cap": Configuration(
+        TWO, {"crash": 1, "kill": 1, "resume": 1}, targets={"kill": (1,), "resume": (1,)}, width=2, cap=1
+    ),
     "foreign-late": Configuration(
         ONE, {"foreign": 1, "crash": 1}, targets={"foreign": (1,)}, options=("error", "sweep")
     ),

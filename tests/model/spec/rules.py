@@ -54,6 +54,8 @@ FIXES = {
     " that there is nothing to wait for",
     "before": "the end of a send's turn evaluates condition and deadline before it looks at messages",
     "progress": "an attempt or turn that only repeats its steps ends; such a turn is closed for good",
+    "resume": "a killed run that is resumed is a new attempt, unsettled for its parents again, and admitted like a"
+    " spawn",
 }
 """The rules that were found missing or wrong in the first draft, by the names of findings.md, and those added since."""
 

@@ -30,7 +30,7 @@ Outcome = Literal["ok", "error", "timeout", "killed"]
 Kind = Literal["done", "plan", "expired", "late"]
 Content = Literal["text", "fallback", "send_reply", "aborted"]
 """What a row says: the attempt's text, an earlier text, the reply to a later send, the abort that a kill caused."""
-Message = Literal["task", "steer", "approved", "rejected", "send", "send_after_end"]
+Message = Literal["task", "steer", "resume", "approved", "rejected", "send", "send_after_end"]
 Key = tuple[Any, ...]
 
 LIVE: frozenset[Phase] = frozenset({"spawning", "queued", "running", "waiting", "ending"})

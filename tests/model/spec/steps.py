@@ -443,11 +443,7 @@ class Model(Rules):
         session, run = state.sessions[i], state.runs[child]
         assert session.turn
         is_stopped = session.generation != session.turn.generation or not session.exists
-        active = sum(
-            self.is_live(state, j) or state.runs[j].unsettled > 0 or state.runs[j].phase == "awaiting_approval"
-            for j in self.children(i)
-        )
-        if is_stopped or (active >= self.configuration.cap and "no_cap" not in self.options):
+        if is_stopped or (self._active(state, i) >= self.configuration.cap and "no_cap" not in self.options):
             run.phase, run.is_settled = "gone", True
             self._move_turn(state, i, "model")
             return
@@ -455,6 +451,13 @@ class Model(Rules):
         if i:
             state.runs[i].unsettled += 1
         self._move_turn(state, i, "preparing", child)
+
+    def _active(self, state: State, i: int) -> int:
+        """How many children of session i take a place."""
+        return sum(
+            self.is_live(state, j) or state.runs[j].unsettled > 0 or state.runs[j].phase == "awaiting_approval"
+            for j in self.children(i)
+        )
 
     def _interrupt(self, state: State, i: int, child: int) -> None:
         if state.runs[child].phase == "none" or "reserve" in self.fixes:
@@ -497,6 +500,8 @@ class Model(Rules):
         may_kill = self._may(now, "kill", i) and run.phase not in ("none", "gone") and (is_active or has_live)
         if may_kill and not run.is_killed and not now.kills_pending:
             yield self._event("kill", f"person kills run {i} ({run.phase})", partial(self.kill, i=i))
+        if self._may(now, "resume", i) and self._may_resume(now, i):
+            yield self._event("resume", f"person resumes run {i}", partial(self._resume, i=i))
         is_steerable = run.phase in ("queued", "running", "waiting", "ending") and run.stop == "no"
         if self._may(now, "steer", i) and is_steerable:
             yield self._event("steer", f"controller steers run {i} ({run.phase})", partial(self._steer, i=i))
@@ -554,6 +559,34 @@ class Model(Rules):
         session.messages += ("steer",)
         if "reserve" in self.fixes or (session.turn and session.turn.stage == "model"):
             self.close_calls(state, i)
+
+    def _may_resume(self, now: State, i: int) -> bool:
+        """A killed run that is cleaned up, under a requester that was not killed. It needs a place of its parent's, and
+        so does each parent above that had settled."""
+        run, p = now.runs[i], self.parents[i]
+        if run.outcome != "killed" or run.phase != "completed" or not now.sessions[i].exists:
+            return False
+        if p and now.runs[p].is_killed:
+            return False
+        while "resume" in self.fixes and now.runs[i].is_settled:
+            if self._active(now, p) >= self.configuration.cap:
+                return False
+            if p == 0:
+                break
+            i, p = p, self.parents[p]
+        return True
+
+    def _resume(self, state: State, i: int) -> None:
+        run, session = state.runs[i], state.sessions[i]
+        run.phase, run.outcome, run.stop, run.skipped = "queued", None, "no", None
+        run.is_killed, run.ended_hook_ran = False, False
+        session.messages += ("resume",)
+        for j in self.descendants(i):
+            if state.runs[j].phase == "none":
+                state.runs[j].is_killed = False  # The kill says nothing about what is spawned from now on.
+        if "resume" in self.fixes:
+            run.attempt += 1
+            self.unsettle(state, i)
 
     def _send(self, state: State, i: int) -> None:
         run = state.runs[i]
