@@ -244,6 +244,7 @@ def test_closing_ends_every_feed_with_the_cursor_to_go_on_from(tmp_path: Path) -
             while told["type"] != "closing":
                 told = ask.event()
             assert told["cursor"] == last
+            assert ask.next()["method"] == "closing", "what was not answered by now was not done"
             with pytest.raises(ConnectionClosed) as closed:
                 ask.next()
             assert closed.value.rcvd is not None

@@ -158,10 +158,10 @@ class Guest(Fledge):
         """Start a run whose answer this program gets. It has a key, so that it is started once, whoever holds the
         folder by then."""
         options = {"idempotency_key": RandomIds().unique(), **options}
-        if self._own is not None and not ({"model", "runtime"} & options.keys()):
-            self._own.check(options.get("agent_id") or "main")
         given = spawning.on_wire(spawning.params(task, options, result_type))
         try:
+            if self._own is not None and not ({"model", "runtime"} & options.keys()):
+                self._own.check(options.get("agent_id") or "main")
             told: dict[str, Any] = await self._asking.call(
                 dict[str, Any], "runs.spawn", once=False, program=self._named.rpartition(":")[2], **given
             )
