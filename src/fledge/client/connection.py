@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -323,6 +322,8 @@ class Gateway(Place):
     """A gateway, by its address and token."""
 
     def __init__(self, address: str, token: str) -> None:
+        from urllib.parse import urlsplit  # needed for gateways alone
+
         try:
             parts = urlsplit(address)
             is_right = (

@@ -4,7 +4,6 @@ For both ends, the one that listens and the one that asks.
 """
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,6 +55,8 @@ def read_token(state: Path) -> str:
 
 def make_token(state: Path) -> str:
     """The token of this state folder; made, in a file only its owner can read, if there is none."""
+    import secrets  # needed by a gateway alone
+
     path = state / TOKEN_FILE
     try:
         made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
