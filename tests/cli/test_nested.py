@@ -7,6 +7,7 @@ import pytest
 
 from fledge.cli import verbs
 from fledge.cli.run import Request, converse
+from fledge.cli.where import Where
 from fledge.models.scripted import ScriptedModel
 from tests.cli.nested_model import nested
 from tests.statements import proves
@@ -17,8 +18,8 @@ ENDED = ["finished", "result read", "cleaned up"]
 
 
 def talk(state: Path, *settings: str) -> int:
-    request = Request(state, "go", "scripted/nested", settings)
-    return asyncio.run(converse(request, models={"scripted/nested": ScriptedModel(nested)}))
+    request = Request("go", "scripted/nested")
+    return asyncio.run(converse(Where(state), request, settings, models={"scripted/nested": ScriptedModel(nested)}))
 
 
 @proves("0.promise.2")

@@ -23,6 +23,7 @@ READING: dict[str, dict[str, object]] = {
     "overview": {},
     "plans.list": {},
     "reply": {"sessionKey": "main", "runId": "{said}", "timeoutMs": 0},
+    "sessions.below": {},
     "sessions.find": {"target": "digger"},
     "sessions.history": {"key": "main"},
     "sessions.list": {},

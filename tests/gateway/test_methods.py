@@ -105,11 +105,11 @@ def test_a_system_event_is_read_and_a_heartbeat_had_by_a_conversation(ask: Asks,
         ask.call("system.event", session=f"{chat}nobody", text="The build is red")
     ask.call("send", session=chat, message="Hello")
     assert ask.call("system.event", session=chat, text="The build is red") == {"posted": True}
-    assert ask.call("sessions.wait", session=chat) == {"settled": True}
+    assert ask.call("sessions.wait", session=chat)["settled"]
     told = [one["text"] for one in ask.call("sessions.history", session=chat)]
     assert told[2:4] == [PROMPT, "[System event] The build is red"]
     assert ask.call("heartbeat.request", session=chat, reason="a new day") == {"sessionKey": chat}
-    assert ask.call("sessions.wait", session=chat) == {"settled": True}
+    assert ask.call("sessions.wait", session=chat)["settled"]
     assert [one["text"] for one in ask.call("sessions.history", session=chat)].count(PROMPT) == 2
 
 
@@ -189,7 +189,7 @@ def test_send_waits_for_the_answer_and_the_history_has_both(ask: Asks, chat: str
     history = ask.call("sessions.history", session=chat)
     assert [(one["role"], one["text"]) for one in history] == [("user", "Hello"), ("assistant", "echo: Hello")]
     assert ask.call("sessions.history", session=chat, after=1) == history[1:]
-    assert ask.call("sessions.wait", session=chat) == {"settled": True}
+    assert ask.call("sessions.wait", session=chat)["settled"]
     assert chat in [one["key"] for one in ask.call("sessions.list", kinds=["named"], limit=1000)]
 
 

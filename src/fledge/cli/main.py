@@ -18,6 +18,8 @@ from fledge.errors import BadInput, FledgeError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fledge.cli.where import Where
+
 RUN = "its session key, run id or the beginning of one, or label"
 
 
@@ -266,25 +268,26 @@ def _state_folder(given: str | None) -> "Path":
     return Path(given or os.environ.get("FLEDGE_STATE") or "~/.fledge").expanduser()
 
 
+def _where(options: argparse.Namespace) -> "Where":
+    """The folder, or the gateway, that a command is about."""
+    from fledge.cli.where import Where
+
+    return Where(_state_folder(options.state))
+
+
 def _chat(options: argparse.Namespace) -> int:
     import asyncio
 
-    from fledge.cli import chat, remote
+    from fledge.cli import chat
 
-    state, settings = _state_folder(options.state), tuple(options.settings)
-
-    def there(client: remote.Remote) -> int:
-        remote.refuse_settings(state, settings)
-        return asyncio.run(chat.visit(client, state, options.model))
-
-    return remote.here_or_there(state, lambda: asyncio.run(chat.sit(state, options.model, settings)), there)
+    return asyncio.run(chat.sit(_where(options), options.model, tuple(options.settings)))
 
 
 def _run(options: argparse.Namespace) -> int:
     import asyncio
 
     from fledge.api.images import read_files
-    from fledge.cli import remote, run
+    from fledge.cli import run
 
     for wanted, given in (("prompt", options.prompt is not None), ("image", bool(options.image))):
         if options.go_on and given:
@@ -294,17 +297,9 @@ def _run(options: argparse.Namespace) -> int:
         prompt = _stdin()
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
-    state = _state_folder(options.state)
-    settings = tuple(options.settings)
     images = tuple(read_files(options.image, "--image"))
-    request = run.Request(state, prompt, options.model, settings, images)
-    beside = remote.Converse(state, prompt, options.model, images)
-
-    def there(client: remote.Remote) -> int:
-        remote.refuse_settings(state, settings)
-        return beside.there(client)
-
-    return remote.here_or_there(state, lambda: beside.here(lambda: asyncio.run(run.converse(request))), there)
+    request = run.Request(prompt, options.model, images)
+    return asyncio.run(run.converse(_where(options), request, tuple(options.settings)))
 
 
 def _serve(options: argparse.Namespace) -> int:
