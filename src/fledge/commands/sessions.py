@@ -376,6 +376,8 @@ async def sessions_open(desk: Desk, params: SessionsOpen) -> Begun:
     """Let a conversation begin, if it has not, and speak to that place, if it speaks to none. Answers the session that
     is talked with there: this one, unless `/focus` said otherwise."""
     key, address = conversation(desk, params.session).key, _checked(params.address)
+    if is_child_key(key) or agent_of(key) not in {"main", *(one.id for one in desk.fl.config.agents.list)}:
+        raise BadInput("session", "must be a conversation of an agent that is configured, and no run", params.session)
 
     def begin(c: Commit) -> Begun:
         spawn.open_conversation(c, key)
