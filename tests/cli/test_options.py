@@ -55,6 +55,8 @@ LINES: dict[str, list[str]] = {
 
 GIVEN: dict[str, list[str]] = {
     "state": ["--state", "a-file/state"],
+    "gateway": ["--gateway", "nowhere"],
+    "token_file": ["--token-file", "a-file/token"],
     "model": ["--model", "nowhere/model"],
     "settings": ["--set", "nonsense"],
     "json": ["--json"],

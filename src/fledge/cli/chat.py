@@ -56,7 +56,7 @@ async def sit(where: Where, model: str | None, settings: tuple[str, ...]) -> int
     channel = ScreenChannel(screen)
     opened = opening(where.state, model, settings, channel, lambda words: screen.say(words, "note"), program="chat")
     async with where.client(Driving(opened), settings) as client:
-        chat = Chat(client, screen, channel, str(where), model or "")
+        chat = Chat(client, screen, channel, where.words, model or "")
         screen.interrupt = chat.interrupt
         return await chat.run()
 
