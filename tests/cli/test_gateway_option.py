@@ -93,11 +93,17 @@ def test_the_token_may_stand_in_a_file_and_the_option_counts_more_than_the_varia
     assert "nothing: no fledge.db there" in done.stderr
 
 
+class Quiet(http.server.BaseHTTPRequestHandler):
+    """Knows no request, and says so to the client alone."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is logged."""
+
+
 @contextmanager
 def web_server() -> Iterator[str]:
     """A server that is no gateway."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as one:
-        one.RequestHandlerClass.log_message = lambda *_: None  # type: ignore[method-assign]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as one:
         thread = threading.Thread(target=one.serve_forever)
         thread.start()
         try:

@@ -14,7 +14,6 @@ from typing import Literal
 import pytest
 
 import fledge
-from fledge.cli import inspect
 from fledge.commands.desk import Desk
 from fledge.commands.hatch import hatch
 from fledge.commands.looking import run_meant
@@ -25,6 +24,7 @@ from fledge.models.base import Request, ToolMessage
 from fledge.models.scripted import Answer, ScriptedModel, echo, last_text, use
 from fledge.store.base import Tx
 from fledge.store.ways import HATCH, reached
+from tests import rows
 from tests.cli import chat_server, command
 from tests.cli.holding import ECHO, PATIENCE_S, Body, Holder, do, never, stays
 from tests.cli.model_server import MODEL, serving, until, workspace
@@ -143,10 +143,10 @@ def test_a_command_that_waits_goes_on_when_the_holder_is_killed(
         code, out, err = do(tmp_path, *line, "--model", ECHO)
     assert (code, out, err) == (0, "dig\n", "")
     if line[0] == "spawn":
-        assert inspect.look(state, tasks) == ["dig"]
-        assert inspect.look(state, lambda tx: tx.undelivered()) == []
+        assert rows.look(state, tasks) == ["dig"]
+        assert rows.look(state, lambda tx: tx.undelivered()) == []
     else:
-        assert inspect.look(state, said_to_main) == ["dig", "dig"]
+        assert rows.look(state, said_to_main) == ["dig", "dig"]
 
 
 @pytest.mark.parametrize("moment", ["read", "half answered"])
@@ -175,7 +175,7 @@ def test_a_decision_is_made_once_when_the_holder_is_killed(
     fledge.run_sync(_spawn_digger, state, models={ECHO: ScriptedModel(never)}, model=ECHO, config={})
     with Holder(state, ScriptedModel(never)).at_work(dies(state, 1, moment)):
         code, out, err = do(tmp_path, *line)
-    events = inspect.look(
+    events = rows.look(
         state, lambda tx: [type(event).__name__ for event in tx.events(run_meant(tx, "digger", main_key()))]
     )
     times = events.count("KillOrdered" if line[0] == "kill" else "Steered")
@@ -204,7 +204,7 @@ def test_a_sitting_goes_on_when_the_holder_is_killed(tmp_path: Path, method: str
         code, out, err = do(tmp_path, "chat", "--model", ECHO, given="dig\n")
     assert (code, err) == (0, "")
     assert out.splitlines()[1:] == ["› hello", "hello", LEFT, "dig"]
-    assert inspect.look(state, said_to_main) == ["hello", "hello", "dig", "dig"]
+    assert rows.look(state, said_to_main) == ["hello", "hello", "dig", "dig"]
 
 
 def test_without_a_model_here_a_sitting_says_where_its_words_are(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_without_a_model_here_a_sitting_says_where_its_words_are(tmp_path: Path)
     assert "no model is set" in out
     assert "what was heard by then is kept: `fledge log` shows it, `fledge` goes on with it" in out
     assert do(tmp_path, "run", "--continue", "--model", ECHO)[0] == 0
-    assert inspect.look(state, said_to_main) == ["dig", "dig"]
+    assert rows.look(state, said_to_main) == ["dig", "dig"]
 
 
 async def _greet(fl: fledge.Fledge) -> None:
@@ -276,8 +276,8 @@ def test_without_a_model_here_the_run_is_named_and_how_to_go_on_with_it(tmp_path
     holder = LeavesOnceAsked(state)
     with holder.at_work(holder.body):
         code, out, err = do(tmp_path, "spawn", "dig")
-    (key,) = inspect.look(state, lambda tx: [key for root in tx.roots() for key in tx.children(root)])
-    short = short_id(inspect.look(state, lambda tx: tx.load_run(key).run_id))
+    (key,) = rows.look(state, lambda tx: [key for root in tx.roots() for key in tx.children(root)])
+    short = short_id(rows.look(state, lambda tx: tx.load_run(key).run_id))
     assert (code, err) == (1, "")
     assert out.startswith(f"run {short} is unfinished: the process at work on it has left")
     assert f"then `fledge info {short}` shows what came of it" in out
@@ -294,7 +294,7 @@ def test_without_a_model_here_run_says_how_to_go_on(tmp_path: Path) -> None:
     assert (code, out) == (1, "")
     assert "no model is set" in err.splitlines()[0]
     assert err.splitlines()[1:] == ["fledge: nothing is lost: `fledge run --continue` goes on"]
-    assert inspect.look(tmp_path / "state", said_to_main) == ["dig"]
+    assert rows.look(tmp_path / "state", said_to_main) == ["dig"]
 
 
 def test_settings_cannot_count_beside_a_process_that_has_its_own(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_settings_cannot_count_beside_a_process_that_has_its_own(tmp_path: Path)
             assert (code, out) == (1, "")
             assert err.startswith("fledge: --set: cannot count here: process ")
         over.set()
-    assert inspect.look(tmp_path / "state", tasks) == []
+    assert rows.look(tmp_path / "state", tasks) == []
 
 
 # ---- the same with processes -----------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ import pytest
 import fledge
 from fledge.cli import verbs
 from fledge.cli.where import Where
-from fledge.client.remote import Hatch, find
 from fledge.commands.hatch import hatch
 from fledge.errors import FledgeError, StoreLocked
 from fledge.store.ways import HATCH
 from fledge.testing import ScriptedModel
 from tests.api.scene import obedient
+from tests.gateway.asking import Hatch, find
 
 T = TypeVar("T")
 

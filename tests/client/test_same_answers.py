@@ -9,10 +9,10 @@ import pytest
 from msgspec import Struct
 
 from fledge.client.local import AtRest
-from fledge.client.remote import Hatch
 from fledge.commands.methods import METHODS
 from fledge.config import Config
 from fledge.errors import BadInput, FledgeError
+from tests.gateway.asking import Hatch
 from tests.gateway.serving import serving
 
 Call = Callable[..., Any]

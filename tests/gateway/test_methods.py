@@ -12,7 +12,6 @@ import pytest
 from msgspec.structs import fields
 
 import fledge
-from fledge.client.remote import Client
 from fledge.commands.methods import METHODS
 from fledge.commands.rpc import NO_METHOD
 from fledge.commands.table import FORMER
@@ -31,6 +30,7 @@ from fledge.testing import ScriptedModel, use
 from fledge.tools.sandbox import find_sandbox
 from tests import images
 from tests.api.scene import obedient
+from tests.gateway.asking import Client
 from tests.gateway.serving import Asks, OverHttp, OverSocket, Server, serving
 from tests.runtime.desk import said
 from tests.statements import proves
@@ -387,14 +387,14 @@ def test_a_run_is_told_something_in_its_requesters_name(ask: Asks, chat: str) ->
 
 
 def test_a_place_is_bound_to_a_session_and_let_go(server: Server, ask: Asks, chat: str) -> None:
-    at = {"channel": "ops", "to": chat, "thread": "t1"}
+    at = ["ops", chat, "t1"]
     ask.call("send", session=chat, message="hello")
-    assert ask.call("sessions.focus", session=chat, at=at) == {"sessionKey": chat}
+    assert ask.call("sessions.focus", session=chat, address=at) == {"sessionKey": chat}
     place = Address("ops", chat, "t1")
     assert server.do(server.desk.fl.engine.store.read(lambda tx: bindings.session_at(tx, place))) == chat
-    assert ask.call("sessions.unfocus", at=at) == {"sessionKey": chat}
+    assert ask.call("sessions.unfocus", address=at) == {"sessionKey": chat}
     with pytest.raises(fledge.NotFound, match="nothing is bound here"):
-        ask.call("sessions.unfocus", at=at)
+        ask.call("sessions.unfocus", address=at)
 
 
 @pytest.mark.parametrize("words", ["mind the cat", "APPROVED: mind the cat"])

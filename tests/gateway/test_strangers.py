@@ -16,12 +16,12 @@ import pytest
 from fledge.channels.webhook import sign
 from fledge.cli import verbs
 from fledge.cli.where import Where
-from fledge.client.remote import Client
 from fledge.commands.desk import Patience
 from fledge.gateway.unproven import MOST_AT_ONCE
 from fledge.store.lock import holder_of
 from fledge.store.ways import read_token
 from tests.cli.command import PROGRAM
+from tests.gateway.asking import Client
 from tests.gateway.serving import Server, serving
 from tests.statements import proves
 

@@ -13,7 +13,7 @@ from fledge.api.views import session_key
 from fledge.commands import slash
 from fledge.commands.desk import Desk
 from fledge.commands.looking import rest, session_row
-from fledge.commands.orders import CommandResult, Person, named, run_command, run_line, status_line, targets
+from fledge.commands.orders import CommandResult, named, run_line, status_line, targets
 from fledge.commands.params import DefaultModel, Milliseconds, Nothing, RunId, SessionName, Wait, Words
 from fledge.commands.table import Params, method
 from fledge.commands.values import Below, Rest, SessionRow, Target
@@ -421,10 +421,8 @@ class Command(Params, frozen=True, kw_only=True):
 @method("slash.run", CommandResult, formerly="commands.run")
 async def commands_run(desk: Desk, params: Command) -> CommandResult:
     """Do what a slash command says, as the user of that conversation."""
-    key, at = session_key(params.session, "session"), _checked(params.address)
-    if at is None:
-        return await run_line(desk, key, params.line)
-    return await run_command(desk.fl, key, params.line, Person(at=at))
+    key = session_key(params.session, "session")
+    return await run_line(desk, key, params.line, _checked(params.address))
 
 
 class SlashCommand(Struct, frozen=True):
