@@ -11,8 +11,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, Dialog, Locator, Page, expect, sync_playwright
 
-from fledge.client.remote import Client
 from tests.cli.model_server import MODEL, Model
+from tests.gateway.asking import Client
 from tests.left_out import requires
 
 PATIENCE_MS = 20_000

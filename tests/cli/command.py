@@ -46,6 +46,12 @@ def process(*arguments: str, cwd: Path | None = None, env: Mapping[str, str] | N
     return subprocess.run([*PROGRAM, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=120)
 
 
+def begun(*arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+    """The command in a process of its own, under way."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*PROGRAM, *arguments], cwd=cwd, env=env, stdout=pipe, stderr=pipe, text=True)
+
+
 @contextmanager
 def _surroundings(cwd: Path | None, env: Mapping[str, str] | None) -> Iterator[None]:
     """This folder and exactly this environment, until the block ends."""

@@ -12,26 +12,28 @@ import sqlite3
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 import fledge
-from fledge.cli.chat import MAIN, Chat, Hush, ScreenChannel
+from fledge.channels.base import Channel
+from fledge.cli.chat import MAIN, Chat, ScreenChannel
 from fledge.cli.screen import Plain
-from fledge.cli.visiting import Visit
-from fledge.client.remote import find
+from fledge.client.connection import Hatch
+from fledge.client.driving import Driving
+from fledge.client.folder import Elsewhere, Folder
 from fledge.commands.slash import Choice
-from fledge.models.base import Broke, Request
-from fledge.models.scripted import Answer, echo
+from fledge.models.base import Broke, Ended, ModelEvent, Request, Text
+from fledge.models.scripted import Answer, echo, last_text
 from fledge.runtime.feed import TurnEvent
 from fledge.store.files import DATABASE
-from fledge.testing import ScriptedModel
+from fledge.testing import START, InlineStore, ScriptedModel, SeededIds, VirtualClock, run_virtual
 from tests import images
-from tests.api.scene import Place
 from tests.cli.chat_server import talk
 from tests.cli.model_server import MODEL, Model, serving, until, workspace
 from tests.gateway import serving as gateway
@@ -332,6 +334,82 @@ class Heard:
         return None
 
 
+class Watched(Heard):
+    """A screen at which somebody looks, and types when they have seen something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._typed: asyncio.Queue[str | None] = asyncio.Queue()
+        self._moved = asyncio.Event()
+
+    def say(self, text: str, style: str = "") -> None:
+        super().say(text, style)
+        self._moved.set()
+
+    def flow(self, text: str) -> None:
+        super().flow(text)
+        self._moved.set()
+
+    def type(self, line: str | None) -> None:
+        self._typed.put_nowait(line)
+
+    async def read(self) -> str | None:
+        return await self._typed.get()
+
+    async def see(self, words: str) -> None:
+        """Wait until these words stand there."""
+        async with asyncio.timeout(PATIENCE_S):
+            while words not in "\n".join([*self.lines, self.flowing]):
+                self._moved.clear()
+                await self._moved.wait()
+
+
+class Sitting:
+    """A chat in this process, in virtual time, which drives the folder."""
+
+    def __init__(self, folder: Path, screen: Heard, model: ScriptedModel) -> None:
+        self._folder, self._screen, self._model = folder, screen, model
+        self._fl: fledge.Fledge | None = None
+
+    @property
+    def fl(self) -> fledge.Fledge:
+        assert self._fl is not None
+        return self._fl
+
+    async def _open(self, channel: Channel) -> fledge.Fledge:
+        self._fl = fledge.open(
+            self._folder / "state",
+            model=self._model,
+            config={},
+            workspace=self._folder,
+            channels={"terminal": channel},
+            store=InlineStore(self._folder / "state"),
+            clock=VirtualClock(START),
+            ids=SeededIds(1),
+        )
+        return self._fl
+
+    def tell(self, event: TurnEvent) -> None:
+        """Let a turn tell this."""
+        self.fl._parts.agent.feed.emit(event)
+
+    def last(self, body: Callable[[Chat], Awaitable[None]] | None = None) -> None:
+        """Sit until the body is done, or without one until the input is over."""
+
+        async def sit() -> None:
+            channel = ScreenChannel(self._screen)
+            async with Folder(self._folder / "state", Driving(lambda: self._open(channel))) as client:
+                chat = Chat(client, self._screen, channel, "here")
+                sitting = asyncio.ensure_future(chat.run())
+                if body is not None:
+                    await asyncio.sleep(1)
+                    await body(chat)
+                    sitting.cancel()
+                await asyncio.gather(sitting, return_exceptions=body is not None)
+
+        run_virtual(sit())
+
+
 def test_words_of_a_stopped_turn_that_come_late_are_not_shown(tmp_path: Path) -> None:
     screen = Heard()
     asked: list[Request] = []
@@ -342,24 +420,21 @@ def test_words_of_a_stopped_turn_that_come_late_are_not_shown(tmp_path: Path) ->
             await asyncio.Event().wait()
         return "hello yourself"
 
-    async def body(fl: fledge.Fledge) -> None:
-        heard = fl.listen()
-        chat = Chat(fl, screen, ScreenChannel(screen), heard)
-        talking = asyncio.ensure_future(chat.run())
-        await fl.session("main").post("talk")
+    sitting = Sitting(tmp_path, screen, ScriptedModel(hang_once))
+
+    async def body(chat: Chat) -> None:
+        await sitting.fl.session("main").post("talk")
         await asyncio.sleep(5)
-        heard.put(TurnEvent("assistant:text", MAIN, "so far", 1))
+        sitting.tell(TurnEvent("assistant:text", MAIN, "so far", 1))
         await asyncio.sleep(1)
         assert not await chat.interrupt()
-        heard.put(TurnEvent("assistant:text", MAIN, " and further", 1))
-        await fl.session("main").send("hello")
+        sitting.tell(TurnEvent("assistant:text", MAIN, " and further", 1))
+        await sitting.fl.session("main").send("hello")
         await asyncio.sleep(1)
-        talking.cancel()
-        await asyncio.gather(talking, return_exceptions=True)
 
-    Place(tmp_path).act(body, ScriptedModel(hang_once))
-    said = screen.lines[1:]
-    assert said == ["so far", "stopped; subagents go on (/stop stops them too)", "hello yourself"]
+    sitting.last(body)
+    stopped = "stopped; subagents go on (/stop stops them too)"
+    assert screen.lines[1:] == ["› talk", "so far", stopped, "› hello", "hello yourself"]
 
 
 class Typed(Heard):
@@ -381,10 +456,7 @@ def test_an_image_is_shown_in_the_chat(tmp_path: Path) -> None:
     screen = Typed(f'/image "{tmp_path}/my cat.png" What is it?', f"/image {tmp_path}/no.png", "/image")
     model = ScriptedModel(echo)
 
-    async def body(fl: fledge.Fledge) -> None:
-        await Chat(fl, screen, ScreenChannel(screen), fl.listen()).run()
-
-    Place(tmp_path).act(body, model)
+    Sitting(tmp_path, screen, model).last()
     assert [request.images for request in model.requests] == [
         {sha256(images.png(640, 480)).hexdigest(): images.png(640, 480)}
     ]
@@ -394,20 +466,126 @@ def test_an_image_is_shown_in_the_chat(tmp_path: Path) -> None:
     assert "say it like this: /image <file> [words]" in told
 
 
+def beside(server: gateway.Server, screen: Heard) -> int:
+    """A chat beside a process that holds the folder."""
+
+    async def sit() -> int:
+        async with Elsewhere(Hatch(server.state)) as client:
+            return await Chat(client, screen, ScreenChannel(screen), "there").run()
+
+    return asyncio.run(sit())
+
+
 @proves("3.images.20")
 def test_an_image_is_shown_through_the_process_that_holds_the_folder(tmp_path: Path) -> None:
     cat = images.png(640, 480)
     (tmp_path / "cat.png").write_bytes(cat)
     screen = Typed(f"/image {tmp_path}/cat.png", f"/image {tmp_path}/no.png")
     model = ScriptedModel(echo)
-    with gateway.serving(tmp_path / "state", model):
-        remote = find(tmp_path / "state")
-        assert remote is not None
-        assert asyncio.run(Visit(remote, screen, tmp_path / "state").run((), "")) == 0
+    with gateway.serving(tmp_path / "state", model) as server:
+        assert beside(server, screen) == 0
     assert [request.images for request in model.requests] == [{sha256(cat).hexdigest(): cat}]
     told = "\n".join(screen.lines)
     assert "cat.png\n[image cat.png, 640×480 PNG]" in told
     assert "images[0]: must be a file that can be read" in told
+
+
+class Halting:
+    """A model that stops in the middle of its answer until it may go on."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        yield Text("Hello ")
+        await asyncio.to_thread(self.goes_on.wait, PATIENCE_S)
+        yield Text("there.")
+        yield Ended("end", "halting")
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+@asynccontextmanager
+async def sitting_beside(state: Path, screen: Watched) -> AsyncIterator[Chat]:
+    """A chat beside a process that holds the folder, until the block ends."""
+    async with Elsewhere(Hatch(state)) as client:
+        chat = Chat(client, screen, ScreenChannel(screen), "there")
+        sitting = asyncio.ensure_future(chat.run())
+        yield chat
+        screen.type(None)
+        assert await sitting == 0
+
+
+@proves(
+    "4.tools.42", "A chat beside the process that holds the folder streams answers, and shows what others say there"
+)
+def test_two_chats_beside_the_holder_stream_the_same_conversation(tmp_path: Path) -> None:
+    model, first, second = Halting(), Watched(), Watched()
+
+    async def sit(state: Path) -> None:
+        async with sitting_beside(state, first), sitting_beside(state, second):
+            for screen in (first, second):
+                await screen.see("/help for commands")
+            first.type("hello")
+            for screen in (first, second):
+                await screen.see("Hello ")
+                assert screen.lines[-1] != "Hello there."
+            model.goes_on.set()
+            for screen in (first, second):
+                await screen.see("Hello there.")
+
+    with gateway.serving(tmp_path / "state", model):
+        asyncio.run(sit(tmp_path / "state"))
+    assert first.lines[1:] == ["Hello there."]
+    assert second.lines[1:] == ["› hello", "Hello there."]
+
+
+def test_ctrl_c_beside_the_holder_stops_the_turn_then_asks_then_leaves(tmp_path: Path) -> None:
+    model, screen = Halting(), Watched()
+
+    async def sit(state: Path) -> None:
+        async with sitting_beside(state, screen) as chat:
+            screen.type("hello")
+            await screen.see("Hello ")
+            assert [await chat.interrupt() for _ in range(3)] == [False, False, True]
+
+    with gateway.serving(tmp_path / "state", model):
+        asyncio.run(sit(tmp_path / "state"))
+        model.goes_on.set()
+    assert screen.lines[1:] == [
+        "Hello ",
+        "stopped; subagents go on (/stop stops them too)",
+        "Ctrl-C again to leave; nothing is lost by it",
+    ]
+
+
+@proves("4.tools.24")
+def test_focus_beside_the_holder_lets_the_user_talk_with_a_subagent(tmp_path: Path) -> None:
+    async def answers(request: Request) -> Answer:
+        is_spoken_to = "# Subagent Context" in request.system or last_text(request) == "red"
+        return last_text(request) if is_spoken_to else "NO_REPLY"
+
+    screen = Typed("/subagents spawn main dig deep", "/focus last", "what is there?", "/unfocus", "red")
+    with gateway.serving(tmp_path / "state", ScriptedModel(answers)) as server:
+        assert beside(server, screen) == 0
+        entries = server.client().call("sessions.history", session="main")
+    # The end of the run, and what it says of its task, may come in between.
+    told = [line for line in screen.lines if not line.startswith(("fledge ", "started ", "●", "this place", "dig"))]
+    assert told == ["what is said here is said to dig deep now; /unfocus ends that", "what is there?", "red"]
+    assert "what is there?" not in [entry["text"] for entry in entries]
+
+
+def test_an_answer_that_comes_too_fast_to_be_streamed_is_shown_once(tmp_path: Path) -> None:
+    screen, long = Watched(), "every word of it " * 500
+    sitting = Sitting(tmp_path, screen, ScriptedModel(lambda request: long, piece_chars=1))
+
+    async def body(chat: Chat) -> None:
+        screen.type("hello")
+        await asyncio.sleep(5)
+
+    sitting.last(body)
+    assert screen.lines[1:] == [long]
 
 
 @proves("4.tools.39")
@@ -420,10 +598,8 @@ def test_a_chat_beside_the_holder_shows_what_is_unanswered(tmp_path: Path) -> No
         assert server.client().call("send", sessionKey="main", message="hello")["status"] == "error"
     with closing(sqlite3.connect(state / DATABASE)) as rows, rows:
         rows.execute("UPDATE turns SET opened_at = opened_at - 2400")
-    with gateway.serving(state, ScriptedModel(down)):
-        remote = find(state)
-        assert remote is not None
-        assert asyncio.run(Visit(remote, screen, state).run(("/quit",), "")) == 0
+    with gateway.serving(state, ScriptedModel(down)) as server:
+        assert beside(server, screen) == 0
     assert screen.statuses[-1].startswith("unanswered for 40 min, tried ")
 
 
@@ -438,26 +614,6 @@ def test_without_a_model_it_says_what_to_do(work: Path) -> None:
 
 
 # ---- pieces ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("pieces", "shown"),
-    [
-        (["Hel", "lo"], "Hello"),
-        (["NO_", "REPLY"], ""),
-        (["NO_", "REPLY", " was what I said"], "NO_REPLY was what I said"),
-        (["HEARTBEAT_OK"], ""),
-        (["N"], "N"),
-        (["  "], ""),
-    ],
-)
-def test_words_that_mean_silence_are_not_shown(pieces: list[str], shown: str) -> None:
-    seen: list[str] = []
-    hush = Hush(seen.append)
-    for piece in pieces:
-        hush.add(piece)
-    assert hush.end() == bool(shown)
-    assert "".join(seen) == shown
 
 
 def test_a_plain_screen_starts_each_thing_on_a_line_of_its_own() -> None:

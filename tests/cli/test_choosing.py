@@ -135,7 +135,7 @@ def test_one_key_is_enough(case: Case, place: Place, tmp_path: Path) -> None:
         port = (tmp_path / "served" / "port").read_text()
         place.settings(models={"providers": {case.name: _provider(case, port)}})
         done = place.fledge("run", "Please use list", **{case.key: KEY}, OLLAMA_BASE_URL=NOBODY)
-        assert (done.returncode, done.stdout) == (0, "The tool said: notes.txt (5)\n"), done.stderr
+        assert (done.returncode, done.stdout) == (0, "Let me see.\nThe tool said: notes.txt (5)\n"), done.stderr
         name = f"{case.name}/{case.model}"
         changes = "--model NAME or fledge init changes it"
         assert done.stderr == f"fledge: model: {name} (because {case.key} is set; {changes})\n"
@@ -166,7 +166,7 @@ def test_the_address_of_a_server_of_ones_own_is_enough(
     with served(tmp_path, make, CHAT) as asked:
         base_url = f"http://127.0.0.1:{(tmp_path / 'served' / 'port').read_text()}/v1"
         done = place.fledge("run", "Please use list", **{variable: base_url})
-        assert (done.returncode, done.stdout) == (0, "The tool said: notes.txt (5)\n"), done.stderr
+        assert (done.returncode, done.stdout) == (0, "Let me see.\nThe tool said: notes.txt (5)\n"), done.stderr
         assert f"model: {name}/{model} (because {variable} is set;" in done.stderr
         assert {one["model"] for one in asked()} == {model}
         assert not place.memory.exists() or "model" not in json.loads(place.memory.read_text())

@@ -3,6 +3,7 @@ to read it; what was asked is done once; nobody sees a traceback."""
 
 import asyncio
 import contextlib
+import json
 import signal
 import subprocess
 import threading
@@ -13,26 +14,25 @@ from typing import Literal
 import pytest
 
 import fledge
-from fledge.cli import inspect
-from fledge.commands import rpc
 from fledge.commands.desk import Desk
 from fledge.commands.hatch import hatch
 from fledge.commands.looking import run_meant
-from fledge.commands.methods import call
+from fledge.commands.talk import talk
 from fledge.core.keys import main_key, short_id
 from fledge.core.transcript import Replied, Spoken, from_body
 from fledge.models.base import Request, ToolMessage
 from fledge.models.scripted import Answer, ScriptedModel, echo, last_text, use
 from fledge.store.base import Tx
 from fledge.store.ways import HATCH, reached
-from tests.cli import command
-from tests.cli.chat_server import talk
+from tests import rows
+from tests.cli import chat_server, command
 from tests.cli.holding import ECHO, PATIENCE_S, Body, Holder, do, never, stays
 from tests.cli.model_server import MODEL, serving, until, workspace
 from tests.cli.model_server import Model as ModelServer
 from tests.statements import proves
 
 Moment = Literal["before", "read", "carried out", "half answered"]
+LEFT = "the process that held the folder has left; this one goes on with it"
 MOMENTS: tuple[Moment, ...] = ("before", "read", "carried out", "half answered")
 
 
@@ -48,42 +48,84 @@ def tasks(tx: Tx) -> list[str]:
 # ---- killed: the holder ends without another word --------------------------------------------------------------------
 
 
-def dies(state: Path, request: int, moment: Moment) -> Body:
+class Fate:
+    """At which moment of which request a holder is gone: the one with this number, or the first of a method."""
+
+    def __init__(self, request: int | str, moment: Moment) -> None:
+        self._method = request if isinstance(request, str) else ""
+        self.request, self.moment = request if isinstance(request, int) else 0, moment
+        self.count = 0
+        self.over = asyncio.Event()
+        if (request, moment) == (1, "before"):
+            self.over.set()
+
+    def counted(self, method: str) -> int:
+        """The number of a request that is read."""
+        self.count += 1
+        if method == self._method and not self.request:
+            self.request = self.count
+        return self.count
+
+
+class Doomed:
+    """A connection of a holder, by which its fate comes upon it."""
+
+    def __init__(self, fate: Fate, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._fate, self._reader, self._writer = fate, reader, writer
+        self._numbers: dict[object, int] = {}
+
+    async def receive(self) -> bytes | None:
+        fate, raw = self._fate, await self._reader.readline()
+        if raw:
+            asked = json.loads(raw)
+            self._numbers[asked["id"]] = number = fate.counted(asked["method"])
+            if (number, fate.moment) == (fate.request, "read"):
+                await self._die()
+        return raw or None
+
+    async def send(self, told: bytes) -> None:
+        fate, number = self._fate, self._numbers.get(json.loads(told).get("id"))
+        if number == fate.request:
+            self._writer.write(told[: len(told) // 2] if fate.moment == "half answered" else b"")
+            await self._die()
+        self._writer.write(told + b"\n")
+        if number == fate.request - 1 and fate.moment == "before":
+            await self._die()
+
+    async def _die(self) -> None:
+        self._fate.over.set()
+        await asyncio.Event().wait()
+
+
+def dies(state: Path, request: int | str, moment: Moment) -> Body:
     """The body of a holder that answers requests as a hatch does, and is gone at this moment of this request."""
 
     async def body(fl: fledge.Fledge, ready: Callable[[], None]) -> None:
-        desk, over, count = Desk(fl, fl.config.gateway), asyncio.Event(), 0
+        desk, fate, talks = Desk(fl, fl.config.gateway), Fate(request, moment), set[asyncio.Task[None]]()
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal count
-            raw = await reader.readline()
-            if raw:  # else somebody only looked whether we are there
-                count += 1
-                is_last = count == request
-                told = b"" if is_last and moment == "read" else await _told(desk, raw)
-                if is_last:
-                    told = told[: len(told) // 2] if moment == "half answered" else b""
-                if is_last or (moment == "before" and count == request - 1):
-                    over.set()
-                writer.write(told)
-            writer.close()
+            task = asyncio.current_task()
+            assert task is not None
+            talks.add(task)
+            try:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await talk(desk, Doomed(fate, reader, writer))
+            finally:
+                writer.close()
 
         with reached(state) as path:
             server = await asyncio.start_unix_server(answer, path)
-        if (request, moment) == (1, "before"):
-            over.set()
         ready()
-        await over.wait()
+        await fate.over.wait()
         server.close()  # its socket stays, as of a process that was killed
+        for task in talks:
+            task.cancel()
+        await asyncio.gather(*talks, return_exceptions=True)
 
     return body
 
 
-async def _told(desk: Desk, raw: bytes) -> bytes:
-    return (await rpc.answer(raw, lambda name, given: call(desk, name, given)) or b"") + b"\n"
-
-
-ACTING: list[tuple[list[str], int]] = [(["spawn", "dig"], 1), (["send", "main", "dig"], 2), (["run", "dig"], 2)]
+ACTING: list[tuple[list[str], int]] = [(["spawn", "dig"], 1), (["send", "main", "dig"], 2), (["run", "dig"], 3)]
 """Commands that wait, and which of their requests starts what they wait for; the next one waits."""
 
 
@@ -99,16 +141,12 @@ def test_a_command_that_waits_goes_on_when_the_holder_is_killed(
     state = tmp_path / "state"
     with Holder(state, ScriptedModel(never)).at_work(dies(state, acting + later, moment)):
         code, out, err = do(tmp_path, *line, "--model", ECHO)
-    if (code, line[0]) == (1, "run"):
-        assert err.endswith("has left; nothing is lost: `fledge run --continue` goes on\n")
-        assert do(tmp_path, "run", "--continue", "--model", ECHO)[0] == 0
-    else:
-        assert (code, out, err) == (0, "dig\n", "")
+    assert (code, out, err) == (0, "dig\n", "")
     if line[0] == "spawn":
-        assert inspect.look(state, tasks) == ["dig"]
-        assert inspect.look(state, lambda tx: tx.undelivered()) == []
+        assert rows.look(state, tasks) == ["dig"]
+        assert rows.look(state, lambda tx: tx.undelivered()) == []
     else:
-        assert inspect.look(state, said_to_main) == ["dig", "dig"]
+        assert rows.look(state, said_to_main) == ["dig", "dig"]
 
 
 @pytest.mark.parametrize("moment", ["read", "half answered"])
@@ -137,7 +175,7 @@ def test_a_decision_is_made_once_when_the_holder_is_killed(
     fledge.run_sync(_spawn_digger, state, models={ECHO: ScriptedModel(never)}, model=ECHO, config={})
     with Holder(state, ScriptedModel(never)).at_work(dies(state, 1, moment)):
         code, out, err = do(tmp_path, *line)
-    events = inspect.look(
+    events = rows.look(
         state, lambda tx: [type(event).__name__ for event in tx.events(run_meant(tx, "digger", main_key()))]
     )
     times = events.count("KillOrdered" if line[0] == "kill" else "Steered")
@@ -155,21 +193,29 @@ async def _spawn_digger(fl: fledge.Fledge) -> None:
 
 
 @proves("0.lost.6")
+@proves("0.twice.7")
 @pytest.mark.parametrize(
-    ("request_number", "moment"), [(6, "read"), (6, "carried out"), (6, "half answered"), (7, "read")]
+    ("method", "moment"), [(one, moment) for one in ("agent", "reply") for moment in MOMENTS if moment != "before"]
 )
-def test_a_chat_says_where_its_words_are_when_the_holder_is_killed(
-    tmp_path: Path, request_number: int, moment: Moment
-) -> None:
+def test_a_sitting_goes_on_when_the_holder_is_killed(tmp_path: Path, method: str, moment: Moment) -> None:
     state = tmp_path / "state"
     fledge.run_sync(_greet, state, model=ScriptedModel(echo), config={})
-    with Holder(state, ScriptedModel(never)).at_work(dies(state, request_number, moment)):
+    with Holder(state, ScriptedModel(never)).at_work(dies(state, method, moment)):
+        code, out, err = do(tmp_path, "chat", "--model", ECHO, given="dig\n")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1:] == ["› hello", "hello", LEFT, "dig"]
+    assert rows.look(state, said_to_main) == ["hello", "hello", "dig", "dig"]
+
+
+def test_without_a_model_here_a_sitting_says_where_its_words_are(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with Holder(state, ScriptedModel(never)).at_work(dies(state, "reply", "read")):
         code, out, _ = do(tmp_path, "chat", given="dig\n")
     assert code == 1
-    assert "what it had heard by then is kept: `fledge log` shows it, `fledge` goes on with it" in out
+    assert "no model is set" in out
+    assert "what was heard by then is kept: `fledge log` shows it, `fledge` goes on with it" in out
     assert do(tmp_path, "run", "--continue", "--model", ECHO)[0] == 0
-    heard = [] if (request_number, moment) == (6, "read") else ["dig", "dig"]
-    assert inspect.look(state, said_to_main) == ["hello", "hello", *heard]
+    assert rows.look(state, said_to_main) == ["dig", "dig"]
 
 
 async def _greet(fl: fledge.Fledge) -> None:
@@ -222,12 +268,7 @@ def test_a_command_has_its_answer_when_the_holder_leaves_in_the_moment_it_is_the
 def test_a_command_goes_on_when_the_holder_leaves_before_the_answer_is_there(tmp_path: Path, line: list[str]) -> None:
     holder = LeavesOnceAsked(tmp_path / "state")
     with holder.at_work(holder.body):
-        code, out, err = do(tmp_path, *line, "--model", ECHO)
-    if line[0] == "run":
-        assert (code, out) == (1, "")
-        assert err.endswith("`fledge run --continue` goes on\n")
-    else:
-        assert (code, out, err) == (0, "dig\n", "")
+        assert do(tmp_path, *line, "--model", ECHO) == (0, "dig\n", "")
 
 
 def test_without_a_model_here_the_run_is_named_and_how_to_go_on_with_it(tmp_path: Path) -> None:
@@ -235,14 +276,25 @@ def test_without_a_model_here_the_run_is_named_and_how_to_go_on_with_it(tmp_path
     holder = LeavesOnceAsked(state)
     with holder.at_work(holder.body):
         code, out, err = do(tmp_path, "spawn", "dig")
-    (key,) = inspect.look(state, lambda tx: [key for root in tx.roots() for key in tx.children(root)])
-    short = short_id(inspect.look(state, lambda tx: tx.load_run(key).run_id))
+    (key,) = rows.look(state, lambda tx: [key for root in tx.roots() for key in tx.children(root)])
+    short = short_id(rows.look(state, lambda tx: tx.load_run(key).run_id))
     assert (code, err) == (1, "")
     assert out.startswith(f"run {short} is unfinished: the process at work on it has left")
     assert f"then `fledge info {short}` shows what came of it" in out
     with Holder(state, ScriptedModel(echo)).at_work(leaves_once_answered):
         pass
     assert "dig" in do(tmp_path, "info", short)[1]
+
+
+@proves("0.lost.6")
+def test_without_a_model_here_run_says_how_to_go_on(tmp_path: Path) -> None:
+    holder = LeavesOnceAsked(tmp_path / "state")
+    with holder.at_work(holder.body):
+        code, out, err = do(tmp_path, "run", "dig")
+    assert (code, out) == (1, "")
+    assert "no model is set" in err.splitlines()[0]
+    assert err.splitlines()[1:] == ["fledge: nothing is lost: `fledge run --continue` goes on"]
+    assert rows.look(tmp_path / "state", said_to_main) == ["dig"]
 
 
 def test_settings_cannot_count_beside_a_process_that_has_its_own(tmp_path: Path) -> None:
@@ -254,7 +306,7 @@ def test_settings_cannot_count_beside_a_process_that_has_its_own(tmp_path: Path)
             assert (code, out) == (1, "")
             assert err.startswith("fledge: --set: cannot count here: process ")
         over.set()
-    assert inspect.look(tmp_path / "state", tasks) == []
+    assert rows.look(tmp_path / "state", tasks) == []
 
 
 # ---- the same with processes -----------------------------------------------------------------------------------------
@@ -262,7 +314,7 @@ def test_settings_cannot_count_beside_a_process_that_has_its_own(tmp_path: Path)
 
 @pytest.fixture
 def model(tmp_path: Path) -> Iterator[ModelServer]:
-    with serving(tmp_path, talk) as model:
+    with serving(tmp_path, chat_server.talk) as model:
         yield model
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from fledge.cli import verbs
 from fledge.cli.run import Request, converse
+from fledge.cli.where import Where
 from fledge.models.scripted import ScriptedModel
 from tests.cli.nested_model import nested
 from tests.statements import proves
@@ -17,8 +18,8 @@ ENDED = ["finished", "result read", "cleaned up"]
 
 
 def talk(state: Path, *settings: str) -> int:
-    request = Request(state, "go", "scripted/nested", settings)
-    return asyncio.run(converse(request, models={"scripted/nested": ScriptedModel(nested)}))
+    request = Request("go", "scripted/nested")
+    return asyncio.run(converse(Where(state), request, settings, models={"scripted/nested": ScriptedModel(nested)}))
 
 
 @proves("0.promise.2")
@@ -44,18 +45,18 @@ def orchestrated(state: Path, capsys: pytest.CaptureFixture[str], width: int) ->
     """The tree and the orchestrator's timeline after everything is done."""
     assert talk(state, *DEEP, f"agents.defaults.subagents.maxConcurrent={width}") == 0
     assert capsys.readouterr().out.splitlines() == ["It is under way.", "The whole is done."]
-    tree = verbs.tree(state).lines
+    tree = verbs.tree(Where(state)).lines
     assert tree[1:] == [
         "   ├─ worker 0 · completed (ok)",
         "   ├─ worker 1 · completed (ok)",
         "   └─ worker 2 · completed (ok)",
     ]
-    lines = verbs.info(state, "orchestrator").lines
+    lines = verbs.info(Where(state), "orchestrator").lines
     story = [line.split(" s  ")[1].split(" →")[0].strip() for line in lines if " s  " in line]
     return tree, [event for event in story if event != "child settled"]
 
 
 def test_without_the_depth_the_orchestrator_is_a_leaf_and_told_that_its_depth_forbids_to_spawn(tmp_path: Path) -> None:
     assert talk(tmp_path / "state", "agents.defaults.subagents.maxSpawnDepth=1") == 0
-    shown = verbs.log(tmp_path / "state", "orchestrator", 50, tools=True).lines
+    shown = verbs.log(Where(tmp_path / "state"), "orchestrator", 50, tools=True).lines
     assert any("which may not spawn: agents.defaults.subagents.maxSpawnDepth" in line for line in shown)

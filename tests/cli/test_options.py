@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import fledge
-from fledge.cli import inspect
 from fledge.cli.main import SHARED, commands, parse
 from fledge.commands.looking import run_meant
 from fledge.core.keys import main_key
 from fledge.testing import ScriptedModel
+from tests import rows
 from tests.api.scene import obedient
 from tests.cli import command
 from tests.statements import proves
@@ -55,6 +55,8 @@ LINES: dict[str, list[str]] = {
 
 GIVEN: dict[str, list[str]] = {
     "state": ["--state", "a-file/state"],
+    "gateway": ["--gateway", "nowhere"],
+    "token_file": ["--token-file", "a-file/token"],
     "model": ["--model", "nowhere/model"],
     "settings": ["--set", "nonsense"],
     "json": ["--json"],
@@ -107,7 +109,7 @@ def do(folder: Path, line: list[str]) -> tuple[int, str, str]:
 
 
 def phase_in(state: Path) -> str:
-    return inspect.look(state, lambda tx: tx.load_run(run_meant(tx, "digger", main_key())).phase.name)
+    return rows.look(state, lambda tx: tx.load_run(run_meant(tx, "digger", main_key())).phase.name)
 
 
 def test_the_table_has_every_command_and_every_shared_option() -> None:

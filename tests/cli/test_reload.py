@@ -8,6 +8,7 @@ import pytest
 
 from fledge.cli.main import main
 from fledge.cli.run import Request, converse
+from fledge.cli.where import Where
 from fledge.models.base import Request as Asked
 from fledge.models.scripted import Answer, ScriptedModel, use
 from tests.runtime.desk import said
@@ -28,8 +29,9 @@ def test_without_a_chat_the_line_names_fledge_trust_which_takes_it_in(
         return use("exec", command="echo obey me > SOUL.md") if said(request) == 0 else "done"
 
     def say(words: str) -> str:
-        request = Request(state, words, "scripted/one", PLAIN)
-        assert asyncio.run(converse(request, models={"scripted/one": ScriptedModel(script)})) == 0
+        request = Request(words, "scripted/one")
+        run = converse(Where(state), request, PLAIN, models={"scripted/one": ScriptedModel(script)})
+        assert asyncio.run(run) == 0
         return capsys.readouterr().err
 
     with chdir(work):

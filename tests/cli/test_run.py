@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fledge.models.scripted import Reply, ScriptedModel, echo
+from fledge.models.base import Broke, ToolMessage
+from fledge.models.base import Request as Asked
+from fledge.models.scripted import Answer as Said
+from fledge.models.scripted import Reply, ScriptedModel, echo, use
 from tests import images
 from tests.cli import command
 from tests.cli.command import Done
@@ -21,6 +24,8 @@ from tests.models.serving import Answer, Body, Script, Status
 from tests.statements import proves
 
 ROOT = Path(__file__).parents[2]
+ANSWER = "Let me see.\nThe tool said: notes.txt (5)\n"
+"""What the model says: words before it uses a tool, and words after that."""
 
 
 @pytest.fixture
@@ -50,9 +55,10 @@ def killed_amid(model: Model, work: Path, command: list[str]) -> Iterator[None]:
     yield
 
 
+@proves("4.tools.40", "`fledge run` prints the words before a tool call, too, in order")
 def test_run_uses_a_tool_prints_the_answer_and_returns_when_all_is_settled(model: Model, work: Path) -> None:
     done = fledge(model, work, "run", "--state", "../state", *MODEL, "Please use list")
-    assert (done.returncode, done.stdout) == (0, "The tool said: notes.txt (5)\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, ANSWER), done.stderr
     assert fledge(model, work, "ps", "--state", "../state").stdout == "main · idle\n"
     assert model.requests == 2
 
@@ -65,7 +71,7 @@ def test_run_killed_with_minus_nine_goes_on_with_continue(model: Model, work: Pa
             "main · a turn is open\nnobody is at work here: `fledge run --continue` goes on\n"
         )
         done = fledge(model, work, *arguments, "--continue")
-    assert (done.returncode, done.stdout) == (0, "The tool said: notes.txt (5)\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, ANSWER), done.stderr
     assert model.requests == 3  # the one that was under way at the kill, then two
 
 
@@ -131,11 +137,63 @@ def test_a_provider_that_stays_at_its_limit_ends_the_command_with_one(tmp_path: 
 def test_a_call_that_needs_a_person_ends_the_command_with_three_and_says_what_waits(model: Model, work: Path) -> None:
     arguments = ("run", "--state", "../state", *MODEL, "--set", "tools.list.approval=ask")
     done = fledge(model, work, *arguments, "Please use list")
-    assert (done.returncode, done.stdout) == (3, "")
+    assert (done.returncode, done.stdout) == (3, "Let me see.\n")
     assert done.stderr.startswith("waits for approval ")
     assert ": list {" in done.stderr
     shown = fledge(model, work, "ps", "--state", "../state").stdout.splitlines()
     assert shown == ["main · a turn is open", done.stderr.strip()]
+
+
+def test_a_model_that_cannot_answer_is_told_alike_beside_the_process_that_holds_the_folder(work: Path) -> None:
+    async def refuses(request: Asked) -> Said:
+        return Broke("auth", "HTTP 401: no such key")
+
+    with gateway.serving(work.parent / "state", ScriptedModel(refuses)):
+        done = command.fledge("run", "--state", "../state", "hello", cwd=work)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == [
+        "fledge: HTTP 401: no such key",
+        "fledge: nothing is lost: `fledge run --continue` tries again",
+    ]
+
+
+@proves("2.asking.15")
+@pytest.mark.parametrize("patience_s", [0, 600])
+def test_a_model_that_is_down_is_waited_for_as_long_as_the_holders_settings_say(work: Path, patience_s: int) -> None:
+    async def is_down(request: Asked) -> Said:
+        return Broke("retryable", "HTTP 503: busy", retry_after_s=50)
+
+    settings: dict[str, object] = {"models": {"patienceSeconds": patience_s}}
+    with gateway.serving(work.parent / "state", ScriptedModel(is_down), settings):
+        line = [*command.PROGRAM, "run", "--state", "../state", "hello"]
+        with subprocess.Popen(line, cwd=work, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            said = process.stderr.readline()
+            if patience_s:
+                process.send_signal(signal.SIGINT)
+            rest = process.stderr.read()
+    if patience_s:
+        assert (process.returncode, said) == (130, "fledge: retrying in 50 s: HTTP 503: busy\n")
+    else:
+        assert (process.returncode, said) == (1, "fledge: HTTP 503: busy\n")
+        assert rest == "fledge: nothing is lost: `fledge run --continue` tries again\n"
+
+
+def test_a_question_of_a_subagent_ends_the_command_with_three_beside_the_process_that_holds_the_folder(
+    work: Path,
+) -> None:
+    async def asks(request: Asked) -> Said:
+        if isinstance(request.messages[-1], ToolMessage):
+            return "it is under way"
+        if "# Subagent Context" in request.system:
+            return use("write", path="made.txt", content="made")
+        return use("sessions_spawn", task="write it", label="writer")
+
+    with gateway.serving(work.parent / "state", ScriptedModel(asks), {"tools": {"write": {"approval": "ask"}}}):
+        done = command.fledge("run", "--state", "../state", "go", cwd=work)
+    assert (done.returncode, done.stdout) == (3, "it is under way\n")
+    assert done.stderr.startswith("waits for approval ")
+    assert "made.txt" in done.stderr
 
 
 @proves("7.input.1")
@@ -194,7 +252,7 @@ def test_a_second_process_is_answered_by_the_one_that_has_the_store(model: Model
         assert f"is in use by process {first.pid} on " in third.stderr
         assert ": end that first, or name another folder\n" in third.stderr
         model.hold.unlink()
-        assert first.communicate()[0] == "The tool said: notes.txt (5)\n"
+        assert first.communicate()[0] == ANSWER
 
 
 def test_two_who_run_at_once_share_the_conversation_and_both_are_answered(model: Model, work: Path) -> None:
@@ -207,7 +265,8 @@ def test_two_who_run_at_once_share_the_conversation_and_both_are_answered(model:
             model.hold.unlink()
             answers = [first.communicate(timeout=60)[0], second.communicate(timeout=60)[0]]
         assert (first.returncode, second.returncode) == (0, 0)
-    assert all(answer.startswith("The tool said: notes.txt (5)\n") for answer in answers)
+    assert answers[0] == answers[1]
+    assert answers[0].endswith(ANSWER)
 
 
 def test_the_twenty_line_example_goes_on_after_kill_minus_nine(model: Model, work: Path) -> None:

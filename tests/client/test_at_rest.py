@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import fledge
-from fledge.cli.inspect import look
 from fledge.models.scripted import ScriptedModel
 from fledge.store.files import DATABASE
 from tests.cli.command import fledge as command
 from tests.cli.holding import never
+from tests.rows import look
 from tests.statements import proves
 
 HOOK = '{hooks: {ops: {url: "https://ops.example/hook", secretEnv: "OPS_SECRET", on: ["subagent_ended"]}}}'

@@ -12,12 +12,13 @@ import pytest
 
 import fledge
 from fledge.cli import verbs
-from fledge.client.remote import Hatch, find
+from fledge.cli.where import Where
 from fledge.commands.hatch import hatch
 from fledge.errors import FledgeError, StoreLocked
 from fledge.store.ways import HATCH
 from fledge.testing import ScriptedModel
 from tests.api.scene import obedient
+from tests.gateway.asking import Hatch, find
 
 T = TypeVar("T")
 
@@ -63,12 +64,12 @@ def test_beside_a_program_that_has_none_what_only_looks_is_shown_and_nothing_is_
         async with fledge.open(tmp_path, model=ScriptedModel(obedient), config={}, control=False) as fl:
             await (await fl.spawn("Say hello", label="greeting")).result()
             for look in (verbs.tree, verbs.ps, verbs.undelivered):
-                assert (await asyncio.to_thread(look, tmp_path)).code == 0
-            assert (await asyncio.to_thread(verbs.sessions, tmp_path, 5)).code == 0
-            shown = await asyncio.to_thread(verbs.tree, tmp_path)
+                assert (await asyncio.to_thread(look, Where(tmp_path))).code == 0
+            assert (await asyncio.to_thread(verbs.sessions, Where(tmp_path), 5)).code == 0
+            shown = await asyncio.to_thread(verbs.tree, Where(tmp_path))
             assert "greeting · completed (ok)" in shown.lines[-1]
             with pytest.raises(StoreLocked, match="end that first, or name another folder"):
-                await asyncio.to_thread(verbs.kill, tmp_path, "greeting")
+                await asyncio.to_thread(verbs.kill, Where(tmp_path), "greeting")
             assert (await (await fl.spawn("Say more")).result()).ok
 
     asyncio.run(main())

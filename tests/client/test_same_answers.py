@@ -9,10 +9,10 @@ import pytest
 from msgspec import Struct
 
 from fledge.client.local import AtRest
-from fledge.client.remote import Hatch
 from fledge.commands.methods import METHODS
 from fledge.config import Config
 from fledge.errors import BadInput, FledgeError
+from tests.gateway.asking import Hatch
 from tests.gateway.serving import serving
 
 Call = Callable[..., Any]
@@ -23,6 +23,7 @@ READING: dict[str, dict[str, object]] = {
     "overview": {},
     "plans.list": {},
     "reply": {"sessionKey": "main", "runId": "{said}", "timeoutMs": 0},
+    "sessions.below": {},
     "sessions.find": {"target": "digger"},
     "sessions.history": {"key": "main"},
     "sessions.list": {},

@@ -24,6 +24,7 @@ from fledge.core.asking import (
     after_reply,
     after_try,
     dropped_words,
+    is_worth_waiting,
     retry_text,
 )
 from fledge.core.run import Failing
@@ -171,3 +172,19 @@ def test_what_is_not_waited_for(
 @pytest.mark.parametrize(("now", "seconds"), [(1000.0, 8), (1009.0, 0)])
 def test_a_pause_is_shown_with_its_time_and_reason(now: float, seconds: int) -> None:
     assert retry_text(1008.0, "HTTP 429", now) == f"retrying in {seconds} s: HTTP 429"
+
+
+@pytest.mark.parametrize(
+    ("retry_in_s", "failed_s", "patience_s", "waits"),
+    [
+        (2.0, 0.0, 600.0, True),
+        (2.0, 599.0, 600.0, True),
+        (2.0, 600.0, 600.0, False),
+        (2.0, 0.0, 0.0, False),
+        (0.0, 0.0, 600.0, False),
+    ],
+)
+def test_whoever_waits_for_an_answer_is_as_patient_as_a_run(
+    retry_in_s: float, failed_s: float, patience_s: float, waits: bool
+) -> None:
+    assert is_worth_waiting(retry_in_s, 1000.0, 1000.0 + failed_s, patience_s) is waits

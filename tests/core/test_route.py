@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from fledge.core.route import (
     EXPIRY_S,
     INTERNAL,
+    About,
     Address,
     Message,
     address_of,
@@ -178,6 +179,21 @@ def test_a_message_knows_its_address() -> None:
         id="x", channel="ops", to="u-1", thread="t-1", about="reply", session_key="s", text="hi", posted_at=AT
     )
     assert message.address == OPS
+
+
+@pytest.mark.parametrize(
+    ("key", "about", "is_entry", "entry"),
+    [
+        ("reply:agent:main:main:17", "reply", True, 17),
+        ("final:agent:main:subagent:x:run-1", "reply", True, 0),
+        ("forward:agent:main:main:3", "result", True, 0),
+        ("result:outcome:x:run-1", "result", False, 0),
+        ("notice:reply:1", "notice", False, 0),
+    ],
+)
+def test_a_message_knows_whether_a_transcript_has_its_words(key: str, about: About, is_entry: bool, entry: int) -> None:
+    message = Message(id=key, channel="ops", to="u-1", about=about, session_key="s", text="hi", posted_at=AT)
+    assert (message.is_entry, message.entry) == (is_entry, entry)
 
 
 @pytest.mark.parametrize(

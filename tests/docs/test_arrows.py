@@ -55,6 +55,23 @@ def imported(node: ast.AST) -> list[str]:
             return []
 
 
+ROWS_OF_A_CLOSED_FOLDER = {"cli/demo.py", "cli/doctor.py", "cli/importing.py"}
+"""Modules of the command that open a store themselves: they examine, fill or kill a folder that nobody drives."""
+FILES_OF_A_FOLDER = {"fledge.store.files", "fledge.store.ways"}
+"""How the files in a state folder are called."""
+
+
+def test_the_command_speaks_verbs_and_knows_no_rows() -> None:
+    found = []
+    for path in sorted((PACKAGE / "cli").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            name = node.module if isinstance(node, ast.ImportFrom) else None
+            inner = name is not None and name.startswith(("fledge.orchestrator", "fledge.store"))
+            if inner and name not in FILES_OF_A_FOLDER:
+                found.append(f"cli/{path.name}")
+    assert set(found) == ROWS_OF_A_CLOSED_FOLDER
+
+
 def test_every_package_stands_in_a_layer() -> None:
     found = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
     assert found - {"__init__", "__pycache__", "py.typed"} == set(LAYER)

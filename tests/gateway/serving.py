@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 from websockets.sync.client import ClientConnection, connect
 
-from fledge.client.remote import Client, error_of
+from fledge.client.connection import error_of
 from fledge.commands.desk import Desk
 from fledge.config import check
 from fledge.gateway.serve import serve
@@ -20,6 +20,7 @@ from fledge.orchestrator.commit import Commit
 from fledge.store.ways import read_token
 from fledge.testing import ScriptedModel
 from tests.api.scene import obedient
+from tests.gateway.asking import Client
 
 PATIENCE_S = 30.0
 

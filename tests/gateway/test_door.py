@@ -10,12 +10,12 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import fledge
-from fledge.client.remote import Client, find
 from fledge.commands.desk import Patience
 from fledge.errors import StoreError
 from fledge.gateway.auth import Rate, door
 from fledge.runtime.feed import TurnEvent
 from fledge.store.ways import TOKEN_FILE, make_token, read_token
+from tests.gateway.asking import Client, find
 from tests.gateway.serving import OverHttp, Server, serving
 from tests.statements import proves
 

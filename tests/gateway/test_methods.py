@@ -12,7 +12,6 @@ import pytest
 from msgspec.structs import fields
 
 import fledge
-from fledge.client.remote import Client
 from fledge.commands.methods import METHODS
 from fledge.commands.rpc import NO_METHOD
 from fledge.commands.table import FORMER
@@ -31,6 +30,7 @@ from fledge.testing import ScriptedModel, use
 from fledge.tools.sandbox import find_sandbox
 from tests import images
 from tests.api.scene import obedient
+from tests.gateway.asking import Client
 from tests.gateway.serving import Asks, OverHttp, OverSocket, Server, serving
 from tests.runtime.desk import said
 from tests.statements import proves
@@ -105,11 +105,11 @@ def test_a_system_event_is_read_and_a_heartbeat_had_by_a_conversation(ask: Asks,
         ask.call("system.event", session=f"{chat}nobody", text="The build is red")
     ask.call("send", session=chat, message="Hello")
     assert ask.call("system.event", session=chat, text="The build is red") == {"posted": True}
-    assert ask.call("sessions.wait", session=chat) == {"settled": True}
+    assert ask.call("sessions.wait", session=chat)["settled"]
     told = [one["text"] for one in ask.call("sessions.history", session=chat)]
     assert told[2:4] == [PROMPT, "[System event] The build is red"]
     assert ask.call("heartbeat.request", session=chat, reason="a new day") == {"sessionKey": chat}
-    assert ask.call("sessions.wait", session=chat) == {"settled": True}
+    assert ask.call("sessions.wait", session=chat)["settled"]
     assert [one["text"] for one in ask.call("sessions.history", session=chat)].count(PROMPT) == 2
 
 
@@ -189,7 +189,7 @@ def test_send_waits_for_the_answer_and_the_history_has_both(ask: Asks, chat: str
     history = ask.call("sessions.history", session=chat)
     assert [(one["role"], one["text"]) for one in history] == [("user", "Hello"), ("assistant", "echo: Hello")]
     assert ask.call("sessions.history", session=chat, after=1) == history[1:]
-    assert ask.call("sessions.wait", session=chat) == {"settled": True}
+    assert ask.call("sessions.wait", session=chat)["settled"]
     assert chat in [one["key"] for one in ask.call("sessions.list", kinds=["named"], limit=1000)]
 
 
@@ -387,14 +387,14 @@ def test_a_run_is_told_something_in_its_requesters_name(ask: Asks, chat: str) ->
 
 
 def test_a_place_is_bound_to_a_session_and_let_go(server: Server, ask: Asks, chat: str) -> None:
-    at = {"channel": "ops", "to": chat, "thread": "t1"}
+    at = ["ops", chat, "t1"]
     ask.call("send", session=chat, message="hello")
-    assert ask.call("sessions.focus", session=chat, at=at) == {"sessionKey": chat}
+    assert ask.call("sessions.focus", session=chat, address=at) == {"sessionKey": chat}
     place = Address("ops", chat, "t1")
     assert server.do(server.desk.fl.engine.store.read(lambda tx: bindings.session_at(tx, place))) == chat
-    assert ask.call("sessions.unfocus", at=at) == {"sessionKey": chat}
+    assert ask.call("sessions.unfocus", address=at) == {"sessionKey": chat}
     with pytest.raises(fledge.NotFound, match="nothing is bound here"):
-        ask.call("sessions.unfocus", at=at)
+        ask.call("sessions.unfocus", address=at)
 
 
 @pytest.mark.parametrize("words", ["mind the cat", "APPROVED: mind the cat"])

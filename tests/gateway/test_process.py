@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from fledge.client.remote import Client, Hatch, find
 from fledge.store.lock import holder_of
 from fledge.store.ways import HATCH, read_token
 from tests.cli.command import fledge
+from tests.gateway.asking import Client, Hatch, find
 from tests.statements import proves
 
 

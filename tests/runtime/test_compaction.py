@@ -56,8 +56,10 @@ def test_at_eighty_percent_of_the_window_a_note_stands_for_the_older_part(office
     model = looks(kit, 4)
 
     async def body(desk: Desk) -> list[object]:
+        heard = desk.listen()
         key = await desk.work(parent=PROGRAM)
         assert await desk.result(key) == "done"
+        assert [told.text for told in heard.waiting() if told.kind == "assistant:text"] == ["done"]
         return list(await desk.bodies(key))
 
     bodies = office.act(body, model, kit.tool("look", says="x" * 996), window=WINDOW)

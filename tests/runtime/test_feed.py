@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fledge.models.scripted import Reply
-from fledge.runtime.feed import Feed, TurnEvent
+from fledge.runtime.feed import Feed, Kind, TurnEvent
 from tests.runtime.desk import Desk, Kit, Office, use, worker
 
 
@@ -151,6 +151,20 @@ def test_a_turn_is_told_in_the_order_it_happens(office: Office) -> None:
     assert kinds[4:6] == ["usage", "tool:start"]
     assert kinds[-2:] == ["usage", "end"]
     assert {told.turn for told in events} == {1}
+
+
+def test_a_turn_tells_at_which_entry_it_stands_where_words_begin_and_end(office: Office) -> None:
+    model = worker(Reply("let me look", (use("look"),)), "found it")
+
+    async def body(desk: Desk) -> tuple[list[tuple[Kind, int]], list[tuple[int, str]]]:
+        feed = desk.listen()
+        key = await desk.work()
+        told = [(told.kind, told.entry) for told in feed.waiting() if told.session == key and told.entry]
+        return told, await desk.engine.store.read(lambda tx: [(one.seq, one.kind) for one in tx.entries(key)])
+
+    told, entries = office.act(body, model, Kit().tool("look", 1, says="here"))
+    (task, first, _, last) = [seq for seq, _ in entries]
+    assert told == [("start", task), ("tool:start", first), ("end", last)]
 
 
 def test_usage_is_told_in_words(office: Office) -> None:

@@ -37,13 +37,11 @@ LAYERS = {
 
 REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
     "client/opening.py": {"SqliteStore.open": (1, STATE), "open": (1, "fledge.open itself")},
-    "cli/chat.py": {"fledge.open": (1, STATE)},
     "cli/demo.py": {"SqliteStore.open": (2, STATE), "fledge.open": (1, STATE)},
     "cli/doctor.py": {"SqliteStore.open": (1, STATE), "registry.open": (1, NONE + ": a model")},
     "cli/importing.py": {"SqliteStore.open": (1, STATE)},
-    "cli/inspect.py": {"SqliteStore.open": (1, STATE)},
     "cli/main.py": {"os.open": (1, NONE + ": /dev/null")},
-    "cli/run.py": {"fledge.open": (1, STATE)},
+    "cli/opening.py": {"fledge.open": (1, STATE)},
     "cli/screen.py": {"os.open": (1, STATE)},
     "cli/settings.py": {"path.open": (1, "made exclusively: a link that is there is not followed")},
     "client/local.py": {"SqliteStore.open": (1, STATE)},

@@ -51,7 +51,7 @@ class Conversation:
         """Refuses what this agent could not answer."""
         self._is_asked = is_asked
         """Somebody answers questions to a person, so they are worth waiting for."""
-        self._origin = origin
+        self.origin = origin
         """Where whoever speaks here is reached."""
         self._agent_id = key.agent_id
         self.key = str(key)
@@ -162,7 +162,7 @@ class Conversation:
 
             def say(c: Commit) -> tuple[str, int]:
                 turn = c.tx.turn(self.key)
-                accepted = commission.accept(c, self.key, message, origin=self._origin, images=entries)
+                accepted = commission.accept(c, self.key, message, origin=self.origin, images=entries)
                 return accepted.run_id, 0 if turn is None else turn.failures
 
             return await self._engine.commit(say)

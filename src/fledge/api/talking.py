@@ -64,12 +64,13 @@ class Talking(Opened):
         timeout_seconds: float = 0,
         idempotency_key: str = "",
         images: Sequence[GivenImage] = (),
+        address: Address | None = None,
     ) -> Accepted:
         """Say something to a session, with wishes for the turn that answers; returns at once, with a run id.
 
         Model, thinking and prompt hold for that turn; it is stopped after `timeout_seconds`. Without `deliver` its
         reply goes to no channel. The same `idempotency_key` finds the same run id, also after a restart.
-        `images`: as of `Conversation.send`.
+        `images`: as of `Conversation.send`; `address`: as of `session`.
 
         >>> accepted = await fl.agent("Hello", session_key="main", idempotency_key="greeting")
         >>> accepted.status
@@ -81,7 +82,7 @@ class Talking(Opened):
         for field, words in given.items():
             if not isinstance(words, str):
                 raise BadInput(field, "must be text", words)
-        session = self._conversation(session_key, "session_key")
+        session = self._conversation(session_key, "session_key", address)
         wishes = self._wishes(model, thinking, lane, timeout_seconds, extra_system_prompt, deliver)
         if not model:
             self._check_thinks(parse_key(session.key).agent_id)
@@ -89,10 +90,9 @@ class Talking(Opened):
 
             def accept(c: Commit) -> Accepted:
                 turn = c.tx.turn(session.key)
-                asked = commission.accept(c, session.key, message, wishes, idempotency_key, images=entries)
-                return Accepted(
-                    run_id=asked.run_id, failures=turn.failures if turn is not None and turn.failures else UNSET
-                )
+                asked = commission.accept(c, session.key, message, wishes, idempotency_key, session.origin, entries)
+                failures = UNSET if turn is None or not turn.failures else turn.failures
+                return Accepted(run_id=asked.run_id, failures=failures)
 
             return await self.engine.commit(accept)
 

@@ -131,6 +131,10 @@ class Message(Struct, frozen=True, kw_only=True):
     """Of a user's entry: task, send, steer, wake, approval or notice; of a tool's, its name."""
     calls: tuple[str, ...] = ()
     """The tools an assistant's entry calls, as `name arguments`."""
+    run_id: str = ""
+    """Of a message: the run id under which it was accepted."""
+    is_cut: bool = False
+    """Of a reply: the token limit cut it, and no rest follows."""
 
 
 class Question(Struct, frozen=True, kw_only=True):

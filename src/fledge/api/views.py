@@ -290,13 +290,14 @@ def shown(entries: Iterable[Entry]) -> list[Message]:
 
 def _message(seq: int, at: Instant, body: Body) -> Message:
     match body:
-        case Spoken(text=text, kind=kind):
-            return Message(seq=seq, at=at, role="user", text=text, kind=kind)
+        case Spoken(text=text, kind=kind, row=row):
+            run_id = row.rpartition(":")[2] if kind == "send" else ""
+            return Message(seq=seq, at=at, role="user", text=text, kind=kind, run_id=run_id)
         case Told(text=text):
             return Message(seq=seq, at=at, role="event", text=text)
-        case Replied(text=text, calls=calls):
+        case Replied(text=text, calls=calls, cut=is_cut):
             called = tuple(f"{call.name} {call.arguments}" for call in calls)
-            return Message(seq=seq, at=at, role="assistant", text=text, calls=called)
+            return Message(seq=seq, at=at, role="assistant", text=text, calls=called, is_cut=is_cut)
         case Resulted(text=text, name=name):
             return Message(seq=seq, at=at, role="tool", text=text, kind=name)
         case Noted(text=text):

@@ -18,6 +18,8 @@ from fledge.errors import BadInput, FledgeError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fledge.cli.where import Where
+
 RUN = "its session key, run id or the beginning of one, or label"
 
 
@@ -58,6 +60,8 @@ class _Shared(NamedTuple):
 
 SHARED: Final[Mapping[str, _Shared]] = {
     "state": _Shared("--state", "the state folder (default: $FLEDGE_STATE, else ~/.fledge)", "DIR"),
+    "gateway": _Shared("--gateway", "ask a gateway elsewhere (default: $FLEDGE_GATEWAY, if it is set)", "URL"),
+    "token_file": _Shared("--token-file", "its token is in this file (default: $FLEDGE_GATEWAY_TOKEN)", "FILE"),
     "model": _Shared("--model", "such as openai/gpt-5, anthropic/claude-sonnet-4-5, ollama/llama3.2", "NAME"),
     "settings": _Shared("--set", "one setting (docs/config.md)", "KEY=VALUE", "append"),
     "json": _Shared("--json", "as JSON, for programs", action="store_true"),
@@ -135,14 +139,22 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(command=run)
         return command
 
-    thinks = ("state", "model", "settings")
-    shows = ("state", "json")
+    asks = ("state", "gateway", "token_file")
+    thinks = (*asks, "model", "settings")
+    shows = (*asks, "json")
     add("chat", _chat, *thinks, help="talk to the main agent, as without a command")
     run = add("run", _run, *thinks, help="send a prompt, print the answers, return when all is settled")
     run.add_argument("prompt", nargs="?", help="what to say; without it, or with -, it is read from standard input")
     run.add_argument("--image", action="append", default=[], metavar="FILE", help="show it this image, with the prompt")
     run.add_argument("--continue", dest="go_on", action="store_true", help="say nothing new: finish what is unfinished")
-    serve = add("serve", _serve, *thinks, help="let other programs use this folder: JSON-RPC, feeds, channels")
+    serve = add(
+        "serve",
+        _serve,
+        "state",
+        "model",
+        "settings",
+        help="let other programs use this folder: JSON-RPC, feeds, channels",
+    )
     serve.add_argument("--host", help="listen on this address (default: gateway.host, this machine alone)")
     serve.add_argument("--port", type=int, help="listen on this port (default: gateway.port); 0: any that is free")
 
@@ -259,32 +271,32 @@ def _stdin() -> str:
         raise BadInput("standard input", "must be text in UTF-8") from None
 
 
-def _state_folder(given: str | None) -> "Path":
-    """Where state is kept: as given, else `$FLEDGE_STATE`, else `~/.fledge`."""
-    from pathlib import Path
+def _state_folder(options: argparse.Namespace) -> "Path":
+    from fledge.cli.where import state_folder
 
-    return Path(given or os.environ.get("FLEDGE_STATE") or "~/.fledge").expanduser()
+    return state_folder(options.state, os.environ)
+
+
+def _where(options: argparse.Namespace) -> "Where":
+    """The folder, or the gateway, that a command is about."""
+    from fledge.cli.where import where
+
+    return where(options.state, options.gateway, options.token_file, getattr(options, "settings", ()), os.environ)
 
 
 def _chat(options: argparse.Namespace) -> int:
     import asyncio
 
-    from fledge.cli import chat, remote
+    from fledge.cli import chat
 
-    state, settings = _state_folder(options.state), tuple(options.settings)
-
-    def there(client: remote.Remote) -> int:
-        remote.refuse_settings(state, settings)
-        return asyncio.run(chat.visit(client, state, options.model))
-
-    return remote.here_or_there(state, lambda: asyncio.run(chat.sit(state, options.model, settings)), there)
+    return asyncio.run(chat.sit(_where(options), options.model, tuple(options.settings)))
 
 
 def _run(options: argparse.Namespace) -> int:
     import asyncio
 
     from fledge.api.images import read_files
-    from fledge.cli import remote, run
+    from fledge.cli import run
 
     for wanted, given in (("prompt", options.prompt is not None), ("image", bool(options.image))):
         if options.go_on and given:
@@ -294,43 +306,35 @@ def _run(options: argparse.Namespace) -> int:
         prompt = _stdin()
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
-    state = _state_folder(options.state)
-    settings = tuple(options.settings)
     images = tuple(read_files(options.image, "--image"))
-    request = run.Request(state, prompt, options.model, settings, images)
-    beside = remote.Converse(state, prompt, options.model, images)
-
-    def there(client: remote.Remote) -> int:
-        remote.refuse_settings(state, settings)
-        return beside.there(client)
-
-    return remote.here_or_there(state, lambda: beside.here(lambda: asyncio.run(run.converse(request))), there)
+    request = run.Request(prompt, options.model, images)
+    return asyncio.run(run.converse(_where(options), request, tuple(options.settings)))
 
 
 def _serve(options: argparse.Namespace) -> int:
     from fledge.cli import serving
 
-    state = _state_folder(options.state)
+    state = _state_folder(options)
     return serving.serve(state, options.model, tuple(options.settings), options.host, options.port)
 
 
 def _ps(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    folder = _state_folder(options.state)
-    return _tell(verbs.tree(folder) if options.json else verbs.ps(folder), options)
+    place = _where(options)
+    return _tell(verbs.tree(place) if options.json else verbs.ps(place), options)
 
 
 def _tree(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    return _tell(verbs.tree(_state_folder(options.state)), options)
+    return _tell(verbs.tree(_where(options)), options)
 
 
 def _info(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    return _tell(verbs.info(_state_folder(options.state), options.run), options)
+    return _tell(verbs.info(_where(options), options.run), options)
 
 
 def _log(options: argparse.Namespace) -> int:
@@ -338,24 +342,24 @@ def _log(options: argparse.Namespace) -> int:
 
     if options.last < 1:
         raise BadInput("-n", "must be 1 or more", options.last)
-    return _tell(verbs.log(_state_folder(options.state), options.run, options.last, options.tools), options)
+    return _tell(verbs.log(_where(options), options.run, options.last, options.tools), options)
 
 
 def _undelivered(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    folder = _state_folder(options.state)
+    place = _where(options)
     if options.action is None:
-        return _tell(verbs.undelivered(folder), options)
+        return _tell(verbs.undelivered(place), options)
     if options.run is None:
         raise BadInput("run", f"must be named: fledge undelivered {options.action} RUN")
-    return _tell(verbs.take_up(folder, options.action, options.run), options)
+    return _tell(verbs.take_up(place, options.action, options.run), options)
 
 
 def _sessions(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    return _tell(verbs.sessions(_state_folder(options.state), options.last), options)
+    return _tell(verbs.sessions(_where(options), options.last), options)
 
 
 def _agents(options: argparse.Namespace) -> int:
@@ -377,59 +381,59 @@ def _spawn(options: argparse.Namespace) -> int:
         plan=options.plan,
         runtime=options.runtime,
     )
-    folder = _state_folder(options.state)
-    return _tell(spawning.spawn(folder, options.model, tuple(options.settings), task), options)
+    place = _where(options)
+    return _tell(spawning.spawn(place, options.model, tuple(options.settings), task), options)
 
 
 def _send(options: argparse.Namespace) -> int:
     from fledge.cli import spawning
 
-    folder, message = _state_folder(options.state), _words(options.message, "message")
+    place, message = _where(options), _words(options.message, "message")
     settings = tuple(options.settings)
-    return _tell(spawning.send(folder, options.model, settings, options.run, message), options)
+    return _tell(spawning.send(place, options.model, settings, options.run, message), options)
 
 
 def _steer(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    return _tell(verbs.steer(_state_folder(options.state), options.run, options.message), options)
+    return _tell(verbs.steer(_where(options), options.run, options.message), options)
 
 
 def _kill(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    return _tell(verbs.kill(_state_folder(options.state), options.run), options)
+    return _tell(verbs.kill(_where(options), options.run), options)
 
 
 def _resume(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    return _tell(verbs.resume(_state_folder(options.state), options.run, options.words), options)
+    return _tell(verbs.resume(_where(options), options.run, options.words), options)
 
 
 def _again(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    return _tell(verbs.again(_state_folder(options.state), options.run), options)
+    return _tell(verbs.again(_where(options), options.run), options)
 
 
 def _approve(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    return _tell(verbs.answer(_state_folder(options.state), options.run, options.words, options.yes), options)
+    return _tell(verbs.answer(_where(options), options.run, options.words, options.yes), options)
 
 
 def _event(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
     text = _words(options.text, "text")
-    return _tell(verbs.event(_state_folder(options.state), options.session, text), options)
+    return _tell(verbs.event(_where(options), options.session, text), options)
 
 
 def _heartbeat(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    return _tell(verbs.heartbeat(_state_folder(options.state), options.session, options.reason), options)
+    return _tell(verbs.heartbeat(_where(options), options.session, options.reason), options)
 
 
 def _words(given: str, field: str) -> str:
@@ -481,7 +485,7 @@ def _trust(options: argparse.Namespace) -> int:
         return _show(settings.show_trust(folder))
     if options.revoke:
         return _show(settings.distrust(folder))
-    taken = verbs.take_in(_state_folder(options.state), folder, is_named=options.state is not None)
+    taken = verbs.take_in(_state_folder(options), folder, is_named=options.state is not None)
     return _show([*taken, *settings.trust_folder(folder, or_nothing=bool(taken))])
 
 
@@ -492,7 +496,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
     from fledge.cli import doctor
 
-    state = _state_folder(options.state)
+    state = _state_folder(options)
     findings = asyncio.run(doctor.examine(Path.cwd(), state, os.environ, options.model, offline=options.offline))
     _show(doctor.lines(findings))
     return int(any(one.state == "fail" for one in findings))
@@ -533,7 +537,7 @@ def _import(options: argparse.Namespace) -> int:
 
     from fledge.cli import importing
 
-    return _show(importing.import_openclaw(Path(options.folder).expanduser(), _state_folder(options.state)))
+    return _show(importing.import_openclaw(Path(options.folder).expanduser(), _state_folder(options)))
 
 
 def _show(lines: Sequence[str]) -> int:

@@ -1,179 +1,242 @@
-"""`fledge run` and `fledge ps`: a conversation without a terminal, and what is going on in a state folder.
+"""`fledge run`: a conversation without a terminal. It says a prompt to the main conversation, prints the answers, and
+returns when everything has settled.
 
-`run` sends a prompt to the main conversation, drives whatever is unfinished, prints the answers, and returns when
-everything has settled. Killed at any moment, `run --continue` goes on where it stood.
+Whoever holds the folder carries it out: another process, or this one, which then drives whatever is unfinished. If the
+other one leaves, this one goes on. Killed at any moment, `run --continue` goes on where it stood.
 """
 
-import os
+import asyncio
 import sys
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from contextlib import aclosing
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-import fledge
-from fledge.api.views import is_at_rest, plan, question
+from fledge.api.values import Message as Entry
+from fledge.api.values import Plan, Question
 from fledge.channels.terminal import HERE, TerminalChannel
+from fledge.cli.opening import opening
 from fledge.cli.printing import note, say
-from fledge.cli.settings import confirm_workspace, settings_here
+from fledge.cli.where import Where
+from fledge.client.driving import Driving
+from fledge.client.folder import Client
 from fledge.commands import lines
-from fledge.core.asking import retry_text
-from fledge.core.images import Image, ImageEntry
+from fledge.commands.reading import from_wire
+from fledge.core.asking import CUT, is_worth_waiting, retry_text
+from fledge.core.images import Image
 from fledge.core.keys import main_key
-from fledge.core.route import TERMINAL, Message, origin_of
-from fledge.core.run import Instant
-from fledge.models.base import Model
-from fledge.orchestrator import bindings, commission, spawn
-from fledge.orchestrator.commit import Commit
-from fledge.runtime.feed import Subscription, TurnEvent
-from fledge.runtime.model_choice import choose_model
-from fledge.store.base import Tx
-from fledge.store.ways import HATCH
-from fledge.tools.base import Tool
+from fledge.core.route import Message, is_worth_sending
+from fledge.errors import FledgeError
+from fledge.ids import RandomIds
 
-AWAITS_A_PERSON = 3
-"""Exit code: something waits for a person's answer."""
+MAIN = main_key()
+FAILED, AWAITS_A_PERSON = 1, 3
+WAIT_MS = 2000
+"""How long one request waits; then it is made again."""
+PAGE = 1000
 
 
 class Request(Struct, frozen=True):
     """What was asked on the command line."""
 
-    state: Path
     prompt: str | None
     """None: only go on."""
     model: str | None = None
-    settings: tuple[str, ...] = ()
     images: tuple[Image, ...] = ()
+
+
+class Printed:
+    """What the main conversation says, each answer once. It is printed as it becomes an entry; an answer that was one
+    before, and that an earlier process has left unsent, as the message that this process sends."""
+
+    def __init__(self) -> None:
+        self._first: int | None = None
+        """The newest entry when this began; None until that is known."""
+        self.last = 0
+        """The newest entry that was looked at."""
+        self._sent: set[int] = set()
+
+    @property
+    def has_begun(self) -> bool:
+        """Entries are printed from here on."""
+        return self._first is not None
+
+    def begin(self, newest: int) -> None:
+        """Entries that come after this one are printed."""
+        self._first = self.last = newest
+
+    def add(self, entries: list[Entry]) -> None:
+        """These entries have been added."""
+        for entry in entries:
+            if entry.role == "assistant" and entry.seq not in self._sent and is_worth_sending(entry.text):
+                say(f"{entry.text.rstrip()}\n\n[{CUT}]" if entry.is_cut else entry.text.rstrip())
+            self.last = entry.seq
+
+    def is_new(self, message: Message) -> bool:
+        """True of a message that is not printed as an entry, before or after it is sent."""
+        if not message.is_entry or message.session_key != MAIN:
+            return True
+        is_printed = self._first is not None and message.entry > self._first
+        if is_printed or not message.entry or message.entry in self._sent:
+            return False
+        self._sent.add(message.entry)
+        return True
 
 
 class RunChannel(TerminalChannel):
     """The terminal of a run, at which no slash command can be typed."""
 
+    def __init__(self, printed: Printed) -> None:
+        super().__init__(sys.stdout, sys.stderr, left_out=frozenset({"approval"}))
+        self._printed = printed
+        self.notices: list[str] = []
+
     async def send(self, message: Message) -> None:
         """Print the message, with the command that does what a slash command would."""
-        text = message.text.replace("/reload takes it in", "`fledge trust` takes it in")
-        await super().send(replace(message, text=text if message.about == "notice" else message.text))
+        if message.about == "notice":
+            text = message.text.replace("/reload takes it in", "`fledge trust` takes it in")
+            self.notices.append(text)
+            await super().send(replace(message, text=text))
+        elif self._printed.is_new(message):
+            await super().send(message)
 
 
-async def converse(request: Request, *, models: Mapping[str, Model] | None = None, tools: Iterable[Tool] = ()) -> int:
-    """Drive the conversation until everything has settled; 0, 1 after an error, 3 if a person is awaited."""
-    from fledge.commands.hatch import hatch
-
-    loaded = settings_here(Path.cwd(), request.settings)
-    for warning in loaded.warnings:
-        note(f"{warning}")
-    confirm_workspace(loaded.config)
-    chosen = await choose_model(
-        loaded.config, os.environ, request.model, state=request.state, goes_on=request.prompt is None
-    )
-    if chosen.is_new:
-        note(f"{chosen.words}")
-    terminal = RunChannel(sys.stdout, sys.stderr, left_out=frozenset({"approval"}))
-    opened = fledge.open(
-        request.state,
-        model=None if chosen.by == "settings" else chosen.model,
-        models=models,
-        config=loaded.config,
-        tools=tools,
-        channels={TERMINAL: terminal},
-        address=HATCH,
-    )
-    opened.check()
-    async with opened as fl, hatch(fl):
-        heard = fl.listen()
-        async with fl.keeping_images(request.images) as images:
-            failures = await fl.engine.commit(lambda c: _begin(c, request.prompt, images))
-        return await _until_settled(fl, heard, failures)
+async def converse(where: Where, request: Request, settings: tuple[str, ...] = (), **options: Any) -> int:
+    """Say the prompt and wait until everything has settled: 0, 1 after an error, 3 if a person is awaited. `options`
+    are of `fledge.open`, where this process drives the folder."""
+    printed = Printed()
+    terminal = RunChannel(printed)
+    run: list[Run] = []
+    opened = opening(where.state, request.model, settings, terminal, note, lambda: run[0].goes_on, **options)
+    async with where.client(Driving(opened), settings) as client:
+        run.append(Run(client, request, terminal, printed))
+        return await run[0].run()
 
 
-def _begin(c: Commit, prompt: str | None, images: tuple[ImageEntry, ...] = ()) -> int:
-    """Say the prompt, with its images, from the terminal; answers how often the open turn has failed before."""
-    spawn.open_conversation(c, main_key())
-    turn = c.tx.turn(main_key())
-    if prompt is not None:
-        commission.accept(c, main_key(), prompt, origin=origin_of(HERE), images=images)
-    elif c.tx.route(main_key()) is None:
-        bindings.follow(c, main_key(), HERE)
-    return 0 if turn is None else turn.failures
+class Run:
+    """One prompt, or what is unfinished, until everything has settled."""
+
+    def __init__(self, client: Client, request: Request, terminal: RunChannel, printed: Printed) -> None:
+        self._client, self._request, self._terminal, self._printed = client, request, terminal, printed
+        self._run_id = ""
+        """Of the prompt, once it is accepted."""
+        self._heard = asyncio.Event()
+        """The feed has begun: what happens from here on is heard."""
+        self._failing_since: float | None = None
+        self._printing = asyncio.Lock()
+
+    @property
+    def goes_on(self) -> bool:
+        """Nothing is said that was not said before."""
+        return self._request.prompt is None or bool(self._run_id)
+
+    async def run(self) -> int:
+        """0, 1 after an error, 3 if a person is awaited."""
+        listening = asyncio.ensure_future(self._listen())
+        waiting = asyncio.ensure_future(self._converse())
+        try:
+            await asyncio.wait((listening, waiting), return_when=asyncio.FIRST_COMPLETED)
+            return await (listening if listening.done() else waiting)
+        except FledgeError as error:
+            if not self._run_id:
+                raise
+            note(str(error))
+            goes_on = "it is answered there: `fledge log` shows it" if self._client.is_held else _CONTINUE
+            note(f"nothing is lost: {goes_on}")
+            return FAILED
+        finally:
+            for task in (listening, waiting):
+                task.cancel()
+            await asyncio.gather(listening, waiting, return_exceptions=True)
+
+    async def _converse(self) -> int:
+        await self._heard.wait()
+        self._printed.begin((await self._client.call("sessions.open", once=False, session=MAIN))["entry"])
+        if self._request.prompt is not None:
+            self._run_id = (await self._say(self._request.prompt))["runId"]
+        else:
+            await self._client.call("sessions.open", once=False, session=MAIN, address=HERE)
+        while True:
+            whole = not self._client.is_held
+            rest = await self._client.call("sessions.wait", timeoutMs=WAIT_MS, orAsked=True, wholeFolder=whole)
+            await self._print_new()
+            if rest["questions"] or (rest["settled"] and whole == (not self._client.is_held)):
+                return await self._come_to_rest(rest)
+
+    async def _say(self, prompt: str) -> Any:
+        images = {"images": to_builtins(self._request.images)} if self._request.images else {}
+        # Where this process drives, the model is the one it has opened the folder with.
+        model = (self._request.model or "") if self._client.is_held else ""
+        key = RandomIds().unique()
+        return await self._client.call(
+            "agent", once=False, message=prompt, address=HERE, defaultModel=model, idempotencyKey=key, **images
+        )
+
+    async def _come_to_rest(self, rest: dict[str, Any]) -> int:
+        if rest["settled"] and self._run_id:
+            reply = await self._client.call("reply", session=MAIN, run=self._run_id, timeoutMs=0)
+            if reply["status"] in ("error", "stopped"):
+                error = reply["error"] or reply["status"]
+                if not any(error in notice for notice in self._terminal.notices):
+                    note(error)
+                return FAILED
+        unsent = [one for one in await self._client.call("undelivered.list") if one["kind"] == "message"]
+        if unsent:
+            note(f"{len(unsent)} could not be delivered outside: see `fledge undelivered`")
+        waits = [lines.question(one) for one in from_wire(list[Question], rest["questions"])]
+        waits += [lines.plan(one) for one in from_wire(list[Plan], await self._client.call("plans.list"))]
+        if waits:
+            say("\n".join(waits), sys.stderr)
+        return AWAITS_A_PERSON if waits else 0
+
+    # ---- what happens meanwhile
+
+    async def _listen(self) -> int:
+        """Print answers as they come; ends if the model cannot answer and is not waited for any longer."""
+        async with aclosing(self._client.events(session=MAIN)) as feed:
+            async for event in feed:
+                if event["type"] in ("from", "lost"):
+                    self._heard.set()
+                    await self._print_new()
+                elif event["type"] == "turn" and event["sessionKey"] == MAIN and await self._gives_up(event):
+                    return FAILED
+        raise AssertionError("a feed goes on with the next holder")
+
+    async def _gives_up(self, event: dict[str, Any]) -> bool:
+        match event["kind"]:
+            case "end" | "tool:start":
+                await self._print_new()
+            case "usage":
+                self._failing_since = None
+            case "error":
+                return await self._is_over(event["text"], event.get("remedy", ""), event.get("retryInS", 0.0))
+            case _:
+                pass
+        return False
+
+    async def _is_over(self, error: str, remedy: str, retry_in_s: float) -> bool:
+        """Whether the turn that has failed is left alone: nothing but a change can help, or patience is over."""
+        rest = await self._client.call("sessions.wait", timeoutMs=0)
+        if not rest["failures"]:
+            return False  # it ended with this error, or goes on already
+        now = asyncio.get_running_loop().time()
+        self._failing_since = now if self._failing_since is None else self._failing_since
+        if is_worth_waiting(retry_in_s, self._failing_since, now, rest["patienceSeconds"]):
+            note(retry_text(retry_in_s, error, 0.0))
+            return False
+        await self._print_new()
+        note(error)
+        note(f"nothing is lost: {'after that change ' if remedy else ''}{_CONTINUE if remedy else _AGAIN}")
+        return True
+
+    async def _print_new(self) -> None:
+        async with self._printing:
+            if self._printed.has_begun:
+                after = self._printed.last
+                told = await self._client.call("sessions.history", session=MAIN, after=after, limit=PAGE)
+                self._printed.add(from_wire(list[Entry], told))
 
 
-async def _until_settled(fl: fledge.Fledge, heard: Subscription, failures: int) -> int:
-    """Wait until nothing is left to do, or nothing can go on; what is said meanwhile is printed by its channel.
-
-    A model that is down, overloaded or at its rate limit is waited for, as long as a subagent would.
-    """
-    failing_since: Instant | None = None
-    while True:
-        news = await _stands(fl, failures)
-        if not news.failed:
-            break
-        error = TurnEvent("error", main_key(), "the turn failed")
-        for event in heard.waiting():
-            if event.session == main_key() and event.kind == "usage":
-                failing_since = None  # a model has answered meanwhile
-            elif event.session == main_key() and event.kind == "error":
-                error = event
-        now = fl.engine.clock.now()
-        failing_since = now if failing_since is None else failing_since
-        if not error.retry_in_s or now - failing_since >= fl.config.models.patience_seconds:
-            note(f"{error.text}")
-            then = "after that change " if error.remedy else ""
-            verb = "goes on" if then else "tries again"
-            note(f"nothing is lost: {then}`fledge run --continue` {verb}")
-            return 1
-        note(f"{retry_text(now + error.retry_in_s, error.text, now)}")
-        failures = news.failures
-    if news.lost:
-        note(f"{news.lost} could not be delivered outside: see `fledge undelivered`")
-    return ask_person([*news.questions, *await fl.engine.store.read(plans_waiting)])
-
-
-def ask_person(waiting: list[str]) -> int:
-    """Print what waits for a person; the exit code that says whether something does."""
-    if waiting:
-        say("\n".join(waiting), sys.stderr)
-    return AWAITS_A_PERSON if waiting else 0
-
-
-async def _stands(fl: fledge.Fledge, failures: int) -> "_News":
-    """How the conversation stands as soon as nothing goes on, or its turn has failed once more."""
-    news = await fl.until(lambda tx: _news(tx, failures))
-    assert news is not None
-    return news
-
-
-class _News(Struct, frozen=True):
-    """How the conversation stands now that nothing goes on."""
-
-    failed: bool
-    failures: int
-    """How often the open turn has failed."""
-    questions: tuple[str, ...]
-    lost: int
-    """Messages that could not be sent."""
-
-
-def _news(tx: Tx, failures: int) -> _News | None:
-    """How it stands; None while something goes on: a turn, a run, a message to be sent."""
-    turn = tx.turn(main_key())
-    failed = turn is not None and turn.failures > failures
-    questions = tuple(awaits(tx))
-    # What a program has not read yet waits for that program; what works for it is driven here too.
-    settled = is_at_rest(tx, main_key()) and not any(tx.counts(root).unsettled for root in tx.roots())
-    if failed or questions or (settled and not tx.waiting_posts()):
-        return _News(failed, 0 if turn is None else turn.failures, questions, len(tx.undelivered_posts()))
-    return None
-
-
-def awaits(tx: Tx) -> list[str]:
-    """What waits for a person, if nothing else goes on."""
-    asked = tx.open_approvals()
-    if not asked or tx.waiting_posts() or any(driver.release_at is None for driver in tx.drivers()):
-        return []
-    return [lines.question(question(approval)) for approval in asked]
-
-
-def plans_waiting(tx: Tx) -> list[str]:
-    """The plans that await an answer, and the commands that give it."""
-    return [lines.plan(found) for key in tx.awaiting() if (found := plan(tx, key)) is not None]
+_CONTINUE = "`fledge run --continue` goes on"
+_AGAIN = "`fledge run --continue` tries again"

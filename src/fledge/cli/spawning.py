@@ -15,9 +15,10 @@ from msgspec import Struct
 from fledge.api.program import Fledge
 from fledge.cli.printing import Shown
 from fledge.cli.settings import confirm_workspace, load_settings
-from fledge.cli.verbs import ask, with_folder
+from fledge.cli.verbs import ask, with_client
+from fledge.cli.where import Where
 from fledge.client.driving import Driving
-from fledge.client.folder import Folder
+from fledge.client.folder import Client
 from fledge.client.opening import open as open_folder
 from fledge.config import Config
 from fledge.core.keys import short_id
@@ -43,7 +44,7 @@ class Task(Struct, frozen=True, kw_only=True):
     runtime: str = "subagent"
 
 
-def spawn(state: Path, model: str | None, settings: tuple[str, ...], asked: Task) -> Shown:
+def spawn(where: Where, model: str | None, settings: tuple[str, ...], asked: Task) -> Shown:
     """Start a run and wait for what comes of it, whoever holds the folder meanwhile."""
     # Asked again under the same key it is the same run.
     params: dict[str, object] = {
@@ -59,15 +60,15 @@ def spawn(state: Path, model: str | None, settings: tuple[str, ...], asked: Task
         params["runTimeoutSeconds"] = asked.timeout
     run_id = ""
 
-    async def spawning(folder: Folder) -> Shown:
+    async def spawning(client: Client) -> Shown:
         nonlocal run_id
-        told = await folder.call("runs.spawn", once=False, program=PROGRAM, defaultModel=model or "", **params)
+        told = await client.call("runs.spawn", once=False, program=PROGRAM, defaultModel=model or "", **params)
         run_id = told["runId"]
         while True:
-            result = await folder.call("runs.result", run=run_id, timeoutMs=LOOK_MS)
+            result = await client.call("runs.result", run=run_id, timeoutMs=LOOK_MS)
             if result["status"] != "pending":
                 return _came_of(result)
-            plans = await folder.call("plans.list") if result["phase"] == "awaiting_approval" else ()
+            plans = await client.call("plans.list") if result["phase"] == "awaiting_approval" else ()
             for plan in plans:
                 if plan["sessionKey"] == result["sessionKey"]:
                     words = [plan["text"], "", f"approve it with: fledge approve {short_id(plan['runId'])}"]
@@ -78,20 +79,22 @@ def spawn(state: Path, model: str | None, settings: tuple[str, ...], asked: Task
             fl.check(asked.agent_id)
 
     try:
-        return asyncio.run(with_folder(_driven(state, model, settings, check), spawning))
+        return asyncio.run(with_client(_driven(where, model, settings, check), spawning))
     except FledgeError as error:
         if not run_id:
             raise
-        return _left_behind(state, run_id, str(error))
+        return _left_behind(where, run_id, str(error))
 
 
-def _left_behind(state: Path, run_id: str, error: str) -> Shown:
+def _left_behind(where: Where, run_id: str, error: str) -> Shown:
     """The run of a process that has left, where this one cannot drive it: its answer if it has one, else how to go
     on."""
-    result = ask(state, "runs.result", run=run_id, timeoutMs=0).value
+    short = short_id(run_id)
+    if where.gateway is not None:
+        return Shown([f"run {short} goes on there, `fledge info {short}` shows it: {error}"], None, FAILED)
+    result = ask(where, "runs.result", run=run_id, timeoutMs=0).value
     if result["status"] != "pending":
         return _came_of(result)
-    short = short_id(run_id)
     words = f"run {short} is unfinished: the process at work on it has left, and it cannot go on here: {error}"
     how = f"`fledge run --continue --model NAME` goes on with it, then `fledge info {short}` shows what came of it"
     return Shown([words, how], result, FAILED)
@@ -104,20 +107,20 @@ def _came_of(result: dict[str, Any]) -> Shown:
     return Shown([f"{status}: {result['error'] or result['text'] or 'no output'}"], result, FAILED)
 
 
-def send(state: Path, model: str | None, settings: tuple[str, ...], name: str, message: str) -> Shown:
+def send(where: Where, model: str | None, settings: tuple[str, ...], name: str, message: str) -> Shown:
     """Say something to a conversation or a run, and wait for the answer, whoever holds the folder meanwhile."""
     key = RandomIds().unique()
 
-    async def sending(folder: Folder) -> Shown:
-        session = (await folder.call("sessions.find", target=name))["sessionKey"]
+    async def sending(client: Client) -> Shown:
+        session = (await client.call("sessions.find", target=name))["sessionKey"]
         given = {"message": message, "defaultModel": model or "", "idempotencyKey": key}
-        run_id = (await folder.call("agent", once=False, session=session, **given))["runId"]
+        run_id = (await client.call("agent", once=False, session=session, **given))["runId"]
         while True:
-            reply = await folder.call("reply", session=session, run=run_id, timeoutMs=LOOK_MS)
+            reply = await client.call("reply", session=session, run=run_id, timeoutMs=LOOK_MS)
             if reply["status"] != "pending" or reply["questions"]:
                 return _answered(reply)
 
-    return asyncio.run(with_folder(_driven(state, model, settings), sending))
+    return asyncio.run(with_client(_driven(where, model, settings), sending))
 
 
 def _answered(reply: dict[str, Any]) -> Shown:
@@ -128,9 +131,10 @@ def _answered(reply: dict[str, Any]) -> Shown:
 
 
 def _driven(
-    state: Path, model: str | None, settings: tuple[str, ...], check: Callable[[Fledge], None] = lambda fl: None
-) -> Folder:
-    """The folder; driven here if nobody else does and `check` has nothing against it. The settings are read once."""
+    where: Where, model: str | None, settings: tuple[str, ...], check: Callable[[Fledge], None] = lambda fl: None
+) -> Client:
+    """A client; the folder is driven here if no other process does and `check` has nothing against it. The settings are
+    read once."""
 
     @cache
     def config() -> Config:
@@ -141,8 +145,8 @@ def _driven(
     def opened() -> Fledge:
         settled = settled_model(config(), os.environ, model)
         named = None if settled is None or settled.by == "settings" else settled.model
-        fl = open_folder(state, model=named, config=config(), program=PROGRAM, address=HATCH)
+        fl = open_folder(where.state, model=named, config=config(), program=PROGRAM, address=HATCH)
         check(fl)
         return fl
 
-    return Folder(state, Driving(opened), settings=settings)
+    return where.client(Driving(opened), settings)

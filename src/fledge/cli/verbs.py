@@ -1,9 +1,9 @@
 """The commands that look at a state folder or decide something in it: `ps`, `tree`, `info`, `log`, `undelivered`,
 `sessions`, `steer`, `kill`, `resume`, `again`, `approve`, `reject`, `event`, `heartbeat`.
 
-Each calls verbs of `commands` on the folder, through the process that holds it, and answers `Shown`: lines for people,
-and what the verb answered for `--json`. What is decided in a folder nobody drives goes on when somebody does: `fledge
-run --continue`, or chat. What only some of them need is imported by those: a look is quick.
+Each calls verbs of `commands`, through the process that holds the folder or a gateway, and answers `Shown`: lines for
+people, and what the verb answered for `--json`. What is decided in a folder nobody drives goes on when somebody does:
+`fledge run --continue`, or chat. What only some of them need is imported by those: a look is quick.
 """
 
 import asyncio
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from fledge.cli.printing import Shown
-from fledge.client.folder import Folder
+from fledge.cli.where import Where
+from fledge.client.folder import Client
 from fledge.client.local import AtRest
 from fledge.errors import BadInput, HolderLeft, StoreError
 from fledge.store.files import DATABASE
@@ -39,25 +40,25 @@ class Answer(NamedTuple):
         return "" if self.is_held else f"; {GOES_ON}"
 
 
-def ask(state: Path, method: str, /, *, once: bool = True, **params: Any) -> Answer:
-    """Call a verb on the folder. What was decided in a folder that nobody drives holds, and its settings count.
+def ask(where: Where, method: str, /, *, once: bool = True, **params: Any) -> Answer:
+    """Call a verb there. What was decided in a folder that nobody drives holds, and its settings count.
 
     With `once=False` it may be carried out twice without harm, because the request carries a key of its own.
     """
 
-    async def asking(folder: Folder) -> Answer:
-        return Answer(await folder.call(method, once=once, **params), folder.is_held)
+    async def asking(client: Client) -> Answer:
+        return Answer(await client.call(method, once=once, **params), client.is_held)
 
     try:
-        return asyncio.run(with_folder(Folder(state, AtRest(state, _settings)), asking))
+        return asyncio.run(with_client(where.client(AtRest(where.state, _settings)), asking))
     except HolderLeft as left:
         raise StoreError(f"{left}: it may have done this or not; `fledge ps` and `fledge info` show it") from None
 
 
-async def with_folder(folder: Folder, work: Callable[[Folder], Coroutine[Any, Any, T]]) -> T:
-    """What the work comes to on this folder."""
-    async with folder:
-        return await work(folder)
+async def with_client(client: Client, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    """What the work comes to with this client."""
+    async with client:
+        return await work(client)
 
 
 def _settings() -> Any:
@@ -69,9 +70,9 @@ def _settings() -> Any:
 # ---- looking ---------------------------------------------------------------------------------------------------------
 
 
-def ps(state: Path) -> Shown:
+def ps(where: Where) -> Shown:
     """What goes on in the folder, and what waits for a person."""
-    told = ask(state, "overview").value
+    told = ask(where, "overview").value
 
     def render() -> list[str]:
         from fledge.cli import rendering
@@ -81,10 +82,10 @@ def ps(state: Path) -> Shown:
     return Shown(render, told)
 
 
-def tree(state: Path) -> Shown:
+def tree(where: Where) -> Shown:
     """Every run, below the main conversation and below programs."""
-    around = ask(state, "overview").value
-    told = ask(state, "runs.tree", limit=MOST_RUNS).value
+    around = ask(where, "overview").value
+    told = ask(where, "runs.tree", limit=MOST_RUNS).value
 
     def render() -> list[str]:
         from fledge.cli import rendering
@@ -94,9 +95,9 @@ def tree(state: Path) -> Shown:
     return Shown(render, told["runs"])
 
 
-def info(state: Path, name: str) -> Shown:
+def info(where: Where, name: str) -> Shown:
     """One run in full."""
-    told = ask(state, "runs.info", target=name).value
+    told = ask(where, "runs.info", target=name).value
 
     def render() -> list[str]:
         from fledge.cli import rendering
@@ -106,10 +107,10 @@ def info(state: Path, name: str) -> Shown:
     return Shown(render, told["run"] | {name: value for name, value in told.items() if name not in ("run", "nowAt")})
 
 
-def log(state: Path, name: str, last: int, tools: bool) -> Shown:
+def log(where: Where, name: str, last: int, tools: bool) -> Shown:
     """The newest of a transcript."""
-    key = ask(state, "sessions.find", target=name).value["sessionKey"]
-    told = ask(state, "sessions.history", session=key, limit=min(last, MOST_RUNS), tools=tools).value
+    key = ask(where, "sessions.find", target=name).value["sessionKey"]
+    told = ask(where, "sessions.history", session=key, limit=min(last, MOST_RUNS), tools=tools).value
 
     def render() -> list[str]:
         from fledge.cli import rendering
@@ -119,9 +120,9 @@ def log(state: Path, name: str, last: int, tools: bool) -> Shown:
     return Shown(render, told)
 
 
-def undelivered(state: Path) -> Shown:
+def undelivered(where: Where) -> Shown:
     """Results and messages that found nobody."""
-    told = ask(state, "undelivered.list").value
+    told = ask(where, "undelivered.list").value
 
     def render() -> list[str]:
         from fledge.cli import rendering
@@ -131,11 +132,11 @@ def undelivered(state: Path) -> Shown:
     return Shown(render, told)
 
 
-def sessions(state: Path, limit: int) -> Shown:
+def sessions(where: Where, limit: int) -> Shown:
     """Every session, the latest active first."""
     if limit < 1:
         raise BadInput("-n", "must be 1 or more", limit)
-    told = ask(state, "sessions.list", limit=min(limit, MOST_RUNS)).value
+    told = ask(where, "sessions.list", limit=min(limit, MOST_RUNS)).value
 
     def render() -> list[str]:
         from fledge.cli import rendering
@@ -148,63 +149,63 @@ def sessions(state: Path, limit: int) -> Shown:
 # ---- deciding --------------------------------------------------------------------------------------------------------
 
 
-def steer(state: Path, name: str, message: str) -> Shown:
+def steer(where: Where, name: str, message: str) -> Shown:
     """Redirect a run."""
-    told = ask(state, "runs.steer", target=name, message=message)
+    told = ask(where, "runs.steer", target=name, message=message)
     return Shown([f"steered: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
-def kill(state: Path, name: str) -> Shown:
+def kill(where: Where, name: str) -> Shown:
     """End a run and everything below it; `all` ends every one of the main conversation."""
-    told = ask(state, "runs.kill", target=name)
+    told = ask(where, "runs.kill", target=name)
     killed, stopping = told.value["killed"], told.value["stopping"]
     return Shown([f"killed {len(killed)}" + (f", {len(stopping)} stopping" if stopping else "")], told.value)
 
 
-def resume(state: Path, name: str, words: str) -> Shown:
+def resume(where: Where, name: str, words: str) -> Shown:
     """Let a killed run go on."""
-    told = ask(state, "runs.resume", target=name, words=words)
+    told = ask(where, "runs.resume", target=name, words=words)
     return Shown([f"resumed: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
-def again(state: Path, name: str) -> Shown:
+def again(where: Where, name: str) -> Shown:
     """Start another run with the same task and parameters, for whoever asked for the first."""
     from fledge.core.keys import short_id
     from fledge.ids import RandomIds
 
-    told = ask(state, "runs.again", once=False, target=name, idempotencyKey=RandomIds().unique())
+    told = ask(where, "runs.again", once=False, target=name, idempotencyKey=RandomIds().unique())
     return Shown([f"started: run {short_id(told.value['runId'])}{told.later}"], told.value)
 
 
-def answer(state: Path, name: str, words: str, yes: bool) -> Shown:
+def answer(where: Where, name: str, words: str, yes: bool) -> Shown:
     """Answer a question about a tool call, by the beginning of its id, or a plan."""
-    told = ask(state, "answer", target=name, approve=yes, words=words)
+    told = ask(where, "answer", target=name, approve=yes, words=words)
     if tool := told.value["tool"]:
         may = "may be run, this once" if yes else "is not run; the model is told so"
         return Shown([f"{tool} {may}{told.later}"], told.value)
     return Shown([f"{'approved' if yes else 'rejected'}{told.later}"], told.value)
 
 
-def take_up(state: Path, action: str, name: str) -> Shown:
+def take_up(where: Where, action: str, name: str) -> Shown:
     """Retry or dismiss an undelivered result, or a message by its key."""
-    told = ask(state, f"undelivered.{action}", target=name)
+    told = ask(where, f"undelivered.{action}", target=name)
     key = told.value["key"]
     return Shown([f"{key} is offered again{told.later}" if action == "retry" else f"{key} is dismissed"], told.value)
 
 
-def event(state: Path, name: str, text: str) -> Shown:
+def event(where: Where, name: str, text: str) -> Shown:
     """Post a system event to a session."""
-    key = ask(state, "sessions.find", target=name).value["sessionKey"]
-    told = ask(state, "system.event", session=key, text=text)
+    key = ask(where, "sessions.find", target=name).value["sessionKey"]
+    told = ask(where, "system.event", session=key, text=text)
     posted = told.value["posted"]
     words = f"posted to {key}{told.later}" if posted else f"the last event that waits for {key} says the same"
     return Shown([words], {"sessionKey": key, **told.value})
 
 
-def heartbeat(state: Path, name: str, reason: str) -> Shown:
+def heartbeat(where: Where, name: str, reason: str) -> Shown:
     """Ask for a heartbeat of a session."""
-    key = ask(state, "sessions.find", target=name).value["sessionKey"]
-    told = ask(state, "heartbeat.request", session=key, reason=reason)
+    key = ask(where, "sessions.find", target=name).value["sessionKey"]
+    told = ask(where, "heartbeat.request", session=key, reason=reason)
     return Shown([f"a heartbeat of {told.value['sessionKey']} is asked for{told.later}"], told.value)
 
 
@@ -216,7 +217,7 @@ def take_in(state: Path, workspace: Path, is_named: bool) -> list[str]:
     place, digests = versions_in(workspace)
     if not is_named and not (state / DATABASE).exists():
         return []
-    if not ask(state, "documents.pending", workspace=place).value:
+    if not ask(Where(state), "documents.pending", workspace=place).value:
         return []
-    taken = ask(state, "documents.accept", workspace=place, digests=digests).value
+    taken = ask(Where(state), "documents.accept", workspace=place, digests=digests).value
     return [f"taken in: {', '.join(taken)}"] if taken else []

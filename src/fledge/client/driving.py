@@ -4,7 +4,7 @@ So values, errors and words are the same, whoever answers.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -13,21 +13,24 @@ from fledge.api.views import session_key
 from fledge.client.connection import Feed, Heard
 from fledge.client.local import asked
 from fledge.commands.desk import Desk
-from fledge.commands.feed import FeedEvent, Wanted
+from fledge.commands.feed import LIVE, FeedEvent, Wanted
 from fledge.commands.hatch import hatch
 from fledge.commands.talk import Telling, watched
 from fledge.commands.wire import to_wire
+from fledge.runtime.feed import Subscription
 
 
 class Driving:
     """Opens the folder with the first call, and drives it until closed; others can ask this process meanwhile."""
 
-    def __init__(self, opening: Callable[[], Fledge]) -> None:
+    def __init__(self, opening: Callable[[], Awaitable[Fledge] | Fledge]) -> None:
         self._opening = opening
         self._stack = AsyncExitStack()
         self._desk: Desk | None = None
         self._entering = asyncio.Lock()
         self._feeds: set[Telling] = set()
+        self._early: Subscription | None = None
+        """Listens for the first feed: what is unfinished goes on as soon as the folder is open."""
 
     @property
     def is_open(self) -> bool:
@@ -38,7 +41,10 @@ class Driving:
         """This process holds the folder from here on. Raises StoreLocked if another one does."""
         async with self._entering:
             if self._desk is None:
-                fl = await self._stack.enter_async_context(self._opening())
+                opened = self._opening()
+                fl = opened if isinstance(opened, Fledge) else await opened
+                self._early = fl.listen(LIVE)
+                await self._stack.enter_async_context(fl)
                 self._desk = Desk(fl, fl.config.gateway)
                 await self._stack.enter_async_context(hatch(fl, self._desk))
             return self._desk
@@ -57,7 +63,8 @@ class Driving:
         """What happens, from the cursor on, until closed."""
         desk = await self.opened()
         key = session_key(session, "session") if session else ""
-        watch = await watched(desk, Wanted(cursor=cursor, session_key=key, live=live))
+        early, self._early = self._early, None
+        watch = await watched(desk, Wanted(cursor=cursor, session_key=key, live=live), early)
         heard = Heard()
 
         async def put(event: FeedEvent) -> None:

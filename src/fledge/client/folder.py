@@ -69,7 +69,7 @@ class Client:
         StoreLocked if the holder cannot be asked, or neither comes nor leaves in time.
         """
         may_repeat = not once or method in READS
-        patience = _Patience(self._patience_s, may_repeat)
+        patience = _Patience(lambda: self._patience_s, may_repeat)
         while True:
             patience.begin()
             try:
@@ -80,7 +80,7 @@ class Client:
     async def events(self, cursor: int | None = None, session: str = "", live: bool = True) -> Feed:
         """What happens, from the cursor on (from now on, without one): the events of the gateway's feeds, as they look
         on the wire. Where the holder leaves there is one of type `closing`; what turns told meanwhile is missed."""
-        patience = _Patience(self._patience_s, may_repeat=True)
+        patience = _Patience(lambda: self._patience_s, may_repeat=True)
         while True:
             patience.begin()
             try:
@@ -154,11 +154,11 @@ class Folder(Client):
 
 
 class Elsewhere(Client):
-    """A gateway, or the holder of a folder, that is asked and never replaced."""
+    """A gateway, or the holder of a folder, that is asked and never replaced. Once it was there, it is waited for."""
 
     def __init__(self, place: Place, patience_s: float = MOVES_S) -> None:
-        super().__init__(patience_s)
-        self._place = place
+        super().__init__(0.0)
+        self._place, self._returns_s = place, patience_s
         self._connection: Connection | None = None
         self._reaching = asyncio.Lock()
         self.is_held = True
@@ -168,6 +168,7 @@ class Elsewhere(Client):
         async with self._reaching:
             if self._connection is None or not self._connection.is_open:
                 self._connection = await connect(self._place)
+                self._patience_s = self._returns_s
             return self._connection
 
     async def close(self) -> None:
@@ -179,9 +180,10 @@ class Elsewhere(Client):
 class _Patience:
     """How long somebody who comes or leaves is waited for."""
 
-    def __init__(self, patience_s: float, may_repeat: bool) -> None:
+    def __init__(self, patience_s: Callable[[], float], may_repeat: bool) -> None:
         self._patience_s, self._may_repeat = patience_s, may_repeat
-        self._until = time.monotonic() + patience_s
+        self._until: float | None = None
+        """Since the first failure: when patience is over."""
         self._began = 0.0
 
     def begin(self) -> None:
@@ -192,11 +194,11 @@ class _Patience:
         """Wait a moment before the next try; raises the error if there is to be none."""
         if isinstance(error, HolderLeft) and error.acted and not self._may_repeat:
             raise error
+        now = time.monotonic()
+        if self._until is None or now - self._began > 1.0:
+            self._until = now + self._patience_s()  # it was there for a while, and leaves only now
         if self._began > self._until or (isinstance(error, StoreLocked) and not moves()):
             raise error
-        now = time.monotonic()
-        if now - self._began > 1.0:
-            self._until = now + self._patience_s  # it was there for a while, and leaves only now
         await asyncio.sleep(PAUSE_S)
 
 

@@ -265,6 +265,7 @@ class Guest(Fledge):
         timeout_seconds: float = 0,
         idempotency_key: str = "",
         images: Sequence[GivenImage] = (),
+        address: Address | None = None,
     ) -> Accepted:
         """Say something to a session, with wishes for the turn that answers; returns at once, with a run id."""
         shown = to_builtins(await asyncio.to_thread(read_files, images)) if images else []
@@ -283,6 +284,7 @@ class Guest(Fledge):
                 timeoutSeconds=timeout_seconds,
                 idempotencyKey=idempotency_key or RandomIds().unique(),
                 images=shown,
+                address=address,
             )
         except BadInput as error:
             raise as_written(error, _WRITTEN) from None

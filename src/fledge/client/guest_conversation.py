@@ -10,7 +10,8 @@ from fledge.api.conversation import Conversation
 from fledge.api.images import GivenImage, read_files
 from fledge.api.values import Accepted, Message, Reply
 from fledge.client.asking import Asking
-from fledge.commands.sessions import Done, HeartbeatOf, Posted, Rest
+from fledge.commands.sessions import Done, HeartbeatOf, Posted
+from fledge.commands.values import Rest
 from fledge.core.route import Address
 from fledge.errors import BadInput, NotFound
 from fledge.ids import RandomIds

@@ -50,6 +50,7 @@ class Live(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="typ
     call: str = ""
     remedy: str = ""
     retry_in_s: float = 0.0
+    entry: int = 0
 
 
 class Asked(Struct, frozen=True, kw_only=True, tag_field="type", tag="approvals"):
@@ -86,14 +87,16 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Watch:
-    """One watcher's view. Use it in `async with`, then ask for what is next, again and again."""
+    """One watcher's view. Use it in `async with`, then ask for what is next, again and again. `early` has listened for
+    it until it begins."""
 
-    def __init__(self, fl: Fledge, wanted: Wanted) -> None:
+    def __init__(self, fl: Fledge, wanted: Wanted, early: Subscription | None = None) -> None:
         self._fl, self._wanted = fl, wanted
         self._ready = asyncio.Event()
         self._within: dict[str, bool] = {}
         self._asked: tuple[str, ...] = ()
         self._heard: Subscription | None = None
+        self._early, self._before = early, list[TurnEvent]()
         self.cursor = 0
         """The last numbered event that was looked at."""
 
@@ -106,6 +109,9 @@ class Watch:
         self.cursor = last if wanted is None else wanted
         self._heard = self._fl.listen(LIVE, self._ready.set)
         self._fl.watch(self._ready)
+        if self._early is not None:
+            self._before = self._early.waiting()
+            self._early.close()
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -126,35 +132,30 @@ class Watch:
         return await self.take()
 
     async def take(self) -> list[FeedEvent]:
-        """What has happened since the last look."""
+        """What came after the cursor, a page at most, and what turns have told since the last look; the cursor moves
+        behind it."""
         self._ready.clear()
-        return [*await self._numbered(), *self._told()]
+        told = [*self._before, *([] if self._heard is None else self._heard.waiting())]
+        self._before = []
+
+        def look(tx: Tx) -> tuple[int, list[FeedEvent], tuple[str, ...], list[FeedEvent]]:
+            page = tx.events_after(self.cursor, PAGE)
+            events: list[FeedEvent] = [_told(tx, one) for one in page if self._is_wanted(tx, one.run)]
+            asked = tuple(one.id for one in tx.open_approvals() if self._is_wanted(tx, one.session))
+            live = [one for event in told if (one := self._live(tx, event)) is not None]
+            return page[-1].seq if page else self.cursor, events, asked, live
+
+        self.cursor, events, asked, live = await self._fl.engine.store.read(look)
+        if asked != self._asked:
+            events.append(Asked(open=asked))
+            self._asked = asked
+        return events + live
 
     async def wait(self, quiet_s: float) -> None:
         """Wait until something may have happened, not longer than this."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(quiet_s):
                 await self._ready.wait()
-
-    def _told(self) -> list[FeedEvent]:
-        """What turns have told."""
-        waiting = [] if self._heard is None else self._heard.waiting()
-        return [live for event in waiting if (live := self._live(event)) is not None]
-
-    async def _numbered(self) -> list[FeedEvent]:
-        """What came after the cursor, a page at most; the cursor moves behind it."""
-
-        def look(tx: Tx) -> tuple[int, list[FeedEvent], tuple[str, ...]]:
-            page = tx.events_after(self.cursor, PAGE)
-            events: list[FeedEvent] = [_told(tx, one) for one in page if self._is_wanted(tx, one.run)]
-            asked = tuple(one.id for one in tx.open_approvals() if self._is_wanted(tx, one.session))
-            return page[-1].seq if page else self.cursor, events, asked
-
-        self.cursor, events, asked = await self._fl.engine.store.read(look)
-        if asked != self._asked:
-            events.append(Asked(open=asked))
-            self._asked = asked
-        return events
 
     def _is_wanted(self, tx: Tx, session: str) -> bool:
         root = self._wanted.session_key
@@ -164,11 +165,10 @@ class Watch:
             self._within[session] = any(above.key == root for above in tx.lineage(session))
         return self._within[session]
 
-    def _live(self, event: TurnEvent) -> FeedEvent | None:
+    def _live(self, tx: Tx, event: TurnEvent) -> FeedEvent | None:
         if event.kind == "lost":
             return Lost(count=event.count)
-        root = self._wanted.session_key
-        if not self._wanted.live or (root and root != event.session and not self._within.get(event.session, False)):
+        if not self._wanted.live or not self._is_wanted(tx, event.session):
             return None
         return Live(
             session_key=event.session,
@@ -178,6 +178,7 @@ class Watch:
             call=event.call,
             remedy=event.remedy,
             retry_in_s=event.retry_in_s,
+            entry=event.entry,
         )
 
 

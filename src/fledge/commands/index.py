@@ -21,8 +21,8 @@ _NAMES: Final[Mapping[str, str]] = {
         runs.tell
     """,
     "sessions": """
-        agent agent.wait heartbeat.request reply send sessions.delete sessions.focus sessions.patch sessions.stop
-        sessions.unfocus sessions.wait slash.list slash.run system.event
+        agent agent.wait heartbeat.request reply send sessions.below sessions.delete sessions.focus sessions.open
+        sessions.patch sessions.stop sessions.unfocus sessions.wait slash.list slash.run system.event
     """,
 }
 
@@ -30,5 +30,7 @@ HOMES: Final[Mapping[str, str]] = {name: home for home, names in _NAMES.items() 
 """The module of each verb, by the verb's name."""
 QUERIES: Final = frozenset(_NAMES["queries"].split())
 """The verbs that need nothing but rows: they are answered from a store that nobody drives, too."""
-READS: Final = QUERIES | {"agent.wait", "health", "identity", "reply", "runs.result", "sessions.wait", "slash.list"}
+READS: Final = QUERIES | frozenset(
+    ["agent.wait", "health", "identity", "reply", "runs.result", "sessions.below", "sessions.wait", "slash.list"]
+)
 """The verbs that change nothing: a caller who does not know whether one was carried out may call it again."""

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from fledge.api import views as api
 from fledge.commands.params import One
-from fledge.commands.values import Overview, Ran, SessionRow, Spent, Standing, Story, Try
+from fledge.commands.values import Overview, Ran, Rest, SessionRow, Spent, Standing, Story, Try
 from fledge.core.announce import announce_key
 from fledge.core.freeze import Stats
 from fledge.core.keys import main_key
@@ -17,7 +17,7 @@ from fledge.errors import NotFound
 from fledge.orchestrator import documents, views
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.transcripts import models_of
-from fledge.store.base import Session, Tx
+from fledge.store.base import Approval, Session, Tx
 
 MOST_SHOWN = 300
 
@@ -122,18 +122,48 @@ def standing(tx: Tx, key: str, rules: Rules, now: Instant) -> Standing:
     return Standing(session_key=key, view=views.session_status(tx, key, rules, now), left_out=tuple(names))
 
 
+def is_folder_at_rest(tx: Tx) -> bool:
+    """Nothing is left to do for the main conversation, and nothing for a program: what that has not read waits for
+    it."""
+    return api.is_at_rest(tx, main_key()) and not any(tx.counts(root).unsettled for root in tx.roots())
+
+
+def asked_below(tx: Tx, session: str) -> list[Approval]:
+    """Tool calls of a session, and of what is below it, that wait for a person."""
+    return [one for one in tx.open_approvals() if _is_below(tx, session, one.session)]
+
+
+def rest(tx: Tx, session: str, whole_folder: bool, patience_s: float) -> Rest:
+    """Whether a session, or the whole folder, is at rest, and whether only a person can let it go on."""
+    sending = whole_folder and bool(tx.waiting_posts())
+    settled = is_folder_at_rest(tx) if whole_folder else api.is_at_rest(tx, session)
+    asked = tx.open_approvals() if whole_folder else asked_below(tx, session)
+    drivers = [one.session for one in tx.drivers() if one.release_at is None]
+    turn = tx.turn(session)
+    goes_on = sending or any(whole_folder or _is_below(tx, session, one) for one in drivers)
+    return Rest(
+        settled=settled and not sending,
+        questions=() if goes_on else tuple(api.question(one) for one in asked),
+        failures=0 if turn is None else turn.failures,
+        patience_seconds=patience_s,
+    )
+
+
+def _is_below(tx: Tx, session: str, key: str) -> bool:
+    """True of the session itself, too."""
+    return any(above.key == session for above in tx.lineage(key))
+
+
 def overview(tx: Tx, now: Instant, is_driven: bool) -> Overview:
     """What goes on in a folder."""
     main = main_key()
     turn = tx.turn(main)
     state = "idle" if turn is None else "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
     below = api.forest(tx, [main], MOST_SHOWN)
-    # What a program has not read yet waits for that program.
-    at_rest = api.is_at_rest(tx, main) and not any(tx.counts(root).unsettled for root in tx.roots())
     return Overview(
         now_at=now,
         is_driven=is_driven,
-        is_unfinished=not at_rest and not tx.open_approvals(),
+        is_unfinished=not is_folder_at_rest(tx) and not tx.open_approvals(),
         state=state,
         unread=len(tx.unread(main)),
         runs=tuple(below.runs),

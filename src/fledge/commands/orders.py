@@ -94,7 +94,7 @@ def status_line(tx: Tx, session: str, now: Instant) -> str:
     rows = [row for row in views.child_rows(tx, session) if row.is_active]
     shown = [f"{flattened(row.label, SHORT_CHARS) or row.key[-8:]} {_standing(row, now)}" for row in rows[:SHOWN]]
     more = [f"and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else []
-    asked = len(_asked(tx, session))
+    asked = len(looking.asked_below(tx, session))
     waits = [f"{asked} {'question waits' if asked == 1 else 'questions wait'} for you"] if asked else []
     late = views.unanswered_in(tx, session, now)
     return "  ·  ".join([*([late] if late else []), *shown, *more, *waits])
@@ -110,11 +110,6 @@ def named(tx: Tx, key: str) -> str:
     run = tx.find_run(key)
     label = "" if run is None else tx.spec(key).label
     return flattened(label, NAME_CHARS) or key
-
-
-def _asked(tx: Tx, session: str) -> list[Approval]:
-    """What waits for a person's answer in this session and below it."""
-    return [one for one in tx.open_approvals() if any(above.key == session for above in tx.lineage(one.session))]
 
 
 # ---- doing -----------------------------------------------------------------------------------------------------------
@@ -192,7 +187,7 @@ class _Said:
             case "focus":
                 return await self._focus()
             case "unfocus":
-                bound = await self._call("sessions.unfocus", session=session, at=_place(self._at))
+                bound = await self._call("sessions.unfocus", session=session, address=_address(self._at))
                 return f"this place is not bound to {bound.session_key} any more"
 
     async def _call(self, verb: str, **params: Any) -> Any:
@@ -287,7 +282,7 @@ class _Said:
         key = await self._run()
         if self._at is None:
             raise Refused("error", f"you speak from no place that could be bound: open the conversation {key} itself")
-        await self._call("sessions.focus", session=key, at=_place(self._at))
+        await self._call("sessions.focus", session=key, address=_address(self._at))
         return f"what is said here is said to {await self._name(key)} now; /unfocus ends that"
 
 
@@ -299,8 +294,8 @@ def _started(accepted: dict[str, Any]) -> str:
     return f"started {accepted['childSessionKey']} · run {short_id(accepted['runId'])}"
 
 
-def _place(at: Address | None) -> dict[str, str] | None:
-    return None if at is None else structs.asdict(at)
+def _address(at: Address | None) -> tuple[str, ...] | None:
+    return None if at is None else structs.astuple(at)
 
 
 def _is_bound(tx: Tx, key: str) -> bool:
@@ -309,14 +304,14 @@ def _is_bound(tx: Tx, key: str) -> bool:
 
 
 def _questions(tx: Tx, session: str, now: float) -> list[str]:
-    asked = _asked(tx, session)
+    asked = looking.asked_below(tx, session)
     return [lines.question_left(question(one), named(tx, one.session), now) for one in asked] or [
         "nothing waits for you"
     ]
 
 
 def _one_asked(tx: Tx, session: str, order: Order) -> Approval:
-    found = [one for one in _asked(tx, session) if is_called(one.id, order.target)]
+    found = [one for one in looking.asked_below(tx, session) if is_called(one.id, order.target)]
     if len(found) != 1:
         why = f"{len(found)} questions are" if found else "no question is"
         which = f"named {order.target[:80]!r}" if order.target else "waiting"

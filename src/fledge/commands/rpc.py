@@ -23,7 +23,6 @@ REFUSED: Final = -32000
 NOT_FOUND: Final = -32001
 UNAVAILABLE: Final = -32002
 TOO_MANY: Final = -32003
-LEAVING: Final = -32004
 
 MOST_BATCH: Final = 50
 

@@ -12,19 +12,20 @@ from fledge.api.values import Accepted, Reply, Waited
 from fledge.api.views import session_key
 from fledge.commands import slash
 from fledge.commands.desk import Desk
-from fledge.commands.looking import session_row
-from fledge.commands.orders import CommandResult, run_line
+from fledge.commands.looking import rest, session_row
+from fledge.commands.orders import CommandResult, named, run_line, status_line, targets
 from fledge.commands.params import DefaultModel, Milliseconds, Nothing, RunId, SessionName, Wait, Words
 from fledge.commands.table import Params, method
-from fledge.commands.values import SessionRow
+from fledge.commands.values import Below, Rest, SessionRow, Target
 from fledge.config import DEFAULT_MODEL, Config, model_for_conversation
 from fledge.core.images import MAX_IMAGES, Image
 from fledge.core.keys import agent_of, is_child_key
 from fledge.core.params import as_written
-from fledge.core.route import Address
+from fledge.core.route import Address, check_address
 from fledge.core.run import Instant
 from fledge.errors import BadInput
-from fledge.orchestrator import bindings, control, killing
+from fledge.orchestrator import bindings, control, killing, spawn
+from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.system_events import EVENT_CHARS
 from fledge.store.base import Session, Tx
@@ -35,6 +36,7 @@ Images = Annotated[
     tuple[Image, ...], Meta(max_length=MAX_IMAGES, description="PNG, JPEG, GIF or WebP: data in base64, and a name")
 ]
 Level = Literal["off", "minimal", "low", "medium", "high"]
+Place = Annotated[Address | None, Meta(description="where it is said, and so where its answer goes: [channel, to]")]
 
 
 async def while_open(desk: Desk, waiting: Coroutine[Any, Any, T], otherwise: Callable[[], Awaitable[T]]) -> T:
@@ -66,6 +68,10 @@ def conversation(desk: Desk, session: str) -> Conversation:
         raise as_written(error, {"key": "session"}) from None
 
 
+def _checked(address: Address | None) -> Address | None:
+    return None if address is None else check_address(address)
+
+
 class Agent(Params, frozen=True, kw_only=True):
     """`agent`."""
 
@@ -80,6 +86,7 @@ class Agent(Params, frozen=True, kw_only=True):
     idempotency_key: Annotated[str, Meta(max_length=256)] = ""
     default_model: DefaultModel = ""
     images: Images = ()
+    address: Place = None
 
 
 @method("agent", Accepted)
@@ -100,6 +107,7 @@ async def agent(desk: Desk, params: Agent) -> Accepted:
         timeout_seconds=params.timeout_seconds,
         idempotency_key=params.idempotency_key,
         images=params.images,
+        address=params.address,
     )
 
 
@@ -280,24 +288,11 @@ async def sessions_stop(desk: Desk, params: SessionsStop) -> Killing:
     return Killing((), ())
 
 
-class Place(Params, frozen=True, kw_only=True):
-    """A place outside."""
-
-    channel: Annotated[str, Meta(min_length=1, max_length=64)]
-    to: Annotated[str, Meta(max_length=256, description="who is reached there")]
-    thread: Annotated[str, Meta(max_length=256)] = ""
-
-    @property
-    def address(self) -> Address:
-        """The same as an address."""
-        return Address(self.channel, self.to, self.thread)
-
-
 class SessionsFocus(Params, frozen=True, kw_only=True):
     """`sessions.focus`."""
 
     session: SessionName
-    at: Place
+    address: Annotated[Address, Meta(description="the place: [channel, to, thread]")]
 
 
 class Bound(Struct, frozen=True, kw_only=True):
@@ -310,7 +305,7 @@ class Bound(Struct, frozen=True, kw_only=True):
 async def sessions_focus(desk: Desk, params: SessionsFocus) -> Bound:
     """Bind a place on a channel to a session: what is said there is said to it from now on."""
     key = session_key(params.session, "session")
-    route = await desk.fl.engine.commit(lambda c: bindings.focus(c, key, key, params.at.address, desk.client))
+    route = await desk.fl.engine.commit(lambda c: bindings.focus(c, key, key, params.address, desk.client))
     return Bound(session_key=route.session)
 
 
@@ -318,16 +313,16 @@ class SessionsUnfocus(Params, frozen=True, kw_only=True):
     """`sessions.unfocus`."""
 
     session: SessionName = "main"
-    at: Place | None = None
-    """The place; None: the one that the session is bound to."""
+    address: Place = None
+    """None: the place that the session is bound to."""
 
 
 @method("sessions.unfocus", Bound)
 async def sessions_unfocus(desk: Desk, params: SessionsUnfocus) -> Bound:
     """End the binding of a place: what is said there is said to the main conversation from now on."""
     key = session_key(params.session, "session")
-    at = None if params.at is None else params.at.address
-    route = await desk.fl.engine.commit(lambda c: bindings.unfocus(c, key, at, desk.client))
+    address = _checked(params.address)
+    route = await desk.fl.engine.commit(lambda c: bindings.unfocus(c, key, address, desk.client))
     return Bound(session_key=route.session)
 
 
@@ -336,20 +331,83 @@ class SessionsWait(Params, frozen=True, kw_only=True):
 
     session: SessionName = "main"
     timeout_ms: Milliseconds = 30_000
-
-
-class Rest(Struct, frozen=True):
-    """Whether a session is at rest."""
-
-    settled: bool
+    or_asked: Annotated[bool, Meta(description="or until only a person's answer lets anything go on")] = False
+    whole_folder: Annotated[
+        bool, Meta(description="also for what programs have started, and for messages that are to be sent")
+    ] = False
 
 
 @method("sessions.wait", Rest, reads=True)
 async def sessions_wait(desk: Desk, params: SessionsWait) -> Rest:
     """Wait until nothing of a session is left to do: no turn open, nothing unread, everything below settled."""
-    session = conversation(desk, params.session)
-    timeout = params.timeout_ms / 1000
-    return Rest(settled=await while_open(desk, session.settled(timeout), lambda: session.settled(0)))
+    fl, key = desk.fl, conversation(desk, params.session).key
+
+    def stands(tx: Tx) -> Rest:
+        return rest(tx, key, params.whole_folder, fl.config.models.patience_seconds)
+
+    def is_over(tx: Tx) -> Rest | None:
+        found = stands(tx)
+        return found if found.settled or (params.or_asked and found.questions) else None
+
+    async def now() -> Rest:
+        return await fl.engine.store.read(stands)
+
+    return await while_open(desk, fl.until(is_over, timeout=params.timeout_ms / 1000), now) or await now()
+
+
+class SessionsOpen(Params, frozen=True, kw_only=True):
+    """`sessions.open`."""
+
+    session: SessionName = "main"
+    address: Place = None
+
+
+class Begun(Struct, frozen=True, kw_only=True):
+    """Whom words that are said there are for."""
+
+    session_key: str
+    name: str
+    entry: int
+    """The newest entry of its transcript."""
+
+
+@method("sessions.open", Begun)
+async def sessions_open(desk: Desk, params: SessionsOpen) -> Begun:
+    """Let a conversation begin, if it has not, and speak to that place, if it speaks to none. Answers the session that
+    is talked with there: this one, unless `/focus` said otherwise."""
+    key, address = conversation(desk, params.session).key, _checked(params.address)
+    if is_child_key(key) or agent_of(key) not in {"main", *(one.id for one in desk.fl.config.agents.list)}:
+        raise BadInput("session", "must be a conversation of an agent that is configured, and no run", params.session)
+
+    def begin(c: Commit) -> Begun:
+        spawn.open_conversation(c, key)
+        if address is not None and c.tx.route(key) is None:
+            bindings.follow(c, key, address)
+        there = key if address is None else bindings.session_at(c.tx, address) or key
+        return Begun(session_key=there, name=named(c.tx, there), entry=c.tx.last_entry(there))
+
+    return await desk.fl.engine.commit(begin)
+
+
+class SessionsBelow(Params, frozen=True, kw_only=True):
+    """`sessions.below`."""
+
+    session: SessionName = "main"
+
+
+@method("sessions.below", Below, reads=True)
+async def sessions_below(desk: Desk, params: SessionsBelow) -> Below:
+    """What goes on below a conversation, in one line, and what its subagents may be called in slash commands."""
+    key, now = session_key(params.session, "session"), desk.fl.engine.clock.now()
+
+    def look(tx: Tx) -> Below:
+        choices = targets(tx, key, now)
+        return Below(
+            line=status_line(tx, key, now),
+            targets=tuple(Target(word=word, meaning=meaning) for word, meaning in choices),
+        )
+
+    return await desk.fl.engine.store.read(look)
 
 
 class Command(Params, frozen=True, kw_only=True):
@@ -357,12 +415,14 @@ class Command(Params, frozen=True, kw_only=True):
 
     session: SessionName = "main"
     line: Annotated[str, Meta(min_length=1, max_length=100_000, description="a slash command, such as /subagents list")]
+    address: Place = None
 
 
 @method("slash.run", CommandResult, formerly="commands.run")
 async def commands_run(desk: Desk, params: Command) -> CommandResult:
     """Do what a slash command says, as the user of that conversation."""
-    return await run_line(desk, session_key(params.session, "session"), params.line)
+    key = session_key(params.session, "session")
+    return await run_line(desk, key, params.line, _checked(params.address))
 
 
 class SlashCommand(Struct, frozen=True):

@@ -19,12 +19,15 @@ from fledge.commands.rpc import TOO_MANY, Fault
 from fledge.commands.table import carry_out
 from fledge.commands.wire import to_wire
 from fledge.errors import NotFound
+from fledge.runtime.feed import Subscription
 
 AT_ONCE: Final = 1024
 """Requests of one connection that are carried out at the same time."""
 FEEDS: Final = 8
 """Feeds that one connection may watch."""
 
+Call = Callable[[Desk, str, dict[str, Any]], Awaitable[object]]
+"""Carries out a method."""
 Ended = Literal["gone", "slow", "closing"]
 """Why a connection is over: the client left, it did not read, or the process leaves."""
 
@@ -41,14 +44,14 @@ class Pipe(Protocol):
         ...
 
 
-async def talk(desk: Desk, pipe: Pipe) -> Ended:
-    """Carry out what comes on a connection until it is over."""
-    return await _Talk(desk, pipe).run()
+async def talk(desk: Desk, pipe: Pipe, call: Call = call) -> Ended:
+    """Carry out what comes on a connection until it is over, by `call`."""
+    return await _Talk(desk, pipe, call).run()
 
 
 class _Talk:
-    def __init__(self, desk: Desk, pipe: Pipe) -> None:
-        self._desk, self._pipe = desk, pipe
+    def __init__(self, desk: Desk, pipe: Pipe, call: Call) -> None:
+        self._desk, self._pipe, self._carry_out = desk, pipe, call
         self._stuck_s = desk.patience.stuck_s
         self._writing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,7 +114,7 @@ class _Talk:
                 case "events.unsubscribe":
                     return await carry_out(self._desk, METHODS[name], given, self._unsubscribe)
                 case _:
-                    return await call(self._desk, name, given)
+                    return await self._carry_out(self._desk, name, given)
         finally:
             self._asking -= 1
 
@@ -148,9 +151,9 @@ class _Talk:
         await self._write(rpc.notification("event", {"subscription": number, **to_wire(event)}))
 
 
-async def watched(desk: Desk, wanted: Wanted) -> Watch:
+async def watched(desk: Desk, wanted: Wanted, early: Subscription | None = None) -> Watch:
     """A feed that is being watched; `Telling` ends that. Refused: too many, a cursor that no event has told."""
-    watch = Watch(desk.fl, wanted)
+    watch = Watch(desk.fl, wanted, early)
     desk.subscribe(watch)
     try:
         return await watch.__aenter__()

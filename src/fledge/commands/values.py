@@ -10,7 +10,19 @@ from fledge.core.freeze import Stats
 from fledge.core.run import Instant
 from fledge.orchestrator.views import StatusView, Unanswered
 
-__all__ = ["Overview", "Ran", "SessionRow", "Spent", "Standing", "Story", "Try", "Unanswered"]
+__all__ = [
+    "Below",
+    "Overview",
+    "Ran",
+    "Rest",
+    "SessionRow",
+    "Spent",
+    "Standing",
+    "Story",
+    "Target",
+    "Try",
+    "Unanswered",
+]
 
 
 class Try(Struct, frozen=True, kw_only=True):
@@ -87,6 +99,34 @@ class Standing(Struct, frozen=True, kw_only=True):
     view: StatusView
     left_out: tuple[str, ...]
     """Documents of its workspace that are not taken in."""
+
+
+class Rest(Struct, frozen=True, kw_only=True):
+    """Whether a session is at rest."""
+
+    settled: bool
+    questions: tuple[Question, ...] = ()
+    """What a person must answer before anything goes on; empty while something does."""
+    failures: int = 0
+    """How often in a row the open turn has failed; it is tried again by itself."""
+    patience_seconds: float = 0.0
+    """How long a model that cannot answer is waited for: models.patienceSeconds."""
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """What a subagent may be called."""
+
+    word: str
+    meaning: str
+    """How it stands."""
+
+
+class Below(Struct, frozen=True, kw_only=True):
+    """What goes on below a conversation."""
+
+    line: str
+    """In one line; empty if nothing does."""
+    targets: tuple[Target, ...]
 
 
 class Overview(Struct, frozen=True, kw_only=True):

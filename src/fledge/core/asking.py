@@ -233,6 +233,12 @@ def _share(session: str, pauses: int) -> float:
     return int(hashlib.sha256(f"{session} {pauses}".encode()).hexdigest()[:8], 16) / 2**32
 
 
+def is_worth_waiting(retry_in_s: float, since_at: Instant, now: Instant, patience_s: float) -> bool:
+    """True while whoever waits for a conversation's answer should go on: its turn is tried again because the trouble
+    may pass, and has not failed for longer than a run would be patient."""
+    return retry_in_s > 0 and now - since_at < patience_s
+
+
 def retry_text(at: Instant, reason: str, now: Instant) -> str:
     """How a pause is shown: `retrying in 8 s: HTTP 429: slow down`."""
     return f"retrying in {max(0.0, at - now):.0f} s: {reason}"

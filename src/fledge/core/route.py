@@ -24,6 +24,8 @@ APART: Final = "exchange:"
 """How the origin of a talk between agents begins: such a row joins no turn and shares none."""
 ANNOUNCED: Final = ":announce"
 """How it ends if the reply is for the session's own people, once the talk is over."""
+FORWARDED: Final = "forward:"
+"""How the id of a message begins that hands on what subagents said, in the words of their conversation."""
 TO_CHARS: Final = 256
 
 Found = Literal["bound", "hook", "fallback"]
@@ -133,6 +135,17 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_
     def address(self) -> Address:
         """Where it goes."""
         return Address(self.channel, self.to, self.thread)
+
+    @property
+    def is_entry(self) -> bool:
+        """True if its words stand in the transcript of the conversation that speaks."""
+        return self.about == "reply" or self.id.startswith(FORWARDED)
+
+    @property
+    def entry(self) -> int:
+        """The number of the entry that this reply is; 0 of any other message."""
+        kind, *_, number = self.id.split(":")
+        return int(number) if kind == "reply" else 0
 
 
 EXPIRY_S: Final[dict[About, float]] = {

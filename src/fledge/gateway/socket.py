@@ -8,6 +8,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from fledge.commands.desk import Desk
 from fledge.commands.talk import Ended, talk
+from fledge.gateway.guests import call_as_guest
 
 CLOSED: Final[dict[Ended, tuple[int, str]]] = {
     "slow": (1008, "you are slow"),
@@ -19,7 +20,7 @@ CLOSED: Final[dict[Ended, tuple[int, str]]] = {
 async def converse(desk: Desk, websocket: WebSocket) -> None:
     """Carry out what comes on a socket until it closes."""
     await websocket.accept()
-    ended = await talk(desk, _Messages(websocket))
+    ended = await talk(desk, _Messages(websocket), call_as_guest)
     if ended in CLOSED:
         with contextlib.suppress(TimeoutError, RuntimeError):  # it may be gone by now
             async with asyncio.timeout(desk.patience.stuck_s):

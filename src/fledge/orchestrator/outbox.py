@@ -13,6 +13,7 @@ from fledge.core.announce import Completion, for_people, headline
 from fledge.core.freeze import one_line
 from fledge.core.route import (
     EXPIRY_S,
+    FORWARDED,
     About,
     Address,
     Found,
@@ -73,7 +74,7 @@ def forward(c: Commit, turn: Turn, text: str, completions: Sequence[Completion])
     if address is not None:
         one = completions[0] if len(completions) == 1 else None
         child, status = ("", "") if one is None else (one.child_session_key, one.outcome.status)
-        key = f"forward:{turn.session}:{turn.turn}"
+        key = f"{FORWARDED}{turn.session}:{turn.turn}"
         _post(c, key, address, "result", turn.session, text, child, status, turn.route)
 
 

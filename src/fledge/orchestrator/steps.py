@@ -40,6 +40,8 @@ class Goes(Struct, frozen=True):
     """Of a yield: its calls' result."""
     error: str = ""
     """The limit that ended the turn, if one did."""
+    last: int = 0
+    """Of a reply that ended it: the newest entry of the transcript."""
 
 
 def open_step(c: Commit, drive: Drive, reserve: Spent) -> bool:
@@ -247,7 +249,9 @@ def finish(
     if fitted is not None and fitted.error is not None and _nudged(c, drive, reply, fitted.error):
         return Goes(new_lines(c, drive.session, last), over=False)
     over = turns.finish(c, drive, reply, result=None if fitted is None else fitted.text, begun=begun) == "over"
-    return Goes([] if over else new_lines(c, drive.session, last), over)
+    if over:
+        return Goes([], over=True, last=c.tx.last_entry(drive.session))
+    return Goes(new_lines(c, drive.session, last), over=False)
 
 
 def _asked_for_words(c: Commit, drive: Drive, reply: Replied, whole: str) -> bool:

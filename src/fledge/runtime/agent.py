@@ -125,8 +125,8 @@ class Agent:
             profile = await self.profiles.profile(engine, drive)
         except Refused as refused:
             reason = refused.reason
-            self.feed.emit(TurnEvent("error", drive.session, reason, drive.turn))
             await engine.commit(lambda c: turns.fail(c, drive, reason))
+            self.feed.emit(TurnEvent("error", drive.session, reason, drive.turn))
             return
         if is_idle_round(drive.heartbeat, profile.checklist):
             await engine.commit(lambda c: turns.let_go(c, drive, "nothing to look after"))
@@ -175,8 +175,8 @@ class _Turn:
         self.hold: Hold | None = None
         """Images of tool results, until the turn is over; None where images are not kept."""
 
-    def tell(self, kind: Kind, text: str = "", call: str = "") -> None:
-        self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, call))
+    def tell(self, kind: Kind, text: str = "", call: str = "", entry: int = 0) -> None:
+        self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, call, entry=entry))
 
     async def commit(self, act: Callable[Concatenate[Commit, Drive, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Commit a step that has happened: a full disk must not make the model or a tool do it again.
@@ -205,7 +205,6 @@ class _Turn:
         return self.lines[-1].seq if self.lines else 0
 
     async def run(self) -> None:
-        self.tell("start")
         if self.profile.images is None:
             await self._drive()
             return
@@ -220,6 +219,7 @@ class _Turn:
             else:
                 self.lines = list(known)
                 await asyncio.sleep(0)  # a stop that came while the profile was made is heard before anything is asked
+            self.tell("start", entry=self.last)
             while await self._go_on():
                 pass
 
@@ -314,8 +314,8 @@ class _Turn:
                 higher = replace(request, max_tokens=limit)
                 return await self._follow(higher, await self._ask(higher), reply)
             case asking.GiveUp(error=error):
-                self.tell("error", error)
                 await self.commit(_gave_up, error, await self._look_at_goods(finally_=True), reply)
+                self.tell("error", error)
                 return False
             case follows:
                 assert_never(follows)
@@ -355,20 +355,21 @@ class _Turn:
             max_tokens=profile.max_tokens,
         )
 
-    async def _ask(self, request: Request) -> _Answer | Broke | None:
-        """The model's whole reply, or its trouble; None if the budget does not allow to ask."""
+    async def _ask(self, request: Request, aloud: bool = True) -> _Answer | Broke | None:
+        """The model's whole reply, or its trouble; None if the budget does not allow to ask. `aloud`: its words are for
+        whoever watches."""
         if self.profile.is_budgeted:
             estimate = context.length(request.system, request.messages) + request.max_tokens
             reserve = Spent(tokens=estimate, usd=self._price(estimate), turns=1)
             if not await self.commit(steps.open_step, reserve):
                 self.tell("error", "budget")
                 return None
-        return await self._listen(request)
+        return await self._listen(request, aloud)
 
     def _price(self, tokens: int) -> float:
         return self.profile.cost_usd(self.profile.model_name, Usage(input_tokens=tokens)) or 0.0
 
-    async def _listen(self, request: Request) -> _Answer | Broke:
+    async def _listen(self, request: Request, aloud: bool) -> _Answer | Broke:
         """The whole reply. What was heard of a try that broke is forgotten, by us and by whoever watches."""
         texts: list[str] = []
         thoughts: list[str] = []
@@ -389,7 +390,7 @@ class _Turn:
                 match event:
                     case Text(text=text):
                         texts.append(text)
-                        if not self.drive.heartbeat:
+                        if aloud and not self.drive.heartbeat:
                             self.tell("assistant:text", text)
                     case Thought(text=text):
                         thoughts.append(text)
@@ -400,7 +401,8 @@ class _Turn:
                     case Usage():
                         usage = event
                     case Ended(stop=stop, model=answered, dropped=dropped):
-                        self._tell_held("".join(texts), bool(calls))
+                        if aloud:
+                            self._tell_held("".join(texts), bool(calls))
                         self.tell("usage", f"{usage.input_tokens} in, {usage.output_tokens} out")
                         reply = self._reply("".join(texts), thoughts, opaque, calls, usage, answered)
                         return _Answer(reply, stop, dropped)
@@ -514,7 +516,7 @@ class _Turn:
             return False
         asked: tuple[Message, ...] = (*cut.old, UserMessage(context.COMPACT_PROMPT))
         request = replace(await self._request(), messages=asked, images={})
-        answer = await self._ask(request)
+        answer = await self._ask(request, aloud=False)
         if not isinstance(answer, _Answer) or answer.stop == "refused" or not answer.reply.text.strip():
             return False
         self.lines += await self.commit(steps.noted, answer.reply, cut.covers, self.last)
@@ -566,7 +568,7 @@ class _Turn:
     async def _yield(self, calls: list[OpenCall], terms: YieldTerms) -> bool:
         """End the turn to wait for children; True if it goes on instead."""
         for call in calls:
-            self.tell("tool:start", call.call.name, call.call.id)
+            self.tell("tool:start", call.call.name, call.call.id, self.last)
         goods = await self._look_at_goods()
         goes = await self.commit(steps.wait, calls, terms, self.last, self._step_end(), goods)
         for call in calls:
@@ -581,7 +583,7 @@ class _Turn:
         """Take up what a commit came to; False if the turn is over, which is told."""
         self.lines += goes.lines
         if goes.over:
-            self.tell("error" if goes.error else "end", goes.error or last_words)
+            self.tell("error" if goes.error else "end", goes.error or last_words, entry=goes.last or self.last)
         return not goes.over
 
     async def _alone(self, call: OpenCall, answers: Mapping[tuple[int, int], str]) -> Resulted:
@@ -623,7 +625,7 @@ class _Turn:
 
     async def _run(self, call: OpenCall, answers: Mapping[tuple[int, int], str]) -> Resulted:
         name, place = call.call.name, (call.entry, call.index)
-        self.tell("tool:start", name, call.call.id)
+        self.tell("tool:start", name, call.call.id, self.last)
         result = await self._result(call, answers.get(place))
         unknown = result is UNKNOWN_OUTCOME
         text, images = await self._keep_images(result)

@@ -34,6 +34,8 @@ class TurnEvent(Struct, frozen=True, omit_defaults=True):
     """Of `error`: what the user must change before another try can help; empty: trying again may help."""
     retry_in_s: float = 0.0
     """Of `error`: in how many seconds it is tried again because the trouble may pass; 0 if it may not."""
+    entry: int = 0
+    """Of `start`, `tool:start` and `end`: the newest entry of the transcript. Words that follow are of a later one."""
 
 
 class Subscription:

@@ -106,14 +106,14 @@ class _Turn:
         self.said_at = 0.0
         self.writing: asyncio.Task[None] | None = None
 
-    def tell(self, kind: Kind, text: str = "") -> None:
-        self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn))
+    def tell(self, kind: Kind, text: str = "", entry: int = 0) -> None:
+        self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, entry=entry))
 
     async def run(self) -> None:
-        self.tell("start")
         session = self.drive.session
         entries = await self.engine.store.read(lambda tx: transcripts.visible(tx, session))
         lines = [Line(entry.seq, from_body(entry.body)) for entry in entries]
+        self.tell("start", entry=lines[-1].seq if lines else 0)
         begun = open_calls(lines)
         if begun and not self.runtime.repeatable:
             await self._fail(INTERRUPTED, provisional=False)
@@ -183,16 +183,16 @@ class _Turn:
 
     async def _finish(self, text: str) -> None:
         run = self.drive.run
-        goods = await look_for_goods(self.look, finally_=True)
+        goods, last = await look_for_goods(self.look, finally_=True), 0
         try:
-            await self.engine.commit(lambda c: _finish(c, self.drive, text, goods))
+            last = await self.engine.commit(lambda c: _finish(c, self.drive, text, goods))
         except StaleWrite:
             if run is None:
                 raise
             # Somebody has decided meanwhile: what it says is still worth telling.
             attempt = run.attempt
             await self.engine.surely(lambda c: turns.completed_late(c, self.drive.session, attempt, text))
-        self.tell("end", text)
+        self.tell("end", text, last)
 
     async def _fail(self, error: str, *, aborted: bool = False, provisional: bool = True) -> None:
         self.tell("error", error)
@@ -238,10 +238,12 @@ def _at_work(c: Commit, drive: Drive) -> None:
     turns.at_work(c, drive.session)
 
 
-def _finish(c: Commit, drive: Drive, text: str, goods: Goods | None = None) -> None:
+def _finish(c: Commit, drive: Drive, text: str, goods: Goods | None = None) -> int:
+    """The runtime has answered; answers the newest entry of the transcript."""
     c.tx.fence(drive.session, drive.epoch)
     steps.hand_over(c, drive, goods)
     for call in open_calls(transcripts.lines(c.tx, drive.session)):
         done = Resulted(call.entry, call.index, call.call.id, call.call.name, one_line(sound(text), RESULT_CHARS))
         transcripts.write(c, drive.session, done)
     turns.finish(c, drive, replace(Replied(sound(text)), model=""))
+    return c.tx.last_entry(drive.session)

@@ -37,12 +37,17 @@ def reached(state: Path) -> Iterator[str]:
 def read_token(state: Path) -> str:
     """The token of this state folder's gateway. Refused: there is none, or others can read it."""
     path = state / TOKEN_FILE
+    if not path.exists():
+        raise StoreError(f"{path}: no gateway has ever run here; start one with `fledge serve`")
+    return token_in(path)
+
+
+def token_in(path: Path) -> str:
+    """The token in a file. Refused: there is none, or others can read it."""
     try:
         with open(open_plain(path), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             words = file.read(4096)
-    except FileNotFoundError:
-        raise StoreError(f"{path}: no gateway has ever run here; start one with `fledge serve`") from None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror})") from None
     if stat.S_IMODE(mode) & 0o077:

@@ -1,9 +1,5 @@
-"""Asking the process that holds a state folder from another process, with nothing but the standard library.
-
-The folder's lock names the holder. It is asked through its hatch, a socket in the folder itself, which no stranger can
-reach; a gateway without one through its address, with the token in a file of the folder. Whoever may read the folder
-may ask.
-"""
+"""Asking the process that holds a state folder, as a program without fledge would: blocking, with nothing but the
+standard library, one request on each connection. `Client` asks a gateway over HTTP, `Hatch` the private socket."""
 
 import http.client
 import socket
@@ -16,7 +12,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from fledge.errors import BadInput, FledgeError, HolderLeft, NotFound, Refused, StoreError
+from fledge.client.connection import error_of
+from fledge.errors import BadInput, HolderLeft, Refused, StoreError
 from fledge.store.lock import holder_of
 from fledge.store.ways import HATCH, reached, read_token
 
@@ -184,22 +181,6 @@ def _reason(raw: bytes) -> str:
         return str(msgspec.json.decode(raw)["error"])
     except (msgspec.DecodeError, KeyError, TypeError):
         return raw.decode("utf-8", "replace")
-
-
-def error_of(error: dict[str, Any]) -> FledgeError:
-    """What a gateway refused, as the library would raise it."""
-    data = error.get("data") or {}
-    match error["code"]:
-        case -32602 if "expected" in data:
-            return BadInput(data["field"], error["message"].removeprefix(f"{data['field']}: "))
-        case -32001:
-            return NotFound(error["message"])
-        case -32002:
-            return StoreError(error["message"])
-        case -32004:
-            return HolderLeft(error["message"], acted=False)
-        case _:
-            return Refused(data.get("status", "error"), error["message"])
 
 
 def find(state: Path) -> Remote | None:

@@ -1,4 +1,4 @@
-"""Looking at a state folder's rows, also beside a program that holds it."""
+"""The rows of a state folder, as tests look at them: also beside a program that holds it."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,0 +1,120 @@
+"""Answers of one session, as a screen shows them: streamed while they come, and read again as entries of the transcript
+once they are committed. Each word is shown once.
+
+Streamed words may be missed (a slow reader, a holder that left); then nothing of that answer streams any more, and the
+entry has the rest. Which words belong to which entry follows from the events of the turn, which name the newest one.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from fledge.api.values import Message
+from fledge.core.asking import CUT
+from fledge.core.freeze import one_line
+from fledge.core.route import is_worth_sending
+
+SHOWN_CHARS: Final = 160
+SILENT: Final = ("NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP")
+
+
+class Sink(Protocol):
+    """Where words are shown."""
+
+    def say(self, text: str, style: str = "") -> None:
+        """Something whole that stays."""
+        ...
+
+    def flow(self, text: str) -> None:
+        """A piece of an answer that is on its way."""
+        ...
+
+    def rest(self) -> None:
+        """The answer is complete."""
+        ...
+
+
+class Answers:
+    """What one session says. Without `streams`, only whole entries are shown."""
+
+    def __init__(self, screen: Sink, streams: bool = True) -> None:
+        self._screen, self._streams = screen, streams
+        self.seen = 0
+        """The newest entry that is shown, or was there before."""
+        self.own: set[str] = set()
+        """Run ids of what was said here: it stands here already."""
+        self._misses = True
+        """Words of the answer on its way may be missing."""
+        self._heard = ""
+        """The answer on its way."""
+        self._shown = ""
+        """What is on the screen and no entry yet."""
+
+    def begin(self, seen: int) -> None:
+        """Another session is talked with, or the same one anew; up to this entry it is shown."""
+        self.forget()
+        self.seen, self._misses = seen, True
+
+    # ---- as it comes
+
+    def hear(self, text: str) -> None:
+        """One more piece. It is held back as long as it may become a word that means silence."""
+        if self._misses or not self._streams:
+            return
+        self._heard += text
+        if self._shown.startswith(self._heard):
+            return  # of an answer that broke off and is given again
+        if not self._heard.startswith(self._shown):
+            self.forget_shown()
+        begun = self._heard.strip()
+        if begun and not any(word.startswith(begun) for word in SILENT):
+            self._screen.flow(self._heard[len(self._shown) :])
+            self._shown = self._heard
+
+    def miss(self) -> None:
+        """Words may have been missed."""
+        self._misses, self._heard = True, ""
+
+    def forget(self) -> None:
+        """The answer on its way will not be an entry: it is asked for anew, or its turn was stopped."""
+        self.forget_shown()
+        self._heard = ""
+
+    def forget_shown(self) -> None:
+        """What is on the screen stays, and is the beginning of nothing."""
+        self._screen.rest()
+        self._shown = ""
+
+    # ---- as entries
+
+    def take(self, entries: Sequence[Message]) -> None:
+        """Show what these entries have that is not shown yet; they follow those that were taken before."""
+        for entry in entries:
+            if entry.role == "assistant":
+                self._complete(entry)
+            elif entry.role == "user" and entry.kind == "send" and entry.run_id not in self.own:
+                self.forget_shown()
+                self._screen.say(f"› {entry.text}", "you")
+            self.seen = entry.seq
+
+    def reach(self, entry: int) -> None:
+        """The turn stands at this entry, up to which all were taken: words that follow are of a later one."""
+        if entry >= self.seen:
+            self._misses, self._heard = False, ""
+
+    def _complete(self, entry: Message) -> None:
+        text = entry.text
+        if text and self._shown.startswith(text):
+            self._shown, self._heard = self._shown[len(text) :], self._heard[len(text) :]
+        elif is_worth_sending(text):
+            if text.startswith(self._shown):
+                self._screen.flow(text[len(self._shown) :])
+            else:
+                self.forget_shown()
+                self._screen.say(text)
+            self._shown = self._heard = ""
+        if not self._shown:
+            self._screen.rest()
+        for call in entry.calls:
+            self._screen.say(f"· {one_line(call, SHOWN_CHARS)}", "note")
+        if entry.is_cut:
+            self._screen.say(f"[{CUT}]", "note")

@@ -1,0 +1,46 @@
+"""Opening a state folder for a conversation, `fledge` or `fledge run`: its settings, its model, the terminal."""
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import fledge
+from fledge.channels.base import Channel
+from fledge.cli.settings import confirm_workspace, settings_here
+from fledge.config import Config
+from fledge.core.route import TERMINAL
+from fledge.runtime.model_choice import choose_model
+from fledge.store.ways import HATCH
+
+
+def opening(
+    state: Path,
+    model: str | None,
+    settings: tuple[str, ...],
+    terminal: Channel,
+    tell: Callable[[str], None],
+    goes_on: Callable[[], bool] = lambda: False,
+    **options: Any,
+) -> Callable[[], Awaitable[fledge.Fledge]]:
+    """What opens the folder here, when it comes to that. Refused, and nothing is made: no model is set, or it cannot be
+    used. `tell` is told what is odd about the settings, and of a model that nobody named; `goes_on` says whether what
+    is unfinished is finished. The settings are read once."""
+    read: list[Config] = []
+
+    async def opened() -> fledge.Fledge:
+        if not read:
+            loaded = settings_here(Path.cwd(), settings)
+            for warning in loaded.warnings:
+                tell(warning)
+            confirm_workspace(loaded.config)
+            read.append(loaded.config)
+        chosen = await choose_model(read[0], os.environ, model, state=state, goes_on=goes_on())
+        if chosen.is_new:
+            tell(chosen.words)
+        named = None if chosen.by == "settings" else chosen.model
+        fl = fledge.open(state, model=named, config=read[0], channels={TERMINAL: terminal}, address=HATCH, **options)
+        fl.check()
+        return fl
+
+    return opened

@@ -1,0 +1,165 @@
+"""An answer is streamed and becomes an entry: each word is shown once, whatever was missed."""
+
+from collections.abc import Callable
+
+import pytest
+
+from fledge.api.values import Message
+from fledge.cli.answers import Answers
+from tests.statements import proves
+
+Move = Callable[[Answers], None]
+
+
+class Shown:
+    """A screen that keeps what it is shown, a line each."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._flowing = ""
+
+    def say(self, text: str, style: str = "") -> None:
+        self.rest()
+        self.lines.append(text)
+
+    def flow(self, text: str) -> None:
+        self._flowing += text
+
+    def rest(self) -> None:
+        if self._flowing:
+            self.lines.append(self._flowing)
+        self._flowing = ""
+
+
+def hear(*pieces: str) -> Move:
+    """These pieces of an answer come."""
+
+    def move(answers: Answers) -> None:
+        for piece in pieces:
+            answers.hear(piece)
+
+    return move
+
+
+def reply(seq: int, text: str, *calls: str, is_cut: bool = False) -> Message:
+    return Message(seq=seq, at=0.0, role="assistant", text=text, calls=calls, is_cut=is_cut)
+
+
+def said(seq: int, text: str, run_id: str) -> Message:
+    return Message(seq=seq, at=0.0, role="user", kind="send", text=text, run_id=run_id)
+
+
+def reach(entry: int, *entries: Message) -> Move:
+    """A turn tells that it stands at this entry; these are new."""
+
+    def move(answers: Answers) -> None:
+        answers.take(entries)
+        answers.reach(entry)
+
+    return move
+
+
+MISS: Move = Answers.miss
+FORGET: Move = Answers.forget
+
+CASES: list[tuple[str, list[Move], list[str]]] = [
+    ("as it comes", [hear("Hel", "lo"), reach(3, reply(3, "Hello"))], ["Hello"]),
+    ("an end that was not told", [hear("Hel"), reach(3, reply(3, "Hello"))], ["Hello"]),
+    ("not streamed at all", [reach(3, reply(3, "Hello"))], ["Hello"]),
+    ("another text than was streamed", [hear("Hel"), reach(3, reply(3, "Bye"))], ["Hel", "Bye"]),
+    (
+        "words before tools",
+        [hear("Let me see."), reach(3, reply(3, "Let me see.", "list {}")), hear("Five."), reach(5, reply(5, "Five."))],
+        ["Let me see.", "· list {}", "Five."],
+    ),
+    (
+        "words missed in the middle",
+        [hear("Hel"), MISS, hear("world"), reach(3, reply(3, "Hello world"))],
+        ["Hello world"],
+    ),
+    ("words missed at the end", [hear("Hel"), MISS, reach(3, reply(3, "Hello"))], ["Hello"]),
+    (
+        "an entry that was read before its words came",
+        [
+            MISS,
+            lambda answers: answers.take([reply(3, "Hello"), reply(5, "Bye")]),
+            hear("Hello"),
+            reach(3),
+            hear("Bye"),
+            reach(5),
+            hear("Next"),
+            reach(7, reply(7, "Next")),
+        ],
+        ["Hello", "Bye", "Next"],
+    ),
+    (
+        "a holder that left in the middle, and the same answer again",
+        [hear("Hello wor"), MISS, reach(1), hear("Hel", "lo world"), reach(3, reply(3, "Hello world"))],
+        ["Hello world"],
+    ),
+    (
+        "a holder that left in the middle, and another answer",
+        [hear("Hello wor"), MISS, reach(1), hear("Good", " day"), reach(3, reply(3, "Good day"))],
+        ["Hello wor", "Good day"],
+    ),
+    ("asked again", [hear("Hel"), FORGET, hear("Hello"), reach(3, reply(3, "Hello"))], ["Hel", "Hello"]),
+    ("silence", [hear("NO_", "REPLY"), reach(3, reply(3, "NO_REPLY")), hear("Hi"), reach(5, reply(5, "Hi"))], ["Hi"]),
+    ("silence of a heartbeat", [hear("HEARTBEAT_OK"), reach(3, reply(3, "HEARTBEAT_OK"))], []),
+    (
+        "words that begin like silence",
+        [hear("NO_", "REPLY", " was it"), reach(3, reply(3, "NO_REPLY was it"))],
+        ["NO_REPLY was it"],
+    ),
+    ("a single letter", [hear("N"), reach(3, reply(3, "N"))], ["N"]),
+    ("nothing but space", [hear("  "), reach(3, reply(3, "  "))], []),
+    (
+        "two replies between two signs of the turn",
+        [hear("[1", "{}"), reach(4, reply(3, "[1"), reply(4, "{}"))],
+        ["[1{}"],
+    ),
+    (
+        "a reply that was cut",
+        [hear("Hel"), reach(3, reply(3, "Hel", is_cut=True))],
+        ["Hel", "[cut at the token limit]"],
+    ),
+    (
+        "what was said elsewhere",
+        [reach(1, said(1, "mine", "r-1")), reach(2, said(2, "theirs", "r-2")), hear("Yes"), reach(3, reply(3, "Yes"))],
+        ["› theirs", "Yes"],
+    ),
+]
+
+
+@proves("4.tools.41", "A chat shows each word once, whatever it missed of what was streamed")
+@pytest.mark.parametrize(("moves", "shown"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_each_word_is_shown_once(moves: list[Move], shown: list[str]) -> None:
+    screen = Shown()
+    answers = Answers(screen)
+    answers.own.add("r-1")
+    answers.reach(0)
+    for move in moves:
+        move(answers)
+    screen.rest()
+    assert screen.lines == shown
+
+
+def test_nothing_streams_before_the_turn_tells_where_it_stands() -> None:
+    screen = Shown()
+    answers = Answers(screen)
+    answers.begin(4)
+    answers.hear("the end of something")
+    answers.reach(3)
+    answers.hear("the end of something")
+    answers.reach(4)
+    answers.hear("Hello")
+    screen.rest()
+    assert screen.lines == ["Hello"]
+
+
+def test_without_streaming_only_entries_are_shown() -> None:
+    screen = Shown()
+    answers = Answers(screen, streams=False)
+    answers.reach(0)
+    answers.hear("Hel")
+    answers.take([reply(3, "Hello")])
+    assert screen.lines == ["Hello"]
