@@ -42,7 +42,7 @@ class Story:
         self._names: dict[str, str] = {}
         self.told: list[tuple[str, object]] = []
 
-    async def call(self, method: str, **params: object) -> Any:
+    async def call(self, method: str, **params: Any) -> Any:
         """What it answers; None if it refuses."""
         try:
             answer = await self._client.call(method, **params)
@@ -174,6 +174,8 @@ async def live(client: Client, folder: Path) -> Story:
     await call("sessions.wait", session="main")
     await call("sessions.history", session="main", limit=1000)
     await call("sessions.find", target="greeter")
+    await call("sessions.open", session="main")
+    await call("sessions.below", session="main")
     await call("sessions.list")
     await call("runs.list")
     await call("runs.tree")
