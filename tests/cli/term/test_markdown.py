@@ -1,4 +1,4 @@
-"""Streamed markdown becomes rows: the same however the text was cut, each given away once, none wider than the terminal."""
+"""Streamed markdown becomes rows: the same however the text was cut, each once, none wider than the terminal."""
 
 import re
 from itertools import pairwise
@@ -184,8 +184,8 @@ def test_a_table_is_aligned_and_its_cells_are_wrapped() -> None:
         "run    │          tokens",
         "───────┼────────────────",
         "scout  │              12",
-        "翻訳者 │ a cell that is |",
-        "       │            long",
+        "翻訳者 │  a cell that is",
+        "       │          | long",
     ]
     assert rows("| a | b |\nno table") == ["| a | b |", "no table"]
     assert rows("| a | b |") == ["| a | b |"]

@@ -104,7 +104,7 @@ def _wide_apart(word: str, style: str, loose: bool) -> Iterator[Piece]:
 
 
 def wrap(given: Sequence[Piece], first_room: int, rest_room: int) -> list[WrappedRow]:
-    """Rows of these pieces, each as full as words allow. A word too long for a row begins one and is broken anywhere."""
+    """Rows of these pieces, each as full as words allow. A word too long for a row begins one, and is broken."""
     rows: list[WrappedRow] = []
     row: list[Piece] = []
     used, room = 0, max(NARROWEST, first_room)

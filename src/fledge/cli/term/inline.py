@@ -1,8 +1,8 @@
 """Inline markdown while it comes: text in, styled pieces out, as soon as nothing that follows can change them.
 
 Text is given away in segments. A segment ends before a blank or between two wide signs, where no mark (`*`, `` ` ``,
-`[` …) is open; a mark that stays open for `HOLD` characters is none. So the segments depend on the text alone, not on how it
-was cut on its way. markdown-it parses a segment; one without any mark needs no parser.
+`[` …) is open; a mark that stays open for `HOLD` characters is none. So the segments depend on the text alone, not on
+how it was cut on its way. markdown-it parses a segment; one without any mark, or with absurdly many, is plain text.
 """
 
 import re
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 HOLD: Final = 400
 """A mark that is not closed after so many characters is no mark."""
-LONGEST_WORD: Final = 2000
+LONGEST_WORD: Final = 1000
 """A word that is longer is given away in parts."""
+MOST_MARKS: Final = 24
+"""A segment with more is plain text: a parser takes quadratic time for some of those."""
 RULES: Final = ("autolink", "backticks", "emphasis", "entity", "escape", "image", "link", "newline", "strikethrough")
 
 _MARKS: Final = re.compile(r"[*_`\[\]<!&~\\]")
@@ -87,7 +89,7 @@ class Inline:
 
     def _is_closed(self, text: str) -> bool:
         """True if no mark in it is open."""
-        if not _MARKS.search(text):
+        if not _is_marked(text):
             return True
         tokens = _tokens(text)
         words = [token.content for token in tokens if token.type == "text"]
@@ -96,7 +98,7 @@ class Inline:
         return not any(_OPENERS.search(_CLOSED_BRACKETS.sub("", content)) for content in words)
 
     def _pieces(self, text: str, *, loose: bool = False) -> Iterator[Piece]:
-        if not _MARKS.search(text):
+        if not _is_marked(text):
             yield from pieces(text, self._style, loose=loose)
             return
         styles = [self._style]
@@ -122,6 +124,11 @@ class Inline:
             else:
                 label += content
                 yield from pieces(content, style, loose=loose)
+
+
+def _is_marked(text: str) -> bool:
+    """True if the text needs a parser."""
+    return _MARKS.search(text) is not None and len(_MARKS.findall(text)) <= MOST_MARKS
 
 
 def _tokens(text: str) -> "list[Token]":

@@ -1,12 +1,12 @@
 """Markdown for a terminal, while it comes: text in, rows out, each once.
 
-A row is given away when nothing that follows can change it; `tail` shows the rest. Rows depend on the text and the width
-alone, not on how the text was cut on its way, and a new width concerns only rows that are still to come.
+A row is given away when nothing that follows can change it; `tail` shows the rest. Rows depend on the text and the
+width alone, not on how the text was cut on its way, and a new width concerns only rows that are still to come.
 
 Blocks are read line by line. Two kinds of CommonMark are left out, because they change lines that were read before: a
-heading underlined by the next line, and links whose address stands elsewhere. Lines stay lines. Code is given away as it
-is written, between its fences, without wrapping or indentation, so that it can be copied. A table waits for its end, or
-for `TABLE_ROWS` rows, because its columns depend on all of them.
+heading underlined by the next line, and links whose address stands elsewhere. Lines stay lines. Code is given away as
+it is written, between its fences, so that it can be copied. A table waits for its end, or for `TABLE_ROWS` rows:
+its columns depend on all of them.
 """
 
 import re
@@ -21,6 +21,8 @@ from fledge.core.printable import printable
 TABLE_ROWS: Final = 24
 """After so many rows a table's columns stay as they are, and its rows are given away as they come."""
 TABLE_COLUMNS: Final = 40
+SHOWN_LINE: Final = 2000
+"""A line whose kind is open, or of code, is shown by its last characters while it comes."""
 DEEPEST: Final = 16
 """Columns of indentation that are kept."""
 MOST_QUOTES: Final = 5
@@ -96,15 +98,18 @@ class Paragraph:
         return (self._theme.paint(prefix[:bars], "d") + prefix[bars:] + self._theme.row(row)).rstrip()
 
 
+Cells = list[list[Piece]]
+
+
 class Table:
     """Rows of cells. Its columns are laid out when it ends, or after `TABLE_ROWS` rows."""
 
     def __init__(self, head: Line, theme: Theme) -> None:
-        self._theme, self._head = theme, head
-        self._prefix = _prefix(head)
-        self._rows = [_cells(head.body)]
-        self._aligned: list[str] = []
-        self._widths: list[int] | None = None
+        self._theme, self._head, self._prefix = theme, head, _prefix(head)
+        self._rows = [self._cells(head.body, "b")]
+        self._alignments: list[str] = []
+        self._widths: list[int] = []
+        """Of its columns, once rows were given away."""
         self.is_sure = False
         """True once its second line has shown that it is a table."""
 
@@ -115,63 +120,71 @@ class Table:
 
     def delimit(self, line: str) -> None:
         """Its second line: how each column is aligned."""
-        self._aligned = [_alignment(cell) for cell in _cells(line)]
+        self._alignments = [_alignment(cell) for cell in _split(line)]
         self.is_sure = True
 
     def add(self, line: str, width: int) -> list[str]:
         """One more row; answers the rows of the terminal that are certain now."""
-        self._rows.append(_cells(line))
-        if self._widths is None and len(self._rows) <= TABLE_ROWS:
-            return []
-        return self.take(width)
+        self._rows.append(self._cells(line))
+        return self.take(width) if self._widths or len(self._rows) > TABLE_ROWS else []
 
     def take(self, width: int) -> list[str]:
         """All its rows of the terminal that were not given away yet."""
-        is_first = self._widths is None
-        room = max(NARROWEST, width - columns(self._prefix))
-        widths = self._widths = _column_widths(self._rows, room, self._theme) if self._widths is None else self._widths
-        out = list(self._laid_out(self._rows, widths, room, is_first))
-        self._rows = []
+        out = self.rows(width)
+        self._widths, self._rows = self._widths or self._column_widths(self._rows, width), []
         return out
 
-    def rows(self, width: int, coming: str) -> list[str]:
-        """What is still to be given away, and a row that is coming."""
-        rows = [*self._rows, _cells(coming)] if coming.strip() else self._rows
-        room = max(NARROWEST, width - columns(self._prefix))
-        widths = _column_widths(rows, room, self._theme) if self._widths is None else self._widths
-        return list(self._laid_out(rows, widths, room, self._widths is None))
-
-    def _laid_out(
-        self, rows: Sequence[Sequence[str]], widths: Sequence[int], room: int, is_first: bool
-    ) -> Iterator[str]:
+    def rows(self, width: int, coming: str = "") -> list[str]:
+        """What is still to be given away, with a row that is coming."""
+        rows = [*self._rows, self._cells(coming)] if coming else self._rows
+        widths = self._widths or self._column_widths(rows, width)
+        is_too_narrow = len(widths) * (NARROWEST + 3) - 3 > self._room(width)
+        out: list[str] = []
         for number, row in enumerate(rows):
-            is_head = is_first and number == 0
-            if len(widths) * (NARROWEST + 3) - 3 > room:
-                yield from self._as_record(row, room)
+            if is_too_narrow:
+                out += self._as_record(row, self._room(width))
             else:
-                yield from self._as_columns(row, widths, is_head)
-                if is_head:
-                    yield self._prefix + "─┼─".join("─" * width for width in widths)
+                out += self._as_columns(row, widths)
+            if number == 0 and not self._widths and not is_too_narrow:
+                out.append(self._prefix + "─┼─".join("─" * width for width in widths))
+        return out
 
-    def _as_record(self, row: Sequence[str], room: int) -> Iterator[str]:
+    def _room(self, width: int) -> int:
+        return max(NARROWEST, width - columns(self._prefix))
+
+    def _cells(self, line: str, style: str = "") -> Cells:
+        cells: Cells = []
+        for cell in _split(line):
+            inline = Inline(style, colour=self._theme.colour)
+            cells.append([*inline.feed(cell), *inline.rest()])
+        return cells
+
+    def _column_widths(self, rows: Sequence[Cells], width: int) -> list[int]:
+        """As many as the first row has, as wide as their cells if all fit; else the widest are narrowed first."""
+        widths, room = [1] * len(rows[0]), self._room(width)
+        for row in rows:
+            for column, cell in enumerate(row[: len(widths)]):
+                widths[column] = max(widths[column], min(sum(piece.width for piece in cell), room))
+        while sum(widths) + 3 * (len(widths) - 1) > room and max(widths) > NARROWEST:
+            widths[widths.index(max(widths))] -= 1
+        return widths
+
+    def _as_record(self, row: Cells, room: int) -> Iterator[str]:
         """More columns than fit side by side: one below the other."""
-        for cell in filter(None, row):
-            for line in wrap(_inline(cell, self._theme), room, room):
+        for cell in row:
+            for line in wrap(cell, room, room):
                 yield self._prefix + self._theme.row(line.pieces)
-        yield self._prefix + "─" * min(NARROWEST, room)
+        yield self._prefix + "─" * NARROWEST
 
-    def _as_columns(self, row: Sequence[str], widths: Sequence[int], is_head: bool) -> Iterator[str]:
-        style = "b" if is_head else ""
-        cells = [
-            wrap(_inline(cell, self._theme, style), width, width)
-            for cell, width in zip([*row, *[""] * len(widths)], widths, strict=False)
-        ]
-        for number in range(max((len(cell) for cell in cells), default=0)):
+    def _as_columns(self, row: Cells, widths: Sequence[int]) -> Iterator[str]:
+        cells = [wrap(cell, width, width) for cell, width in zip(row, widths, strict=False)]
+        for number in range(max(map(len, cells))):
             parts = []
-            for column, cell in enumerate(cells):
-                shown = cell[number].pieces if number < len(cell) else []
-                spare = widths[column] - sum(piece.width for piece in shown)
-                parts.append(_aligned(self._theme.row(shown), spare, self._aligned[column : column + 1]))
+            for column, width in enumerate(widths):
+                lines = cells[column] if column < len(cells) else []
+                shown = lines[number].pieces if number < len(lines) else []
+                spare = width - sum(piece.width for piece in shown)
+                parts.append(_aligned(self._theme.row(shown), spare, self._alignments[column : column + 1]))
             yield (self._prefix + " │ ".join(parts)).rstrip()
 
 
@@ -217,11 +230,11 @@ class Markdown:
     def tail(self, width: int) -> list[str]:
         """What is not certain yet, as rows."""
         if self._fence:
-            return [self._theme.paint(row, "c") for row in chop(self._line, width)] if self._line else []
+            return [self._theme.paint(row, "c") for row in chop(self._line[-SHOWN_LINE:], width)] if self._line else []
         if isinstance(self._block, Table) and self._block.is_sure:
             if not self._line or self._line.lstrip().startswith("|"):
-                return self._block.rows(width, self._line)
-            return [*self._block.rows(width, ""), *self._shown_line(width)]
+                return self._block.rows(width, self._line[:SHOWN_LINE].strip())
+            return [*self._block.rows(width), *self._shown_line(width)]
         if isinstance(self._block, Table):
             return [*self._filled(self._block.text).rows(width), *self._shown_line(width)]
         rows = [] if self._block is None else self._block.rows(width)
@@ -263,7 +276,7 @@ class Markdown:
         self._take_line(line, width, out)
 
     def _read(self, text: str, *, whole: bool) -> Line | None:
-        """What kind of line this is; None while its beginning leaves that open. What follows never changes an answer."""
+        """What kind of line this is; None while its beginning leaves that open. What follows changes no answer."""
         marks = _QUOTE.match(text)
         assert marks is not None
         quotes, rest = min(marks[0].count(">"), MOST_QUOTES), text[marks.end() :]
@@ -437,35 +450,17 @@ class Markdown:
             return []
         line = self._read(self._line, whole=True)
         assert line is not None
-        return self._filled(line._replace(kind="text")).rows(width)
+        return self._filled(line._replace(kind="text", body=line.body[-SHOWN_LINE:])).rows(width)
 
 
 def _prefix(line: Line) -> str:
     return "│ " * line.quotes + " " * min(line.indent, DEEPEST)
 
 
-def _cells(line: str) -> list[str]:
+def _split(line: str) -> list[str]:
     """The cells of a table's row."""
-    body = line.strip().removeprefix("|")
-    cells = [cell.strip().replace("\\|", "|") for cell in _COLUMN_END.split(body)]
+    cells = [cell.strip().replace("\\|", "|") for cell in _COLUMN_END.split(line.strip().removeprefix("|"))]
     return (cells[:-1] if len(cells) > 1 and not cells[-1] else cells)[:TABLE_COLUMNS]
-
-
-def _inline(cell: str, theme: Theme, style: str = "") -> list[Piece]:
-    inline = Inline(style, colour=theme.colour)
-    return [*inline.feed(cell), *inline.rest()]
-
-
-def _column_widths(rows: Sequence[Sequence[str]], room: int, theme: Theme) -> list[int]:
-    """As many as the first row has, as wide as their cells if all fit; else the widest are narrowed first."""
-    widths = [1] * len(rows[0])
-    for row in rows:
-        for column, cell in enumerate(row[: len(widths)]):
-            wanted = sum(piece.width for piece in _inline(cell, theme))
-            widths[column] = max(widths[column], min(wanted, room))
-    while sum(widths) + 3 * (len(widths) - 1) > room and max(widths) > NARROWEST:
-        widths[widths.index(max(widths))] -= 1
-    return widths
 
 
 def _alignment(cell: str) -> str:
