@@ -2,7 +2,7 @@
 
 Pure, and tested without a terminal: `cells` (columns, styles, word wrap), `markdown` (streamed markdown as rows),
 `scrollback` (the order of what stays), `shown` (what a chat shows and what a person answers), `region` (the live rows
-below the scrollback), `typing` (which key does what), `picture` (the bytes that turn one picture into the next).
+below the scrollback), `keys` (which key does what), `picture` (the bytes that turn one picture into the next).
 The shell: `writer` (a thread that writes to the terminal), `screen` (prompt_toolkit), `plain` (pipes, dumb terminals,
 screen readers), `here` (files and commands of the person's own machine).
 """
