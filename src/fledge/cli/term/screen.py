@@ -8,7 +8,7 @@ Pictures go through a writer thread; while one is being written no other is made
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -672,7 +672,7 @@ class _Completer(Completer):
 
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
-    ) -> AsyncIterator[Completion]:  # type: ignore[override]
+    ) -> AsyncGenerator[Completion, None]:
         """The same, after a look at the files."""
         if file_word(document.text_before_cursor) is not None and self._now() - self._found_at > FILES_S:
             self._files = await asyncio.to_thread(files_below, self._folder)

@@ -131,9 +131,10 @@ def _card_rows(card: Card, width: int, theme: Theme) -> list[str]:
 def _wrapped(text: str, width: int, theme: Theme, style: str, first: str = "", rest: str = "") -> list[str]:
     rows: list[str] = []
     for line in printable(text).split("\n"):
-        for row in wrap(list(pieces(line, style)), width - columns(first), width - columns(rest)) or [None]:
+        wrapped = wrap(list(pieces(line, style)), width - columns(first), width - columns(rest))
+        for row in [row.pieces for row in wrapped] or [[]]:
             prefix = rest if rows else first
-            rows.append(theme.paint(prefix, style) + ("" if row is None else theme.row(row.pieces)))
+            rows.append(theme.paint(prefix, style) + theme.row(row))
     return rows
 
 

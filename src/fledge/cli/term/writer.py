@@ -81,16 +81,12 @@ class Writer:
             self._on_written()
 
 
-class WriterFile(io.TextIOBase):
+class WriterFile(io.StringIO):
     """A writer as the text file that prompt_toolkit writes to."""
 
     def __init__(self, put: Callable[[str], None]) -> None:
+        super().__init__()
         self._put = put
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """What the writer encodes with."""
-        return "utf-8"
 
     def write(self, text: str) -> int:
         """Hand it to the writer."""
