@@ -2,16 +2,19 @@
 
 An answer streams while five subagents begin, work and end; one asks for a yes, one has a plan. What is typed is taken
 like in a chat. For looking at the screen, and for `bench/terminal.py`, which measures it. `NUMBERED=1` streams numbered
-words, so that a test can find each; `EXIT=1` leaves when the answer is complete.
+words, so that a test can find each; `EXIT=1` leaves when the answer is complete; `REPORT=FILE` writes what it cost.
 """
 
 import asyncio
+import json
 import os
 import re
 import sys
 import time
+from pathlib import Path
 
-from fledge.cli.term.screen import TerminalScreen, opened
+from fledge.cli.term.opening import in_terminal, wants_colour
+from fledge.cli.term.screen import TerminalScreen
 from fledge.cli.term.shown import (
     Answered,
     Card,
@@ -72,6 +75,8 @@ class Player:
 
     def __init__(self, screen: TerminalScreen, rate: float, repeats: int) -> None:
         self._screen, self._rate, self._repeats = screen, rate, repeats
+        self.words = 0
+        """How many have been streamed."""
         self._queued: list[str] = []
         self._asked: list[Question | PlanQuestion] = []
         self._children: dict[str, Child] = {}
@@ -86,6 +91,7 @@ class Player:
         for number, word in enumerate(words * self._repeats):
             screen.turn(Turn("answering", began, tokens=number + 1))
             screen.words(word)
+            self.words += 1
             self._work(number)
             wait = begun + (number + 1) / self._rate - time.perf_counter()
             await asyncio.sleep(max(0.0, wait))
@@ -149,17 +155,40 @@ class Player:
                     self._screen.say(Notice(f"{question}: {verdict} {words}".strip()))
 
 
+class Report:
+    """What the answer cost: words, CPU of all threads, and the longest time that the loop stood still."""
+
+    def __init__(self) -> None:
+        self._cpu_s, self._lag_s = time.process_time(), 0.0
+
+    async def watch(self) -> None:
+        """Notice when the loop is late."""
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(0.02)
+            self._lag_s = max(self._lag_s, time.perf_counter() - before - 0.02)
+
+    def write(self, path: Path, words: int) -> None:
+        """Leave it for whoever started this."""
+        cost = {"words": words, "cpu_s": time.process_time() - self._cpu_s, "lag_s": self._lag_s}
+        path.write_text(json.dumps(cost), "utf-8")
+
+
 async def main(rate: float, repeats: int) -> None:
     """Play until the person leaves."""
-    async with opened(colour="NO_COLOR" not in os.environ) as screen:
+    async with in_terminal(colour=wants_colour(os.environ)) as screen:
+        report = Report()
+        watching = asyncio.ensure_future(report.watch())
         screen.say(Notice("a scripted scene · ctrl-d leaves"))
         player = Player(screen, rate, repeats)
         playing = asyncio.ensure_future(player.play())
         listening = asyncio.ensure_future(player.listen(playing))
         waited = {playing, listening} if os.environ.get("EXIT") else {listening}
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        listening.cancel()
-        playing.cancel()
+        if path := os.environ.get("REPORT"):
+            report.write(Path(path), player.words)
+        for task in (listening, playing, watching):
+            task.cancel()
 
 
 if __name__ == "__main__":

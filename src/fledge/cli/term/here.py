@@ -21,16 +21,16 @@ KEPT_OUTPUT: Final = 30_000
 LEFT_OUT: Final = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
 
 
-def files_below(folder: Path, most: int = MOST_FILES, patience_s: float = WALK_S) -> list[str]:
+def files_below(folder: Path, most: int = MOST_FILES, now: Callable[[], float] = time.monotonic) -> list[str]:
     """Files and folders below this one, relative to it; hidden ones and what programs make are left out."""
-    until = time.monotonic() + patience_s
+    until = now() + WALK_S
     found: list[str] = []
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in LEFT_OUT)
         base = Path(place).relative_to(folder)
         found += [f"{(base / name).as_posix()}/" for name in folders]
         found += [(base / name).as_posix() for name in sorted(files) if not name.startswith(".")]
-        if len(found) >= most or time.monotonic() > until:
+        if len(found) >= most or now() > until:
             break
     return found[:most]
 
@@ -94,6 +94,8 @@ async def run_here(command: str, show: Callable[[bytes], None]) -> Ran:
         kept += chunk
         if len(kept) > 20 * KEPT_OUTPUT:
             del kept[2 * KEPT_OUTPUT : -2 * KEPT_OUTPUT]
+    if kept and not kept.endswith(b"\n"):
+        show(b"\n")
     code = await process.wait()
     return Ran(command, code, shortened(kept.decode("utf-8", "replace").rstrip()))
 

@@ -48,7 +48,7 @@ def region_rows(view: View, width: int, room: int, now: float, theme: Theme) -> 
     """The rows above the input: at most `room`, none wider than `width`."""
     question = question_rows(view, width, theme)
     turn = [turn_row(view.turn, width, now, theme)] if view.turn else _at_work(view, width, theme)
-    notes = [theme.paint(fit(note, width), "d") for note in view.notes]
+    notes = [theme.paint(fit(printable(note), width), "d") for note in view.notes]
     left = room - len(question) - len(turn) - len(notes)
     queued = queued_rows(view.queued, width, max(0, min(QUEUED_ROWS, left - 2)), theme)
     left -= len(queued) + bool(view.tail)
@@ -138,7 +138,7 @@ def _call_rows(question: Question, width: int) -> list[str]:
     if len(rows) > QUESTION_ROWS:
         rows = [*rows[: QUESTION_ROWS - 1], "    … whole in the scrollback"]
     if question.place:
-        place = f"in {printable(question.place)}"
+        place = fit(f"in {printable(question.place)}", width)
         if columns(rows[-1]) + 2 + columns(place) <= width:
             rows[-1] = _spread(rows[-1], place, width)
         else:
@@ -182,10 +182,9 @@ def _facts(flexible: list[str], fixed: list[str], room: int) -> str:
 
 
 def _spread(left: str, right: str, width: int) -> str:
-    """One text at the left, one at the right. Blanks at the beginning are kept."""
+    """One text at the left, with the blanks it begins with, and perhaps one at the right."""
+    indent = " " * (len(left) - len(left.lstrip(" ")))
     if not right:
-        indent = left[: len(left) - len(left.lstrip(" "))]
         return indent + fit(left, width - len(indent))
-    indent = left[: len(left) - len(left.lstrip(" "))]
     shown = indent + fit(left, width - columns(right) - 2 - len(indent))
     return shown + " " * max(2, width - columns(shown) - columns(right)) + right

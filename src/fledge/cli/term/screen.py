@@ -7,9 +7,7 @@ Pictures go through a writer thread; while one is being written no other is made
 
 import asyncio
 import os
-import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -19,7 +17,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, is_searching
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.history import History, InMemoryHistory
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout import BufferControl, Dimension, HSplit, Layout, Window
@@ -34,7 +32,7 @@ from prompt_toolkit.styles import DummyStyle
 from prompt_toolkit.widgets import SearchToolbar
 
 from fledge.cli.term import keys, region
-from fledge.cli.term.cells import Theme, columns, columns_of_row
+from fledge.cli.term.cells import Theme, columns, columns_of_row, fit
 from fledge.cli.term.here import Ran, best_matches, file_word, files_below, run_here, with_output
 from fledge.cli.term.picture import Cursor, Painter
 from fledge.cli.term.scrollback import Scrollback
@@ -52,7 +50,8 @@ from fledge.cli.term.shown import (
     Wish,
 )
 from fledge.cli.term.shown import Output as ToolOutput
-from fledge.cli.term.writer import Writer, WriterFile
+from fledge.cli.term.writer import WriterFile
+from fledge.core.printable import printable
 
 FRAME_S: Final = 0.05
 """The least time between two pictures that no key asked for."""
@@ -84,7 +83,7 @@ class Pen(Protocol):
 
 
 class TerminalScreen:
-    """Shows a conversation in a terminal and reads what the person wants. Use it in `async with opened(…)`."""
+    """Shows a conversation in a terminal and reads what the person wants. `opening` opens it."""
 
     def __init__(
         self,
@@ -100,7 +99,7 @@ class TerminalScreen:
         now: Callable[[], float] | None = None,
     ) -> None:
         self.now = now or asyncio.get_running_loop().time
-        self.prompt = "› "
+        self._label = ""
         self._theme = theme or Theme()
         self._pen, self._size = pen, size
         self._scrollback = Scrollback(self._theme)
@@ -187,6 +186,11 @@ class TerminalScreen:
         """Words that were not read go back into the input, before what is typed there."""
         typed = self._input.text
         self._input.document = Document(f"{text}\n{typed}" if typed else text)
+        self._change()
+
+    def talks_to(self, label: str) -> None:
+        """Whom words are for, shown before the input; empty: the main agent."""
+        self._label = f"{fit(printable(label), region.LABEL_COLUMNS)} " if label else ""
         self._change()
 
     async def wish(self) -> Wish:
@@ -329,9 +333,13 @@ class TerminalScreen:
         app.key_processor.before_key_press += lambda _: self._key_pressed()
         return app
 
+    @property
+    def prompt(self) -> str:
+        """What stands before the input."""
+        return "why › " if self._questions.reason_for else f"{self._label}› "
+
     def _line_prefix(self, line: int, folded: int) -> str:
-        prompt = "why › " if self._questions.reason_for else self.prompt
-        return prompt if not line and not folded else " " * columns(prompt)
+        return self.prompt if not line and not folded else " " * columns(self.prompt)
 
     @property
     def is_busy(self) -> bool:
@@ -542,8 +550,6 @@ class TerminalScreen:
         async with in_terminal():
             self._pen.put(self._theme.paint(f"! {command}", "b") + "\r\n")
             ran = await run_here(command, lambda data: self._pen.put(data.decode("utf-8", "replace")))
-            last = "" if not ran.output else "\r\n"
-            self._pen.put(f"{last}" if not ran.output.endswith("\n") else "")
         self._ran.append(ran)
         self._changed.set()
 
@@ -603,6 +609,8 @@ class _RegionRenderer(Renderer):
 
     def __init__(self, screen: TerminalScreen, output: Output) -> None:
         self._screen = screen
+        self._laid_out: tuple[list[str], Cursor] = ([], Cursor(0, 0))
+        self._laid_out_for: tuple[object, ...] = ()
         super().__init__(DummyStyle(), output)
 
     def render(self, app: "Application[Any]", layout: Layout, is_done: bool = False) -> None:
@@ -611,7 +619,7 @@ class _RegionRenderer(Renderer):
             self.output.enable_bracketed_paste()
             self._bracketed_paste_enabled = True
         if not self._screen.is_busy:
-            rows, cursor = self._input_rows(app, layout)
+            rows, cursor = self._unchanged_input(app, layout)
             self.output.write_raw(self._screen.draw_region(rows, cursor))
         self.output.flush()
 
@@ -620,6 +628,14 @@ class _RegionRenderer(Renderer):
         self.output.write_raw(self._screen.erase_region())
         self.output.flush()
         self.reset(leave_alternate_screen=leave_alternate_screen)
+
+    def _unchanged_input(self, app: "Application[Any]", layout: Layout) -> tuple[list[str], Cursor]:
+        """The rows of the input. They are laid out anew only if it has changed: that takes half a picture's time."""
+        shown = [one.buffer.document for one in layout.find_all_controls() if isinstance(one, BufferControl)]
+        key = (self.output.get_size(), self._screen.prompt, layout.current_control, *shown)
+        if key != self._laid_out_for:
+            self._laid_out_for, self._laid_out = key, self._input_rows(app, layout)
+        return self._laid_out
 
     def _input_rows(self, app: "Application[Any]", layout: Layout) -> tuple[list[str], Cursor]:
         size = self.output.get_size()
@@ -679,37 +695,3 @@ class _Completer(Completer):
             self._found_at = self._now()
         for completion in self.get_completions(document, complete_event):
             yield completion
-
-
-@asynccontextmanager
-async def opened(
-    *, history: Path | None = None, complete: Complete = lambda _: (), colour: bool = True
-) -> AsyncIterator[TerminalScreen]:
-    """The screen in this process's terminal, until the block ends."""
-    descriptor = sys.stdout.fileno()
-    writer = Writer(descriptor, lambda: screen.written())
-
-    def size() -> Size:
-        found = os.get_terminal_size(descriptor)
-        return Size(rows=found.lines or 24, columns=found.columns or 80)
-
-    screen = TerminalScreen(
-        writer,
-        size,
-        theme=Theme(colour=colour),
-        history=None if history is None else FileHistory(str(history)),
-        complete=complete,
-        folds=_folds(os.environ),
-    )
-    running = asyncio.ensure_future(screen.run())
-    try:
-        yield screen
-    finally:
-        await screen.close()
-        await running
-        writer.close()
-
-
-def _folds(environment: "os._Environ[str]") -> bool:
-    """True unless the terminal is known to cut rows at a new width instead of folding them."""
-    return environment.get("TERM", "") not in ("linux", "xterm-direct") and "XTERM_VERSION" not in environment

@@ -182,5 +182,8 @@ class Screen(Protocol):
     def put_back(self, text: str) -> None:
         """Words that were not read go back into the input, before what is typed there."""
 
+    def talks_to(self, label: str) -> None:
+        """Whom words are for, shown before the input; empty: the main agent."""
+
     async def wish(self) -> Wish:
         """What the person wants next."""
