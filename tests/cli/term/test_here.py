@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fledge.cli.term.here import Ran, best_matches, file_word, files_below, run_here, shortened, with_output
-from fledge.cli.term.shown import Sent
+from fledge.cli.term.shown import Answered, PlanQuestion, Sent
 from tests.cli.term.scene import play, scene
 
 
@@ -109,5 +109,57 @@ def test_an_exclamation_mark_runs_a_command_and_its_output_joins_the_next_messag
             await s.type("look\r")
             assert s.wishes() == [Sent("I ran `echo hello` (exit code 0):\n```\nhello\n```\n\nlook", "look")]
             assert s.glass.rows()[-1] == "›"
+
+    play(story)
+
+
+def editor(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """An editor of the person's that does this to its file."""
+    program = folder / "editor"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", str(program))
+
+
+def test_ctrl_g_edits_the_input_in_the_persons_editor_with_pastes_unfolded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    editor(tmp_path, monkeypatch, 'tail -n 2 "$1" > "$1.new" && printf "\\\\nedited" >> "$1.new" && mv "$1.new" "$1"')
+
+    async def story() -> None:
+        async with scene(60) as s:
+            pasted = "\n".join(f"line {number}" for number in range(20))
+            await s.type(f"\x1b[200~{pasted}\x1b[201~")
+            assert s.glass.rows() == ["› [paste 1: 20 lines]"]
+            await s.type("\x07", pause=2)
+            assert s.glass.rows() == ["› line 18", "  line 19", "  edited"]
+
+    play(story)
+
+
+def test_a_plan_is_edited_in_the_persons_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor(tmp_path, monkeypatch, 'echo "2. test" >> "$1"')
+
+    async def story() -> None:
+        async with scene(60) as s:
+            s.screen.ask((PlanQuestion("p", "checker", "1. read\n"),))
+            await s.pause()
+            await s.type("\x19e", pause=2)
+            assert s.wishes() == [Answered("p", "edited", "1. read\n2. test")]
+
+    play(story)
+
+
+def test_a_plan_that_was_not_changed_in_the_editor_still_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor(tmp_path, monkeypatch, "true")
+
+    async def story() -> None:
+        async with scene(60) as s:
+            s.screen.ask((PlanQuestion("p", "checker", "1. read"),))
+            await s.pause()
+            await s.type("\x19e", pause=2)
+            assert s.wishes() == []
+            assert "◇ checker's plan, in full in the scrollback" in s.glass.rows()
 
     play(story)
