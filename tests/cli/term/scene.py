@@ -97,10 +97,6 @@ class GlassPen:
         self._held.clear()
         self.on_written()
 
-    async def drain(self, patience_s: float) -> bool:
-        """Nothing is ever on its way."""
-        return not self._held
-
 
 class Scene:
     """A screen, its glass and its keys."""
@@ -168,7 +164,7 @@ async def scene(
         finally:
             listening.cancel()
             pen.is_stalled = False
-            await screen.close()
+            screen.close()
             await running
 
 

@@ -64,8 +64,19 @@ def test_a_turn_is_shown_with_what_it_does() -> None:
     assert shown(Turn("answering", 0, tokens=999_999)) == " answering · 12s · ↓ 1.0M tok · esc stops"
     assert shown(Turn("tool", 0, "exec pytest -q")) == " exec pytest -q · 12s · esc stops"
     assert shown(Turn("tool", 0, "exec " + "x" * 90), width=40) == " exec xxxxxxxxxxxxxx… · 12s · esc stops"
+    assert shown(Turn("answering", 0, tokens=9), width=29) == " answering · 12s · esc stops"
     assert shown(Turn("thinking", 0), 4000) == " thinking · 1h06m · esc stops"
     assert shown(Turn("retrying", 0, "model: 429", attempt=2, retry_at=5)) == " model: 429 · try 2 in 0s · esc stops"
+
+
+def test_the_keys_that_answer_are_never_divided() -> None:
+    view = View(asked=(Question("q", "scout", "make", always="make"),), answering="keys")
+    assert region_rows(view, 36, 10, 0, PLAIN) == [
+        "? scout wants to run",
+        "    make",
+        "  y once · a always for `make` here",
+        "  n no · e say why",
+    ]
 
 
 def test_queued_words_are_shown_as_queued_and_many_are_counted() -> None:

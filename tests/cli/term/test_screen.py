@@ -127,7 +127,7 @@ def test_a_card_shows_how_a_child_ended_and_how_to_open_its_result() -> None:
                 "✔ scout · done · 41s · 8.1k tok · $0.01",
                 "  Three files hold the rule.",
                 "  The second one is wrong.",
-                "  The third is right. …                        /open scout",
+                "  The third is right. …                         /open scout",
                 "",
                 "✖ checker · failed · 1h02m",
                 "  It broke.",

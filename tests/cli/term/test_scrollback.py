@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fledge.cli.term.cells import Theme, plain
+from fledge.cli.term.cells import Theme, columns_of_row, plain
 from fledge.cli.term.scrollback import Scrollback, count, item_rows, seconds
 from fledge.cli.term.shown import Answer, Card, Notice, PlanQuestion, Question, Spoken, Trouble
 
@@ -67,6 +67,14 @@ def test_a_question_counts_as_shown_when_its_text_has_its_place() -> None:
     assert scrollback.shown == {"p", "q"}
     shown = ["one two.", "", "◇ x's plan", "the plan", "", "? x wants to run", "    a", "    b"]
     assert [plain(row) for row in scrollback.take()] == shown
+
+
+@given(st.text("ab 你\n\x1b", max_size=80), st.text("ab 你\n\x1b", max_size=80), st.sampled_from((20, 40, 80)))
+def test_no_row_of_an_item_is_wider_than_the_terminal_or_acts_on_it(label: str, text: str, width: int) -> None:
+    items = (Card(label, "timed out", 4000, 10**6, 0.5, text), Spoken(text), Notice(text), Trouble(text))
+    for row in (row for item in items for row in item_rows(item, width, THEME)):
+        assert columns_of_row(row) <= width
+        assert not any(sign in plain(row) for sign in "\x1b\n")
 
 
 def test_items_are_shown_with_their_signs_and_hostile_text_as_text() -> None:

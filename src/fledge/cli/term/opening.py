@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from fledge.cli.term.cells import Theme
 from fledge.cli.term.plain import PlainScreen
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from fledge.cli.term.screen import Complete, TerminalScreen
 
+LEAVING_S: Final = 1.0
+"""How long a terminal that takes no bytes is waited for when the person leaves."""
 Manner = Literal["terminal", "lines", "accessible", "pipe"]
 
 
@@ -87,8 +89,9 @@ async def in_terminal(
     try:
         yield screen
     finally:
-        await screen.close()
+        screen.close()
         await running
+        await writer.drain(LEAVING_S)
         writer.close()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from fledge.cli.term.cells import Theme, chop, columns, fit, pieces, wrap
+from fledge.cli.term.cells import Theme, chop, columns, fit
 from fledge.cli.term.scrollback import count, seconds
 from fledge.cli.term.shown import Asked, Child, PlanQuestion, Question, Turn
 from fledge.core.printable import printable
@@ -72,8 +72,10 @@ def turn_row(turn: Turn, width: int, now: float, theme: Theme) -> str:
         case state:
             first = state
     spin = SPINNER[int(now * SPINS_PER_S) % len(SPINNER)]
-    facts = [seconds(now - turn.since), *tokens, "esc stops"]
-    return theme.paint(spin, "c") + " " + _facts([first], facts, width - 2)
+    since = seconds(now - turn.since)
+    if columns(" · ".join([first, since, *tokens, "esc stops"])) > width - 2:
+        tokens = []
+    return theme.paint(spin, "c") + " " + _facts([first], [since, *tokens, "esc stops"], width - 2)
 
 
 def _at_work(view: View, width: int, theme: Theme) -> list[str]:
@@ -112,16 +114,16 @@ def question_rows(view: View, width: int, theme: Theme) -> list[str]:
     of = f"1 of {len(view.asked)}" if len(view.asked) > 1 else ""
     if isinstance(asked, PlanQuestion):
         head = _spread(f"◇ {printable(asked.who)}'s plan, in full in the scrollback", of, width)
-        rows, keys = [], "y carry out · n reject with a reason · e edit in $EDITOR"
+        rows, keys = [], ["y carry out", "n reject with a reason", "e edit in $EDITOR"]
     else:
         head = _spread(f"? {printable(asked.who)} wants to run", of, width)
         rows = _call_rows(asked, width)
-        always = f" · a always for `{printable(asked.always)}` here" if asked.always else ""
-        keys = f"y once{always} · n no · e say why"
+        always = [f"a always for `{printable(asked.always)}` here"] if asked.always else []
+        keys = ["y once", *always, "n no", "e say why"]
     if view.answering != "keys":
-        keys = "enter sends the reason · esc goes back" if view.answering == "reason" else "ctrl-y: answer"
-    wrapped = wrap(list(pieces(keys, "" if view.answering == "keys" else "d")), width - 2, width - 2)
-    return [theme.paint(head, "y"), *rows, *(f"  {theme.row(row.pieces)}" for row in wrapped)]
+        keys = ["enter sends the reason", "esc goes back"] if view.answering == "reason" else ["ctrl-y: answer"]
+    style = "" if view.answering == "keys" else "d"
+    return [theme.paint(head, "y"), *rows, *(f"  {theme.paint(row, style)}" for row in _joined(keys, width - 2))]
 
 
 def is_long(question: Question, width: int) -> bool:
@@ -179,6 +181,17 @@ def _facts(flexible: list[str], fixed: list[str], room: int) -> str:
     spare = room - columns(" · ".join([*first, "", *fixed]))
     shown = [*first, fit(last, max(1, spare)), *fixed]
     return fit(" · ".join(shown), room)
+
+
+def _joined(words: Sequence[str], room: int) -> list[str]:
+    """Words on as few rows as hold them, none divided."""
+    rows: list[str] = []
+    for word in (fit(word, room) for word in words):
+        if rows and columns(rows[-1]) + 3 + columns(word) <= room:
+            rows[-1] += f" · {word}"
+        else:
+            rows.append(word)
+    return rows
 
 
 def _spread(left: str, right: str, width: int) -> str:

@@ -56,8 +56,6 @@ from fledge.core.printable import printable
 FRAME_S: Final = 0.05
 """The least time between two pictures that no key asked for."""
 INPUT_ROWS: Final = 8
-LEAVING_S: Final = 1.0
-"""How long a terminal that takes no bytes is waited for when the person leaves."""
 ESCAPE_S: Final = 0.05
 """After this an Esc is a key of its own, and not the beginning of another."""
 FILES_S: Final = 5.0
@@ -77,9 +75,6 @@ class Pen(Protocol):
 
     def put(self, data: str) -> None:
         """Write it."""
-
-    async def drain(self, patience_s: float) -> bool:
-        """Wait until everything is written."""
 
 
 class TerminalScreen:
@@ -204,15 +199,16 @@ class TerminalScreen:
         frames = asyncio.ensure_future(self._frames())
         try:
             await self._app.run_async(set_exception_handler=False)
+        except EOFError:
+            pass  # the terminal is gone
         finally:
             frames.cancel()
             self._wishes.put_nowait(Leave())
 
-    async def close(self) -> None:
-        """Take the region away. What was said stays in the scrollback."""
+    def close(self) -> None:
+        """Let `run` end. It takes the region away; what was said stays in the scrollback."""
         if self._app.is_running:
             self._app.exit()
-        await self._pen.drain(LEAVING_S)
 
     def draw(self) -> None:
         """Draw a picture soon."""

@@ -114,18 +114,20 @@ def item_rows(item: Whole, width: int, theme: Theme) -> list[str]:
 
 def _card_rows(card: Card, width: int, theme: Theme) -> list[str]:
     sign, style = SIGNS.get(card.status, ("●", "y"))
-    facts = [printable(card.label), card.status, seconds(card.seconds)]
+    facts = [card.status, seconds(card.seconds)]
     facts += [f"{count(card.tokens)} tok"] if card.tokens else []
     facts += [f"${card.cost:.2f}"] if card.cost else []
-    rows = [theme.paint(sign, style) + " " + fit(" · ".join(facts), width - 2)]
+    label = fit(printable(card.label), max(1, width - 2 - columns(" · ".join(["", *facts]))))
+    rows = [theme.paint(sign, style) + " " + fit(" · ".join([label, *facts]), width - 2)]
     lines = [line for line in printable(card.text).splitlines() if line.strip()]
-    shown = [f"  {fit(line, width - 2)}" for line in lines[:CARD_ROWS]]
+    rows += [f"  {fit(line, width - 2)}" for line in lines[:CARD_ROWS]]
     if len(lines) > CARD_ROWS or any(columns(line) > width - 2 for line in lines):
-        hint = f"/open {printable(card.label)}"
-        room = width - columns(hint) - 1
-        last = fit(shown[-1].rstrip("…") + " …", room - 2) if shown else ""
-        shown[-1] = f"  {last}" + " " * max(1, room - 2 - columns(last)) + theme.paint(hint, "d")
-    return rows + [theme.paint(row, "") for row in shown]
+        hint = fit(f"/open {printable(card.label)}", width)
+        hint = hint if columns(hint) <= width // 2 else "/open"
+        room = width - 2 - columns(hint) - 1
+        last = fit(rows[-1].removesuffix("…") + " …", room)
+        rows[-1] = f"  {last}" + " " * (room + 1 - columns(last)) + theme.paint(hint, "d")
+    return rows
 
 
 def _wrapped(text: str, width: int, theme: Theme, style: str, first: str = "", rest: str = "") -> list[str]:
