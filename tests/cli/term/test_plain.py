@@ -40,7 +40,7 @@ class Lines:
         self.out = io.StringIO()
         self.screen = PlainScreen(self._read, self.out, answers=answers, by_line=by_line)
         self.now = 0.0
-        self.screen._now = lambda: self.now
+        self.screen.now = lambda: self.now
 
     async def type(self, line: str) -> Wish:
         """Type a line; answers what it means."""

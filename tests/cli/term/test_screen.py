@@ -467,6 +467,19 @@ def test_ctrl_o_shows_what_tools_give_back() -> None:
     play(story)
 
 
+def test_whom_words_are_for_stands_before_the_input() -> None:
+    async def story() -> None:
+        async with scene() as s:
+            s.screen.talks_to("scout\x1b")
+            await s.type("hello")
+            assert s.glass.rows() == ["scout␛ › hello"]
+            s.screen.talks_to("")
+            await s.pause()
+            assert s.glass.rows() == ["› hello"]
+
+    play(story)
+
+
 def test_ctrl_r_finds_what_was_sent_before() -> None:
     async def story() -> None:
         async with scene() as s:

@@ -44,7 +44,7 @@ class PlainScreen:
     def __init__(self, typed: TextIO, out: TextIO, *, answers: bool, by_line: bool = False) -> None:
         """`answers`: a bare letter answers a question. `by_line`: an answer is written in whole lines."""
         self._in, self._out, self._answers, self._by_line = typed, out, answers, by_line
-        self._now = asyncio.get_running_loop().time
+        self.now = asyncio.get_running_loop().time
         self._line = ""
         """The line of the answer that is coming."""
         self._written = 0
@@ -117,7 +117,7 @@ class PlainScreen:
         self._asked = asked
         for question in asked:
             if question.id not in self._asked_at:
-                self._asked_at[question.id] = self._now()
+                self._asked_at[question.id] = self.now()
                 self._put(question_lines(question, answers=self._answers))
 
     def queued(self, texts: tuple[str, ...]) -> None:
@@ -162,7 +162,7 @@ class PlainScreen:
     def _answer(self, line: str) -> Answered | None:
         """The answer that a line is to the first open question; None if it is words."""
         letter, _, words = line.partition(" ")
-        if not self._asked or self._now() - self._asked_at[self._asked[0].id] < READ_S:
+        if not self._asked or self.now() - self._asked_at[self._asked[0].id] < READ_S:
             return None
         question = self._asked[0]
         is_plan = isinstance(question, PlanQuestion)
@@ -177,7 +177,7 @@ class PlainScreen:
         return None
 
     def _interrupted(self) -> None:
-        now = self._now()
+        now = self.now()
         action = on_escape(
             "ctrl-c",
             has_menu=False,

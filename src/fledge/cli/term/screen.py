@@ -130,6 +130,11 @@ class TerminalScreen:
         )
         self._app = self._application(output, typed)
 
+    @property
+    def in_turns(self) -> bool:
+        """A person types here."""
+        return False
+
     # ---- what the chat tells
 
     def words(self, text: str) -> None:

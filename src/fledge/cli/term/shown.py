@@ -158,6 +158,13 @@ Wish = Sent | Stop | Leave | Answered
 class Screen(Protocol):
     """Shows a conversation and reads what the person wants. Only `wish` waits."""
 
+    @property
+    def in_turns(self) -> bool:
+        """True if nobody types, so that each line is to be answered before the next is read."""
+
+    def now(self) -> float:
+        """The time that `since` and `retry_at` are told in."""
+
     def words(self, text: str) -> None:
         """A piece of an answer, as it comes."""
 
