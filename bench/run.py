@@ -13,7 +13,19 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from bench import children, crowd, imports, lives, pages, restart, streaming, streaming_children, transitions, turns
+from bench import (
+    children,
+    crowd,
+    imports,
+    lives,
+    pages,
+    restart,
+    streaming,
+    streaming_children,
+    terminal,
+    transitions,
+    turns,
+)
 from bench.measure import ROUNDS, Bar, Line, Meter, Rate, machine, median_rate, percentile, table
 from bench.peers import libraries
 
@@ -41,6 +53,9 @@ NO_SLOWER = Bar("at most", 1)
 LINEAR = Bar("at most", 3)
 GIVEN_UP = Bar("at most", 4, "s")
 HOLDS_LITTLE = Bar("at most", 200, "MB")
+CHEAP_WORDS = Bar("at most", 2, "ms")
+FEW_BYTES = Bar("at most", 200, "bytes")
+ECHOED = Bar("at most", 60, "ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +99,8 @@ class Sizes:
     hostile_mb: int
     peers: int
     """Children of other libraries; 0: they are not even looked for."""
+    terminal_s: float
+    """How long a terminal is watched while an answer streams into it, and then stalled."""
 
 
 FULL = Sizes(
@@ -112,6 +129,7 @@ FULL = Sizes(
     nesting=2000,
     hostile_mb=5,
     peers=100,
+    terminal_s=10.0,
 )
 QUICK = Sizes(
     rounds=ROUNDS,
@@ -139,6 +157,7 @@ QUICK = Sizes(
     nesting=2000,
     hostile_mb=1,
     peers=100,
+    terminal_s=4.0,
 )
 
 
@@ -377,6 +396,18 @@ def turned(sizes: Sizes) -> Iterator[Line]:
     yield Line(what, f"{many.cpu_ms_a_turn:.2f} ms", beside, growth, FLAT)
 
 
+def in_a_terminal(sizes: Sizes) -> Iterator[Line]:
+    """The chat's screen in a terminal while an answer streams, and while the terminal takes no bytes."""
+    streamed = terminal.streamed(sizes.terminal_s)
+    beside = f"{streamed.words} words at {terminal.RATE:g} a second"
+    yield Line("CPU a word streamed into a terminal", str(streamed), beside, streamed.cpu_ms, CHEAP_WORDS, "ms")
+    yield Line("  bytes a word", f"{streamed.bytes_a_word:.0f} bytes", "", streamed.bytes_a_word, FEW_BYTES, "bytes")
+    yield Line("  key to echo, p95", f"{len(streamed.echoes_ms)} keys", "", streamed.echo_p95_ms, ECHOED, "ms")
+    lag_ms = terminal.stalled(sizes.terminal_s)
+    what = f"  terminal stalled for {sizes.terminal_s:g} s, lag of the loop"
+    yield Line(what, f"{lag_ms:.0f} ms", "", lag_ms, PROMPT, "ms")
+
+
 PARTS = {
     "transitions": compared,
     "aged": aged,
@@ -391,6 +422,7 @@ PARTS = {
     "crowd": crowded,
     "turns": turned,
     "html": pages_read,
+    "terminal": in_a_terminal,
     "peers": compared_with_peers,
 }
 

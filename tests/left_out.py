@@ -31,6 +31,7 @@ REQUIREMENTS = {
         "apt-get install bubblewrap (it needs user namespaces)",
     ),
     "ptrace": Requirement(is_permitted, "allow a process to trace its children, on Linux on x86-64 or ARM64"),
+    "tmux": Requirement(lambda: shutil.which("tmux") is not None, "apt-get install tmux"),
     "chromium": Requirement(lambda: shutil.which("chromium") is not None, "apt-get install chromium"),
 }
 

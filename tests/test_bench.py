@@ -36,6 +36,7 @@ TINY = run.Sizes(
     nesting=100,
     hostile_mb=1,
     peers=0,
+    terminal_s=0.5,
 )
 
 
@@ -71,6 +72,10 @@ def test_every_part_of_the_table_is_measured_printed_and_kept(
         "  CPU of 200 nested elements / 100",
         "hostile page of 1 MB, the slowest of 11",
         "  the most memory one took",
+        "CPU a word streamed into a terminal",
+        "  bytes a word",
+        "  key to echo, p95",
+        "  terminal stalled for 0.5 s, lag of the loop",
     ]
     assert failed == sum(line["verdict"] == "FAIL" for line in lines)
     assert all(line["what"] in printed for line in lines)

@@ -1,0 +1,218 @@
+"""Text as columns of a terminal: how wide it is, where a row may end, how a style is written.
+
+Widths come from wcwidth, by grapheme: an emoji of several code points is one sign of two columns. Styles are strings of
+letters, one for each attribute (`STYLES`). This file knows no markdown and writes nothing.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from wcwidth import iter_graphemes, wcswidth, wcwidth
+
+STYLES: Final = {"b": "1", "d": "2", "i": "3", "u": "4", "s": "9"}
+"""Attributes: bold, dim, italic, underlined, struck out."""
+COLOURS: Final = {"c": "36", "g": "32", "y": "33", "r": "31"}
+"""Cyan, green, yellow, red; left out where the person wants no colours."""
+NARROWEST: Final = 4
+"""A row holds at least so many columns after its prefix, however narrow the terminal is."""
+
+_SGR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_RUNS: Final = re.compile(r"\n|[^\S\n]+|\S+")
+_CLINGS: Final = frozenset("、。，．：；？！）」』】〉》’”…ー")
+"""Wide signs that do not begin a row."""
+
+
+class Piece(NamedTuple):
+    """A part of a row that is not divided: a word or a part of one, a blank, the end of a line."""
+
+    text: str
+    style: str
+    width: int
+    loose: bool
+    """True if a row may end before and after it without a blank, as it may between Chinese characters."""
+
+    @property
+    def is_space(self) -> bool:
+        """True of blanks and line ends."""
+        return self.text in (" ", "\n")
+
+
+class WrappedRow(NamedTuple):
+    """One row of wrapped pieces."""
+
+    pieces: list[Piece]
+    end: int | None
+    """How many of the wrapped pieces are used up where this row ends; None inside a word that is too long for a row."""
+
+
+def columns(text: str) -> int:
+    """How many columns the text takes."""
+    if text.isascii() and text.isprintable():
+        return len(text)
+    return _columns(text)
+
+
+@lru_cache(4096)
+def _columns(text: str) -> int:
+    width = wcswidth(text)
+    return width if width >= 0 else sum(max(0, wcwidth(sign)) for sign in text)
+
+
+def columns_of_row(row: str) -> int:
+    """How many columns a painted row takes; tabs go to every eighth column."""
+    return columns(_SGR.sub("", row).expandtabs(8))
+
+
+def plain(row: str) -> str:
+    """A painted row without its styles."""
+    return _SGR.sub("", row)
+
+
+def is_wide(grapheme: str) -> bool:
+    """True of a sign that takes two columns."""
+    return not grapheme.isascii() and _columns(grapheme) == 2
+
+
+def pieces(text: str, style: str = "", *, loose: bool = False) -> Iterator[Piece]:
+    """The pieces of a text. `loose`: rows may end before and after it, whatever it is."""
+    for run in _RUNS.findall(text):
+        if run == "\n":
+            yield Piece("\n", style, 0, False)
+        elif run.isspace():
+            yield Piece(" ", style, 1, False)
+        elif run.isascii():
+            yield Piece(run, style, columns(run), loose)
+        else:
+            yield from _wide_apart(run, style, loose)
+
+
+def _wide_apart(word: str, style: str, loose: bool) -> Iterator[Piece]:
+    """A word in which every wide sign is a piece of its own."""
+    narrow = ""
+    for sign in iter_graphemes(word):
+        if not is_wide(sign):
+            narrow += sign
+            continue
+        if narrow:
+            yield Piece(narrow, style, columns(narrow), loose)
+            narrow = ""
+        yield Piece(sign, style, 2, sign not in _CLINGS)
+    if narrow:
+        yield Piece(narrow, style, columns(narrow), loose)
+
+
+def wrap(given: Sequence[Piece], first_room: int, rest_room: int) -> list[WrappedRow]:
+    """Rows of these pieces, each as full as words allow. A word too long for a row begins one, and is broken."""
+    rows: list[WrappedRow] = []
+    row: list[Piece] = []
+    used, room = 0, max(NARROWEST, first_room)
+
+    def close(end: int | None) -> None:
+        nonlocal row, used, room
+        while row and row[-1].text == " ":
+            row.pop()
+        rows.append(WrappedRow(row, end))
+        row, used, room = [], 0, max(NARROWEST, rest_room)
+
+    at = 0
+    while at < len(given):
+        if given[at].text == "\n":
+            close(at + 1)
+            at += 1
+            continue
+        if given[at].text == " ":
+            if row and row[-1].text != " ":
+                row.append(given[at])
+                used += 1
+            at += 1
+            continue
+        end = _word_end(given, at)
+        width = sum(piece.width for piece in given[at:end])
+        if used and used + width > room:
+            close(at)
+        if width <= room:
+            row += given[at:end]
+            used += width
+        else:
+            for piece in given[at:end]:
+                for sign in iter_graphemes(piece.text):
+                    wide = columns(sign)
+                    if used + wide > room:
+                        close(None)
+                    row.append(Piece(sign, piece.style, wide, piece.loose))
+                    used += wide
+        at = end
+    if row:
+        close(at)
+    return rows
+
+
+def _word_end(given: Sequence[Piece], at: int) -> int:
+    """Where the word that begins here ends: before a space, or where a loose piece allows it."""
+    end = at + 1
+    while end < len(given) and not given[end].is_space:
+        if given[end].loose or (given[end - 1].loose and given[end].text not in _CLINGS):
+            break
+        end += 1
+    return end
+
+
+class Theme:
+    """How styles are written: with colours, or with attributes alone."""
+
+    def __init__(self, *, colour: bool = True) -> None:
+        self.colour = colour
+        self._codes = STYLES | (COLOURS if colour else {})
+        self._sequences: dict[str, str] = {"": ""}
+
+    def paint(self, text: str, style: str) -> str:
+        """The text in a style, and nothing of it left behind."""
+        sequence = self._sequence(style)
+        return f"{sequence}{text}\x1b[0m" if sequence and text else text
+
+    def row(self, row: Iterable[Piece]) -> str:
+        """Pieces as one painted row; neighbours of one style share its sequence."""
+        out: list[str] = []
+        run, style = "", ""
+        for piece in row:
+            if piece.style != style:
+                out.append(self.paint(run, style))
+                run, style = "", piece.style
+            run += piece.text
+        out.append(self.paint(run, style))
+        return "".join(out)
+
+    def _sequence(self, style: str) -> str:
+        if style not in self._sequences:
+            codes = [self._codes[letter] for letter in dict.fromkeys(style) if letter in self._codes]
+            self._sequences[style] = f"\x1b[{';'.join(codes)}m" if codes else ""
+        return self._sequences[style]
+
+
+def fit(text: str, room: int) -> str:
+    """The text on one row of so many columns; a sign shows where it was cut."""
+    text = " ".join(text.split())
+    if columns(text) <= room:
+        return text
+    kept, used = "", 0
+    for sign in iter_graphemes(text):
+        used += columns(sign)
+        if used > room - 1:
+            break
+        kept += sign
+    return f"{kept.rstrip()}…" if room > 0 else ""
+
+
+def chop(text: str, room: int) -> list[str]:
+    """The text cut after every `room` columns, blanks kept: as a terminal folds a long row."""
+    rows, row, used = [], "", 0
+    for sign in iter_graphemes(text.expandtabs(8)):
+        wide = columns(sign)
+        if used + wide > max(NARROWEST, room):
+            rows.append(row)
+            row, used = "", 0
+        row += sign
+        used += wide
+    return [*rows, row]

@@ -1,0 +1,118 @@
+"""What the person's own machine gives to the input: files to complete after `@`, and commands that `!` runs here.
+
+A command runs in the person's terminal with the person's rights, never where the agents run. Its output is shown as it
+comes and joins the next message.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+MOST_FILES: Final = 20_000
+WALK_S: Final = 0.5
+"""A folder is walked for so long; what was found until then can be completed."""
+MOST_MATCHES: Final = 8
+KEPT_OUTPUT: Final = 30_000
+"""Characters of a command's output that join the message: its beginning and its end."""
+LEFT_OUT: Final = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
+
+
+def files_below(folder: Path, most: int = MOST_FILES, now: Callable[[], float] = time.monotonic) -> list[str]:
+    """Files and folders below this one, relative to it; hidden ones and what programs make are left out."""
+    until = now() + WALK_S
+    found: list[str] = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in LEFT_OUT)
+        base = Path(place).relative_to(folder)
+        found += [f"{(base / name).as_posix()}/" for name in folders]
+        found += [(base / name).as_posix() for name in sorted(files) if not name.startswith(".")]
+        if len(found) >= most or now() > until:
+            break
+    return found[:most]
+
+
+def best_matches(typed: str, paths: Iterable[str], most: int = MOST_MATCHES) -> list[str]:
+    """The paths that fit what was typed, the nearest first: by name, then by path, shorter before longer."""
+    word = typed.casefold()
+
+    def rank(path: str) -> tuple[int, int, str] | None:
+        folded = path.casefold()
+        name = folded.rstrip("/").rpartition("/")[2]
+        if folded.startswith(word):
+            return 0, path.count("/"), path
+        if name.startswith(word):
+            return 1, path.count("/"), path
+        return (2, len(path), path) if word in folded else None
+
+    ranked = [(place, path) for path in paths if (place := rank(path)) is not None]
+    return [path for _, path in sorted(ranked)[:most]]
+
+
+def file_word(before_cursor: str) -> str | None:
+    """What is typed after the `@` that the cursor is in; None if it is in none."""
+    word = before_cursor.rpartition(" ")[2].rpartition("\n")[2]
+    return word[1:] if word.startswith("@") else None
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command that was run here."""
+
+    command: str
+    code: int
+    output: str
+
+    @property
+    def note(self) -> str:
+        """What is shown of it above the input."""
+        lines = self.output.count("\n") + 1 if self.output else 0
+        return f"+ output of `{self.command}` ({lines} line{'s' * (lines != 1)}) joins the next message"
+
+    @property
+    def text(self) -> str:
+        """What joins the message."""
+        fence = "```"
+        while fence in self.output:
+            fence += "`"
+        return f"I ran `{self.command}` (exit code {self.code}):\n{fence}\n{self.output}\n{fence}\n"
+
+
+async def run_here(command: str, show: Callable[[bytes], None]) -> Ran:
+    """Run a command by the person's shell. It reads from this terminal; its output is shown as it comes, and kept."""
+    shell = os.environ.get("SHELL") or "/bin/sh"
+    process = await asyncio.create_subprocess_exec(
+        shell, "-c", command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    assert process.stdout is not None
+    kept = bytearray()
+    while chunk := await process.stdout.read(65536):
+        show(chunk)
+        kept += chunk
+        if len(kept) > 20 * KEPT_OUTPUT:
+            del kept[2 * KEPT_OUTPUT : -2 * KEPT_OUTPUT]
+    if kept and not kept.endswith(b"\n"):
+        show(b"\n")
+    code = await process.wait()
+    return Ran(command, code, shortened(kept.decode("utf-8", "replace").rstrip()))
+
+
+def shortened(text: str, most: int = KEPT_OUTPUT) -> str:
+    """The text, or its beginning and end with how much is missing between."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+
+
+def with_output(ran: Iterable[Ran], words: str) -> str:
+    """A message with the output of commands before it."""
+
+    def parts() -> Iterator[str]:
+        yield from (one.text for one in ran)
+        yield words
+
+    return "\n".join(parts())

@@ -1,0 +1,474 @@
+"""Markdown for a terminal, while it comes: text in, rows out, each once.
+
+A row is given away when nothing that follows can change it; `tail` shows the rest. Rows depend on the text and the
+width alone, not on how the text was cut on its way, and a new width concerns only rows that are still to come.
+
+Blocks are read line by line. Two kinds of CommonMark are left out, because they change lines that were read before: a
+heading underlined by the next line, and links whose address stands elsewhere. Lines stay lines. Code is given away as
+it is written, between its fences, so that it can be copied. A table waits for its end, or for `TABLE_ROWS` rows:
+its columns depend on all of them.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from fledge.cli.term.cells import NARROWEST, Piece, Theme, WrappedRow, chop, columns, wrap
+from fledge.cli.term.inline import Inline
+from fledge.core.printable import printable
+
+TABLE_ROWS: Final = 24
+"""After so many rows a table's columns stay as they are, and its rows are given away as they come."""
+TABLE_COLUMNS: Final = 40
+SHOWN_LINE: Final = 2000
+"""A line whose kind is open, or of code, is shown by its last characters while it comes."""
+DEEPEST: Final = 16
+"""Columns of indentation that are kept."""
+MOST_QUOTES: Final = 5
+"""Quotations inside each other that are told apart."""
+
+_QUOTE: Final = re.compile(r"(?: {0,3}> ?)*")
+_FENCE: Final = re.compile(r"(`{3,})[^`]*$|(~{3,}).*$")
+_HEADING: Final = re.compile(r"(#{1,6})(?:\s+(.*?))?(?:\s+#+)?\s*$")
+_RULE: Final = re.compile(r"([-*_])(?:\s*\1){2,}\s*$")
+_ITEM: Final = re.compile(r"([-*+]|\d{1,9}[.)])(?:\s+|$)")
+_DELIMITERS: Final = re.compile(r"\|?(?:\s*:?-+:?\s*\|)*\s*:?-+:?\s*\|?\s*$")
+_COLUMN_END: Final = re.compile(r"(?<!\\)\|")
+
+
+class Boundary(Enum):
+    """Between rows: a block is complete here, so something else may stand between it and the next."""
+
+    HERE = "boundary"
+
+
+Out = str | Boundary
+
+
+class Line(NamedTuple):
+    """One line of the text, as far as its beginning tells."""
+
+    kind: str
+    """`blank`, `fence`, `heading`, `rule`, `table`, `item`, `code` or `text`."""
+    quotes: int
+    indent: int
+    marker: str
+    """Of an item."""
+    body: str
+
+
+class Paragraph:
+    """Words to be wrapped: a paragraph, an item, a heading."""
+
+    def __init__(self, first: str, rest: str, style: str, theme: Theme, quotes: int) -> None:
+        self._first, self._rest, self._theme, self.quotes = first, rest, theme, quotes
+        self._inline = Inline(style, colour=theme.colour)
+        self._pieces: list[Piece] = []
+
+    def feed(self, text: str) -> None:
+        """More of its words."""
+        self._pieces += self._inline.feed(text)
+
+    def take(self, width: int) -> list[str]:
+        """The rows that cannot change any more: all before the last, which the next word may still join."""
+        rows = self._wrapped(self._pieces, width)
+        certain = [at for at, row in enumerate(rows[:-1]) if row.end is not None]
+        if not certain:
+            return []
+        taken = self._painted(rows[: certain[-1] + 1])
+        self._pieces = self._pieces[rows[certain[-1]].end :]
+        self._first = self._rest
+        return taken
+
+    def rows(self, width: int) -> list[str]:
+        """All rows that are left, as if nothing followed."""
+        rows = self._wrapped([*self._pieces, *self._inline.rest()], width)
+        return self._painted(rows) or ([self._first.rstrip()] if self._first.strip() else [])
+
+    def _wrapped(self, given: Sequence[Piece], width: int) -> list[WrappedRow]:
+        return wrap(given, width - columns(self._first), width - columns(self._rest))
+
+    def _painted(self, rows: Sequence[WrappedRow]) -> list[str]:
+        prefixes = [self._first, *[self._rest] * (len(rows) - 1)]
+        return [self._row(prefix, row.pieces) for prefix, row in zip(prefixes, rows, strict=False)]
+
+    def _row(self, prefix: str, row: Sequence[Piece]) -> str:
+        bars = 2 * self.quotes
+        return (self._theme.paint(prefix[:bars], "d") + prefix[bars:] + self._theme.row(row)).rstrip()
+
+
+Cells = list[list[Piece]]
+
+
+class Table:
+    """Rows of cells. Its columns are laid out when it ends, or after `TABLE_ROWS` rows."""
+
+    def __init__(self, head: Line, theme: Theme) -> None:
+        self._theme, self._head, self._prefix = theme, head, _prefix(head)
+        self._rows = [self._cells(head.body, "b")]
+        self._alignments: list[str] = []
+        self._widths: list[int] = []
+        """Of its columns, once rows were given away."""
+        self.is_sure = False
+        """True once its second line has shown that it is a table."""
+
+    @property
+    def text(self) -> Line:
+        """Its first line, for one that turned out to be none."""
+        return self._head._replace(kind="text")
+
+    def delimit(self, line: str) -> None:
+        """Its second line: how each column is aligned."""
+        self._alignments = [_alignment(cell) for cell in _split(line)]
+        self.is_sure = True
+
+    def add(self, line: str, width: int) -> list[str]:
+        """One more row; answers the rows of the terminal that are certain now."""
+        self._rows.append(self._cells(line))
+        return self.take(width) if self._widths or len(self._rows) > TABLE_ROWS else []
+
+    def take(self, width: int) -> list[str]:
+        """All its rows of the terminal that were not given away yet."""
+        out = self.rows(width)
+        self._widths, self._rows = self._widths or self._column_widths(self._rows, width), []
+        return out
+
+    def rows(self, width: int, coming: str = "") -> list[str]:
+        """What is still to be given away, with a row that is coming."""
+        rows = [*self._rows, self._cells(coming)] if coming else self._rows
+        widths = self._widths or self._column_widths(rows, width)
+        is_too_narrow = len(widths) * (NARROWEST + 3) - 3 > self._room(width)
+        out: list[str] = []
+        for number, row in enumerate(rows):
+            if is_too_narrow:
+                out += self._as_record(row, self._room(width))
+            else:
+                out += self._as_columns(row, widths)
+            if number == 0 and not self._widths and not is_too_narrow:
+                out.append(self._prefix + "─┼─".join("─" * width for width in widths))
+        return out
+
+    def _room(self, width: int) -> int:
+        return max(NARROWEST, width - columns(self._prefix))
+
+    def _cells(self, line: str, style: str = "") -> Cells:
+        cells: Cells = []
+        for cell in _split(line):
+            inline = Inline(style, colour=self._theme.colour)
+            cells.append([*inline.feed(cell), *inline.rest()])
+        return cells
+
+    def _column_widths(self, rows: Sequence[Cells], width: int) -> list[int]:
+        """As many as the first row has, as wide as their cells if all fit; else the widest are narrowed first."""
+        widths, room = [1] * len(rows[0]), self._room(width)
+        for row in rows:
+            for column, cell in enumerate(row[: len(widths)]):
+                widths[column] = max(widths[column], min(sum(piece.width for piece in cell), room))
+        while sum(widths) + 3 * (len(widths) - 1) > room and max(widths) > NARROWEST:
+            widths[widths.index(max(widths))] -= 1
+        return widths
+
+    def _as_record(self, row: Cells, room: int) -> Iterator[str]:
+        """More columns than fit side by side: one below the other."""
+        for cell in row:
+            for line in wrap(cell, room, room):
+                yield self._prefix + self._theme.row(line.pieces)
+        yield self._prefix + "─" * NARROWEST
+
+    def _as_columns(self, row: Cells, widths: Sequence[int]) -> Iterator[str]:
+        cells = [wrap(cell, width, width) for cell, width in zip(row, widths, strict=False)]
+        for number in range(max(map(len, cells))):
+            parts = []
+            for column, width in enumerate(widths):
+                lines = cells[column] if column < len(cells) else []
+                shown = lines[number].pieces if number < len(lines) else []
+                spare = width - sum(piece.width for piece in shown)
+                parts.append(_aligned(self._theme.row(shown), spare, self._alignments[column : column + 1]))
+            yield (self._prefix + " │ ".join(parts)).rstrip()
+
+
+class Markdown:
+    """One answer. `feed` its text, `tail` for what is not certain yet, `end` when it is complete."""
+
+    def __init__(self, theme: Theme) -> None:
+        self._theme = theme
+        self._line = ""
+        """The line that is coming, until its kind is clear."""
+        self._block: Paragraph | Table | None = None
+        self._fence = ""
+        """The signs that opened the code that is coming."""
+        self._fence_indent = self._fence_quotes = 0
+        self._flows = False
+        """True while the rest of the coming line belongs to the open paragraph."""
+        self._in_list = False
+        self._has_gap = False
+        self._has_begun = False
+        self._carriage = ""
+
+    @property
+    def is_at_boundary(self) -> bool:
+        """True if nothing is open: what comes next begins a block."""
+        return self._block is None and not self._fence and not self._line and not self._flows
+
+    def feed(self, text: str, width: int) -> list[Out]:
+        """More of the text; answers the rows that are certain now, and where blocks ended."""
+        text, self._carriage = self._carriage + text, ""
+        if text.endswith("\r"):
+            text, self._carriage = text[:-1], "\r"
+        out: list[Out] = []
+        *lines, last = printable(text).split("\n")
+        for line in lines:
+            self._more(line, width, out)
+            self._line_ends(width, out)
+        if last:
+            self._more(last, width, out)
+        if isinstance(self._block, Paragraph):
+            out += self._block.take(width)
+        return out
+
+    def tail(self, width: int) -> list[str]:
+        """What is not certain yet, as rows."""
+        if self._fence:
+            return [self._theme.paint(row, "c") for row in chop(self._line[-SHOWN_LINE:], width)] if self._line else []
+        if isinstance(self._block, Table) and self._block.is_sure:
+            if not self._line or self._line.lstrip().startswith("|"):
+                return self._block.rows(width, self._line[:SHOWN_LINE].strip())
+            return [*self._block.rows(width), *self._shown_line(width)]
+        if isinstance(self._block, Table):
+            return [*self._filled(self._block.text).rows(width), *self._shown_line(width)]
+        rows = [] if self._block is None else self._block.rows(width)
+        return rows if self._flows else [*rows, *self._shown_line(width)]
+
+    def end(self, width: int) -> list[Out]:
+        """The text is complete; answers the rows that are left."""
+        out: list[Out] = self.feed("\n" if self._carriage or self._line or self._flows else "", width)
+        self._close(width, out)
+        out.append(Boundary.HERE)
+        return out
+
+    # ---- lines
+
+    def _more(self, text: str, width: int, out: list[Out]) -> None:
+        """More of the coming line."""
+        if self._flows:
+            assert isinstance(self._block, Paragraph)
+            self._block.feed(text)
+            return
+        self._line += text
+        if self._fence or (isinstance(self._block, Table) and self._line.lstrip().startswith("|")):
+            return
+        line = self._read(self._line, whole=False)
+        if line is not None:
+            self._line = ""
+            self._take_line(line, width, out)
+            self._flows = True
+
+    def _line_ends(self, width: int, out: list[Out]) -> None:
+        if self._flows:
+            self._flows = False
+            return
+        text, self._line = self._line, ""
+        if self._fence and self._code(text, out):
+            return
+        line = self._read(text, whole=True)
+        assert line is not None
+        self._take_line(line, width, out)
+
+    def _read(self, text: str, *, whole: bool) -> Line | None:
+        """What kind of line this is; None while its beginning leaves that open. What follows changes no answer."""
+        marks = _QUOTE.match(text)
+        assert marks is not None
+        quotes, rest = min(marks[0].count(">"), MOST_QUOTES), text[marks.end() :]
+        body = rest.lstrip(" \t")
+        indent = columns(rest[: len(rest) - len(body)].expandtabs(4))
+        item = _ITEM.match(body)
+        if whole:
+            return Line(self._kind(body, indent), quotes, indent, item[1] if item else "", body)
+        if not body or (body[0] in "`~" and set(body[:3]) == {body[0]}) or body[0] in "#|":
+            return None
+        if indent >= 4 and not self._in_list and self._block is None:
+            return None
+        if body[0] in "-*_+":
+            if not set(body) - {body[0], " ", "\t"}:
+                return None
+        elif body[0].isdigit() and re.fullmatch(r"\d{1,9}[.)]?\s*", body):
+            return None
+        if item is not None:
+            content = body[item.end() :]
+            if not content or (content[0] in "`~" and set(content[:3]) == {content[0]}):
+                return None
+            return Line("item", quotes, indent, item[1], body)
+        return Line("text", quotes, indent, "", body)
+
+    def _kind(self, body: str, indent: int) -> str:
+        if not body.strip():
+            return "blank"
+        if indent >= 4 and not self._in_list and self._block is None:
+            return "code"
+        if _FENCE.match(body):
+            return "fence"
+        if _HEADING.match(body):
+            return "heading"
+        if _RULE.match(body):
+            return "rule"
+        if body.startswith("|"):
+            return "table"
+        return "item" if _ITEM.match(body) else "text"
+
+    def _take_line(self, line: Line, width: int, out: list[Out]) -> None:
+        """A line whose kind is known; of an item and of text perhaps only its beginning."""
+        if isinstance(self._block, Table) and self._continue_table(line, width, out):
+            return
+        match line.kind:
+            case "blank":
+                self._close(width, out)
+                if not self._has_gap:
+                    out.append(Boundary.HERE)
+                self._has_gap = True
+            case "fence":
+                self._open_fence(line, width, out)
+            case "code":
+                self._give([self._theme.paint(" " * line.indent + line.body, "c")], out)
+            case "heading":
+                self._close(width, out)
+                self._in_list = False
+                found = _HEADING.match(line.body)
+                assert found is not None
+                style = "bu" if len(found[1]) == 1 else "b"
+                heading = self._paragraph(line, style)
+                heading.feed(found[2] or "")
+                self._give(heading.rows(width), out)
+                out.append(Boundary.HERE)
+            case "rule":
+                self._close(width, out)
+                self._in_list = False
+                self._give([self._theme.paint("─" * max(NARROWEST, min(width, 40)), "d")], out)
+                out.append(Boundary.HERE)
+            case "table":
+                self._close(width, out)
+                self._block = Table(line, self._theme)
+            case "item":
+                self._close(width, out)
+                self._in_list = True
+                found = _ITEM.match(line.body)
+                assert found is not None
+                content = line.body[found.end() :]
+                if _FENCE.match(content):
+                    self._give(self._paragraph(line).rows(width), out)
+                    self._open_fence(line._replace(indent=line.indent + found.end(), body=content), width, out)
+                else:
+                    self._open_paragraph(line, content, width, out)
+            case _:
+                if isinstance(self._block, Paragraph) and self._block.quotes == line.quotes:
+                    self._block.feed(f"\n{line.body}")
+                else:
+                    self._close(width, out)
+                    self._in_list = self._in_list and line.indent > 0
+                    self._open_paragraph(line, line.body, width, out)
+
+    def _continue_table(self, line: Line, width: int, out: list[Out]) -> bool:
+        """True if the line belongs to the open table."""
+        table = self._block
+        assert isinstance(table, Table)
+        if table.is_sure:
+            if line.kind == "table":
+                self._give(table.add(line.body, width), out)
+                return True
+            self._close(width, out)
+            return False
+        if line.kind == "table" and _DELIMITERS.match(line.body):
+            table.delimit(line.body)
+            return True
+        text = table.text
+        self._block = None
+        self._open_paragraph(text, text.body, width, out)
+        return False
+
+    def _open_paragraph(self, line: Line, text: str, width: int, out: list[Out]) -> None:
+        self._give([], out)
+        self._block = self._paragraph(line)
+        self._block.feed(text)
+
+    def _filled(self, line: Line) -> Paragraph:
+        """A line of text as a paragraph."""
+        paragraph = self._paragraph(line)
+        paragraph.feed(line.body)
+        return paragraph
+
+    def _paragraph(self, line: Line, style: str = "") -> Paragraph:
+        prefix = _prefix(line)
+        marker = f"{'•' if line.marker in ('-', '*', '+') else line.marker} " if line.kind == "item" else ""
+        return Paragraph(prefix + marker, prefix + " " * columns(marker), style, self._theme, line.quotes)
+
+    def _open_fence(self, line: Line, width: int, out: list[Out]) -> None:
+        self._close(width, out)
+        found = _FENCE.match(line.body)
+        assert found is not None
+        self._fence, self._fence_indent, self._fence_quotes = found[1] or found[2], line.indent, line.quotes
+        self._give([self._theme.paint(line.body.rstrip(), "d")], out)
+
+    def _code(self, text: str, out: list[Out]) -> bool:
+        """A line between fences; False if it is none, because it is outside the quotation that the code is in."""
+        if self._fence_quotes:
+            marks = re.match(rf"(?: {{0,3}}> ?){{{self._fence_quotes}}}", text)
+            if marks is None:
+                self._fence = ""
+                return False
+            text = text[marks.end() :]
+        body = text.strip()
+        if body.startswith(self._fence) and not body.strip(self._fence[0]):
+            self._give([self._theme.paint(body, "d")], out)
+            self._fence = ""
+            out.append(Boundary.HERE)
+        else:
+            spare = min(self._fence_indent, len(text) - len(text.lstrip(" ")))
+            self._give([self._theme.paint(text[spare:], "c")], out)
+        return True
+
+    def _close(self, width: int, out: list[Out]) -> None:
+        """The open block is complete."""
+        block, self._block = self._block, None
+        if isinstance(block, Table) and not block.is_sure:
+            block = self._filled(block.text)
+        if isinstance(block, Table):
+            self._give(block.take(width), out)
+        elif isinstance(block, Paragraph):
+            self._give(block.rows(width), out)
+
+    def _give(self, rows: Sequence[str], out: list[Out]) -> None:
+        """Rows of a block, after the blank row that its text has before it."""
+        if self._has_gap and self._has_begun:
+            out.append("")
+        self._has_gap = False
+        out += rows
+        self._has_begun = True
+
+    def _shown_line(self, width: int) -> list[str]:
+        """The coming line, while its kind is open."""
+        if not self._line.strip():
+            return []
+        line = self._read(self._line, whole=True)
+        assert line is not None
+        return self._filled(line._replace(kind="text", body=line.body[-SHOWN_LINE:])).rows(width)
+
+
+def _prefix(line: Line) -> str:
+    return "│ " * line.quotes + " " * min(line.indent, DEEPEST)
+
+
+def _split(line: str) -> list[str]:
+    """The cells of a table's row."""
+    cells = [cell.strip().replace("\\|", "|") for cell in _COLUMN_END.split(line.strip().removeprefix("|"))]
+    return (cells[:-1] if len(cells) > 1 and not cells[-1] else cells)[:TABLE_COLUMNS]
+
+
+def _alignment(cell: str) -> str:
+    if cell.endswith(":"):
+        return "centre" if cell.startswith(":") else "right"
+    return "left"
+
+
+def _aligned(text: str, spare: int, alignment: Sequence[str]) -> str:
+    before = {"right": spare, "centre": spare // 2}.get(alignment[0] if alignment else "", 0)
+    return " " * before + text + " " * (spare - before)

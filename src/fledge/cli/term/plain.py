@@ -1,0 +1,238 @@
+"""A conversation as plain lines: for pipes, dumb terminals and screen readers. Nothing is redrawn, nothing moves.
+
+Words of an answer are written as they come, or line by line for a screen reader. Items wait for the end of a paragraph,
+as they do on a live screen. At a terminal a line `y`, `a` or `n` answers the question that was asked last; in a pipe
+questions are only shown, because a line there may have been written before the question.
+"""
+
+import asyncio
+import io
+import signal
+import threading
+from contextlib import suppress
+from typing import Final, Literal, TextIO
+
+from fledge.cli.term.keys import READ_S, on_escape
+from fledge.cli.term.scrollback import count, seconds
+from fledge.cli.term.shown import (
+    Answer,
+    Answered,
+    Asked,
+    Card,
+    Child,
+    Item,
+    Leave,
+    Notice,
+    Output,
+    PlanQuestion,
+    Sent,
+    Spoken,
+    Stop,
+    Trouble,
+    Turn,
+    Wish,
+)
+from fledge.core.printable import printable, quoted_lines
+
+ARMED_S: Final = 2.0
+Verdict = Literal["once", "always", "no", "carry out", "reject"]
+
+
+class PlainScreen:
+    """Lines in, lines out."""
+
+    def __init__(self, typed: TextIO, out: TextIO, *, answers: bool, by_line: bool = False) -> None:
+        """`answers`: a bare letter answers a question. `by_line`: an answer is written in whole lines."""
+        self._in, self._out, self._answers, self._by_line = typed, out, answers, by_line
+        self.now = asyncio.get_running_loop().time
+        self._line = ""
+        """The line of the answer that is coming."""
+        self._written = 0
+        """How much of it stands there already."""
+        self._in_code = self._has_begun = False
+        self._waiting: list[str] = []
+        self._turn: Turn | None = None
+        self._children: set[str] = set()
+        self._asked: tuple[Asked, ...] = ()
+        self._asked_at: dict[str, float] = {}
+        self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
+        self._reader: threading.Thread | None = None
+        self._armed_until = 0.0
+
+    @property
+    def in_turns(self) -> bool:
+        """True if nobody types, so that each line is answered before the next is read."""
+        return not self._answers
+
+    # ---- what the chat tells
+
+    def words(self, text: str) -> None:
+        """A piece of an answer."""
+        self._has_begun = True
+        *lines, last = printable(text).split("\n")
+        for line in lines:
+            self._line += line
+            self._write(self._line[self._written :] + "\n")
+            self._in_code ^= self._line.lstrip().startswith(("```", "~~~"))
+            ends = not self._line.strip() and not self._in_code
+            self._line, self._written = "", 0
+            if ends:
+                self._write_waiting()
+        self._line += last
+        if not self._by_line:
+            self._write(self._line[self._written :])
+            self._written = len(self._line)
+
+    def complete(self) -> None:
+        """The answer is complete."""
+        if self._line:
+            self._write(self._line[self._written :] + "\n")
+        self._line, self._written, self._in_code, self._has_begun = "", 0, False, False
+        self._write_waiting()
+
+    def say(self, item: Item) -> None:
+        """Something whole. It waits for the end of a paragraph."""
+        if not isinstance(item, Output):
+            self._put(item_lines(item))
+
+    def turn(self, turn: Turn | None) -> None:
+        """The turn under way: a tool that begins and a model in trouble have a line each."""
+        before, self._turn = self._turn, turn
+        if turn is None or (before is not None and (before.state, before.tool) == (turn.state, turn.tool)):
+            return
+        if turn.state == "tool":
+            self._put(f"· {printable(turn.tool)}")
+        elif turn.state == "retrying":
+            self._put(f"✖ {printable(turn.tool)}; try {turn.attempt} follows by itself")
+
+    def children(self, children: tuple[Child, ...]) -> None:
+        """Subagents at work; a new one has a line."""
+        for child in children:
+            if child.label not in self._children:
+                self._put(f"· {printable(child.label)} is at work")
+        self._children = {child.label for child in children}
+
+    def ask(self, asked: tuple[Asked, ...]) -> None:
+        """Open questions; each is shown once, in full."""
+        self._asked = asked
+        for question in asked:
+            if question.id not in self._asked_at:
+                self._asked_at[question.id] = self.now()
+                self._put(question_lines(question, answers=self._answers))
+
+    def queued(self, texts: tuple[str, ...]) -> None:
+        """What was typed stands there already."""
+
+    def put_back(self, text: str) -> None:
+        """There is no input to put words into."""
+        if text:
+            self._put(f"not read, send it again:{quoted_lines(printable(text))}")
+
+    def talks_to(self, label: str) -> None:
+        """Whom words are for is said when it changes, by the command that changes it."""
+
+    # ---- what the person wants
+
+    async def wish(self) -> Wish:
+        """The next line, as what it means."""
+        if self._reader is None:
+            loop = asyncio.get_running_loop()
+            self._reader = threading.Thread(target=self._pump, args=(loop,), name="typed lines", daemon=True)
+            self._reader.start()
+            if self._answers:
+                loop.add_signal_handler(signal.SIGINT, self._interrupted)
+        return await self._wishes.get()
+
+    def _pump(self, loop: asyncio.AbstractEventLoop) -> None:
+        if isinstance(self._in, io.TextIOWrapper):
+            self._in.reconfigure(errors="replace")
+        with suppress(RuntimeError):  # the loop is closed: nobody waits for lines any more
+            for line in self._in:
+                loop.call_soon_threadsafe(self._typed, line.rstrip("\n"))
+            loop.call_soon_threadsafe(self._wishes.put_nowait, Leave())
+
+    def _typed(self, line: str) -> None:
+        answer = self._answer(line.strip()) if self._answers else None
+        if answer is not None:
+            self._asked = tuple(one for one in self._asked if one.id != answer.id)
+            self._wishes.put_nowait(answer)
+        elif line.strip():
+            self._wishes.put_nowait(Sent(line, line))
+
+    def _answer(self, line: str) -> Answered | None:
+        """The answer that a line is to the first open question; None if it is words."""
+        letter, _, words = line.partition(" ")
+        if not self._asked or self.now() - self._asked_at[self._asked[0].id] < READ_S:
+            return None
+        question = self._asked[0]
+        is_plan = isinstance(question, PlanQuestion)
+        if letter == "n":
+            return Answered(question.id, "reject" if is_plan else "no", words)
+        if words:
+            return None
+        if letter == "y":
+            return Answered(question.id, "carry out" if is_plan else "once")
+        if letter == "a" and not isinstance(question, PlanQuestion) and question.always:
+            return Answered(question.id, "always")
+        return None
+
+    def _interrupted(self) -> None:
+        now = self.now()
+        action = on_escape(
+            "ctrl-c",
+            has_menu=False,
+            is_answering=False,
+            has_turn=self._turn is not None,
+            is_empty=True,
+            is_armed=now < self._armed_until,
+        )
+        if action == "arm":
+            self._armed_until = now + ARMED_S
+            self._put("ctrl-c again leaves; nothing is lost by it")
+        else:
+            self._wishes.put_nowait(Stop() if action == "stop" else Leave())
+
+    # ---- lines
+
+    def _put(self, lines: str) -> None:
+        self._waiting.append(lines)
+        if not self._has_begun:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        for lines in self._waiting:
+            self._write(f"{lines}\n")
+        self._waiting.clear()
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()
+
+
+def item_lines(item: Item) -> str:
+    """An item as lines, made printable."""
+    match item:
+        case Spoken(text=text):
+            lines = f"› {text}"
+        case Trouble(text=text):
+            lines = f"✖ {text}"
+        case Card():
+            facts = [item.label, item.status, seconds(item.seconds)]
+            facts += [f"{count(item.tokens)} tok"] if item.tokens else []
+            facts += [f"${item.cost:.2f}"] if item.cost else []
+            lines = " · ".join(facts) + "".join(f"\n  {line}" for line in item.text.splitlines()[:3])
+        case Notice(text=text) | Answer(text=text) | Output(text=text):
+            lines = text
+    return printable(lines)
+
+
+def question_lines(question: Asked, *, answers: bool) -> str:
+    """A question in full, with how to answer it."""
+    who, whole = printable(question.who), quoted_lines(printable(question.text))
+    if isinstance(question, PlanQuestion):
+        head, keys = f"{who} has a plan:{whole}", "y carries it out, n REASON rejects it"
+    else:
+        place = f" in {printable(question.place)}" if question.place else ""
+        always = f", a always for `{printable(question.always)}` here" if question.always else ""
+        head, keys = f"? {who} wants to run{place}:{whole}", f"y allows it once{always}, n or n REASON denies it"
+    return f"{head}\n  {keys}" if answers else head

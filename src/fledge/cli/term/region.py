@@ -1,0 +1,203 @@
+"""The live region below the scrollback: a pure function from what goes on, the terminal's size and the time to rows.
+
+From top to bottom: the end of the answer that is coming, what the turn does, the subagents at work, the question that
+waits for the person, what is queued. The input follows below. In a low terminal the question is kept before all else.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from fledge.cli.term.cells import Theme, chop, columns, fit
+from fledge.cli.term.scrollback import count, seconds
+from fledge.cli.term.shown import Asked, Child, PlanQuestion, Question, Turn
+from fledge.core.printable import printable
+
+SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SPINS_PER_S: Final = 8
+TAIL_ROWS: Final = 8
+CHILD_ROWS: Final = 4
+QUEUED_ROWS: Final = 3
+QUESTION_ROWS: Final = 6
+"""A call that takes more rows is shown in the scrollback, too, and here by its beginning."""
+LABEL_COLUMNS: Final = 24
+MENU_ROWS: Final = 6
+
+Answering = Literal["waits", "keys", "reason"]
+"""What keys do about the question: nothing yet, answer it, or write the reason for a no."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that the region depends on, besides the time and the terminal."""
+
+    tail: tuple[str, ...] = ()
+    """Rows of the answer that are still coming, already as wide as the terminal."""
+    turn: Turn | None = None
+    children: tuple[Child, ...] = ()
+    shows_all: bool = False
+    """True: every child has a row, as far as the terminal is high enough."""
+    asked: tuple[Asked, ...] = ()
+    answering: Answering = "waits"
+    queued: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Short notes about the input, such as what joins the next message."""
+
+
+def region_rows(view: View, width: int, room: int, now: float, theme: Theme) -> list[str]:
+    """The rows above the input: at most `room`, none wider than `width`."""
+    question = question_rows(view, width, theme)
+    turn = [turn_row(view.turn, width, now, theme)] if view.turn else _at_work(view, width, theme)
+    notes = [theme.paint(fit(printable(note), width), "d") for note in view.notes]
+    left = room - len(question) - len(turn) - len(notes)
+    queued = queued_rows(view.queued, width, max(0, min(QUEUED_ROWS, left - 2)), theme)
+    left -= len(queued) + bool(view.tail)
+    most = left if view.shows_all else min(CHILD_ROWS, left)
+    children = child_rows(view.children, width, max(0, most), now, theme)
+    left -= len(children) - bool(view.tail)
+    tail = view.tail[-min(TAIL_ROWS, left) :] if left > 0 else ()
+    rows = [*tail, *turn, *children, *question, *queued, *notes]
+    return rows[max(0, len(rows) - room) :]
+
+
+def turn_row(turn: Turn, width: int, now: float, theme: Theme) -> str:
+    """What the turn does, since when, and how to stop it."""
+    tokens = [f"↓ {count(turn.tokens)} tok"] if turn.tokens else []
+    match turn.state:
+        case "retrying":
+            wait = f"try {turn.attempt} in {seconds(max(0, turn.retry_at - now) + 0.999)}"
+            return theme.paint("✖", "r") + " " + _facts([printable(turn.tool)], [wait, "esc stops"], width - 2)
+        case "tool":
+            first = printable(turn.tool)
+        case state:
+            first = state
+    spin = SPINNER[int(now * SPINS_PER_S) % len(SPINNER)]
+    since = seconds(now - turn.since)
+    if columns(" · ".join([first, since, *tokens, "esc stops"])) > width - 2:
+        tokens = []
+    return theme.paint(spin, "c") + " " + _facts([first], [since, *tokens, "esc stops"], width - 2)
+
+
+def _at_work(view: View, width: int, theme: Theme) -> list[str]:
+    """The head of the children's rows between turns."""
+    number = len(view.children)
+    if not number:
+        return []
+    return [theme.paint("·", "c") + " " + fit(f"{number} subagent{'s' * (number > 1)} at work", width - 2)]
+
+
+def child_rows(children: tuple[Child, ...], width: int, most: int, now: float, theme: Theme) -> list[str]:
+    """One row for each child at work; if there are more, those that wait for the person come first."""
+    chosen = sorted(range(len(children)), key=lambda number: (not children[number].waits, number))[:most]
+    shown = [children[number] for number in sorted(chosen)]
+    hint = f"(ctrl-t: all {len(children)})" if len(shown) < len(children) else ""
+    rows = []
+    for child in shown:
+        is_last = child is shown[-1]
+        room = width - 4 - (columns(hint) + 1 if is_last and hint else 0)
+        doing = "waits for you" if child.waits else printable(child.doing)
+        tokens = [count(child.tokens)] if child.tokens else []
+        label = fit(printable(child.label), LABEL_COLUMNS)
+        facts = _facts([label, doing], [seconds(now - child.since), *tokens], room)
+        row = f"  {'└' if is_last else '├'} " + (theme.paint(facts, "y") if child.waits else facts)
+        if is_last and hint:
+            row += " " * max(1, room + 1 - columns(facts)) + theme.paint(hint, "d")
+        rows.append(row)
+    return rows
+
+
+def question_rows(view: View, width: int, theme: Theme) -> list[str]:
+    """The first open question, and the keys that answer it once they do."""
+    if not view.asked:
+        return []
+    asked = view.asked[0]
+    of = f"1 of {len(view.asked)}" if len(view.asked) > 1 else ""
+    if isinstance(asked, PlanQuestion):
+        head = _spread(f"◇ {printable(asked.who)}'s plan, in full in the scrollback", of, width)
+        rows, keys = [], ["y carry out", "n reject with a reason", "e edit in $EDITOR"]
+    else:
+        head = _spread(f"? {printable(asked.who)} wants to run", of, width)
+        rows = _call_rows(asked, width)
+        always = [f"a always for `{printable(asked.always)}` here"] if asked.always else []
+        keys = ["y once", *always, "n no", "e say why"]
+    if view.answering != "keys":
+        keys = ["enter sends the reason", "esc goes back"] if view.answering == "reason" else ["ctrl-y: answer"]
+    style = "" if view.answering == "keys" else "d"
+    return [theme.paint(head, "y"), *rows, *(f"  {theme.paint(row, style)}" for row in _joined(keys, width - 2))]
+
+
+def is_long(question: Question, width: int) -> bool:
+    """True if the call does not fit here, so that it must stand in the scrollback first."""
+    return len(_whole_call(question, width)) > QUESTION_ROWS
+
+
+def _whole_call(question: Question, width: int) -> list[str]:
+    return [f"    {row}" for line in printable(question.text).split("\n") for row in chop(line, width - 4)]
+
+
+def _call_rows(question: Question, width: int) -> list[str]:
+    rows = _whole_call(question, width)
+    if len(rows) > QUESTION_ROWS:
+        rows = [*rows[: QUESTION_ROWS - 1], "    … whole in the scrollback"]
+    if question.place:
+        place = fit(f"in {printable(question.place)}", width)
+        if columns(rows[-1]) + 2 + columns(place) <= width:
+            rows[-1] = _spread(rows[-1], place, width)
+        else:
+            rows.append(f"    {fit(place, width - 4)}")
+    return rows
+
+
+def queued_rows(queued: tuple[str, ...], width: int, most: int, theme: Theme) -> list[str]:
+    """Words of the person that were not read yet, or wait for their place in the scrollback."""
+    if not queued or most <= 0:
+        return []
+    if len(queued) > most:
+        older = len(queued) - most + 1
+        rows = [f"  queued: {older} earlier"] + [f"  queued › {printable(text)}" for text in queued[older:]]
+    else:
+        rows = [f"  queued › {printable(text)}" for text in queued]
+    return [theme.paint("  " + fit(row, width - 2), "d") for row in rows]
+
+
+def menu_rows(choices: Sequence[tuple[str, str]], chosen: int | None, width: int, theme: Theme) -> list[str]:
+    """What the word that is typed may be completed to: the choices near the chosen one, with their meanings."""
+    first = max(0, min((chosen or 0) - MENU_ROWS // 2, len(choices) - MENU_ROWS))
+    rows = []
+    for number, (word, meaning) in list(enumerate(choices))[first : first + MENU_ROWS]:
+        row = fit(f"{printable(word)}  {printable(meaning)}" if meaning else printable(word), width - 2)
+        rows.append(f"{'›' if number == chosen else ' '} " + theme.paint(row, "b" if number == chosen else "d"))
+    return rows
+
+
+def input_hint(view: View, has_words: bool) -> str:
+    """What Enter does, where it is not plain."""
+    return "(enter: heard at the next step)" if view.turn and has_words and view.answering != "reason" else ""
+
+
+def _facts(flexible: list[str], fixed: list[str], room: int) -> str:
+    """Facts on one row; if they are too long, the last flexible one is cut, and then the row."""
+    *first, last = flexible
+    spare = room - columns(" · ".join([*first, "", *fixed]))
+    shown = [*first, fit(last, max(1, spare)), *fixed]
+    return fit(" · ".join(shown), room)
+
+
+def _joined(words: Sequence[str], room: int) -> list[str]:
+    """Words on as few rows as hold them, none divided."""
+    rows: list[str] = []
+    for word in (fit(word, room) for word in words):
+        if rows and columns(rows[-1]) + 3 + columns(word) <= room:
+            rows[-1] += f" · {word}"
+        else:
+            rows.append(word)
+    return rows
+
+
+def _spread(left: str, right: str, width: int) -> str:
+    """One text at the left, with the blanks it begins with, and perhaps one at the right."""
+    indent = " " * (len(left) - len(left.lstrip(" ")))
+    if not right:
+        return indent + fit(left, width - len(indent))
+    shown = indent + fit(left, width - columns(right) - 2 - len(indent))
+    return shown + " " * max(2, width - columns(shown) - columns(right)) + right

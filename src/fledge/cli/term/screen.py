@@ -1,0 +1,698 @@
+"""The screen in a real terminal: prompt_toolkit reads keys and edits the input, everything else is drawn by `picture`.
+
+Nothing here decides what is shown or what a key means; that is in the pure files beside it. There is no alternate
+screen: finished rows are written once into the terminal's own scrollback, and the live region is redrawn below them.
+Pictures go through a writer thread; while one is being written no other is made.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from prompt_toolkit.application import Application, get_app, in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition, is_searching
+from prompt_toolkit.history import History, InMemoryHistory
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout import BufferControl, Dimension, HSplit, Layout, Window
+from prompt_toolkit.layout.mouse_handlers import MouseHandlers
+from prompt_toolkit.layout.screen import Char, WritePosition
+from prompt_toolkit.layout.screen import Screen as Cells
+from prompt_toolkit.output import ColorDepth, Output
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.renderer import Renderer
+from prompt_toolkit.search import stop_search
+from prompt_toolkit.styles import DummyStyle
+from prompt_toolkit.widgets import SearchToolbar
+
+from fledge.cli.term import keys, region
+from fledge.cli.term.cells import Theme, columns, columns_of_row, fit
+from fledge.cli.term.here import Ran, best_matches, file_word, files_below, run_here, with_output
+from fledge.cli.term.picture import Cursor, Painter
+from fledge.cli.term.scrollback import Scrollback
+from fledge.cli.term.shown import (
+    Answered,
+    Asked,
+    Child,
+    Item,
+    Leave,
+    PlanQuestion,
+    Sent,
+    Spoken,
+    Stop,
+    Turn,
+    Wish,
+)
+from fledge.cli.term.shown import Output as ToolOutput
+from fledge.cli.term.writer import WriterFile
+from fledge.core.printable import printable
+
+FRAME_S: Final = 0.05
+"""The least time between two pictures that no key asked for."""
+INPUT_ROWS: Final = 8
+ESCAPE_S: Final = 0.05
+"""After this an Esc is a key of its own, and not the beginning of another."""
+FILES_S: Final = 5.0
+"""How long a list of files is used for completion."""
+VERDICTS: Final = {"y": "once", "a": "always", "n": "no"}
+
+Complete = Callable[[str], Iterable[tuple[str, str]]]
+"""Completions of a slash command: what the last word may become, and what that means."""
+
+
+class Pen(Protocol):
+    """Writes pictures: a `Writer`, or what a test puts in its place."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a picture is being written."""
+
+    def put(self, data: str) -> None:
+        """Write it."""
+
+
+class TerminalScreen:
+    """Shows a conversation in a terminal and reads what the person wants. `opening` opens it."""
+
+    def __init__(
+        self,
+        pen: Pen,
+        size: Callable[[], Size],
+        *,
+        typed: Input | None = None,
+        theme: Theme | None = None,
+        history: History | None = None,
+        complete: Complete = lambda _: (),
+        folder: Path | None = None,
+        folds: bool = True,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        self.now = now or asyncio.get_running_loop().time
+        self._label = ""
+        self._theme = theme or Theme()
+        self._pen, self._size = pen, size
+        self._scrollback = Scrollback(self._theme)
+        self._painter = Painter(folds=folds)
+        self._above: list[str] = []
+        self._turn: Turn | None = None
+        self._children: tuple[Child, ...] = ()
+        self._asked: tuple[Asked, ...] = ()
+        self._queued: tuple[str, ...] = ()
+        self._shows_all = self._shows_output = False
+        self._last_output: ToolOutput | None = None
+        self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
+        self._ran: list[Ran] = []
+        self._pastes = keys.Pastes()
+        self._questions = _Questions()
+        self._key_at = self._key_before_at = -keys.QUIET_S
+        self._armed_until = 0.0
+        self._changed = asyncio.Event()
+        self._input = Buffer(
+            multiline=True,
+            history=history or InMemoryHistory(),
+            completer=_Completer(complete, folder or Path.cwd(), self.now),
+            complete_while_typing=True,
+            enable_history_search=False,
+            tempfile_suffix=".md",
+        )
+        output = Vt100_Output(
+            WriterFile(pen.put),
+            size,
+            term=os.environ.get("TERM"),
+            enable_cpr=False,
+            default_color_depth=ColorDepth.DEPTH_1_BIT,
+        )
+        self._app = self._application(output, typed)
+
+    @property
+    def in_turns(self) -> bool:
+        """A person types here."""
+        return False
+
+    # ---- what the chat tells
+
+    def words(self, text: str) -> None:
+        """A piece of an answer, as it comes."""
+        self._scrollback.words(text, self._width)
+        self._change()
+
+    def complete(self) -> None:
+        """The answer is complete."""
+        self._scrollback.complete(self._width)
+        self._change()
+
+    def say(self, item: Item) -> None:
+        """Something whole that stays. What tools give back is shown while the person wants to see it (Ctrl-O)."""
+        if isinstance(item, ToolOutput):
+            self._last_output = item
+            if not self._shows_output:
+                return
+        self._scrollback.say(item, self._width)
+        self._change()
+
+    def turn(self, turn: Turn | None) -> None:
+        """The turn under way; None between turns."""
+        self._turn = turn
+        self._change()
+
+    def children(self, children: tuple[Child, ...]) -> None:
+        """All subagents at work."""
+        self._children = children
+        self._change()
+
+    def ask(self, asked: tuple[Asked, ...]) -> None:
+        """All open questions, the oldest first. What is too long for the region is shown in the scrollback."""
+        known = {question.id for question in self._asked}
+        for question in asked:
+            if question.id not in known and self._is_long(question):
+                self._scrollback.say(question, self._width)
+        self._asked = asked
+        if self._questions.reason_for and not any(one.id == self._questions.reason_for[0] for one in asked):
+            self._leave_reason(keeps_words=True)
+        self._change()
+
+    def queued(self, texts: tuple[str, ...]) -> None:
+        """Words of the person that no turn has read yet."""
+        self._queued = texts
+        self._change()
+
+    def put_back(self, text: str) -> None:
+        """Words that were not read go back into the input, before what is typed there."""
+        typed = self._input.text
+        self._input.document = Document(f"{text}\n{typed}" if typed else text)
+        self._change()
+
+    def talks_to(self, label: str) -> None:
+        """Whom words are for, shown before the input; empty: the main agent."""
+        self._label = f"{fit(printable(label), region.LABEL_COLUMNS)} " if label else ""
+        self._change()
+
+    async def wish(self) -> Wish:
+        """What the person wants next."""
+        return await self._wishes.get()
+
+    # ---- life
+
+    async def run(self) -> None:
+        """Show and read until `close`."""
+        frames = asyncio.ensure_future(self._frames())
+        try:
+            await self._app.run_async(set_exception_handler=False)
+        except EOFError:
+            pass  # the terminal is gone
+        finally:
+            frames.cancel()
+            self._wishes.put_nowait(Leave())
+
+    def close(self) -> None:
+        """Let `run` end. It takes the region away; what was said stays in the scrollback."""
+        if self._app.is_running:
+            self._app.exit()
+
+    def draw(self) -> None:
+        """Draw a picture soon."""
+        self._app.invalidate()
+
+    def written(self) -> None:
+        """The terminal has taken everything: what was drawn can be read, and what has changed can be drawn."""
+        self._questions.seen(self.now())
+        if self._changed.is_set() or self._above:
+            self.draw()
+
+    # ---- pictures
+
+    @property
+    def _width(self) -> int:
+        """Columns that are used: one less than there are, so that no terminal folds a full row."""
+        return max(1, self._size().columns - 1)
+
+    def _change(self) -> None:
+        self._above += self._scrollback.take()
+        self._changed.set()
+
+    async def _frames(self) -> None:
+        """Draw when something has changed, and while something moves."""
+        while True:
+            try:
+                async with asyncio.timeout(self._moves_in()):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self.draw()
+            await asyncio.sleep(FRAME_S)
+
+    def _moves_in(self) -> float | None:
+        """After how long the region looks different by itself."""
+        if self._turn is not None:
+            return 1 / region.SPINS_PER_S
+        if self._asked or self.now() < self._armed_until:
+            return 0.25
+        return 1.0 if self._children else None
+
+    def _open_questions(self) -> tuple[Asked, ...]:
+        """Those that can be shown: a long one only once its whole text stands in the scrollback."""
+        return tuple(
+            one
+            for one in self._asked
+            if one.id not in self._questions.answered and (one.id in self._scrollback.shown or not self._is_long(one))
+        )
+
+    def _is_long(self, question: Asked) -> bool:
+        return isinstance(question, PlanQuestion) or region.is_long(question, self._width)
+
+    def _view(self) -> region.View:
+        questions = self._open_questions()
+        waiting = tuple(item.text for item in self._scrollback.waiting if isinstance(item, Spoken))
+        notes = [ran.note for ran in self._ran]
+        notes += ["again leaves"] if self.now() < self._armed_until else []
+        notes += ["tool output is shown · ctrl-o hides it"] if self._shows_output else []
+        return region.View(
+            tail=tuple(self._scrollback.tail(self._width)),
+            turn=self._turn,
+            children=self._children,
+            shows_all=self._shows_all,
+            asked=questions,
+            answering="reason" if self._questions.reason_for else "keys" if self._may_answer() else "waits",
+            queued=(*waiting, *self._queued),
+            notes=tuple(notes),
+        )
+
+    def picture(self, typed: list[str], cursor: Cursor) -> tuple[str, str]:
+        """The bytes of the next picture around these rows of the input, and the question that it shows."""
+        size, view, width = self._size(), self._view(), self._width
+        menu = self._menu(width)
+        room = max(0, size.rows - 1 - len(typed) - len(menu))
+        rows = region.region_rows(view, width, room, self.now(), self._theme)
+        is_parked = self._turn is not None and not self._input.text and self.now() - self._key_at >= keys.QUIET_S
+        typed = list(typed)
+        if is_parked:
+            typed[0] = f"{typed[0]}\x1b[7m \x1b[0m"  # where the cursor would be
+        elif hint := region.input_hint(view, bool(self._input.text)):
+            spare = width - columns_of_row(typed[-1]) - columns(hint)
+            typed[-1] += " " * spare + self._theme.paint(hint, "d") if spare > 1 else ""
+        above, self._above = self._above, []
+        place = Cursor(cursor.x, cursor.y + len(rows))
+        data = self._painter.paint(above, [*rows, *typed, *menu], place, size.columns, is_parked=is_parked)
+        return data, view.asked[0].id if view.asked else ""
+
+    def _menu(self, width: int) -> list[str]:
+        state = self._input.complete_state
+        if state is None:
+            return []
+        choices = [(choice.display_text, choice.display_meta_text) for choice in state.completions]
+        return region.menu_rows(choices, state.complete_index, width, self._theme)
+
+    # ---- prompt_toolkit
+
+    def _application(self, output: Output, typed: Input | None) -> "Application[None]":
+        search = SearchToolbar(forward_search_prompt="search: ", backward_search_prompt="search: ")
+        window = Window(
+            BufferControl(self._input, search_buffer_control=search.control, preview_search=True),
+            wrap_lines=True,
+            dont_extend_height=True,
+            height=lambda: Dimension(min=1, max=max(1, min(INPUT_ROWS, self._size().rows // 2))),
+            get_line_prefix=lambda line, folded: self._line_prefix(line, folded),
+        )
+        app = _Inline(
+            layout=Layout(HSplit([window, search]), focused_element=window),
+            key_bindings=self._keys(),
+            style=DummyStyle(),
+            include_default_pygments_style=False,
+            output=output,
+            input=typed,
+            erase_when_done=True,
+            enable_page_navigation_bindings=False,
+        )
+        app.renderer = _RegionRenderer(self, output)
+        app.ttimeoutlen = app.timeoutlen = ESCAPE_S
+        app.key_processor.before_key_press += lambda _: self._key_pressed()
+        return app
+
+    @property
+    def prompt(self) -> str:
+        """What stands before the input."""
+        return "why › " if self._questions.reason_for else f"{self._label}› "
+
+    def _line_prefix(self, line: int, folded: int) -> str:
+        return self.prompt if not line and not folded else " " * columns(self.prompt)
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a picture is being written: the next one comes after it, with all that has changed until then."""
+        return self._pen.is_busy
+
+    def draw_region(self, typed: list[str], cursor: Cursor) -> str:
+        """What the renderer writes for a picture; empty if there is nothing to draw."""
+        self._changed.clear()
+        data, question = self.picture(typed, cursor)
+        self._questions.drawn(question)
+        if not data:
+            self._questions.seen(self.now())
+        return data
+
+    def erase_region(self) -> str:
+        """What the renderer writes to take the region away; rows that were not written yet are."""
+        above, self._above = self._above, []
+        self._questions.drawn("")
+        data = self._painter.paint(above, [], Cursor(0, 0), self._size().columns)
+        self._painter.forget()
+        return data
+
+    # ---- keys
+
+    def _key_pressed(self) -> None:
+        """Before any key: one that was about to answer a question was the first letter of a message."""
+        self._key_before_at, self._key_at = self._key_at, self.now()
+        if letter := self._questions.release():
+            self._input.insert_text(letter)
+        self._changed.set()
+
+    def _may_answer(self, key_at: float | None = None) -> bool:
+        questions = self._open_questions()
+        if not questions or self._questions.reason_for:
+            return False
+        return keys.may_answer(
+            keys.Moment(
+                now=self.now(),
+                last_key_at=self._key_at if key_at is None else key_at,
+                shown_at=self._questions.shown_at(questions[0].id),
+                is_empty=not self._input.text,
+                is_focused=self._questions.focused == questions[0].id,
+            )
+        )
+
+    def _keys(self) -> KeyBindings:
+        bindings = KeyBindings()
+        answers = Condition(lambda: self._may_answer(self._key_before_at)) & ~is_searching
+        bindings.add("enter", filter=~is_searching)(lambda _: self._entered())
+        bindings.add("escape", "enter")(lambda _: self._input.insert_text("\n"))
+        bindings.add("<bracketed-paste>")(lambda event: self._input.insert_text(self._pastes.fold(event.data)))
+        for letter in "yane":
+            bindings.add(letter, filter=answers, eager=True)(self._answer_key)
+        bindings.add("escape")(lambda _: self._escape("esc"))
+        bindings.add("c-c")(lambda _: self._escape("ctrl-c"))
+        bindings.add("<sigint>")(lambda _: self._escape("ctrl-c"))
+        bindings.add("c-d", filter=Condition(lambda: not self._input.text))(lambda _: self._wish(Leave()))
+        bindings.add("c-t")(lambda _: self._toggle_children())
+        bindings.add("c-o")(lambda _: self._toggle_output())
+        bindings.add("c-g", filter=~is_searching)(lambda _: self._edit_input())
+        bindings.add("c-y")(lambda _: self._focus_question())
+        bindings.add("c-z")(lambda event: event.app.suspend_to_background())
+        return bindings
+
+    def _wish(self, wish: Wish) -> None:
+        self._wishes.put_nowait(wish)
+
+    def _entered(self) -> None:
+        buffer = self._input
+        if buffer.complete_state and buffer.complete_state.current_completion:
+            buffer.complete_state = None
+            return
+        text = buffer.text
+        if self._questions.reason_for:
+            question, verdict = self._questions.reason_for
+            self._leave_reason()
+            self._answer(question, verdict, text.strip())
+            return
+        if buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+            return
+        if not text.strip():
+            return
+        buffer.reset(append_to_history=True)
+        if text.startswith("!") and text[1:].strip():
+            get_app().create_background_task(self._run_here(text[1:].strip()))
+            return
+        ran, self._ran = self._ran, []
+        whole = self._pastes.unfold(text)
+        self._wish(Sent(with_output(ran, whole), text))
+
+    def _escape(self, key: Any) -> None:
+        is_armed = self.now() < self._armed_until
+        action = keys.on_escape(
+            key,
+            has_menu=self._input.complete_state is not None or is_searching(),
+            is_answering=bool(self._questions.reason_for or self._questions.focused),
+            has_turn=self._turn is not None,
+            is_empty=not self._input.text,
+            is_armed=is_armed,
+        )
+        match action:
+            case "close menu":
+                if is_searching():
+                    stop_search()
+                else:
+                    self._input.cancel_completion()
+            case "back":
+                self._questions.focused = ""
+                if self._questions.reason_for:
+                    self._leave_reason()
+            case "stop":
+                self._wish(Stop())
+            case "clear":
+                self._input.reset()
+            case "arm":
+                self._armed_until = self.now() + keys.ARMED_S
+            case "leave":
+                self._wish(Leave())
+            case "nothing":
+                pass
+        self._changed.set()
+
+    def _toggle_children(self) -> None:
+        self._shows_all = not self._shows_all
+
+    def _toggle_output(self) -> None:
+        self._shows_output = not self._shows_output
+        if self._shows_output and self._last_output is not None:
+            self.say(self._last_output)
+
+    def _focus_question(self) -> None:
+        questions = self._open_questions()
+        self._questions.focused = questions[0].id if questions else ""
+
+    # ---- answers
+
+    def _answer_key(self, event: KeyPressEvent) -> None:
+        """A letter that answers the question, if no other follows at once; after Ctrl-Y it does without a wait."""
+        letter, question = event.data, self._open_questions()[0]
+        if self._questions.focused == question.id:
+            self._answer_letter(question, letter)
+            return
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(keys.PAUSE_S, self._held_letter_answers, question.id)
+        self._questions.hold(letter, timer)
+
+    def _held_letter_answers(self, question: str) -> None:
+        letter = self._questions.release()
+        asked = self._open_questions()
+        if asked and asked[0].id == question:
+            self._answer_letter(asked[0], letter)
+        elif letter:
+            self._input.insert_text(letter)
+
+    def _answer_letter(self, question: Asked, letter: str) -> None:
+        self._questions.focused = ""
+        match question, letter:
+            case PlanQuestion(), "y":
+                self._answer(question.id, "carry out")
+            case PlanQuestion(), "n":
+                self._ask_reason(question.id, "reject")
+            case PlanQuestion(), "e":
+                get_app().create_background_task(self._edit_plan(question))
+            case PlanQuestion(), _:
+                self._input.insert_text(letter)
+            case _, "e":
+                self._ask_reason(question.id, "no")
+            case _, "a" if not question.always:
+                self._input.insert_text(letter)
+            case _:
+                self._answer(question.id, VERDICTS[letter])
+
+    def _answer(self, question: str, verdict: Any, words: str = "") -> None:
+        self._questions.answered.add(question)
+        self._wish(Answered(question, verdict, words))
+        self._changed.set()
+
+    def _ask_reason(self, question: str, verdict: str) -> None:
+        self._questions.reason_for = (question, verdict)
+        self._questions.stash = self._input.document
+        self._input.reset()
+        self._changed.set()
+
+    def _leave_reason(self, *, keeps_words: bool = False) -> None:
+        """Back to the input as it was; words of a reason that nobody waits for any more are kept there."""
+        words = self._input.text if keeps_words else ""
+        self._questions.reason_for = None
+        self._input.document = self._questions.stash
+        if words:
+            self.put_back(words)
+
+    # ---- editor and commands
+
+    def _edit_input(self) -> None:
+        self._input.document = Document(self._pastes.unfold(self._input.text))
+        self._input.open_in_editor()
+
+    async def _edit_plan(self, plan: PlanQuestion) -> None:
+        buffer = Buffer(document=Document(plan.text), tempfile_suffix=".md")
+        await buffer.open_in_editor()
+        if buffer.text.strip() and buffer.text != plan.text:
+            self._answer(plan.id, "edited", buffer.text)
+
+    async def _run_here(self, command: str) -> None:
+        async with in_terminal():
+            self._pen.put(self._theme.paint(f"! {command}", "b") + "\r\n")
+            ran = await run_here(command, lambda data: self._pen.put(data.decode("utf-8", "replace")))
+        self._ran.append(ran)
+        self._changed.set()
+
+
+class _Questions:
+    """What the person did about questions so far, and since when one can be read."""
+
+    def __init__(self) -> None:
+        self.answered: set[str] = set()
+        self.focused = ""
+        """The question that the person went to by Ctrl-Y."""
+        self.reason_for: tuple[str, str] | None = None
+        """The question whose no the person gives a reason for, and the verdict it goes with."""
+        self.stash = Document()
+        """The input as it was before the reason."""
+        self._drawn = self._seen = ""
+        self._seen_at = 0.0
+        self._held: tuple[str, asyncio.TimerHandle] | None = None
+
+    def drawn(self, question: str) -> None:
+        """A picture shows this question, or none."""
+        self._drawn = question
+        if question != self._seen:
+            self._seen = ""
+
+    def seen(self, now: float) -> None:
+        """The terminal has taken the picture."""
+        if self._drawn and self._drawn != self._seen:
+            self._seen, self._seen_at = self._drawn, now
+
+    def shown_at(self, question: str) -> float | None:
+        """Since when the question stands on the terminal."""
+        return self._seen_at if question == self._seen else None
+
+    def hold(self, letter: str, timer: asyncio.TimerHandle) -> None:
+        """A letter answers when the timer fires."""
+        self._held = (letter, timer)
+
+    def release(self) -> str:
+        """The letter that was held; it answers nothing any more."""
+        if self._held is None:
+            return ""
+        (letter, timer), self._held = self._held, None
+        timer.cancel()
+        return letter
+
+
+class _Inline(Application[None]):
+    """An application that draws a new size like any other change: its painter knows what the old one left behind."""
+
+    def _on_resize(self) -> None:
+        self.invalidate()
+
+
+class _RegionRenderer(Renderer):
+    """Lets prompt_toolkit lay out the input alone, and the screen draw the rest around it."""
+
+    def __init__(self, screen: TerminalScreen, output: Output) -> None:
+        self._screen = screen
+        self._laid_out: tuple[list[str], Cursor] = ([], Cursor(0, 0))
+        self._laid_out_for: tuple[object, ...] = ()
+        super().__init__(DummyStyle(), output)
+
+    def render(self, app: "Application[Any]", layout: Layout, is_done: bool = False) -> None:
+        """Draw a picture, in one write."""
+        if not self._bracketed_paste_enabled:
+            self.output.enable_bracketed_paste()
+            self._bracketed_paste_enabled = True
+        if not self._screen.is_busy:
+            rows, cursor = self._unchanged_input(app, layout)
+            self.output.write_raw(self._screen.draw_region(rows, cursor))
+        self.output.flush()
+
+    def erase(self, leave_alternate_screen: bool = True) -> None:
+        """Take the region away."""
+        self.output.write_raw(self._screen.erase_region())
+        self.output.flush()
+        self.reset(leave_alternate_screen=leave_alternate_screen)
+
+    def _unchanged_input(self, app: "Application[Any]", layout: Layout) -> tuple[list[str], Cursor]:
+        """The rows of the input. They are laid out anew only if it has changed: that takes half a picture's time."""
+        shown = [one.buffer.document for one in layout.find_all_controls() if isinstance(one, BufferControl)]
+        key = (self.output.get_size(), self._screen.prompt, layout.current_control, *shown)
+        if key != self._laid_out_for:
+            self._laid_out_for, self._laid_out = key, self._input_rows(app, layout)
+        return self._laid_out
+
+    def _input_rows(self, app: "Application[Any]", layout: Layout) -> tuple[list[str], Cursor]:
+        size = self.output.get_size()
+        width = max(1, size.columns - 1)
+        cells = Cells()
+        height = max(1, layout.container.preferred_height(width, size.rows).preferred)
+        layout.container.write_to_screen(
+            cells, MouseHandlers(), WritePosition(0, 0, width, height), parent_style="", erase_bg=False, z_index=None
+        )
+        cells.draw_all_floats()
+        app.layout.visible_windows = cells.visible_windows
+        self._last_screen = cells
+        place = cells.get_cursor_position(layout.current_window)
+        return [_row(cells.data_buffer[y], width) for y in range(height)], Cursor(place.x, place.y)
+
+
+def _row(cells: dict[int, Char], width: int) -> str:
+    """A row of prompt_toolkit's as text; what is selected or found is shown reversed."""
+    out: list[str] = []
+    last = max((x for x, cell in cells.items() if cell.char != " " and x < width), default=-1)
+    x, is_marked = 0, False
+    while x <= last:
+        cell = cells[x]
+        if ("selected" in cell.style or "search" in cell.style) != is_marked:
+            is_marked = not is_marked
+            out.append("\x1b[7m" if is_marked else "\x1b[0m")
+        out.append(cell.char)
+        x += cell.width or 1
+    return "".join(out) + ("\x1b[0m" if is_marked else "") + (" " if not out or out[-1] in "›" else "")
+
+
+class _Completer(Completer):
+    """Slash commands at the beginning, files after `@`."""
+
+    def __init__(self, complete: Complete, folder: Path, now: Callable[[], float]) -> None:
+        self._complete, self._folder, self._now = complete, folder, now
+        self._files: list[str] = []
+        self._found_at = -FILES_S
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        """What the word before the cursor may become."""
+        before = document.text_before_cursor
+        word = file_word(before)
+        if word is not None:
+            for path in best_matches(word, self._files):
+                yield Completion(f"@{path}", start_position=-len(word) - 1)
+            return
+        for choice, meaning in self._complete(before):
+            yield Completion(choice, start_position=-len(before.rpartition(" ")[2]), display_meta=meaning)
+
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion, None]:
+        """The same, after a look at the files."""
+        if file_word(document.text_before_cursor) is not None and self._now() - self._found_at > FILES_S:
+            self._files = await asyncio.to_thread(files_below, self._folder)
+            self._found_at = self._now()
+        for completion in self.get_completions(document, complete_event):
+            yield completion

@@ -1,0 +1,155 @@
+"""The order of what stays: rows of an answer as they become certain, and whole items between its blocks.
+
+An item (a card, a notice, the person's words) never tears a sentence: while a block of the answer is open it waits.
+Rows are handed out once and never again. This file draws nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from fledge.cli.term.cells import Theme, columns, fit, pieces, wrap
+from fledge.cli.term.markdown import Boundary, Markdown, Out
+from fledge.cli.term.shown import Answer, Card, Item, Notice, Output, PlanQuestion, Question, Spoken, Trouble
+from fledge.core.printable import printable
+
+CARD_ROWS: Final = 3
+"""Rows of a result that a card shows."""
+SPOKEN_ROWS: Final = 12
+"""Rows of the person's words that are shown; they know the rest."""
+SIGNS: Final = {"done": ("✔", "g"), "killed": ("■", "y"), "failed": ("✖", "r")}
+
+Whole = Item | Question | PlanQuestion
+
+
+class Scrollback:
+    """One conversation's rows. `take` answers those that are to be written now, each once."""
+
+    def __init__(self, theme: Theme) -> None:
+        self._theme = theme
+        self._markdown = Markdown(theme)
+        self._waiting: list[Whole] = []
+        self._out: list[str] = []
+        self._last: Literal["nothing", "answer", "items", "blank"] = "nothing"
+        self.shown: set[str] = set()
+        """Questions and plans whose text stands in the scrollback."""
+
+    @property
+    def waiting(self) -> Sequence[Whole]:
+        """Items that wait for the end of a block."""
+        return self._waiting
+
+    def words(self, text: str, width: int) -> None:
+        """A piece of the answer."""
+        self._place(self._markdown.feed(text, width), width)
+
+    def complete(self, width: int) -> None:
+        """The answer is complete; what comes next is another one."""
+        self._place(self._markdown.end(width), width)
+        self._markdown = Markdown(self._theme)
+        self._last = "items" if self._last != "nothing" else "nothing"  # a blank row stands between two answers
+
+    def say(self, item: Whole, width: int) -> None:
+        """An item; placed at once if no block is open."""
+        self._waiting.append(item)
+        if self._markdown.is_at_boundary:
+            self._place([Boundary.HERE], width)
+
+    def tail(self, width: int) -> list[str]:
+        """The rows of the answer that are not certain yet."""
+        rows = self._markdown.tail(width)
+        return ["", *rows] if rows and self._last == "items" else rows
+
+    def take(self) -> list[str]:
+        """The rows that are to be written now."""
+        out, self._out = self._out, []
+        return out
+
+    def _place(self, given: Sequence[Out], width: int) -> None:
+        for out in given:
+            if isinstance(out, str):
+                if self._last == "items" and out:
+                    self._out.append("")
+                self._out.append(out)
+                self._last = "answer" if out else "blank"
+            else:
+                for item in self._waiting:
+                    self._place_item(item, width)
+                self._waiting = []
+
+    def _place_item(self, item: Whole, width: int) -> None:
+        if self._last not in ("nothing", "blank"):
+            self._out.append("")
+        self._out += item_rows(item, width, self._theme)
+        self._last = "items"
+        if isinstance(item, Question | PlanQuestion):
+            self.shown.add(item.id)
+
+
+def item_rows(item: Whole, width: int, theme: Theme) -> list[str]:
+    """An item as rows."""
+    match item:
+        case Spoken(text=text):
+            rows = _wrapped(text, width, theme, "b", "› ", "  ")
+            more = len(rows) - SPOKEN_ROWS
+            return rows if more <= 0 else [*rows[:SPOKEN_ROWS], theme.paint(f"  … {more} more rows", "d")]
+        case Notice(text=text):
+            return _wrapped(text, width, theme, "d")
+        case Trouble(text=text):
+            return _wrapped(text, width, theme, "r", "✖ ", "  ")
+        case Card():
+            return _card_rows(item, width, theme)
+        case Answer(text=text):
+            markdown = Markdown(theme)
+            return [row for row in (*markdown.feed(text, width), *markdown.end(width)) if isinstance(row, str)]
+        case Output(call=call, text=text):
+            head = theme.paint(fit(f"⎿ {printable(call)}", width), "d")
+            return [head, *(theme.paint(f"  {line}", "d") for line in printable(text.rstrip()).split("\n"))]
+        case PlanQuestion(who=who, text=text):
+            plan = item_rows(Answer(text), width, theme)
+            return [theme.paint(fit(f"◇ {printable(who)}'s plan", width), "y"), *plan]
+        case Question(who=who, text=text):
+            head = theme.paint(fit(f"? {printable(who)} wants to run", width), "y")
+            return [head, *(f"    {line}" for line in printable(text).split("\n"))]
+
+
+def _card_rows(card: Card, width: int, theme: Theme) -> list[str]:
+    sign, style = SIGNS.get(card.status, ("●", "y"))
+    facts = [card.status, seconds(card.seconds)]
+    facts += [f"{count(card.tokens)} tok"] if card.tokens else []
+    facts += [f"${card.cost:.2f}"] if card.cost else []
+    label = fit(printable(card.label), max(1, width - 2 - columns(" · ".join(["", *facts]))))
+    rows = [theme.paint(sign, style) + " " + fit(" · ".join([label, *facts]), width - 2)]
+    lines = [line for line in printable(card.text).splitlines() if line.strip()]
+    rows += [f"  {fit(line, width - 2)}" for line in lines[:CARD_ROWS]]
+    if len(lines) > CARD_ROWS or any(columns(line) > width - 2 for line in lines):
+        hint = fit(f"/open {printable(card.label)}", width)
+        hint = hint if columns(hint) <= width // 2 else "/open"
+        room = width - 2 - columns(hint) - 1
+        last = fit(rows[-1].removesuffix("…") + " …", room)
+        rows[-1] = f"  {last}" + " " * (room + 1 - columns(last)) + theme.paint(hint, "d")
+    return rows
+
+
+def _wrapped(text: str, width: int, theme: Theme, style: str, first: str = "", rest: str = "") -> list[str]:
+    rows: list[str] = []
+    for line in printable(text).split("\n"):
+        wrapped = wrap(list(pieces(line, style)), width - columns(first), width - columns(rest))
+        for row in [row.pieces for row in wrapped] or [[]]:
+            prefix = rest if rows else first
+            rows.append(theme.paint(prefix, style) + theme.row(row))
+    return rows
+
+
+def seconds(took: float) -> str:
+    """A duration in few signs: 41s, 3m12s, 2h05m."""
+    whole = max(0, int(took))
+    if whole < 60:
+        return f"{whole}s"
+    return f"{whole // 60}m{whole % 60:02}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02}m"
+
+
+def count(number: int) -> str:
+    """A number in few signs: 340, 8.1k, 2.0M."""
+    if number < 1000:
+        return str(number)
+    return f"{number / 1000:.1f}k" if number < 999_950 else f"{number / 1_000_000:.1f}M"

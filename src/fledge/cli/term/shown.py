@@ -1,0 +1,196 @@
+"""What a chat gives its screen to show, and what the screen gives back. Values only.
+
+A chat tells the state as it is now (`Turn`, `Child`, `Question`), again and again; what stays is said once (`Spoken`,
+`Notice`, `Trouble`, `Card`, `Output`). The person's wishes come back as `Sent`, `Stop`, `Leave` and `Answered`.
+Texts may be hostile: whoever shows them makes them printable.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+# ---- what is going on
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The turn under way."""
+
+    state: Literal["thinking", "answering", "tool", "retrying"]
+    since: float
+    """When it began, in seconds of the screen's clock."""
+    tool: str = ""
+    """Of `tool`: its name and arguments. Of `retrying`: what went wrong."""
+    tokens: int = 0
+    """Tokens of the answer so far."""
+    attempt: int = 0
+    retry_at: float = 0.0
+    """Of `retrying`: which try comes next, and when."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A subagent at work."""
+
+    label: str
+    doing: str
+    """What it does: `thinking`, or a tool with its arguments."""
+    since: float
+    tokens: int = 0
+    waits: bool = False
+    """True if it waits for the person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A tool call that waits for a person's yes."""
+
+    id: str
+    who: str
+    text: str
+    """The whole call: nobody may allow what they cannot see."""
+    place: str = ""
+    always: str = ""
+    """What *always* would allow, in the words of the rule; empty if there is no such choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuestion:
+    """A plan that waits for a person's yes. Its text is shown in full in the scrollback first."""
+
+    id: str
+    who: str
+    text: str
+
+
+Asked = Question | PlanQuestion
+
+# ---- what stays
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """The person's own words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the person should know."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something went wrong."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A subagent has ended."""
+
+    label: str
+    status: str
+    """`done`, `failed`, `killed`, `timed out` …"""
+    seconds: float
+    tokens: int = 0
+    cost: float = 0.0
+    """In dollars; 0 if it is not known."""
+    text: str = ""
+    """Its result; the first lines are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer in markdown, such as one of an earlier sitting."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a tool call gave back."""
+
+    call: str
+    text: str
+
+
+Item = Spoken | Notice | Trouble | Card | Answer | Output
+
+# ---- what the person wants
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Words for the agent, or a slash command."""
+
+    text: str
+    shown: str
+    """The same as the person saw it in the input, with long pastes folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop the turn; what is queued goes back into the input (`Screen.put_back`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """End the chat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to a question or a plan."""
+
+    id: str
+    verdict: Literal["once", "always", "no", "carry out", "reject", "edited"]
+    words: str = ""
+    """Of `no` and `reject`: the reason, for the model. Of `edited`: the plan as it should be."""
+
+
+Wish = Sent | Stop | Leave | Answered
+
+
+class Screen(Protocol):
+    """Shows a conversation and reads what the person wants. Only `wish` waits."""
+
+    @property
+    def in_turns(self) -> bool:
+        """True if nobody types, so that each line is to be answered before the next is read."""
+
+    def now(self) -> float:
+        """The time that `since` and `retry_at` are told in."""
+
+    def words(self, text: str) -> None:
+        """A piece of an answer, as it comes."""
+
+    def complete(self) -> None:
+        """The answer is complete."""
+
+    def say(self, item: Item) -> None:
+        """Something whole that stays. It waits for the end of a block of the answer."""
+
+    def turn(self, turn: Turn | None) -> None:
+        """The turn under way; None between turns."""
+
+    def children(self, children: "tuple[Child, ...]") -> None:
+        """All subagents at work."""
+
+    def ask(self, asked: "tuple[Asked, ...]") -> None:
+        """All questions that are open, the oldest first."""
+
+    def queued(self, texts: "tuple[str, ...]") -> None:
+        """Words of the person that no turn has read yet."""
+
+    def put_back(self, text: str) -> None:
+        """Words that were not read go back into the input, before what is typed there."""
+
+    def talks_to(self, label: str) -> None:
+        """Whom words are for, shown before the input; empty: the main agent."""
+
+    async def wish(self) -> Wish:
+        """What the person wants next."""

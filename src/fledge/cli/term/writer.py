@@ -1,0 +1,98 @@
+"""A thread that writes to the terminal, so that one that takes no bytes (Ctrl-S, a stuck connection) stops nothing.
+
+While a picture is being written, `is_busy` holds and no other should be made: the next one has all that the skipped
+ones would have had. A terminal that is gone takes everything and shows nothing.
+"""
+
+import asyncio
+import io
+import os
+import queue
+import select
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from fledge.clock import hold_time
+
+
+class Writer:
+    """Writes what it is given, in order, without ever making its caller wait."""
+
+    def __init__(self, descriptor: int, on_written: Callable[[], None]) -> None:
+        """`on_written` is called in the loop whenever everything given so far has been written."""
+        self._descriptor, self._on_written = descriptor, on_written
+        self._loop = asyncio.get_running_loop()
+        self._given: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._unwritten = 0
+        self._release: Callable[[], None] = lambda: None
+        self._written = asyncio.Event()
+        self._written.set()
+        self._thread = threading.Thread(target=self._pump, name="terminal", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_busy(self) -> bool:
+        """True while something waits to be written."""
+        return self._unwritten > 0
+
+    def put(self, data: str) -> None:
+        """Write it, after all that was given before."""
+        if not self._unwritten:
+            self._release = hold_time(self._loop)
+        self._unwritten += 1
+        self._written.clear()
+        self._given.put(data.encode("utf-8", "replace"))
+
+    async def drain(self, patience_s: float) -> bool:
+        """Wait until everything is written, but not longer than this; True if it is."""
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._written.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """The thread ends when it has written what it was given."""
+        self._given.put(None)
+
+    def _pump(self) -> None:
+        while (data := self._given.get()) is not None:
+            with suppress(OSError):  # a terminal that is gone; its reader notices
+                self._write(data)
+            try:
+                self._loop.call_soon_threadsafe(self._one_written)
+            except RuntimeError:
+                return  # the loop is closed
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:
+                select.select([], [self._descriptor], [])
+
+    def _one_written(self) -> None:
+        self._unwritten -= 1
+        if not self._unwritten:
+            self._release()
+            self._written.set()
+            self._on_written()
+
+
+class WriterFile(io.StringIO):
+    """A writer as the text file that prompt_toolkit writes to."""
+
+    def __init__(self, put: Callable[[str], None]) -> None:
+        super().__init__()
+        self._put = put
+
+    def write(self, text: str) -> int:
+        """Hand it to the writer."""
+        self._put(text)
+        return len(text)
+
+    def isatty(self) -> bool:
+        """It stands for a terminal."""
+        return True

@@ -1,0 +1,99 @@
+"""What stays comes in its order: rows of the answer once, items between its blocks, nothing lost, no sentence torn."""
+
+import re
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fledge.cli.term.cells import Theme, columns_of_row, plain
+from fledge.cli.term.scrollback import Scrollback, count, item_rows, seconds
+from fledge.cli.term.shown import Answer, Card, Notice, PlanQuestion, Question, Spoken, Trouble
+
+THEME = Theme(colour=False)
+
+
+@given(st.lists(st.sampled_from(("word", "word", "word", "word\n\n", "item", "complete")), max_size=80))
+def test_whatever_is_said_when_every_word_and_item_comes_once_in_order_and_no_paragraph_is_torn(
+    moves: list[str],
+) -> None:
+    scrollback = Scrollback(THEME)
+    rows: list[str] = []
+    words: list[list[str]] = [[]]
+    items: list[str] = []
+    for number, move in enumerate(moves):
+        if move == "item":
+            items.append(f"item{number}")
+            scrollback.say(Notice(f"item{number}"), 20)
+        elif move == "complete":
+            scrollback.complete(20)
+            words.append([])
+        else:
+            scrollback.words(move.replace("word", f"w{number} "), 20)
+            words[-1].append(f"w{number}")
+            words += [[]] if move.endswith("\n") else []
+        rows += scrollback.take()
+    scrollback.complete(20)
+    rows += scrollback.take()
+    text = " ".join(plain(row) for row in rows)
+    assert re.findall(r"item\d+", text) == items
+    assert re.findall(r"w\d+", text) == [word for paragraph in words for word in paragraph]
+    for paragraph in filter(None, words):
+        assert " ".join(paragraph) in " ".join(text.split())
+    assert "" not in rows[:1]
+    assert "" not in rows[-1:]
+    assert not any(a == b == "" for a, b in pairwise(rows))
+
+
+def test_an_item_is_placed_at_once_between_answers() -> None:
+    scrollback = Scrollback(THEME)
+    scrollback.say(Notice("a"), 20)
+    assert [plain(row) for row in scrollback.take()] == ["a"]
+    scrollback.words("one", 20)
+    scrollback.say(Notice("b"), 20)
+    assert scrollback.take() == []
+    assert [len(scrollback.waiting), scrollback.tail(20)] == [1, ["", "one"]]
+    scrollback.complete(20)
+    assert [plain(row) for row in scrollback.take()] == ["", "one", "", "b"]
+
+
+def test_a_question_counts_as_shown_when_its_text_has_its_place() -> None:
+    scrollback = Scrollback(THEME)
+    scrollback.words("one ", 20)
+    scrollback.say(PlanQuestion("p", "x", "the plan"), 20)
+    scrollback.say(Question("q", "x", "a\nb"), 20)
+    assert scrollback.shown == set()
+    scrollback.words("two.\n\n", 20)
+    assert scrollback.shown == {"p", "q"}
+    shown = ["one two.", "", "◇ x's plan", "the plan", "", "? x wants to run", "    a", "    b"]
+    assert [plain(row) for row in scrollback.take()] == shown
+
+
+@given(st.text("ab 你\n\x1b", max_size=80), st.text("ab 你\n\x1b", max_size=80), st.sampled_from((20, 40, 80)))
+def test_no_row_of_an_item_is_wider_than_the_terminal_or_acts_on_it(label: str, text: str, width: int) -> None:
+    items = (Card(label, "timed out", 4000, 10**6, 0.5, text), Spoken(text), Notice(text), Trouble(text))
+    for row in (row for item in items for row in item_rows(item, width, THEME)):
+        assert columns_of_row(row) <= width
+        assert not any(sign in plain(row) for sign in "\x1b\n")
+
+
+def test_items_are_shown_with_their_signs_and_hostile_text_as_text() -> None:
+    def shown(item: Spoken | Trouble | Card | Answer, width: int = 30) -> list[str]:
+        return [plain(row) for row in item_rows(item, width, THEME)]
+
+    assert shown(Spoken("hello\nyou\x1b[2J")) == ["› hello", "  you␛[2J"]
+    assert shown(Spoken("line\n" * 20))[-1] == "  … 9 more rows"
+    assert shown(Trouble("no key")) == ["✖ no key"]
+    assert shown(Card("x\x1b", "killed", 5)) == ["■ x␛ · killed · 5s"]
+    assert shown(Card("x", "timed out", 5, text="a\n\nb")) == ["● x · timed out · 5s", "  a", "  b"]
+    assert shown(Card("x", "done", 5, text="word " * 20)) == ["✔ x · done · 5s", "  word word word word… /open x"]
+    assert shown(Answer("**a**\n\nb")) == ["a", "", "b"]
+
+
+def test_durations_and_numbers_take_few_signs() -> None:
+    assert [seconds(took) for took in (-1, 0.9, 59, 60, 3599, 3600, 7500)] == [
+        *("0s", "0s", "59s", "1m00s", "59m59s", "1h00m", "2h05m"),
+    ]
+    assert [count(number) for number in (0, 999, 1000, 8100, 999_949, 999_950)] == [
+        *("0", "999", "1.0k", "8.1k", "999.9k", "1.0M"),
+    ]
