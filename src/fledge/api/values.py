@@ -234,3 +234,12 @@ class Waited(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     started_at: Instant | None = None
     ended_at: Instant | None = None
     error: str | None = None
+
+
+class Forest(Struct, frozen=True, kw_only=True):
+    """What is below some sessions, each run with its children, oldest first; archived ones only while something below
+    them is not archived."""
+
+    runs: list[RunInfo]
+    left_out: int
+    """How many there are directly below the sessions that are not among them."""

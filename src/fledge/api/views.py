@@ -4,10 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
-from fledge.api.values import GivenUp, Message, Plan, Question, Result, RunInfo, Status, TimelineEvent
+from fledge.api.values import Forest, GivenUp, Message, Plan, Question, Result, RunInfo, Status, TimelineEvent
 from fledge.core.announce import Completion, announce_key
 from fledge.core.events import Admitted, Event, people_words, reason
 from fledge.core.freeze import Stats
@@ -151,15 +150,6 @@ def _completion(tx: Tx, run: Run) -> Completion:
         label=tx.spec(run.key).label,
         stats=Stats(took_s, spent.tokens_in, spent.tokens_out, spent.cost_usd, spent.tokens_cached),
     )
-
-
-class Forest(Struct, frozen=True, kw_only=True):
-    """What is below some sessions, each run with its children, oldest first; archived ones only while something below
-    them is not archived."""
-
-    runs: list[RunInfo]
-    left_out: int
-    """How many there are directly below the sessions that are not among them."""
 
 
 def forest(tx: Tx, roots: Sequence[str], limit: int) -> Forest:

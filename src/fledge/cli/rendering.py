@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from fledge.api.values import GivenUp, Message
-from fledge.api.views import Forest
+from fledge.api.values import Forest, GivenUp, Message
 from fledge.commands import lines
 from fledge.commands.reading import from_wire
 from fledge.commands.values import Overview, SessionRow, Story

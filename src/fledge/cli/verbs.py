@@ -16,7 +16,6 @@ from fledge.cli.where import Where
 from fledge.client.folder import Client
 from fledge.client.local import AtRest
 from fledge.errors import BadInput, HolderLeft, StoreError
-from fledge.store.files import DATABASE
 
 T = TypeVar("T")
 
@@ -215,6 +214,8 @@ def take_in(state: Path, workspace: Path, is_named: bool) -> list[str]:
     from fledge.workspaces.documents import versions_in
 
     place, digests = versions_in(workspace)
+    from fledge.store.files import DATABASE
+
     if not is_named and not (state / DATABASE).exists():
         return []
     if not ask(Where(state), "documents.pending", workspace=place).value:

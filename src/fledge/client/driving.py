@@ -11,7 +11,7 @@ from typing import Any
 from fledge.api.program import Fledge
 from fledge.api.views import session_key
 from fledge.client.connection import Feed, Heard
-from fledge.client.local import asked
+from fledge.client.resting import asked
 from fledge.commands.desk import Desk
 from fledge.commands.feed import LIVE, FeedEvent, Wanted
 from fledge.commands.hatch import hatch

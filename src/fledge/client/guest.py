@@ -20,7 +20,7 @@ from fledge.api.images import GivenImage, read_files
 from fledge.api.program import Fledge
 from fledge.api.runs import Told, Which, wanted
 from fledge.api.spawning import SpawnOptions
-from fledge.api.values import Accepted, GivenUp, Plan, Question, Result, RunInfo, Waited
+from fledge.api.values import Accepted, Forest, GivenUp, Plan, Question, Result, RunInfo, Waited
 from fledge.client.asking import Asking
 from fledge.client.connection import Told as Event
 from fledge.client.folder import Client
@@ -220,7 +220,7 @@ class Guest(Fledge):
 
     async def tree(self, root: str | None = None) -> list[RunInfo]:
         """Everything below a session, each run with its children; without a name, below all."""
-        found = await self._asking.call(views.Forest, "runs.tree", requester=root or "", limit=ALL_RUNS)
+        found = await self._asking.call(Forest, "runs.tree", requester=root or "", limit=ALL_RUNS)
         return [as_library(run) for run in found.runs]
 
     def on_end(self, told: Told) -> None:

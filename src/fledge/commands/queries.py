@@ -8,8 +8,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from fledge.api import views
-from fledge.api.values import GivenUp, Message, Plan, Question, RunInfo
-from fledge.api.views import Forest, session_key
+from fledge.api.values import Forest, GivenUp, Message, Plan, Question, RunInfo
+from fledge.api.views import session_key
 from fledge.commands import looking
 from fledge.commands.looking import MOST_SHOWN, session_meant, session_row, story
 from fledge.commands.params import Count, InWorkspace, Key, Nothing, One, SessionName

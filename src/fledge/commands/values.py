@@ -8,7 +8,7 @@ from fledge.api.values import Plan, Question, RunInfo, TimelineEvent
 from fledge.core.announce import DeliveryTrace
 from fledge.core.freeze import Stats
 from fledge.core.run import Instant
-from fledge.orchestrator.views import StatusView, Unanswered
+from fledge.orchestrator.standing import StatusView, Unanswered
 
 __all__ = [
     "Below",

@@ -4,22 +4,22 @@ One place for tools, slash commands, command line and pages, so that all of them
 others is in `sight`.
 """
 
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from fledge.core import inbox
 from fledge.core.announce import DeliveryTrace
 from fledge.core.answer import rows_read
 from fledge.core.asking import CUT
-from fledge.core.keys import ListKind, list_kind
+from fledge.core.keys import list_kind
 from fledge.core.prompts import BLOCK_ROWS, ChildRow, child_row, children_block
 from fledge.core.run import Instant, Run, Running, Undelivered
 from fledge.core.targets import pick
 from fledge.core.transcript import Replied, from_body
 from fledge.errors import NotFound
 from fledge.orchestrator.commit import Rules
+from fledge.orchestrator.standing import State, StatusView, Unanswered
 from fledge.orchestrator.transcripts import of_turn
 from fledge.store.base import Entry, Row, Session, Tx
 
@@ -94,22 +94,6 @@ def tries(tx: Tx, run: str) -> list[tuple[Instant, DeliveryTrace]]:
     return [(at, _trace(trace)) for at, trace in tx.traces(run)]
 
 
-class Unanswered(Struct, frozen=True, kw_only=True):
-    """A turn that has read something and could not answer it for half an hour; it is still being tried."""
-
-    session: str
-    turn: int
-    since_at: Instant
-    tries: int
-    rows: tuple[str, ...]
-    """Keys of what it has read."""
-
-    def words(self, now: Instant) -> str:
-        """For how long, and how often an answer was tried."""
-        times = "once" if self.tries == 1 else f"{self.tries} times"
-        return f"unanswered for {(now - self.since_at) / 60:.0f} min, tried {times}"
-
-
 def unanswered(tx: Tx, now: Instant) -> list[Unanswered]:
     """What was read and has waited for its answer for half an hour or more, the longest first."""
     late = [turn for turn in tx.failing_turns() if inbox.unanswered(turn.opened_at, now).shown == "unanswered"]
@@ -178,46 +162,6 @@ def times(row: ChildRow | None, now: Instant | None) -> dict[str, int | None]:
 
 def to_ms(at: Instant) -> int:
     return int(at * 1000)
-
-
-State = Literal["idle", "working", "queued", "waiting", "deleted"]
-
-
-class StatusView(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """How one session stands, read back from what was executed."""
-
-    session_key: str
-    agent_id: str
-    kind: ListKind
-    state: State
-    label: str = ""
-    run_id: str = ""
-    run_status: str = ""
-    started_at: int | None = None
-    """When its run first worked, in milliseconds since the epoch; with the next two, as in a list of sessions."""
-    ended_at: int | None = None
-    runtime_ms: int | None = None
-    model: str = ""
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    tokens_cached: int | None = None
-    """Input that the provider's cache served or stored; it is not among `tokens_in`."""
-    cost_usd: float | None = None
-    context_tokens: int | None = None
-    """What the last request took of the model's window."""
-    queue_mode: str = ""
-    """How completions reach it while it is busy."""
-    people_mode: str = ""
-    """The same of what people say to it."""
-    unread: int = 0
-    children_active: int = 0
-    children_done: int = 0
-    questions: int = 0
-    """Calls that wait for a person's approval."""
-    note: str = ""
-    """What is wrong with the last reply: that the token limit cut it."""
-    unanswered: str = ""
-    """For how long something that it has read is unanswered; empty if nothing is, for half an hour."""
 
 
 def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:

@@ -1,0 +1,112 @@
+"""A verb in a folder that nobody drives: open it for this one call, and let go of it.
+
+A query needs the store alone. For the other verbs the folder is opened as a program opens it, which imports all that
+could drive it; so that is imported where it is used.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from fledge.client.connection import error_of
+from fledge.clock import SystemClock
+from fledge.commands import rpc
+from fledge.commands.dispatch import call
+from fledge.commands.index import QUERIES, READS
+from fledge.commands.table import Reader
+from fledge.core.run import Instant
+from fledge.errors import StoreError, StoreLocked
+from fledge.store.base import Store, Tx
+from fledge.store.files import DATABASE
+from fledge.store.sqlite import SqliteStore, peek
+
+if TYPE_CHECKING:
+    from fledge.config import Config
+
+T = TypeVar("T")
+
+
+async def answer_at_rest(
+    state: Path, settings: "Callable[[], Config]", method: str, params: Mapping[str, object]
+) -> Any:
+    """What the method answers. A verb that only reads is answered beside a process that cannot be asked, too."""
+    if not (state / DATABASE).exists():
+        raise StoreError(f"{state}: no {DATABASE} there; name the folder that holds it with --state")
+    async with _store(state, is_needed=method not in READS) as store:
+        if method in QUERIES:
+            return await asked(_Rows(store), method, params)
+        return await _decided(state, settings, store, method, params)
+
+
+async def _decided(
+    state: Path, settings: "Callable[[], Config]", store: Store, method: str, params: Mapping[str, object]
+) -> Any:
+    from fledge.client.opening import open as open_folder
+    from fledge.commands.desk import Desk
+    from fledge.config import Config
+
+    config = Config() if method in READS else settings()
+    async with open_folder(state, config=config, drives=False, store=store) as fl:
+        return await asked(Desk(fl, fl.config.gateway), method, params)
+
+
+async def asked(desk: Reader, method: str, params: Mapping[str, object]) -> Any:
+    """What the method answers here, as it is asked for from elsewhere: values, errors and words are the same."""
+    request = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params, "id": 1})
+    answer = await rpc.answer(request, lambda name, given: call(desk, name, given))
+    assert answer is not None  # the request has an id
+    told = msgspec.json.decode(answer)
+    if "error" in told:
+        raise error_of(told["error"])
+    return told["result"]
+
+
+@asynccontextmanager
+async def _store(state: Path, *, is_needed: bool) -> AsyncIterator[Store]:
+    """The folder's store while the block lasts. If another process owns it: one that can be looked at, or StoreLocked
+    if the whole store is needed."""
+    try:
+        store: Store = SqliteStore.open(state)
+    except StoreLocked:
+        if is_needed:
+            raise
+        store = _Beside(state)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+class _Rows:
+    """A store that nobody drives, as queries read it."""
+
+    drives = False
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.old_names: set[tuple[str, str]] = set()
+
+    def now(self) -> Instant:
+        return SystemClock().now()
+
+    async def read(self, look: Callable[[Tx], T]) -> T:
+        return await self._store.read(look)
+
+
+class _Beside:
+    """A store that another process owns: it can be looked at."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+
+    async def read(self, job: Callable[[Tx], T]) -> T:
+        return peek(self._state, job)
+
+    async def transact(self, job: Callable[[Tx], T]) -> T:
+        raise StoreLocked(f"{self._state} is in use by another process")
+
+    async def close(self) -> None:
+        """Nothing is held."""
