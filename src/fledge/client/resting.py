@@ -35,10 +35,22 @@ async def answer_at_rest(
     """What the method answers. A verb that only reads is answered beside a process that cannot be asked, too."""
     if not (state / DATABASE).exists():
         raise StoreError(f"{state}: no {DATABASE} there; name the folder that holds it with --state")
+    if method in QUERIES and _is_readable(state):
+        return await asked(_Rows(_Beside(state)), method, params)
     async with _store(state, is_needed=method not in READS) as store:
         if method in QUERIES:
             return await asked(_Rows(store), method, params)
         return await _decided(state, settings, store, method, params)
+
+
+def _is_readable(state: Path) -> bool:
+    """True of a store that can be read as it is. Any other is opened, which brings it up to date or says what is wrong;
+    that takes longer, the longer the larger it is."""
+    try:
+        peek(state, lambda tx: None)
+    except StoreError:
+        return False
+    return True
 
 
 async def _decided(
@@ -97,7 +109,7 @@ class _Rows:
 
 
 class _Beside:
-    """A store that another process owns: it can be looked at."""
+    """A store that is not ours, or not for long enough: it can be looked at."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
