@@ -3,13 +3,14 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fledge
-from fledge.models.scripted import ScriptedModel
+from fledge.models.scripted import ScriptedModel, echo
 from fledge.store.files import DATABASE
 from tests.cli.command import fledge as command
 from tests.cli.holding import never
@@ -92,3 +93,37 @@ def test_where_no_conversation_has_begun_there_is_nothing_to_kill(state: Path) -
 def test_a_query_imports_nothing_that_drives(state: Path, query: str) -> None:
     done = subprocess.run([sys.executable, "-c", LOOKING, state, query, *DRIVES], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
+
+
+COMMAND = """
+import sys
+from fledge.cli.main import main
+code = main(sys.argv[2].split() + ["--state", sys.argv[1]])
+print("imported", *[name for name in sys.argv[3:] if name in sys.modules])
+sys.exit(code)
+"""
+"""Does a command, then says which of these modules it has imported."""
+RENDERS = ("fledge.cli.rendering", "fledge.commands.lines")
+RESTS = ("fledge.client.resting", "fledge.store.sqlite")
+
+
+def imported(state: Path, line: str, modules: Sequence[str]) -> list[str]:
+    """Which of these modules a command imports, in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", COMMAND, state, line, *modules], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1].split()[1:]
+
+
+def test_ps_imports_nothing_that_drives_and_for_programs_nothing_that_shows(state: Path) -> None:
+    assert imported(state, "ps", DRIVES) == []
+    assert imported(state, "ps --json", [*DRIVES, *RENDERS]) == []
+    assert imported(state, "ps", RENDERS) == list(RENDERS), "these are the modules that show it"
+
+
+def test_ps_through_a_holder_imports_no_store(state: Path) -> None:
+    async def main() -> list[str]:
+        async with fledge.open(state, model=ScriptedModel(echo), config={}):
+            return await asyncio.to_thread(imported, state, "ps", [*DRIVES, *RESTS])
+
+    assert asyncio.run(main()) == []
+    assert imported(state, "ps", RESTS) == list(RESTS)
