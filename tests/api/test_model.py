@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import fledge
-from fledge.commands.orders import run_command
 from fledge.models.base import Request
 from fledge.models.scripted import Answer, echo, last_text, use
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
 from tests.cli.holding import ECHO, Holder, do, stays
+from tests.commands.slashing import run_command
 from tests.statements import proves
 
 HELPER = {"id": "helper"}

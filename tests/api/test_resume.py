@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import fledge
-from fledge.commands.orders import run_command
 from fledge.core.attachments import Attachment
 from fledge.core.policy import Budget
 from tests.api.scene import Place
+from tests.commands.slashing import run_command
 from tests.statements import proves
 
 MAIN = "agent:main:main"

@@ -10,12 +10,13 @@ import pytest
 import fledge
 from fledge.commands.desk import Desk
 from fledge.commands.methods import call
-from fledge.commands.orders import run_command, status_line
+from fledge.commands.orders import status_line
 from fledge.models.base import Broke, Request, ToolMessage
 from fledge.models.scripted import Answer, Reply, last_text, use
 from fledge.testing import ScriptedModel
 from fledge.tools.base import tool
 from tests.api.scene import Place
+from tests.commands.slashing import run_command
 from tests.statements import proves
 
 MAIN = "agent:main:main"

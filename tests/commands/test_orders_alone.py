@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fledge
-from fledge.commands.orders import Person, run_command, targets
+from fledge.commands.orders import targets
 from fledge.commands.slash import complete
 from fledge.config import with_settings
 from fledge.core.heartbeat import PROMPT
@@ -22,6 +22,7 @@ from fledge.orchestrator import bindings, control, spawn, steps
 from fledge.store.base import Approval, Spec, Tx
 from fledge.testing import ScriptedModel
 from tests.api.scene import Place
+from tests.commands.slashing import Person, run_command
 from tests.model.world import MAIN
 from tests.statements import proves
 from tests.tools.desk import SAY

@@ -15,13 +15,13 @@ import pytest
 import fledge
 from fledge.channels.terminal import HERE
 from fledge.clock import SystemClock
-from fledge.commands.orders import run_command
 from fledge.core.keys import main_key
 from fledge.core.route import TERMINAL, Message
 from fledge.models.base import Call, Request
 from fledge.models.scripted import Answer, ScriptedModel, use
 from fledge.orchestrator import bindings, spawn
 from fledge.orchestrator.commit import Commit
+from tests.commands.slashing import run_command
 from tests.left_out import requires
 from tests.runtime.desk import said
 from tests.statements import proves

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import fledge
-from fledge.commands.orders import run_command
 from fledge.core.transcript import Resulted, Spoken, Told, from_body
 from fledge.models.base import Request, ToolMessage
 from fledge.models.scripted import Answer, Script, last_text, use
 from fledge.testing import ScriptedModel
 from fledge.tools.base import tool
 from tests.api.scene import Place
+from tests.commands.slashing import run_command
 from tests.statements import proves
 
 MAIN = "agent:main:main"

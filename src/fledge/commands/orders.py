@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
-from fledge.api.program import Fledge
 from fledge.api.views import question
 from fledge.commands import lines, looking, slash
 from fledge.commands.desk import Desk
@@ -47,20 +46,6 @@ class CommandResult(Struct, frozen=True):
     ok: bool = True
     verb: slash.Verb | None = None
     """What was done; None of a line that could not be read."""
-
-
-class Person(Struct, frozen=True):
-    """Who gives a command, as the edge knows them, and where they stand: the place that `/focus` binds."""
-
-    name: str = "user"
-    at: Address | None = None
-    """None: nowhere that could be bound, as a client of the gateway."""
-
-
-async def run_command(fl: Fledge, session: str, line: str, by: Person | None = None) -> CommandResult:
-    """Do what a line says in a session, for this person. Whatever is wrong with it is told, not raised."""
-    by = by or Person()
-    return await run_line(Desk(fl, fl.config.gateway, client=by.name), session, line, by.at)
 
 
 async def run_line(desk: Desk, session: str, line: str, at: Address | None = None) -> CommandResult:
