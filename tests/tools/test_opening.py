@@ -44,7 +44,9 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
     "cli/opening.py": {"fledge.open": (1, STATE)},
     "cli/screen.py": {"os.open": (1, STATE)},
     "cli/settings.py": {"path.open": (1, "made exclusively: a link that is there is not followed")},
-    "client/local.py": {"SqliteStore.open": (1, STATE)},
+    "cli/term/here.py": {"os.walk": (1, "names that a person completes; links are not followed, nothing is opened")},
+    "cli/term/opening.py": {"os.open": (1, STATE)},
+    "client/resting.py": {"SqliteStore.open": (1, STATE)},
     "config/profiles_md.py": {"os.listdir": (1, HELD)},
     "plain_file.py": {
         "open": (1, NONE + ": a descriptor that is open already"),

@@ -7,6 +7,7 @@ it may have done only if it may be repeated. A feed goes on with the next holder
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -84,9 +85,10 @@ class Client:
         while True:
             patience.begin()
             try:
-                async for event in (await self.reach()).events(cursor, session, live):
-                    cursor = event.get("cursor", cursor)
-                    yield event
+                async with aclosing((await self.reach()).events(cursor, session, live)) as feed:
+                    async for event in feed:
+                        cursor = event.get("cursor", cursor)
+                        yield event
             except (StoreLocked, HolderLeft) as error:
                 await patience.after(error, self._moves)
             else:
@@ -117,13 +119,14 @@ class Folder(Client):
     async def reach(self) -> Way:
         """Another process that holds the folder, or this one."""
         async with self._reaching:
-            self.is_held = False
             if self._local.is_open:
+                self.is_held = False
                 return self._local
             if self._connection is None or not self._connection.is_open:
                 self._connection = None
                 found = await find(self._state)
                 if found is None:
+                    self.is_held = False
                     return self._local
                 try:
                     await self.meet(found)

@@ -7,6 +7,7 @@ whoever holds the folder by then.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -21,8 +22,13 @@ from fledge.client.folder import PAUSE_S, Folder, moves
 from fledge.client.guest import Guest
 from fledge.commands.hatch import hatch
 from fledge.commands.reading import from_wire
-from fledge.errors import Refused, StoreError, StoreLocked
+from fledge.errors import FledgeError, HolderLeft, Refused, StoreLocked
 from fledge.store.lock import holder_of
+
+TROUBLE_S = 1.0
+"""How long a process that cannot take over waits before it tries again."""
+
+log = logging.getLogger("fledge.client")
 
 
 class Shared(Fledge):
@@ -46,8 +52,8 @@ class Shared(Fledge):
             folder = SharedFolder(self.state, lambda: Fledge(self._parts), lambda: self.identity)
             guest = Guest(folder, self.program, self)
             async with AsyncExitStack() as entering:
-                await entering.enter_async_context(folder.kept())
                 await entering.enter_async_context(guest)
+                await entering.enter_async_context(folder.kept())
                 self._around = entering.pop_all()
             self._guest = guest
             return cast(Self, guest)
@@ -105,5 +111,8 @@ class SharedFolder(Folder):
                 if await self.reach() is self._driving:
                     await self._driving.opened()
                 await self.left()
-            except StoreError:
-                await asyncio.sleep(PAUSE_S)
+            except FledgeError as error:
+                pause_s = PAUSE_S if isinstance(error, StoreLocked | HolderLeft) else TROUBLE_S
+                if pause_s == TROUBLE_S:
+                    log.warning("%s has no holder, and this process cannot take over: %s", self._state, error)
+                await asyncio.sleep(pause_s)
