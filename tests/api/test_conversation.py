@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import fledge
+from fledge.commands.desk import Desk
+from fledge.commands.dispatch import call
 from fledge.models.base import Broke, Request
 from fledge.models.scripted import Answer, Reply, last_text
 from fledge.testing import ScriptedModel, use
@@ -74,6 +76,29 @@ def test_a_wait_that_expires_is_pending_and_the_answer_comes_all_the_same(place:
         assert (await chat.reply(reply.run_id)).text == "echo: wait 10"
 
     place.act(body)
+
+
+@pytest.mark.parametrize("only_the_turn", [True, False])
+def test_a_turn_that_is_stopped_while_it_waits_for_a_model_leaves_nothing_to_wait_for(
+    place: Place, only_the_turn: bool
+) -> None:
+    down = Broke("retryable", "HTTP 503: down", 400.0, status=503)
+
+    def answer(request: Request) -> Answer:
+        return down if last_text(request) == "one" else "two is answered"  # type: ignore[return-value]
+
+    async def body(fl: fledge.Fledge) -> None:
+        chat = fl.session("main")
+        assert (await chat.send("one")).status == "error"
+        began = fl.engine.clock.now()
+        later = await chat.post("two") if only_the_turn else None
+        await call(Desk(fl, fl.config.gateway), "sessions.stop", {"session": "main", "below": not only_the_turn})
+        assert await chat.settled(timeout=30)
+        assert fl.engine.clock.now() - began < 10
+        if later is not None:
+            assert (await chat.reply(later)).text == "two is answered"
+
+    place.act(body, ScriptedModel(answer))
 
 
 def test_a_stopped_conversation_says_so_to_whoever_waits(place: Place) -> None:

@@ -284,7 +284,7 @@ async def sessions_stop(desk: Desk, params: SessionsStop) -> Killing:
     if params.below:
         return await stopped(desk, await conversation(desk, params.session).stop(), params.wait)
     key = session_key(params.session, "session")
-    await desk.fl.engine.commit(lambda c: control.stop_turn(c, key))
+    await desk.fl.engine.commit(lambda c: control.interrupt(c, key))
     return Killing((), ())
 
 

@@ -176,9 +176,18 @@ def stop_turn(c: Commit, session: str, reason: str = "stopped", owes: Owes = "no
     transcripts.close_calls(c, session, reason)
     exchanges.close_turn(c, session, reason, owes)
     budget.release(c, session)
+    place = c.tx.queued(session)
+    if place is not None and place.due_at is not None:
+        c.tx.dequeue(session)  # it waited to be tried again
     c.tx.supersede(session, c.at + reconcile.STOP_S)
     c.hints.stop.append(session)
     return True
+
+
+def interrupt(c: Commit, session: str) -> None:
+    """Stop a conversation's turn and nothing else. What it has not read has its turn next."""
+    stop_turn(c, session)
+    deliver.wake_again(c, session)
 
 
 def patch_session(c: Commit, key: str, patch: Mapping[str, str]) -> None:
