@@ -101,6 +101,7 @@ def test_the_python_example_runs_and_prints_the_answer(code: str, clone: Clone) 
 
 EXAMPLES = {
     "two_levels.py": "told once: 1 entry, 1 completion",
+    "shared_folder.py": "12 tasks, 12 runs: each exactly once",
     "orchestrated.py": "four answers in place, each exactly once; the killed worker is silent",
 }
 """What each example ends with. `conversation.py` needs a model server: tests/cli/test_run.py runs and kills it."""
