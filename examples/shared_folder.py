@@ -1,5 +1,5 @@
-"""Two processes on one folder, as the workers of a web server are: the one that holds it is ended with -9 in the middle,
-the other one takes over, and every task is done and answered exactly once.
+"""Two processes on one folder, as the workers of a web server are: the one that holds it is ended with -9 half-way, the
+other one takes over, and every task is done and answered exactly once.
 
     python examples/shared_folder.py
 
