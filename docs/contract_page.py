@@ -104,6 +104,7 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
             "files": "Files and the web",
             "egress": "Proxies and certificates",
             "approvals": "Approvals",
+            "permissions": "Rules of a person",
             "child": "Child output, webhooks, keys",
         },
     ),

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fledge.api.values import GivenUp, Message, Plan, Question, Reply, Result, RunInfo, TimelineEvent
     from fledge.client.opening import connect, open, run_sync
     from fledge.core.images import Image
+    from fledge.core.permission import Permission
     from fledge.core.policy import Budget
     from fledge.errors import BadInput, FledgeError, NotFound, Refused, StoreError, StoreLocked
     from fledge.models.providers import Provider
@@ -27,6 +28,7 @@ __all__ = [
     "Image",
     "Message",
     "NotFound",
+    "Permission",
     "Plan",
     "Provider",
     "Question",
@@ -53,6 +55,7 @@ _HOMES = {
     "fledge.api.program": ("Fledge",),
     "fledge.api.values": ("GivenUp", "Message", "Plan", "Question", "Reply", "Result", "RunInfo", "TimelineEvent"),
     "fledge.core.images": ("Image",),
+    "fledge.core.permission": ("Permission",),
     "fledge.core.policy": ("Budget",),
     "fledge.errors": ("BadInput", "FledgeError", "NotFound", "Refused", "StoreError", "StoreLocked"),
     "fledge.models.providers": ("Provider",),

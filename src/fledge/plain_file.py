@@ -35,4 +35,6 @@ def write_private(path: Path, text: str) -> None:
     new = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     new.replace(path)

@@ -40,10 +40,10 @@ class Place:
             self.acts += 1
             options.setdefault("config", {})
             options.setdefault("workspace", self.folder)
+            options.setdefault("store", InlineStore(self.folder))
             opened = fledge.open(
                 self.folder,
                 model=model or ScriptedModel(obedient),
-                store=InlineStore(self.folder),
                 clock=clock,
                 ids=SeededIds(self.acts),
                 **options,

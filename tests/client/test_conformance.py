@@ -12,7 +12,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from fledge.client.driving import Driving
 from fledge.client.folder import Client, Elsewhere, Folder
 from fledge.commands.methods import METHODS
 from fledge.errors import BadInput, FledgeError
+from fledge.models.base import Request
+from fledge.models.scripted import Answer, last_text, use
 from fledge.store.ways import HATCH
 from fledge.testing import ScriptedModel
 from tests.api.scene import obedient
@@ -32,6 +34,16 @@ from tests.gateway.serving import serving
 
 WAYS = ("socket", "gateway", "driving")
 MAIN = "agent:main:main"
+
+
+UNBOXED: dict[str, object] = {"agents": {"defaults": {"sandbox": {"mode": "off"}}}}
+"""Commands run without a sandbox, so each of them asks."""
+
+
+async def commanded(request: Request) -> Answer:
+    """Runs a command that it is told to run; else echoes."""
+    words = last_text(request)
+    return use("exec", command=words.removeprefix("run ")) if words.startswith("run ") else await obedient(request)
 
 
 class Story:
@@ -64,6 +76,8 @@ class Story:
         """The same with ids by the order they came in, and times as nothing."""
         text = json.dumps(_timeless(value), sort_keys=True).replace(self._folder, "/folder")
         text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", self._named, text)
+        text = re.sub(r'(?<=")[0-9a-f]{12}(?=")', self._named, text)
+        text = re.sub(r"exit code 0; [\d.]+ s|[0-9a-f]{8}(?=  `)", "made up", text)
         text = re.sub(r"run [0-9a-f]{8}|nonce=[0-9a-f]{16}", "made up", text)
         return json.loads(text)
 
@@ -86,13 +100,14 @@ def _timeless(value: Any) -> Any:
 @asynccontextmanager
 async def client_of(way: str, state: Path) -> AsyncIterator[Client]:
     """A client of this kind on a folder of its own, with somebody at work there."""
-    options: dict[str, Any] = {"model": ScriptedModel(obedient), "workspace": state.parent}
+    env = {"FLEDGE_CONFIG": str(state.parent / "user"), "PATH": os.environ["PATH"]}
     if way == "driving":
-        opening = Driving(lambda: fledge.open(state, config={}, address=HATCH, **options))
+        options: dict[str, Any] = {"model": ScriptedModel(commanded), "workspace": state.parent, "env": env}
+        opening = Driving(lambda: fledge.open(state, config=UNBOXED, address=HATCH, **options))
         async with Folder(state, opening) as client:
             yield client
         return
-    with serving(state) as server:
+    with serving(state, ScriptedModel(commanded), UNBOXED, env=env) as server:
         place = Hatch(state) if way == "socket" else Gateway(server.address, server.token)
         async with Elsewhere(place) as client:
             yield client
@@ -158,6 +173,7 @@ async def live(client: Client, folder: Path) -> Story:
     await call("approvals.list")
     await call("approvals.approve", id="none", digest="none")
     await call("approvals.deny", id="none", digest="none")
+    await allow_for_good(call)
     await call("undelivered.list")
     await call("undelivered.retry", target="greeter")
     await call("undelivered.dismiss", target="greeter")
@@ -183,6 +199,24 @@ async def live(client: Client, folder: Path) -> Story:
     await call("overview")
     await call("burn")
     return told
+
+
+async def allow_for_good(call: Callable[..., Awaitable[Any]]) -> None:
+    """A command is denied with words, then allowed for good, runs unasked, and asks again."""
+    await call("sessions.open", session="ruled")
+    for verdict, more in (("deny", {"words": "not yet"}), ("approve", {"always": True})):
+        asked = await call("send", session="ruled", message="run echo hi", timeoutSeconds=30)
+        (question,) = asked["questions"]
+        await call(f"approvals.{verdict}", id=question["id"], digest=question["digest"], **more)
+        await call("reply", session="ruled", run=asked["runId"], timeoutMs=30_000)
+    await call("send", session="ruled", message="run echo hi", timeoutSeconds=30)
+    await call("approvals.list", decided=True)
+    (rule,) = await call("permissions.list")
+    await call("slash.run", session="ruled", line="/permissions")
+    await call("permissions.revoke", id=rule["id"])
+    await call("permissions.revoke", id="none")
+    await call("send", session="ruled", message="run echo hi", timeoutSeconds=30)
+    await call("sessions.stop", session="ruled")
 
 
 async def comes(client: Client, label: str, event: str, times: int) -> None:

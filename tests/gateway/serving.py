@@ -81,7 +81,7 @@ def serving(
             check(document).config,
             ready=told,
             stop=stop,
-            env={},
+            env=options.pop("env", {"FLEDGE_CONFIG": str(state.parent / "user")}),
             model=model or ScriptedModel(obedient),
             workspace=state.parent,
             **options,

@@ -150,7 +150,7 @@ class World:
 
         def decide(c: Commit) -> bool:
             calls = open_calls(transcripts.lines(c.tx, drive.session))
-            answers = steps.answers(c.tx, drive.session, calls)
+            answers = {place: one.state for place, one in steps.answers(c.tx, drive.session, calls).items()}
             if "waiting" in answers.values():
                 steps.ask(c, drive)
                 return False

@@ -2,15 +2,27 @@
 
 import inspect
 from collections.abc import Awaitable, Callable
+from typing import Final
+
+from msgspec.structs import replace
 
 from fledge.api import views
 from fledge.api.handle import Handle
 from fledge.api.runs import Runs, Which
 from fledge.api.values import GivenUp, Plan, Question
-from fledge.errors import BadInput
+from fledge.config.permissions import forget, keep, revoke, sound_rules
+from fledge.core.permission import Permission, permission
+from fledge.errors import BadInput, Refused
 from fledge.orchestrator import control, steps
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Tx
+
+MOST_WORDS: Final = 4000
+"""How long the words are at most that go with a no."""
+NO_RULE: Final = (
+    "always: no rule can be made of this call. A rule is for one simple command of `exec`, without operators, quotes,"
+    " substitutions or redirections, of a program that does not run others; allow it once"
+)
 
 Answer = Callable[[Question], bool | Awaitable[bool | None] | None]
 
@@ -18,13 +30,14 @@ Answer = Callable[[Question], bool | Awaitable[bool | None] | None]
 class Answering(Runs):
     """The part of `Fledge` that is about what waits for an answer."""
 
-    async def approvals(self) -> list[Question]:
-        """Tool calls that wait for a person, oldest first.
+    async def approvals(self, *, decided: bool = False) -> list[Question]:
+        """Tool calls that wait for a person, oldest first. With `decided`, those that wait no more, the newest first:
+        who answered, or which rule.
 
         >>> await fl.approvals()
         []
         """
-        return await self.engine.store.read(views.questions)
+        return await self.engine.store.read(views.decided_questions if decided else views.questions)
 
     def on_approval(self, answer: Answer) -> None:
         """Ask this function about each tool call that waits for a person, awaited if it is async: True lets the call be
@@ -56,21 +69,72 @@ class Answering(Runs):
             act = self.approve if said else self.deny
             await act(question.id, digest=question.digest)
 
-    async def approve(self, question_id: str, *, by: str = "program", digest: str | None = None) -> None:
+    async def approve(
+        self,
+        question_id: str,
+        *,
+        by: str = "program",
+        digest: str | None = None,
+        always: bool = False,
+        children: bool = False,
+    ) -> Permission | None:
         """Let the call be run. With `digest`, only if it is still the call that was shown. `Refused` if it is decided.
 
-        >>> for question in await fl.approvals():
-        ...     await fl.approve(question.id, by="me", digest=question.digest)
-        """
-        await self.engine.commit(lambda c: steps.answer(c, question_id, True, by, digest))
-
-    async def deny(self, question_id: str, *, by: str = "program", digest: str | None = None) -> None:
-        """The call is not run; the model is told so.
+        With `always`, commands that begin with the words in `question.always` run without a question from now on: for
+        this agent, in this folder, and for subagents if `children` is set or one of them asked. Answers that rule, and
+        refuses a question of which none can be made. The rule is kept before the answer counts.
 
         >>> for question in await fl.approvals():
-        ...     await fl.deny(question.id)
+        ...     rule = await fl.approve(question.id, by="me", digest=question.digest, always=bool(question.always))
         """
-        await self.engine.commit(lambda c: steps.answer(c, question_id, False, by, digest))
+        if not always:
+            if children:
+                raise BadInput("children", "goes with always: it says whom a rule covers", children)
+            await self.engine.commit(lambda c: steps.answer(c, question_id, True, by, digest))
+            return None
+        now, user = self.engine.clock.now(), self._parts.profiles.user
+        asked = await self.engine.store.read(lambda tx: steps.open_question(tx, question_id, now, digest))
+        if asked.offer is None:
+            raise Refused("forbidden", NO_RULE)
+        rule = permission(replace(asked.offer, children=asked.offer.children or children), now, by)
+        is_new = keep(user, rule)
+        try:
+            await self.engine.commit(lambda c: steps.answer(c, question_id, True, by, asked.digest, rule=rule.id))
+        except BaseException:
+            if is_new:
+                forget(user, rule)
+            raise
+        return rule
+
+    async def deny(self, question_id: str, *, by: str = "program", digest: str | None = None, words: str = "") -> None:
+        """The call is not run; the model is told so, with these words, as those of the person who was asked.
+
+        >>> for question in await fl.approvals():
+        ...     await fl.deny(question.id, words="use the test database")
+        """
+        if not isinstance(words, str) or len(words) > MOST_WORDS:
+            raise BadInput("words", f"must be a text of at most {MOST_WORDS} characters", words)
+        said = words.strip()
+        await self.engine.commit(lambda c: steps.answer(c, question_id, False, by, digest, words=said))
+
+    async def permissions(self) -> list[Permission]:
+        """The rules by which commands run without a question, of all folders and agents, the oldest first. `BadInput`
+        names a file in the user's folder that cannot be read as a rule: it does not count.
+
+        >>> await fl.permissions()
+        []
+        """
+        return list(sound_rules(self._parts.profiles.user))
+
+    async def revoke_permission(self, rule_id: str) -> Permission:
+        """Remove a rule, by the beginning of its id: what it covered asks again. `NotFound` if none is called so.
+
+        >>> for rule in await fl.permissions():
+        ...     await fl.revoke_permission(rule.id)
+        """
+        if not isinstance(rule_id, str) or not rule_id.strip():
+            raise BadInput("rule_id", "must be the id of a rule, or its beginning", rule_id)
+        return revoke(self._parts.profiles.user, rule_id.strip())
 
     async def plans(self) -> list[Plan]:
         """Plans that await an answer, oldest first.

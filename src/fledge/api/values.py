@@ -152,6 +152,17 @@ class Question(Struct, frozen=True, kw_only=True):
     """What an answer is bound to: a hash of tool and arguments."""
     asked_at: Instant
     expires_at: Instant
+    always: str = ""
+    """How commands begin that `fl.approve(id, always=True)` allows from now on; empty if no rule can be made of it."""
+    for_subagents: bool = False
+    """A subagent asks: such a rule covers the subagents that run as its agent, too."""
+    state: Literal["waiting", "allowed", "denied", "expired", "void", "started"] = "waiting"
+    """`void`: the turn went on without it. `started`: it was allowed, and has begun."""
+    answered_by: str = ""
+    words: str = ""
+    """What was said with a no, for the model."""
+    rule: str = ""
+    """The id of the rule that covered the call, so that nobody was asked, or that was made with the answer."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):

@@ -37,6 +37,8 @@ from fledge.store.base import Approval, ChildrenPage, Entry, Post, Row, Tx
 T = TypeVar("T")
 LOOK_BACK: Final = 100_000
 """How much of a transcript is read for its newest entries."""
+MOST_DECIDED: Final = 200
+"""So many decided questions are listed."""
 STATUSES: Final = ("active", "done", *(phase.name for phase in PHASES), "ok", "error", "timeout", "killed", "unknown")
 """What a list of runs may be narrowed to: two halves of a run's life, its phases, its outcomes."""
 
@@ -309,7 +311,18 @@ def question(approval: Approval) -> Question:
         digest=approval.digest,
         asked_at=approval.asked_at,
         expires_at=approval.expires_at,
+        always="" if approval.offer is None else " ".join(approval.offer.words),
+        for_subagents=approval.offer is not None and approval.offer.children,
+        state=approval.state,
+        answered_by=approval.answered_by,
+        words=approval.words,
+        rule=approval.rule,
     )
+
+
+def decided_questions(tx: Tx) -> list[Question]:
+    """The newest questions that wait for nobody: answered by a person or a rule, expired, or void."""
+    return [question(one) for one in tx.decided_approvals(MOST_DECIDED)]
 
 
 def plans(tx: Tx) -> list[Plan]:

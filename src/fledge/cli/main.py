@@ -194,12 +194,17 @@ def _parser() -> argparse.ArgumentParser:
     again.add_argument("run", help=RUN)
     approve = add("approve", _approve, *shows, help="let a plan be carried out, or a tool call be run")
     approve.add_argument("run", help=f"{RUN}; or the id of a question")
-    approve.add_argument("words", nargs="?", default="", help="something to add")
+    approve.add_argument("words", nargs="?", default="", help="something to add to a plan")
+    approve.add_argument("--always", action="store_true", help="allow such commands here from now on, for this agent")
+    approve.add_argument("--children", action="store_true", help="with --always: for its subagents, too")
     approve.set_defaults(yes=True)
     reject = add("reject", _approve, *shows, help="let a run plan again, or a tool call not be run")
     reject.add_argument("run", help=f"{RUN}; or the id of a question")
-    reject.add_argument("words", nargs="?", default="", help="why")
-    reject.set_defaults(yes=False)
+    reject.add_argument("words", nargs="?", default="", help="why, for the model")
+    reject.set_defaults(yes=False, always=False, children=False)
+    rules = add("permissions", _permissions, *shows, help="list commands that run without a question, or revoke one")
+    rules.add_argument("action", nargs="?", choices=["revoke"])
+    rules.add_argument("id", nargs="?", help="of a rule, or its beginning")
     where = "main (the default), a session key, or a run"
     event = add("event", _event, *shows, help="post a system event to a conversation")
     event.add_argument("text", help="what happened; with -, read from standard input")
@@ -420,7 +425,19 @@ def _again(options: argparse.Namespace) -> int:
 def _approve(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    return _tell(verbs.answer(_where(options), options.run, options.words, options.yes), options)
+    given = (options.run, options.words, options.yes, options.always, options.children)
+    return _tell(verbs.answer(_where(options), *given), options)
+
+
+def _permissions(options: argparse.Namespace) -> int:
+    from fledge.cli import verbs
+
+    place = _where(options)
+    if options.action is None:
+        return _tell(verbs.permissions(place), options)
+    if options.id is None:
+        raise BadInput("id", f"must be named: fledge permissions {options.action} ID")
+    return _tell(verbs.revoke(place, options.id), options)
 
 
 def _event(options: argparse.Namespace) -> int:

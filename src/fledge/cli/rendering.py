@@ -7,6 +7,7 @@ from fledge.commands import lines
 from fledge.commands.reading import from_wire
 from fledge.commands.values import Overview, SessionRow, Story
 from fledge.core.keys import main_key
+from fledge.core.permission import Permission
 
 
 def overview(told: Any) -> list[str]:
@@ -43,6 +44,11 @@ def log(told: Any) -> list[str]:
 def undelivered(told: Any) -> list[str]:
     """`fledge undelivered`."""
     return lines.undelivered(from_wire(list[GivenUp], told))
+
+
+def permissions(told: Any) -> list[str]:
+    """`fledge permissions`."""
+    return lines.permissions(from_wire(list[Permission], told))
 
 
 def sessions(told: Any) -> list[str]:

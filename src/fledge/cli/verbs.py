@@ -1,5 +1,5 @@
 """The commands that look at a state folder or decide something in it: `ps`, `tree`, `info`, `log`, `undelivered`,
-`sessions`, `steer`, `kill`, `resume`, `again`, `approve`, `reject`, `event`, `heartbeat`.
+`sessions`, `steer`, `kill`, `resume`, `again`, `approve`, `reject`, `permissions`, `event`, `heartbeat`.
 
 Each calls verbs of `commands`, through the process that holds the folder or a gateway, and answers `Shown`: lines for
 people, and what the verb answered for `--json`. What is decided in a folder nobody drives goes on when somebody does:
@@ -176,13 +176,33 @@ def again(where: Where, name: str) -> Shown:
     return Shown([f"started: run {short_id(told.value['runId'])}{told.later}"], told.value)
 
 
-def answer(where: Where, name: str, words: str, yes: bool) -> Shown:
+def answer(where: Where, name: str, words: str, yes: bool, always: bool = False, children: bool = False) -> Shown:
     """Answer a question about a tool call, by the beginning of its id, or a plan."""
-    told = ask(where, "answer", target=name, approve=yes, words=words)
+    told = ask(where, "answer", target=name, approve=yes, words=words, always=always, children=children)
     if tool := told.value["tool"]:
+        if rule := told.value.get("permission"):
+            return Shown(lambda: [f"{tool} may be run{told.later}", *_rules([rule], "from now on: ")], told.value)
         may = "may be run, this once" if yes else "is not run; the model is told so"
         return Shown([f"{tool} {may}{told.later}"], told.value)
     return Shown([f"{'approved' if yes else 'rejected'}{told.later}"], told.value)
+
+
+def permissions(where: Where) -> Shown:
+    """The rules by which commands run without a question."""
+    told = ask(where, "permissions.list").value
+    return Shown(lambda: _rules(told), told)
+
+
+def revoke(where: Where, name: str) -> Shown:
+    """Remove a rule, by the beginning of its id."""
+    told = ask(where, "permissions.revoke", id=name).value
+    return Shown(lambda: _rules([told], "asks again: "), told)
+
+
+def _rules(told: Any, before: str = "") -> list[str]:
+    from fledge.cli import rendering
+
+    return [f"{before}{line}" for line in rendering.permissions(told)]
 
 
 def take_up(where: Where, action: str, name: str) -> Shown:

@@ -26,11 +26,12 @@ from fledge.client.connection import Told as Event
 from fledge.client.folder import Client
 from fledge.client.guest_conversation import GuestConversation
 from fledge.client.guest_run import GuestHandle, as_library
-from fledge.commands.people import TakenUp
+from fledge.commands.people import Approved, TakenUp
 from fledge.commands.runs import Attempt
 from fledge.commands.sessions import Done
 from fledge.config import Config
 from fledge.core.params import as_written
+from fledge.core.permission import Permission
 from fledge.core.route import Address, check_address
 from fledge.errors import BadInput, Refused
 from fledge.ids import RandomIds
@@ -307,9 +308,9 @@ class Guest(Fledge):
 
     # ---- what waits for an answer
 
-    async def approvals(self) -> list[Question]:
-        """Tool calls that wait for a person, oldest first."""
-        return await self._asking.call(list[Question], "approvals.list")
+    async def approvals(self, *, decided: bool = False) -> list[Question]:
+        """Tool calls that wait for a person, oldest first; or the newest that wait no more."""
+        return await self._asking.call(list[Question], "approvals.list", decided=decided)
 
     def on_approval(self, answer: Answer) -> None:
         """Ask this function about each tool call that waits for a person, awaited if it is async."""
@@ -336,18 +337,37 @@ class Guest(Fledge):
         if isinstance(said, bool):
             await (self.approve if said else self.deny)(question.id, digest=question.digest)
 
-    async def approve(self, question_id: str, *, by: str = "program", digest: str | None = None) -> None:
-        """Let the call be run. With `digest`, only if it is still the call that was shown."""
-        await self._answer("approvals.approve", question_id, by, digest)
+    async def approve(
+        self,
+        question_id: str,
+        *,
+        by: str = "program",
+        digest: str | None = None,
+        always: bool = False,
+        children: bool = False,
+    ) -> Permission | None:
+        """Let the call be run. With `digest`, only if it is still the call that was shown; with `always`, such commands
+        from now on."""
+        shown = digest or await self._digest(question_id)
+        ticked = {"always": always, "children": children}
+        done = await self._asking.call(Approved, "approvals.approve", id=question_id, digest=shown, by=by, **ticked)
+        return done.permission or None
 
-    async def deny(self, question_id: str, *, by: str = "program", digest: str | None = None) -> None:
-        """The call is not run; the model is told so."""
-        await self._answer("approvals.deny", question_id, by, digest)
+    async def deny(self, question_id: str, *, by: str = "program", digest: str | None = None, words: str = "") -> None:
+        """The call is not run; the model is told so, with these words."""
+        shown = digest or await self._digest(question_id)
+        await self._asking.call(Done, "approvals.deny", id=question_id, digest=shown, by=by, words=words)
 
-    async def _answer(self, method: str, question_id: str, by: str, digest: str | None) -> None:
-        if digest is None:
-            digest = next((one.digest for one in await self.approvals() if one.id == question_id), "-")
-        await self._asking.call(Done, method, id=question_id, digest=digest, by=by)
+    async def _digest(self, question_id: str) -> str:
+        return next((one.digest for one in await self.approvals() if one.id == question_id), "-")
+
+    async def permissions(self) -> list[Permission]:
+        """The rules by which commands run without a question, the oldest first."""
+        return await self._asking.call(list[Permission], "permissions.list")
+
+    async def revoke_permission(self, rule_id: str) -> Permission:
+        """Remove a rule, by the beginning of its id."""
+        return await self._asking.call(Permission, "permissions.revoke", id=rule_id)
 
     async def plans(self) -> list[Plan]:
         """Plans that await an answer, oldest first."""

@@ -10,7 +10,8 @@ from typing import Final
 _NAMES: Final[Mapping[str, str]] = {
     "events": "events.subscribe events.unsubscribe",
     "people": """
-        answer approvals.approve approvals.deny documents.accept health identity undelivered.dismiss undelivered.retry
+        answer approvals.approve approvals.deny documents.accept health identity permissions.list permissions.revoke
+        undelivered.dismiss undelivered.retry
     """,
     "queries": """
         approvals.list documents.pending overview plans.list runs.info runs.list runs.tree sessions.find
@@ -31,6 +32,9 @@ HOMES: Final[Mapping[str, str]] = {name: home for home, names in _NAMES.items() 
 QUERIES: Final = frozenset(_NAMES["queries"].split())
 """The verbs that need nothing but rows: they are answered from a store that nobody drives, too."""
 READS: Final = QUERIES | frozenset(
-    ["agent.wait", "health", "identity", "reply", "runs.result", "sessions.below", "sessions.wait", "slash.list"]
+    [
+        *("agent.wait", "health", "identity", "permissions.list", "reply", "runs.result"),
+        *("sessions.below", "sessions.wait", "slash.list"),
+    ]
 )
 """The verbs that change nothing: a caller who does not know whether one was carried out may call it again."""

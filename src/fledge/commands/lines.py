@@ -13,6 +13,7 @@ from fledge.core.asking import retry_text
 from fledge.core.documents import left_out_line
 from fledge.core.freeze import Stats, one_line, stats_line
 from fledge.core.keys import short_id
+from fledge.core.permission import Permission
 from fledge.core.printable import quoted_lines, whole_call
 from fledge.core.run import Instant
 
@@ -109,6 +110,7 @@ def story(told: Story, now: Instant | None = None) -> list[str]:
         cost = "" if stats.cost_usd is None else f", est ${stats.cost_usd:.4f}"
         cached = f", {stats.tokens_cached} cached" if stats.tokens_cached else ""
         lines.append(f"tokens    {stats.tokens_in} in, {stats.tokens_out} out{cached}{cost}")
+    lines += [f"asked     {decided(one)}" for one in told.questions]
     lines += [f"read      {late.words(told.now_at)}, by {late.session}" for late in told.unanswered]
     lines += [f"tried     {_try(one, run)}" for one in told.tries]
     return [*lines, "", *timeline(told.timeline)]
@@ -230,13 +232,16 @@ def standing(told: Standing) -> list[str]:
 def question(asked: Question) -> str:
     """What is asked, and how the command line answers it."""
     short = short_id(asked.id)
-    return f"waits for approval {short}: {whole_call(asked.tool, asked.arguments)}  (fledge approve {short}, or reject)"
+    always = f"; --always: {_granted(asked)}" if asked.always else ""
+    call = whole_call(asked.tool, asked.arguments)
+    return f"waits for approval {short}: {call}  (fledge approve {short}, or reject{always})"
 
 
 def question_in_chat(asked: Question) -> str:
     """What is asked, and how a chat answers it."""
     short = short_id(asked.id)
-    return f"? {whole_call(asked.tool, asked.arguments)}\n  /allow {short} or /deny {short}"
+    always = f"; /allow {short} always: {_granted(asked)}" if asked.always else ""
+    return f"? {whole_call(asked.tool, asked.arguments)}\n  /allow {short} or /deny {short}{always}"
 
 
 def plan_in_chat(waits: Plan) -> str:
@@ -251,7 +256,33 @@ def question_left(asked: Question, name: str, now: Instant) -> str:
     left = f"{left_s / 3600:.0f} h" if left_s >= 3600 else f"{left_s / 60:.0f} min"
     short = short_id(asked.id)
     call = whole_call(asked.tool, asked.arguments)
-    return f"{short}  {call}  for {one_line(name, LABEL_CHARS)}, {left} left: /allow {short}"
+    always = f", always: {_granted(asked)}" if asked.always else ""
+    return f"{short}  {call}  for {one_line(name, LABEL_CHARS)}, {left} left: /allow {short}{always}"
+
+
+def _granted(asked: Question) -> str:
+    """What an *always* would allow."""
+    return f"`{asked.always}` here from now on{', by subagents too' if asked.for_subagents else ''}"
+
+
+def decided(asked: Question) -> str:
+    """How a call that asks stands: who decided it, or which rule."""
+    rule = f" {short_id(asked.rule)}" if asked.rule else ""
+    by = f" by {one_line(asked.answered_by, LABEL_CHARS)}{rule}" if asked.answered_by else ""
+    words = f' ("{one_line(asked.words, REASON_CHARS)}")' if asked.words else ""
+    return f"{asked.state}{by}{words}: {one_line(whole_call(asked.tool, asked.arguments), LINE_CHARS)}"
+
+
+def permissions(rules: Sequence[Permission]) -> list[str]:
+    """What runs without a question, one line each."""
+    return [permission(rule) for rule in rules] or ["no rule lets a command run without a question"]
+
+
+def permission(rule: Permission) -> str:
+    """A rule: its id, the words it covers, and for whom and where."""
+    whom = f"{rule.agent}{' and its subagents' if rule.children else ''}"
+    by = one_line(rule.made_by, LABEL_CHARS)
+    return f"{short_id(rule.id)}  `{' '.join(rule.words)}`  by {whom} in {rule.folder}, allowed by {by}"
 
 
 def plan(waits: Plan) -> str:

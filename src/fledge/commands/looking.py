@@ -80,6 +80,7 @@ def story(tx: Tx, key: str, now: Instant) -> Story:
         budget=_budget(tx, key),
         spawned=tx.counts(key).spawned,
         unanswered=tuple(late for late in views.unanswered(tx, now) if told in late.rows),
+        questions=tuple(map(api.question, tx.approvals(key)[-MOST_SHOWN:])),
     )
 
 

@@ -158,6 +158,8 @@ class _Said:
                 return _lines(await self._read(lambda tx: _questions(tx, session, now)))
             case "allow" | "deny":
                 return await self._answer()
+            case "permissions":
+                return await self._permissions()
             case "event":
                 posted = await self._call("system.event", session=session, text=order.words)
                 return "posted" if posted.posted else "the last event that waits says the same"
@@ -260,8 +262,19 @@ class _Said:
     async def _answer(self) -> str:
         order, allows = self._order, self._order.verb == "allow"
         asked = await self._read(lambda tx: _one_asked(tx, self._session, order))
-        await self._call(f"approvals.{'approve' if allows else 'deny'}", id=asked.id, digest=asked.digest)
-        return f"{'allowed' if allows else 'denied'}: {asked.tool} for {await self._name(asked.session)}"
+        of = {"id": asked.id, "digest": asked.digest}
+        for_whom = f"{asked.tool} for {await self._name(asked.session)}"
+        if not allows:
+            await self._call("approvals.deny", **of, words=order.words)
+            return f"denied: {for_whom}"
+        ticked = {"always": bool(order.words), "children": order.words.endswith("children")}
+        rule = (await self._call("approvals.approve", **of, **ticked)).permission
+        return f"allowed: {for_whom}" + (f"\nfrom now on: {lines.permission(rule)}" if rule else "")
+
+    async def _permissions(self) -> str:
+        if not self._order.words:
+            return _lines(lines.permissions(await self._call("permissions.list")))
+        return f"asks again: {lines.permission(await self._call('permissions.revoke', id=self._order.target))}"
 
     async def _focus(self) -> str:
         key = await self._run()

@@ -1,12 +1,15 @@
-"""Verbs that answer what waits for a person: `answer`, `approvals.*`, `undelivered.*`, `documents.*`; and `health`."""
+"""Verbs that answer what waits for a person: `answer`, `approvals.*`, `undelivered.*`, `documents.*`; those that show
+and revoke what a person has allowed for good: `permissions.*`; and `health`."""
 
 import os
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 import fledge
+from fledge.api.answering import MOST_WORDS
 from fledge.api.identity import Identity
+from fledge.api.values import Question
 from fledge.commands.desk import Desk
 from fledge.commands.looking import found, run_meant
 from fledge.commands.params import InWorkspace, Nothing, One
@@ -14,12 +17,16 @@ from fledge.commands.sessions import Done
 from fledge.commands.table import Params, method
 from fledge.core.exchange import plan_words
 from fledge.core.keys import is_called, main_key
+from fledge.core.permission import Permission
 from fledge.core.run import Instant
 from fledge.errors import BadInput
-from fledge.orchestrator import control, documents, steps
+from fledge.orchestrator import control, documents
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.views import count_undelivered
 from fledge.store.base import Tx
+
+Always = Annotated[bool, Meta(description="allow such commands from now on: the question's `always` says which")]
+Children = Annotated[bool, Meta(description="with `always`: for subagents that run as this agent, too")]
 
 
 class Answer(Params, frozen=True, kw_only=True):
@@ -30,18 +37,59 @@ class Answer(Params, frozen=True, kw_only=True):
     by: Annotated[str, Meta(max_length=64, description="who answers there, for the record")] = ""
 
 
-@method("approvals.approve", Done)
-async def approvals_approve(desk: Desk, params: Answer) -> Done:
-    """Let the call be run, if it is still the one that was shown."""
-    await desk.fl.approve(params.id, by=desk.signed(params.by), digest=params.digest)
-    return Done()
+class Approve(Answer, frozen=True, kw_only=True):
+    """A yes."""
+
+    always: Always = False
+    children: Children = False
+
+
+class Approved(Struct, frozen=True, kw_only=True):
+    """What was allowed."""
+
+    ok: bool = True
+    permission: Permission | UnsetType = UNSET
+    """With `always`: the rule that was made."""
+
+
+@method("approvals.approve", Approved)
+async def approvals_approve(desk: Desk, params: Approve) -> Approved:
+    """Let the call be run, if it is still the one that was shown. With `always`, such commands run without a question
+    from now on."""
+    ticked = {"always": params.always, "children": params.children}
+    rule = await desk.fl.approve(params.id, by=desk.signed(params.by), digest=params.digest, **ticked)
+    return Approved(permission=UNSET if rule is None else rule)
+
+
+class Deny(Answer, frozen=True, kw_only=True):
+    """A no."""
+
+    words: Annotated[str, Meta(max_length=MOST_WORDS, description="for the model, as the person's words")] = ""
 
 
 @method("approvals.deny", Done)
-async def approvals_deny(desk: Desk, params: Answer) -> Done:
-    """Do not let the call be run; the model is told so."""
-    await desk.fl.deny(params.id, by=desk.signed(params.by), digest=params.digest)
+async def approvals_deny(desk: Desk, params: Deny) -> Done:
+    """Do not let the call be run; the model is told so, with the person's words."""
+    await desk.fl.deny(params.id, by=desk.signed(params.by), digest=params.digest, words=params.words)
     return Done()
+
+
+@method("permissions.list", list[Permission], reads=True)
+async def permissions_list(desk: Desk, params: Nothing) -> list[Permission]:
+    """The rules by which commands run without a question, of all folders and agents, oldest first."""
+    return await desk.fl.permissions()
+
+
+class Revoke(Params, frozen=True, kw_only=True):
+    """`permissions.revoke`."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=64, description="of a rule, or its beginning")]
+
+
+@method("permissions.revoke", Permission)
+async def permissions_revoke(desk: Desk, params: Revoke) -> Permission:
+    """Remove a rule: what it covered asks again. Answers the rule that was removed."""
+    return await desk.fl.revoke_permission(params.id)
 
 
 class TakenUp(Struct, frozen=True, kw_only=True):
@@ -128,7 +176,11 @@ class ToAnswer(Params, frozen=True, kw_only=True):
         str, Meta(min_length=1, max_length=256, description="the beginning of a question's id, or the run of a plan")
     ]
     approve: bool
-    words: Annotated[str, Meta(max_length=4000, description="for a plan; a rejection needs some")] = ""
+    words: Annotated[
+        str, Meta(max_length=MOST_WORDS, description="with a no, for the model; the rejection of a plan needs some")
+    ] = ""
+    always: Always = False
+    children: Children = False
 
 
 class Answered(Struct, frozen=True, kw_only=True):
@@ -137,6 +189,8 @@ class Answered(Struct, frozen=True, kw_only=True):
     approved: bool
     tool: str = ""
     """Of a tool call."""
+    permission: Permission | UnsetType = UNSET
+    """With `always`: the rule that was made."""
     session_key: str
     run_id: str = ""
     """Of a plan: the attempt that follows."""
@@ -145,12 +199,14 @@ class Answered(Struct, frozen=True, kw_only=True):
 @method("answer", Answered)
 async def answer(desk: Desk, params: ToAnswer) -> Answered:
     """Answer what waits for a person, a tool call or a plan."""
+    waiting = await desk.fl.approvals()
+    asked = [one for one in waiting if is_called(one.id, params.target)]
+    if len(asked) == 1:
+        return await _answered(desk, params, asked[0])
+    if params.always or params.children:
+        raise BadInput("always", "is for one tool call that waits, and this is none", params.target)
 
     def decide(c: Commit) -> Answered:
-        asked = [one for one in c.tx.open_approvals() if is_called(one.id, params.target)]
-        if len(asked) == 1:
-            steps.answer(c, asked[0].id, params.approve, desk.client, asked[0].digest)
-            return Answered(approved=params.approve, tool=asked[0].tool, session_key=asked[0].session)
         if not params.approve and not params.words.strip():
             raise BadInput("words", "must say why the plan is rejected")
         key = run_meant(c.tx, params.target, main_key())
@@ -158,6 +214,26 @@ async def answer(desk: Desk, params: ToAnswer) -> Answered:
         return Answered(approved=params.approve, session_key=run.key, run_id=run.run_id)
 
     return await desk.fl.engine.commit(decide)
+
+
+async def _answered(desk: Desk, params: ToAnswer, asked: Question) -> Answered:
+    """Answer the question about a tool call."""
+    rule = None
+    if params.approve:
+        if params.words.strip():
+            raise BadInput("words", "go with a no, or with a plan: a tool call that is allowed is run as it is")
+        ticked = {"always": params.always, "children": params.children}
+        rule = await desk.fl.approve(asked.id, by=desk.client, digest=asked.digest, **ticked)
+    elif params.always or params.children:
+        raise BadInput("always", "goes with a yes")
+    else:
+        await desk.fl.deny(asked.id, by=desk.client, digest=asked.digest, words=params.words)
+    return Answered(
+        approved=params.approve,
+        tool=asked.tool,
+        permission=UNSET if rule is None else rule,
+        session_key=asked.session_key,
+    )
 
 
 class TakeIn(InWorkspace, frozen=True, kw_only=True):

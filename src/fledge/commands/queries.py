@@ -156,10 +156,16 @@ async def overview(folder: Reader, params: Nothing) -> Overview:
     return await folder.read(lambda tx: looking.overview(tx, folder.now(), folder.drives))
 
 
+class Asked(Params, frozen=True, kw_only=True):
+    """`approvals.list`."""
+
+    decided: Annotated[bool, Meta(description="those that wait no more, with who or which rule decided")] = False
+
+
 @query("approvals.list", list[Question])
-async def approvals_list(folder: Reader, params: Nothing) -> list[Question]:
-    """Tool calls that wait for a person, oldest first."""
-    return await folder.read(views.questions)
+async def approvals_list(folder: Reader, params: Asked) -> list[Question]:
+    """Tool calls that wait for a person, oldest first; or the newest that wait no more."""
+    return await folder.read(views.decided_questions if params.decided else views.questions)
 
 
 @query("undelivered.list", list[GivenUp])

@@ -37,6 +37,7 @@ Verb = Literal[
     "approvals",
     "allow",
     "deny",
+    "permissions",
     "event",
     "heartbeat",
     "reload",
@@ -103,8 +104,9 @@ ALONE: Final = (
     Usage("focus", "/focus <id|#>", "bind this thread to a subagent"),
     Usage("unfocus", "/unfocus", "let go of it"),
     Usage("approvals", "/approvals", "tool calls that wait for you"),
-    Usage("allow", "/allow [id]", "let such a call be run"),
-    Usage("deny", "/deny [id]", "do not let it be run"),
+    Usage("allow", "/allow [id] [always [children]]", "let such a call be run; always: such commands from now on"),
+    Usage("deny", "/deny [id] [words]", "do not let it be run, and tell the model why"),
+    Usage("permissions", "/permissions [revoke <id>]", "commands that run without a question"),
     Usage("event", "/event <text>", "post a system event: it is read as a heartbeat"),
     Usage("heartbeat", "/heartbeat [reason]", "let this conversation look after what it should"),
     Usage("reload", "/reload", "take in documents of the workspace that changed while an agent worked"),
@@ -132,6 +134,7 @@ _ACTIONS: Final[dict[str, _Said]] = {
     for usage in (*SUBAGENTS, Usage("kill", "stop <id|#|all>", "as kill"))
 }
 _COMMANDS: Final[dict[str, _Said]] = {usage.form.split()[0][1:]: _said(usage, "") for usage in ALONE}
+_ACTIONS_OF: Final = {"undelivered": ("retry", "dismiss"), "permissions": ("revoke",)}
 _NEED_A_TARGET: Final[tuple[Verb, ...]] = (
     *("kill", "resume", "again", "log", "info", "send", "steer", "approve", "reject", "focus", "spawn", "image"),
 )
@@ -189,7 +192,7 @@ def _order(said: _Said, rest: str) -> Order:
     match verb:
         case "list" | "tree" | "help" | "stop" | "agents" | "unfocus" | "approvals" | "reload":
             return Order(verb=verb)
-        case "kill" | "again" | "info" | "focus" | "allow" | "deny" | "status" | "model":
+        case "kill" | "again" | "info" | "focus" | "status" | "model":
             return _checked(Order(verb=verb, target=_unquoted(rest)), said)
         case "event" | "heartbeat":
             return _checked(Order(verb=verb, words=rest), said)
@@ -197,9 +200,11 @@ def _order(said: _Said, rest: str) -> Order:
             return _checked(_log(rest, said), said)
         case "spawn":
             return _checked(_spawn(rest), said)
-        case "undelivered":
+        case "allow":
+            return _allow(rest, said)
+        case "undelivered" | "permissions":
             action, name = _first(rest)
-            if action and action not in ("retry", "dismiss"):
+            if action and action not in _ACTIONS_OF[verb]:
                 raise _misused(said)
             order = Order(verb=verb, words=action, target=_unquoted(name))
             if bool(action) != bool(order.target):
@@ -232,6 +237,17 @@ def _split(rest: str) -> tuple[str, str]:
 def _unquoted(rest: str) -> str:
     quoted = _QUOTED.fullmatch(rest.strip())
     return quoted[2] if quoted is not None and not quoted[3] else rest.strip()
+
+
+def _allow(rest: str, said: _Said) -> Order:
+    """`always`, and `children` behind it, may follow the id, or stand alone where one question waits."""
+    target, words = _split(rest)
+    if target == "always":
+        target, words = "", rest
+    words = " ".join(words.split())
+    if words not in ("", "always", "always children"):
+        raise _misused(said)
+    return Order(verb="allow", target=target, words=words)
 
 
 def _log(rest: str, said: _Said) -> Order:
@@ -292,6 +308,8 @@ def complete(line: str, targets: Sequence[Choice] = ()) -> list[Choice]:
     match said and said.verb, len(before) - (2 if first == "subagents" else 1):
         case "undelivered", 0:
             return _fitting(last, [("retry", "offer it again"), ("dismiss", "take it off the list")])
+        case "permissions", 0:
+            return _fitting(last, [("revoke", "let such commands ask again")])
         case ("kill", 0):
             return _fitting(last, [*_quoted(targets), ("all", "all of them")])
         case (

@@ -70,6 +70,8 @@ class Story(Struct, frozen=True, kw_only=True):
     """How many children it ever had."""
     unanswered: tuple[Unanswered, ...] = ()
     """Turns that have read its answer and could not answer it for half an hour."""
+    questions: tuple[Question, ...] = ()
+    """Its calls that asked a person, or ran by a rule of theirs."""
 
 
 class SessionRow(Struct, frozen=True, kw_only=True):

@@ -195,6 +195,12 @@ def empty_nudge(reads_completions: bool) -> str:
     )
 
 
+def not_run(tool: str, expired: bool, words: str) -> str:
+    """What a model is told of a call that a person did not allow, with what they said."""
+    why = "was not approved in time" if expired else "was refused by the person who was asked"
+    return f"{tool} {why}; it was not run" + (f".\nThe person's words: {words}" if words else "")
+
+
 def _parent_word(depth: int) -> str:
     return "main agent" if depth <= 1 else "parent orchestrator"
 

@@ -5,8 +5,8 @@ what may enter at that boundary. A final reply is the commit that ends the turn,
 """
 
 import hashlib
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,11 +16,12 @@ from fledge.core.answer import NUDGE, was_nudged
 from fledge.core.freeze import said
 from fledge.core.goods import Goods
 from fledge.core.keys import short_id
+from fledge.core.permission import Offer, Permission
 from fledge.core.policy import Refusal, Spent, YieldTerms
 from fledge.core.printable import whole_call
 from fledge.core.progress import StepLimits, advance, is_told, refuse_next_step, step_digest
 from fledge.core.prompts import empty_nudge, nudge, repeating_notice, yield_answer
-from fledge.core.run import Running
+from fledge.core.run import Instant, Running
 from fledge.core.schema import Fit, fit
 from fledge.core.transcript import DROPPED, Line, Noted, OpenCall, Replied, Resulted, Spoken, Told
 from fledge.errors import NotFound, Refused
@@ -28,7 +29,10 @@ from fledge.orchestrator import budget, deliver, documents, drain, outbox, trans
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.transcripts import new_lines
 from fledge.orchestrator.turns import Drive
-from fledge.store.base import Approval, Ran, Tx
+from fledge.store.base import Approval, ApprovalState, Ran, Tx
+
+RULE: Final = "a rule"
+"""Who answered a question that a rule of a person's answered."""
 
 
 class Goes(Struct, frozen=True):
@@ -65,9 +69,11 @@ def replied(
     in_doubt: bool = False,
     works_in: str = "",
     notice: str = "",
+    rules: Mapping[int, Permission | Offer] | None = None,
 ) -> list[Line]:
     """Append a reply that calls tools, which may take `tools_s` and write in the workspace `works_in`; a person is
-    asked in the same commit, if need be. `notice`: what the model is told of a call that the token limit cut.
+    asked in the same commit, if need be. `notice`: what the model is told of a call that the token limit cut. `rules`:
+    of calls that ask, by index, the rule that allows it instead, or the one that an *always* would make.
 
     `in_doubt`: it answers a call whose outcome a crash left unknown, and may make that call anew. It is no progress:
     the count of crashes starts again only once a whole step has come through.
@@ -79,6 +85,8 @@ def replied(
     budget.settle(c, drive.session, reply)
     for index, call in enumerate(reply.calls):
         if call.state == "asked":
+            rule = (rules or {}).get(index)
+            is_covered = isinstance(rule, Permission)
             approval = Approval(
                 id=c.ids.unique(),
                 session=drive.session,
@@ -87,12 +95,16 @@ def replied(
                 tool=call.name,
                 arguments=call.arguments,
                 digest=digest(call.name, call.arguments),
-                state="waiting",
+                state="allowed" if is_covered else "waiting",
                 asked_at=c.at,
                 expires_at=c.at + approval_s,
+                answered_by=RULE if is_covered else "",
+                offer=rule if isinstance(rule, Offer) else None,
+                rule=rule.id if isinstance(rule, Permission) else "",
             )
             c.tx.ask_approval(approval)
-            outbox.tell(c, drive.session, approval.id, question(approval), "approval")
+            if not is_covered:
+                outbox.tell(c, drive.session, approval.id, question(approval), "approval")
     if notice:
         transcripts.write(c, drive.session, Spoken(notice, kind=DROPPED))
     _work_on(c, drive, tools_s, not in_doubt)
@@ -351,16 +363,32 @@ def ask(c: Commit, drive: Drive) -> None:
         turns.due_again(c, drive.session, due_at - c.at)
 
 
-def answer(c: Commit, approval_id: str, allow: bool, answered_by: str, digest_seen: str | None = None) -> None:
-    """A person's answer. Refused: an unknown or decided question, one that expired, or another call than was seen."""
-    asked = c.tx.approval(approval_id)
+def open_question(tx: Tx, approval_id: str, at: Instant, digest_seen: str | None = None) -> Approval:
+    """A question that can be answered. Refused: an unknown or decided one, one that expired, or another call than was
+    seen."""
+    asked = tx.approval(approval_id)
     if asked is None:
         raise NotFound(f"no question {approval_id}")
     if digest_seen is not None and digest_seen != asked.digest:
         raise Refused("error", f"{approval_id} is about another call than the one that was shown")
-    if asked.state != "waiting" or asked.expires_at <= c.at:
+    if asked.state != "waiting" or asked.expires_at <= at:
         raise Refused("done", f"{approval_id} is {'expired' if asked.state == 'waiting' else asked.state}")
-    c.tx.move_approval(asked.session, asked.entry, asked.index, "allowed" if allow else "denied", answered_by)
+    return asked
+
+
+def answer(
+    c: Commit,
+    approval_id: str,
+    allow: bool,
+    answered_by: str,
+    digest_seen: str | None = None,
+    words: str = "",
+    rule: str = "",
+) -> None:
+    """A person's answer to an open question: with a no, words for the model; with a yes, the rule that was made."""
+    asked = open_question(c.tx, approval_id, c.at, digest_seen)
+    state: ApprovalState = "allowed" if allow else "denied"
+    c.tx.move_approval(asked.session, asked.entry, asked.index, state, answered_by, words, rule)
     if any(other.state == "waiting" for other in c.tx.approvals(asked.session)):
         return
     run = c.find(asked.session)
@@ -370,7 +398,7 @@ def answer(c: Commit, approval_id: str, allow: bool, answered_by: str, digest_se
         turns.due_again(c, asked.session, 0.0)
 
 
-def answers(tx: Tx, session: str, calls: Sequence[OpenCall]) -> dict[tuple[int, int], str]:
-    """How the approvals of these calls stand: waiting, allowed, denied, expired, started."""
+def answers(tx: Tx, session: str, calls: Sequence[OpenCall]) -> dict[tuple[int, int], Approval]:
+    """The questions about these calls, as they stand."""
     wanted = {(call.entry, call.index) for call in calls}
-    return {(a.entry, a.index): a.state for a in tx.approvals(session) if (a.entry, a.index) in wanted}
+    return {(a.entry, a.index): a for a in tx.approvals(session) if (a.entry, a.index) in wanted}

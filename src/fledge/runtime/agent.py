@@ -8,7 +8,7 @@ and the turn goes on with what came in. Everything this starts is owned by the t
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Concatenate, Literal, ParamSpec, TypeVar, assert_never
 
 from msgspec import Struct
@@ -21,7 +21,9 @@ from fledge.core.freeze import sound
 from fledge.core.goods import Goods
 from fledge.core.heartbeat import is_idle_round, is_silence, spoken
 from fledge.core.images import ImageEntry
+from fledge.core.permission import Offer, Permission
 from fledge.core.policy import Spent, YieldTerms
+from fledge.core.prompts import not_run
 from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.core.transcript import (
@@ -52,7 +54,7 @@ from fledge.runtime.child_files import look_for_goods
 from fledge.runtime.feed import Feed, Kind, TurnEvent
 from fledge.runtime.foreign import Foreign, Places, may_be_foreign
 from fledge.runtime.profile import Profile, Profiles
-from fledge.store.base import Entry, Post, Ran, Tx
+from fledge.store.base import Approval, ApprovalState, Entry, Post, Ran, Tx
 from fledge.store.images import Hold
 from fledge.tools.base import ToolContext, ToolResult
 from fledge.tools.search import SEARCH
@@ -84,6 +86,15 @@ def _gave_up(c: Commit, drive: Drive, error: str, goods: Goods | None, reply: Re
     budget.settle(c, drive.session, reply)
     steps.hand_over(c, drive, goods)
     turns.fail(c, drive, error, "limit")
+
+
+Answers = Mapping[tuple[int, int], Approval]
+"""Questions to a person, by entry and index of the call."""
+
+
+def _state(call: OpenCall, answers: Answers) -> ApprovalState | None:
+    found = answers.get((call.entry, call.index))
+    return None if found is None else found.state
 
 
 class _Answer(Struct, frozen=True):
@@ -459,12 +470,24 @@ class _Turn:
         wait_s = self.profile.approval_s
         tools_s = self._longest(call for call in reply.calls if call.state != "asked")
         in_doubt, works_in = is_in_doubt(self.lines), self._works_in()
+        rules = self._rules(reply.calls)
         self.lines += await self.commit(
-            steps.replied, reply, self.last, wait_s, self.ran, tools_s, in_doubt, works_in, notice
+            steps.replied, reply, self.last, wait_s, self.ran, tools_s, in_doubt, works_in, notice, rules
         )
         self.ran = None
         entry = next(line.seq for line in reversed(self.lines) if isinstance(line.body, Replied))
         self.own.update((entry, index) for index in range(len(reply.calls)))
+
+    def _rules(self, calls: Sequence[CallEntry]) -> dict[int, Permission | Offer]:
+        """Of commands that ask, by index: the rule that covers one, or the rule that an *always* would make of it."""
+        found: dict[int, Permission | Offer] = {}
+        for index, call in enumerate(calls):
+            tool = self.profile.tools.get(call.name) if call.state == "asked" else None
+            command = "" if tool is None else tool.command(call.arguments)
+            rule = self.profile.rule_for(command) if command else None
+            if rule is not None:
+                found[index] = rule
+        return found
 
     async def _fail(self, broke: Broke) -> bool:
         """No model could answer; False if this driver is done, for now or for good."""
@@ -526,15 +549,15 @@ class _Turn:
 
     async def _work(self, calls: list[OpenCall]) -> bool:
         """Run the calls that may be run, side by side; False if the turn now waits for a person."""
-        answers: Mapping[tuple[int, int], str] = {}
+        answers: Answers = {}
         if any(call.call.state == "asked" for call in calls):
             answers = await self.read(lambda tx: steps.answers(tx, self.drive.session, calls))
-        waiting = [call for call in calls if answers.get((call.entry, call.index)) == "waiting"]
+        waiting = [call for call in calls if _state(call, answers) == "waiting"]
         yields = {call.index: terms for call in calls if (terms := self._yield_terms(call, answers)) is not None}
         if len(yields) == len(calls):  # a yield comes after all other calls of its step
             return await self._yield(calls, yields[calls[-1].index])
         ready = [call for call in calls if call not in waiting and call.index not in yields]
-        started = [call for call in ready if answers.get((call.entry, call.index)) == "allowed"]
+        started = [call for call in ready if _state(call, answers) == "allowed"]
         until_at = self.engine.clock.now() + self._longest(call.call for call in ready)
         if started or any((call.entry, call.index) not in self.own for call in ready):
             works_in = self._works_in()
@@ -558,10 +581,10 @@ class _Turn:
             return False
         return goes_on
 
-    def _yield_terms(self, call: OpenCall, answers: Mapping[tuple[int, int], str]) -> YieldTerms | None:
+    def _yield_terms(self, call: OpenCall, answers: Answers) -> YieldTerms | None:
         """What a yield that may be carried out asks for; None of any other call."""
         tool = self.profile.tools.get(call.call.name)
-        if tool is None or tool.name != YIELD or answers.get((call.entry, call.index), "allowed") != "allowed":
+        if tool is None or tool.name != YIELD or _state(call, answers) not in (None, "allowed"):
             return None
         return yield_terms(tool, call.call.arguments)
 
@@ -586,7 +609,7 @@ class _Turn:
             self.tell("error" if goes.error else "end", goes.error or last_words, entry=goes.last or self.last)
         return not goes.over
 
-    async def _alone(self, call: OpenCall, answers: Mapping[tuple[int, int], str]) -> Resulted:
+    async def _alone(self, call: OpenCall, answers: Answers) -> Resulted:
         """The result of a call that nothing runs beside. A stop that its tool kept to itself still stops the turn."""
         result = await self._run(call, answers)
         task = asyncio.current_task()
@@ -623,7 +646,7 @@ class _Turn:
         if inner in JUDGED:
             self.wrote[inner] = digest(data)
 
-    async def _run(self, call: OpenCall, answers: Mapping[tuple[int, int], str]) -> Resulted:
+    async def _run(self, call: OpenCall, answers: Answers) -> Resulted:
         name, place = call.call.name, (call.entry, call.index)
         self.tell("tool:start", name, call.call.id, self.last)
         result = await self._result(call, answers.get(place))
@@ -641,18 +664,19 @@ class _Turn:
         except OSError as error:
             return f"{result.text}\n[its images could not be kept: {error.strerror or error}]", ()
 
-    async def _result(self, call: OpenCall, answer: str | None) -> ToolResult:
-        if answer in ("denied", "expired"):
-            words = "was refused by the person who was asked" if answer == "denied" else "was not approved in time"
-            return ToolResult(f"{call.call.name} {words}; it was not run", is_error=True)
+    async def _result(self, call: OpenCall, answer: Approval | None) -> ToolResult:
+        state = None if answer is None else answer.state
+        if answer is not None and state in ("denied", "expired"):
+            return ToolResult(not_run(call.call.name, state == "expired", answer.words), is_error=True)
         profile = self.profile
         tool = profile.tools.get(call.call.name)
         if tool is None:
             return profile.tools.unknown(call.call.name)
-        begun = answer == "started" or (call.call.state == "started" and (call.entry, call.index) not in self.own)
+        begun = state == "started" or (call.call.state == "started" and (call.entry, call.index) not in self.own)
         if begun and not tool.repeatable:
             return UNKNOWN_OUTCOME
-        context = self._context(call.entry, call.index, approved=answer == "allowed")
+        by_person = answer is not None and state == "allowed" and not answer.by_rule
+        context = self._context(call.entry, call.index, approved=by_person)
         return await tool.call(call.call.arguments, context)
 
     def _context(self, entry: int = 0, index: int = 0, approved: bool = False) -> ToolContext:

@@ -10,6 +10,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from fledge.core.goods import Goods
+from fledge.core.permission import Offer, Permission
 from fledge.core.progress import StepLimits
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.core.route import Address
@@ -22,6 +23,10 @@ from fledge.tools.registry import ToolSet
 
 
 def _unpriced(model: str, usage: Usage) -> float | None:
+    return None
+
+
+def _no_rules(command: str) -> None:
     return None
 
 
@@ -47,6 +52,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     window: int = 128_000
     asks: frozenset[str] = frozenset()
     """Tools that need a person's approval for each call."""
+    rule_for: Callable[[str], Permission | Offer | None] = field(default_factory=lambda: _no_rules)
+    """Of a command that asks: the person's rule that covers it, else the rule that an *always* would make of it."""
     step_limits: StepLimits = StepLimits()
     patience_s: float = 600.0
     """How long a run waits for a model that cannot answer."""

@@ -7,6 +7,7 @@ comes from the catalogue of models.
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -29,12 +30,14 @@ from fledge.config import (
     step_limits,
     subagent_limits,
 )
+from fledge.config.permissions import read_rules
 from fledge.config.places import user_folder
 from fledge.config.workspaces import accepted, needs_yes
 from fledge.context_engine import ContextEngine
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools, refuse_tool
 from fledge.core.goods import Goods
 from fledge.core.keys import AGENT_ID
+from fledge.core.permission import Asker, Offer, Permission, covering, offer
 from fledge.core.prompts import (
     Brief,
     child_prompt,
@@ -206,7 +209,8 @@ class ConfiguredProfiles:
         self._protected = protected_at(home, expanded[0], config.tools.unguarded, expanded[1])
         self._named = {os.path.realpath(workspace)} if is_named else set()
         """The workspace, if a program named it: that is its yes, whatever the folder holds."""
-        self._user = user_folder(given)
+        self.user = user_folder(given)
+        """Where the user's settings are, and what they allowed."""
         self._boxes: dict[Network, Sandbox | None] = {"shared": find_sandbox()}
         self._sandbox = self._boxes["shared"]
         self._files = ChildFiles(state, self._protected)
@@ -261,6 +265,7 @@ class ConfiguredProfiles:
         brief = None if spec is None or seat.run is None else self._brief(session, seat.run, spec, makes_files)
         own = self._system(session, brief, workspace)
         place = _real(workspace)
+        asker = Asker(_real(workspace / session.facts.cwd), agent_id, session.kind not in ("main", "named"))
         papers = await self._documents(engine, session, seat.run, place)
         checklist = self._checklist(workspace) if drive.heartbeat and seat.run is None else None
         look_after = [] if checklist is None else [_document(CHECKLIST, checklist)]
@@ -280,6 +285,7 @@ class ConfiguredProfiles:
             most_tokens=self._most_tokens(choice.primary),
             window=card.window,
             asks=asks,
+            rule_for=partial(self._rule_for, asker),
             step_limits=step_limits(self._config),
             patience_s=self._config.models.patience_seconds,
             approval_s=self._config.plan.approval_hours * 3600.0,
@@ -439,7 +445,7 @@ class ConfiguredProfiles:
     def _check_workspace(self, workspace: Path) -> None:
         """Refused: a workspace that holds the whole home folder, where nobody has said yes to that."""
         real = os.path.realpath(workspace)
-        if is_broad(real, self._protected.home) and real not in self._named and real not in accepted(self._user):
+        if is_broad(real, self._protected.home) and real not in self._named and real not in accepted(self.user):
             raise Refused("forbidden", needs_yes(real))
 
     def _box(self, agent_id: str, session: Session) -> Box:
@@ -518,6 +524,14 @@ class ConfiguredProfiles:
         if said is not None:
             return said == "ask"
         return tool in ASKS_BY_DEFAULT and not boxed
+
+    def _rule_for(self, asker: Asker, command: str) -> Permission | Offer | None:
+        """What the person's rules say of a command that would ask. They are read anew each time: a rule that is revoked
+        covers nothing more. One that cannot be read covers nothing."""
+        held = read_rules(self.user)
+        for broken in held.broken:
+            log.warning("%s", broken)
+        return covering(held.rules, asker, command) or offer(command, asker)
 
     def _unasked(self, agent_id: str, tools: Iterable[str]) -> frozenset[str]:
         """The tools about which nobody is asked, because the settings say so."""

@@ -8,6 +8,7 @@ from fledge.core.attachments import Receipt
 from fledge.core.events import Event
 from fledge.core.heartbeat import Cause
 from fledge.core.images import ImageEntry
+from fledge.core.permission import Offer
 from fledge.core.policy import Budget, Spent
 from fledge.core.progress import Progress
 from fledge.core.route import Address, Found
@@ -312,6 +313,17 @@ class Approval(Struct, frozen=True, gc=False, kw_only=True):
     asked_at: Instant
     expires_at: Instant
     answered_by: str = ""
+    offer: Offer | None = None
+    """The rule that an *always* makes of it; None if none can be made."""
+    words: str = ""
+    """What the person said with a no, for the model."""
+    rule: str = ""
+    """The id of the rule by which it was allowed unasked, or which was made with the answer."""
+
+    @property
+    def by_rule(self) -> bool:
+        """Nobody was asked: a rule of a person's covered the call."""
+        return self.rule != "" and self.offer is None
 
 
 class Wishes(Struct, frozen=True, gc=False, omit_defaults=True):

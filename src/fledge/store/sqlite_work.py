@@ -8,6 +8,7 @@ import msgspec
 from fledge.core.documents import Workspace
 from fledge.core.exchange import Exchange
 from fledge.core.goods import Goods
+from fledge.core.permission import Offer
 from fledge.core.policy import Budget, Spent
 from fledge.core.run import Instant
 from fledge.store.base import Approval, ApprovalState, Commission, Heartbeat, Purse, Ran, Wishes
@@ -15,7 +16,9 @@ from fledge.store.sqlite_runs import to_json
 from fledge.store.sqlite_sessions import SessionVerbs
 
 _HEARTBEAT = "session, cause, reason, due_at, held, beat_at, said, said_at"
-_APPROVAL = "id, session, entry, idx, tool, arguments, digest, state, asked_at, expires_at, answered_by"
+_APPROVAL = (
+    "id, session, entry, idx, tool, arguments, digest, state, asked_at, expires_at, answered_by, offer, words, rule"
+)
 _MOVES: dict[ApprovalState, tuple[str, ...]] = {
     "allowed": ("waiting",),
     "denied": ("waiting",),
@@ -26,6 +29,7 @@ _MOVES: dict[ApprovalState, tuple[str, ...]] = {
 }
 """From which states each state may be reached."""
 _COMMISSION = "run_id, session, row, wishes, key, digest, accepted_at, turn, started_at, ended_at, ended, entry"
+_offer = msgspec.json.Decoder(Offer).decode
 _wishes = msgspec.json.Decoder(Wishes).decode
 _exchange = msgspec.json.Decoder(Exchange).decode
 _budget = msgspec.json.Decoder(Budget).decode
@@ -107,7 +111,7 @@ class WorkVerbs(SessionVerbs):
         """Insert a question unless that call was asked about."""
         a = approval
         self._db.execute(
-            f"INSERT INTO approvals ({_APPROVAL}) VALUES (?,?,?,?,?,?,?,?,?,?,?)"
+            f"INSERT INTO approvals ({_APPROVAL}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
             " ON CONFLICT (session, entry, idx) DO NOTHING",
             (
                 a.id,
@@ -121,6 +125,9 @@ class WorkVerbs(SessionVerbs):
                 a.asked_at,
                 a.expires_at,
                 a.answered_by,
+                "" if a.offer is None else to_json(a.offer),
+                a.words,
+                a.rule,
             ),
         )
 
@@ -139,14 +146,30 @@ class WorkVerbs(SessionVerbs):
         sql = f"SELECT {_APPROVAL} FROM approvals WHERE state = 'waiting' ORDER BY asked_at, session, entry, idx"
         return [_approval(row) for row in self._db.execute(sql)]
 
-    def move_approval(self, session: str, entry: int, index: int, state: ApprovalState, answered_by: str = "") -> bool:
+    def decided_approvals(self, limit: int) -> list[Approval]:
+        """Questions that wait for nobody."""
+        newest = "ORDER BY asked_at DESC, session, entry DESC, idx DESC LIMIT ?"
+        sql = f"SELECT {_APPROVAL} FROM approvals WHERE state <> 'waiting' {newest}"
+        return [_approval(row) for row in self._db.execute(sql, (limit,))]
+
+    def move_approval(
+        self,
+        session: str,
+        entry: int,
+        index: int,
+        state: ApprovalState,
+        answered_by: str = "",
+        words: str = "",
+        rule: str = "",
+    ) -> bool:
         """Move a question to a state it may reach."""
         moved = 0
         for origin in _MOVES[state]:
             moved += self._db.execute(
-                "UPDATE approvals SET state = ?, answered_by = CASE WHEN ? = '' THEN answered_by ELSE ? END"
+                "UPDATE approvals SET state = ?, answered_by = CASE WHEN ? = '' THEN answered_by ELSE ? END,"
+                " words = CASE WHEN ? = '' THEN words ELSE ? END, rule = CASE WHEN ? = '' THEN rule ELSE ? END"
                 " WHERE session = ? AND entry = ? AND idx = ? AND state = ?",
-                (state, answered_by, answered_by, session, entry, index, origin),
+                (state, answered_by, answered_by, words, words, rule, rule, session, entry, index, origin),
             ).rowcount
         return moved > 0
 
@@ -354,6 +377,8 @@ def _commission(row: Any) -> Commission:
 
 
 def _approval(row: Any) -> Approval:
+    *known, offer, words, rule = row
     names = ("id", "session", "entry", "index", "tool", "arguments", "digest", "state")
     more = ("asked_at", "expires_at", "answered_by")
-    return Approval(**dict(zip((*names, *more), row, strict=True)))
+    given = dict(zip((*names, *more), known, strict=True))
+    return Approval(**given, offer=_offer(offer) if offer else None, words=words, rule=rule)

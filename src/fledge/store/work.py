@@ -68,8 +68,22 @@ class WorkTx(Protocol):
         """Questions of all sessions that wait for an answer, oldest first."""
         ...
 
-    def move_approval(self, session: str, entry: int, index: int, state: ApprovalState, answered_by: str = "") -> bool:
-        """Move the question about this call on; False if there is none, or it is already decided otherwise."""
+    def decided_approvals(self, limit: int) -> list[Approval]:
+        """Questions of all sessions that wait for nobody, the newest first."""
+        ...
+
+    def move_approval(
+        self,
+        session: str,
+        entry: int,
+        index: int,
+        state: ApprovalState,
+        answered_by: str = "",
+        words: str = "",
+        rule: str = "",
+    ) -> bool:
+        """Move the question about this call on, with what was said; False if there is none, or it is already decided
+        otherwise."""
         ...
 
     # -- commissions

@@ -88,6 +88,8 @@ class ToolContext(Struct, frozen=True, kw_only=True):
 
 Asks = Callable[[Mapping[str, Any], ToolContext], bool]
 """Whether a call with these arguments, in this place, needs a person's yes."""
+Commands = Callable[[Mapping[str, Any]], str]
+"""The command that a call with these arguments gives to a shell; empty if it asks for more than that."""
 
 
 class ToolResult(Struct, frozen=True, omit_defaults=True):
@@ -121,6 +123,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     """How the function is called: with each argument by name, or with the context and one struct of all arguments."""
     asks: Asks | None = None
     """Says of which calls a person must be asked, whatever the settings say."""
+    commands: Commands | None = None
+    """Of a tool whose calls are commands: what they are. Rules of a person can be made for no other tool."""
     answers: Literal["text", "json"] = "text"
     """json: a refusal is an object with `status` and `error`, as its other answers are objects."""
     hosted: bool = False
@@ -151,6 +155,13 @@ class Tool(Struct, frozen=True, kw_only=True):
             return self.asks is not None and self.asks(named_arguments(self.read_arguments(raw_arguments)), context)
         except (FledgeError, OSError):
             return False
+
+    def command(self, raw_arguments: str) -> str:
+        """The command of this call; empty if it is none, or more than that."""
+        try:
+            return "" if self.commands is None else self.commands(named_arguments(self.read_arguments(raw_arguments)))
+        except BadInput:
+            return ""
 
     async def call(self, raw_arguments: str, context: ToolContext) -> ToolResult:
         """Run the function with these arguments. Whatever it raises is an error result; only a real stop goes through.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from fledge.core.protected import GUARDED_NAMES
 from fledge.errors import BadInput
@@ -103,7 +104,12 @@ def exec_tool(sandbox: Sandbox | None = None) -> Tool:
         hint = f"\n[{READ_ONLY}]" if sandbox is not None and ended.code and _EROFS in ended.output else ""
         return ToolResult(f"{ended.output}{_break(ended.output)}[{ended.said}]{hint}", is_error=ended.code != 0)
 
-    return exec_
+    return replace(exec_, commands=_command)
+
+
+def _command(arguments: Mapping[str, Any]) -> str:
+    """The command, unless it wants to write what is read-only: that asks in any case."""
+    return "" if arguments["writable"] else str(arguments["command"])
 
 
 def _break(output: str) -> str:

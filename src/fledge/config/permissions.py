@@ -1,0 +1,133 @@
+"""The rules by which commands run without a question, kept in the user's folder, where no tool can write.
+
+Each rule is a private file of its own, named by its id: it is written whole or not at all, two processes that keep one
+at the same time lose none, and a file that is broken costs no other rule. What a rule means is said in
+`core.permission`.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from fledge.confine import read_plain
+from fledge.core.keys import is_called
+from fledge.core.permission import Permission, is_sound
+from fledge.errors import BadInput, NotFound, Refused
+from fledge.plain_file import write_private
+
+FOLDER: Final = "permissions"
+MOST_RULES: Final = 500
+"""So many are read at most, each time a command would ask."""
+MOST_BYTES: Final = 64 * 1024
+_ENDING: Final = ".json"
+_rule = msgspec.json.Decoder(Permission).decode
+
+
+class Rules(Struct, frozen=True):
+    """What the user's folder holds."""
+
+    rules: tuple[Permission, ...] = ()
+    """The oldest first."""
+    broken: tuple[BadInput, ...] = ()
+    """What is wrong with files that do not count."""
+
+
+def read_rules(user: Path) -> Rules:
+    """The rules that count. A file that is no rule, is a link, or could have been written by somebody else does not."""
+    found: list[Permission] = []
+    broken: list[BadInput] = []
+    place = user / FOLDER
+    try:
+        with _held(place) as folder:
+            names = sorted(name for name in os.listdir(folder) if name.endswith(_ENDING) and not name.startswith("."))
+            for name in names[:MOST_RULES]:
+                try:
+                    found.append(_read(folder, name))
+                except (OSError, ValueError) as error:
+                    broken.append(BadInput(str(place / name), f"{error}; it does not count: remove it"))
+            if len(names) > MOST_RULES:
+                broken.append(
+                    BadInput(str(place), f"must hold at most {MOST_RULES} rules: more do not count", len(names))
+                )
+    except FileNotFoundError:
+        return Rules()
+    except (OSError, ValueError) as error:
+        return Rules((), (BadInput(str(place), f"{error}; no rule in it counts"),))
+    return Rules(tuple(sorted(found, key=lambda rule: (rule.made_at, rule.id))), tuple(broken))
+
+
+def sound_rules(user: Path) -> tuple[Permission, ...]:
+    """The rules that count. Refused: a file among them that does not."""
+    held = read_rules(user)
+    if held.broken:
+        raise held.broken[0]
+    return held.rules
+
+
+def keep(user: Path, rule: Permission) -> bool:
+    """Keep a rule; False if it was there already. Refused: beside a file that is no rule, or too many of them."""
+    held = sound_rules(user)
+    if rule.id in {one.id for one in held}:
+        return False
+    if len(held) >= MOST_RULES:
+        raise Refused("forbidden", f"there are {MOST_RULES} rules already: revoke some (fledge permissions)")
+    try:
+        write_private(user / FOLDER / f"{rule.id}{_ENDING}", msgspec.json.encode(rule).decode())
+    except OSError as error:
+        raise Refused("error", f"the rule cannot be kept in {user / FOLDER}: {error.strerror or error}") from None
+    return True
+
+
+def revoke(user: Path, word: str) -> Permission:
+    """Remove the rule whose id begins with this word. NotFound: no rule is called so, or several are."""
+    found = [rule for rule in read_rules(user).rules if is_called(rule.id, word)]
+    if len(found) != 1:
+        why = f"{len(found)} rules are" if found else "no rule is"
+        raise NotFound(f"{why} named {word[:80]!r}: `fledge permissions` lists them")
+    forget(user, found[0])
+    return found[0]
+
+
+def forget(user: Path, rule: Permission) -> None:
+    """Remove a rule that was kept. BadInput: its file cannot be removed."""
+    path = user / FOLDER / f"{rule.id}{_ENDING}"
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise BadInput(str(path), "must be a file that can be removed", error.strerror) from None
+
+
+def _read(folder: int, name: str) -> Permission:
+    """The rule in a file. ValueError: there is none that counts."""
+    held = read_plain(folder, name, MOST_BYTES)
+    if held is None:
+        raise ValueError("must be a regular file, not a link")
+    raw, status = held
+    _must_be_own(status)
+    try:
+        rule = _rule(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"must be a rule in JSON ({error})") from None
+    if name != f"{rule.id}{_ENDING}" or not is_sound(rule):
+        raise ValueError("must be a rule as fledge wrote it")
+    return rule
+
+
+def _must_be_own(status: os.stat_result) -> None:
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise ValueError("must belong to you, and nobody else may be able to write it")
+
+
+@contextmanager
+def _held(place: Path) -> Iterator[int]:
+    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _must_be_own(os.fstat(folder))
+        yield folder
+    finally:
+        os.close(folder)
