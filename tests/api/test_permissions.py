@@ -14,7 +14,7 @@ import pytest
 import fledge
 from fledge.config.permissions import FOLDER
 from fledge.models.base import Request
-from fledge.models.scripted import Answer, Reply, ScriptedModel, last_text, use
+from fledge.models.scripted import Answer, ScriptedModel, last_text, use
 from fledge.store.base import Tx
 from fledge.testing import InlineStore
 from fledge.tools.base import tool
@@ -32,12 +32,18 @@ async def launch() -> str:
 
 
 def runs(request: Request) -> Answer:
-    """Runs each line it is told as a command, then says what came of them; `launch` launches."""
+    """Runs what it is told as a command, then says what came of it; `launch` launches, and `write` wants to write
+    where commands must not."""
     told = last_text(request)
     if not told.startswith("run: "):
         return f"heard: {told}"
-    calls = [use("launch") if one == "launch" else use("exec", command=one) for one in told[5:].split(" THEN ")]
-    return Reply(calls=tuple(calls))
+    match told.removeprefix("run: ").split(" ", 1):
+        case ["launch"]:
+            return use("launch")
+        case ["write", command]:
+            return use("exec", command=command, writable=[".git"])
+        case _:
+            return use("exec", command=told.removeprefix("run: "))
 
 
 class Folder:
@@ -179,6 +185,9 @@ def test_a_rule_holds_in_its_folder_and_for_its_agent_alone(folder: Folder, tmp_
 def test_a_rule_gives_no_tool_and_opens_no_protected_file(folder: Folder) -> None:
     async def make(fl: fledge.Fledge) -> None:
         await allow(fl, "echo hi")
+        question = await asked(fl, "write echo hi")
+        assert question.always == ""
+        await fl.deny(question.id)
 
     async def use_it(fl: fledge.Fledge) -> None:
         assert "hi\n" not in (await say(fl, "echo hi")).text
@@ -272,7 +281,7 @@ def test_a_broken_file_never_counts_and_is_named(folder: Folder, words: str) -> 
 # ---- a no with words -------------------------------------------------------------------------------------------------
 
 
-@proves("8.approvals.6", "With a no the model is told the person's words, as theirs")
+@proves("8.approvals.7", "With a no the model is told the person's words, as theirs")
 def test_the_model_is_told_what_the_person_says_with_a_no(folder: Folder) -> None:
     async def body(fl: fledge.Fledge) -> None:
         reply = await say(fl, "rm -r build")

@@ -25,6 +25,7 @@ from fledge.core.prompts import (
     flattened,
     in_list_order,
     list_text,
+    not_run,
     nudge,
     overdue_message,
     quoted,
@@ -164,6 +165,13 @@ def test_a_turn_without_words_is_asked_for_some_and_may_say_that_there_are_none(
     assert "Say your answer now." in empty_nudge(reads_completions=False)
     assert "what came of the subagents' results" in empty_nudge(reads_completions=True)
     assert empty_nudge(True).endswith("answer only NO_REPLY.")
+
+
+def test_a_model_is_told_why_a_call_was_not_run_and_whose_words_follow() -> None:
+    assert not_run("exec", expired=True, words="") == "exec was not approved in time; it was not run"
+    refused = "exec was refused by the person who was asked; it was not run"
+    assert not_run("exec", expired=False, words="") == refused
+    assert not_run("exec", expired=False, words="use make") == f"{refused}.\nThe person's words: use make"
 
 
 def test_a_nudge_says_what_is_wrong_on_one_short_line() -> None:
