@@ -17,8 +17,9 @@ from fledge.testing import InlineStore, ScriptedModel
 from tests.api.scene import Place
 
 PUBLIC = """
-BadInput Budget Conversation Fledge FledgeError GivenUp Handle Image Message NotFound Plan Provider Question Refused
-Reply Result RunInfo StoreError StoreLocked TimelineEvent ToolContext TurnEvent __version__ connect open run_sync tool
+BadInput Budget Conversation Fledge FledgeError GivenUp Handle Image Message NotFound Permission Plan Provider Question
+Refused Reply Result RunInfo StoreError StoreLocked TimelineEvent ToolContext TurnEvent __version__ connect open
+run_sync tool
 """
 IMPORT_MS = 100
 """How much CPU `import fledge` may take more than starting Python."""

@@ -39,6 +39,7 @@ LINES: dict[str, list[str]] = {
     "again": ["again", "nobody"],
     "approve": ["approve", "nobody"],
     "reject": ["reject", "nobody", "no"],
+    "permissions": ["permissions"],
     "event": ["event", "it rains", "--session", "nobody"],
     "heartbeat": ["heartbeat", "--session", "nobody"],
     "init": ["init", "elsewhere"],
