@@ -314,7 +314,7 @@ class _Lines(Pipe):
         return bytes(kept) + piece[:end]
 
     async def close(self) -> None:
-        self._writer.close()
+        self._writer.transport.abort()  # nobody waits for what was not sent
         await asyncio.sleep(0)  # so that the socket is closed even if the loop ends next
 
 
@@ -427,6 +427,7 @@ class _Messages(Pipe):
         with contextlib.suppress(ConnectionError, TimeoutError):
             await self._websocket.close()
         await self._session.close()
+        await asyncio.sleep(0)  # so that the socket is closed even if the loop ends next
 
 
 async def find(state: Path) -> Connection | None:
