@@ -179,8 +179,10 @@ def test_a_stream_shows_the_words_and_tools_of_this_session_alone(place: Place) 
         seen = [(event.kind, event.text) async for event in fl.session("main").stream("Add one and two")]
         assert [one for one in seen if one[0] != "usage"] == [
             ("start", ""),
+            ("model:start", ""),
             ("tool:start", "add"),
             ("tool:end", "3"),
+            ("model:start", ""),
             ("assistant:text", "It is three."),
             ("end", "It is three."),
         ]

@@ -85,8 +85,9 @@ class Story:
         return self._names.setdefault(found[0], f"id-{len(self._names)}")
 
 
-TIMES = ("runtimeS", "elapsedS", "at")
-"""Members that tell how long something took, or when it was; others end with `At`."""
+TIMES = ("runtimeS", "elapsedS", "at", "tokensIn", "tokens")
+"""Members that tell how long something took, or when it was, or how long a text is that says so; others end with
+`At`."""
 
 
 def _timeless(value: Any) -> Any:

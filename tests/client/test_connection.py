@@ -98,7 +98,9 @@ def test_a_feed_tells_what_happens_and_ends_with_its_reader(server: Server, way:
 
     first, *heard = talking(server, way, body)
     assert first["type"] == "from"
-    assert [one["kind"] for one in heard if one["type"] == "turn"] == ["start", "assistant:text", "usage", "end"]
+    assert [one["kind"] for one in heard if one["type"] == "turn"] == [
+        *("start", "model:start", "assistant:text", "usage", "end"),
+    ]
     assert {one["sessionKey"] for one in heard} == {f"agent:main:feed-{way}"}
     assert not server.desk.watches
 

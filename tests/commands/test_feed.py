@@ -96,7 +96,7 @@ def test_several_clients_see_the_same_life_of_a_run_in_the_same_order(server: Se
         assert {one["subscription"] for one in over_socket} == {1}
         assert [one["cursor"] for one in over_socket] == [one["id"] for one in seen[0] if one["type"] == "run"]
         live = [one for one in seen[0] if one["type"] == "turn" and one["sessionKey"] == key]
-        assert [one["kind"] for one in live] == ["start", "assistant:text", "usage", "end"]
+        assert [one["kind"] for one in live] == ["start", "model:start", "assistant:text", "usage", "end"]
         first = next(one for one in seen[0] if one["type"] == "run")
         assert (first["label"], first["requester"], first["runId"]) == ("child", "agent:main:main", spawned["runId"])
         assert isinstance(first["at"], float | int)

@@ -10,7 +10,8 @@ import pytest
 import fledge
 from fledge.commands.desk import Desk
 from fledge.commands.methods import call
-from fledge.commands.orders import status_line
+from fledge.commands.orders import below
+from fledge.commands.values import Below
 from fledge.models.base import Broke, Request, ToolMessage
 from fledge.models.scripted import Answer, Reply, last_text, use
 from fledge.testing import ScriptedModel
@@ -230,18 +231,20 @@ def test_a_person_may_spawn_every_agent_within_the_ceiling_of_the_conversation(p
     assert "write" not in seen["tools"]
 
 
-def test_the_line_of_what_goes_on_names_the_first_few(place: Place) -> None:
+def test_what_goes_on_below_a_conversation_names_every_subagent_at_work(place: Place) -> None:
     async def body(fl: fledge.Fledge, say: Say) -> None:
-        async def look() -> str:
-            return await fl.engine.store.read(lambda tx: status_line(tx, MAIN, fl.engine.clock.now()))
+        async def look() -> Below:
+            return await fl.engine.store.read(lambda tx: below(tx, MAIN, fl.engine.clock.now()))
 
-        assert await look() == ""
-        for _ in range(5):
+        idle = await look()
+        assert (idle.state, idle.opened_at, idle.children) == ("idle", None, ())
+        for _ in range(2):
             await say("/subagents spawn main wait for ever")
         await asyncio.sleep(1)
-        line = await look()
-        assert line.count("wait for ever running") == 4
-        assert line.endswith("and 1 more")
+        at_work = await look()
+        shown = [(child.label, child.state, child.depth, child.waits) for child in at_work.children]
+        assert shown == [("wait for ever", "running", 1, False)] * 2
+        assert all(child.started_at is not None and child.started_at < at_work.now_at for child in at_work.children)
 
     play(place, body)
 
@@ -258,8 +261,8 @@ def test_what_is_read_and_cannot_be_answered_is_shown_in_status_info_chat_and_ga
         async def say(line: str) -> str:
             return (await run_command(fl, MAIN, line)).text
 
-        async def below() -> str:
-            return await fl.engine.store.read(lambda tx: status_line(tx, MAIN, fl.engine.clock.now()))
+        async def unanswered() -> str:
+            return (await fl.engine.store.read(lambda tx: below(tx, MAIN, fl.engine.clock.now()))).unanswered
 
         async def ask(method: str, **params: object) -> Any:
             return await call(Desk(fl, fl.config.gateway), method, params)
@@ -267,7 +270,7 @@ def test_what_is_read_and_cannot_be_answered_is_shown_in_status_info_chat_and_ga
         await fl.session("main").send("hello")
         await say("/subagents spawn main dig")
         await asyncio.sleep(25 * 60)
-        shown = [await say("/status"), await say("/subagents info 1"), await below()]
+        shown = [await say("/status"), await say("/subagents info 1"), await unanswered()]
         assert not any("unanswered" in words for words in shown)
         await asyncio.sleep(10 * 60)
         late = "unanswered for 35 min, tried "
@@ -275,7 +278,7 @@ def test_what_is_read_and_cannot_be_answered_is_shown_in_status_info_chat_and_ga
         info = await say("/subagents info 1")
         assert f"read      {late}" in info
         assert f"times, by {MAIN}\n" in info
-        assert (await below()).startswith(late)
+        assert (await unanswered()).startswith(late)
         (row,) = await ask("sessions.list", kinds=["main"])
         assert row["unanswered"].startswith(late)
         (told,) = (await ask("runs.info", target="1"))["unanswered"]

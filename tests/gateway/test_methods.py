@@ -230,6 +230,29 @@ def test_a_turn_is_stopped_alone_or_with_everything_below(ask: Asks, chat: str) 
     assert ask.call("agent.wait", run=run["runId"], timeoutMs=30_000)["status"] == "error"
 
 
+@proves("4.tools.44", "A stop takes back the messages that its caller names and that nobody has read")
+def test_a_stop_takes_back_messages_that_nobody_has_read(ask: Asks, chat: str) -> None:
+    read = ask.call("agent", session=chat, message="Wait for me")["runId"]
+    until_busy(ask, chat)
+    unread, other = (ask.call("agent", session=chat, message=words)["runId"] for words in ("never mind", "Hello"))
+    elsewhere = ask.call("agent", session=f"{chat}-2", message="Hello")["runId"]
+    done = ask.call("sessions.stop", session=chat, below=False, withdraw=[read, unread, elsewhere, "no-such-id"])
+    assert done == {"killed": [], "stopping": [], "withdrawn": [unread]}
+    gone = ask.call("agent.wait", run=unread)
+    assert (gone["status"], gone["error"]) == ("error", "it was stopped before it read this")
+    assert ask.call("reply", session=chat, run=other)["text"] == "echo: Hello"
+    assert "never mind" not in [entry["text"] for entry in ask.call("sessions.history", session=chat)]
+
+
+def until_busy(ask: Asks, chat: str) -> None:
+    """Wait until the conversation's turn has read what was said."""
+    for _ in range(1000):
+        if ask.call("sessions.history", session=chat):
+            return
+        time.sleep(0.01)
+    raise AssertionError("nothing was read")
+
+
 def test_a_client_has_no_place_that_could_be_bound(server: Server, ask: Asks, chat: str) -> None:
     key = spawned(ask, "Wait for me", chat)["childSessionKey"]
     place = Address("board", "somebody")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fledge.models.base import Broke
 from fledge.models.scripted import Reply
 from fledge.runtime.feed import Feed, Kind, TurnEvent
 from tests.runtime.desk import Desk, Kit, Office, use, worker
@@ -137,18 +138,20 @@ def test_a_turn_is_told_in_the_order_it_happens(office: Office) -> None:
     events = office.act(body, model, Kit().tool("look", 1, says="here"))
     assert [(told.kind, told.text, told.call) for told in events if told.kind != "usage"] == [
         ("start", "", ""),
+        ("model:start", "", ""),
         ("assistant:text", "let ", ""),
         ("assistant:text", "me l", ""),
         ("assistant:text", "ook", ""),
         ("tool:start", "look", "call_0"),
         ("tool:end", "here", "call_0"),
+        ("model:start", "", ""),
         ("assistant:text", "foun", ""),
         ("assistant:text", "d it", ""),
         ("end", "found it", ""),
     ]
     kinds = [told.kind for told in events]
     assert kinds.count("usage") == 2
-    assert kinds[4:6] == ["usage", "tool:start"]
+    assert kinds[5:7] == ["usage", "tool:start"]
     assert kinds[-2:] == ["usage", "end"]
     assert {told.turn for told in events} == {1}
 
@@ -163,17 +166,44 @@ def test_a_turn_tells_at_which_entry_it_stands_where_words_begin_and_end(office:
         return told, await desk.engine.store.read(lambda tx: [(one.seq, one.kind) for one in tx.entries(key)])
 
     told, entries = office.act(body, model, Kit().tool("look", 1, says="here"))
-    (task, first, _, last) = [seq for seq, _ in entries]
-    assert told == [("start", task), ("tool:start", first), ("end", last)]
+    (task, first, result, last) = [seq for seq, _ in entries]
+    assert told == [
+        ("start", task),
+        ("model:start", task),
+        ("tool:start", first),
+        ("model:start", result),
+        ("end", last),
+    ]
 
 
-def test_usage_is_told_in_words(office: Office) -> None:
+def test_a_tool_that_starts_is_told_with_its_arguments(office: Office) -> None:
     async def body(desk: Desk) -> list[str]:
         feed = desk.listen()
         key = await desk.work()
-        return [told.text for told in feed.waiting() if told.session == key and told.kind == "usage"]
+        return [told.arguments for told in feed.waiting() if told.session == key and told.kind == "tool:start"]
 
-    assert office.act(body, worker("four")) == ["4 in, 2 out"]
+    model = worker(Reply("", (use("look", where="under the bed"),)), "found it")
+    assert office.act(body, model, Kit().tool("look", 1, says="here")) == ['{"where":"under the bed"}']
+
+
+def test_a_retry_is_told_with_its_cause_and_when_the_next_try_comes(office: Office) -> None:
+    async def body(desk: Desk) -> list[tuple[str, float]]:
+        feed = desk.listen()
+        key = await desk.work()
+        return [(told.cause, told.retry_in_s) for told in feed.waiting() if told.session == key and told.cause]
+
+    first, *_ = office.act(body, worker(Broke("retryable", "HTTP 529: overloaded", retry_after_s=8)))
+    assert first == ("HTTP 529: overloaded", 8.0)
+
+
+def test_usage_is_told_in_words_and_as_numbers(office: Office) -> None:
+    async def body(desk: Desk) -> list[tuple[str, int, int, float | None]]:
+        feed = desk.listen()
+        key = await desk.work()
+        heard = [told for told in feed.waiting() if told.session == key and told.kind == "usage"]
+        return [(told.text, told.tokens_in, told.tokens_out, told.cost_usd) for told in heard]
+
+    assert office.act(body, worker("four")) == [("4 in, 2 out", 4, 2, None)]
 
 
 def test_tools_that_run_side_by_side_are_told_apart_by_their_calls(office: Office) -> None:
@@ -194,7 +224,8 @@ def test_a_turn_that_could_not_be_answered_ends_with_an_error_and_not_with_an_en
         key = await desk.work()
         return [(told.kind, told.text) for told in feed.waiting() if told.session == key]
 
-    assert office.act(body, worker("x", failures={1: "auth"})) == [("start", ""), ("error", "scripted auth")]
+    told = office.act(body, worker("x", failures={1: "auth"}))
+    assert told == [("start", ""), ("model:start", ""), ("error", "scripted auth")]
 
 
 def test_a_listener_that_never_reads_holds_no_turn(office: Office) -> None:

@@ -148,6 +148,6 @@ class Talking(Opened):
         >>> reply = await fl.session("main").send("Hello")
         >>> heard.close()
         >>> [event.kind async for event in heard]
-        ['start', 'assistant:text', 'usage', 'end']
+        ['start', 'model:start', 'assistant:text', 'usage', 'end']
         """
         return self._parts.agent.feed.listen(size, poke)

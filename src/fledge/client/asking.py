@@ -14,6 +14,7 @@ from fledge.cancellation import is_stop
 from fledge.client.connection import Told
 from fledge.client.folder import Client
 from fledge.commands.reading import from_wire
+from fledge.commands.wire import camel
 from fledge.errors import BadInput, FledgeError, Refused
 from fledge.runtime.feed import Feed, Subscription, TurnEvent
 
@@ -178,13 +179,17 @@ class Asking:
     def _turned(self, event: Told) -> None:
         match event["type"]:
             case "turn":
-                told = {name: one for name, one in event.items() if name not in ("type", "sessionKey", "retryInS")}
-                self._turns.emit(TurnEvent(session=event["sessionKey"], retry_in_s=event.get("retryInS", 0.0), **told))
+                told = {_FIELDS[name]: one for name, one in event.items() if name in _FIELDS}
+                self._turns.emit(TurnEvent(**told))
             case "lost" | "closing":
                 # With a holder that left, nobody knows how many.
                 self._turns.emit(TurnEvent("lost", "", count=event.get("count", 0)))
             case _:
                 pass
+
+
+_FIELDS = {camel(name): name for name in TurnEvent.__struct_fields__ if name != "session"} | {"sessionKey": "session"}
+"""The fields of a turn's event by their names on the wire. What a newer holder says besides is left out."""
 
 
 def deadline(timeout: float | None) -> float | None:

@@ -51,6 +51,11 @@ class Live(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="typ
     remedy: str = ""
     retry_in_s: float = 0.0
     entry: int = 0
+    arguments: str = ""
+    cause: str = ""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_usd: float | None = None
 
 
 class Asked(Struct, frozen=True, kw_only=True, tag_field="type", tag="approvals"):
@@ -179,6 +184,11 @@ class Watch:
             remedy=event.remedy,
             retry_in_s=event.retry_in_s,
             entry=event.entry,
+            arguments=event.arguments,
+            cause=event.cause,
+            tokens_in=event.tokens_in,
+            tokens_out=event.tokens_out,
+            cost_usd=event.cost_usd,
         )
 
 

@@ -131,7 +131,7 @@ def is_folder_at_rest(tx: Tx) -> bool:
 
 def asked_below(tx: Tx, session: str) -> list[Approval]:
     """Tool calls of a session, and of what is below it, that wait for a person."""
-    return [one for one in tx.open_approvals() if _is_below(tx, session, one.session)]
+    return [one for one in tx.open_approvals() if is_below(tx, session, one.session)]
 
 
 def rest(tx: Tx, session: str, whole_folder: bool, patience_s: float) -> Rest:
@@ -141,7 +141,7 @@ def rest(tx: Tx, session: str, whole_folder: bool, patience_s: float) -> Rest:
     asked = tx.open_approvals() if whole_folder else asked_below(tx, session)
     drivers = [one.session for one in tx.drivers() if one.release_at is None]
     turn = tx.turn(session)
-    goes_on = sending or any(whole_folder or _is_below(tx, session, one) for one in drivers)
+    goes_on = sending or any(whole_folder or is_below(tx, session, one) for one in drivers)
     return Rest(
         settled=settled and not sending,
         questions=() if goes_on else tuple(api.question(one) for one in asked),
@@ -150,7 +150,7 @@ def rest(tx: Tx, session: str, whole_folder: bool, patience_s: float) -> Rest:
     )
 
 
-def _is_below(tx: Tx, session: str, key: str) -> bool:
+def is_below(tx: Tx, session: str, key: str) -> bool:
     """True of the session itself, too."""
     return any(above.key == session for above in tx.lineage(key))
 

@@ -7,7 +7,7 @@ not known here.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from msgspec import Struct, structs
@@ -18,10 +18,11 @@ from fledge.commands.desk import Desk
 from fledge.commands.dispatch import value_of
 from fledge.commands.looking import MOST_SHOWN
 from fledge.commands.slash import Order
+from fledge.commands.values import Below, ChildAtWork, Target
 from fledge.config import agent_view, known_agents, model_for_conversation
 from fledge.core.freeze import one_line
 from fledge.core.keys import is_called, short_id
-from fledge.core.prompts import ChildRow, flattened, in_list_order, list_text
+from fledge.core.prompts import flattened, in_list_order, list_text
 from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
@@ -34,9 +35,6 @@ T = TypeVar("T")
 NAME_CHARS = 48
 LABEL_CHARS = 40
 """How much of its task names a subagent that a person starts."""
-SHORT_CHARS = 24
-SHOWN = 4
-"""How many subagents a status line names."""
 
 
 class CommandResult(Struct, frozen=True):
@@ -74,20 +72,38 @@ def targets(tx: Tx, session: str, now: Instant) -> list[slash.Choice]:
     ]
 
 
-def status_line(tx: Tx, session: str, now: Instant) -> str:
-    """What goes on below a conversation, and that its turn cannot answer, in one line; empty if nothing does."""
-    rows = [row for row in views.child_rows(tx, session) if row.is_active]
-    shown = [f"{flattened(row.label, SHORT_CHARS) or row.key[-8:]} {_standing(row, now)}" for row in rows[:SHOWN]]
-    more = [f"and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else []
-    asked = len(looking.asked_below(tx, session))
-    waits = [f"{asked} {'question waits' if asked == 1 else 'questions wait'} for you"] if asked else []
-    late = views.unanswered_in(tx, session, now)
-    return "  ·  ".join([*([late] if late else []), *shown, *more, *waits])
+def below(tx: Tx, session: str, now: Instant) -> Below:
+    """What goes on in a conversation and below it."""
+    turn, used = tx.turn(session), tx.used(session)
+    asking = {one.session for one in looking.asked_below(tx, session)}
+    return Below(
+        now_at=now,
+        state="busy" if turn is not None else "queued" if tx.queued(session) is not None else "idle",
+        opened_at=None if turn is None else turn.opened_at,
+        waits=session in asking,
+        unanswered=views.unanswered_in(tx, session, now),
+        tokens_in=used.tokens_in or 0,
+        tokens_out=used.tokens_out or 0,
+        cost_usd=used.cost_usd,
+        children=tuple(_at_work(tx, session, 1, asking, now)),
+        targets=tuple(Target(word=word, meaning=meaning) for word, meaning in targets(tx, session, now)),
+    )
 
 
-def _standing(row: ChildRow, now: Instant) -> str:
-    """How it stands, said once."""
-    return row.status if row.status == "awaiting approval" else row.status_text(now)
+def _at_work(tx: Tx, session: str, depth: int, asking: set[str], now: Instant) -> Iterator[ChildAtWork]:
+    for row in views.child_rows(tx, session):
+        if row.is_active:
+            used = tx.used(row.key)
+            yield ChildAtWork(
+                session_key=row.key,
+                label=flattened(row.label or row.task, NAME_CHARS),
+                state=row.status if row.status == "awaiting approval" else row.status_text(now),
+                depth=depth,
+                tokens=(used.tokens_in or 0) + (used.tokens_out or 0),
+                waits=row.key in asking or row.status == "awaiting approval",
+                started_at=row.started_at,
+            )
+            yield from _at_work(tx, row.key, depth + 1, asking, now)
 
 
 def named(tx: Tx, key: str) -> str:
@@ -141,7 +157,8 @@ class _Said:
                 return await self._ended(await self._call("runs.kill", target=target, requester=session, wait=True))
             case "stop":
                 done = await self._call("sessions.stop", session=session, wait=True)
-                return "stopped" if done == control.Killing((), ()) else f"stopped; {await self._ended(done)}"
+                ended = done.killed or done.stopping or done.finished
+                return f"stopped; {await self._ended(done)}" if ended else "stopped"
             case "steer":
                 return await self._redirected("steered", "runs.steer", message=order.words)
             case "resume":

@@ -12,11 +12,11 @@ from fledge.api.values import Accepted, Reply, Waited
 from fledge.api.views import session_key
 from fledge.commands import slash
 from fledge.commands.desk import Desk
-from fledge.commands.looking import rest, session_row
-from fledge.commands.orders import CommandResult, named, run_line, status_line, targets
+from fledge.commands.looking import is_below, rest, session_row
+from fledge.commands.orders import CommandResult, below, named, run_line
 from fledge.commands.params import DefaultModel, Milliseconds, Nothing, RunId, SessionName, Wait, Words
 from fledge.commands.table import Params, method
-from fledge.commands.values import Below, Rest, SessionRow, Target
+from fledge.commands.values import Below, Rest, SessionRow
 from fledge.config import DEFAULT_MODEL, Config, model_for_conversation
 from fledge.core.images import MAX_IMAGES, Image
 from fledge.core.keys import agent_of, is_child_key
@@ -24,7 +24,7 @@ from fledge.core.params import as_written
 from fledge.core.route import Address, check_address
 from fledge.core.run import Instant
 from fledge.errors import BadInput
-from fledge.orchestrator import bindings, control, killing, spawn
+from fledge.orchestrator import bindings, commission, control, killing, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.system_events import EVENT_CHARS
@@ -276,16 +276,33 @@ class SessionsStop(Params, frozen=True, kw_only=True):
     below: bool = True
     """False: only its turn; what it spawned goes on."""
     wait: StopsWait = False
+    withdraw: Annotated[
+        tuple[RunId, ...], Meta(max_length=1000, description="take these messages back, where they are not read yet")
+    ] = ()
 
 
-@method("sessions.stop", Killing)
-async def sessions_stop(desk: Desk, params: SessionsStop) -> Killing:
+class Stopped(Killing, frozen=True, omit_defaults=True, kw_only=True):
+    """What a stop ended, and which messages it took back."""
+
+    withdrawn: tuple[str, ...] = ()
+    """Run ids: nobody has read these messages, and nobody will."""
+
+
+@method("sessions.stop", Stopped)
+async def sessions_stop(desk: Desk, params: SessionsStop) -> Stopped:
     """Stop a session's turn and everything below it."""
-    if params.below:
-        return await stopped(desk, await conversation(desk, params.session).stop(), params.wait)
-    key = session_key(params.session, "session")
-    await desk.fl.engine.commit(lambda c: control.interrupt(c, key))
-    return Killing((), ())
+    key = conversation(desk, params.session).key
+
+    def stop(c: Commit) -> tuple[Killing, tuple[str, ...]]:
+        withdrawn = tuple(one for one in params.withdraw if commission.withdraw(c, key, one))
+        if params.below:
+            return control.stop(c, key), withdrawn
+        control.interrupt(c, key)
+        return Killing((), ()), withdrawn
+
+    done, withdrawn = await desk.fl.engine.commit(stop)
+    ended = await stopped(desk, done, params.wait)
+    return Stopped(ended.killed, ended.stopping, ended.finished, withdrawn=withdrawn)
 
 
 class SessionsFocus(Params, frozen=True, kw_only=True):
@@ -374,7 +391,7 @@ class Begun(Struct, frozen=True, kw_only=True):
 @method("sessions.open", Begun)
 async def sessions_open(desk: Desk, params: SessionsOpen) -> Begun:
     """Let a conversation begin, if it has not, and speak to that place, if it speaks to none. Answers the session that
-    is talked with there: this one, unless `/focus` said otherwise."""
+    is talked with there: this one, unless `/focus` has bound the place to one below it."""
     key, address = conversation(desk, params.session).key, _checked(params.address)
     if is_child_key(key) or agent_of(key) not in {"main", *(one.id for one in desk.fl.config.agents.list)}:
         raise BadInput("session", "must be a conversation of an agent that is configured, and no run", params.session)
@@ -383,7 +400,8 @@ async def sessions_open(desk: Desk, params: SessionsOpen) -> Begun:
         spawn.open_conversation(c, key)
         if address is not None and c.tx.route(key) is None:
             bindings.follow(c, key, address)
-        there = key if address is None else bindings.session_at(c.tx, address) or key
+        bound = None if address is None else bindings.session_at(c.tx, address)
+        there = bound if bound is not None and is_below(c.tx, key, bound) else key
         return Begun(session_key=there, name=named(c.tx, there), entry=c.tx.last_entry(there))
 
     return await desk.fl.engine.commit(begin)
@@ -397,17 +415,10 @@ class SessionsBelow(Params, frozen=True, kw_only=True):
 
 @method("sessions.below", Below, reads=True)
 async def sessions_below(desk: Desk, params: SessionsBelow) -> Below:
-    """What goes on below a conversation, in one line, and what its subagents may be called in slash commands."""
+    """What goes on in a conversation and below it: its turn, its subagents at work, and what they may be called in
+    slash commands."""
     key, now = session_key(params.session, "session"), desk.fl.engine.clock.now()
-
-    def look(tx: Tx) -> Below:
-        choices = targets(tx, key, now)
-        return Below(
-            line=status_line(tx, key, now),
-            targets=tuple(Target(word=word, meaning=meaning) for word, meaning in choices),
-        )
-
-    return await desk.fl.engine.store.read(look)
+    return await desk.fl.engine.store.read(lambda tx: below(tx, key, now))
 
 
 class Command(Params, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from fledge.orchestrator.standing import StatusView, Unanswered
 
 __all__ = [
     "Below",
+    "ChildAtWork",
     "Overview",
     "Ran",
     "Rest",
@@ -123,12 +124,42 @@ class Target(Struct, frozen=True, kw_only=True):
     """How it stands."""
 
 
-class Below(Struct, frozen=True, kw_only=True):
-    """What goes on below a conversation."""
+class ChildAtWork(Struct, frozen=True, kw_only=True):
+    """A subagent that has not settled."""
 
-    line: str
-    """In one line; empty if nothing does."""
-    targets: tuple[Target, ...]
+    session_key: str
+    label: str
+    """Its label, else the beginning of its task."""
+    state: str
+    """How it stands, in words."""
+    depth: int
+    """1: a child of the conversation; more: of a child."""
+    tokens: int = 0
+    """All it has used so far."""
+    waits: bool = False
+    """It waits for a person: a call of its, or its plan."""
+    started_at: Instant | None = None
+    """When it first worked; None: it has not."""
+
+
+class Below(Struct, frozen=True, kw_only=True):
+    """What goes on in a conversation and below it."""
+
+    now_at: Instant
+    state: Literal["idle", "busy", "queued"]
+    opened_at: Instant | None = None
+    """Of a busy one: when its turn began."""
+    waits: bool = False
+    """A call of its own waits for a person."""
+    unanswered: str = ""
+    """For how long its turn cannot answer; empty: it is not half an hour."""
+    tokens_in: int = 0
+    """What the conversation itself has used so far, with the next two."""
+    tokens_out: int = 0
+    cost_usd: float | None = None
+    children: tuple[ChildAtWork, ...] = ()
+    """Those at work, a child before its own, in the order of their spawn."""
+    targets: tuple[Target, ...] = ()
 
 
 class Overview(Struct, frozen=True, kw_only=True):

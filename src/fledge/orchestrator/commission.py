@@ -61,6 +61,19 @@ def accept(
     return commission
 
 
+def withdraw(c: Commit, session: str, run_id: str) -> bool:
+    """Take words back that nobody has read: they are never read. False of any that was read, or is not known here."""
+    commission = c.tx.commission(run_id)
+    if commission is None or commission.session != session:
+        return False
+    row = c.tx.row(commission.row)
+    if row is None or row.state != "unread":
+        return False
+    c.tx.close_row(row.key, "void", c.at)
+    c.hints.moved.append(session)
+    return True
+
+
 def _check_wishes(run: Run | None, wishes: Wishes) -> None:
     if run is None or run.ended is not None:
         return

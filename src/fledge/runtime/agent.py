@@ -186,8 +186,14 @@ class _Turn:
         self.hold: Hold | None = None
         """Images of tool results, until the turn is over; None where images are not kept."""
 
-    def tell(self, kind: Kind, text: str = "", call: str = "", entry: int = 0) -> None:
-        self.feed.emit(TurnEvent(kind, self.drive.session, text, self.drive.turn, call, entry=entry))
+    def tell(self, kind: Kind, text: str = "", call: str = "", entry: int = 0, arguments: str = "") -> None:
+        told = TurnEvent(kind, self.drive.session, text, self.drive.turn, call, entry=entry, arguments=arguments)
+        self.feed.emit(told)
+
+    def tell_retry(self, text: str, cause: str, in_s: float) -> None:
+        """The model is asked again, or the store is, after a pause."""
+        told = TurnEvent("retry", self.drive.session, text, self.drive.turn, cause=cause, retry_in_s=in_s)
+        self.feed.emit(told)
 
     async def commit(self, act: Callable[Concatenate[Commit, Drive, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Commit a step that has happened: a full disk must not make the model or a tool do it again.
@@ -208,7 +214,7 @@ class _Turn:
             except (StaleWrite, StoreLost):
                 raise
             except StoreError as error:
-                self.tell("retry", str(error))
+                self.tell_retry(str(error), str(error), DISK_S)
                 await self.engine.clock.wait_until(self.engine.clock.now() + DISK_S, asyncio.Event())
 
     @property
@@ -285,6 +291,7 @@ class _Turn:
 
     async def _think(self) -> bool:
         """One model step; False if the turn is over."""
+        self.tell("model:start", entry=self.last)
         request = await self._request()
         length = context.length(request.system, request.messages)
         if length > context.COMPACT_AT * self.profile.window:
@@ -321,7 +328,8 @@ class _Turn:
             case asking.CallAgain(words=words):
                 return await self._go_on_after(reply, words, "dropped")
             case asking.AskAgain(max_tokens=limit):
-                self.tell("retry", f"only thinking, no words; {request.model} is asked again for up to {limit} tokens")
+                cause = "only thinking, no words"
+                self.tell_retry(f"{cause}; {request.model} is asked again for up to {limit} tokens", cause, 0.0)
                 higher = replace(request, max_tokens=limit)
                 return await self._follow(higher, await self._ask(higher), reply)
             case asking.GiveUp(error=error):
@@ -392,7 +400,8 @@ class _Turn:
             self._note_failure()
             for heard in (texts, thoughts, opaque, calls):
                 heard.clear()
-            self.tell("retry", f"{retry.broke.message}; {retry.model} is asked in {retry.pause_s:.1f} s")
+            cause = retry.broke.message
+            self.tell_retry(f"{cause}; {retry.model} is asked in {retry.pause_s:.1f} s", cause, retry.pause_s)
 
         model = self.profile.model
         stream = model.stream(request, start_over) if isinstance(model, Retrying) else model.stream(request)
@@ -414,14 +423,19 @@ class _Turn:
                     case Ended(stop=stop, model=answered, dropped=dropped):
                         if aloud:
                             self._tell_held("".join(texts), bool(calls))
-                        self.tell("usage", f"{usage.input_tokens} in, {usage.output_tokens} out")
                         reply = self._reply("".join(texts), thoughts, opaque, calls, usage, answered)
+                        self._tell_usage(usage, reply.cost_usd)
                         return _Answer(reply, stop, dropped)
                     case Broke():
                         return event
             return Broke("interrupted", "the model's stream ended without an end")
         finally:
             await close_stream(stream)
+
+    def _tell_usage(self, usage: Usage, cost_usd: float | None) -> None:
+        words = f"{usage.input_tokens} in, {usage.output_tokens} out"
+        told = TurnEvent("usage", self.drive.session, words, self.drive.turn, cost_usd=cost_usd)
+        self.feed.emit(replace(told, tokens_in=usage.input_tokens, tokens_out=usage.output_tokens))
 
     def _tell_held(self, text: str, has_calls: bool) -> None:
         """What a heartbeat says is told only when all of it is known: it may mean that there is nothing to hear."""
@@ -501,11 +515,11 @@ class _Turn:
         failed = await self.commit(_model_failed, failure, self.profile.patience_s, goods)
         if failed.state == "grace":
             self.is_in_grace = True
-            self.tell("retry", asking.retry_text(GRACE_PAUSE_S, broke.message, 0.0))
+            self.tell_retry(asking.retry_text(GRACE_PAUSE_S, broke.message, 0.0), broke.message, GRACE_PAUSE_S)
             await self.engine.clock.wait_until(self.engine.clock.now() + GRACE_PAUSE_S, asyncio.Event())
             return True
         if failed.state == "later" and self.drive.run is not None:
-            self.tell("retry", asking.retry_text(failed.in_s, broke.message, 0.0))
+            self.tell_retry(asking.retry_text(failed.in_s, broke.message, 0.0), broke.message, failed.in_s)
         else:
             told = TurnEvent("error", self.drive.session, broke.words, self.drive.turn, remedy=broke.remedy)
             self.feed.emit(replace(told, retry_in_s=failed.in_s))
@@ -591,7 +605,7 @@ class _Turn:
     async def _yield(self, calls: list[OpenCall], terms: YieldTerms) -> bool:
         """End the turn to wait for children; True if it goes on instead."""
         for call in calls:
-            self.tell("tool:start", call.call.name, call.call.id, self.last)
+            self.tell("tool:start", call.call.name, call.call.id, self.last, call.call.arguments)
         goods = await self._look_at_goods()
         goes = await self.commit(steps.wait, calls, terms, self.last, self._step_end(), goods)
         for call in calls:
@@ -648,7 +662,7 @@ class _Turn:
 
     async def _run(self, call: OpenCall, answers: Answers) -> Resulted:
         name, place = call.call.name, (call.entry, call.index)
-        self.tell("tool:start", name, call.call.id, self.last)
+        self.tell("tool:start", name, call.call.id, self.last, call.call.arguments)
         result = await self._result(call, answers.get(place))
         unknown = result is UNKNOWN_OUTCOME
         text, images = await self._keep_images(result)

@@ -10,7 +10,17 @@ from typing import Literal
 from msgspec import Struct
 
 Kind = Literal[
-    "start", "end", "error", "tool:start", "tool:end", "assistant:text", "usage", "retry", "interrupt", "lost"
+    "start",
+    "end",
+    "error",
+    "model:start",
+    "tool:start",
+    "tool:end",
+    "assistant:text",
+    "usage",
+    "retry",
+    "interrupt",
+    "lost",
 ]
 
 
@@ -33,9 +43,20 @@ class TurnEvent(Struct, frozen=True, omit_defaults=True):
     remedy: str = ""
     """Of `error`: what the user must change before another try can help; empty: trying again may help."""
     retry_in_s: float = 0.0
-    """Of `error`: in how many seconds it is tried again because the trouble may pass; 0 if it may not."""
+    """Of `error`: in how many seconds it is tried again because the trouble may pass; 0 if it may not. Of `retry`: in
+    how many seconds the model is asked again."""
     entry: int = 0
-    """Of `start`, `tool:start` and `end`: the newest entry of the transcript. Words that follow are of a later one."""
+    """Of `start`, `model:start`, `tool:start` and `end`: the newest entry of the transcript. Words that follow are of a
+    later one."""
+    arguments: str = ""
+    """Of `tool:start`: the arguments of the call, as the model wrote them."""
+    cause: str = ""
+    """Of `retry`: what went wrong, alone."""
+    tokens_in: int = 0
+    """Of `usage`, with the next two: what one reply has used."""
+    tokens_out: int = 0
+    cost_usd: float | None = None
+    """In dollars; None if the price is not known."""
 
 
 class Subscription:
