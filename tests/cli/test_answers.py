@@ -6,28 +6,30 @@ import pytest
 
 from fledge.api.values import Message
 from fledge.cli.answers import Answers
+from fledge.cli.term.plain import item_lines
+from fledge.cli.term.shown import Item
 from tests.statements import proves
 
 Move = Callable[[Answers], None]
 
 
-class Shown:
+class Lines:
     """A screen that keeps what it is shown, a line each."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._flowing = ""
 
-    def say(self, text: str, style: str = "") -> None:
-        self.rest()
-        self.lines.append(text)
+    def say(self, item: Item) -> None:
+        assert not self._flowing, "an item in the middle of an answer"
+        self.lines.append(item_lines(item))
 
-    def flow(self, text: str) -> None:
+    def words(self, text: str) -> None:
         self._flowing += text
 
-    def rest(self) -> None:
-        if self._flowing:
-            self.lines.append(self._flowing)
+    def complete(self) -> None:
+        assert self._flowing, "an answer without words"
+        self.lines.append(self._flowing)
         self._flowing = ""
 
 
@@ -70,7 +72,7 @@ CASES: list[tuple[str, list[Move], list[str]]] = [
     (
         "words before tools",
         [hear("Let me see."), reach(3, reply(3, "Let me see.", "list {}")), hear("Five."), reach(5, reply(5, "Five."))],
-        ["Let me see.", "· list {}", "Five."],
+        ["Let me see.", "· list", "Five."],
     ),
     (
         "words missed in the middle",
@@ -127,24 +129,36 @@ CASES: list[tuple[str, list[Move], list[str]]] = [
         [reach(1, said(1, "mine", "r-1")), reach(2, said(2, "theirs", "r-2")), hear("Yes"), reach(3, reply(3, "Yes"))],
         ["› theirs", "Yes"],
     ),
+    (
+        "words that were queued here, read in the middle of a turn",
+        [
+            hear("Let me see."),
+            reach(3, reply(3, "Let me see.", 'read {"path": "a.md"}')),
+            reach(5, said(5, "queued until now", "r-3")),
+            hear("Then no."),
+            reach(6, reply(6, "Then no.")),
+        ],
+        ["Let me see.", "· read a.md", "› queued until now", "Then no."],
+    ),
 ]
 
 
 @proves("4.tools.41", "A chat shows each word once, whatever it missed of what was streamed")
 @pytest.mark.parametrize(("moves", "shown"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_each_word_is_shown_once(moves: list[Move], shown: list[str]) -> None:
-    screen = Shown()
+    screen = Lines()
     answers = Answers(screen)
-    answers.own.add("r-1")
+    answers.said("r-1")
+    answers.said("r-3", "queued until now")
     answers.reach(0)
     for move in moves:
         move(answers)
-    screen.rest()
+    answers.forget()
     assert screen.lines == shown
 
 
 def test_nothing_streams_before_the_turn_tells_where_it_stands() -> None:
-    screen = Shown()
+    screen = Lines()
     answers = Answers(screen)
     answers.begin(4)
     answers.hear("the end of something")
@@ -152,12 +166,12 @@ def test_nothing_streams_before_the_turn_tells_where_it_stands() -> None:
     answers.hear("the end of something")
     answers.reach(4)
     answers.hear("Hello")
-    screen.rest()
+    answers.forget()
     assert screen.lines == ["Hello"]
 
 
 def test_without_streaming_only_entries_are_shown() -> None:
-    screen = Shown()
+    screen = Lines()
     answers = Answers(screen, streams=False)
     answers.reach(0)
     answers.hear("Hel")

@@ -2,7 +2,6 @@
 
 import asyncio
 import fcntl
-import io
 import os
 import pty
 import re
@@ -13,7 +12,8 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -23,11 +23,11 @@ import pytest
 import fledge
 from fledge.channels.base import Channel
 from fledge.cli.chat import MAIN, Chat, ScreenChannel
-from fledge.cli.screen import Plain
+from fledge.cli.term.plain import item_lines
+from fledge.cli.term.shown import Asked, Child, Item, Leave, Output, Sent, Spoken, Stop, Turn, Wish
 from fledge.client.connection import Hatch
 from fledge.client.driving import Driving
 from fledge.client.folder import Elsewhere, Folder
-from fledge.commands.slash import Choice
 from fledge.models.base import Broke, Ended, ModelEvent, Request, Text
 from fledge.models.scripted import Answer, echo, last_text
 from fledge.runtime.feed import TurnEvent
@@ -74,7 +74,9 @@ class Terminal:
 
     def see(self, words: str) -> None:
         """Wait until these words are written, after those seen before."""
+        until = time.monotonic() + PATIENCE_S
         while words not in self.text[self._read :]:
+            assert time.monotonic() < until, f"never came: {words!r} in {self.text[self._read :][-2000:]!r}"
             self._more(words)
         self._read += self.text[self._read :].index(words) + len(words)
 
@@ -148,7 +150,7 @@ def test_answers_stream_and_completions_arrive_while_the_user_types(model: Model
         chat.see("How can I help?")
         chat.say("spawn")
         chat.type("half a sen")
-        chat.see("digger: ok")
+        chat.see("digger · done")
         chat.see("The digger found gold.")
         chat.type("tence" + ENTER)
         chat.see("You said: half a sentence")
@@ -164,7 +166,7 @@ def test_ctrl_c_stops_the_turn_then_asks_then_leaves(model: Model, work: Path) -
         chat.type(CTRL_C)
         chat.see("stopped; subagents go on")
         chat.type(CTRL_C)
-        chat.see("Ctrl-C again to leave")
+        chat.see("again leaves")
         chat.type("no, stay" + CTRL_C)
         assert chat.leave(CTRL_C) == 0
         model.hold.unlink()
@@ -175,17 +177,18 @@ def test_ctrl_c_stops_the_turn_then_asks_then_leaves(model: Model, work: Path) -
 def test_slash_commands_questions_and_plans_are_answered_in_the_chat(model: Model, work: Path) -> None:
     with chatting(model, work, "--set", "tools.write.approval=ask") as chat:
         chat.say("write")
-        chat.see("/allow ")
+        chat.see("the agent wants to run")
+        chat.see("path: made.txt")
         chat.say("/deny")
         chat.see("denied: write for")
         chat.see("The tool said: write was refused")
         chat.say("write")
-        chat.see("/allow ")
+        chat.see("the agent wants to run")
         chat.say("/allow")
         chat.see("The tool said: created made.txt")
         assert (work / "made.txt").read_text() == "made"
         chat.say("plan")
-        chat.see("planner has a plan")
+        chat.see("planner's plan, in full in the scrollback")
         chat.say("/subagents list")
         chat.see("[PLAN:AWAITING APPROVAL]")
         chat.type("/subagents info pl\t")
@@ -195,12 +198,12 @@ def test_slash_commands_questions_and_plans_are_answered_in_the_chat(model: Mode
         chat.see("status    awaiting approval")
         chat.say("/subagents approve planner")
         chat.see("approved the plan of")
-        chat.see("planner: ok")
+        chat.see("planner · done")
         chat.say("/nothing")
         chat.see("there is no such command")
         chat.say("/help")
         chat.see("/subagents list")
-        chat.see("Ctrl-D or /quit leaves")
+        chat.see("as Ctrl-D does")
         chat.say("/quit")
         assert chat.process.wait(timeout=PATIENCE_S) == 0
 
@@ -230,7 +233,7 @@ def test_through_a_pipe_it_is_plain_and_ends_when_all_is_answered(model: Model, 
     assert "Hello there.\nHow can I help?\n" in done.stdout
     assert "The digger found gold." in done.stdout
     assert "You said: red" in done.stdout
-    assert "digger: ok" in done.stdout
+    assert "digger · done" in done.stdout
     assert "NO_REPLY" not in done.stdout
     assert "\x1b" not in done.stdout
 
@@ -242,7 +245,7 @@ def test_through_a_pipe_it_ends_where_only_a_person_could_go_on(model: Model, wo
         command, cwd=work, env=model.env, input="write\n", capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.returncode == 0, done.stderr
-    assert "? write " in done.stdout
+    assert "? the agent wants to run:\n  | write\n  | path: made.txt" in done.stdout
 
 
 def test_without_the_line_editor_it_is_plain_and_says_what_to_install(model: Model, work: Path, tmp_path: Path) -> None:
@@ -265,16 +268,10 @@ def test_a_line_without_an_end_does_not_hold_up_the_chat(model: Model, work: Pat
         assert chat.leave(CTRL_D) == 0
 
 
-def test_a_ctrl_d_that_the_terminal_took_while_something_was_printed_counts(model: Model, work: Path) -> None:
-    with chatting(model, work) as chat:
-        chat.type("not yet\0" + CTRL_C)
-        assert chat.leave("\0") == 0
-
-
 def test_leaving_waits_for_nobody(model: Model, work: Path) -> None:
     with chatting(model, work, "--set", "tools.write.approval=ask") as chat:
         chat.say("write")
-        chat.see("/allow ")
+        chat.see("the agent wants to run")
         assert chat.leave(CTRL_D) == 0
 
 
@@ -302,66 +299,95 @@ def test_a_focus_that_stayed_is_told_at_the_next_start(model: Model, work: Path)
 
 
 class Heard:
-    """A screen that keeps what it is shown."""
+    """A screen that keeps what it is shown, and at which somebody wants something when they have seen something."""
 
     in_turns = False
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.statuses: list[str] = []
+        self.items: list[Item] = []
         self.flowing = ""
-
-    def say(self, text: str, style: str = "") -> None:
-        self.rest()
-        self.lines.append(text)
-
-    def flow(self, text: str) -> None:
-        self.flowing += text
-
-    def rest(self) -> None:
-        if self.flowing:
-            self.lines.append(self.flowing)
-        self.flowing = ""
-
-    def status(self, line: str) -> None:
-        self.statuses.append(line)
-
-    def offer(self, targets: Sequence[Choice]) -> None:
-        """Not kept."""
-
-    async def read(self) -> str | None:
-        await asyncio.Event().wait()
-        return None
-
-
-class Watched(Heard):
-    """A screen at which somebody looks, and types when they have seen something."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._typed: asyncio.Queue[str | None] = asyncio.Queue()
+        self.turns: list[Turn | None] = [None]
+        self.at_work: tuple[Child, ...] = ()
+        self.asked: tuple[Asked, ...] = ()
+        self.waiting: tuple[str, ...] = ()
+        self.given_back: list[str] = []
+        self.partner = ""
+        self.copied = ""
+        self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
         self._moved = asyncio.Event()
 
-    def say(self, text: str, style: str = "") -> None:
-        super().say(text, style)
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def say(self, item: Item) -> None:
+        assert not self.flowing, "items wait for the end of an answer here"
+        self.items.append(item)
+        if isinstance(item, Spoken) and item.is_typed_here:
+            self.lines.append(f"» {item.text}")
+        elif not isinstance(item, Output) or item.is_asked_for:
+            self.lines.append(item_lines(item))
         self._moved.set()
 
-    def flow(self, text: str) -> None:
-        super().flow(text)
+    def words(self, text: str) -> None:
+        self.flowing += text
         self._moved.set()
 
-    def type(self, line: str | None) -> None:
-        self._typed.put_nowait(line)
+    def complete(self) -> None:
+        self.lines.append(self.flowing)
+        self.flowing = ""
+        self._moved.set()
 
-    async def read(self) -> str | None:
-        return await self._typed.get()
+    def turn(self, turn: Turn | None) -> None:
+        self.turns.append(turn)
+        self._moved.set()
+
+    def children(self, children: tuple[Child, ...]) -> None:
+        self.at_work = children
+        self._moved.set()
+
+    def ask(self, asked: tuple[Asked, ...]) -> None:
+        self.asked = asked
+        self._moved.set()
+
+    def queued(self, texts: tuple[str, ...]) -> None:
+        self.waiting = texts
+        self._moved.set()
+
+    def put_back(self, text: str) -> None:
+        self.given_back.append(text)
+
+    def talks_to(self, label: str) -> None:
+        self.partner = label
+
+    def clear(self) -> None:
+        self.lines.append("(cleared)")
+
+    def copy(self, text: str) -> bool:
+        self.copied = text
+        return True
+
+    async def wish(self) -> Wish:
+        return await self._wishes.get()
+
+    # ---- what the person does
+
+    def want(self, wish: Wish) -> None:
+        self._wishes.put_nowait(wish)
+
+    def type(self, line: str) -> None:
+        self.want(Sent(line, line))
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Wait until the screen shows something."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds():
+                self._moved.clear()
+                await self._moved.wait()
 
     async def see(self, words: str) -> None:
         """Wait until these words stand there."""
-        async with asyncio.timeout(PATIENCE_S):
-            while words not in "\n".join([*self.lines, self.flowing]):
-                self._moved.clear()
-                await self._moved.wait()
+        await self.until(lambda: words in "\n".join([*self.lines, self.flowing]))
 
 
 class Sitting:
@@ -397,15 +423,15 @@ class Sitting:
         """Sit until the body is done, or without one until the input is over."""
 
         async def sit() -> None:
-            channel = ScreenChannel(self._screen)
+            channel = ScreenChannel()
             async with Folder(self._folder / "state", Driving(lambda: self._open(channel))) as client:
-                chat = Chat(client, self._screen, channel, "here")
+                chat = Chat(client, self._screen, channel, "here", kept=self._folder)
                 sitting = asyncio.ensure_future(chat.run())
                 if body is not None:
                     await asyncio.sleep(1)
                     await body(chat)
-                    sitting.cancel()
-                await asyncio.gather(sitting, return_exceptions=body is not None)
+                    self._screen.want(Leave())
+                await sitting
 
         run_virtual(sit())
 
@@ -427,7 +453,8 @@ def test_words_of_a_stopped_turn_that_come_late_are_not_shown(tmp_path: Path) ->
         await asyncio.sleep(5)
         sitting.tell(TurnEvent("assistant:text", MAIN, "so far", 1))
         await asyncio.sleep(1)
-        assert not await chat.interrupt()
+        screen.want(Stop())
+        await asyncio.sleep(1)
         sitting.tell(TurnEvent("assistant:text", MAIN, " and further", 1))
         await sitting.fl.session("main").send("hello")
         await asyncio.sleep(1)
@@ -444,10 +471,9 @@ class Typed(Heard):
 
     def __init__(self, *lines: str) -> None:
         super().__init__()
-        self._typed = list(lines)
-
-    async def read(self) -> str | None:
-        return self._typed.pop(0) if self._typed else None
+        for line in lines:
+            self.type(line)
+        self.want(Leave())
 
 
 @proves("3.images.20", "`/image FILE` in a chat shows an image, and is refused elsewhere")
@@ -471,7 +497,7 @@ def beside(server: gateway.Server, screen: Heard) -> int:
 
     async def sit() -> int:
         async with Elsewhere(Hatch(server.state)) as client:
-            return await Chat(client, screen, ScreenChannel(screen), "there").run()
+            return await Chat(client, screen, ScreenChannel(), "there").run()
 
     return asyncio.run(sit())
 
@@ -507,13 +533,13 @@ class Halting:
 
 
 @asynccontextmanager
-async def sitting_beside(state: Path, screen: Watched) -> AsyncIterator[Chat]:
+async def sitting_beside(state: Path, screen: Heard) -> AsyncIterator[Chat]:
     """A chat beside a process that holds the folder, until the block ends."""
     async with Elsewhere(Hatch(state)) as client:
-        chat = Chat(client, screen, ScreenChannel(screen), "there")
+        chat = Chat(client, screen, ScreenChannel(), "there")
         sitting = asyncio.ensure_future(chat.run())
         yield chat
-        screen.type(None)
+        screen.want(Leave())
         assert await sitting == 0
 
 
@@ -521,7 +547,7 @@ async def sitting_beside(state: Path, screen: Watched) -> AsyncIterator[Chat]:
     "4.tools.42", "A chat beside the process that holds the folder streams answers, and shows what others say there"
 )
 def test_two_chats_beside_the_holder_stream_the_same_conversation(tmp_path: Path) -> None:
-    model, first, second = Halting(), Watched(), Watched()
+    model, first, second = Halting(), Heard(), Heard()
 
     async def sit(state: Path) -> None:
         async with sitting_beside(state, first), sitting_beside(state, second):
@@ -537,27 +563,33 @@ def test_two_chats_beside_the_holder_stream_the_same_conversation(tmp_path: Path
 
     with gateway.serving(tmp_path / "state", model):
         asyncio.run(sit(tmp_path / "state"))
-    assert first.lines[1:] == ["Hello there."]
+    assert first.lines[1:] == ["» hello", "Hello there."]
     assert second.lines[1:] == ["› hello", "Hello there."]
 
 
-def test_ctrl_c_beside_the_holder_stops_the_turn_then_asks_then_leaves(tmp_path: Path) -> None:
-    model, screen = Halting(), Watched()
+@proves("4.tools.45", "Esc or Ctrl-C stops the turn, and words that it has not read go back into the input")
+def test_a_stop_beside_the_holder_gives_back_what_was_not_read(tmp_path: Path) -> None:
+    model, screen = Halting(), Heard()
 
     async def sit(state: Path) -> None:
-        async with sitting_beside(state, screen) as chat:
+        async with sitting_beside(state, screen):
             screen.type("hello")
             await screen.see("Hello ")
-            assert [await chat.interrupt() for _ in range(3)] == [False, False, True]
+            screen.type("and one thing")
+            screen.want(Sent("I ran `ls`\nand another", "and another"))
+            await screen.until(lambda: screen.waiting == ("and one thing", "and another"))
+            await asyncio.sleep(0.1)
+            screen.want(Stop())
+            await screen.see("stopped")
+            await screen.until(lambda: screen.waiting == () and screen.turns[-1] is None)
 
-    with gateway.serving(tmp_path / "state", model):
+    with gateway.serving(tmp_path / "state", model) as server:
         asyncio.run(sit(tmp_path / "state"))
         model.goes_on.set()
-    assert screen.lines[1:] == [
-        "Hello ",
-        "stopped; subagents go on (/stop stops them too)",
-        "Ctrl-C again to leave; nothing is lost by it",
-    ]
+        entries = server.client().call("sessions.history", session="main")
+    assert screen.given_back == ["and one thing\nI ran `ls`\nand another"]
+    assert screen.lines[1:] == ["» hello", "Hello ", "stopped; subagents go on (/stop stops them too)"]
+    assert [entry["text"] for entry in entries] == ["hello"]
 
 
 @proves("4.tools.24")
@@ -571,13 +603,13 @@ def test_focus_beside_the_holder_lets_the_user_talk_with_a_subagent(tmp_path: Pa
         assert beside(server, screen) == 0
         entries = server.client().call("sessions.history", session="main")
     # The end of the run, and what it says of its task, may come in between.
-    told = [line for line in screen.lines if not line.startswith(("fledge ", "started ", "●", "this place", "dig"))]
+    told = [line for line in screen.lines if not line.startswith(("fledge ", "started ", "»", "this place", "dig"))]
     assert told == ["what is said here is said to dig deep now; /unfocus ends that", "what is there?", "red"]
     assert "what is there?" not in [entry["text"] for entry in entries]
 
 
 def test_an_answer_that_comes_too_fast_to_be_streamed_is_shown_once(tmp_path: Path) -> None:
-    screen, long = Watched(), "every word of it " * 500
+    screen, long = Heard(), "every word of it " * 500
     sitting = Sitting(tmp_path, screen, ScriptedModel(lambda request: long, piece_chars=1))
 
     async def body(chat: Chat) -> None:
@@ -585,7 +617,7 @@ def test_an_answer_that_comes_too_fast_to_be_streamed_is_shown_once(tmp_path: Pa
         await asyncio.sleep(5)
 
     sitting.last(body)
-    assert screen.lines[1:] == [long]
+    assert screen.lines[1:] == ["» hello", long]
 
 
 @proves("4.tools.39")
@@ -600,7 +632,7 @@ def test_a_chat_beside_the_holder_shows_what_is_unanswered(tmp_path: Path) -> No
         rows.execute("UPDATE turns SET opened_at = opened_at - 2400")
     with gateway.serving(state, ScriptedModel(down)) as server:
         assert beside(server, screen) == 0
-    assert screen.statuses[-1].startswith("unanswered for 40 min, tried ")
+    assert any(line.startswith("✖ unanswered for 40 min, tried ") for line in screen.lines)
 
 
 def test_without_a_model_it_says_what_to_do(work: Path) -> None:
@@ -611,18 +643,3 @@ def test_without_a_model_it_says_what_to_do(work: Path) -> None:
     done = subprocess.run(command, cwd=work, env=env, input="", capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "give --model NAME" in done.stderr
-
-
-# ---- pieces ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_plain_screen_starts_each_thing_on_a_line_of_its_own() -> None:
-    out = io.StringIO()
-    screen = Plain(out, io.StringIO())
-    screen.flow("half an ")
-    screen.flow("answer")
-    screen.say("news", "note")
-    screen.flow("more")
-    screen.rest()
-    screen.rest()
-    assert out.getvalue() == "half an answer\nnews\nmore\n"

@@ -83,6 +83,12 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     ended_at: Instant | None
     unsettled: int
     """How many of its own children have not settled."""
+    model: str = ""
+    """The model it last ran with; empty: it has not run."""
+    tokens: int = 0
+    """What it has used so far, in and out."""
+    cost_usd: float | None = None
+    """In dollars; None if no price is known."""
     children: tuple["RunInfo", ...] = ()
     """Filled in by `fl.tree()`."""
     left_out: int = 0

@@ -184,7 +184,7 @@ def forest(tx: Tx, roots: Sequence[str], limit: int) -> Forest:
 
 def run_info(tx: Tx, key: str) -> RunInfo:
     """The run as lists show it."""
-    run, spec = tx.load_run(key), tx.spec(key)
+    run, spec, ran, used = tx.load_run(key), tx.spec(key), tx.last_ran(key), tx.used(key)
     ended = run.ended
     retry = run.phase.retry if isinstance(run.phase, Queued) else None
     return RunInfo(
@@ -205,6 +205,9 @@ def run_info(tx: Tx, key: str) -> RunInfo:
         started_at=run.started_at,
         ended_at=None if ended is None else ended.ended_at,
         unsettled=tx.counts(key).unsettled,
+        model="" if ran is None else ran.model,
+        tokens=(used.tokens_in or 0) + (used.tokens_out or 0),
+        cost_usd=used.cost_usd,
         stuck=is_stuck(run, progress_of(tx, run)),
         queued_at=tx.events(key)[-1].at if isinstance(run.phase, Queued) and retry is None else None,
         retry_at=None if retry is None else retry.at,

@@ -1,5 +1,5 @@
 """Answers of one session, as a screen shows them: streamed while they come, and read again as entries of the transcript
-once they are committed. Each word is shown once.
+once they are committed. Each word is shown once; the person's own words, when the agent reads them.
 
 Streamed words may be missed (a slow reader, a holder that left); then nothing of that answer streams any more, and the
 entry has the rest. Which words belong to which entry follows from the events of the turn, which name the newest one.
@@ -9,27 +9,27 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from fledge.api.values import Message
+from fledge.cli.term.shown import Answer, Called, Item, Notice, Spoken
 from fledge.core.asking import CUT
-from fledge.core.freeze import one_line
+from fledge.core.calls import call_line
 from fledge.core.route import is_worth_sending
 
-SHOWN_CHARS: Final = 160
 SILENT: Final = ("NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP")
 
 
 class Sink(Protocol):
-    """Where words are shown."""
+    """Where words are shown: a part of `Screen`."""
 
-    def say(self, text: str, style: str = "") -> None:
-        """Something whole that stays."""
-        ...
-
-    def flow(self, text: str) -> None:
+    def words(self, text: str) -> None:
         """A piece of an answer that is on its way."""
         ...
 
-    def rest(self) -> None:
+    def complete(self) -> None:
         """The answer is complete."""
+        ...
+
+    def say(self, item: Item) -> None:
+        """Something whole that stays."""
         ...
 
 
@@ -40,8 +40,10 @@ class Answers:
         self._screen, self._streams = screen, streams
         self.seen = 0
         """The newest entry that is shown, or was there before."""
-        self.own: set[str] = set()
-        """Run ids of what was said here: it stands here already."""
+        self.last_answer = ""
+        """The newest whole answer that was shown."""
+        self._own: dict[str, str] = {}
+        """What was said here, by run id: the words to show when they are read; empty if they are shown already."""
         self._misses = True
         """Words of the answer on its way may be missing."""
         self._heard = ""
@@ -53,6 +55,12 @@ class Answers:
         """Another session is talked with, or the same one anew; up to this entry it is shown."""
         self.forget()
         self.seen, self._misses = seen, True
+
+    # ---- the person's words
+
+    def said(self, run_id: str, words: str = "") -> None:
+        """This was said here: it is shown by the time it is read, or, without words, is shown already."""
+        self._own[run_id] = words
 
     # ---- as it comes
 
@@ -67,7 +75,7 @@ class Answers:
             self.forget_shown()
         begun = self._heard.strip()
         if begun and not any(word.startswith(begun) for word in SILENT):
-            self._screen.flow(self._heard[len(self._shown) :])
+            self._screen.words(self._heard[len(self._shown) :])
             self._shown = self._heard
 
     def miss(self) -> None:
@@ -81,7 +89,8 @@ class Answers:
 
     def forget_shown(self) -> None:
         """What is on the screen stays, and is the beginning of nothing."""
-        self._screen.rest()
+        if self._shown:
+            self._screen.complete()
         self._shown = ""
 
     # ---- as entries
@@ -91,9 +100,8 @@ class Answers:
         for entry in entries:
             if entry.role == "assistant":
                 self._complete(entry)
-            elif entry.role == "user" and entry.kind == "send" and entry.run_id not in self.own:
-                self.forget_shown()
-                self._screen.say(f"› {entry.text}", "you")
+            elif entry.role == "user" and entry.kind == "send":
+                self._read(entry)
             self.seen = entry.seq
 
     def reach(self, entry: int) -> None:
@@ -101,20 +109,32 @@ class Answers:
         if entry >= self.seen:
             self._misses, self._heard = False, ""
 
+    def _read(self, entry: Message) -> None:
+        """The agent has read what a person said, here or elsewhere."""
+        is_own = entry.run_id in self._own
+        words = self._own.pop(entry.run_id, entry.text)
+        if words:
+            self.forget_shown()
+            self._screen.say(Spoken(words, is_typed_here=is_own))
+
     def _complete(self, entry: Message) -> None:
         text = entry.text
         if text and self._shown.startswith(text):
             self._shown, self._heard = self._shown[len(text) :], self._heard[len(text) :]
+            if not self._shown:
+                self._screen.complete()
         elif is_worth_sending(text):
-            if text.startswith(self._shown):
-                self._screen.flow(text[len(self._shown) :])
+            if self._shown and text.startswith(self._shown):
+                self._screen.words(text[len(self._shown) :])
+                self._screen.complete()
             else:
                 self.forget_shown()
-                self._screen.say(text)
+                self._screen.say(Answer(text))
             self._shown = self._heard = ""
-        if not self._shown:
-            self._screen.rest()
+        if is_worth_sending(text):
+            self.last_answer = text
         for call in entry.calls:
-            self._screen.say(f"· {one_line(call, SHOWN_CHARS)}", "note")
+            tool, _, arguments = call.partition(" ")
+            self._screen.say(Called(call_line(tool, arguments)))
         if entry.is_cut:
-            self._screen.say(f"[{CUT}]", "note")
+            self._screen.say(Notice(f"[{CUT}]"))

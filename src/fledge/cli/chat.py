@@ -1,15 +1,19 @@
-"""`fledge` alone: a conversation with the main agent, while its subagents work.
+"""`fledge` alone: a conversation with an agent, while its subagents work.
 
-What is said and done, whatever shows it (`screen` has two ways) and whoever holds the folder: another process, or this
-one. Answers stream, completions and questions arrive while the user types, and Ctrl-C stops the turn, not the program.
-Closing it loses nothing: the conversation is the same one at the next start. If the process that holds the folder
-leaves, the sitting goes on, and this one drives.
+What is said and done, whatever shows it (`term`) and whoever holds the folder: another process, or this one. Answers
+stream, subagents end and ask while the person types, and Esc stops the turn, not the program. Closing it loses nothing:
+the conversation is the same one at the next start. If the process that holds the folder leaves, the sitting goes on,
+and this one drives.
 """
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import aclosing
-from typing import Any, Protocol
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
 from msgspec import to_builtins
 
@@ -18,195 +22,337 @@ from fledge.api.images import read_files
 from fledge.api.values import Message as Entry
 from fledge.api.values import Plan, Question, RunInfo
 from fledge.channels.terminal import HERE
-from fledge.cli.answers import SHOWN_CHARS, Answers, Sink
+from fledge.cli import chat_commands
+from fledge.cli.activity import Activity
+from fledge.cli.answers import Answers
+from fledge.cli.chat_commands import Completions, key_of, name_of
 from fledge.cli.opening import opening
-from fledge.cli.screen import open_screen
+from fledge.cli.term import shown
+from fledge.cli.term.opening import screen_here
+from fledge.cli.term.shown import (
+    Answered,
+    Asked,
+    Card,
+    Item,
+    Leave,
+    Notice,
+    Output,
+    Screen,
+    Sent,
+    Spoken,
+    Stop,
+    Trouble,
+)
 from fledge.cli.where import Where
 from fledge.client.driving import Driving
 from fledge.client.folder import Client
-from fledge.commands import lines, slash
+from fledge.commands import slash
+from fledge.commands.lines import name_of as run_name
 from fledge.commands.reading import from_wire
-from fledge.commands.values import Below, SessionRow
+from fledge.commands.slash import Choice
+from fledge.commands.values import Below, SessionRow, Story
 from fledge.config.places import user_folder
+from fledge.core.calls import call_line, whole_call_text
 from fledge.core.freeze import one_line
-from fledge.core.keys import main_key
+from fledge.core.freeze import sound as to_valid_utf8
+from fledge.core.keys import agent_of, main_key
 from fledge.core.route import Message, is_worth_sending
 from fledge.errors import FledgeError
 from fledge.ids import RandomIds
+from fledge.plain_file import write_private
 
-MAIN = main_key()
-HISTORY = "chat_history"
-LOOK_S = 1.0
-"""How often the status line is looked at while something goes on."""
-IDLE_S = 30.0
-WAIT_MS = 2000
-PAGE = 1000
-ERROR_CHARS = 400
+MAIN: Final = main_key()
+HISTORY, COPIED = "chat_history", "last-answer.md"
+LOOK_S: Final = 1.0
+"""How often what is below the conversation is looked at while something goes on."""
+IDLE_S: Final = 30.0
+WAIT_MS: Final = 2000
+LEAVE_S: Final = 2.0
+"""How long what was typed last is waited for when the person leaves."""
+PAGE: Final = 1000
+ERROR_CHARS: Final = 400
 LOOK_BACK, LOOK_BACK_ENTRIES = 4, 40
 """How many messages of an earlier sitting are shown, and among how many entries they are looked for."""
-LEAVE = ("/quit", "/exit", "/bye")
-KEYS = """Enter sends; Alt-Enter, or \\ before Enter, begins another line; Tab completes
-Ctrl-C stops the turn; Ctrl-D or /quit leaves, and nothing is lost by it"""
 KEPT = "what was heard by then is kept: `fledge log` shows it, `fledge` goes on with it"
+EDITED = "carry out the plan as I have edited it:\n\n"
+THE_AGENT = "the agent"
 
 
-async def sit(where: Where, model: str | None, settings: tuple[str, ...]) -> int:
+async def sit(where: Where, model: str | None, settings: tuple[str, ...], session: str = "main") -> int:
     """Talk. Refused, where this process opens the folder: no model is set, or it cannot be used."""
-    screen = open_screen((where.state if where.gateway is None else user_folder()) / HISTORY)
-    channel = ScreenChannel(screen)
-    opened = opening(where.state, model, settings, channel, lambda words: screen.say(words, "note"), program="chat")
+    channel, completions = ScreenChannel(), Completions()
+    opened = opening(where.state, model, settings, channel, channel.note, program="chat")
+    kept = where.state if where.gateway is None else user_folder()
     async with where.client(Driving(opened), settings) as client:
-        chat = Chat(client, screen, channel, where.words, model or "")
-        screen.interrupt = chat.interrupt
-        return await chat.run()
+        # The folder is opened before the screen is: that may ask something, and may refuse.
+        begun = await client.call("sessions.open", once=False, session=session)
+        completions.models = UsableModels(settings)
+        async with screen_here(kept / HISTORY, completions) as screen:
+            chat = Chat(client, screen, channel, where.words, begun["sessionKey"], model or "", completions, kept)
+            return await chat.run()
 
 
 class ScreenChannel:
     """The chat as a channel of the process that drives: questions, and words of the session that is talked with, are
-    shown as they come, so only the rest is left to it."""
+    shown as they come, so only the rest is left to it. What is sent before there is a screen waits for one."""
 
-    def __init__(self, screen: "Screen") -> None:
-        self._screen = screen
+    def __init__(self) -> None:
+        self._screen: Screen | None = None
+        self._waiting: list[Item] = []
         self.streams = MAIN
         """The session that is talked with."""
+
+    def show_on(self, screen: Screen) -> None:
+        """From now on things are shown there."""
+        self._screen = screen
+        for item in self._waiting:
+            screen.say(item)
+        self._waiting.clear()
 
     async def send(self, message: Message) -> None:
         """Show it."""
         if message.is_entry and message.session_key == self.streams:
             return
         if message.about in ("reply", "result"):
-            self._screen.say(message.text)
+            self._say(shown.Answer(message.text))
         elif message.about != "approval":
-            self._screen.say(message.text, "note")
+            self.note(message.text)
+
+    def note(self, text: str) -> None:
+        """Show something that the person should know."""
+        self._say(Notice(text))
 
     async def close(self) -> None:
         """Nothing is held."""
 
+    def _say(self, item: Item) -> None:
+        if self._screen is None:
+            self._waiting.append(item)
+        else:
+            self._screen.say(item)
 
-class Screen(Sink, Protocol):
-    """Shows a conversation and reads what the user types. Nothing here waits, but for `read`. Styles of what is said
-    are `you`, `note`, `ask` and `error`; words of models have none."""
 
-    @property
-    def in_turns(self) -> bool:
-        """True if nobody types, so that each line is answered before the next is read."""
-        ...
+class UsableModels:
+    """The models that can be used here, for completion; looked for when they are first asked for."""
 
-    def status(self, line: str) -> None:
-        """What goes on in the background, in a line; empty if nothing does."""
-        ...
+    def __init__(self, settings: tuple[str, ...]) -> None:
+        self._settings = settings
+        self._looking: asyncio.Task[list[Choice]] | None = None
 
-    def offer(self, targets: Sequence[slash.Choice]) -> None:
-        """From now on these are the names that a command may be completed with."""
-        ...
+    def __call__(self) -> Sequence[Choice]:
+        """Those that are known by now."""
+        if self._looking is None:
+            self._looking = asyncio.ensure_future(self._look())
+        return self._looking.result() if self._looking.done() and not self._looking.exception() else ()
 
-    async def read(self) -> str | None:
-        """What the user says next; None if they leave."""
-        ...
+    async def _look(self) -> list[Choice]:
+        from fledge.cli.models import usable_models
+
+        found = await usable_models(Path.cwd(), os.environ, self._settings, everything=False)
+        return [(row["name"], row["because"]) for row in found.value]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """Words of the person that no turn has read, as far as is known."""
+
+    text: str
+    shown: str
+    is_queued: bool
+    """True: they are shown as queued, and not among what was said."""
 
 
 class Chat:
     """One sitting."""
 
-    def __init__(self, client: Client, screen: Screen, channel: ScreenChannel, place: str, model: str = "") -> None:
+    def __init__(
+        self,
+        client: Client,
+        screen: Screen,
+        channel: ScreenChannel,
+        place: str,
+        session: str = MAIN,
+        model: str = "",
+        completions: Completions | None = None,
+        kept: Path | None = None,
+    ) -> None:
         self._client, self._screen, self._channel, self._place, self._model = client, screen, channel, place, model
+        self._session = session
+        """The conversation. The session that is talked with is this one, or a subagent of its: `channel.streams`."""
+        self._completions, self._kept = completions or Completions(), kept
         self._answers = Answers(screen, streams=not screen.in_turns)
+        self._activity = Activity()
         self._sits = asyncio.Event()
         """The greeting is said: what happens from here on is shown."""
         self._showing = asyncio.Lock()
         """Held while something is said or shown, so that it is known whose words an entry has."""
-        self._told: set[str] = set()
-        """What was already shown: ends of runs, questions, plans."""
-        self._asked: frozenset[str] = frozenset()
-        """Questions that wait for a person here."""
+        self._unread: dict[str, _Unread] = {}
+        self._asked = Questions()
+        self._ended: set[str] = set()
+        """Ends of runs that are shown."""
+        self._names: dict[str, str] = {}
+        """What the subagents are called, by session key."""
+        self._news: set[str] = set()
+        """What must be looked at: `ends`, `questions`, `plans`."""
         self._changed = asyncio.Event()
+        self._calls: dict[str, str] = {}
         self._turn = self._stopped = 0
         """The turn that was last heard of, and the last one that was stopped: what still comes of that is not shown."""
-        self._leaving = False
+        self._late = self._trouble = ""
+        """For how long the turn could not answer when that was shown, and the error that was shown last."""
+        self._typed: asyncio.Queue[Sent] = asyncio.Queue()
+        self._following: asyncio.Task[None] | None = None
+        channel.streams = session
+        channel.show_on(screen)
 
     async def run(self) -> int:
-        """Talk until the user leaves; answers the exit code, 1 if nobody answers any more."""
-        tasks = [asyncio.ensure_future(one) for one in (self._talk(), self._listen(), self._watch())]
+        """Talk until the person leaves; answers the exit code, 1 if nobody answers any more."""
+        parts: tuple[Awaitable[int | None], ...] = (self._talk(), self._type(), self._listen(), self._watch())
+        tasks = [asyncio.ensure_future(one) for one in parts]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             return next(code for task in done if (code := task.result()) is not None)
         except FledgeError as error:
             if not self._sits.is_set():
                 raise
-            self._screen.say(f"{error}; {KEPT}", "error")
+            self._screen.say(Trouble(f"{error}; {KEPT}"))
             return 1
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._screen.rest()
+            self._answers.forget()
 
-    # ---- what the user does
+    @property
+    def _is_talked_with(self) -> bool:
+        """The conversation itself is talked with, and no subagent of its."""
+        return self._channel.streams == self._session
+
+    # ---- what the person wants
 
     async def _talk(self) -> int:
+        """Take the person's wishes as they come. Words are taken one after the other, beside: a command may last, and
+        the turn can be stopped meanwhile."""
         await self._sits.wait()
-        while (line := await self._screen.read()) is not None:
-            self._leaving = False
-            if line.strip().lower() in LEAVE:
-                break
-            await self._take(line)
-        else:
-            if self._screen.in_turns:
-                await self._come_to_rest()
-        if not self._client.is_held and (left := (await self._main()).unsettled):
+        while True:
+            match await self._screen.wish():
+                case Leave():
+                    break
+                case Stop():
+                    await self._refusable(self._stop())
+                case Answered() as answered:
+                    await self._refusable(self._answer(answered))
+                case Sent() as sent:
+                    if chat_commands.read(sent.text) == ("quit", ""):
+                        await self._finish_typed()
+                        return await self._leave()
+                    self._typed.put_nowait(sent)
+        await self._finish_typed()
+        if self._screen.in_turns:
+            await self._come_to_rest()
+        return await self._leave()
+
+    async def _finish_typed(self) -> None:
+        """Let what was typed be carried out; in a terminal nobody waits for it for long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if self._screen.in_turns else LEAVE_S):
+                await self._typed.join()
+
+    async def _leave(self) -> int:
+        if not self._client.is_held and (left := await self._unsettled()):
             at_work = "1 subagent is" if left == 1 else f"{left} subagents are"
-            self._screen.say(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them.", "note")
+            self._screen.say(Notice(f"{at_work} still at work: `fledge` or `fledge run --continue` goes on with them."))
         return 0
 
-    async def _take(self, line: str) -> None:
-        """What the user typed: a command, or words for whoever is talked with."""
+    async def _unsettled(self) -> int:
+        rows = await self._client.call("sessions.list", kinds=["main", "named"], limit=PAGE)
+        return next((row.unsettled for row in from_wire(list[SessionRow], rows) if row.key == self._session), 0)
+
+    async def _type(self) -> None:
+        while True:
+            sent = await self._typed.get()
+            await self._refusable(self._take(sent))
+            self._changed.set()
+            self._typed.task_done()
+
+    async def _refusable(self, deed: Awaitable[None]) -> None:
+        """Do something that may be refused; that is said."""
+        try:
+            await deed
+        except FledgeError as error:
+            self._screen.say(Trouble(str(error)))
+
+    async def _take(self, sent: Sent) -> None:
+        """What the person typed: a command, or words for the agent that is talked with."""
+        line = sent.text
         if not line.strip():
             return
-        try:
-            shown = slash.read_image_order(line)
-            if shown is None and slash.is_command(line):
-                await self._command(line)
-                return
-            given: dict[str, Any] = {"message": line}
-            if shown is not None:
-                images = await asyncio.to_thread(read_files, [shown.target])
-                given = {"message": shown.words or images[0].name, "images": to_builtins(images)}
-            run_id = await self._say(given)
-            if self._screen.in_turns:
-                await self._answered(run_id)
-        except FledgeError as error:
-            self._screen.say(str(error), "error")
-        finally:
-            self._changed.set()
+        own = chat_commands.read(line)
+        if own is not None:
+            await self._command(*own)
+            return
+        image = slash.read_image_order(line)
+        if image is None and slash.is_command(line):
+            await self._slash(line)
+            return
+        given: dict[str, Any] = {"message": line}
+        if image is not None:
+            images = await asyncio.to_thread(read_files, [image.target])
+            given = {"message": image.words or images[0].name, "images": to_builtins(images)}
+        run_id = await self._say(given, sent)
+        if self._screen.in_turns:
+            await self._answered(run_id)
 
-    async def _command(self, line: str) -> None:
-        done = await self._client.call("slash.run", session=MAIN, line=line, address=HERE)
-        self._screen.say(done["text"], "note")
+    async def _slash(self, line: str) -> None:
+        done = await self._client.call("slash.run", session=self._session, line=line, address=HERE)
+        self._screen.say(Notice(done["text"]))
         if done["verb"] == "help":
-            self._screen.say(KEYS, "note")
+            self._screen.say(Notice(chat_commands.help_text()))
         await self._turn_to_bound()
 
-    async def _say(self, given: dict[str, Any]) -> str:
+    async def _say(self, given: dict[str, Any], sent: Sent) -> str:
         await self._turn_to_bound()
         # Where this process drives, the model is the one it has opened the folder with.
         given |= {"defaultModel": self._model if self._client.is_held else "", "idempotencyKey": RandomIds().unique()}
+        is_queued = self._activity.turn is not None
+        if is_queued:
+            self._show_queued(sent.shown)
+        else:
+            self._screen.say(Spoken(sent.shown, is_typed_here=True))
         async with self._showing:
-            accepted = await self._client.call(
-                "agent", once=False, session=self._channel.streams, address=HERE, **given
-            )
-            self._answers.own.add(accepted["runId"])
-        return str(accepted["runId"])
+            try:
+                accepted = await self._client.call(
+                    "agent", once=False, session=self._channel.streams, address=HERE, **given
+                )
+            except FledgeError:
+                self._show_queued()
+                self._screen.put_back(sent.text)
+                raise
+            run_id = str(accepted["runId"])
+            self._unread[run_id] = _Unread(sent.text, sent.shown, is_queued)
+            self._answers.said(run_id, sent.shown if is_queued else "")
+        return run_id
+
+    def _show_queued(self, *more: str) -> None:
+        self._screen.queued((*(one.shown for one in self._unread.values() if one.is_queued), *more))
 
     async def _turn_to_bound(self) -> None:
-        """Talk with whom `/focus` has bound this place to, else with the main agent."""
+        """Talk with whom `/focus` has bound this place to, else with the conversation's agent."""
         bound = await self._open()
         if bound["sessionKey"] != self._channel.streams:
             async with self._showing:
-                self._channel.streams = bound["sessionKey"]
-                self._answers.begin(bound["entry"])
+                self._talk_with(bound)
+
+    def _talk_with(self, bound: Any) -> None:
+        self._channel.streams = bound["sessionKey"]
+        self._answers.begin(bound["entry"])
+        self._activity.stop()
+        self._show_turn()
+        name = "" if self._session == MAIN else name_of(self._session)
+        self._screen.talks_to(name if self._is_talked_with else bound["name"])
 
     async def _open(self) -> Any:
-        return await self._client.call("sessions.open", once=False, session=MAIN, address=HERE)
+        return await self._client.call("sessions.open", once=False, session=self._session, address=HERE)
 
     async def _answered(self, run_id: str) -> None:
         """Wait until what was said is answered, and shown."""
@@ -217,43 +363,207 @@ class Chat:
                 break
         await self._show()
         if reply["status"] == "stopped":
-            self._screen.say(reply["error"], "error")
+            self._screen.say(Trouble(reply["error"]))
 
     async def _come_to_rest(self) -> None:
         """The input is over: what was asked is still answered, unless a person must say something first."""
         while True:
-            rest = await self._client.call("sessions.wait", session=MAIN, orAsked=True, timeoutMs=WAIT_MS)
+            rest = await self._client.call("sessions.wait", session=self._session, orAsked=True, timeoutMs=WAIT_MS)
             if rest["settled"] or rest["questions"]:
                 break
         await self._show()
+        self._news |= {"ends", "questions", "plans"}
+        await self._look()
         await self._tell_news()
-        self._tell_questions(rest["questions"])
 
-    async def interrupt(self) -> bool:
-        """Ctrl-C: stop the turn; with none, ask before leaving, and the second time leave. True: leave now."""
+    async def _stop(self) -> None:
+        """Stop the turn; words that it has not read go back into the input."""
+        if not self._is_talked_with:
+            self._screen.say(Notice("a subagent is not stopped by this: /kill ends it, /unfocus goes back"))
+            return
+        asked = list(self._unread)
+        done = await self._client.call("sessions.stop", session=self._session, below=False, withdraw=asked)
+        self._stopped = self._turn
+        self._answers.forget()
+        self._activity.stop()
+        self._show_turn()
+        self._screen.say(Notice("stopped; subagents go on (/stop stops them too)"))
+        back = [self._unread.pop(one).text for one in asked if one in done.get("withdrawn", ()) and one in self._unread]
+        self._show_queued()
+        if back:
+            self._screen.put_back("\n".join(back))
+        self._changed.set()
+
+    # ---- questions
+
+    async def _answer(self, answered: Answered) -> None:
+        """Carry out what the person answered. If that is refused, the question is asked again as long as it is open."""
+        asked = self._asked.answered(answered.id)
         try:
-            if self._sits.is_set() and (await self._main()).state == "busy":
-                await self._client.call("sessions.stop", session=MAIN, below=False)
-                self._stopped = self._turn
-                self._answers.forget()
-                self._screen.say("stopped; subagents go on (/stop stops them too)", "note")
-                return False
-        except FledgeError as error:
-            self._screen.say(str(error), "error")
-        if self._leaving:
-            return True
-        self._leaving = True
-        self._screen.say("Ctrl-C again to leave; nothing is lost by it", "note")
-        return False
+            if isinstance(asked, Question):
+                await self._answer_question(asked, answered)
+            elif isinstance(asked, Plan):
+                await self._answer_plan(asked, answered)
+        finally:
+            self._news |= {"questions", "plans"}
+            self._changed.set()
 
-    async def _main(self) -> SessionRow:
-        rows = await self._client.call("sessions.list", kinds=["main"], limit=PAGE)
-        return next(row for row in from_wire(list[SessionRow], rows) if row.key == MAIN)
+    async def _answer_question(self, asked: Question, answered: Answered) -> None:
+        verb = "approvals.approve" if answered.verdict == "once" else "approvals.deny"
+        await self._client.call(verb, id=asked.id, digest=asked.digest)
+        words = "allowed" if answered.verdict == "once" else "denied"
+        what = f"{words}: {call_line(asked.tool, asked.arguments)}, for {self._who(asked.session_key)}"
+        self._screen.say(Notice(f"{what}: {answered.words}" if answered.words else what))
+        if answered.words:
+            key = RandomIds().unique()
+            given = {"message": answered.words, "idempotencyKey": key}
+            accepted = await self._client.call("agent", once=False, session=asked.session_key, **given)
+            self._answers.said(accepted["runId"])
+
+    async def _answer_plan(self, plan: Plan, answered: Answered) -> None:
+        target: dict[str, Any] = {"target": plan.session_key, "requester": self._session}
+        match answered.verdict:
+            case "carry out":
+                await self._client.call("plans.approve", **target)
+            case "edited":
+                await self._client.call("plans.approve", **target, words=EDITED + answered.words)
+            case _:
+                reason = answered.words or "the person gave no reason"
+                await self._client.call("plans.reject", **target, reason=reason)
+        done = {"carry out": "approved", "edited": "approved, as you have edited it"}.get(answered.verdict, "rejected")
+        self._screen.say(Notice(f"the plan of {self._who(plan.session_key)} is {done}"))
+
+    def _who(self, key: str) -> str:
+        return THE_AGENT if key == self._session else self._names.get(key, "a subagent")
+
+    # ---- commands of the chat
+
+    async def _command(self, name: chat_commands.Name, rest: str) -> None:
+        match name:
+            case "open":
+                await self._open_result(rest)
+            case "expand":
+                await self._expand(rest)
+            case "cost":
+                below = from_wire(Below, await self._client.call("sessions.below", session=self._session))
+                told = await self._client.call("runs.tree", requester=self._session, limit=PAGE)
+                lines = chat_commands.cost_lines(below, from_wire(list[RunInfo], told["runs"]))
+                self._screen.say(Notice("\n".join(lines)))
+            case "copy":
+                self._copy()
+            case "new":
+                rows = await self._conversations()
+                found = rest or chat_commands.new_name([name_of(row.key) for row in rows], time.localtime())
+                await self._switch(key_of(found, agent_of(self._session)))
+            case "resume":
+                await self._resume(rest)
+            case "clear":
+                self._screen.clear()
+            case "quit":
+                self._screen.say(Notice("say it like this: /quit"))
+
+    async def _open_result(self, word: str) -> None:
+        """Show the whole result of a subagent."""
+        named = [run.session_key for run in await self._runs() if run_name(run) == word]  # of several the newest
+        target = named[-1] if named else word or "last"
+        story = from_wire(Story, await self._client.call("runs.info", target=target, requester=self._session))
+        name = run_name(story.run)
+        if not story.text:
+            self._screen.say(Notice(f"{name} has no result{': ' + story.run.error if story.run.error else ' yet'}"))
+            return
+        self._screen.say(Notice(f"{name} · the whole result"))
+        self._screen.say(shown.Answer(story.text))
+
+    async def _expand(self, word: str) -> None:
+        """Show what the last tool call gave back, here or in a subagent."""
+        session = self._channel.streams
+        if word:
+            told = await self._client.call("runs.info", target=word, requester=self._session)
+            session = told["run"]["sessionKey"]
+        entries = await self._entries(session, 0, tools=True)
+        last = next((one for one in reversed(entries) if one.role == "tool"), None)
+        if last is None:
+            self._screen.say(Notice("no tool has given anything back"))
+        else:
+            self._screen.say(Output(last.kind, last.text, is_asked_for=True))
+
+    def _copy(self) -> None:
+        """Put the last answer into the clipboard, and into a file: nobody can know whether the terminal did it."""
+        text = self._answers.last_answer
+        if not text:
+            self._screen.say(Notice("nothing was answered yet"))
+            return
+        is_asked = self._screen.copy(text)
+        words = "the terminal was asked to copy the last answer" if is_asked else "the terminal cannot copy this"
+        if self._kept is not None:
+            file = self._kept / COPIED
+            try:
+                write_private(file, to_valid_utf8(text))
+                words += f"; it is also in {file}"
+            except OSError as error:
+                words += f"; it could not be written to {file}: {error.strerror}"
+        self._screen.say(Notice(words))
+
+    # ---- conversations
+
+    async def _conversations(self) -> list[SessionRow]:
+        told = await self._client.call("sessions.list", kinds=["main", "named"], limit=PAGE)
+        return from_wire(list[SessionRow], told)
+
+    async def _resume(self, word: str) -> None:
+        """List the conversations, or go on with one."""
+        rows = await self._conversations()
+        choices = chat_commands.conversations(rows, time.time())
+        if not word:
+            lines = [f"{number}) {name} · {about}" for number, (name, about) in enumerate(choices, 1)]
+            self._screen.say(Notice("\n".join([*lines, "/resume and a name or number goes on with one"])))
+            return
+        if word.isdecimal() and 1 <= int(word) <= len(rows):
+            await self._switch(rows[int(word) - 1].key)
+            return
+        key = key_of(word, agent_of(self._session))
+        if key not in [row.key for row in rows]:
+            self._screen.say(Trouble(f"there is no conversation {word}: /resume lists them, /new {word} begins it"))
+            return
+        await self._switch(key)
+
+    async def _switch(self, session: str) -> None:
+        """Talk in another conversation; what the one before does goes on."""
+        opened = await self._client.call("sessions.open", once=False, session=session)
+        async with self._showing:
+            self._sits.clear()
+            self._session = self._channel.streams = opened["sessionKey"]
+            self._answers.forget()
+            self._activity = Activity()
+            self._unread.clear()
+            self._names.clear()
+            self._late = self._trouble = ""
+            self._turn = self._stopped = 0
+            self._asked = Questions()
+            self._show_turn()
+            self._show_queued()
+            self._screen.ask(())
+            self._screen.children(())
+            if self._following is not None:
+                self._following.cancel()
+        await self._sits.wait()
 
     # ---- what happens meanwhile
 
     async def _listen(self) -> None:
-        async with aclosing(self._client.events(session=MAIN)) as feed:
+        """Follow the conversation, and another one when the person goes there."""
+        while True:
+            following = self._following = asyncio.ensure_future(self._follow(self._session))
+            try:
+                await asyncio.wait([following])
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+            if not following.cancelled():
+                following.result()
+
+    async def _follow(self, session: str) -> None:
+        async with aclosing(self._client.events(session=session)) as feed:
             async for event in feed:
                 await self._hear(event)
 
@@ -263,137 +573,234 @@ class Chat:
                 await self._sit_down()
             case "from":
                 who = "another one answers" if self._client.is_held else "this one goes on with it"
-                self._screen.say(f"the process that held the folder has left; {who}", "note")
-                await self._show()
+                self._screen.say(Notice(f"the process that held the folder has left; {who}"))
+                await self._heal()
             case "closing":
                 self._answers.miss()
             case "lost":
                 self._answers.miss()
-                await self._show()
+                await self._heal()
             case "approvals":
-                self._asked = frozenset(event["open"])
+                self._asked.open = tuple(event["open"])
+                self._news.add("questions")
+            case "run":
+                self._hear_run(event)
             case "turn" if event["sessionKey"] == self._channel.streams:
                 await self._hear_turn(event)
+                return
+            case "turn" if event["sessionKey"] != self._session:
+                self._activity.hear_below(event)
             case _:
                 pass
-        if event["type"] != "turn" or event["kind"] == "end":
-            self._changed.set()
+        self._changed.set()
+
+    def _hear_run(self, event: dict[str, Any]) -> None:
+        if event["endedReason"] is not None and event["requester"] == self._session:
+            self._news.add("ends")
+        if event["phase"] == "awaiting_approval" or self._asked.has_plan_of(event["sessionKey"]):
+            self._news.add("plans")
+
+    async def _heal(self) -> None:
+        """Something may have been missed: read it again."""
+        await self._show()
+        self._news |= {"ends", "questions", "plans"}
 
     async def _hear_turn(self, event: dict[str, Any]) -> None:
         kind, text, turn = event["kind"], event.get("text", ""), event.get("turn", 0)
-        if event["sessionKey"] == MAIN:
+        if self._is_talked_with:
             self._turn = turn
-            if kind == "assistant:text" and turn <= self._stopped:
+            if turn <= self._stopped and kind != "start":
                 return
         match kind:
             case "assistant:text":
                 self._answers.hear(text)
-            case "start" | "tool:start" | "end":
+            case "start" | "model:start" | "tool:start" | "end":
                 entry = event.get("entry", 0)
                 if entry > self._answers.seen:
                     await self._show(entry)
                 self._answers.reach(entry)
-            case "retry":
+            case "retry" | "interrupt":
                 self._answers.forget()
-                self._screen.say(one_line(text, SHOWN_CHARS), "note")
             case "error":
                 self._answers.forget()
-                self._screen.say(one_line(text, ERROR_CHARS), "error")
-                self._screen.say("it is tried again by itself; Ctrl-C stops that", "note")
-            case "interrupt":
-                self._answers.forget()
+                if text != self._trouble:
+                    self._screen.say(Trouble(one_line(text, ERROR_CHARS)))
+                self._trouble = text
             case _:
                 pass
+        if kind in ("assistant:text", "end"):
+            self._trouble = ""
+        self._hear_tool(event)
+        self._activity.hear(event, self._screen.now())
+        self._show_turn()
+        if kind in ("end", "error"):
+            self._changed.set()
+
+    def _hear_tool(self, event: dict[str, Any]) -> None:
+        call = event.get("call", "")
+        if event["kind"] == "tool:start":
+            self._calls[call] = call_line(event.get("text", ""), event.get("arguments", ""))
+        elif event["kind"] == "tool:end":
+            self._screen.say(Output(self._calls.pop(call, "a tool"), event.get("text", "")))
+
+    def _show_turn(self) -> None:
+        self._screen.turn(self._activity.turn)
 
     async def _show(self, newest: int | None = None) -> None:
         """Show what is new in the transcript, up to this entry."""
         async with self._showing:
             entries = await self._entries(self._channel.streams, self._answers.seen)
-            self._answers.take([one for one in entries if newest is None or one.seq <= newest])
+            self._take_entries([one for one in entries if newest is None or one.seq <= newest])
 
-    async def _entries(self, session: str, after: int) -> list[Entry]:
-        told = await self._client.call("sessions.history", session=session, after=after, limit=PAGE)
+    def _take_entries(self, entries: list[Entry]) -> None:
+        self._answers.take(entries)
+        read = [one.run_id for one in entries if one.run_id in self._unread]
+        for run_id in read:
+            del self._unread[run_id]
+        if read:
+            self._show_queued()
+
+    async def _entries(self, session: str, after: int, tools: bool = False) -> list[Entry]:
+        told = await self._client.call("sessions.history", session=session, after=after, limit=PAGE, tools=tools)
         return from_wire(list[Entry], told)
 
     async def _sit_down(self) -> None:
         """Greet, with the last words of the sitting before, if there was one."""
-        main = await self._client.call("sessions.open", once=False, session=MAIN)
+        own = await self._client.call("sessions.open", once=False, session=self._session)
         bound = await self._open()
-        self._channel.streams = bound["sessionKey"]
-        entries = await self._entries(MAIN, max(0, main["entry"] - LOOK_BACK_ENTRIES))
+        entries = await self._entries(self._session, max(0, own["entry"] - LOOK_BACK_ENTRIES))
         held = " · held by another process, which answers" if self._client.is_held else ""
-        self._screen.say(
-            f"fledge {fledge.__version__} · {self._place}{held} · /help for commands, Ctrl-D to leave", "note"
-        )
-        for words, style in [shown for one in entries if (shown := _earlier(one)) is not None][-LOOK_BACK:]:
-            self._screen.say(words, style)
-        if bound["sessionKey"] == MAIN:
-            self._answers.begin(entries[-1].seq if entries else main["entry"])
+        place = self._place if self._session == MAIN else f"{self._place} · {name_of(self._session)}"
+        self._screen.say(Notice(f"fledge {fledge.__version__} · {place}{held} · /help for commands, Ctrl-D to leave"))
+        for item in [item for one in entries if (item := _earlier(one)) is not None][-LOOK_BACK:]:
+            self._screen.say(item)
+        self._talk_with(bound)
+        if self._is_talked_with:
+            self._answers.begin(entries[-1].seq if entries else own["entry"])
+            self._answers.last_answer = next((one.text for one in reversed(entries) if _is_answer(one)), "")
         else:
-            self._answers.begin(bound["entry"])
-            self._screen.say(f"what is said here is said to {bound['name']}; /unfocus ends that", "note")
-        self._told = {_end_key(run) for run in await self._runs() if run.ended_at is not None}
-        await self._show_status()
+            self._screen.say(Notice(f"what is said here is said to {bound['name']}; /unfocus ends that"))
+        self._ended = {run.run_id for run in await self._runs() if run.ended_at is not None}
+        self._completions.conversations = chat_commands.conversations(await self._conversations(), time.time())
+        await self._look()
+        self._news |= {"questions", "plans"}
         self._sits.set()
 
     async def _runs(self) -> list[RunInfo]:
-        return from_wire(list[RunInfo], await self._client.call("runs.list", requester=MAIN))
+        return from_wire(list[RunInfo], await self._client.call("runs.list", requester=self._session))
 
     async def _watch(self) -> None:
-        """Tell ends, plans and questions, and keep the status line."""
-        await self._sits.wait()
+        """Tell ends, plans and questions as they come, and look at what goes on, not more than once a second."""
+        looked_at, goes_on = self._screen.now(), True
         while True:
+            await self._sits.wait()
             self._changed.clear()
             await self._tell_news()
-            goes_on = await self._show_status()
-            while not self._changed.is_set():
-                try:
-                    async with asyncio.timeout(LOOK_S if goes_on else IDLE_S):
-                        await self._changed.wait()
-                except TimeoutError:
-                    goes_on = await self._show_status()
+            if self._screen.now() - looked_at >= LOOK_S:
+                looked_at = self._screen.now()
+                goes_on = await self._look()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(looked_at + LOOK_S - self._screen.now() if goes_on else IDLE_S):
+                    await self._changed.wait()
+                    goes_on = True
 
-    async def _show_status(self) -> bool:
+    async def _look(self) -> bool:
         """Show what goes on below the conversation, and what may be completed; False if nothing does."""
-        below = from_wire(Below, await self._client.call("sessions.below", session=MAIN))
-        self._screen.offer([(one.word, one.meaning) for one in below.targets])
-        self._screen.status(below.line)
-        return bool(below.line)
+        session, heard = self._session, self._activity.heard
+        below = from_wire(Below, await self._client.call("sessions.below", session=session))
+        if session != self._session:
+            return True
+        self._names |= {child.session_key: child.label or "a subagent" for child in below.children}
+        now = self._screen.now()
+        children = self._activity.look(below, now, heard, is_talked_with=self._is_talked_with)
+        self._completions.targets = [(one.word, one.meaning) for one in below.targets]
+        self._screen.children(children)
+        self._show_turn()
+        if below.unanswered and not self._late:
+            self._screen.say(Trouble(f"{below.unanswered}; it is tried again by itself, Esc stops that"))
+        self._late = below.unanswered
+        return bool(children) or self._activity.turn is not None
 
     async def _tell_news(self) -> None:
-        """Ends, plans and questions that were not shown yet, each once, whoever looks first."""
-        runs = await self._runs()
-        for run in runs:
-            if run.ended_at is not None:
-                how = "killed" if run.ended_reason == "killed" else run.status
-                self._tell(_end_key(run), f"● {lines.name_of(run)}: {how}", "note")
-        if any(run.phase == "awaiting_approval" for run in runs):
-            own = {run.session_key for run in runs}
-            for plan in from_wire(list[Plan], await self._client.call("plans.list")):
-                if plan.session_key in own:
-                    self._tell(f"plan {plan.run_id}", lines.plan_in_chat(plan), "ask")
-        if self._asked - self._told:
-            asked = await self._client.call("approvals.list")
-            self._tell_questions([one for one in asked if one["id"] in self._asked])
+        """Ends, plans and questions that were not shown yet, each once."""
+        news, self._news = self._news, set()
+        if "ends" in news:
+            for run in await self._runs():
+                self._names[run.session_key] = run_name(run)
+                if run.ended_at is not None and run.run_id not in self._ended:
+                    self._ended.add(run.run_id)
+                    self._screen.say(await self._card(run))
+        if news & {"questions", "plans"}:
+            await self._look()
+        if "questions" in news:
+            told = from_wire(list[Question], await self._client.call("approvals.list"))
+            self._asked.questions = [one for one in told if one.id in self._asked.open]
+        if "plans" in news:
+            told_plans = from_wire(list[Plan], await self._client.call("plans.list"))
+            self._asked.plans = [one for one in told_plans if one.session_key in self._names]
+        if news & {"questions", "plans"}:
+            self._screen.ask(self._asked.shown(self._who))
 
-    def _tell_questions(self, asked: list[Any]) -> None:
-        for question in from_wire(list[Question], asked):
-            self._tell(question.id, lines.question_in_chat(question), "ask")
-
-    def _tell(self, key: str, words: str, style: str) -> None:
-        if key not in self._told:
-            self._told.add(key)
-            self._screen.say(words, style)
-
-
-def _end_key(run: RunInfo) -> str:
-    return f"end {run.run_id}"
+    async def _card(self, run: RunInfo) -> Card:
+        told = await self._client.call("runs.info", target=run.session_key, requester=self._session)
+        story = from_wire(Story, told)
+        took = (run.ended_at or 0.0) - (run.started_at or run.created_at)
+        text = story.text or run.error or ""
+        return Card(run_name(run), _how(run), took, run.tokens, run.cost_usd or 0.0, text)
 
 
-def _earlier(entry: Entry) -> tuple[str, str] | None:
+class Questions:
+    """What waits for the person. A question that is still open after it was answered is asked again, under a new id:
+    the screen shows no id twice."""
+
+    def __init__(self) -> None:
+        self.open: tuple[str, ...] = ()
+        """Ids of the calls that wait, as the feed tells them."""
+        self.questions: list[Question] = []
+        self.plans: list[Plan] = []
+        self._times: dict[str, int] = {}
+
+    def has_plan_of(self, session_key: str) -> bool:
+        """True if this subagent's plan waits."""
+        return any(plan.session_key == session_key for plan in self.plans)
+
+    def shown(self, who: Callable[[str], str]) -> tuple[Asked, ...]:
+        """All of them for the screen, the oldest first, plans last."""
+        return (
+            *(
+                shown.Question(self._id(one.id), who(one.session_key), whole_call_text(one.tool, one.arguments))
+                for one in self.questions
+            ),
+            *(shown.PlanQuestion(self._id(one.run_id), who(one.session_key), one.text) for one in self.plans),
+        )
+
+    def answered(self, shown_id: str) -> Question | Plan | None:
+        """What was answered; None if it is not open any more."""
+        known = {self._id(one.id): one for one in self.questions}
+        plans = {self._id(one.run_id): one for one in self.plans}
+        found: Question | Plan | None = known.get(shown_id) or plans.get(shown_id)
+        if found is not None:
+            key = found.id if isinstance(found, Question) else found.run_id
+            self._times[key] = self._times.get(key, 0) + 1
+        return found
+
+    def _id(self, key: str) -> str:
+        return f"{key}#{self._times.get(key, 0)}"
+
+
+def _how(run: RunInfo) -> str:
+    """How a run ended, in a word."""
+    if run.ended_reason == "killed":
+        return "killed"
+    return {"ok": "done", "error": "failed", "timeout": "timed out"}.get(run.status, "ended, nobody knows how")
+
+
+def _is_answer(entry: Entry) -> bool:
+    return entry.role == "assistant" and not entry.calls and is_worth_sending(entry.text)
+
+
+def _earlier(entry: Entry) -> Item | None:
     """An entry of an earlier sitting, for reading; None if there is nothing to read in it."""
     if entry.role == "user" and entry.kind == "send":
-        return f"› {entry.text}", "you"
-    if entry.role == "assistant" and not entry.calls and is_worth_sending(entry.text):
-        return entry.text, ""
-    return None
+        return Spoken(entry.text)
+    return shown.Answer(entry.text) if _is_answer(entry) else None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fledge.cli.where import Where
 
+TALKS_IN = "the conversation to talk in, begun if there is none of this name (default: main)"
 RUN = "its session key, run id or the beginning of one, or label"
 
 
@@ -142,9 +143,11 @@ def _parser() -> argparse.ArgumentParser:
     asks = ("state", "gateway", "token_file")
     thinks = (*asks, "model", "settings")
     shows = (*asks, "json")
-    add("chat", _chat, *thinks, help="talk to the main agent, as without a command")
+    chat = add("chat", _chat, *thinks, help="talk to the main agent, as without a command")
+    chat.add_argument("--session", default="main", metavar="NAME", help=TALKS_IN)
     run = add("run", _run, *thinks, help="send a prompt, print the answers, return when all is settled")
     run.add_argument("prompt", nargs="?", help="what to say; without it, or with -, it is read from standard input")
+    run.add_argument("--session", default="main", metavar="NAME", help=TALKS_IN)
     run.add_argument("--image", action="append", default=[], metavar="FILE", help="show it this image, with the prompt")
     run.add_argument("--continue", dest="go_on", action="store_true", help="say nothing new: finish what is unfinished")
     serve = add(
@@ -294,7 +297,7 @@ def _chat(options: argparse.Namespace) -> int:
 
     from fledge.cli import chat
 
-    return asyncio.run(chat.sit(_where(options), options.model, tuple(options.settings)))
+    return asyncio.run(chat.sit(_where(options), options.model, tuple(options.settings), options.session))
 
 
 def _run(options: argparse.Namespace) -> int:

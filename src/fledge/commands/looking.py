@@ -9,7 +9,7 @@ from fledge.api import views as api
 from fledge.commands.params import One
 from fledge.commands.values import Overview, Ran, Rest, SessionRow, Spent, Standing, Story, Try
 from fledge.core.announce import announce_key
-from fledge.core.freeze import Stats
+from fledge.core.freeze import Stats, one_line
 from fledge.core.keys import main_key
 from fledge.core.run import Instant
 from fledge.core.targets import pick
@@ -20,6 +20,8 @@ from fledge.orchestrator.transcripts import models_of
 from fledge.store.base import Approval, Session, Tx
 
 MOST_SHOWN = 300
+FIRST_CHARS = 80
+"""How much of the first words of a session its row has."""
 
 
 # ---- what a word means -----------------------------------------------------------------------------------------------
@@ -97,7 +99,7 @@ def _budget(tx: Tx, key: str) -> tuple[Spent, ...]:
 
 def session_row(tx: Tx, session: Session, updated_at: Instant, now: Instant) -> SessionRow:
     """A session as lists show it."""
-    run = tx.find_run(session.key)
+    run, first = tx.find_run(session.key), api.shown(tx.entries(session.key, 0, 1))
     busy = tx.turn(session.key) is not None
     return SessionRow(
         key=session.key,
@@ -113,6 +115,7 @@ def session_row(tx: Tx, session: Session, updated_at: Instant, now: Instant) -> 
         unsettled=tx.counts(session.key).unsettled,
         status="" if run is None else run.phase.name if run.ended is None else run.ended.outcome.status,
         unanswered=views.unanswered_in(tx, session.key, now),
+        first_words=one_line(first[0].text, FIRST_CHARS) if first else "",
     )
 
 

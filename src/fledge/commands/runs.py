@@ -198,7 +198,9 @@ async def subagents_kill(desk: Desk, params: Kill) -> Killing:
 class Approved(One, frozen=True, kw_only=True):
     """A plan that may be carried out."""
 
-    words: Annotated[str, Meta(max_length=4000, description="something to add")] = ""
+    words: Annotated[
+        str, Meta(max_length=100_000, description="something to add, or the plan as it is to be carried out")
+    ] = ""
 
 
 @method("plans.approve", Attempt)

@@ -300,23 +300,23 @@ def complete(line: str, targets: Sequence[Choice] = ()) -> list[Choice]:
         return []
     *before, last = line.split(" ")
     if not before:
-        return _fitting(last, [("/subagents", "subagents: see /help"), *_choices(ALONE)])
+        return fitting(last, [("/subagents", "subagents: see /help"), *_choices(ALONE)])
     first = before[0][1:].lower()
     if first == "subagents" and len(before) == 1:
-        return _fitting(last, _choices(SUBAGENTS))
+        return fitting(last, _choices(SUBAGENTS))
     said = _ACTIONS.get(before[1].lower()) if first == "subagents" else _COMMANDS.get(first)
     match said and said.verb, len(before) - (2 if first == "subagents" else 1):
         case "undelivered", 0:
-            return _fitting(last, [("retry", "offer it again"), ("dismiss", "take it off the list")])
+            return fitting(last, [("retry", "offer it again"), ("dismiss", "take it off the list")])
         case "permissions", 0:
-            return _fitting(last, [("revoke", "let such commands ask again")])
+            return fitting(last, [("revoke", "let such commands ask again")])
         case ("kill", 0):
-            return _fitting(last, [*_quoted(targets), ("all", "all of them")])
+            return fitting(last, [*quoted(targets), ("all", "all of them")])
         case (
             "log" | "info" | "send" | "steer" | "resume" | "again" | "approve" | "reject" | "focus" | "status",
             0,
         ):
-            return _fitting(last, _quoted(targets))
+            return fitting(last, quoted(targets))
         case _:
             return []
 
@@ -325,9 +325,11 @@ def _choices(usages: Sequence[Usage]) -> list[Choice]:
     return [(usage.form.split()[0], usage.meaning) for usage in usages]
 
 
-def _quoted(targets: Sequence[Choice]) -> list[Choice]:
+def quoted(targets: Sequence[Choice]) -> list[Choice]:
+    """The same words, those with blanks in quotation marks."""
     return [(f'"{name}"' if " " in name else name, meaning) for name, meaning in targets]
 
 
-def _fitting(begun: str, choices: Sequence[Choice]) -> list[Choice]:
+def fitting(begun: str, choices: Sequence[Choice]) -> list[Choice]:
+    """The choices that begin with what was typed."""
     return [choice for choice in choices if choice[0].strip('"').casefold().startswith(begun.strip('"').casefold())]

@@ -93,6 +93,8 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     """Of a run: how it stands."""
     unanswered: str = ""
     """For how long something that it has read is unanswered; empty if nothing is, for half an hour."""
+    first_words: str = ""
+    """The beginning of the first thing that was said there."""
 
 
 class Standing(Struct, frozen=True, kw_only=True):

@@ -2,25 +2,21 @@
 
 import asyncio
 import os
-import pty
 import re
 import signal
 import subprocess
 import sys
 import termios
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from fledge.cli.term.writer import Writer
-from tests.cli.term.scene import Glass
+from tests.cli.term.pty_program import PATIENCE_S, program
 from tests.left_out import requires
 
 ROOT = Path(__file__).parents[3]
 SCENE = [sys.executable, "-m", "bench.terminal_scene"]
-PATIENCE_S = 60
 
 
 def test_a_terminal_that_takes_no_bytes_holds_up_nobody_and_gets_everything_in_the_end() -> None:
@@ -63,60 +59,8 @@ def test_a_terminal_that_is_gone_takes_everything_and_shows_nothing() -> None:
     asyncio.run(story())
 
 
-class Program:
-    """A program in a pseudo-terminal, before a glass."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", descriptor: int) -> None:
-        self.process, self._descriptor = process, descriptor
-        self.glass = Glass(80, 24)
-        self._lock = threading.Lock()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        while True:
-            try:
-                data = os.read(self._descriptor, 65536)
-            except OSError:
-                return
-            with self._lock:
-                self.glass.feed(data.decode("utf-8", "ignore"))
-
-    def type(self, text: str) -> None:
-        """Press keys."""
-        os.write(self._descriptor, text.encode())
-
-    def wait_for(self, pattern: str) -> str:
-        """Wait until this stands on the terminal; answers all that does."""
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
-            with self._lock:
-                text = "\n".join(self.glass.all())
-            if re.search(pattern, text):
-                return text
-            time.sleep(0.02)
-        raise AssertionError(f"{pattern} does not come:\n{text}")
-
-
-@contextmanager
-def program(*command: str) -> Iterator[tuple[Program, int]]:
-    """A program in a pseudo-terminal, and the terminal's own side of it."""
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
-    environment = os.environ | {"TERM": "xterm-256color"}
-    process = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, env=environment, start_new_session=True
-    )
-    try:
-        yield Program(process, ours), theirs
-    finally:
-        process.kill()
-        process.wait()
-        os.close(theirs)
-        os.close(ours)
-
-
 def test_a_signal_stops_the_turn_like_its_key_and_leaving_gives_the_terminal_back_as_it_was() -> None:
-    with program(*SCENE, "20") as (scene, terminal):
+    with program([*SCENE, "20"], ROOT) as (scene, terminal):
         scene.wait_for("answering")
         raw = termios.tcgetattr(terminal)
         os.kill(scene.process.pid, signal.SIGINT)

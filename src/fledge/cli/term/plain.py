@@ -18,6 +18,7 @@ from fledge.cli.term.shown import (
     Answer,
     Answered,
     Asked,
+    Called,
     Card,
     Child,
     Item,
@@ -58,6 +59,8 @@ class PlainScreen:
         self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
         self._reader: threading.Thread | None = None
         self._armed_until = 0.0
+        self._trouble = ""
+        """What went wrong last, as it was said."""
 
     @property
     def in_turns(self) -> bool:
@@ -91,9 +94,16 @@ class PlainScreen:
         self._write_waiting()
 
     def say(self, item: Item) -> None:
-        """Something whole. It waits for the end of a paragraph."""
-        if not isinstance(item, Output):
-            self._put(item_lines(item))
+        """Something whole. It waits for the end of a paragraph. What was typed stands there already, and a call has a
+        line when it begins."""
+        match item:
+            case Called() | Spoken(is_typed_here=True) | Output(is_asked_for=False):
+                return
+            case Trouble(text=text):
+                self._trouble = text
+            case _:
+                pass
+        self._put(item_lines(item))
 
     def turn(self, turn: Turn | None) -> None:
         """The turn under way: a tool that begins and a model in trouble have a line each."""
@@ -103,7 +113,8 @@ class PlainScreen:
         if turn.state == "tool":
             self._put(f"· {printable(turn.tool)}")
         elif turn.state == "retrying":
-            self._put(f"✖ {printable(turn.tool)}; try {turn.attempt} follows by itself")
+            cause = "" if self._trouble and turn.tool.endswith(self._trouble) else f"✖ {printable(turn.tool)}; "
+            self._put(f"{cause}try {turn.attempt} follows by itself")
 
     def children(self, children: tuple[Child, ...]) -> None:
         """Subagents at work; a new one has a line."""
@@ -130,6 +141,13 @@ class PlainScreen:
 
     def talks_to(self, label: str) -> None:
         """Whom words are for is said when it changes, by the command that changes it."""
+
+    def clear(self) -> None:
+        """There is nothing that could be emptied."""
+
+    def copy(self, text: str) -> bool:
+        """There is no clipboard that could be asked."""
+        return False
 
     # ---- what the person wants
 
@@ -221,6 +239,8 @@ def item_lines(item: Item) -> str:
             facts += [f"{count(item.tokens)} tok"] if item.tokens else []
             facts += [f"${item.cost:.2f}"] if item.cost else []
             lines = " · ".join(facts) + "".join(f"\n  {line}" for line in item.text.splitlines()[:3])
+        case Called(call=call):
+            lines = f"· {call}"
         case Notice(text=text) | Answer(text=text) | Output(text=text):
             lines = text
     return printable(lines)

@@ -65,13 +65,16 @@ def turn_row(turn: Turn, width: int, now: float, theme: Theme) -> str:
     tokens = [f"↓ {count(turn.tokens)} tok"] if turn.tokens else []
     match turn.state:
         case "retrying":
-            wait = f"try {turn.attempt} in {seconds(max(0, turn.retry_at - now) + 0.999)}"
+            when = f" in {seconds(max(0, turn.retry_at - now) + 0.999)}" if turn.retry_at else " follows"
+            wait = f"try {turn.attempt}{when}"
             return theme.paint("✖", "r") + " " + _facts([printable(turn.tool)], [wait, "esc stops"], width - 2)
+        case "waiting":
+            first = "waits for you"
         case "tool":
             first = printable(turn.tool)
         case state:
             first = state
-    spin = SPINNER[int(now * SPINS_PER_S) % len(SPINNER)]
+    spin = "·" if turn.state == "waiting" else SPINNER[int(now * SPINS_PER_S) % len(SPINNER)]
     since = seconds(now - turn.since)
     if columns(" · ".join([first, since, *tokens, "esc stops"])) > width - 2:
         tokens = []

@@ -6,6 +6,7 @@ Pictures go through a writer thread; while one is being written no other is made
 """
 
 import asyncio
+import base64
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from pathlib import Path
@@ -60,6 +61,9 @@ ESCAPE_S: Final = 0.05
 """After this an Esc is a key of its own, and not the beginning of another."""
 FILES_S: Final = 5.0
 """How long a list of files is used for completion."""
+CLIPBOARD_CHARS: Final = 100_000
+"""The most that terminals take for the clipboard, in base64."""
+_CLEAR_ALL: Final = "\x1b[H\x1b[2J\x1b[3J"
 VERDICTS: Final = {"y": "once", "a": "always", "n": "no"}
 
 Complete = Callable[[str], Iterable[tuple[str, str]]]
@@ -149,7 +153,7 @@ class TerminalScreen:
 
     def say(self, item: Item) -> None:
         """Something whole that stays. What tools give back is shown while the person wants to see it (Ctrl-O)."""
-        if isinstance(item, ToolOutput):
+        if isinstance(item, ToolOutput) and not item.is_asked_for:
             self._last_output = item
             if not self._shows_output:
                 return
@@ -183,8 +187,8 @@ class TerminalScreen:
         self._change()
 
     def put_back(self, text: str) -> None:
-        """Words that were not read go back into the input, before what is typed there."""
-        typed = self._input.text
+        """Words that were not read go back into the input, before what is typed there; long ones are folded."""
+        text, typed = self._pastes.fold(text), self._input.text
         self._input.document = Document(f"{text}\n{typed}" if typed else text)
         self._change()
 
@@ -192,6 +196,21 @@ class TerminalScreen:
         """Whom words are for, shown before the input; empty: the main agent."""
         self._label = f"{fit(printable(label), region.LABEL_COLUMNS)} " if label else ""
         self._change()
+
+    def clear(self) -> None:
+        """Empty the terminal and its scrollback."""
+        self._above.clear()
+        self._painter.forget()
+        self._pen.put(_CLEAR_ALL)
+        self._change()
+
+    def copy(self, text: str) -> bool:
+        """Ask the terminal to put this into the clipboard (OSC 52). False of a text that is too long to ask for."""
+        packed = base64.b64encode(text.encode("utf-8", "replace")).decode()
+        if len(packed) > CLIPBOARD_CHARS:
+            return False
+        self._pen.put(f"\x1b]52;c;{packed}\x07")
+        return True
 
     async def wish(self) -> Wish:
         """What the person wants next."""

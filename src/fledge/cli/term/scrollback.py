@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from fledge.cli.term.cells import Theme, columns, fit, pieces, wrap
 from fledge.cli.term.markdown import Boundary, Markdown, Out
-from fledge.cli.term.shown import Answer, Card, Item, Notice, Output, PlanQuestion, Question, Spoken, Trouble
+from fledge.cli.term.shown import Answer, Called, Card, Item, Notice, Output, PlanQuestion, Question, Spoken, Trouble
 from fledge.core.printable import printable
 
 CARD_ROWS: Final = 3
@@ -29,7 +29,7 @@ class Scrollback:
         self._markdown = Markdown(theme)
         self._waiting: list[Whole] = []
         self._out: list[str] = []
-        self._last: Literal["nothing", "answer", "items", "blank"] = "nothing"
+        self._last: Literal["nothing", "answer", "items", "calls", "blank"] = "nothing"
         self.shown: set[str] = set()
         """Questions and plans whose text stands in the scrollback."""
 
@@ -57,7 +57,7 @@ class Scrollback:
     def tail(self, width: int) -> list[str]:
         """The rows of the answer that are not certain yet."""
         rows = self._markdown.tail(width)
-        return ["", *rows] if rows and self._last == "items" else rows
+        return ["", *rows] if rows and self._last in ("items", "calls") else rows
 
     def take(self) -> list[str]:
         """The rows that are to be written now."""
@@ -67,7 +67,7 @@ class Scrollback:
     def _place(self, given: Sequence[Out], width: int) -> None:
         for out in given:
             if isinstance(out, str):
-                if self._last == "items" and out:
+                if self._last in ("items", "calls") and out:
                     self._out.append("")
                 self._out.append(out)
                 self._last = "answer" if out else "blank"
@@ -77,10 +77,11 @@ class Scrollback:
                 self._waiting = []
 
     def _place_item(self, item: Whole, width: int) -> None:
-        if self._last not in ("nothing", "blank"):
+        follows = "calls" if isinstance(item, Called) else "items"
+        if self._last not in ("nothing", "blank") and not (self._last == follows == "calls"):
             self._out.append("")
         self._out += item_rows(item, width, self._theme)
-        self._last = "items"
+        self._last = follows
         if isinstance(item, Question | PlanQuestion):
             self.shown.add(item.id)
 
@@ -96,6 +97,8 @@ def item_rows(item: Whole, width: int, theme: Theme) -> list[str]:
             return _wrapped(text, width, theme, "d")
         case Trouble(text=text):
             return _wrapped(text, width, theme, "r", "✖ ", "  ")
+        case Called(call=call):
+            return [theme.paint(fit(f"· {printable(call)}", width), "d")]
         case Card():
             return _card_rows(item, width, theme)
         case Answer(text=text):
@@ -131,12 +134,19 @@ def _card_rows(card: Card, width: int, theme: Theme) -> list[str]:
 
 
 def _wrapped(text: str, width: int, theme: Theme, style: str, first: str = "", rest: str = "") -> list[str]:
+    """The text as rows. A line that fits stays as it is, with its blanks: it may be a part of a table. One that does
+    not is wrapped below its own indentation."""
     rows: list[str] = []
-    for line in printable(text).split("\n"):
-        wrapped = wrap(list(pieces(line, style)), width - columns(first), width - columns(rest))
-        for row in [row.pieces for row in wrapped] or [[]]:
+    for line in printable(text).expandtabs(8).split("\n"):
+        prefix = rest if rows else first
+        if columns(prefix) + columns(line) <= width:
+            rows.append(theme.paint(prefix + line, style))
+            continue
+        indent = " " * min(len(line) - len(line.lstrip(" ")), width // 2)
+        room = width - columns(prefix) - len(indent)
+        for row in wrap(list(pieces(line.strip(" "), style)), room, room):
             prefix = rest if rows else first
-            rows.append(theme.paint(prefix, style) + theme.row(row))
+            rows.append(theme.paint(prefix + indent, style) + theme.row(row.pieces))
     return rows
 
 

@@ -1,8 +1,8 @@
 """What a chat gives its screen to show, and what the screen gives back. Values only.
 
 A chat tells the state as it is now (`Turn`, `Child`, `Question`), again and again; what stays is said once (`Spoken`,
-`Notice`, `Trouble`, `Card`, `Output`). The person's wishes come back as `Sent`, `Stop`, `Leave` and `Answered`.
-Texts may be hostile: whoever shows them makes them printable.
+`Notice`, `Trouble`, `Card`, `Answer`, `Called`, `Output`). The person's wishes come back as `Sent`, `Stop`, `Leave` and
+`Answered`. Texts may be hostile: whoever shows them makes them printable.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ from typing import Literal, Protocol
 class Turn:
     """The turn under way."""
 
-    state: Literal["thinking", "answering", "tool", "retrying"]
+    state: Literal["thinking", "answering", "tool", "retrying", "waiting"]
+    """`waiting`: for the person, who is asked something."""
     since: float
     """When it began, in seconds of the screen's clock."""
     tool: str = ""
@@ -24,7 +25,7 @@ class Turn:
     """Tokens of the answer so far."""
     attempt: int = 0
     retry_at: float = 0.0
-    """Of `retrying`: which try comes next, and when."""
+    """Of `retrying`: which try comes next, and when; 0 if nobody knows when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ class Spoken:
     """The person's own words."""
 
     text: str
+    is_typed_here: bool = False
+    """True of words that were typed at this screen: where typing leaves them standing they are not repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +114,24 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """The agent has called a tool."""
+
+    call: str
+    """The tool and its argument that says most, on one line."""
+
+
+@dataclass(frozen=True, slots=True)
 class Output:
-    """What a tool call gave back."""
+    """What a tool call gave back. It is shown while the person wants to see outputs."""
 
     call: str
     text: str
+    is_asked_for: bool = False
+    """True: the person asked for this one."""
 
 
-Item = Spoken | Notice | Trouble | Card | Answer | Output
+Item = Spoken | Notice | Trouble | Card | Answer | Called | Output
 
 # ---- what the person wants
 
@@ -191,6 +204,12 @@ class Screen(Protocol):
 
     def talks_to(self, label: str) -> None:
         """Whom words are for, shown before the input; empty: the main agent."""
+
+    def clear(self) -> None:
+        """Empty the terminal. What was said stays in the conversation."""
+
+    def copy(self, text: str) -> bool:
+        """Ask the terminal to put this into the clipboard; False where there is no way to ask."""
 
     async def wish(self) -> Wish:
         """What the person wants next."""

@@ -1,0 +1,154 @@
+"""What goes on in a conversation, folded from two sources: live events, which are quick and may be missed, and
+`sessions.below`, which is complete and asked for at most once a second.
+
+Pure: times are of the screen's clock and come with each call. A look that began before a live event came does not
+overrule that event.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from fledge.cli.term.shown import Child, Turn
+from fledge.commands.values import Below
+from fledge.core.calls import call_line
+from fledge.core.freeze import one_line
+
+CAUSE_CHARS: Final = 200
+CHARS_PER_TOKEN: Final = 4
+"""What a token is taken for until the provider has counted them."""
+Event = Mapping[str, Any]
+"""An event of type `turn`, as it looks on the wire."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """What one session does."""
+
+    doing: str = "thinking"
+    calls: dict[str, str] | None = None
+    """Calls under way, by id."""
+
+    def hear(self, event: Event) -> None:
+        """Follow its turn."""
+        calls = dict(self.calls or {})
+        match event["kind"]:
+            case "tool:start":
+                calls[event.get("call", "")] = call_line(event.get("text", ""), event.get("arguments", ""))
+            case "tool:end":
+                calls.pop(event.get("call", ""), None)
+            case "assistant:text":
+                self.doing = "answering"
+            case "retry" | "error":
+                calls, self.doing = {}, f"waits for its model: {one_line(_cause(event), CAUSE_CHARS)}"
+            case "usage":
+                pass
+            case _:
+                calls, self.doing = {}, "thinking"
+        if event["kind"] in ("tool:start", "tool:end"):
+            self.doing = "thinking"
+        self.calls = calls
+
+    @property
+    def call(self) -> str:
+        """The call that began last; empty if none is under way."""
+        return next(reversed(list((self.calls or {}).values())), "")
+
+
+class Activity:
+    """One conversation, and what is below it."""
+
+    def __init__(self) -> None:
+        self.turn: Turn | None = None
+        """The turn of the session that is talked with."""
+        self.heard = 0
+        """How many events of that session were heard."""
+        self._own = _Work()
+        self._counted = self._chars = self._failures = 0
+        self._work: dict[str, _Work] = {}
+
+    # ---- the turn that is talked with
+
+    def hear(self, event: Event, now: float) -> None:
+        """An event of the session that is talked with."""
+        self.heard += 1
+        kind = event["kind"]
+        self._own.hear(event)
+        turn = self.turn or Turn("thinking", now)
+        match kind:
+            case "start":
+                self._counted = self._chars = 0
+                self.turn = Turn("thinking", now)
+            case "end":
+                self.stop()
+            case "retry" | "error":
+                self._failures += 1
+                self.turn = self._failed(event, turn, now)
+            case "assistant:text":
+                self._failures = 0
+                self._chars += len(event.get("text", ""))
+                self.turn = replace(turn, state="answering", tool="", tokens=self._tokens)
+            case "usage":
+                self._counted, self._chars = self._counted + event.get("tokensOut", 0), 0
+                self.turn = replace(turn, tokens=self._tokens)
+            case _:
+                call = self._own.call
+                self.turn = replace(turn, state="tool" if call else "thinking", tool=call)
+
+    def _failed(self, event: Event, turn: Turn, now: float) -> Turn:
+        in_s = event.get("retryInS", 0.0)
+        # An error that waiting may not cure is tried again too, and nobody is told when.
+        retry_at = now + in_s if in_s or event["kind"] == "retry" else 0.0
+        cause = f"model: {one_line(_cause(event), CAUSE_CHARS)}"
+        return replace(turn, state="retrying", tool=cause, attempt=self._failures + 1, retry_at=retry_at)
+
+    def stop(self) -> None:
+        """The turn is over."""
+        self.turn, self._own = None, _Work()
+        self._counted = self._chars = self._failures = 0
+
+    @property
+    def _tokens(self) -> int:
+        return self._counted + self._chars // CHARS_PER_TOKEN
+
+    # ---- what is below
+
+    def hear_below(self, event: Event) -> None:
+        """An event of a subagent."""
+        self._work.setdefault(event["sessionKey"], _Work()).hear(event)
+
+    def look(self, below: Below, now: float, heard: int, *, is_talked_with: bool) -> tuple[Child, ...]:
+        """What `sessions.below` told of the conversation; the answer is the subagents at work. `heard`: as it stood
+        when the look began. `is_talked_with`: the conversation itself is, and not a subagent of its."""
+        if is_talked_with and heard == self.heard:
+            self._look_at_turn(below, now)
+        self._work = {child.session_key: self._work.get(child.session_key, _Work()) for child in below.children}
+        return tuple(
+            Child(
+                label=child.label,
+                doing=self._doing(child.session_key, child.state),
+                since=now if child.started_at is None else now - (below.now_at - child.started_at),
+                tokens=child.tokens,
+                waits=child.waits,
+            )
+            for child in below.children
+        )
+
+    def _look_at_turn(self, below: Below, now: float) -> None:
+        if below.opened_at is None:
+            self.stop()
+        elif below.waits:
+            turn = self.turn or Turn("waiting", now - (below.now_at - below.opened_at))
+            self.turn = replace(turn, state="waiting", tool="")
+        elif self.turn is None or self.turn.state == "waiting":
+            self.turn = Turn("thinking", now - (below.now_at - below.opened_at))
+
+    def _doing(self, key: str, state: str) -> str:
+        """A child that runs does what its events say; any other does as it stands."""
+        work = self._work[key]
+        return (work.call or work.doing) if state == "running" else state
+
+
+def _cause(event: Event) -> str:
+    """What went wrong."""
+    return str(event.get("cause") or event.get("text", ""))

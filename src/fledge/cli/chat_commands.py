@@ -1,0 +1,138 @@
+"""Commands of the chat itself, beside the slash commands that every door has: what they are and how they are completed.
+
+Pure. What each does is in `chat`; what slash commands do is in `commands.orders`.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+from fledge.api.values import RunInfo
+from fledge.commands import slash
+from fledge.commands.slash import Choice
+from fledge.commands.values import Below, SessionRow
+from fledge.core.freeze import one_line
+
+Name = Literal["open", "cost", "copy", "expand", "new", "resume", "clear", "quit"]
+
+COMMANDS: Final[tuple[tuple[Name, str, str], ...]] = (
+    ("open", "/open <id|#>", "the whole result of a subagent"),
+    ("expand", "/expand [id|#]", "what the last tool call gave back, here or in a subagent"),
+    ("cost", "/cost", "tokens and money of this conversation and its subagents"),
+    ("copy", "/copy", "the last answer into the clipboard, and into a file"),
+    ("new", "/new [name]", "begin another conversation"),
+    ("resume", "/resume [name|#]", "list conversations, or go on with one"),
+    ("clear", "/clear", "empty the terminal; the conversation stays"),
+    ("quit", "/quit", "leave; nothing is lost by it"),
+)
+_NAMES: Final[dict[str, Name]] = {name: name for name, _, _ in COMMANDS} | {"exit": "quit", "bye": "quit"}
+KEYS: Final = """Enter sends, or queues while the agent works; Alt-Enter, or \\ before Enter, begins another line
+Esc or Ctrl-C stops the turn and gives unread words back; twice between turns it leaves, as Ctrl-D does
+Ctrl-T all subagents · Ctrl-O tool output · Ctrl-G editor · Ctrl-R history · Ctrl-Y answer the question
+Tab completes commands · @ completes files · !command runs here, and its output joins the next message"""
+WORDS_CHARS: Final = 60
+
+
+def read(line: str) -> tuple[Name, str] | None:
+    """The command of the chat that a line is, and what stands behind it; None of any other line."""
+    word, _, rest = line.strip().partition(" ")
+    name = _NAMES.get(word[1:].lower()) if word.startswith("/") else None
+    return None if name is None else (name, rest.strip().strip('"'))
+
+
+def help_text() -> str:
+    """The commands of the chat, and its keys, for people."""
+    width = max(len(form) for _, form, _ in COMMANDS)
+    return "\n".join([*(f"{form:<{width}}  {meaning}" for _, form, meaning in COMMANDS), "", KEYS])
+
+
+class Completions:
+    """What may follow what was typed. The chat keeps the lists up to date; `models` is called when they are wanted."""
+
+    def __init__(self) -> None:
+        self.targets: Sequence[Choice] = ()
+        self.conversations: Sequence[Choice] = ()
+        self.models: Callable[[], Sequence[Choice]] = tuple
+
+    def __call__(self, line: str) -> list[Choice]:
+        """What the last word of a line may become, with its meaning."""
+        found = slash.complete(line, self.targets)
+        command, blank, rest = line.partition(" ")
+        if not blank:
+            own = [(form.split()[0], meaning) for _, form, meaning in COMMANDS]
+            return [*found, *(one for one in own if command and one[0].startswith(command))]
+        if " " in rest:
+            return found
+        match command.lower():
+            case "/open" | "/expand":
+                return slash.fitting(rest, slash.quoted(self.targets))
+            case "/resume":
+                return slash.fitting(rest, self.conversations)
+            case "/model":
+                return slash.fitting(rest, [*self.models(), ("default", "as the settings say")])
+            case _:
+                return found
+
+
+# ---- conversations ---------------------------------------------------------------------------------------------------
+
+
+def name_of(key: str) -> str:
+    """What a conversation is called: its name, with its agent unless that is the main one."""
+    _, agent, name = key.split(":", 2)
+    return name if agent == "main" else f"{agent}:{name}"
+
+
+def key_of(name: str, agent: str) -> str:
+    """The session key that a conversation's name means: `name` for the same agent, `agent:name` for another."""
+    other, _, rest = name.partition(":")
+    return f"agent:{other}:{rest}" if rest else f"agent:{agent}:{name}"
+
+
+def new_name(known: Sequence[str], at: time.struct_time) -> str:
+    """A name for a new conversation, by the day and the hour, that none of the known has."""
+    base = time.strftime("%b%d-%H%M", at).lower()
+    return next(
+        name for name in (base, *(f"{base}-{number}" for number in range(2, len(known) + 3))) if name not in known
+    )
+
+
+def conversations(rows: Sequence[SessionRow], now: float) -> list[Choice]:
+    """Conversations by name, each with how long ago something was said there, and its first words."""
+    return [
+        (name_of(row.key), f"{ago(now - row.updated_at)} · {one_line(row.first_words, WORDS_CHARS) or 'nothing yet'}")
+        for row in rows
+    ]
+
+
+def ago(seconds: float) -> str:
+    """How long ago something was."""
+    for unit_s, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= unit_s:
+            return f"{int(seconds // unit_s)} {unit} ago"
+    return "just now"
+
+
+# ---- cost ------------------------------------------------------------------------------------------------------------
+
+
+def cost_lines(own: Below, runs: Sequence[RunInfo]) -> list[str]:
+    """What a conversation has used, what its subagents have, and all together."""
+    lines = [_cost("this conversation", own.tokens_in + own.tokens_out, own.cost_usd)]
+    below = [one for run in runs for one in _all(run)]
+    if not below:
+        return lines
+    costs = [one.cost_usd for one in below if one.cost_usd is not None]
+    tokens = sum(one.tokens for one in below)
+    lines.append(_cost(f"{len(below)} subagent{'s' * (len(below) > 1)}", tokens, sum(costs) if costs else None))
+    known = [*costs, *([] if own.cost_usd is None else [own.cost_usd])]
+    lines.append(_cost("together", own.tokens_in + own.tokens_out + tokens, sum(known) if known else None))
+    return lines
+
+
+def _all(run: RunInfo) -> list[RunInfo]:
+    return [run, *(one for child in run.children for one in _all(child))]
+
+
+def _cost(what: str, tokens: int, usd: float | None) -> str:
+    return f"{what}: {tokens:,} tokens · " + ("price unknown" if usd is None else f"${usd:.4f}")
