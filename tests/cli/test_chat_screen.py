@@ -1,0 +1,243 @@
+"""The real `fledge` in a pseudo-terminal against a strict model server, row by row: what a person sees."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from fledge.models.base import Usage
+from fledge.models.scripted import Reply
+from tests.cli.model_server import MODEL, workspace
+from tests.cli.stage import Stage, call, is_child, staged
+from tests.cli.term.pty_program import PATIENCE_S, Program, program
+from tests.models.serving import Answer, Body, Status
+from tests.statements import proves
+
+CTRL_C, CTRL_D, ENTER = "\x03", "\x04", "\r"
+SENTENCE = "The report of the scout will not tear this sentence, which is long enough for two rows of a terminal."
+PLAN = "1. **Read** the docs\n2. Fix them"
+WIDE = "你好，世界。日本語のテキストも正しく折り返される必要があります。"
+HALF, REST = "The first half of the answer", " and the second half of it."
+
+
+def says(words: str, body: Body) -> Answer:
+    """What the agents of these scenes say."""
+    if is_child(body):
+        return child_says(words, body)
+    match words:
+        case "delegate":
+            return Reply("", (call("sessions_spawn", task="look", label="scout"),))
+        case "ask":
+            return Reply("", (call("sessions_spawn", task="ask", label="scout"),))
+        case "plan":
+            return Reply("", (call("sessions_spawn", task="plan", label="checker", planMode=True),))
+        case "wide":
+            return Reply(f"{WIDE}\n\n- {WIDE}")
+        case "half":
+            return Reply(f"{HALF}⟦half⟧{REST}", usage=Usage(10, 20))
+        case "overloaded":
+            limit = {"error": {"message": "overloaded", "type": "overloaded_error"}}
+            return [Status(529, limit, {"Retry-After": "2"})] if not _overloaded(body) else Reply("Here I am.")
+        case _ if body["messages"][-1]["role"] == "tool":
+            first, second = SENTENCE.split("this ")
+            return Reply(f"{first}⟦child⟧this {second}\n\nA second paragraph follows.⟦end⟧")
+        case _:
+            return Reply("Heard.")
+
+
+def child_says(words: str, body: Body) -> Answer:
+    """What the subagents do."""
+    if body["messages"][-1]["role"] == "tool":
+        return Reply(f"It said: {words}")
+    if words == "not now":
+        return Reply("Then I leave it.")
+    if "APPROVED" in words:
+        return Reply("Carried out.")
+    if words.endswith("plan"):
+        return Reply(PLAN)
+    if words.endswith("ask"):
+        return Reply("", (call("exec", command="echo one > made.txt && echo done"),))
+    return Reply("⟦look⟧Three files hold the rule.\nThe second one is wrong.", usage=Usage(8000, 100))
+
+
+_ASKED: set[int] = set()
+
+
+def _overloaded(body: Body) -> bool:
+    """True from the second request on."""
+    known = bool(_ASKED)
+    _ASKED.add(len(body["messages"]))
+    return known
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    _ASKED.clear()
+    with staged(tmp_path, says) as stage:
+        yield stage
+
+
+@contextmanager
+def chatting(stage: Stage, work: Path, *options: str, columns: int = 80, lines: int = 24) -> Iterator[Program]:
+    """A chat whose prompt stands."""
+    command = [sys.executable, "-m", "fledge.cli.main", *MODEL, "--state", str(work / "state"), *options]
+    env = stage.env | {"NO_COLOR": "1"}
+    with program(command, work, env, columns, lines) as (chat, _):
+        chat.wait_until(lambda rows: rows and rows[-1].startswith("›"), "the prompt")
+        yield chat
+
+
+def say(chat: Program, words: str) -> None:
+    """Type words and send them."""
+    chat.type(words)
+    chat.wait_until(lambda rows: any(row.startswith(f"› {words}") for row in rows), words)
+    chat.type(ENTER)
+
+
+def leave(chat: Program) -> list[str]:
+    """Leave; answers what is left on the terminal."""
+    chat.type(CTRL_D)
+    assert chat.process.wait(PATIENCE_S) == 0
+    return chat.wait_until(lambda rows: rows and not rows[-1].startswith("›"))
+
+
+def at(rows: list[str], beginning: str) -> int:
+    """The number of the only row that begins like this."""
+    found = [number for number, row in enumerate(rows) if row.startswith(beginning)]
+    assert len(found) == 1, "\n".join([f"{beginning}: {found}", *rows])
+    return found[0]
+
+
+@proves("4.tools.46", "In a chat nothing tears the sentence that is being streamed: cards and notices follow it")
+def test_a_child_that_ends_in_the_middle_of_a_sentence_has_its_card_after_the_paragraph(
+    stage: Stage, tmp_path: Path
+) -> None:
+    with chatting(stage, workspace(tmp_path)) as chat:
+        say(chat, "delegate")
+        chat.wait_for(r"answering · \d+s · ↓ \d+ tok · esc stops\n  └ scout · thinking · \d+s")
+        stage.go_on("look")
+        chat.wait_until(lambda rows: not any("└ scout" in row for row in rows), "the end of the scout")
+        assert "✔" not in "\n".join(chat.rows())
+        chat.type("words meanwhile" + ENTER)
+        chat.wait_for("queued › words meanwhile\n›")
+        stage.go_on("child")
+        rows = chat.wait_for("✔ scout").split("\n")
+        first = at(rows, "The report of the scout")
+        paragraph = " ".join(rows[first : first + 2])
+        assert paragraph == SENTENCE
+        assert rows[first + 2] == ""
+        assert re.fullmatch(r"✔ scout · done · \d+s · 8\.1k tok", rows[first + 3])
+        assert rows[first + 4 : first + 6] == ["  Three files hold the rule.", "  The second one is wrong."]
+        stage.go_on("end")
+        chat.wait_for("› words meanwhile\n\nHeard")
+        text = "\n".join(leave(chat))
+        for phrase in ("The report of the scout", "A second paragraph follows.", "› words meanwhile", "✔ scout"):
+            assert text.count(phrase) == 1, phrase
+
+
+@proves("4.tools.47", "In a chat a key answers a question about a tool call: once, no, or no with a reason")
+def test_a_tool_call_is_allowed_or_denied_by_a_key(stage: Stage, tmp_path: Path) -> None:
+    work = workspace(tmp_path)
+    with chatting(stage, work, "--set", "tools.exec.approval=ask") as chat:
+        stage.go_on("child")
+        stage.go_on("end")
+        for number, (key, reason) in enumerate((("y", ""), ("e", "not now")), 1):
+            say(chat, "ask")
+            rows = chat.wait_for(r"\? scout wants to run(.|\n)*y once · n no · e say why\n›").split("\n")
+            question = len(rows) - 4
+            assert rows[question:] == [
+                "? scout wants to run",
+                "    echo one > made.txt && echo done",
+                "  y once · n no · e say why",
+                "›",
+            ]
+            assert (work / "made.txt").exists() == (number > 1)
+            chat.type(key)
+            if reason:
+                chat.wait_for("why ›")
+                chat.type(reason + ENTER)
+            chat.wait_for("allowed: exec" if key == "y" else f"denied: exec .* for scout: {reason}")
+            chat.wait_until(lambda rows, ended=number: sum("✔ scout" in row for row in rows) == ended)
+        told = "\n".join(leave(chat))
+    assert "It said: done" in told
+    assert "was refused by the person" in stage.log.read_text()
+    assert '"content":"not now"' in stage.log.read_text()
+
+
+@proves("4.tools.48", "In a chat a plan is shown in full, and a key carries it out, rejects it or edits it")
+def test_a_plan_is_shown_in_full_and_carried_out_by_a_key(stage: Stage, tmp_path: Path) -> None:
+    with chatting(stage, workspace(tmp_path)) as chat:
+        stage.go_on("child")
+        stage.go_on("end")
+        say(chat, "plan")
+        rows = chat.wait_for("y carry out · n reject with a reason · e edit").split("\n")
+        plan = rows.index("◇ checker's plan")
+        assert rows[plan : plan + 3] == ["◇ checker's plan", "1. Read the docs", "2. Fix them"]
+        assert "◇ checker's plan, in full in the scrollback" in rows
+        chat.type("y")
+        chat.wait_for("the plan of checker is approved")
+        chat.wait_for("✔ checker · done(.|\n)*Carried out.")
+        leave(chat)
+
+
+def test_a_model_in_trouble_is_shown_with_the_next_try(stage: Stage, tmp_path: Path) -> None:
+    with chatting(stage, workspace(tmp_path)) as chat:
+        say(chat, "overloaded")
+        chat.wait_for(r"✖ model: HTTP 529: overloaded · try 2 in 2s · esc stops\n›")
+        chat.wait_for("Here I am.\n›")
+        assert "529" not in "\n".join(leave(chat))
+
+
+@proves("4.tools.45")
+def test_ctrl_c_stops_the_turn_and_gives_unread_words_back(stage: Stage, tmp_path: Path) -> None:
+    with chatting(stage, workspace(tmp_path)) as chat:
+        say(chat, "half")
+        chat.wait_for(HALF)
+        chat.type("what I typed" + ENTER)
+        chat.wait_for("queued › what I typed")
+        chat.type(CTRL_C)
+        rows = chat.wait_for("stopped; subagents go on(.|\n)*› what I typed$").split("\n")
+        assert rows[-1] == "› what I typed"
+        assert not any("queued" in row or "esc stops" in row for row in rows)
+        chat.type(CTRL_C)  # empties the input
+        chat.wait_until(lambda rows: rows[-1] == "›")
+        chat.type("delegated" + ENTER)
+        chat.wait_for("Heard.")
+        text = "\n".join(leave(chat))
+        assert text.count(HALF) == 1
+        assert REST.strip() not in text
+        assert "what I typed" not in text
+
+
+def test_a_second_chat_goes_on_when_the_holder_leaves_in_the_middle_of_an_answer(stage: Stage, tmp_path: Path) -> None:
+    work = workspace(tmp_path)
+    with ExitStack() as stack:
+        first = stack.enter_context(chatting(stage, work))
+        second = stack.enter_context(chatting(stage, work))
+        say(second, "half")
+        for chat in (first, second):
+            chat.wait_for(HALF)
+        first.process.kill()
+        first.process.wait()
+        stage.go_on("half")
+        second.wait_for(REST.strip())
+        second.wait_for("the process that held the folder has left; this one goes on with it\n›")
+        text = " ".join(" ".join(leave(second)).split())
+        assert text.count(HALF) == 1
+        assert HALF + REST in text
+
+
+@pytest.mark.parametrize("columns", [40])
+def test_wide_characters_are_wrapped_whole_in_a_narrow_terminal(stage: Stage, tmp_path: Path, columns: int) -> None:
+    with chatting(stage, workspace(tmp_path), columns=columns) as chat:
+        say(chat, "wide")
+        chat.wait_until(lambda rows: rows[-1] == "›" and "ます。" in rows[-2], "the whole answer")
+        rows = leave(chat)
+    begin = at(rows, "你好")
+    text = [row for row in rows[begin:] if row]
+    glued = "".join(row.removeprefix("• ").strip() for row in text)
+    assert glued == WIDE * 2
+    assert all(len(row.strip()) * 2 <= columns for row in text)
