@@ -393,8 +393,10 @@ class Heard:
 class Sitting:
     """A chat in this process, in virtual time, which drives the folder."""
 
-    def __init__(self, folder: Path, screen: Heard, model: ScriptedModel) -> None:
-        self._folder, self._screen, self._model = folder, screen, model
+    def __init__(
+        self, folder: Path, screen: Heard, model: ScriptedModel, config: dict[str, object] | None = None
+    ) -> None:
+        self._folder, self._screen, self._model, self._config = folder, screen, model, config or {}
         self._fl: fledge.Fledge | None = None
 
     @property
@@ -406,7 +408,7 @@ class Sitting:
         self._fl = fledge.open(
             self._folder / "state",
             model=self._model,
-            config={},
+            config=self._config,
             workspace=self._folder,
             channels={"terminal": channel},
             store=InlineStore(self._folder / "state"),

@@ -75,6 +75,7 @@ class GlassPen:
         self.is_stalled = False
         self.on_written: Callable[[], None] = lambda: None
         self.writes = 0
+        self.last = ""
 
     @property
     def is_busy(self) -> bool:
@@ -84,6 +85,7 @@ class GlassPen:
     def put(self, data: str) -> None:
         """Write it, or hold it back."""
         self.writes += 1
+        self.last = data
         if self.is_stalled:
             self._held.append(data)
             return

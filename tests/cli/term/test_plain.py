@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from fledge.cli.term.opening import Manner, manner, wants_colour
-from fledge.cli.term.plain import PlainScreen
+from fledge.cli.term.plain import PlainScreen, item_lines
 from fledge.cli.term.shown import (
     Answered,
+    Called,
     Card,
     Child,
     Leave,
@@ -106,6 +107,10 @@ def test_each_tool_trouble_and_child_has_a_line_and_nothing_moves() -> None:
             lines.screen.turn(Turn("retrying", 0, "model: 529", attempt=3, retry_at=8))
             lines.screen.turn(None)
             lines.screen.say(Output("exec make", "not shown"))
+            lines.screen.say(Called("exec make"))
+            lines.screen.say(Spoken("typed", is_typed_here=True))
+            lines.screen.clear()
+            assert not lines.screen.copy("text")
             lines.screen.say(Notice("a notice"))
             lines.screen.queued(("words",))
             lines.screen.talks_to("scout")
@@ -182,3 +187,15 @@ def test_the_screen_that_fits_is_chosen(
 
 def test_no_color_means_no_colours() -> None:
     assert [wants_colour({}), wants_colour({"NO_COLOR": ""}), wants_colour({"NO_COLOR": "1"})] == [True, True, False]
+
+
+def test_trouble_that_was_said_is_not_repeated_when_the_next_try_is_told() -> None:
+    async def story() -> None:
+        with Lines() as lines:
+            lines.screen.say(Trouble("HTTP 401"))
+            lines.screen.turn(Turn("retrying", 0, "model: HTTP 401", attempt=2))
+            lines.screen.say(Output("exec make", "2 passed", is_asked_for=True))
+            assert lines.out.getvalue().splitlines() == ["✖ HTTP 401", "try 2 follows by itself", "2 passed"]
+            assert item_lines(Called("exec make")) == "· exec make"
+
+    play(story)

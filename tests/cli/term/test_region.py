@@ -25,7 +25,7 @@ VIEWS = st.builds(
     View,
     tail=st.lists(st.just("tail"), max_size=12).map(tuple),
     turn=st.none()
-    | st.builds(Turn, st.sampled_from(("thinking", "answering", "tool", "retrying")), st.just(0.0), WORDS),
+    | st.builds(Turn, st.sampled_from(("thinking", "answering", "tool", "retrying", "waiting")), st.just(0.0), WORDS),
     children=st.lists(CHILDREN, max_size=9).map(tuple),
     shows_all=st.booleans(),
     asked=st.lists(QUESTIONS, max_size=2).map(tuple),
@@ -96,3 +96,9 @@ def test_the_menu_shows_the_choices_near_the_chosen_one() -> None:
     assert [row.split("/")[1][:3] for row in rows] == ["c7 ", "c8 ", "c9 ", "c10", "c11", "c12"]
     assert [row[0] for row in rows] == list("   ›  ")
     assert menu_rows([], None, 30, PLAIN) == []
+
+
+def test_a_turn_that_waits_for_the_person_or_for_an_unknown_time_says_so() -> None:
+    waits, fails = Turn("waiting", 0.0), Turn("retrying", 0.0, "model: HTTP 401", attempt=2)
+    assert region_rows(View(turn=waits), 60, 5, 12.0, PLAIN) == ["· waits for you · 12s · esc stops"]
+    assert region_rows(View(turn=fails), 60, 5, 12.0, PLAIN) == ["✖ model: HTTP 401 · try 2 follows · esc stops"]

@@ -523,3 +523,49 @@ def test_code_wider_than_the_terminal_is_written_whole_and_leaves_nothing_of_the
             assert "".join(s.glass.rows()) == f"Code:```{line}```›"
 
     play(story)
+
+
+def test_long_words_that_go_back_into_the_input_are_folded_and_sent_whole() -> None:
+    async def story() -> None:
+        async with scene() as s:
+            text = "\n".join(f"line {number}" for number in range(200))
+            s.screen.put_back(text)
+            await s.pause()
+            assert s.glass.rows() == ["› [paste 1: 200 lines]"]
+            await s.type("\r")
+            assert s.wishes() == [Sent(text, "[paste 1: 200 lines]")]
+
+    play(story)
+
+
+def test_the_terminal_is_emptied_and_the_input_stands_at_its_top() -> None:
+    async def story() -> None:
+        async with scene() as s:
+            s.screen.say(Notice("something"))
+            await s.type("words")
+            s.screen.clear()
+            await s.pause()
+            assert s.glass.rows() == ["› words"]
+
+    play(story)
+
+
+def test_a_text_is_given_to_the_terminal_for_its_clipboard_unless_it_is_too_long() -> None:
+    async def story() -> None:
+        async with scene() as s:
+            assert s.screen.copy("héllo")
+            assert s.pen.last == "\x1b]52;c;aMOpbGxv\x07"
+            assert not s.screen.copy("x" * 100_000)
+
+    play(story)
+
+
+def test_an_output_that_was_asked_for_is_shown_whatever_ctrl_o_says() -> None:
+    async def story() -> None:
+        async with scene() as s:
+            s.screen.say(Output("exec make", "not shown"))
+            s.screen.say(Output("exec make", "2 passed", is_asked_for=True))
+            await s.pause()
+            assert s.glass.rows()[:2] == ["⎿ exec make", "  2 passed"]
+
+    play(story)

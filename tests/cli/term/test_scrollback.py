@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fledge.cli.term.cells import Theme, columns_of_row, plain
 from fledge.cli.term.scrollback import Scrollback, count, item_rows, seconds
-from fledge.cli.term.shown import Answer, Card, Notice, PlanQuestion, Question, Spoken, Trouble
+from fledge.cli.term.shown import Answer, Called, Card, Notice, PlanQuestion, Question, Spoken, Trouble
 
 THEME = Theme(colour=False)
 
@@ -97,3 +97,26 @@ def test_durations_and_numbers_take_few_signs() -> None:
     assert [count(number) for number in (0, 999, 1000, 8100, 999_949, 999_950)] == [
         *("0", "999", "1.0k", "8.1k", "999.9k", "1.0M"),
     ]
+
+
+def test_a_notice_keeps_its_blanks_where_a_line_fits_and_its_indentation_where_it_does_not() -> None:
+    text = "status    done\n│  ├─ scout\n    a line that is too long for one row\n\tend"
+    assert [plain(row) for row in item_rows(Notice(text), 24, THEME)] == [
+        "status    done",
+        "│  ├─ scout",
+        "    a line that is too",
+        "    long for one row",
+        "        end",
+    ]
+
+
+def test_calls_stand_close_together_and_apart_from_everything_else() -> None:
+    scrollback = Scrollback(THEME)
+    scrollback.words("one", 20)
+    scrollback.complete(20)
+    for item in (Called("exec make"), Called("read a.md"), Notice("b")):
+        scrollback.say(item, 20)
+    scrollback.words("two", 20)
+    scrollback.complete(20)
+    rows = [plain(row) for row in scrollback.take()]
+    assert rows == ["one", "", "· exec make", "· read a.md", "", "b", "", "two"]

@@ -10,7 +10,7 @@ import io
 import signal
 import threading
 from contextlib import suppress
-from typing import Final, Literal, TextIO
+from typing import Final, TextIO
 
 from fledge.cli.term.keys import READ_S, on_escape
 from fledge.cli.term.scrollback import count, seconds
@@ -36,7 +36,6 @@ from fledge.cli.term.shown import (
 from fledge.core.printable import printable, quoted_lines
 
 ARMED_S: Final = 2.0
-Verdict = Literal["once", "always", "no", "carry out", "reject"]
 
 
 class PlainScreen:

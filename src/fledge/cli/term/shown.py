@@ -155,12 +155,15 @@ class Leave:
     """End the chat."""
 
 
+Verdict = Literal["once", "always", "no", "carry out", "reject", "edited"]
+
+
 @dataclass(frozen=True, slots=True)
 class Answered:
     """The answer to a question or a plan."""
 
     id: str
-    verdict: Literal["once", "always", "no", "carry out", "reject", "edited"]
+    verdict: Verdict
     words: str = ""
     """Of `no` and `reject`: the reason, for the model. Of `edited`: the plan as it should be."""
 
