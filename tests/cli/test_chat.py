@@ -411,6 +411,7 @@ class Sitting:
             config=self._config,
             workspace=self._folder,
             channels={"terminal": channel},
+            env=os.environ | {"FLEDGE_CONFIG": str(self._folder / "user")},
             store=InlineStore(self._folder / "state"),
             clock=VirtualClock(START),
             ids=SeededIds(1),
@@ -429,11 +430,15 @@ class Sitting:
             async with Folder(self._folder / "state", Driving(lambda: self._open(channel))) as client:
                 chat = Chat(client, self._screen, channel, "here", kept=self._folder)
                 sitting = asyncio.ensure_future(chat.run())
-                if body is not None:
-                    await asyncio.sleep(1)
-                    await body(chat)
-                    self._screen.want(Leave())
-                await sitting
+                try:
+                    if body is not None:
+                        await asyncio.sleep(1)
+                        await body(chat)
+                        self._screen.want(Leave())
+                    await sitting
+                finally:
+                    sitting.cancel()
+                    await asyncio.gather(sitting, return_exceptions=True)
 
         run_virtual(sit())
 

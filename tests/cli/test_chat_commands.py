@@ -266,7 +266,7 @@ def test_whom_words_are_for_is_shown_before_the_input(tmp_path: Path, screen: He
 
 @pytest.mark.parametrize(
     ("verdict", "words", "told"),
-    [("once", "", "created made.txt"), ("no", "", "was refused"), ("no", "write to b.txt", "was refused")],
+    [("once", "", "created made.txt"), ("no", "", "was refused"), ("no", "write to b.txt", "write to b.txt")],
 )
 def test_a_question_is_answered_for_the_call_that_was_shown(
     tmp_path: Path, screen: Heard, verdict: Verdict, words: str, told: str
@@ -288,7 +288,6 @@ def test_a_question_is_answered_for_the_call_that_was_shown(
     sitting.last(body)
     heard = [message.text for request in model.requests for message in request.messages]
     assert any(told in text for text in heard)
-    assert not words or words in heard
     assert f"» {words}" not in screen.lines
 
 
@@ -355,3 +354,29 @@ def test_leaving_says_who_is_still_at_work(tmp_path: Path, screen: Heard) -> Non
 
     Sitting(tmp_path, screen, ScriptedModel(never)).last(body)
     assert screen.lines[-1].startswith("1 subagent is still at work")
+
+
+@proves("4.tools.47")
+def test_always_makes_the_rule_that_was_shown(tmp_path: Path, screen: Heard) -> None:
+    async def makes(request: Request) -> Answer:
+        if isinstance(request.messages[-1], ToolMessage):
+            return "made"
+        return use("exec", command="echo hi")
+
+    sitting = Sitting(tmp_path, screen, ScriptedModel(makes), {"tools": {"exec": {"approval": "ask"}}})
+
+    async def body(chat: Chat) -> None:
+        screen.type("make")
+        await asyncio.sleep(2)
+        (asked,) = screen.asked
+        assert isinstance(asked, Question)
+        assert (asked.text, asked.always) == ("echo hi", "echo hi")
+        screen.want(Answered(asked.id, "always"))
+        await asyncio.sleep(3)
+        screen.type("again")
+        await asyncio.sleep(3)
+        assert screen.asked == ()
+
+    sitting.last(body)
+    assert screen.lines.count("made") == 2
+    assert any(line.startswith("allowed, and `echo hi` from now on: ") for line in screen.lines)

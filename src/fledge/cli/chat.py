@@ -409,16 +409,19 @@ class Chat:
             self._changed.set()
 
     async def _answer_question(self, asked: Question, answered: Answered) -> None:
-        verb = "approvals.approve" if answered.verdict == "once" else "approvals.deny"
-        await self._client.call(verb, id=asked.id, digest=asked.digest)
-        words = "allowed" if answered.verdict == "once" else "denied"
-        what = f"{words}: {call_line(asked.tool, asked.arguments)}, for {self._who(asked.session_key)}"
-        self._screen.say(Notice(f"{what}: {answered.words}" if answered.words else what))
-        if answered.words:
-            key = RandomIds().unique()
-            given = {"message": answered.words, "idempotencyKey": key}
-            accepted = await self._client.call("agent", once=False, session=asked.session_key, **given)
-            self._answers.said(accepted["runId"])
+        call = f"{call_line(asked.tool, asked.arguments)}, for {self._who(asked.session_key)}"
+        about: dict[str, Any] = {"id": asked.id, "digest": asked.digest}
+        match answered.verdict:
+            case "once":
+                await self._client.call("approvals.approve", **about)
+                said = f"allowed: {call}"
+            case "always":
+                await self._client.call("approvals.approve", **about, always=True)
+                said = f"allowed, and `{asked.always}` from now on: {call}; /permissions revokes that"
+            case _:
+                await self._client.call("approvals.deny", **about, words=answered.words)
+                said = f"denied: {call}" + (f": {answered.words}" if answered.words else "")
+        self._screen.say(Notice(said))
 
     async def _answer_plan(self, plan: Plan, answered: Answered) -> None:
         target: dict[str, Any] = {"target": plan.session_key, "requester": self._session}
@@ -768,7 +771,13 @@ class Questions:
         """All of them for the screen, the oldest first, plans last."""
         return (
             *(
-                shown.Question(self._id(one.id), who(one.session_key), whole_call_text(one.tool, one.arguments))
+                shown.Question(
+                    self._id(one.id),
+                    who(one.session_key),
+                    whole_call_text(one.tool, one.arguments),
+                    always=one.always,
+                    for_subagents=one.for_subagents,
+                )
                 for one in self.questions
             ),
             *(shown.PlanQuestion(self._id(one.run_id), who(one.session_key), one.text) for one in self.plans),

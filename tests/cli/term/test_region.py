@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fledge.cli.term.cells import Theme, columns_of_row
-from fledge.cli.term.region import CHILD_ROWS, TAIL_ROWS, View, menu_rows, region_rows
+from fledge.cli.term.region import CHILD_ROWS, TAIL_ROWS, View, always_key, menu_rows, region_rows
 from fledge.cli.term.shown import Asked, Child, PlanQuestion, Question, Turn
 
 PLAIN = Theme(colour=False)
@@ -102,3 +102,11 @@ def test_a_turn_that_waits_for_the_person_or_for_an_unknown_time_says_so() -> No
     waits, fails = Turn("waiting", 0.0), Turn("retrying", 0.0, "model: HTTP 401", attempt=2)
     assert region_rows(View(turn=waits), 60, 5, 12.0, PLAIN) == ["· waits for you · 12s · esc stops"]
     assert region_rows(View(turn=fails), 60, 5, 12.0, PLAIN) == ["✖ model: HTTP 401 · try 2 follows · esc stops"]
+
+
+def test_a_rule_is_offered_whole_or_not_at_all() -> None:
+    question = Question("q", "scout", "git push", always="git push", for_subagents=True)
+    view = View(asked=(question,), answering="keys")
+    assert "  a always for `git push` here, subagents too" in region_rows(view, 48, 9, 0.0, PLAIN)
+    assert not any("always" in row for row in region_rows(view, 44, 9, 0.0, PLAIN))
+    assert (bool(always_key(question, 48)), always_key(question, 44)) == (True, "")

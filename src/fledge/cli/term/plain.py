@@ -252,6 +252,6 @@ def question_lines(question: Asked, *, answers: bool) -> str:
         head, keys = f"{who} has a plan:{whole}", "y carries it out, n REASON rejects it"
     else:
         place = f" in {printable(question.place)}" if question.place else ""
-        always = f", a always for `{printable(question.always)}` here" if question.always else ""
+        always = f", a always for {printable(question.granted)}" if question.always else ""
         head, keys = f"? {who} wants to run{place}:{whole}", f"y allows it once{always}, n or n REASON denies it"
     return f"{head}\n  {keys}" if answers else head

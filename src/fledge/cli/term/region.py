@@ -121,12 +121,18 @@ def question_rows(view: View, width: int, theme: Theme) -> list[str]:
     else:
         head = _spread(f"? {printable(asked.who)} wants to run", of, width)
         rows = _call_rows(asked, width)
-        always = [f"a always for `{printable(asked.always)}` here"] if asked.always else []
-        keys = ["y once", *always, "n no", "e say why"]
+        keys = ["y once", *filter(None, [always_key(asked, width)]), "n no", "e say why"]
     if view.answering != "keys":
         keys = ["enter sends the reason", "esc goes back"] if view.answering == "reason" else ["ctrl-y: answer"]
     style = "" if view.answering == "keys" else "d"
     return [theme.paint(head, "y"), *rows, *(f"  {theme.paint(row, style)}" for row in _joined(keys, width - 2))]
+
+
+def always_key(question: Question, width: int) -> str:
+    """The key that makes a rule; empty if no rule can be made, or the terminal is too narrow to show it whole: nobody
+    may allow what they cannot see."""
+    words = f"a always for {printable(question.granted)}" if question.always else ""
+    return words if columns(words) <= width - 2 else ""
 
 
 def is_long(question: Question, width: int) -> bool:

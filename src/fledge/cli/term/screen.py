@@ -530,7 +530,7 @@ class TerminalScreen:
                 self._input.insert_text(letter)
             case _, "e":
                 self._ask_reason(question.id, "no")
-            case _, "a" if not question.always:
+            case _, "a" if not region.always_key(question, self._width):
                 self._input.insert_text(letter)
             case _:
                 self._answer(question.id, VERDICTS[letter])

@@ -52,6 +52,13 @@ class Question:
     place: str = ""
     always: str = ""
     """What *always* would allow, in the words of the rule; empty if there is no such choice."""
+    for_subagents: bool = False
+    """True: such a rule covers subagents, too."""
+
+    @property
+    def granted(self) -> str:
+        """What *always* would allow, and whom."""
+        return f"`{self.always}` here{', subagents too' * self.for_subagents}" if self.always else ""
 
 
 @dataclass(frozen=True, slots=True)
