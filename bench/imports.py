@@ -42,6 +42,12 @@ def start_ms(runs: int) -> dict[str, float | None]:
     return {name: median(figures) if figures else None for name, figures in took.items()}
 
 
+def nothing_ms(runs: int) -> float:
+    """CPU ms of an interpreter that does nothing."""
+    took = [_cpu_of([sys.executable, "-c", "pass"], dict(os.environ)) for _ in range(runs)]
+    return 1000 * median(one for one in took if one is not None)
+
+
 def _cpu_of(command: list[str], env: dict[str, str]) -> float | None:
     """CPU seconds of one process; None if it failed."""
     before = children_cpu_s()

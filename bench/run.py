@@ -54,6 +54,7 @@ LINEAR = Bar("at most", 3)
 GIVEN_UP = Bar("at most", 4, "s")
 HOLDS_LITTLE = Bar("at most", 200, "MB")
 CHEAP_WORDS = Bar("at most", 2, "ms")
+TALKING = Bar("at most", 250, "ms")
 FEW_BYTES = Bar("at most", 200, "bytes")
 ECHOED = Bar("at most", 60, "ms")
 
@@ -406,6 +407,11 @@ def in_a_terminal(sizes: Sizes) -> Iterator[Line]:
     lag_ms = terminal.stalled(sizes.terminal_s)
     what = f"  terminal stalled for {sizes.terminal_s:g} s, lag of the loop"
     yield Line(what, f"{lag_ms:.0f} ms", "", lag_ms, PROMPT, "ms")
+    chat_ms = terminal.start_ms(sizes.starts)
+    if chat_ms is not None:
+        nothing = imports.nothing_ms(sizes.starts)
+        took = f"{chat_ms:.0f} ms CPU"
+        yield Line("  start of the chat", took, f"{nothing:.0f} ms CPU (pass)", chat_ms - nothing, TALKING, "ms")
 
 
 PARTS = {

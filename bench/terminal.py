@@ -1,7 +1,9 @@
 """What the chat's screen costs: a scripted scene in a real pseudo-terminal, whose other end is read here, or is not.
 
 The scene (`bench/terminal_scene.py`) is a process of its own and reports its CPU and the lag of its loop from its first
-word on. Keys are pressed while it streams; a key counts as echoed when the input with it has been read here.
+word on. Keys are pressed while it streams; a key counts as echoed when the input with it has been read here. A start is
+the real chat's, on a folder that was used before, until its greeting has been read here; the kernel says what CPU all
+its threads took by then (Linux).
 """
 
 import fcntl
@@ -19,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from bench.measure import percentile
 
@@ -111,6 +114,40 @@ def scene() -> Iterator[Scene]:
             process.kill()
             process.wait()
             os.close(ours)
+
+
+def start_ms(starts: int) -> float | None:
+    """CPU of the chat until it can be talked with, in ms, the median; None where nobody can say."""
+    if not Path("/proc/self/task").exists():
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        state, home, work = (Path(folder) / name for name in ("state", "home", "work"))
+        work.mkdir()
+        # The byte-code goes into a folder of our own, whatever the environment says: an installed package has it.
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        env |= {"PYTHONPYCACHEPREFIX": f"{folder}/bytecode", "HOME": str(home), "TERM": "xterm-256color"}
+        env |= {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+        command = [sys.executable, "-m", "fledge.cli.main", "--model", "openai/gpt-test", "--state", str(state)]
+        found = [_started(command, env, work) for _ in range(starts + 1)]
+    return median(found[1:])
+
+
+def _started(command: list[str], env: dict[str, str], folder: Path) -> float:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, cwd=folder, start_new_session=True
+    ) as chat:
+        os.close(theirs)
+        shown, until = b"", time.monotonic() + START_S
+        while b"Ctrl-D" not in shown:
+            if not select.select([ours], [], [], max(0.0, until - time.monotonic()))[0]:
+                chat.kill()
+                raise RuntimeError(f"the chat does not begin: {shown!r}")
+            shown += os.read(ours, 65536)
+        took_ns = sum(int(one.read_text().split()[0]) for one in Path(f"/proc/{chat.pid}/task").glob("*/schedstat"))
+        chat.kill()
+    os.close(ours)
+    return took_ns / 1e6
 
 
 def streamed(seconds: float) -> Streamed:

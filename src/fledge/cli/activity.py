@@ -6,8 +6,10 @@ overrule that event.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fledge.cli.term.shown import Child, Turn
 from fledge.commands.values import Below
@@ -21,8 +23,7 @@ Event = Mapping[str, Any]
 """An event of type `turn`, as it looks on the wire."""
 
 
-@dataclass(slots=True)
-class _Work:
+class _Work(Struct):
     """What one session does."""
 
     doing: str = "thinking"

@@ -11,11 +11,10 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 import fledge
 from fledge.api.images import read_files
@@ -78,8 +77,15 @@ EDITED = "carry out the plan as I have edited it:\n\n"
 THE_AGENT = "the agent"
 
 
-async def sit(where: Where, model: str | None, settings: tuple[str, ...], session: str = "main") -> int:
-    """Talk. Refused, where this process opens the folder: no model is set, or it cannot be used."""
+async def sit(
+    where: Where,
+    model: str | None,
+    settings: tuple[str, ...],
+    session: str = "main",
+    started: Callable[[], object] = lambda: None,
+) -> int:
+    """Talk; `started` is called once the screen stands. Refused, where this process opens the folder: no model is set,
+    or it cannot be used."""
     channel, completions = ScreenChannel(), Completions()
     opened = opening(where.state, model, settings, channel, channel.note, program="chat")
     kept = where.state if where.gateway is None else user_folder()
@@ -88,6 +94,7 @@ async def sit(where: Where, model: str | None, settings: tuple[str, ...], sessio
         begun = await client.call("sessions.open", once=False, session=session)
         completions.models = UsableModels(settings)
         async with screen_here(kept / HISTORY, completions) as screen:
+            started()
             chat = Chat(client, screen, channel, where.words, begun["sessionKey"], model or "", completions, kept)
             return await chat.run()
 
@@ -152,8 +159,7 @@ class UsableModels:
         return [(row["name"], row["because"]) for row in found.value]
 
 
-@dataclass(frozen=True, slots=True)
-class _Unread:
+class _Unread(Struct, frozen=True):
     """Words of the person that no turn has read, as far as is known."""
 
     text: str

@@ -294,10 +294,16 @@ def _where(options: argparse.Namespace) -> "Where":
 
 def _chat(options: argparse.Namespace) -> int:
     import asyncio
+    import gc
 
-    from fledge.cli import chat
+    gc.disable()  # nothing of a start is garbage, and looking for some takes a tenth of its time
+    try:
+        from fledge.cli import chat
 
-    return asyncio.run(chat.sit(_where(options), options.model, tuple(options.settings), options.session))
+        settings = tuple(options.settings)
+        return asyncio.run(chat.sit(_where(options), options.model, settings, options.session, gc.enable))
+    finally:
+        gc.enable()
 
 
 def _run(options: argparse.Namespace) -> int:

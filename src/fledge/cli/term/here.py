@@ -8,9 +8,10 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 MOST_FILES: Final = 20_000
 WALK_S: Final = 0.5
@@ -58,8 +59,7 @@ def file_word(before_cursor: str) -> str | None:
     return word[1:] if word.startswith("@") else None
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(Struct, frozen=True):
     """A command that was run here."""
 
     command: str

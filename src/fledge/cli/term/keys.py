@@ -5,8 +5,9 @@ answers only where nobody can be in the middle of typing.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 QUIET_S: Final = 1.0
 """So long must no key have been pressed before a bare key answers a question."""
@@ -24,8 +25,7 @@ _FOLDED: Final = re.compile(r"\[paste (\d+): \d+ lines\]")
 Action = Literal["close menu", "back", "stop", "clear", "arm", "leave", "nothing"]
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """What is known when a key is pressed."""
 
     now: float

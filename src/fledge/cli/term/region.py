@@ -5,8 +5,9 @@ waits for the person, what is queued. The input follows below. In a low terminal
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from fledge.cli.term.cells import Theme, chop, columns, fit
 from fledge.cli.term.scrollback import count, seconds
@@ -27,8 +28,7 @@ Answering = Literal["waits", "keys", "reason"]
 """What keys do about the question: nothing yet, answer it, or write the reason for a no."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """All that the region depends on, besides the time and the terminal."""
 
     tail: tuple[str, ...] = ()

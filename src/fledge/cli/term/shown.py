@@ -5,14 +5,14 @@ A chat tells the state as it is now (`Turn`, `Child`, `Question`), again and aga
 `Answered`. Texts may be hostile: whoever shows them makes them printable.
 """
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from msgspec import Struct
 
 # ---- what is going on
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """The turn under way."""
 
     state: Literal["thinking", "answering", "tool", "retrying", "waiting"]
@@ -28,8 +28,7 @@ class Turn:
     """Of `retrying`: which try comes next, and when; 0 if nobody knows when."""
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
+class Child(Struct, frozen=True):
     """A subagent at work."""
 
     label: str
@@ -41,8 +40,7 @@ class Child:
     """True if it waits for the person."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """A tool call that waits for a person's yes."""
 
     id: str
@@ -61,8 +59,7 @@ class Question:
         return f"`{self.always}` here{', subagents too' * self.for_subagents}" if self.always else ""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanQuestion:
+class PlanQuestion(Struct, frozen=True):
     """A plan that waits for a person's yes. Its text is shown in full in the scrollback first."""
 
     id: str
@@ -75,8 +72,7 @@ Asked = Question | PlanQuestion
 # ---- what stays
 
 
-@dataclass(frozen=True, slots=True)
-class Spoken:
+class Spoken(Struct, frozen=True):
     """The person's own words."""
 
     text: str
@@ -84,22 +80,19 @@ class Spoken:
     """True of words that were typed at this screen: where typing leaves them standing they are not repeated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """Something the person should know."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(Struct, frozen=True):
     """Something went wrong."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Struct, frozen=True):
     """A subagent has ended."""
 
     label: str
@@ -113,23 +106,20 @@ class Card:
     """Its result; the first lines are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A whole answer in markdown, such as one of an earlier sitting."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Called:
+class Called(Struct, frozen=True):
     """The agent has called a tool."""
 
     call: str
     """The tool and its argument that says most, on one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Struct, frozen=True):
     """What a tool call gave back. It is shown while the person wants to see outputs."""
 
     call: str
@@ -143,8 +133,7 @@ Item = Spoken | Notice | Trouble | Card | Answer | Called | Output
 # ---- what the person wants
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """Words for the agent, or a slash command."""
 
     text: str
@@ -152,21 +141,18 @@ class Sent:
     """The same as the person saw it in the input, with long pastes folded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """Stop the turn; what is queued goes back into the input (`Screen.put_back`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Struct, frozen=True):
     """End the chat."""
 
 
 Verdict = Literal["once", "always", "no", "carry out", "reject", "edited"]
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """The answer to a question or a plan."""
 
     id: str
