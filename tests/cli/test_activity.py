@@ -1,7 +1,7 @@
 """What goes on in a conversation, from live events and from looks: each case as the moves that lead to it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -19,7 +19,7 @@ def event(kind: str, at: float = 0.0, **fields: Any) -> Move:
 
 def look(at: float, opened_at: float | None = None, heard: int | None = None, waits: bool = False) -> Move:
     """A look at this time; the folder's clock is 1000 ahead of the screen's."""
-    state = "idle" if opened_at is None else "busy"
+    state: Literal["idle", "busy"] = "idle" if opened_at is None else "busy"
     opened = None if opened_at is None else opened_at + 1000
     below = Below(now_at=at + 1000, state=state, opened_at=opened, waits=waits)
     return lambda activity: activity.look(below, at, activity.heard if heard is None else heard, is_talked_with=True)

@@ -82,6 +82,17 @@ def test_the_conversation_remembers_what_was_said_before(model: Model, work: Pat
     assert all(f'"content":"{word}"' in model.log.read_text().splitlines()[-1] for word in ("one", "two"))
 
 
+@proves("4.tools.51", "`--session NAME` talks in another conversation, which begins if there is none of this name")
+def test_a_prompt_can_be_said_in_another_conversation(model: Model, work: Path) -> None:
+    arguments = ("run", "--state", "../state", *MODEL, "--set", "tools.allow=[]")
+    assert fledge(model, work, *arguments, "one").stdout == "You said: one\n"
+    assert fledge(model, work, *arguments, "--session", "trip", "two").stdout == "You said: two\n"
+    assert fledge(model, work, *arguments, "--session", "trip", "three").stdout == "You said: three\n"
+    last = model.log.read_text().splitlines()[-1]
+    assert ['"content":"one"' in last, '"content":"two"' in last] == [False, True]
+    assert fledge(model, work, *arguments, "--session", "no name", "x").stderr.startswith("fledge: --session: must be")
+
+
 def test_a_prompt_can_come_from_standard_input(model: Model, work: Path) -> None:
     command = [sys.executable, "-m", "fledge.cli.main", "run", "--state", "s", *MODEL, "--set", "tools.allow=[]", "-"]
     done = subprocess.run(command, cwd=work, env=model.env, input="from a pipe", capture_output=True, text=True)

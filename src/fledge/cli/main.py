@@ -310,6 +310,7 @@ def _run(options: argparse.Namespace) -> int:
     import asyncio
 
     from fledge.api.images import read_files
+    from fledge.api.views import session_key
     from fledge.cli import run
 
     for wanted, given in (("prompt", options.prompt is not None), ("image", bool(options.image))):
@@ -321,7 +322,7 @@ def _run(options: argparse.Namespace) -> int:
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     images = tuple(read_files(options.image, "--image"))
-    request = run.Request(prompt, options.model, images)
+    request = run.Request(prompt, options.model, images, session_key(options.session, "--session"))
     return asyncio.run(run.converse(_where(options), request, tuple(options.settings)))
 
 

@@ -44,13 +44,16 @@ class Request(Struct, frozen=True):
     """None: only go on."""
     model: str | None = None
     images: tuple[Image, ...] = ()
+    session: str = MAIN
+    """The conversation: its key."""
 
 
 class Printed:
     """What the main conversation says, each answer once. It is printed as it becomes an entry; an answer that was one
     before, and that an earlier process has left unsent, as the message that this process sends."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: str) -> None:
+        self._session = session
         self._first: int | None = None
         """The newest entry when this began; None until that is known."""
         self.last = 0
@@ -75,7 +78,7 @@ class Printed:
 
     def is_new(self, message: Message) -> bool:
         """True of a message that is not printed as an entry, before or after it is sent."""
-        if not message.is_entry or message.session_key != MAIN:
+        if not message.is_entry or message.session_key != self._session:
             return True
         is_printed = self._first is not None and message.entry > self._first
         if is_printed or not message.entry or message.entry in self._sent:
@@ -105,7 +108,7 @@ class RunChannel(TerminalChannel):
 async def converse(where: Where, request: Request, settings: tuple[str, ...] = (), **options: Any) -> int:
     """Say the prompt and wait until everything has settled: 0, 1 after an error, 3 if a person is awaited. `options`
     are of `fledge.open`, where this process drives the folder."""
-    printed = Printed()
+    printed = Printed(request.session)
     terminal = RunChannel(printed)
     run: list[Run] = []
     opened = opening(where.state, request.model, settings, terminal, note, lambda: run[0].goes_on, **options)
@@ -152,14 +155,17 @@ class Run:
 
     async def _converse(self) -> int:
         await self._heard.wait()
-        self._printed.begin((await self._client.call("sessions.open", once=False, session=MAIN))["entry"])
+        session = self._request.session
+        self._printed.begin((await self._client.call("sessions.open", once=False, session=session))["entry"])
         if self._request.prompt is not None:
             self._run_id = (await self._say(self._request.prompt))["runId"]
         else:
-            await self._client.call("sessions.open", once=False, session=MAIN, address=HERE)
+            await self._client.call("sessions.open", once=False, session=session, address=HERE)
         while True:
             whole = not self._client.is_held
-            rest = await self._client.call("sessions.wait", timeoutMs=WAIT_MS, orAsked=True, wholeFolder=whole)
+            rest = await self._client.call(
+                "sessions.wait", session=session, timeoutMs=WAIT_MS, orAsked=True, wholeFolder=whole
+            )
             await self._print_new()
             if rest["questions"] or (rest["settled"] and whole == (not self._client.is_held)):
                 return await self._come_to_rest(rest)
@@ -169,13 +175,12 @@ class Run:
         # Where this process drives, the model is the one it has opened the folder with.
         model = (self._request.model or "") if self._client.is_held else ""
         key = RandomIds().unique()
-        return await self._client.call(
-            "agent", once=False, message=prompt, address=HERE, defaultModel=model, idempotencyKey=key, **images
-        )
+        given = {"message": prompt, "session": self._request.session, "defaultModel": model, **images}
+        return await self._client.call("agent", once=False, address=HERE, idempotencyKey=key, **given)
 
     async def _come_to_rest(self, rest: dict[str, Any]) -> int:
         if rest["settled"] and self._run_id:
-            reply = await self._client.call("reply", session=MAIN, run=self._run_id, timeoutMs=0)
+            reply = await self._client.call("reply", session=self._request.session, run=self._run_id, timeoutMs=0)
             if reply["status"] in ("error", "stopped"):
                 error = reply["error"] or reply["status"]
                 if not any(error in notice for notice in self._terminal.notices):
@@ -194,12 +199,13 @@ class Run:
 
     async def _listen(self) -> int:
         """Print answers as they come; ends if the model cannot answer and is not waited for any longer."""
-        async with aclosing(self._client.events(session=MAIN)) as feed:
+        session = self._request.session
+        async with aclosing(self._client.events(session=session)) as feed:
             async for event in feed:
                 if event["type"] in ("from", "lost"):
                     self._heard.set()
                     await self._print_new()
-                elif event["type"] == "turn" and event["sessionKey"] == MAIN and await self._gives_up(event):
+                elif event["type"] == "turn" and event["sessionKey"] == session and await self._gives_up(event):
                     return FAILED
         raise AssertionError("a feed goes on with the next holder")
 
@@ -217,7 +223,7 @@ class Run:
 
     async def _is_over(self, error: str, remedy: str, retry_in_s: float) -> bool:
         """Whether the turn that has failed is left alone: nothing but a change can help, or patience is over."""
-        rest = await self._client.call("sessions.wait", timeoutMs=0)
+        rest = await self._client.call("sessions.wait", session=self._request.session, timeoutMs=0)
         if not rest["failures"]:
             return False  # it ended with this error, or goes on already
         now = asyncio.get_running_loop().time()
@@ -233,8 +239,8 @@ class Run:
     async def _print_new(self) -> None:
         async with self._printing:
             if self._printed.has_begun:
-                after = self._printed.last
-                told = await self._client.call("sessions.history", session=MAIN, after=after, limit=PAGE)
+                session, after = self._request.session, self._printed.last
+                told = await self._client.call("sessions.history", session=session, after=after, limit=PAGE)
                 self._printed.add(from_wire(list[Entry], told))
 
 

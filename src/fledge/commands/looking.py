@@ -138,9 +138,9 @@ def asked_below(tx: Tx, session: str) -> list[Approval]:
 
 
 def rest(tx: Tx, session: str, whole_folder: bool, patience_s: float) -> Rest:
-    """Whether a session, or the whole folder, is at rest, and whether only a person can let it go on."""
+    """Whether a session, or the whole folder with it, is at rest, and whether only a person can let it go on."""
     sending = whole_folder and bool(tx.waiting_posts())
-    settled = is_folder_at_rest(tx) if whole_folder else api.is_at_rest(tx, session)
+    settled = api.is_at_rest(tx, session) and (not whole_folder or is_folder_at_rest(tx))
     asked = tx.open_approvals() if whole_folder else asked_below(tx, session)
     drivers = [one.session for one in tx.drivers() if one.release_at is None]
     turn = tx.turn(session)

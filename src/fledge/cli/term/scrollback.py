@@ -77,7 +77,7 @@ class Scrollback:
                 self._waiting = []
 
     def _place_item(self, item: Whole, width: int) -> None:
-        follows = "calls" if isinstance(item, Called) else "items"
+        follows: Literal["calls", "items"] = "calls" if isinstance(item, Called) else "items"
         if self._last not in ("nothing", "blank") and not (self._last == follows == "calls"):
             self._out.append("")
         self._out += item_rows(item, width, self._theme)
