@@ -251,7 +251,8 @@ def test_through_a_pipe_it_ends_where_only_a_person_could_go_on(model: Model, wo
 def test_without_the_line_editor_it_is_plain_and_says_what_to_install(model: Model, work: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()
-    (bare / "prompt_toolkit.py").write_text("raise ImportError('not installed')\n")
+    for name in ("prompt_toolkit", "wcwidth", "markdown_it"):
+        (bare / f"{name}.py").write_text("raise ImportError('not installed')\n")
     with chatting(model, work, bare=bare) as chat:
         assert "pip install 'fledge[chat]'" in chat.text
         chat.type("hello\n")

@@ -158,7 +158,7 @@ def test_a_tool_call_is_allowed_or_denied_by_a_key(stage: Stage, tmp_path: Path)
                 chat.wait_for("why ›")
                 chat.type(reason + ENTER)
             chat.wait_for("allowed: exec" if key == "y" else f"denied: exec .* for scout: {reason}")
-            chat.wait_for("(✔ scout(.|\n)*){%d}" % number)
+            chat.wait_for("(✔ scout(.|\n)*)" * number)
         told = "\n".join(leave(chat))
     assert "It said: done" in told
     assert "was refused by the person" in stage.log.read_text()

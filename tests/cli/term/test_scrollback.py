@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fledge.cli.term.cells import Theme, columns_of_row, plain
-from fledge.cli.term.scrollback import Scrollback, count, item_rows, seconds
+from fledge.cli.term.figures import count, seconds
+from fledge.cli.term.scrollback import Scrollback, item_rows
 from fledge.cli.term.shown import Answer, Called, Card, Notice, PlanQuestion, Question, Spoken, Trouble
 
 THEME = Theme(colour=False)

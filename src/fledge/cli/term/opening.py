@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from fledge.cli.term.cells import Theme
 from fledge.cli.term.plain import PlainScreen
 from fledge.cli.term.shown import Notice, Screen
 from fledge.cli.term.writer import Writer
@@ -65,6 +64,7 @@ async def in_terminal(
     from prompt_toolkit.data_structures import Size
     from prompt_toolkit.history import FileHistory
 
+    from fledge.cli.term.cells import Theme
     from fledge.cli.term.screen import TerminalScreen
 
     descriptor = sys.stdout.fileno()

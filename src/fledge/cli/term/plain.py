@@ -12,8 +12,8 @@ import threading
 from contextlib import suppress
 from typing import Final, TextIO
 
+from fledge.cli.term.figures import count, seconds
 from fledge.cli.term.keys import READ_S, on_escape
-from fledge.cli.term.scrollback import count, seconds
 from fledge.cli.term.shown import (
     Answer,
     Answered,

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from fledge.cli.term.cells import Theme, chop, columns, fit
-from fledge.cli.term.scrollback import count, seconds
+from fledge.cli.term.figures import count, seconds
 from fledge.cli.term.shown import Asked, Child, PlanQuestion, Question, Turn
 from fledge.core.printable import printable
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from fledge.cli.term.cells import Theme, columns, fit, pieces, wrap
+from fledge.cli.term.figures import count, seconds
 from fledge.cli.term.markdown import Boundary, Markdown, Out
 from fledge.cli.term.shown import Answer, Called, Card, Item, Notice, Output, PlanQuestion, Question, Spoken, Trouble
 from fledge.core.printable import printable
@@ -148,18 +149,3 @@ def _wrapped(text: str, width: int, theme: Theme, style: str, first: str = "", r
             prefix = rest if rows else first
             rows.append(theme.paint(prefix + indent, style) + theme.row(row.pieces))
     return rows
-
-
-def seconds(took: float) -> str:
-    """A duration in few signs: 41s, 3m12s, 2h05m."""
-    whole = max(0, int(took))
-    if whole < 60:
-        return f"{whole}s"
-    return f"{whole // 60}m{whole % 60:02}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02}m"
-
-
-def count(number: int) -> str:
-    """A number in few signs: 340, 8.1k, 2.0M."""
-    if number < 1000:
-        return str(number)
-    return f"{number / 1000:.1f}k" if number < 999_950 else f"{number / 1_000_000:.1f}M"
