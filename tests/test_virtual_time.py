@@ -412,7 +412,6 @@ STARTERS = frozenset(
 HOLD = {"cli/term/writer.py", "store/sqlite.py", "tools/process.py"}
 """Files that start threads or processes of their own, and hold virtual time while those work."""
 NEED_NOT = {
-    "cli/screen.py": "its thread waits for a person to type",
     "cli/term/plain.py": "its thread waits for a person to type",
     "cli/demo.py": "it waits for its process in the loop's own thread, in which no time passes",
 }

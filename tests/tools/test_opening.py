@@ -37,12 +37,12 @@ LAYERS = {
 
 REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
     "client/opening.py": {"SqliteStore.open": (1, STATE), "open": (1, "fledge.open itself")},
+    "cli/chat.py": {"self._screen.copy": (1, NONE + ": the clipboard of the terminal")},
     "cli/demo.py": {"SqliteStore.open": (2, STATE), "fledge.open": (1, STATE)},
     "cli/doctor.py": {"SqliteStore.open": (1, STATE), "registry.open": (1, NONE + ": a model")},
     "cli/importing.py": {"SqliteStore.open": (1, STATE)},
     "cli/main.py": {"os.open": (1, NONE + ": /dev/null")},
     "cli/opening.py": {"fledge.open": (1, STATE)},
-    "cli/screen.py": {"os.open": (1, STATE)},
     "cli/settings.py": {"path.open": (1, "made exclusively: a link that is there is not followed")},
     "cli/term/here.py": {"os.walk": (1, "names that a person completes; links are not followed, nothing is opened")},
     "cli/term/opening.py": {"os.open": (1, STATE)},
