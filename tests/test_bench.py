@@ -76,6 +76,7 @@ def test_every_part_of_the_table_is_measured_printed_and_kept(
         "  bytes a word",
         "  key to echo, p95",
         "  terminal stalled for 0.5 s, lag of the loop",
+        "  start of the chat",
     ]
     assert failed == sum(line["verdict"] == "FAIL" for line in lines)
     assert all(line["what"] in printed for line in lines)

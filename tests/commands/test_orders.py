@@ -165,6 +165,8 @@ def test_a_plan_is_answered_by_its_person(place: Place) -> None:
         assert await say("/subagents reject planner too short") == "rejected the plan of planner: attempt 2"
         await asyncio.sleep(5)
         assert await say("/subagents approve planner") == "approved the plan of planner: attempt 3"
+        seen = await fl.engine.store.read(lambda tx: below(tx, MAIN, fl.engine.clock.now()))
+        assert [child.state for child in seen.children] == ["queued"]  # where the plan stands is not its work
         assert "no plan awaits an answer" in await say("/subagents approve planner")
         await until_ended(fl, "planner")
         assert "[PLAN:APPROVED]" in await say("/subagents list")

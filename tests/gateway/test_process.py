@@ -125,11 +125,11 @@ def test_a_conversation_goes_on_in_a_terminal_while_a_gateway_holds_the_folder(f
         assert "\nsay this\n" in told
         assert "started agent:main:subagent:" in told
         assert "there is no such command" in told
-        assert "Ctrl-D or /quit leaves" in told
-        assert "● dig deep: ok" in told
+        assert "it leaves, as Ctrl-D does" in told
+        assert "\ndig deep · done · " in told
         again = chat("")
         assert "› say this\nsay this\n" in again
-        assert "● dig deep" not in again
+        assert "dig deep · done" not in again
     assert "held by another process" not in chat("/quit\n", "--model", "scripted/echo")
 
 

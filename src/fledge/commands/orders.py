@@ -97,7 +97,7 @@ def _at_work(tx: Tx, session: str, depth: int, asking: set[str], now: Instant) -
             yield ChildAtWork(
                 session_key=row.key,
                 label=flattened(row.label or row.task, NAME_CHARS),
-                state=row.status if row.status == "awaiting approval" else row.status_text(now),
+                state=row.standing_text(now),
                 depth=depth,
                 tokens=(used.tokens_in or 0) + (used.tokens_out or 0),
                 waits=row.key in asking or row.status == "awaiting approval",

@@ -325,6 +325,11 @@ class ChildRow(Struct, frozen=True, gc=False, kw_only=True):
 
     def status_text(self, now: Instant) -> str:
         """The status for people: what it waits for, and where its plan stands."""
+        word, tag = self.standing_text(now), _plan_tag(self)
+        return f"{word} {tag}" if tag else word
+
+    def standing_text(self, now: Instant) -> str:
+        """The status for people: what it waits for."""
         word: str = f"{self.status} (stuck)" if self.stuck else self.status
         if self.retry is not None:
             word = retry_text(self.retry.at, flattened(self.retry.reason, RETRY_CHARS), now)
@@ -332,8 +337,7 @@ class ChildRow(Struct, frozen=True, gc=False, kw_only=True):
             word = f"{self.status} ({CUT})"
         if self.unsettled and (self.status == "waiting" or self.status in _FINISHED):
             word = f"active (waiting on {self.unsettled} {'child' if self.unsettled == 1 else 'children'})"
-        tag = _plan_tag(self)
-        return f"{word} {tag}" if tag else word
+        return word
 
 
 def child_row(run: Run, label: str, task: str, unsettled: int = 0, progress_at: Instant | None = None) -> ChildRow:

@@ -88,6 +88,8 @@ def test_items_are_shown_with_their_signs_and_hostile_text_as_text() -> None:
     assert shown(Card("x\x1b", "killed", 5)) == ["■ x␛ · killed · 5s"]
     assert shown(Card("x", "timed out", 5, text="a\n\nb")) == ["● x · timed out · 5s", "  a", "  b"]
     assert shown(Card("x", "done", 5, text="word " * 20)) == ["✔ x · done · 5s", "  word word word word… /open x"]
+    named = shown(Card("my long label", "done", 5, text="word " * 20))
+    assert named == ["✔ my long label · done · 5s", "  word word wor… /open my long"]  # the beginning means it, too
     assert shown(Answer("**a**\n\nb")) == ["a", "", "b"]
 
 

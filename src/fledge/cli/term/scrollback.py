@@ -126,12 +126,19 @@ def _card_rows(card: Card, width: int, theme: Theme) -> list[str]:
     lines = [line for line in printable(card.text).splitlines() if line.strip()]
     rows += [f"  {fit(line, width - 2)}" for line in lines[:CARD_ROWS]]
     if len(lines) > CARD_ROWS or any(columns(line) > width - 2 for line in lines):
-        hint = fit(f"/open {printable(card.label)}", width)
-        hint = hint if columns(hint) <= width // 2 else "/open"
+        hint = _open_hint(printable(card.label), width // 2)
         room = width - 2 - columns(hint) - 1
         last = fit(rows[-1].removesuffix("…") + " …", room)
         rows[-1] = f"  {last}" + " " * (room + 1 - columns(last)) + theme.paint(hint, "d")
     return rows
+
+
+def _open_hint(label: str, room: int) -> str:
+    """The command that shows the whole result. The first words of a long label are enough: they mean it, too."""
+    words = label.split()
+    while words and columns(f"/open {' '.join(words)}") > room:
+        words.pop()
+    return " ".join(["/open", *words])
 
 
 def _wrapped(text: str, width: int, theme: Theme, style: str, first: str = "", rest: str = "") -> list[str]:
