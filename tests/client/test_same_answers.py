@@ -34,6 +34,7 @@ READING: dict[str, dict[str, object]] = {
     "runs.info": {"target": "digger"},
     "runs.list": {},
     "runs.result": {"runId": "{run}", "timeoutMs": 0},
+    "runs.spans": {"target": "digger"},
     "runs.tree": {},
     "undelivered.list": {},
 }
