@@ -25,6 +25,7 @@ READING: dict[str, dict[str, object]] = {
     "plans.list": {},
     "reply": {"sessionKey": "main", "runId": "{said}", "timeoutMs": 0},
     "sessions.below": {},
+    "sessions.entry": {"key": "main", "seq": 1},
     "sessions.find": {"target": "digger"},
     "sessions.history": {"key": "main"},
     "sessions.list": {},
@@ -33,6 +34,7 @@ READING: dict[str, dict[str, object]] = {
     "runs.info": {"target": "digger"},
     "runs.list": {},
     "runs.result": {"runId": "{run}", "timeoutMs": 0},
+    "runs.spans": {"target": "digger"},
     "runs.tree": {},
     "undelivered.list": {},
 }

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 
+from fledge.api import entries
 from fledge.orchestrator import control, due, transcripts
 from fledge.store.known import Known
 from fledge.store.sqlite_flow import SqliteTx
@@ -68,6 +69,7 @@ def statements_of(scene: Scene) -> dict[str, int]:
         tx.children_page(MAIN, 20)
         tx.reservations(100)
         transcripts.lines(tx, MAIN)
+        entries.page(tx, MAIN, 100, before=3)
 
     look(SqliteTx(heard, Known()))  # type: ignore[arg-type]
     return dict(heard.statements)

@@ -18,6 +18,7 @@ class Subscribe(Params, frozen=True, kw_only=True):
         str, Meta(max_length=256, description="only of this session and below"), formerly("sessionKey")
     ] = ""
     live: Annotated[bool, Meta(description="also what turns tell while they last")] = True
+    entries: Annotated[bool, Meta(description="also new entries of transcripts, as values")] = False
 
 
 class Subscribed(Struct, frozen=True, kw_only=True):

@@ -14,8 +14,8 @@ _NAMES: Final[Mapping[str, str]] = {
         undelivered.dismiss undelivered.retry
     """,
     "queries": """
-        approvals.list documents.pending overview plans.list runs.info runs.list runs.tree sessions.find
-        sessions.history sessions.list undelivered.list
+        approvals.list documents.pending overview plans.list runs.info runs.list runs.spans runs.tree
+        sessions.entry sessions.find sessions.history sessions.list undelivered.list
     """,
     "runs": """
         plans.approve plans.reject runs.again runs.kill runs.result runs.resume runs.send runs.spawn runs.steer
