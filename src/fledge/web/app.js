@@ -78,7 +78,7 @@ class Page {
       return { id, badge, link: el("a", { href: id === "chat" ? chatPath(MAIN) : `#/${id}` }, icon(ico, 20), badge, el("span", null, words)) };
     });
     const top = el("header", { class: "top" },
-      button("", { kind: "ghost", ico: "menu", label: "Open navigation", act: () => drawer(true) }),
+      button("", { kind: "ghost open-side", ico: "menu", label: "Open navigation", act: () => drawer(true) }),
       this.title, el("span", { class: "grow" }), this.bell,
       button("", { kind: "ghost", ico: "search", label: "Search everything", act: () => this.search() }));
     this.app = el("div", { class: "app", id: "app" }, this.side.element,
@@ -187,7 +187,15 @@ class Page {
 }
 
 const go = (hash) => { location.hash = hash; };
-const drawer = (isOpen) => { document.documentElement.toggleAttribute("data-side", isOpen); };
+
+/** Open or close the navigation on a phone. What lies below it takes no focus while it is open. */
+function drawer(isOpen) {
+  const root = document.documentElement;
+  if (root.hasAttribute("data-side") === isOpen) return;
+  root.toggleAttribute("data-side", isOpen);
+  for (const one of document.querySelectorAll(".mid, .tabs")) one.inert = isOpen;
+  document.querySelector(isOpen ? ".close-side" : ".open-side")?.focus();
+}
 
 /** Show what went wrong until it is closed. */
 function showError(words) {

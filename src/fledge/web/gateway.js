@@ -76,7 +76,7 @@ export function unique() {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Follows the gateway's events, for as long as it is told to. Numbered events are never missed: it goes on from the
+/** Follows the gateway's events, for as long as it is told to. Rows of runs are never missed: it goes on from the
  * last number it saw. Everything else that was missed must be read again, so it tells each time when it is connected. */
 export class Feed {
   #cursor = null;
@@ -128,8 +128,8 @@ export class Feed {
 
   async #once() {
     this.#abort = new AbortController();
-    const query = this.#cursor === null ? "" : `?cursor=${this.#cursor}`;
-    const response = await ask(`/events${query}`, { signal: this.#abort.signal });
+    const from = this.#cursor === null ? "" : `&cursor=${this.#cursor}`;
+    const response = await ask(`/events?rows=true${from}`, { signal: this.#abort.signal });
     if (!response.ok) {
       this.#cursor = null; // another folder may be served now: begin anew
       return;
