@@ -140,6 +140,6 @@ def sitting(browser: Browser, gateway: Gateway, **options: Any) -> Iterator[Pers
         yield person
         assert person.page.evaluate("window.hacked") is None
         assert context.cookies() == []
-        assert person.wrong == []
+        assert person.wrong == [], person.wrong
     finally:
         context.close()
