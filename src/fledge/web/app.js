@@ -5,9 +5,9 @@
 // behind the view's name, decoded. `shared` is the same for all views; see `Shared` below.
 
 import { tick } from "./cards.js";
-import { button, byId, el, fill, icon } from "./dom.js";
+import { button, byId, el, fill, icon, plain } from "./dom.js";
 import { clock, plural } from "./format.js";
-import { Feed, forget, isSignedIn, Unauthorised, Unreachable } from "./gateway.js";
+import { Feed, forget, isSignedIn, signInByCode, Unauthorised, Unreachable } from "./gateway.js";
 import * as keys from "./keys.js";
 import * as layers from "./layers.js";
 import { chatPath, MAIN, newKey } from "./names.js";
@@ -228,9 +228,19 @@ document.querySelector(".skip").addEventListener("click", (event) => { event.pre
 keys.listen(() => page?.search(), () => drawer(false));
 paint();
 
-if (isSignedIn()) show();
-else {
-  const why = sessionStorage.getItem(WHY) ?? "";
+async function begin() {
+  let why = sessionStorage.getItem(WHY) ?? "";
   sessionStorage.removeItem(WHY);
-  showSignIn(byId("root"), why, show);
+  try {
+    await signInByCode();
+  } catch (error) {
+    why = plain(`${error.message}.`);
+  }
+  if (isSignedIn()) show();
+  else showSignIn(byId("root"), why, show);
 }
+
+begin();
+}
+
+begin();
