@@ -99,7 +99,7 @@ class Person:
             self.wrong.append(f"console {text}")
 
     def _asked(self, url: str, cookie: str | None) -> None:
-        path = url.removeprefix(self.gateway.address)
+        path = url.partition("#")[0].removeprefix(self.gateway.address)
         is_known = path in ("/", "/rpc", "/login") or PAGE_FILE.fullmatch(path) or FEED.fullmatch(path)
         if not url.startswith(self.gateway.address) or not is_known or self.gateway.token in url or cookie:
             self.wrong.append(f"request {url} cookie {cookie}")

@@ -241,6 +241,3 @@ async function begin() {
 }
 
 begin();
-}
-
-begin();
