@@ -210,9 +210,13 @@ class Chat {
 
   // ---- what a person does
 
+  /** Escape leaves the box, so that single letters act; twice in a row it stops the turn. */
   #escape(event) {
     if (event.key !== "Escape" || event.defaultPrevented || layers.isOpen()) return;
-    if (event.timeStamp - this.#escapeAt < TWICE_MS) { this.stop().catch(fail); this.#escapeAt = -TWICE_MS; } else this.#escapeAt = event.timeStamp;
+    if (event.target.id === "say") this.scroll.focus({ preventScroll: true });
+    const isSecond = event.timeStamp - this.#escapeAt < TWICE_MS;
+    this.#escapeAt = isSecond ? -TWICE_MS : event.timeStamp;
+    if (isSecond) this.stop().catch(fail);
   }
 
   /** Stop the turn, and nothing below it. */
