@@ -4,6 +4,7 @@ An item (a card, a notice, the person's words) never tears a sentence: while a b
 Rows are handed out once and never again. This file draws nothing.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Final, Literal
 
@@ -18,6 +19,9 @@ CARD_ROWS: Final = 3
 SPOKEN_ROWS: Final = 12
 """Rows of the person's words that are shown; they know the rest."""
 SIGNS: Final = {"done": ("✔", "g"), "killed": ("■", "y"), "failed": ("✖", "r")}
+
+BELOW: Final = "    "
+_TWO_COLUMNS: Final = re.compile(r"( *\S+(?: \S+)*)(  +)(\S.*)")
 
 Whole = Item | Question | PlanQuestion
 
@@ -95,7 +99,7 @@ def item_rows(item: Whole, width: int, theme: Theme) -> list[str]:
             more = len(rows) - SPOKEN_ROWS
             return rows if more <= 0 else [*rows[:SPOKEN_ROWS], theme.paint(f"  … {more} more rows", "d")]
         case Notice(text=text):
-            return _wrapped(text, width, theme, "d")
+            return _notice_rows(text, width, theme)
         case Trouble(text=text):
             return _wrapped(text, width, theme, "r", "✖ ", "  ")
         case Called(call=call):
@@ -139,6 +143,24 @@ def _open_hint(label: str, room: int) -> str:
     while words and columns(f"/open {' '.join(words)}") > room:
         words.pop()
     return " ".join(["/open", *words])
+
+
+def _notice_rows(text: str, width: int, theme: Theme) -> list[str]:
+    """A notice. Of a line in two columns that does not fit, the second column is wrapped below itself; where the first
+    one leaves no room for that, it stands below the first."""
+    rows: list[str] = []
+    for line in printable(text).expandtabs(8).split("\n"):
+        found = _TWO_COLUMNS.fullmatch(line)
+        if found is None or columns(line) <= width:
+            rows += _wrapped(line, width, theme, "d")
+            continue
+        left, gap, right = found.groups()
+        hang = columns(left + gap)
+        if hang <= width // 2:
+            rows += _wrapped(right, width, theme, "d", left + gap, " " * hang)
+        else:
+            rows += [*_wrapped(left, width, theme, "d"), *_wrapped(right, width, theme, "d", BELOW, BELOW)]
+    return rows
 
 
 def _wrapped(text: str, width: int, theme: Theme, style: str, first: str = "", rest: str = "") -> list[str]:
