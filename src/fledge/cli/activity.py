@@ -1,7 +1,7 @@
 """What goes on in a conversation, folded from two sources: live events, which are quick and may be missed, and
 `sessions.below`, which is complete and asked for at most once a second.
 
-Pure: times are of the screen's clock and come with each call. A look that began before a live event came does not
+And what a subagent leaves when it ends, as a card. Pure: times are of the screen's clock and come with each call. A look that began before a live event came does not
 overrule that event.
 """
 
@@ -11,8 +11,10 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fledge.cli.term.shown import Child, Turn
-from fledge.commands.values import Below
+from fledge.api.values import RunInfo
+from fledge.cli.term.shown import Card, Child, Turn
+from fledge.commands.lines import name_of
+from fledge.commands.values import Below, Story
 from fledge.core.calls import call_line
 from fledge.core.freeze import one_line
 
@@ -148,6 +150,20 @@ class Activity:
         """A child that runs does what its events say; any other does as it stands."""
         work = self._work[key]
         return (work.call or work.doing) if state == "running" else state
+
+
+def card_of(story: Story) -> Card:
+    """How a subagent ended."""
+    run = story.run
+    took = (run.ended_at or 0.0) - (run.started_at or run.created_at)
+    return Card(name_of(run), _how(run), took, run.tokens, run.cost_usd or 0.0, story.text or run.error or "")
+
+
+def _how(run: RunInfo) -> str:
+    """How a run ended, in a word."""
+    if run.ended_reason == "killed":
+        return "killed"
+    return {"ok": "done", "error": "failed", "timeout": "timed out"}.get(run.status, "ended, nobody knows how")
 
 
 def _cause(event: Event) -> str:

@@ -22,7 +22,7 @@ from fledge.api.values import Message as Entry
 from fledge.api.values import Plan, Question, RunInfo
 from fledge.channels.terminal import HERE
 from fledge.cli import chat_commands
-from fledge.cli.activity import Activity
+from fledge.cli.activity import Activity, card_of
 from fledge.cli.answers import Answers
 from fledge.cli.chat_commands import Completions, key_of, name_of
 from fledge.cli.opening import opening
@@ -31,7 +31,6 @@ from fledge.cli.term.opening import screen_here
 from fledge.cli.term.shown import (
     Answered,
     Asked,
-    Card,
     Item,
     Leave,
     Notice,
@@ -738,7 +737,8 @@ class Chat:
                 self._names[run.session_key] = run_name(run)
                 if run.ended_at is not None and run.run_id not in self._ended:
                     self._ended.add(run.run_id)
-                    self._screen.say(await self._card(run))
+                    told = await self._client.call("runs.info", target=run.session_key, requester=self._session)
+                    self._screen.say(card_of(from_wire(Story, told)))
         if news & {"questions", "plans"}:
             await self._look()
         if "questions" in news:
@@ -749,13 +749,6 @@ class Chat:
             self._asked.plans = [one for one in told_plans if one.session_key in self._names]
         if news & {"questions", "plans"}:
             self._screen.ask(self._asked.shown(self._who))
-
-    async def _card(self, run: RunInfo) -> Card:
-        told = await self._client.call("runs.info", target=run.session_key, requester=self._session)
-        story = from_wire(Story, told)
-        took = (run.ended_at or 0.0) - (run.started_at or run.created_at)
-        text = story.text or run.error or ""
-        return Card(run_name(run), _how(run), took, run.tokens, run.cost_usd or 0.0, text)
 
 
 class Questions:
@@ -801,13 +794,6 @@ class Questions:
 
     def _id(self, key: str) -> str:
         return f"{key}#{self._times.get(key, 0)}"
-
-
-def _how(run: RunInfo) -> str:
-    """How a run ended, in a word."""
-    if run.ended_reason == "killed":
-        return "killed"
-    return {"ok": "done", "error": "failed", "timeout": "timed out"}.get(run.status, "ended, nobody knows how")
 
 
 def _is_answer(entry: Entry) -> bool:

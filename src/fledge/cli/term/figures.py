@@ -14,3 +14,9 @@ def count(number: int) -> str:
     if number < 1000:
         return str(number)
     return f"{number / 1000:.1f}k" if number < 999_950 else f"{number / 1_000_000:.1f}M"
+
+
+def next_try(attempt: int, retry_at: float, now: float) -> str:
+    """Which try comes next, and when; without a time if nobody knows it."""
+    when = f" in {seconds(max(0, retry_at - now) + 0.999)}" if retry_at else " follows"
+    return f"try {attempt}{when}"
