@@ -1,6 +1,7 @@
 """`fledge run` and `ps` against a strict server that speaks the real protocol."""
 
 import base64
+import re
 import signal
 import subprocess
 import sys
@@ -134,7 +135,7 @@ def test_a_provider_at_its_limit_is_waited_for_and_that_is_said(tmp_path: Path, 
     with serving(tmp_path, slow_down(1, "5.1")) as model:
         done = fledge(model, work, "run", "--state", "../state", *MODEL, "--set", "tools.allow=[]", "hello")
     assert (done.returncode, done.stdout) == (0, "here I am\n")
-    assert done.stderr == "fledge: retrying in 5 s: HTTP 429: slow down\n"
+    assert done.stderr == "model: HTTP 429: slow down · try 2 in 6s\n"
 
 
 @proves("2.asking.15")
@@ -149,10 +150,11 @@ def test_a_call_that_needs_a_person_ends_the_command_with_three_and_says_what_wa
     arguments = ("run", "--state", "../state", *MODEL, "--set", "tools.list.approval=ask")
     done = fledge(model, work, *arguments, "Please use list")
     assert (done.returncode, done.stdout) == (3, "Let me see.\n")
-    assert done.stderr.startswith("waits for approval ")
-    assert ": list {" in done.stderr
+    *events, waits = done.stderr.splitlines()
+    assert events == ["main · list", "main · waits for you"]
+    assert re.fullmatch(r"waits for approval (\w+): list {}  \(fledge approve \1, or reject\)", waits)
     shown = fledge(model, work, "ps", "--state", "../state").stdout.splitlines()
-    assert shown == ["main · a turn is open", done.stderr.strip()]
+    assert shown == ["main · a turn is open", waits]
 
 
 def test_a_model_that_cannot_answer_is_told_alike_beside_the_process_that_holds_the_folder(work: Path) -> None:
@@ -184,7 +186,7 @@ def test_a_model_that_is_down_is_waited_for_as_long_as_the_holders_settings_say(
                 process.send_signal(signal.SIGINT)
             rest = process.stderr.read()
     if patience_s:
-        assert (process.returncode, said) == (130, "fledge: retrying in 50 s: HTTP 503: busy\n")
+        assert (process.returncode, said) == (130, "model: HTTP 503: busy · try 2 in 50s\n")
     else:
         assert (process.returncode, said) == (1, "fledge: HTTP 503: busy\n")
         assert rest == "fledge: nothing is lost: `fledge run --continue` tries again\n"
@@ -203,8 +205,8 @@ def test_a_question_of_a_subagent_ends_the_command_with_three_beside_the_process
     with gateway.serving(work.parent / "state", ScriptedModel(asks), {"tools": {"write": {"approval": "ask"}}}):
         done = command.fledge("run", "--state", "../state", "go", cwd=work)
     assert (done.returncode, done.stdout) == (3, "it is under way\n")
-    assert done.stderr.startswith("waits for approval ")
-    assert "made.txt" in done.stderr
+    assert "writer · started\nwriter · waits for you\n" in done.stderr
+    assert re.search(r'^waits for approval \w+: write .*"made.txt".*\(fledge approve', done.stderr, re.MULTILINE)
 
 
 @proves("7.input.1")

@@ -1,8 +1,8 @@
 """What goes on in a conversation, folded from two sources: live events, which are quick and may be missed, and
 `sessions.below`, which is complete and asked for at most once a second.
 
-And what a subagent leaves when it ends, as a card. Pure: times are of the screen's clock and come with each call. A look that began before a live event came does not
-overrule that event.
+A subagent that has ended becomes a card. Pure: times are of the screen's clock and come with each call. A look that
+began before a live event came does not overrule that event.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class _Work(Struct):
             case "assistant:text":
                 self.doing = "answering"
             case "retry" | "error":
-                calls, self.doing = {}, f"waits for its model: {one_line(_cause(event), CAUSE_CHARS)}"
+                calls, self.doing = {}, waits_for_model(event)
             case "usage":
                 pass
             case _:
@@ -150,6 +150,11 @@ class Activity:
         """A child that runs does what its events say; any other does as it stands."""
         work = self._work[key]
         return (work.call or work.doing) if state == "running" else state
+
+
+def waits_for_model(event: Event) -> str:
+    """What a session does whose model could not answer, and is asked again."""
+    return f"waits for its model: {one_line(_cause(event), CAUSE_CHARS)}"
 
 
 def card_of(story: Story) -> Card:

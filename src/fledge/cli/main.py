@@ -31,6 +31,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import logging
 
         logging.basicConfig(level=logging.INFO if options.verbose == 1 else logging.DEBUG, stream=sys.stderr)
+    code = 1
+    try:
+        code = _carry_out(options)
+    finally:
+        if options.name == "run" and options.json:
+            from fledge.cli import stream
+
+            say(stream.line(stream.Settled(exit=code)))
+    return code
+
+
+def _carry_out(options: argparse.Namespace) -> int:
     try:
         _check_text(options)
         return int(options.command(options))
@@ -145,7 +157,11 @@ def _parser() -> argparse.ArgumentParser:
     shows = (*asks, "json")
     chat = add("chat", _chat, *thinks, help="talk to the main agent, as without a command")
     chat.add_argument("--session", default="main", metavar="NAME", help=TALKS_IN)
-    run = add("run", _run, *thinks, help="send a prompt, print the answers, return when all is settled")
+    events = "print events for a program, a line of JSON each, ending in one of type settled (docs/protocol.md)"
+    run = add(
+        "run", _run, *thinks, "json", help="send a prompt, print the answers, return when all is settled", json=events
+    )
+    run.add_argument("-q", "--quiet", action="store_true", help="show nothing of the work on standard error")
     run.add_argument("prompt", nargs="?", help="what to say; without it, or with -, it is read from standard input")
     run.add_argument("--session", default="main", metavar="NAME", help=TALKS_IN)
     run.add_argument("--image", action="append", default=[], metavar="FILE", help="show it this image, with the prompt")
@@ -322,8 +338,11 @@ def _run(options: argparse.Namespace) -> int:
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     images = tuple(read_files(options.image, "--image"))
-    request = run.Request(prompt, options.model, images, session_key(options.session, "--session"))
-    return asyncio.run(run.converse(_where(options), request, tuple(options.settings)))
+    request = run.Request(
+        prompt, options.model, images, session_key(options.session, "--session"), options.json, options.quiet
+    )
+    conversing = run.converse(_where(options), request, tuple(options.settings))
+    return asyncio.run(run.run_until_ended(conversing))
 
 
 def _serve(options: argparse.Namespace) -> int:

@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Protocol
 
+from fledge.cli.term.opening import folds, terminal_size
+from fledge.cli.term.outputs import Output, is_in_foreground
 from fledge.cli.term.picture import Cursor, Painter
-from fledge.cli.term.writer import Writer
 
 FRAME_S: Final = 0.05
 """The least time between two pictures."""
@@ -65,9 +66,7 @@ class Rows(Protocol):
 class InPlace:
     """A live region. Open it with `async with`; at its end it is taken away, and what was put above stays."""
 
-    def __init__(
-        self, pen: Pen, size: Callable[[], Size], shown: Rows, keys: Keys, *, folds: bool = True
-    ) -> None:
+    def __init__(self, pen: Pen, size: Callable[[], Size], shown: Rows, keys: Keys, *, folds: bool = True) -> None:
         self._pen, self._size, self._shown, self._keys = pen, size, shown, keys
         self._painter = Painter(folds=folds)
         self._above: list[str] = []
@@ -167,23 +166,19 @@ class TerminalKeys:
         self._kept = None
 
 
-def is_in_foreground(descriptor: int) -> bool:
-    """True if this process may draw on the terminal: it is in the foreground, or the terminal knows no such thing."""
-    try:
-        return os.tcgetpgrp(descriptor) == os.getpgrp()
-    except OSError:
-        return True
-
-
 @asynccontextmanager
-async def following_signals(region: InPlace, writer: Writer) -> AsyncIterator[None]:
-    """Draw anew at a new size, and be gone from the terminal while Ctrl-Z stops the process."""
+async def in_place(output: Output, descriptor: int, shown: Rows) -> AsyncIterator[InPlace]:
+    """A live region on this terminal until the block ends. It is drawn anew at a new size, and is gone while Ctrl-Z
+    stops the process."""
+    keys = TerminalKeys(descriptor)
+    region = InPlace(output.writer, lambda: terminal_size(descriptor), shown, keys, folds=folds(os.environ))
+    output.on_written = region.written
     loop = asyncio.get_running_loop()
     stopping: set[asyncio.Task[None]] = set()
 
     async def stop() -> None:
         region.take_away()
-        await writer.drain(STOPPING_S)
+        await output.writer.drain(STOPPING_S)
         os.kill(os.getpid(), signal.SIGSTOP)  # here the process stops, and goes on
         region.change()
 
@@ -197,7 +192,8 @@ async def following_signals(region: InPlace, writer: Writer) -> AsyncIterator[No
         for number, handler in handled.items():
             loop.add_signal_handler(number, handler)
     try:
-        yield
+        async with region:
+            yield region
     finally:
         for number in handled:
             with suppress(ValueError, RuntimeError):

@@ -1,8 +1,8 @@
 """What a chat gives its screen to show, and what the screen gives back. Values only.
 
 A chat tells the state as it is now (`Turn`, `Child`, `Question`), again and again; what stays is said once (`Spoken`,
-`Notice`, `Trouble`, `Card`, `Answer`, `Verbatim`, `Called`, `Output`). The person's wishes come back as `Sent`, `Stop`, `Leave` and
-`Answered`. Texts may be hostile: whoever shows them makes them printable.
+`Notice`, `Trouble`, `Card`, `Answer`, `Verbatim`, `Called`, `Output`). The person's wishes come back as `Sent`, `Stop`,
+`Leave` and `Answered`. Texts may be hostile: whoever shows them makes them printable.
 """
 
 from typing import Literal, Protocol
