@@ -136,7 +136,11 @@ def test_an_option_that_a_command_does_not_take_is_refused_before_it_too(
     assert err.endswith(f"fledge {name}: error: takes no {GIVEN[option][0]}\n")
 
 
-WITHOUT_END = {("serve", "model"), *((command, "verbose") for command in LINES), ("spawn", "json"), ("send", "json")}
+WITHOUT_END = {
+    ("serve", "model"),
+    *((command, "verbose") for command in LINES),
+    *((command, "json") for command in ("run", "spawn", "send")),
+}
 """Cells in which the option does not end the command: it would serve, measure or play. The test above has them all."""
 
 
