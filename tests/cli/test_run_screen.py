@@ -242,3 +242,65 @@ def test_a_quiet_run_prints_answers_alone(stage: Stage, work: Path) -> None:
     with running(stage, work, "--quiet", "delegate") as (run, _):
         rows = left_behind(run)
     assert rows == ["I send **a scout**.", "It is *under way*.", "# Findings", "", "- all of it"]
+
+
+# ---- fledge tree --watch ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def at_work(stage: Stage, work: Path, prompt: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """A run whose subagent is at work."""
+    stage.go_on("turn")
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(line(work, "run", *MODEL, prompt), cwd=work, env=stage.env, **quiet) as process:
+        until(process, lambda: "scout" in command.fledge("tree", "--state", str(work / "state"), cwd=work).stdout)
+        yield process
+
+
+@proves("4.tools.57", "`fledge tree --watch` follows the runs in place, until everything has settled or Ctrl-C")
+def test_a_tree_is_watched_in_place_until_everything_has_settled(stage: Stage, work: Path) -> None:
+    with at_work(stage, work, "delegate"), program(line(work, "tree", "--watch"), work, stage.env) as (tree, terminal):
+        tree.wait_for("└─ scout · running")
+        assert not termios.tcgetattr(terminal)[3] & termios.ECHO
+        stage.go_on("look")
+        assert left_behind(tree) == ["└─ scout · completed (ok)"]
+        assert termios.tcgetattr(terminal)[3] & termios.ECHO
+
+
+@proves("4.tools.57")
+def test_ctrl_c_leaves_the_tree_as_it_stands_and_what_is_watched_goes_on(stage: Stage, work: Path) -> None:
+    with at_work(stage, work, "delegate") as run:
+        with program(line(work, "tree", "--watch"), work, stage.env) as (tree, terminal):
+            tree.wait_for("└─ scout · running")
+            tree.type(CTRL_C)
+            assert left_behind(tree, 130) == ["└─ scout · running"]
+            assert termios.tcgetattr(terminal)[3] & termios.ECHO
+            assert not tree.glass.hides_cursor
+        stage.go_on("look")
+        assert run.wait(60) == 0
+
+
+@proves("4.tools.57")
+@pytest.mark.parametrize("what", ["tree", "ps"])
+def test_in_a_pipe_a_watched_run_has_a_line_for_each_change(stage: Stage, work: Path, what: str) -> None:
+    with at_work(stage, work, "delegate"):
+        watching = line(work, what, "--watch")
+        with subprocess.Popen(watching, cwd=work, env=stage.env, stdout=subprocess.PIPE, text=True) as watch:
+            assert watch.stdout is not None
+            assert watch.stdout.readline() == "scout · running\n"
+            stage.go_on("look")
+            rest = watch.stdout.read().splitlines()
+    assert (watch.returncode, rest[-1]) == (0, "scout · completed (ok)")
+    assert all(re.fullmatch(r"scout · [a-z ]+(\(ok\))?", row) for row in rest)
+
+
+def test_watching_a_folder_that_is_settled_is_like_looking_at_it(stage: Stage, work: Path) -> None:
+    for gate in ("turn", "look"):
+        stage.go_on(gate)
+    state = str(work / "state")
+    assert command.fledge("run", *MODEL, "--state", state, "delegate", cwd=work, env=stage.env).returncode == 0
+    done = command.fledge("tree", "--watch", "--state", state, cwd=work, env=stage.env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "scout · completed (ok)\n", "")
+    refused = command.fledge("tree", "--watch", "--json", "--state", state, cwd=work, env=stage.env)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("fledge: --watch: takes no --json")

@@ -177,8 +177,10 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", help="listen on this address (default: gateway.host, this machine alone)")
     serve.add_argument("--port", type=int, help="listen on this port (default: gateway.port); 0: any that is free")
 
-    add("ps", _ps, *shows, help="show the conversation, its runs, and what waits for you")
-    add("tree", _tree, *shows, help="show the runs")
+    ps = add("ps", _ps, *shows, help="show the conversation, its runs, and what waits for you")
+    tree = add("tree", _tree, *shows, help="show the runs")
+    for command in (ps, tree):
+        command.add_argument("--watch", action="store_true", help="follow what happens until all is settled")
     info = add("info", _info, *shows, help="show one run in full, with its timeline")
     info.add_argument("run", help=RUN)
     log = add("log", _log, *shows, help="show the newest of a transcript")
@@ -356,13 +358,27 @@ def _ps(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
     place = _where(options)
+    if options.watch:
+        return _watch(options, "ps")
     return _tell(verbs.tree(place) if options.json else verbs.ps(place), options)
 
 
 def _tree(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
+    if options.watch:
+        return _watch(options, "tree")
     return _tell(verbs.tree(_where(options)), options)
+
+
+def _watch(options: argparse.Namespace, what: Literal["tree", "ps"]) -> int:
+    from fledge.cli import watching
+
+    if options.json:
+        raise BadInput(
+            "--watch", "takes no --json: `fledge run --json` and the gateway's feeds tell events to programs"
+        )
+    return watching.watch(_where(options), what)
 
 
 def _info(options: argparse.Namespace) -> int:
