@@ -251,8 +251,8 @@ def test_a_quiet_run_prints_answers_alone(stage: Stage, work: Path) -> None:
 def at_work(stage: Stage, work: Path, prompt: str) -> Iterator["subprocess.Popen[bytes]"]:
     """A run whose subagent is at work."""
     stage.go_on("turn")
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(line(work, "run", *MODEL, prompt), cwd=work, env=stage.env, **quiet) as process:
+    running = line(work, "run", "--quiet", *MODEL, prompt)
+    with subprocess.Popen(running, cwd=work, env=stage.env, stdout=subprocess.DEVNULL) as process:
         until(process, lambda: "scout" in command.fledge("tree", "--state", str(work / "state"), cwd=work).stdout)
         yield process
 

@@ -11,6 +11,7 @@ import pytest
 
 from fledge.cli import stream
 from fledge.cli.stream import StreamEvent
+from fledge.commands.feed import RunEvent
 from fledge.commands.reading import from_wire
 from fledge.commands.wire import to_wire
 from fledge.core.keys import short_id
@@ -87,7 +88,7 @@ def test_what_happens_is_told_as_events(model: Model, work: Path) -> None:
     assert streamed == "".join(answers)
     (result,) = [one for one in found if isinstance(one, stream.Result)]
     assert (result.label, result.status, result.ended_reason, result.text) == ("scout", "ok", "complete", HOSTILE)
-    runs = [one for one in found if isinstance(one, stream.RunEvent)]
+    runs = [one for one in found if isinstance(one, RunEvent)]
     assert {one.session_key for one in runs} == {result.session_key}
     assert (runs[0].event, runs[0].label) == ("Admitted", "scout")
     tools = [one for one in found if isinstance(one, stream.Tool)]

@@ -341,7 +341,13 @@ def _run(options: argparse.Namespace) -> int:
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     images = tuple(read_files(options.image, "--image"))
     request = run.Request(
-        prompt, options.model, images, session_key(options.session, "--session"), options.json, options.quiet
+        prompt,
+        options.model,
+        images,
+        session_key(options.session, "--session"),
+        json=options.json,
+        quiet=options.quiet,
+        draws=not options.verbose,
     )
     conversing = run.converse(_where(options), request, tuple(options.settings))
     return asyncio.run(run.run_until_ended(conversing))
@@ -378,7 +384,7 @@ def _watch(options: argparse.Namespace, what: Literal["tree", "ps"]) -> int:
         raise BadInput(
             "--watch", "takes no --json: `fledge run --json` and the gateway's feeds tell events to programs"
         )
-    return watching.watch(_where(options), what)
+    return watching.watch(_where(options), what, draws=not options.verbose)
 
 
 def _info(options: argparse.Namespace) -> int:

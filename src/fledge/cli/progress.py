@@ -238,13 +238,13 @@ class Region:
 
 
 @asynccontextmanager
-async def progress_here(*, quiet: bool, is_stream: bool) -> AsyncIterator[Progress]:
+async def progress_here(*, quiet: bool, is_stream: bool, draws: bool = True) -> AsyncIterator[Progress]:
     """What shows a run here, until the block ends; then everything is written. `is_stream`: standard output is a stream
-    of events for a program, so a line for each on standard error would say them twice."""
+    of events for a program, so a line for each on standard error would say them twice. Without `draws` there is no
+    region."""
     async with opened_outputs() as outputs, AsyncExitStack() as stack:
-        shows_lines = quiet or (is_stream and outputs.is_one) or not draws_on(sys.stderr)
         progress: Progress = Lines(outputs.out, outputs.err, events=not quiet and not is_stream)
-        if not shows_lines:
+        if draws and not quiet and not (is_stream and outputs.is_one) and draws_on(sys.stderr):
             with suppress(ImportError):
                 progress = await _region(stack, outputs)
         await stack.enter_async_context(stray_lines(progress.note))

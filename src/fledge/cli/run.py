@@ -61,6 +61,8 @@ class Request(Struct, frozen=True):
     """Events for a program, instead of answers for a person."""
     quiet: bool = False
     """Only answers, and what a person must know."""
+    draws: bool = True
+    """False: nothing is drawn anew, because a log is written to the terminal, too."""
 
 
 class Told:
@@ -207,7 +209,7 @@ async def converse(where: Where, request: Request, settings: tuple[str, ...] = (
         run.append(Run(client, request, terminal, printed, told))
         # The folder is opened before anything is drawn: that may ask something, and may refuse.
         await client.call("sessions.open", once=False, session=request.session)
-        async with progress_here(quiet=request.quiet, is_stream=request.json) as progress:
+        async with progress_here(quiet=request.quiet, is_stream=request.json, draws=request.draws) as progress:
             told.show_on(progress, streams=request.json)
             return await run[0].run()
 

@@ -7,7 +7,7 @@ again: somebody may come.
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -54,21 +54,22 @@ async def look(client: Client, what: What) -> Seen:
     return Seen(rendering.tree(forest, told), from_wire(Forest, forest).runs, is_over)
 
 
-def watch(where: Where, what: What) -> int:
-    """Show it until everything has settled, or Ctrl-C."""
+def watch(where: Where, what: What, *, draws: bool = True) -> int:
+    """Show it until everything has settled, or Ctrl-C. Without `draws` nothing is drawn anew: something else writes to
+    the terminal, too."""
     try:
-        asyncio.run(_watch(where, what))
+        asyncio.run(_watch(where, what, draws))
     except KeyboardInterrupt:
         return INTERRUPTED  # what is watched goes on
     return 0
 
 
-async def _watch(where: Where, what: What) -> None:
+async def _watch(where: Where, what: What, draws: bool) -> None:
     async with where.client(AtRest(where.state, _settings)) as client:
         first = await look(client, what)  # what is refused is refused before anything is drawn
         async with opened_outputs() as outputs:
             watched = Watched(lambda: look(client, what), client)
-            if draws_on(sys.stdout):
+            if draws and draws_on(sys.stdout):
                 with suppress(ImportError):
                     await _in_place(outputs, watched, first)
                     return
@@ -88,7 +89,7 @@ class Watched:
         self._look, self._client = look, client
         self._changed = asyncio.Event()
 
-    async def follow(self, first: Seen) -> AsyncIterator[Seen]:
+    async def follow(self, first: Seen) -> AsyncGenerator[Seen, None]:
         """How everything stands, again and again, until it is over."""
         listening = asyncio.ensure_future(self._listen())
         try:
@@ -135,7 +136,7 @@ class Picture:
         for line in shown:
             first, *more = chop(printable(line), width)
             rows.append(f"{chop(first, width - 1)[0]}…" if more else first)
-        return rows if len(shown) == len(self.lines) else [*rows, f"… {len(self.lines) - len(shown)} more"][-room:]
+        return rows if len(shown) == len(self.lines) else [*rows, f"… {len(self.lines) - len(shown)} more"][:room]
 
     def moves_in(self) -> None:
         """Only a look changes it."""
