@@ -1,4 +1,13 @@
-"""Durations and numbers in few signs. Apart from the rest because plain lines need it without the extra `chat`."""
+"""Durations, numbers and ends in few signs. Apart from the rest: plain lines need it without the extra `chat`."""
+
+from typing import Final
+
+SIGNS: Final = {"done": ("✔", "g"), "killed": ("■", "y"), "failed": ("✖", "r")}
+
+
+def sign_of(status: str) -> tuple[str, str]:
+    """What stands before a subagent that has ended like this, and in which style."""
+    return SIGNS.get(status, ("●", "y"))
 
 
 def seconds(took: float) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from fledge.cli.term.cells import Theme, columns, fit, pieces, wrap
-from fledge.cli.term.figures import count, seconds
+from fledge.cli.term.figures import count, seconds, sign_of
 from fledge.cli.term.markdown import Boundary, Markdown, Out
 from fledge.cli.term.shown import (
     Answer,
@@ -30,7 +30,6 @@ CARD_ROWS: Final = 3
 """Rows of a result that a card shows."""
 SPOKEN_ROWS: Final = 12
 """Rows of the person's words that are shown; they know the rest."""
-SIGNS: Final = {"done": ("✔", "g"), "killed": ("■", "y"), "failed": ("✖", "r")}
 
 BELOW: Final = "    "
 _TWO_COLUMNS: Final = re.compile(r"( *\S+(?: \S+)*)(  +)(\S.*)")
@@ -138,7 +137,7 @@ def item_rows(
 
 
 def _card_rows(card: Card, width: int, theme: Theme, opens: Callable[[str], str]) -> list[str]:
-    sign, style = SIGNS.get(card.status, ("●", "y"))
+    sign, style = sign_of(card.status)
     facts = [card.status, seconds(card.seconds)]
     facts += [f"{count(card.tokens)} tok"] if card.tokens else []
     facts += [f"${card.cost:.2f}"] if card.cost else []
