@@ -79,7 +79,7 @@ class Lines:
     def __init__(self, out: Output, err: Output, *, events: bool) -> None:
         self._out, self._err, self._events = out, err.writer, events
         self.now = asyncio.get_running_loop().time
-        self._tried: tuple[str, int] = ("", 0)
+        self._tried: tuple[str, int] | None = None
 
     def words(self, text: str) -> None:
         """Answers are printed whole."""
@@ -98,9 +98,10 @@ class Lines:
 
     def turn(self, turn: Turn | None) -> None:
         """A model that cannot answer has a line for each try."""
-        if turn is not None and turn.state == "retrying" and self._tried != (turn.tool, turn.attempt):
-            self._tried = (turn.tool, turn.attempt)
+        tried = (turn.tool, turn.attempt) if turn is not None and turn.state == "retrying" else None
+        if turn is not None and tried is not None and tried != self._tried:
             self._tell(turn.tool, next_try(turn.attempt, turn.retry_at, self.now()))
+        self._tried = tried
 
     def children(self, children: tuple[Child, ...]) -> None:
         """Nothing is redrawn."""

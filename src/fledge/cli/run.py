@@ -80,10 +80,15 @@ class Told:
         self._progress, self._streams = progress, streams
         self.shows.set()
 
+    def close(self) -> None:
+        """Nothing is shown any more."""
+        self._progress = None
+
     @property
     def progress(self) -> Progress:
-        """What shows it."""
-        assert self._progress is not None
+        """What shows it. Raises OSError when the run is over: a message that comes then is sent by the next one."""
+        if self._progress is None:
+            raise OSError("the run is over")
         return self._progress
 
     def note(self, text: str) -> None:
@@ -93,7 +98,7 @@ class Told:
             self.event(stream.Notice(text=text))
 
     def answer(self, text: str, *, is_cut: bool = False) -> None:
-        """A whole answer."""
+        """A whole answer. Raises OSError if it cannot be printed."""
         if self._streams:
             self.progress.words("")
             self.event(stream.Answer(session_key=self._session, text=text, is_cut=is_cut))
@@ -211,7 +216,10 @@ async def converse(where: Where, request: Request, settings: tuple[str, ...] = (
         await client.call("sessions.open", once=False, session=request.session)
         async with progress_here(quiet=request.quiet, is_stream=request.json, draws=request.draws) as progress:
             told.show_on(progress, streams=request.json)
-            return await run[0].run()
+            try:
+                return await run[0].run()
+            finally:
+                told.close()
 
 
 class Run:
@@ -432,9 +440,13 @@ class Run:
             )
         )
 
+    def _who(self, key: str) -> str:
+        session = self._request.session
+        return agent_of(session) if key == session else self._names.get(key, "a subagent")
+
     def _hear_below(self, event: dict[str, Any]) -> None:
         self._activity.hear_below(event)
-        who = self._names.get(event["sessionKey"], "a subagent")
+        who = self._who(event["sessionKey"])
         match event["kind"]:
             case "tool:start":
                 call = call_line(event.get("text", ""), event.get("arguments", ""))
@@ -449,8 +461,7 @@ class Run:
         for one in questions:
             if one.id not in self._asked:
                 self._asked.add(one.id)
-                who = self._names.get(one.session_key, agent_of(self._request.session))
-                self._told.progress.state(who, "waits for you")
+                self._told.progress.state(self._who(one.session_key), "waits for you")
                 given = {"session_key": one.session_key, "tool": one.tool, "arguments": one.arguments}
                 self._told.event(stream.Asked(id=one.id, **given))
         for plan in plans:
