@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from fledge.api.values import Message as Entry
+from fledge.cli.run import Printed, Told
 from fledge.models.base import Broke, ToolMessage
 from fledge.models.base import Request as Asked
 from fledge.models.scripted import Answer as Said
@@ -81,6 +83,38 @@ def test_the_conversation_remembers_what_was_said_before(model: Model, work: Pat
     assert fledge(model, work, *arguments, "one").stdout == "You said: one\n"
     assert fledge(model, work, *arguments, "two").stdout == "You said: two\n"
     assert all(f'"content":"{word}"' in model.log.read_text().splitlines()[-1] for word in ("one", "two"))
+
+
+@proves("4.tools.40")
+@pytest.mark.parametrize(
+    ("told", "printed"),
+    [
+        (["begin 4", "add 5 6"], [5, 6]),
+        (["hear 4", "begin 6", "add 5 6"], [5, 6]),
+        (["begin 6", "hear 4", "add 5 6"], [5, 6]),
+        (["hear 4", "hear 5", "begin 6", "add 5 6"], [5, 6]),
+        (["begin 4", "add 5", "hear 3", "add 6"], [5, 6]),
+        (["hear 7", "begin 6", "add 7"], [7]),
+    ],
+    ids=str,
+)
+def test_what_a_turn_says_before_the_run_knows_where_it_begins_is_printed_once(
+    told: list[str], printed: list[int]
+) -> None:
+    class Answers(Told):
+        def answer(self, text: str, *, is_cut: bool = False) -> None:
+            shown.append(int(text))
+
+    shown: list[int] = []
+    one = Printed("agent:main:main", Answers("agent:main:main"))
+    for move in told:
+        name, *numbers = move.split()
+        if name == "add":
+            entries = [Entry(seq=int(seq), at=0.0, role="assistant", text=seq) for seq in ("5", "6", "7")]
+            one.add([entry for entry in entries if entry.text in numbers and entry.seq > one.last])
+        else:
+            {"begin": one.begin, "hear": one.hear}[name](int(numbers[0]))
+    assert shown == printed
 
 
 @proves("4.tools.51", "`--session NAME` talks in another conversation, which begins if there is none of this name")
@@ -338,3 +372,25 @@ def test_run_refuses_what_is_no_image(model: Model, work: Path, arguments: tuple
     assert done.returncode != 0
     assert words in done.stderr
     assert model.requests == 0
+
+
+def test_answers_that_cannot_be_written_end_the_command_with_one(model: Model, work: Path) -> None:
+    line = [*command.PROGRAM, "run", "--state", "../state", *MODEL, "hello"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(line, cwd=work, env=model.env, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "fledge: standard output cannot be written: No space left on device\n" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_answers_that_nobody_reads_are_no_error(model: Model, work: Path) -> None:
+    line = " ".join([*command.PROGRAM, "run", "--state", "../state", *MODEL, "hello"])
+    done = subprocess.run(
+        ["bash", "-c", f"{line} | true; echo ${{PIPESTATUS[0]}}"],
+        cwd=work,
+        env=model.env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "0\n"
+    assert "Traceback" not in done.stderr

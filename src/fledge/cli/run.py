@@ -72,13 +72,10 @@ class Told:
         self._session = session
         self._progress: Progress | None = None
         self._streams = False
-        self.shows = asyncio.Event()
-        """Answers can be told."""
 
     def show_on(self, progress: Progress, *, streams: bool) -> None:
         """Tell it there from now on."""
         self._progress, self._streams = progress, streams
-        self.shows.set()
 
     def close(self) -> None:
         """Nothing is shown any more."""
@@ -98,7 +95,7 @@ class Told:
             self.event(stream.Notice(text=text))
 
     def answer(self, text: str, *, is_cut: bool = False) -> None:
-        """A whole answer. Raises OSError if it cannot be printed."""
+        """A whole answer. Raises if it cannot be printed."""
         if self._streams:
             self.progress.words("")
             self.event(stream.Answer(session_key=self._session, text=text, is_cut=is_cut))
@@ -124,18 +121,26 @@ class Printed:
         self._session, self._told = session, told
         self._first: int | None = None
         """The newest entry when this began; None until that is known."""
+        self._heard: int | None = None
+        """The entry that a turn stood at when it was first heard of."""
         self.last = 0
         """The newest entry that was looked at."""
         self._sent: set[int] = set()
-
-    @property
-    def has_begun(self) -> bool:
-        """Entries are printed from here on."""
-        return self._first is not None
+        self.has_begun = asyncio.Event()
+        """Entries are printed from here on, and it is known of each message whether it is one of them."""
 
     def begin(self, newest: int) -> None:
-        """Entries that come after this one are printed."""
-        self._first = self.last = newest
+        """Entries that come after this one are printed; and those that a turn has added since it was heard of, which
+        may go on before this is known."""
+        self._first = self.last = newest if self._heard is None else min(newest, self._heard)
+        self.has_begun.set()
+
+    def hear(self, entry: int) -> None:
+        """A turn stands at this entry."""
+        if self._heard is None:
+            self._heard = entry
+            if self._first is not None and self.last == self._first > entry:
+                self._first = self.last = entry
 
     def add(self, entries: list[Entry]) -> None:
         """These entries have been added."""
@@ -168,7 +173,7 @@ class RunChannel:
 
     async def send(self, message: Message) -> None:
         """Print the message, with the command that does what a slash command would."""
-        await self._told.shows.wait()
+        await self._printed.has_begun.wait()
         if message.about == "notice":
             text = message.text.replace("/reload takes it in", "`fledge trust` takes it in")
             self.notices.append(text)
@@ -355,6 +360,8 @@ class Run:
         return False
 
     async def _hear_turn(self, event: dict[str, Any]) -> bool:
+        if event.get("entry"):
+            self._printed.hear(event["entry"])
         match event["kind"]:
             case "assistant:text":
                 self._words += event.get("text", "")
@@ -396,7 +403,7 @@ class Run:
 
     async def _print_new(self) -> None:
         async with self._printing:
-            if self._printed.has_begun:
+            if self._printed.has_begun.is_set():
                 session, after = self._request.session, self._printed.last
                 told = await self._client.call("sessions.history", session=session, after=after, limit=PAGE)
                 self._printed.add(from_wire(list[Entry], told))

@@ -27,15 +27,17 @@ class Output:
         self.writer = Writer(descriptor, lambda: self.on_written())
 
     def put(self, text: str) -> None:
-        """Write it, after all that was given before. Raises OSError if the reader of a pipe has gone, or nothing more
-        can be written."""
-        if self.writer.failure is not None:
-            raise self.writer.failure
+        """Write it, after all that was given before. Raises, as `drain` does, if something before could not be."""
+        self._check()
         self.writer.put(text)
 
     async def drain(self, patience_s: float | None) -> None:
-        """Everything is written, unless that takes longer than this. Raises if something could not be."""
+        """Everything is written, unless that takes longer than this. Raises BrokenPipeError if nobody reads any more,
+        FledgeError if something could not be written."""
         await self.writer.drain(patience_s)
+        self._check()
+
+    def _check(self) -> None:
         failure = self.writer.failure
         if isinstance(failure, BrokenPipeError):
             raise failure
