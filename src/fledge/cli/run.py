@@ -1,4 +1,4 @@
-"""`fledge run`: a conversation without a terminal. It says a prompt to the main conversation, prints the answers, and
+"""`fledge run`: a conversation without a terminal. It says a prompt to a conversation, prints the answers, and
 returns when everything has settled.
 
 Whoever holds the folder carries it out: another process, or this one, which then drives whatever is unfinished. If the
@@ -18,23 +18,25 @@ from fledge.api.values import Plan, Question
 from fledge.channels.terminal import HERE, TerminalChannel
 from fledge.cli.opening import opening
 from fledge.cli.printing import note, say
-from fledge.cli.where import Where
+from fledge.cli.where import OWN_CONVERSATION, Where
 from fledge.client.driving import Driving
 from fledge.client.folder import Client
 from fledge.commands import lines
 from fledge.commands.reading import from_wire
 from fledge.core.asking import CUT, is_worth_waiting, retry_text
+from fledge.core.freeze import one_line
 from fledge.core.images import Image
-from fledge.core.keys import main_key
-from fledge.core.route import Message, is_worth_sending
+from fledge.core.keys import conversation_name
+from fledge.core.route import Message, is_of_another, is_worth_sending
 from fledge.errors import FledgeError
 from fledge.ids import RandomIds
 
-MAIN = main_key()
 FAILED, AWAITS_A_PERSON = 1, 3
 WAIT_MS = 2000
 """How long one request waits; then it is made again."""
 PAGE = 1000
+OTHERS_CHARS = 200
+"""How much is printed of what is said in another conversation."""
 
 
 class Request(Struct, frozen=True):
@@ -44,16 +46,16 @@ class Request(Struct, frozen=True):
     """None: only go on."""
     model: str | None = None
     images: tuple[Image, ...] = ()
-    session: str = MAIN
-    """The conversation: its key."""
+    session: str = ""
+    """The conversation: its key; empty: the one of the folder the command is given in."""
 
 
 class Printed:
-    """What the main conversation says, each answer once. It is printed as it becomes an entry; an answer that was one
+    """What the conversation says, each answer once. It is printed as it becomes an entry; an answer that was one
     before, and that an earlier process has left unsent, as the message that this process sends."""
 
     def __init__(self, session: str) -> None:
-        self._session = session
+        self.session = session
         self._first: int | None = None
         """The newest entry when this began; None until that is known."""
         self.last = 0
@@ -78,7 +80,7 @@ class Printed:
 
     def is_new(self, message: Message) -> bool:
         """True of a message that is not printed as an entry, before or after it is sent."""
-        if not message.is_entry or message.session_key != self._session:
+        if not message.is_entry or message.session_key != self.session:
             return True
         is_printed = self._first is not None and message.entry > self._first
         if is_printed or not message.entry or message.entry in self._sent:
@@ -101,6 +103,8 @@ class RunChannel(TerminalChannel):
             text = message.text.replace("/reload takes it in", "`fledge trust` takes it in")
             self.notices.append(text)
             await super().send(replace(message, text=text))
+        elif is_of_another(message, self._printed.session):
+            note(f"in {conversation_name(message.session_key)}: {one_line(message.text, OTHERS_CHARS)}")
         elif self._printed.is_new(message):
             await super().send(message)
 
@@ -108,20 +112,24 @@ class RunChannel(TerminalChannel):
 async def converse(where: Where, request: Request, settings: tuple[str, ...] = (), **options: Any) -> int:
     """Say the prompt and wait until everything has settled: 0, 1 after an error, 3 if a person is awaited. `options`
     are of `fledge.open`, where this process drives the folder."""
+    request = replace(request, session=request.session or where.session)
     printed = Printed(request.session)
     terminal = RunChannel(printed)
     run: list[Run] = []
     opened = opening(where.state, request.model, settings, terminal, note, lambda: run[0].goes_on, **options)
     async with where.client(Driving(opened), settings) as client:
-        run.append(Run(client, request, terminal, printed))
+        run.append(Run(client, request, terminal, printed, where.project))
         return await run[0].run()
 
 
 class Run:
     """One prompt, or what is unfinished, until everything has settled."""
 
-    def __init__(self, client: Client, request: Request, terminal: RunChannel, printed: Printed) -> None:
+    def __init__(
+        self, client: Client, request: Request, terminal: RunChannel, printed: Printed, project: str = ""
+    ) -> None:
         self._client, self._request, self._terminal, self._printed = client, request, terminal, printed
+        self._project = project
         self._run_id = ""
         """Of the prompt, once it is accepted."""
         self._heard = asyncio.Event()
@@ -156,7 +164,10 @@ class Run:
     async def _converse(self) -> int:
         await self._heard.wait()
         session = self._request.session
-        self._printed.begin((await self._client.call("sessions.open", once=False, session=session))["entry"])
+        begun = await self._client.call("sessions.open", once=False, session=session, folder=self._project)
+        if begun["earlier"]:
+            note(f"{OWN_CONVERSATION}; --session {conversation_name(begun['earlier'])} goes on with the earlier one")
+        self._printed.begin(begun["entry"])
         if self._request.prompt is not None:
             self._run_id = (await self._say(self._request.prompt))["runId"]
         else:
@@ -190,7 +201,7 @@ class Run:
         if unsent:
             note(f"{len(unsent)} could not be delivered outside: see `fledge undelivered`")
         waits = [lines.question(one) for one in from_wire(list[Question], rest["questions"])]
-        waits += [lines.plan(one) for one in from_wire(list[Plan], await self._client.call("plans.list"))]
+        waits += [lines.plan(one) for one in from_wire(list[Plan], rest["plans"])]
         if waits:
             say("\n".join(waits), sys.stderr)
         return AWAITS_A_PERSON if waits else 0

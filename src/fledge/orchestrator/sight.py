@@ -137,7 +137,7 @@ def list_sessions(tx: Tx, looker: Looker, wanted: Wanted) -> list[SessionView]:
     for session, last_at in _within_reach(tx, looker):
         if wanted.active_since is not None and last_at < wanted.active_since:
             continue
-        kind = list_kind(session.key)
+        kind = list_kind(session.key, session.is_main)
         if wanted.kinds and kind not in wanted.kinds and not ("other" in wanted.kinds and kind not in _OTHERS):
             continue
         if refuse_look(tx, looker, session.key, session.facts.agent_id) is None:
@@ -181,7 +181,7 @@ def _session_view(tx: Tx, session: Session, last_at: Instant, wanted: Wanted) ->
     )
     return SessionView(
         key=session.key,
-        kind=list_kind(session.key),
+        kind=list_kind(session.key, session.is_main),
         agent_id=session.facts.agent_id,
         created_at=to_ms(session.created_at),
         updated_at=to_ms(last_at),
