@@ -118,7 +118,8 @@ def send(where: Where, model: str | None, settings: tuple[str, ...], name: str |
             begun = await client.call("sessions.open", once=False, session=where.session, folder=where.project)
             session = begun["sessionKey"]
         else:
-            session = (await client.call("sessions.find", target=name, requester=where.session))["sessionKey"]
+            shown = (await client.call("overview", session=where.session))["sessionKey"]
+            session = (await client.call("sessions.find", target=name, requester=shown))["sessionKey"]
         given = {"message": message, "defaultModel": model or "", "idempotencyKey": key}
         run_id = (await client.call("agent", once=False, session=session, **given))["runId"]
         while True:

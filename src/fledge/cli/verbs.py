@@ -15,7 +15,7 @@ from fledge.cli.printing import Shown
 from fledge.cli.where import Where
 from fledge.client.folder import Client
 from fledge.client.local import AtRest
-from fledge.errors import BadInput, HolderLeft, NotFound, StoreError
+from fledge.errors import BadInput, HolderLeft, StoreError
 
 T = TypeVar("T")
 
@@ -52,6 +52,12 @@ def ask(where: Where, method: str, /, *, once: bool = True, **params: Any) -> An
         return asyncio.run(with_client(where.client(AtRest(where.state, _settings)), asking))
     except HolderLeft as left:
         raise StoreError(f"{left}: it may have done this or not; `fledge ps` and `fledge info` show it") from None
+
+
+def shown_session(where: Where) -> str:
+    """The conversation that `ps` shows, and whose runs are meant by words such as `last`: that of this folder, or the
+    main one until that has begun."""
+    return str(ask(where, "overview", session=where.session).value["sessionKey"]) if where.project else where.session
 
 
 async def with_client(client: Client, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
@@ -96,7 +102,7 @@ def tree(where: Where) -> Shown:
 
 def info(where: Where, name: str) -> Shown:
     """One run in full."""
-    told = ask(where, "runs.info", target=name, requester=where.session).value
+    told = ask(where, "runs.info", target=name, requester=shown_session(where)).value
 
     def render() -> list[str]:
         from fledge.cli import rendering
@@ -107,11 +113,8 @@ def info(where: Where, name: str) -> Shown:
 
 
 def log(where: Where, name: str | None, last: int, tools: bool) -> Shown:
-    """The newest of a transcript; of none in particular, of what `ps` shows."""
-    if name is None:
-        key = ask(where, "overview", session=where.session).value["sessionKey"]
-    else:
-        key = _session(where, name)
+    """The newest of a transcript; None: of the conversation that `ps` shows."""
+    key = shown_session(where) if name is None else _session(where, name)
     told = ask(where, "sessions.history", session=key, limit=min(last, MOST_RUNS), tools=tools).value
 
     def render() -> list[str]:
@@ -153,25 +156,20 @@ def sessions(where: Where, limit: int) -> Shown:
 
 def steer(where: Where, name: str, message: str) -> Shown:
     """Redirect a run."""
-    told = ask(where, "runs.steer", target=name, message=message, requester=where.session)
+    told = ask(where, "runs.steer", target=name, message=message, requester=shown_session(where))
     return Shown([f"steered: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
 def kill(where: Where, name: str) -> Shown:
     """End a run and everything below it; `all` ends every one of the conversation of this folder."""
-    try:
-        told = ask(where, "runs.kill", target=name, requester=where.session)
-    except NotFound:
-        if name.strip().casefold() != "all":
-            raise
-        return Shown(["killed 0"], {"killed": [], "stopping": []})  # the conversation of this folder has not begun
+    told = ask(where, "runs.kill", target=name, requester=shown_session(where))
     killed, stopping = told.value["killed"], told.value["stopping"]
     return Shown([f"killed {len(killed)}" + (f", {len(stopping)} stopping" if stopping else "")], told.value)
 
 
 def resume(where: Where, name: str, words: str) -> Shown:
     """Let a killed run go on."""
-    told = ask(where, "runs.resume", target=name, words=words, requester=where.session)
+    told = ask(where, "runs.resume", target=name, words=words, requester=shown_session(where))
     return Shown([f"resumed: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
@@ -181,14 +179,14 @@ def again(where: Where, name: str) -> Shown:
     from fledge.ids import RandomIds
 
     key = RandomIds().unique()
-    told = ask(where, "runs.again", once=False, target=name, requester=where.session, idempotencyKey=key)
+    told = ask(where, "runs.again", once=False, target=name, requester=shown_session(where), idempotencyKey=key)
     return Shown([f"started: run {short_id(told.value['runId'])}{told.later}"], told.value)
 
 
 def answer(where: Where, name: str, words: str, yes: bool, always: bool = False, children: bool = False) -> Shown:
     """Answer a question about a tool call, by the beginning of its id, or a plan."""
     said: dict[str, Any] = {"approve": yes, "words": words, "always": always, "children": children}
-    told = ask(where, "answer", target=name, requester=where.session, **said)
+    told = ask(where, "answer", target=name, requester=shown_session(where), **said)
     if tool := told.value["tool"]:
         if rule := told.value.get("permission"):
             return Shown(lambda: [f"{tool} may be run{told.later}", *_rules([rule], "from now on: ")], told.value)
@@ -217,7 +215,7 @@ def _rules(told: Any, before: str = "") -> list[str]:
 
 def take_up(where: Where, action: str, name: str) -> Shown:
     """Retry or dismiss an undelivered result, or a message by its key."""
-    told = ask(where, f"undelivered.{action}", target=name, requester=where.session)
+    told = ask(where, f"undelivered.{action}", target=name, requester=shown_session(where))
     key = told.value["key"]
     return Shown([f"{key} is offered again{told.later}" if action == "retry" else f"{key} is dismissed"], told.value)
 
@@ -243,7 +241,7 @@ def _session(where: Where, name: str | None) -> str:
     if name is None:
         begun = ask(where, "sessions.open", once=False, session=where.session, folder=where.project)
         return str(begun.value["sessionKey"])
-    return str(ask(where, "sessions.find", target=name, requester=where.session).value["sessionKey"])
+    return str(ask(where, "sessions.find", target=name, requester=shown_session(where)).value["sessionKey"])
 
 
 def take_in(state: Path, workspace: Path, is_named: bool) -> list[str]:

@@ -10,7 +10,7 @@ from fledge.commands.params import One
 from fledge.commands.values import Overview, Ran, Rest, SessionRow, Spent, Standing, Story, Try
 from fledge.core.announce import announce_key
 from fledge.core.freeze import Stats, one_line
-from fledge.core.keys import agent_of, main_key
+from fledge.core.keys import agent_of, is_main_key, main_key
 from fledge.core.run import Instant
 from fledge.core.targets import pick
 from fledge.errors import NotFound
@@ -47,7 +47,7 @@ def run_meant(tx: Tx, word: str, session: str) -> str:
         rows = [row for root in tx.roots() for row in (*views.child_rows(tx, root), *views.rows_below(tx, root))]
         others = [row for row in rows if not views.is_below(tx, session, row.key)]
         own = tx.session(session)
-        is_main = own is None or own.is_main  # a conversation that has not begun has no runs of its own
+        is_main = is_main_key(session) if own is None else own.is_main
         if not is_main or not others or "ambiguous" in str(unknown) or word.strip().lstrip("#").isdecimal():
             raise
         return pick(word, (), others).key
