@@ -203,9 +203,7 @@ def test_a_short_form_tells_a_uuid_from_others_of_the_same_minute(unique: str, s
 # ---- projects --------------------------------------------------------------------------------------------------------
 
 
-@proves(
-    "1.keys.4", "A project's conversation is `agent:<id>:<folder>-<4 hex>`: the folder's name, a digest of its path"
-)
+@proves("1.keys.4", "A project's conversation is `agent:<id>:<folder>-<4 hex>`: the folder's name, its path's digest")
 @pytest.mark.parametrize(
     ("folder", "name"),
     [

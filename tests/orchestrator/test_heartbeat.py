@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -134,19 +135,20 @@ def test_of_an_agents_main_conversations_the_one_that_was_spoken_in_last_beats(s
     mains = [MAIN, *(project_key(folder) for folder in ("/src/docs", "/src/site"))]
     critic = project_key("/src/docs", "critic")
     for key, folder in zip((*mains, critic), ("", "/src/docs", "/src/site", "/src/docs"), strict=True):
-        scene.commit(lambda c, key=key, folder=folder: spawn.open_conversation(c, key, folder))  # type: ignore[misc]
+        scene.commit(partial(spawn.open_conversation, key=key, folder=folder))
 
     def beaten() -> list[str]:
-        """Which have a heartbeat when the time comes; it is over then."""
+        """Which have a heartbeat when the time comes; they are over then."""
         scene.pass_time(60.0)
-        found = [key for key in (*mains, critic) if scene.read(lambda tx, key=key: tx.queued(key)) is not None]  # type: ignore[misc]
-        for key in found:
-            scene.finish(scene.start(key), "HEARTBEAT_OK")
-        return found
+        queued = scene.read(lambda tx: [key for key in (*mains, critic) if tx.queued(key) is not None])
+        while scene.claim():
+            for drive in (*scene.drives.values(),):
+                scene.finish(drive, "HEARTBEAT_OK")
+        return queued
 
     assert beaten() == [MAIN, critic]
     for spoken in (mains[2], mains[1], MAIN):
-        scene.commit(lambda c, key=spoken: control.send(c, key, "hello"))  # type: ignore[misc]
+        scene.commit(partial(control.send, key=spoken, message="hello"))
         scene.finish(scene.start(spoken), "well")
         assert beaten() == [spoken, critic]
         assert beaten() == [spoken, critic]
