@@ -57,8 +57,12 @@ class SessionConformance:
     def test_the_time_of_a_persons_newest_words_is_known(self, bench: Bench) -> None:
         bodies = [Spoken("a", "r1", "send"), Spoken("b", "r2", "send", "other"), Spoken("c", "r3", "notice")]
         bench.do(lambda tx: conversation(tx, "s", "other"))
-        for at, body in enumerate(bodies):
-            bench.do(lambda tx, at=at, body=body: tx.append("s", AT + at, [("user", to_body(body))]))
+
+        def job(tx: Tx) -> None:
+            for at, body in enumerate(bodies):
+                tx.append("s", AT + at, [("user", to_body(body))])
+
+        bench.do(job)
         assert bench.see(lambda tx: (tx.last_spoken_at("s"), tx.last_spoken_at("other"))) == (AT, None)
         bench.do(lambda tx: tx.append("s", AT + 9, [("user", to_body(bodies[0]))]))
         assert bench.see(lambda tx: tx.last_spoken_at("s")) == AT + 9
