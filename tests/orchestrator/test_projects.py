@@ -1,4 +1,4 @@
-"""Conversations of project folders on rows: what they are when they begin, whose they are, what `main` means in them."""
+"""Conversations of project folders on rows: what they are when they begin, whose they are, what `main` means there."""
 
 import pytest
 
