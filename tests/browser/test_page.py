@@ -1,5 +1,6 @@
 """The page in a real browser, against a real gateway: whole journeys of a person."""
 
+import os
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import fledge
-from fledge.core.keys import main_key
+from fledge.core.keys import main_key, project_key
 from fledge.core.route import Address, origin_of
 from fledge.orchestrator import outbox
 from fledge.orchestrator.commit import Commit
@@ -211,6 +212,21 @@ def test_words_are_sent_to_a_run_that_goes_on(browser: Browser, gateway: Gateway
         person.see("section[aria-label=Transcript] .entry", "mind the gap", times=2)
         person.see("section[aria-label=Transcript] .entry[data-role=assistant]", "child heard: mind the gap")
         assert page.locator("section[aria-label=Timeline] li").filter(has_text="Steered").count() == 0
+
+
+def test_the_page_begins_in_the_conversation_that_was_spoken_in_last_and_calls_a_projects_by_its_folder(
+    browser: Browser, gateway: Gateway, tmp_path: Path
+) -> None:
+    folder = os.path.realpath(tmp_path / "docs")
+    os.mkdir(folder)
+    gateway.call("sessions.open", session=project_key(folder), folder=folder)
+    with sitting(browser, gateway) as person:
+        person.sign_in()
+        expect(person.page.get_by_label("Conversation", exact=True)).to_have_value(project_key(folder))
+        expect(person.page.get_by_label("Conversation", exact=True).locator("option")).to_have_text(["docs", "main"])
+        person.say("hello")
+        person.said("How can I help?")
+        assert gateway.call("sessions.history", session=project_key(folder))[0]["text"] == "hello"
 
 
 def test_conversations_are_chosen_begun_and_kept_apart(browser: Browser, gateway: Gateway) -> None:

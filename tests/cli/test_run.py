@@ -19,7 +19,7 @@ from fledge.models.scripted import Answer as Said
 from fledge.models.scripted import Reply, ScriptedModel, echo, use
 from tests import images
 from tests.cli import command
-from tests.cli.command import Done
+from tests.cli.command import Done, name_in
 from tests.cli.model_server import MODEL, Model, serving, until, workspace
 from tests.gateway import serving as gateway
 from tests.models.openai_server import tool_then_answer
@@ -62,7 +62,7 @@ def killed_amid(model: Model, work: Path, command: list[str]) -> Iterator[None]:
 def test_run_uses_a_tool_prints_the_answer_and_returns_when_all_is_settled(model: Model, work: Path) -> None:
     done = fledge(model, work, "run", "--state", "../state", *MODEL, "Please use list")
     assert (done.returncode, done.stdout) == (0, ANSWER), done.stderr
-    assert fledge(model, work, "ps", "--state", "../state").stdout == "main · idle\n"
+    assert fledge(model, work, "ps", "--state", "../state").stdout == f"{name_in(work)} · idle\n"
     assert model.requests == 2
 
 
@@ -71,7 +71,7 @@ def test_run_killed_with_minus_nine_goes_on_with_continue(model: Model, work: Pa
     command = [sys.executable, "-m", "fledge.cli.main", *arguments, "Please use list"]
     with killed_amid(model, work, command):
         assert fledge(model, work, "ps", "--state", "../state").stdout == (
-            "main · a turn is open\nnobody is at work here: `fledge run --continue` goes on\n"
+            f"{name_in(work)} · a turn is open\nnobody is at work here: `fledge run --continue` goes on\n"
         )
         done = fledge(model, work, *arguments, "--continue")
     assert (done.returncode, done.stdout) == (0, ANSWER), done.stderr
@@ -188,7 +188,7 @@ def test_a_call_that_needs_a_person_ends_the_command_with_three_and_says_what_wa
     assert events == ["main · list", "main · waits for you"]
     assert re.fullmatch(r"waits for approval (\w+): list {}  \(fledge approve \1, or reject\)", waits)
     shown = fledge(model, work, "ps", "--state", "../state").stdout.splitlines()
-    assert shown == ["main · a turn is open", waits]
+    assert shown == [f"{name_in(work)} · a turn is open", waits]
 
 
 def test_a_model_that_cannot_answer_is_told_alike_beside_the_process_that_holds_the_folder(work: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_second_process_is_answered_by_the_one_that_has_the_store(model: Model
     with subprocess.Popen(arguments, cwd=work, env=model.env, stdout=subprocess.PIPE, text=True) as first:
         until(first, lambda: model.requests == 1)
         second = fledge(model, work, "ps", "--state", "../state")
-        assert second.stdout == "main · a turn is open\n"
+        assert second.stdout == f"{name_in(work)} · a turn is open\n"
         third = fledge(model, work, "serve", "--state", "../state", "--port", "0")
         assert third.returncode == 1
         assert f"is in use by process {first.pid} on " in third.stderr

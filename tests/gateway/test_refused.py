@@ -56,7 +56,12 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
         {"session": "{planner}"},
         {"session": "agent:nobody:main"},
         {"session": MAIN, "address": ["ops", "u-1"]},
+        {"session": "side", "folder": "here"},
+        {"session": "side", "folder": "/nowhere/at/all"},
+        {"session": "side", "folder": "/etc/passwd"},
+        {"session": "side", "folder": "/usr/../usr"},
     ],
+    "overview": [{"session": NONSENSE}],
     "system.event": [{"text": "it rains", "session": NOBODY}, {"text": "it rains", "session": NONSENSE}],
     "heartbeat.request": [{"session": NOBODY}, {"session": NONSENSE}],
     "slash.run": [

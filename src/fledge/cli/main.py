@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fledge.cli.where import Where
 
-TALKS_IN = "the conversation to talk in, begun if there is none of this name (default: main)"
+TALKS_IN = "the conversation to talk in, begun if there is none of this name (default: that of this folder)"
 RUN = "its session key, run id or the beginning of one, or label"
 
 
@@ -156,14 +156,14 @@ def _parser() -> argparse.ArgumentParser:
     thinks = (*asks, "model", "settings")
     shows = (*asks, "json")
     chat = add("chat", _chat, *thinks, help="talk to the main agent, as without a command")
-    chat.add_argument("--session", default="main", metavar="NAME", help=TALKS_IN)
+    chat.add_argument("--session", metavar="NAME", help=TALKS_IN)
     events = "print events for a program, a line of JSON each, ending in one of type settled (docs/protocol.md)"
     run = add(
         "run", _run, *thinks, "json", help="send a prompt, print the answers, return when all is settled", json=events
     )
     run.add_argument("-q", "--quiet", action="store_true", help="show nothing of the work on standard error")
     run.add_argument("prompt", nargs="?", help="what to say; without it, or with -, it is read from standard input")
-    run.add_argument("--session", default="main", metavar="NAME", help=TALKS_IN)
+    run.add_argument("--session", metavar="NAME", help=TALKS_IN)
     run.add_argument("--image", action="append", default=[], metavar="FILE", help="show it this image, with the prompt")
     run.add_argument("--continue", dest="go_on", action="store_true", help="say nothing new: finish what is unfinished")
     serve = add(
@@ -177,14 +177,14 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", help="listen on this address (default: gateway.host, this machine alone)")
     serve.add_argument("--port", type=int, help="listen on this port (default: gateway.port); 0: any that is free")
 
-    ps = add("ps", _ps, *shows, help="show the conversation, its runs, and what waits for you")
-    tree = add("tree", _tree, *shows, help="show the runs")
+    ps = add("ps", _ps, *shows, help="show this folder's conversation, its runs, and what waits for you")
+    tree = add("tree", _tree, *shows, help="show all runs, those of this folder's conversation first")
     for command in (ps, tree):
         command.add_argument("--watch", action="store_true", help="follow what happens until all is settled")
     info = add("info", _info, *shows, help="show one run in full, with its timeline")
     info.add_argument("run", help=RUN)
     log = add("log", _log, *shows, help="show the newest of a transcript")
-    log.add_argument("run", nargs="?", default="main", help="a run, as for info (default: the main conversation)")
+    log.add_argument("run", nargs="?", help="main, or a run, as for info (default: the conversation of this folder)")
     log.add_argument("-n", dest="last", type=int, default=20, metavar="N", help="how many entries (default: 20)")
     log.add_argument("--tools", action="store_true", help="tool results too")
     lost = add("undelivered", _undelivered, *shows, help="list undelivered results, or retry or dismiss one")
@@ -201,7 +201,8 @@ def _parser() -> argparse.ArgumentParser:
     spawn.add_argument("--plan", action="store_true", help="first only plan; exits with 3 and shows the plan")
     spawn.add_argument("--runtime", default="subagent", metavar="NAME", help="a configured runtime")
     send = add("send", _send, *thinks, "json", help="say something and wait for the answer")
-    send.add_argument("run", help=f"main, a session key, or a run: {RUN}")
+    to = f"main, a conversation, or a run: {RUN} (default: the conversation of this folder)"
+    send.add_argument("run", nargs="?", help=to)
     send.add_argument("message", help="what to say; with -, read from standard input")
     steer = add("steer", _steer, *shows, help="stop a run and redirect it")
     steer.add_argument("run", help=RUN)
@@ -226,15 +227,15 @@ def _parser() -> argparse.ArgumentParser:
     rules = add("permissions", _permissions, *shows, help="list commands that run without a question, or revoke one")
     rules.add_argument("action", nargs="?", choices=["revoke"])
     rules.add_argument("id", nargs="?", help="of a rule, or its beginning")
-    where = "main (the default), a session key, or a run"
+    where = "main, a conversation, or a run (default: the conversation of this folder)"
     event = add("event", _event, *shows, help="post a system event to a conversation")
     event.add_argument("text", help="what happened; with -, read from standard input")
-    event.add_argument("--session", default="main", metavar="KEY", help=where)
+    event.add_argument("--session", metavar="NAME", help=where)
     beat = add(
         "heartbeat", _heartbeat, *shows, help="ask for a heartbeat: let a conversation look after what it should"
     )
     beat.add_argument("reason", nargs="?", default="", help="why, for the record")
-    beat.add_argument("--session", default="main", metavar="KEY", help=where)
+    beat.add_argument("--session", metavar="NAME", help=where)
 
     init = add("init", _init, help="write a commented settings file into this folder")
     init.add_argument("folder", nargs="?", default=".", help="another folder")
@@ -340,11 +341,12 @@ def _run(options: argparse.Namespace) -> int:
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     images = tuple(read_files(options.image, "--image"))
+    session = "" if options.session is None else session_key(options.session, "--session")
     request = run.Request(
         prompt,
         options.model,
         images,
-        session_key(options.session, "--session"),
+        session,
         json=options.json,
         quiet=options.quiet,
         draws=not options.verbose,

@@ -6,7 +6,6 @@ from fledge.api.values import Forest, GivenUp, Message
 from fledge.commands import lines
 from fledge.commands.reading import from_wire
 from fledge.commands.values import Overview, SessionRow, Story
-from fledge.core.keys import main_key
 from fledge.core.permission import Permission
 
 
@@ -20,9 +19,10 @@ def tree(told: Any, around: Any) -> list[str]:
     found, seen = from_wire(Forest, told), from_wire(Overview, around)
     now = seen.now_at if seen.is_driven else None
     shown: list[str] = []
-    for root in dict.fromkeys([main_key(), *(run.requester for run in found.runs)]):
+    own = seen.session_key
+    for root in dict.fromkeys([own, *(run.requester for run in found.runs)]):
         below = [run for run in found.runs if run.requester == root]
-        shown += ([] if root == main_key() or not below else [root]) + lines.tree(below, now)
+        shown += ([] if root == own or not below else [root]) + lines.tree(below, now)
     if found.left_out:
         shown.append(f"and {found.left_out} more")
     if shown and seen.is_unfinished and not seen.is_driven:

@@ -12,6 +12,7 @@ from contextlib import aclosing, suppress
 from typing import Any, Final
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from fledge.api.values import Message as Entry
 from fledge.api.values import Plan, Question
@@ -22,7 +23,7 @@ from fledge.cli.answers import may_be_silence
 from fledge.cli.opening import opening
 from fledge.cli.printing import note
 from fledge.cli.progress import Progress, progress_here
-from fledge.cli.where import Where
+from fledge.cli.where import OWN_CONVERSATION, Where
 from fledge.client.driving import Driving
 from fledge.client.folder import Client
 from fledge.commands import lines
@@ -30,13 +31,13 @@ from fledge.commands.reading import from_wire
 from fledge.commands.values import Below, Story
 from fledge.core.asking import CUT, is_worth_waiting
 from fledge.core.calls import call_line
+from fledge.core.freeze import one_line
 from fledge.core.images import Image
-from fledge.core.keys import agent_of, main_key
-from fledge.core.route import Message, is_worth_sending
+from fledge.core.keys import agent_of, conversation_name
+from fledge.core.route import Message, is_of_another, is_worth_sending
 from fledge.errors import FledgeError
 from fledge.ids import RandomIds
 
-MAIN = main_key()
 FAILED, AWAITS_A_PERSON = 1, 3
 TERMINATED: Final = 128 + signal.SIGTERM
 WAIT_MS = 2000
@@ -46,6 +47,8 @@ LOOK_S: Final = 1.0
 """How often the subagents at work are looked at, at most."""
 NOT_YET: Final = ("spawning", "queued")
 """Phases of a run that has not begun to work."""
+OTHERS_CHARS: Final = 200
+"""How much is printed of what is said in another conversation."""
 
 
 class Request(Struct, frozen=True):
@@ -55,8 +58,8 @@ class Request(Struct, frozen=True):
     """None: only go on."""
     model: str | None = None
     images: tuple[Image, ...] = ()
-    session: str = MAIN
-    """The conversation: its key."""
+    session: str = ""
+    """The conversation: its key; empty: the one of the folder the command is given in."""
     json: bool = False
     """Events for a program, instead of answers for a person."""
     quiet: bool = False
@@ -118,7 +121,7 @@ class Printed:
     before, and that an earlier process has left unsent, as the message that this process sends."""
 
     def __init__(self, session: str, told: Told) -> None:
-        self._session, self._told = session, told
+        self.session, self._told = session, told
         self._first: int | None = None
         """The newest entry when this began; None until that is known."""
         self._heard: int | None = None
@@ -149,13 +152,13 @@ class Printed:
                 self._told.answer(entry.text, is_cut=entry.is_cut)
             for call in entry.calls:
                 tool, _, arguments = call.partition(" ")
-                who = agent_of(self._session)
+                who = agent_of(self.session)
                 self._told.progress.called(who, call_line(tool, arguments), by_child=False)
             self.last = entry.seq
 
     def is_new(self, message: Message) -> bool:
         """True of a message that is not printed as an entry, before or after it is sent."""
-        if not message.is_entry or message.session_key != self._session:
+        if not message.is_entry or message.session_key != self.session:
             return True
         is_printed = self._first is not None and message.entry > self._first
         if is_printed or not message.entry or message.entry in self._sent:
@@ -178,7 +181,12 @@ class RunChannel:
             text = message.text.replace("/reload takes it in", "`fledge trust` takes it in")
             self.notices.append(text)
             self._told.note(text)
-        elif message.about != "approval" and self._printed.is_new(message):
+        elif message.about == "approval":
+            return
+        elif is_of_another(message, self._printed.session):
+            name = conversation_name(message.session_key)
+            self._told.note(f"in {name}: {one_line(message.text, OTHERS_CHARS)}")
+        elif self._printed.is_new(message):
             self._told.answer(message.text)
 
     async def close(self) -> None:
@@ -210,17 +218,21 @@ async def run_until_ended(running: Coroutine[Any, Any, int]) -> int:
 async def converse(where: Where, request: Request, settings: tuple[str, ...] = (), **options: Any) -> int:
     """Say the prompt and wait until everything has settled: 0, 1 after an error, 3 if a person is awaited. `options`
     are of `fledge.open`, where this process drives the folder."""
+    request = replace(request, session=request.session or where.session)
     told = Told(request.session)
     printed = Printed(request.session, told)
     terminal = RunChannel(told, printed)
     run: list[Run] = []
     opened = opening(where.state, request.model, settings, terminal, told.note, lambda: run[0].goes_on, **options)
     async with where.client(Driving(opened), settings) as client:
-        run.append(Run(client, request, terminal, printed, told))
+        run.append(Run(client, request, terminal, printed, told, where.project))
         # The folder is opened before anything is drawn: that may ask something, and may refuse.
-        await client.call("sessions.open", once=False, session=request.session)
+        begun = await client.call("sessions.open", once=False, session=request.session, folder=where.project)
         async with progress_here(quiet=request.quiet, is_stream=request.json, draws=request.draws) as progress:
             told.show_on(progress, streams=request.json)
+            if begun["earlier"]:
+                name = conversation_name(begun["earlier"])
+                told.note(f"{OWN_CONVERSATION}; --session {name} goes on with the earlier one")
             try:
                 return await run[0].run()
             finally:
@@ -230,9 +242,17 @@ async def converse(where: Where, request: Request, settings: tuple[str, ...] = (
 class Run:
     """One prompt, or what is unfinished, until everything has settled."""
 
-    def __init__(self, client: Client, request: Request, terminal: RunChannel, printed: Printed, told: Told) -> None:
+    def __init__(
+        self,
+        client: Client,
+        request: Request,
+        terminal: RunChannel,
+        printed: Printed,
+        told: Told,
+        project: str = "",
+    ) -> None:
         self._client, self._request, self._terminal, self._printed = client, request, terminal, printed
-        self._told = told
+        self._told, self._project = told, project
         self._run_id = ""
         """Of the prompt, once it is accepted."""
         self._heard = asyncio.Event()
@@ -281,7 +301,8 @@ class Run:
     async def _converse(self) -> int | None:
         await self._heard.wait()
         session = self._request.session
-        self._printed.begin((await self._client.call("sessions.open", once=False, session=session))["entry"])
+        begun = await self._client.call("sessions.open", once=False, session=session, folder=self._project)
+        self._printed.begin(begun["entry"])
         if self._request.prompt is not None:
             self._run_id = (await self._say(self._request.prompt))["runId"]
         else:
@@ -315,7 +336,7 @@ class Run:
         if unsent:
             self._told.note(f"{len(unsent)} could not be delivered outside: see `fledge undelivered`")
         questions = from_wire(list[Question], rest["questions"])
-        plans = from_wire(list[Plan], await self._client.call("plans.list"))
+        plans = from_wire(list[Plan], rest["plans"])
         self._tell_asked(questions, plans)
         waits = [*map(lines.question, questions), *map(lines.plan, plans)]
         if waits:

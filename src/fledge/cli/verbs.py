@@ -54,6 +54,12 @@ def ask(where: Where, method: str, /, *, once: bool = True, **params: Any) -> An
         raise StoreError(f"{left}: it may have done this or not; `fledge ps` and `fledge info` show it") from None
 
 
+def shown_session(where: Where) -> str:
+    """The conversation that `ps` shows, and whose runs are meant by words such as `last`: that of this folder, or the
+    main one until that has begun."""
+    return str(ask(where, "overview", session=where.session).value["sessionKey"]) if where.project else where.session
+
+
 async def with_client(client: Client, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     """What the work comes to with this client."""
     async with client:
@@ -70,8 +76,8 @@ def _settings() -> Any:
 
 
 def ps(where: Where) -> Shown:
-    """What goes on in the folder, and what waits for a person."""
-    told = ask(where, "overview").value
+    """What goes on in the conversation of this folder, and what waits for a person, wherever it does."""
+    told = ask(where, "overview", session=where.session).value
 
     def render() -> list[str]:
         from fledge.cli import rendering
@@ -82,8 +88,8 @@ def ps(where: Where) -> Shown:
 
 
 def tree(where: Where) -> Shown:
-    """Every run, below the main conversation and below programs."""
-    around = ask(where, "overview").value
+    """Every run: of the conversation of this folder, then of others and of programs."""
+    around = ask(where, "overview", session=where.session).value
     told = ask(where, "runs.tree", limit=MOST_RUNS).value
 
     def render() -> list[str]:
@@ -96,7 +102,7 @@ def tree(where: Where) -> Shown:
 
 def info(where: Where, name: str) -> Shown:
     """One run in full."""
-    told = ask(where, "runs.info", target=name).value
+    told = ask(where, "runs.info", target=name, requester=shown_session(where)).value
 
     def render() -> list[str]:
         from fledge.cli import rendering
@@ -106,9 +112,9 @@ def info(where: Where, name: str) -> Shown:
     return Shown(render, told["run"] | {name: value for name, value in told.items() if name not in ("run", "nowAt")})
 
 
-def log(where: Where, name: str, last: int, tools: bool) -> Shown:
-    """The newest of a transcript."""
-    key = ask(where, "sessions.find", target=name).value["sessionKey"]
+def log(where: Where, name: str | None, last: int, tools: bool) -> Shown:
+    """The newest of a transcript; None: of the conversation that `ps` shows."""
+    key = shown_session(where) if name is None else _session(where, name)
     told = ask(where, "sessions.history", session=key, limit=min(last, MOST_RUNS), tools=tools).value
 
     def render() -> list[str]:
@@ -150,20 +156,20 @@ def sessions(where: Where, limit: int) -> Shown:
 
 def steer(where: Where, name: str, message: str) -> Shown:
     """Redirect a run."""
-    told = ask(where, "runs.steer", target=name, message=message)
+    told = ask(where, "runs.steer", target=name, message=message, requester=shown_session(where))
     return Shown([f"steered: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
 def kill(where: Where, name: str) -> Shown:
-    """End a run and everything below it; `all` ends every one of the main conversation."""
-    told = ask(where, "runs.kill", target=name)
+    """End a run and everything below it; `all` ends every one of the conversation of this folder."""
+    told = ask(where, "runs.kill", target=name, requester=shown_session(where))
     killed, stopping = told.value["killed"], told.value["stopping"]
     return Shown([f"killed {len(killed)}" + (f", {len(stopping)} stopping" if stopping else "")], told.value)
 
 
 def resume(where: Where, name: str, words: str) -> Shown:
     """Let a killed run go on."""
-    told = ask(where, "runs.resume", target=name, words=words)
+    told = ask(where, "runs.resume", target=name, words=words, requester=shown_session(where))
     return Shown([f"resumed: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
@@ -172,13 +178,15 @@ def again(where: Where, name: str) -> Shown:
     from fledge.core.keys import short_id
     from fledge.ids import RandomIds
 
-    told = ask(where, "runs.again", once=False, target=name, idempotencyKey=RandomIds().unique())
+    key = RandomIds().unique()
+    told = ask(where, "runs.again", once=False, target=name, requester=shown_session(where), idempotencyKey=key)
     return Shown([f"started: run {short_id(told.value['runId'])}{told.later}"], told.value)
 
 
 def answer(where: Where, name: str, words: str, yes: bool, always: bool = False, children: bool = False) -> Shown:
     """Answer a question about a tool call, by the beginning of its id, or a plan."""
-    told = ask(where, "answer", target=name, approve=yes, words=words, always=always, children=children)
+    said: dict[str, Any] = {"approve": yes, "words": words, "always": always, "children": children}
+    told = ask(where, "answer", target=name, requester=shown_session(where), **said)
     if tool := told.value["tool"]:
         if rule := told.value.get("permission"):
             return Shown(lambda: [f"{tool} may be run{told.later}", *_rules([rule], "from now on: ")], told.value)
@@ -207,25 +215,33 @@ def _rules(told: Any, before: str = "") -> list[str]:
 
 def take_up(where: Where, action: str, name: str) -> Shown:
     """Retry or dismiss an undelivered result, or a message by its key."""
-    told = ask(where, f"undelivered.{action}", target=name)
+    told = ask(where, f"undelivered.{action}", target=name, requester=shown_session(where))
     key = told.value["key"]
     return Shown([f"{key} is offered again{told.later}" if action == "retry" else f"{key} is dismissed"], told.value)
 
 
-def event(where: Where, name: str, text: str) -> Shown:
-    """Post a system event to a session."""
-    key = ask(where, "sessions.find", target=name).value["sessionKey"]
+def event(where: Where, name: str | None, text: str) -> Shown:
+    """Post a system event to a session; None: to the conversation of this folder."""
+    key = _session(where, name)
     told = ask(where, "system.event", session=key, text=text)
     posted = told.value["posted"]
     words = f"posted to {key}{told.later}" if posted else f"the last event that waits for {key} says the same"
     return Shown([words], {"sessionKey": key, **told.value})
 
 
-def heartbeat(where: Where, name: str, reason: str) -> Shown:
-    """Ask for a heartbeat of a session."""
-    key = ask(where, "sessions.find", target=name).value["sessionKey"]
+def heartbeat(where: Where, name: str | None, reason: str) -> Shown:
+    """Ask for a heartbeat of a session; None: of the conversation of this folder."""
+    key = _session(where, name)
     told = ask(where, "heartbeat.request", session=key, reason=reason)
     return Shown([f"a heartbeat of {told.value['sessionKey']} is asked for{told.later}"], told.value)
+
+
+def _session(where: Where, name: str | None) -> str:
+    """The key of the session that a word means; of none, that of the conversation of this folder, which begins."""
+    if name is None:
+        begun = ask(where, "sessions.open", once=False, session=where.session, folder=where.project)
+        return str(begun.value["sessionKey"])
+    return str(ask(where, "sessions.find", target=name, requester=shown_session(where)).value["sessionKey"])
 
 
 def take_in(state: Path, workspace: Path, is_named: bool) -> list[str]:

@@ -43,9 +43,9 @@ class Seen(NamedTuple):
     """Nothing is left to do, and nothing waits for a person."""
 
 
-async def look(client: Client, what: What) -> Seen:
-    """How everything stands."""
-    told = await client.call("overview")
+async def look(client: Client, what: What, session: str) -> Seen:
+    """How everything stands, seen from this conversation."""
+    told = await client.call("overview", session=session)
     seen = from_wire(Overview, told)
     is_over = not (seen.is_unfinished or seen.questions or seen.plans)
     if what == "ps":
@@ -66,9 +66,9 @@ def watch(where: Where, what: What, *, draws: bool = True) -> int:
 
 async def _watch(where: Where, what: What, draws: bool) -> None:
     async with where.client(AtRest(where.state, _settings)) as client:
-        first = await look(client, what)  # what is refused is refused before anything is drawn
+        first = await look(client, what, where.session)  # what is refused is refused before anything is drawn
         async with opened_outputs() as outputs:
-            watched = Watched(lambda: look(client, what), client)
+            watched = Watched(lambda: look(client, what, where.session), client)
             if draws and draws_on(sys.stdout):
                 with suppress(ImportError):
                     await _in_place(outputs, watched, first)

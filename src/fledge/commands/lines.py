@@ -12,7 +12,7 @@ from fledge.commands.values import Overview, SessionRow, Standing, Story, Try, U
 from fledge.core.asking import retry_text
 from fledge.core.documents import left_out_line
 from fledge.core.freeze import Stats, one_line, stats_line
-from fledge.core.keys import short_id
+from fledge.core.keys import conversation_name, short_id
 from fledge.core.permission import Permission
 from fledge.core.printable import quoted_lines, whole_call
 from fledge.core.run import Instant
@@ -169,9 +169,12 @@ def sent(name: str, told: "Sent") -> str:
 
 def overview(told: Overview) -> list[str]:
     """What goes on in a folder, and what waits for a person."""
-    lines = [f"main · {told.state}" + (f" · {told.unread} unread" if told.unread else "")]
+    unread = f" · {told.unread} unread" if told.unread else ""
+    lines = [f"{conversation_name(told.session_key)} · {told.state}{unread}"]
     # Nobody gives slots in a folder that nobody drives.
     lines += tree(told.runs, told.now_at if told.is_driven else None, told.left_out)
+    if told.elsewhere:
+        lines.append(f"and {told.elsewhere} at work in other conversations: fledge tree")
     if told.is_unfinished and not told.is_driven:
         lines.append(NOBODY_DRIVES)
     lines += unanswered(told.unanswered, told.now_at)

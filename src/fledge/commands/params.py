@@ -25,6 +25,11 @@ Target = Annotated[
 ]
 
 
+Folder = Annotated[
+    str, Meta(max_length=4096, description="the project folder of the person who asks, by its real path; empty: none")
+]
+
+
 class Nothing(Params, frozen=True, kw_only=True):
     """Nothing."""
 

@@ -10,13 +10,14 @@ import fledge
 from fledge.api.answering import MOST_WORDS
 from fledge.api.identity import Identity
 from fledge.api.values import Question
+from fledge.api.views import session_key
 from fledge.commands.desk import Desk
 from fledge.commands.looking import found, run_meant
-from fledge.commands.params import InWorkspace, Nothing, One
+from fledge.commands.params import InWorkspace, Key, Nothing, One
 from fledge.commands.sessions import Done
 from fledge.commands.table import Params, method
 from fledge.core.exchange import plan_words
-from fledge.core.keys import is_called, main_key
+from fledge.core.keys import is_called
 from fledge.core.permission import Permission
 from fledge.core.run import Instant
 from fledge.errors import BadInput
@@ -181,6 +182,8 @@ class ToAnswer(Params, frozen=True, kw_only=True):
     ] = ""
     always: Always = False
     children: Children = False
+    requester: Key = "main"
+    """Words such as a label are meant of this session's runs first."""
 
 
 class Answered(Struct, frozen=True, kw_only=True):
@@ -209,7 +212,7 @@ async def answer(desk: Desk, params: ToAnswer) -> Answered:
     def decide(c: Commit) -> Answered:
         if not params.approve and not params.words.strip():
             raise BadInput("words", "must say why the plan is rejected")
-        key = run_meant(c.tx, params.target, main_key())
+        key = run_meant(c.tx, params.target, session_key(params.requester, "requester"))
         run = control.answer_plan(c, key, params.approve, plan_words(params.approve, params.words))
         return Answered(approved=params.approve, session_key=run.key, run_id=run.run_id)
 

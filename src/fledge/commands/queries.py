@@ -110,7 +110,16 @@ async def sessions_list(folder: Reader, params: SessionsList) -> list[SessionRow
 class SessionsFind(Params, frozen=True, kw_only=True):
     """`sessions.find`."""
 
-    target: Annotated[str, Meta(min_length=1, max_length=256, description="`main`, a session key, or a word for a run")]
+    target: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=256,
+            description="`main`, a session key, a conversation's name, or a word for a run",
+        ),
+    ]
+    requester: Key = "main"
+    """Words such as `last` are meant of this session's runs."""
 
 
 class Found(Struct, frozen=True):
@@ -122,7 +131,8 @@ class Found(Struct, frozen=True):
 @query("sessions.find", Found)
 async def sessions_find(folder: Reader, params: SessionsFind) -> Found:
     """The session that a word means."""
-    return Found(await folder.read(lambda tx: session_meant(tx, params.target)))
+    requester = session_key(params.requester, "requester")
+    return Found(await folder.read(lambda tx: session_meant(tx, params.target, requester)))
 
 
 class SessionsHistory(Params, frozen=True, kw_only=True):
@@ -150,10 +160,17 @@ async def sessions_history(folder: Reader, params: SessionsHistory) -> list[Mess
 # ---- what waits for a person -----------------------------------------------------------------------------------------
 
 
+class Looked(Params, frozen=True, kw_only=True):
+    """`overview`."""
+
+    session: SessionName = "main"
+
+
 @query("overview", Overview)
-async def overview(folder: Reader, params: Nothing) -> Overview:
-    """What goes on in the folder, and what waits for a person."""
-    return await folder.read(lambda tx: looking.overview(tx, folder.now(), folder.drives))
+async def overview(folder: Reader, params: Looked) -> Overview:
+    """What goes on in a conversation, or in the main one if this has not begun, and what waits for a person."""
+    key = session_key(params.session, "session")
+    return await folder.read(lambda tx: looking.overview(tx, folder.now(), folder.drives, key))
 
 
 class Asked(Params, frozen=True, kw_only=True):

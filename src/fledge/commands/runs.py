@@ -1,6 +1,7 @@
 """Verbs on runs that change something or wait: `runs.*` and `plans.*`. A target is a run id, a session key, or a word
 that lists show."""
 
+import asyncio
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
@@ -10,8 +11,8 @@ from fledge.api.values import Reply, Result
 from fledge.api.views import session_key
 from fledge.commands.desk import Desk
 from fledge.commands.looking import found
-from fledge.commands.params import DefaultModel, Key, Milliseconds, One, RunId, Wait, Words
-from fledge.commands.sessions import StopsWait, stopped, while_open
+from fledge.commands.params import DefaultModel, Folder, Key, Milliseconds, One, RunId, Wait, Words
+from fledge.commands.sessions import StopsWait, check_folder, stopped, while_open
 from fledge.commands.table import Params, method
 from fledge.core.exchange import plan_words
 from fledge.core.keys import AGENT_ID, SessionKey, main_key
@@ -19,7 +20,7 @@ from fledge.core.params import also_called, formerly
 from fledge.core.policy import STEER_CHARS
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import control, spawn
-from fledge.orchestrator.asked import Caller, SpawnParams
+from fledge.orchestrator.asked import SpawnParams
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.messenger import Sent
@@ -37,6 +38,8 @@ class Spawn(SpawnParams, frozen=True, kw_only=True, rename="camel"):
     requester: Key = "main"
     """The conversation that gets the answer."""
     program: Annotated[str, Meta(max_length=64, description="instead: a program, which reads it by run id")] = ""
+    folder: Folder = ""
+    """Where a program's run works, unless the settings name a workspace."""
     default_model: DefaultModel = ""
 
     @property
@@ -66,7 +69,12 @@ async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
                 raise NotFound(f"no session {session}: say something to it first, or name a program")
             spawn.open_conversation(c, session)
 
-    caller = Caller(session=session, is_program=True) if params.program else await desk.fl.spawner.caller_for(session)
+    if params.program:
+        if params.folder:
+            await asyncio.to_thread(check_folder, params.folder)
+        caller = desk.fl.spawner.program_in(session, params.folder)
+    else:
+        caller = await desk.fl.spawner.caller_for(session)
     caller = replace(caller, default_model=params.default_model)
     return accepted(await desk.fl.spawner.spawn(params.spawn, caller, open_requester))
 

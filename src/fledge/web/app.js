@@ -3,7 +3,7 @@
 import { Feed, forget, isSignedIn, signIn, Unauthorised, Unreachable } from "./gateway.js";
 import { byId, plain } from "./dom.js";
 import { Chat } from "./chat.js";
-import { Conversations, MAIN, isRun } from "./conversations.js";
+import { Conversations, MAIN, isRun, latest } from "./conversations.js";
 import { RunPage } from "./run.js";
 import { mark, Runs } from "./runs.js";
 import { Undelivered } from "./undelivered.js";
@@ -131,7 +131,11 @@ function connection(word, seconds) {
   byId("reconnect").hidden = word !== "waiting";
 }
 
-function show() {
+async function show() {
+  if (location.hash === "") {
+    const key = await latest().catch(() => MAIN); // the page says itself that nobody answers
+    if (key !== MAIN) history.replaceState(null, "", `#/chat/${encodeURIComponent(key)}`);
+  }
   byId("signin").hidden = true;
   byId("app").hidden = false;
   page = new Page();
@@ -159,7 +163,7 @@ async function submit(event) {
     return;
   }
   box.value = "";
-  show();
+  await show();
 }
 
 byId("signin-form").addEventListener("submit", submit);

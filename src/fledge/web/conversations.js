@@ -9,8 +9,15 @@ const MOST = 100;
 /** True of the key of a run's own conversation, which has a page of its own. */
 export const isRun = (key) => /^agent:[^:]+:(subagent|acp):/.test(key);
 
-/** A conversation's key as people call it. */
-export function named(key) {
+/** Where the page begins: in the conversation in which something happened last. */
+export async function latest() {
+  const rows = await call("sessions.list", { kinds: ["main", "named"], limit: 1 });
+  return rows[0]?.key ?? MAIN;
+}
+
+/** A conversation as people call it: by its label, such as the name of its project folder, else by its key. */
+export function named(key, label = "") {
+  if (label) return label;
   const [, agent, ...rest] = key.split(":");
   const name = rest.join(":");
   return agent === "main" ? name : name === "main" ? agent : `${agent}: ${name}`;
@@ -42,18 +49,20 @@ export class Conversations {
     this.#show();
   }
 
-  /** The main one first, then the latest; one that was never spoken in is there while it is shown. */
+  /** The latest first; one that was never spoken in is there while it is shown. */
   #show() {
-    const keys = [...new Set([MAIN, ...this.#rows.map((row) => row.key), this.#chosen])];
+    const keys = [...new Set([...this.#rows.map((row) => row.key), MAIN, this.#chosen])];
+    const times = (label) => this.#rows.filter((row) => row.label === label).length;
+    const labels = new Map(this.#rows.map((row) => [row.key, times(row.label) === 1 ? row.label : ""]));
     const busy = new Map(this.#rows.map((row) => [row.key, row.state === "idle" ? "" : " …"]));
     const late = this.#rows.find((row) => row.key === this.#chosen)?.unanswered ?? "";
-    const is = JSON.stringify([keys, [...busy], this.#chosen, late]);
+    const is = JSON.stringify([keys, [...labels], [...busy], this.#chosen, late]);
     if (is === this.#was) return;
     this.#was = is;
     byId("unanswered").textContent = late && `${late}: it is tried again by itself`;
     byId("unanswered").hidden = late === "";
     byId("conversation").replaceChildren(...keys.map((key) =>
-      el("option", { value: key, selected: key === this.#chosen }, named(key) + (busy.get(key) ?? ""))));
+      el("option", { value: key, selected: key === this.#chosen }, named(key, labels.get(key)) + (busy.get(key) ?? ""))));
     byId("conversation").value = this.#chosen;
   }
 
