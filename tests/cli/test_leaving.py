@@ -174,7 +174,7 @@ def test_a_decision_is_made_once_when_the_holder_is_killed(
 ) -> None:
     state = tmp_path / "state"
     fledge.run_sync(_spawn_digger, state, models={ECHO: ScriptedModel(never)}, model=ECHO, config={})
-    with Holder(state, ScriptedModel(never)).at_work(dies(state, 2, moment)):  # the first asks what the folder shows
+    with Holder(state, ScriptedModel(never)).at_work(dies(state, 1, moment)):
         code, out, err = do(tmp_path, *line)
     events = rows.look(
         state, lambda tx: [type(event).__name__ for event in tx.events(run_meant(tx, "digger", main_key()))]

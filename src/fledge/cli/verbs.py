@@ -54,12 +54,6 @@ def ask(where: Where, method: str, /, *, once: bool = True, **params: Any) -> An
         raise StoreError(f"{left}: it may have done this or not; `fledge ps` and `fledge info` show it") from None
 
 
-def shown_session(where: Where) -> str:
-    """The conversation that `ps` shows, and whose runs are meant by words such as `last`: that of this folder, or the
-    main one until that has begun."""
-    return str(ask(where, "overview", session=where.session).value["sessionKey"]) if where.project else where.session
-
-
 async def with_client(client: Client, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     """What the work comes to with this client."""
     async with client:
@@ -102,7 +96,7 @@ def tree(where: Where) -> Shown:
 
 def info(where: Where, name: str) -> Shown:
     """One run in full."""
-    told = ask(where, "runs.info", target=name, requester=shown_session(where)).value
+    told = ask(where, "runs.info", target=name, folder=where.project).value
 
     def render() -> list[str]:
         from fledge.cli import rendering
@@ -114,7 +108,7 @@ def info(where: Where, name: str) -> Shown:
 
 def log(where: Where, name: str | None, last: int, tools: bool) -> Shown:
     """The newest of a transcript; None: of the conversation that `ps` shows."""
-    key = shown_session(where) if name is None else _session(where, name)
+    key = _session(where, name or "", begins=False)
     told = ask(where, "sessions.history", session=key, limit=min(last, MOST_RUNS), tools=tools).value
 
     def render() -> list[str]:
@@ -156,20 +150,20 @@ def sessions(where: Where, limit: int) -> Shown:
 
 def steer(where: Where, name: str, message: str) -> Shown:
     """Redirect a run."""
-    told = ask(where, "runs.steer", target=name, message=message, requester=shown_session(where))
+    told = ask(where, "runs.steer", target=name, message=message, folder=where.project)
     return Shown([f"steered: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
 def kill(where: Where, name: str) -> Shown:
     """End a run and everything below it; `all` ends every one of the conversation of this folder."""
-    told = ask(where, "runs.kill", target=name, requester=shown_session(where))
+    told = ask(where, "runs.kill", target=name, folder=where.project)
     killed, stopping = told.value["killed"], told.value["stopping"]
     return Shown([f"killed {len(killed)}" + (f", {len(stopping)} stopping" if stopping else "")], told.value)
 
 
 def resume(where: Where, name: str, words: str) -> Shown:
     """Let a killed run go on."""
-    told = ask(where, "runs.resume", target=name, words=words, requester=shown_session(where))
+    told = ask(where, "runs.resume", target=name, words=words, folder=where.project)
     return Shown([f"resumed: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
@@ -179,14 +173,14 @@ def again(where: Where, name: str) -> Shown:
     from fledge.ids import RandomIds
 
     key = RandomIds().unique()
-    told = ask(where, "runs.again", once=False, target=name, requester=shown_session(where), idempotencyKey=key)
+    told = ask(where, "runs.again", once=False, target=name, folder=where.project, idempotencyKey=key)
     return Shown([f"started: run {short_id(told.value['runId'])}{told.later}"], told.value)
 
 
 def answer(where: Where, name: str, words: str, yes: bool, always: bool = False, children: bool = False) -> Shown:
     """Answer a question about a tool call, by the beginning of its id, or a plan."""
     said: dict[str, Any] = {"approve": yes, "words": words, "always": always, "children": children}
-    told = ask(where, "answer", target=name, requester=shown_session(where), **said)
+    told = ask(where, "answer", target=name, folder=where.project, **said)
     if tool := told.value["tool"]:
         if rule := told.value.get("permission"):
             return Shown(lambda: [f"{tool} may be run{told.later}", *_rules([rule], "from now on: ")], told.value)
@@ -215,14 +209,14 @@ def _rules(told: Any, before: str = "") -> list[str]:
 
 def take_up(where: Where, action: str, name: str) -> Shown:
     """Retry or dismiss an undelivered result, or a message by its key."""
-    told = ask(where, f"undelivered.{action}", target=name, requester=shown_session(where))
+    told = ask(where, f"undelivered.{action}", target=name, folder=where.project)
     key = told.value["key"]
     return Shown([f"{key} is offered again{told.later}" if action == "retry" else f"{key} is dismissed"], told.value)
 
 
 def event(where: Where, name: str | None, text: str) -> Shown:
     """Post a system event to a session; None: to the conversation of this folder."""
-    key = _session(where, name)
+    key = _session(where, name or "", begins=True)
     told = ask(where, "system.event", session=key, text=text)
     posted = told.value["posted"]
     words = f"posted to {key}{told.later}" if posted else f"the last event that waits for {key} says the same"
@@ -231,17 +225,18 @@ def event(where: Where, name: str | None, text: str) -> Shown:
 
 def heartbeat(where: Where, name: str | None, reason: str) -> Shown:
     """Ask for a heartbeat of a session; None: of the conversation of this folder."""
-    key = _session(where, name)
+    key = _session(where, name or "", begins=True)
     told = ask(where, "heartbeat.request", session=key, reason=reason)
     return Shown([f"a heartbeat of {told.value['sessionKey']} is asked for{told.later}"], told.value)
 
 
-def _session(where: Where, name: str | None) -> str:
-    """The key of the session that a word means; of none, that of the conversation of this folder, which begins."""
-    if name is None:
+def _session(where: Where, name: str, *, begins: bool) -> str:
+    """The key of the session that a word means; of none, that of the conversation of this folder. `begins`: it begins
+    if it has not; else `main` is meant until then."""
+    if not name and begins:
         begun = ask(where, "sessions.open", once=False, session=where.session, folder=where.project)
         return str(begun.value["sessionKey"])
-    return str(ask(where, "sessions.find", target=name, requester=shown_session(where)).value["sessionKey"])
+    return str(ask(where, "sessions.find", target=name, folder=where.project).value["sessionKey"])
 
 
 def take_in(state: Path, workspace: Path, is_named: bool) -> list[str]:

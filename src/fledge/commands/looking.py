@@ -6,11 +6,11 @@ import msgspec
 from msgspec.structs import replace
 
 from fledge.api import views as api
-from fledge.commands.params import One
+from fledge.commands.params import Asker, One
 from fledge.commands.values import Overview, Ran, Rest, SessionRow, Spent, Standing, Story, Try
 from fledge.core.announce import announce_key
 from fledge.core.freeze import Stats, one_line
-from fledge.core.keys import agent_of, is_main_key, main_key
+from fledge.core.keys import agent_of, is_main_key, main_key, project_key
 from fledge.core.run import Instant
 from fledge.core.targets import pick
 from fledge.errors import NotFound
@@ -27,9 +27,22 @@ FIRST_CHARS = 80
 # ---- what a word means -----------------------------------------------------------------------------------------------
 
 
+def session_of(tx: Tx, asker: Asker) -> str:
+    """The key of the session in which words are meant."""
+    if not asker.folder:
+        return api.session_key(asker.requester, "requester")
+    return begun_or_main(tx, project_key(asker.folder))
+
+
+def begun_or_main(tx: Tx, session: str) -> str:
+    """This conversation, or the main one if this has not begun."""
+    known = tx.session(session)
+    return session if known is not None and not known.deleted else main_key()
+
+
 def found(tx: Tx, one: One) -> str:
     """The key of the run that parameters mean."""
-    return run_meant(tx, one.target, api.session_key(one.requester, "requester"))
+    return run_meant(tx, one.target, session_of(tx, one))
 
 
 def run_meant(tx: Tx, word: str, session: str) -> str:
@@ -55,7 +68,9 @@ def run_meant(tx: Tx, word: str, session: str) -> str:
 
 def session_meant(tx: Tx, word: str, session: str) -> str:
     """The key of the session that a word means to somebody in this one: `main`, a key, the name of a conversation, or a
-    word for a run."""
+    word for a run; no word: this session."""
+    if not word.strip():
+        return session
     if word.strip().lower() == "main" or word.strip().startswith("agent:"):
         return api.session_key(word, "target")
     try:
@@ -183,8 +198,7 @@ def is_below(tx: Tx, session: str, key: str) -> bool:
 def overview(tx: Tx, now: Instant, is_driven: bool, session: str) -> Overview:
     """What goes on in a folder: in this conversation, or in the main one if this has not begun; and what waits for a
     person, wherever it does."""
-    known = tx.session(session)
-    shown = session if known is not None and not known.deleted else main_key()
+    shown = begun_or_main(tx, session)
     turn = tx.turn(shown)
     state = "idle" if turn is None else "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
     below, unfinished = api.forest(tx, [shown], MOST_SHOWN), unfinished_roots(tx)

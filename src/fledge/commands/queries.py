@@ -11,8 +11,8 @@ from fledge.api import views
 from fledge.api.values import Forest, GivenUp, Message, Plan, Question, RunInfo
 from fledge.api.views import session_key
 from fledge.commands import looking
-from fledge.commands.looking import MOST_SHOWN, session_meant, session_row, story
-from fledge.commands.params import Count, InWorkspace, Key, Nothing, One, SessionName
+from fledge.commands.looking import MOST_SHOWN, session_meant, session_of, session_row, story
+from fledge.commands.params import Asker, Count, InWorkspace, Key, Nothing, One, SessionName
 from fledge.commands.table import Params, Reader, query
 from fledge.commands.values import Overview, SessionRow, Story
 from fledge.core.params import formerly
@@ -107,19 +107,16 @@ async def sessions_list(folder: Reader, params: SessionsList) -> list[SessionRow
     return await folder.read(look)
 
 
-class SessionsFind(Params, frozen=True, kw_only=True):
+class SessionsFind(Asker, frozen=True, kw_only=True):
     """`sessions.find`."""
 
     target: Annotated[
         str,
         Meta(
-            min_length=1,
             max_length=256,
-            description="`main`, a session key, a conversation's name, or a word for a run",
+            description="`main`, a session key, a conversation's name, or a word for a run; empty: the asker's own",
         ),
-    ]
-    requester: Key = "main"
-    """Words such as `last` are meant of this session's runs."""
+    ] = ""
 
 
 class Found(Struct, frozen=True):
@@ -131,8 +128,7 @@ class Found(Struct, frozen=True):
 @query("sessions.find", Found)
 async def sessions_find(folder: Reader, params: SessionsFind) -> Found:
     """The session that a word means."""
-    requester = session_key(params.requester, "requester")
-    return Found(await folder.read(lambda tx: session_meant(tx, params.target, requester)))
+    return Found(await folder.read(lambda tx: session_meant(tx, params.target, session_of(tx, params))))
 
 
 class SessionsHistory(Params, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fledge.api.values import Reply, Result
 from fledge.api.views import session_key
 from fledge.commands.desk import Desk
-from fledge.commands.looking import found
+from fledge.commands.looking import found, session_of
 from fledge.commands.params import DefaultModel, Folder, Key, Milliseconds, One, RunId, Wait, Words
 from fledge.commands.sessions import StopsWait, check_folder, stopped, while_open
 from fledge.commands.table import Params, method
@@ -177,8 +177,7 @@ class Tell(Told, frozen=True, kw_only=True):
 async def runs_tell(desk: Desk, params: Tell) -> Sent:
     """Tell a run something in its requester's name: `APPROVED:` or `REJECTED:` answers a plan. An answer that it gives
     in a turn of its own is waited for."""
-    sender = session_key(params.requester, "requester")
-    key = await desk.read(lambda tx: found(tx, params))
+    sender, key = await desk.read(lambda tx: (session_of(tx, params), found(tx, params)))
     return await desk.fl.messenger.tell(sender, key, params.message, params.timeout_seconds)
 
 
@@ -194,7 +193,7 @@ async def subagents_kill(desk: Desk, params: Kill) -> Killing:
 
     def kill(c: Commit) -> Killing:
         if control.is_everybody(params.target):
-            return control.kill_all(c, session_key(params.requester, "requester"))
+            return control.kill_all(c, session_of(c.tx, params))
         return control.kill(c, found(c.tx, params))
 
     return await stopped(desk, await desk.fl.engine.commit(kill), params.wait)
