@@ -20,8 +20,9 @@ from fledge.core.policy import enforce
 from fledge.core.route import address_of
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import bindings, budget, deliver, drain, exchanges, outbox, transcripts, undelivered, views
+from fledge.orchestrator import bindings, budget, deliver, drain, exchanges, outbox, transcripts, undelivered
 from fledge.orchestrator.commit import Commit
+from fledge.store.base import Tx
 
 
 def steer(c: Commit, key: str, message: str, row_key: str | None = None) -> Run:
@@ -108,12 +109,27 @@ def kill_all(c: Commit, session: str) -> Killing:
     known = c.tx.session(session)
     if (known is None or known.deleted) and session != main_key():
         raise NotFound(f"no session {session}")
-    return kill_each(c, active_children(c, session))
+    return kill_each(c, active_children(c.tx, session))
 
 
-def active_children(c: Commit, session: str) -> list[str]:
-    """Children of a session that are not over, or have something below them that is not."""
-    return [row.key for row in views.child_rows(c.tx, session) if row.is_active]
+def active_children(tx: Tx, session: str) -> list[str]:
+    """Children of a session that are not over, or have something below them that is not, oldest first."""
+    active = tx.children_page(session, 0).active
+    return tx.children_page(session, active).keys
+
+
+def would_end(tx: Tx, root: str) -> list[str]:
+    """What a kill of this run would end now, each before what is below it: what is not over, and turns that answer
+    somebody after their run's end."""
+    found: list[str] = []
+    todo = [root]
+    while todo:
+        key = todo.pop()
+        run = tx.find_run(key)
+        if run is not None and (run.ended is None or tx.turn(key) is not None):
+            found.append(key)
+        todo.extend(reversed(tx.children(key)))
+    return found
 
 
 def kill_below(c: Commit, key: str) -> Killing:

@@ -95,8 +95,9 @@ class ChildrenPage(Struct, frozen=True, gc=False):
     done: int
 
 
-RunFilter = Literal["all", "active", "waiting", "stuck", "failed", "undelivered"]
-"""`waiting`: for a person. `failed`: with an error, a timeout or an unknown outcome. `undelivered`: something of it."""
+RunFilter = Literal["all", "active", "done", "waiting", "stuck", "failed", "undelivered"]
+"""`done`: not active. `waiting`: for a person. `failed`: with an error, a timeout or an unknown outcome. `undelivered`:
+something of it found nobody."""
 
 
 class RunWalk(Struct, frozen=True, gc=False, kw_only=True):

@@ -24,8 +24,8 @@ class RowsTx(Protocol):
         newest done ones, so many of each."""
         ...
 
-    def root_of(self, run: str) -> str:
-        """The conversation or program at the top, above this run; empty if there is no such run."""
+    def listed_run(self, run: str) -> ListedRun | None:
+        """Where this run is in lists, archived or not; None if there is no such run."""
         ...
 
     def stuck_runs(self) -> list[str]:

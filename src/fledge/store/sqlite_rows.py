@@ -43,9 +43,10 @@ def _where(walk: RunWalk) -> tuple[str, list[Any]]:
 def _source(walk: RunWalk) -> str:
     """The runs that a filter finds, by the index that fits."""
     match walk.filter:
-        case "all":
+        case "all" | "done":
             index = "runs_children" if walk.requester else "runs_tree" if walk.root else "runs_listed"
-            return f"runs r INDEXED BY {index} WHERE {LISTED}"
+            done = f" AND NOT {ACTIVE}" if walk.filter == "done" else ""
+            return f"runs r INDEXED BY {index} WHERE {LISTED}{done}"
         case "active":
             return f"runs r INDEXED BY runs_active WHERE {ACTIVE} AND {LISTED}"
         case "failed":
@@ -102,10 +103,10 @@ class RowVerbs(SessionVerbs):
         last = self.count_retained(parent)
         return {key: at for at, key in enumerate(active, 1)} | {key: last - at for at, key in enumerate(done)}
 
-    def root_of(self, run: str) -> str:
+    def listed_run(self, run: str) -> ListedRun | None:
         """What its row says."""
-        row = self._one("SELECT root FROM runs WHERE key = ?", run)
-        return "" if row is None else str(row[0])
+        row = self._one("SELECT root, created_at, id FROM runs WHERE key = ?", run)
+        return None if row is None else ListedRun(run, row[0], RunMark(row[1], row[2]))
 
     def stuck_runs(self) -> list[str]:
         """Running ones that were told as stuck."""

@@ -141,7 +141,7 @@ async def _kill(engine: Engine, changes: Changes, context: ToolContext, target: 
 
 def _killed(c: Commit, session: str, target: str) -> control.Killing:
     wanted = (
-        control.active_children(c, session)
+        control.active_children(c.tx, session)
         if control.is_everybody(target)
         else [pick(target, child_rows(c.tx, session)).key]
     )
