@@ -40,7 +40,7 @@ from fledge.core.run import (
 )
 from fledge.core.transcript import Line, from_body, open_calls
 from fledge.errors import BadInput
-from fledge.orchestrator import control, views
+from fledge.orchestrator import views
 from fledge.store.base import Approval, ListedRun, RunFilter, RunMark, RunWalk, Session, Tx
 
 TASK_CHARS: Final = 200
@@ -318,7 +318,7 @@ def budget_of(tx: Tx, key: str) -> tuple[Spent, ...]:
 def ends(tx: Tx, keys: Sequence[str], now: Instant, is_driven: bool, limit: int) -> Ends:
     """What a kill of these runs would end, each run before what is below it."""
     rows = RowReader(tx, now, is_driven)
-    found = [key for one in keys for key in control.would_end(tx, one)]
+    found = [key for one in keys for key in views.would_end(tx, one)]
     listed = [one for key in found[:limit] if (one := tx.listed_run(key)) is not None]
     return Ends(rows=tuple(map(rows.row, listed)), left_out=max(0, len(found) - limit))
 

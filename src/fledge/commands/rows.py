@@ -19,8 +19,9 @@ from fledge.commands.values import Ends, RunPage, SessionPage, SessionRow
 from fledge.core.keys import main_key
 from fledge.core.params import also_called, formerly
 from fledge.core.run import Instant
+from fledge.core.targets import is_everybody
 from fledge.errors import NotFound
-from fledge.orchestrator import control
+from fledge.orchestrator import views
 from fledge.store.base import Tx
 
 MOST_ENDS = 1000
@@ -82,13 +83,13 @@ async def runs_ends(folder: Reader, params: One) -> Ends:
     now = folder.now()
 
     def look(tx: Tx) -> Ends:
-        if not control.is_everybody(params.target):
+        if not is_everybody(params.target):
             return ends(tx, [looking.found(tx, params)], now, folder.drives, MOST_ENDS)
         session = session_key(params.requester, "requester")
         known = tx.session(session)
         if (known is None or known.deleted) and session != main_key():
             raise NotFound(f"no session {session}")
-        return ends(tx, control.active_children(tx, session), now, folder.drives, MOST_ENDS)
+        return ends(tx, views.active_children(tx, session), now, folder.drives, MOST_ENDS)
 
     return await folder.read(look)
 

@@ -20,9 +20,8 @@ from fledge.core.policy import enforce
 from fledge.core.route import address_of
 from fledge.core.run import AnnounceDeferred, Ending, Run
 from fledge.errors import BadInput, NotFound, Refused
-from fledge.orchestrator import bindings, budget, deliver, drain, exchanges, outbox, transcripts, undelivered
+from fledge.orchestrator import bindings, budget, deliver, drain, exchanges, outbox, transcripts, undelivered, views
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Tx
 
 
 def steer(c: Commit, key: str, message: str, row_key: str | None = None) -> Run:
@@ -92,11 +91,6 @@ def kill(c: Commit, key: str) -> Killing:
     return done
 
 
-def is_everybody(target: str) -> bool:
-    """True of the words for every run of a session."""
-    return target.strip().casefold() in ("all", "*")
-
-
 def kill_each(c: Commit, keys: Sequence[str]) -> Killing:
     """End these runs and everything below them, each as if it alone were killed; none is fine."""
     done = [kill(c, key) for key in keys]
@@ -109,27 +103,7 @@ def kill_all(c: Commit, session: str) -> Killing:
     known = c.tx.session(session)
     if (known is None or known.deleted) and session != main_key():
         raise NotFound(f"no session {session}")
-    return kill_each(c, active_children(c.tx, session))
-
-
-def active_children(tx: Tx, session: str) -> list[str]:
-    """Children of a session that are not over, or have something below them that is not, oldest first."""
-    active = tx.children_page(session, 0).active
-    return tx.children_page(session, active).keys
-
-
-def would_end(tx: Tx, root: str) -> list[str]:
-    """What a kill of this run would end now, each before what is below it: what is not over, and turns that answer
-    somebody after their run's end."""
-    found: list[str] = []
-    todo = [root]
-    while todo:
-        key = todo.pop()
-        run = tx.find_run(key)
-        if run is not None and (run.ended is None or tx.turn(key) is not None):
-            found.append(key)
-        todo.extend(reversed(tx.children(key)))
-    return found
+    return kill_each(c, views.active_children(c.tx, session))
 
 
 def kill_below(c: Commit, key: str) -> Killing:
