@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from fledge.api.program import Fledge
 from fledge.commands.listing import RowReader
@@ -169,42 +168,46 @@ class Watch:
         told = [*self._before, *([] if self._heard is None else self._heard.waiting())]
         self._before = []
 
-        def look(tx: Tx) -> tuple[int, list[FeedEvent], tuple[str, ...], list[FeedEvent]]:
+        def look(tx: Tx) -> tuple[int, list[Happened], list[FeedEvent], tuple[str, ...], list[FeedEvent]]:
             page = tx.events_after(self._looked_at, PAGE)
             wanted = [one for one in page if self._is_wanted(tx, one.run)]
-            events = self._rows(tx, wanted, told) if self._wanted.rows else [_told(tx, one) for one in wanted]
+            events: list[FeedEvent] = [] if self._wanted.rows else [_told(tx, one) for one in wanted]
             asked = tuple(one.id for one in tx.open_approvals() if self._is_wanted(tx, one.session))
             live = [one for event in told if (one := self._live(tx, event)) is not None]
-            return page[-1].seq if page else self._looked_at, events, asked, live
+            return page[-1].seq if page else self._looked_at, wanted, events, asked, live
 
-        self._looked_at, events, asked, live = await self._fl.engine.store.read(look)
+        self._looked_at, happened, events, asked, live = await self._fl.engine.store.read(look)
+        if self._wanted.rows:
+            events = await self._rows(happened, told)
         self.cursor = self._changed.safe(self._looked_at)
         if asked != self._asked:
             events.append(Asked(open=asked))
             self._asked = asked
-        return [self._resumable(event) for event in events] + live
+        return events + live
 
-    def _rows(self, tx: Tx, happened: Sequence[Happened], told: Sequence[TurnEvent]) -> list[FeedEvent]:
+    async def _rows(self, happened: Sequence[Happened], told: Sequence[TurnEvent]) -> list[FeedEvent]:
         """The rows of runs that have changed and were not told within a second."""
         for one in happened:
             self._changed.note(one.run, one.seq)
         for event in told:
             if event.kind == "lost":
-                self._all_driven(tx)
-            elif event.kind in ROW_KINDS and self._is_wanted(tx, event.session):
+                await self._fl.engine.store.read(self._all_driven)
+            elif event.kind in ROW_KINDS:
                 self._changed.note(event.session)
-        reader = RowReader(tx, self._fl.engine.clock.now(), self._fl.drives)
-        listed = [tx.listed_run(key) for key in self._changed.due(asyncio.get_running_loop().time())]
-        return [RowEvent(cursor=0, row=reader.row(one)) for one in listed if one is not None]
+        due = self._changed.due(asyncio.get_running_loop().time())
+        cursor, now = self._changed.safe(self._looked_at), self._fl.engine.clock.now()
+
+        def look(tx: Tx) -> list[FeedEvent]:
+            reader = RowReader(tx, now, self._fl.drives)
+            runs = [tx.listed_run(key) for key in due if self._is_wanted(tx, key)]
+            return [RowEvent(cursor=cursor, row=reader.row(one)) for one in runs if one is not None]
+
+        return await self._fl.engine.store.read(look) if due else []
 
     def _all_driven(self, tx: Tx) -> None:
         """Every run at work may have changed without an event."""
         for driver in tx.drivers():
-            if self._is_wanted(tx, driver.session):
-                self._changed.note(driver.session)
-
-    def _resumable(self, event: FeedEvent) -> FeedEvent:
-        return replace(event, cursor=self.cursor) if isinstance(event, RowEvent) else event
+            self._changed.note(driver.session)
 
     async def wait(self, quiet_s: float) -> None:
         """Wait until something may have happened, or a row that waits may be told; not longer than this."""
