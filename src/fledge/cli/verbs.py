@@ -87,13 +87,22 @@ class RunsWanted(NamedTuple):
         return bool(self.search or self.agent or self.session or self.filter != "all")
 
 
+RUNS = RunsWanted()
+
+
 def _page(where: Where, wanted: RunsWanted) -> Any:
     """The first rows that are wanted, active ones first, as the wire has them. Several pages are read where one ends
     early, or more are wanted than one holds."""
     if wanted.limit < 1:
         raise BadInput("--limit", "must be 1 or more", wanted.limit)
     below = ask(where, "sessions.find", target=wanted.session).value["sessionKey"] if wanted.session else ""
-    given = {"filter": wanted.filter, "search": wanted.search, "agent": wanted.agent, "below": below, "sort": "active"}
+    given: dict[str, Any] = {
+        "filter": wanted.filter,
+        "search": wanted.search,
+        "agent": wanted.agent,
+        "below": below,
+        "sort": "active",
+    }
 
     async def reading(client: Client) -> Any:
         rows: list[Any] = []
@@ -112,7 +121,7 @@ def _total(page: Any, wanted: RunsWanted) -> int | None:
     return None if wanted.search or wanted.agent else int(page["counts"][wanted.filter])
 
 
-def ps(where: Where, wanted: RunsWanted) -> Shown:
+def ps(where: Where, wanted: RunsWanted = RUNS) -> Shown:
     """What goes on in the folder, and what waits for a person; or the runs that are wanted, alone."""
     page = _page(where, wanted)
     around = None if wanted.is_narrowed else ask(where, "overview", limit=0).value
@@ -125,7 +134,7 @@ def ps(where: Where, wanted: RunsWanted) -> Shown:
     return Shown(render, page["rows"])
 
 
-def tree(where: Where, wanted: RunsWanted) -> Shown:
+def tree(where: Where, wanted: RunsWanted = RUNS) -> Shown:
     """The runs as trees, below their conversations and programs."""
     page = _page(where, wanted)
 
