@@ -184,9 +184,7 @@ def cells(line: str) -> list[str]:
     return re.split(r"  +", line.strip())
 
 
-@proves(
-    "4.tools.49", "`fledge ps` and `fledge tree` show each run with number, label, state and why, age, model and id"
-)
+@proves("4.rows.4", "`fledge ps` and `fledge tree` show each run with number, label, state and why, age, model and id")
 def test_ps_shows_rows_with_what_each_waits_for_active_ones_first(world: World) -> None:
     child(world, "survey")
     child(world, "digger", None)
@@ -203,7 +201,7 @@ def test_ps_shows_rows_with_what_each_waits_for_active_ones_first(world: World) 
     assert [cells(line)[0] for line in tree[:2]] == ["├─ #2 survey", "└─ #1 digger"]
 
 
-@proves("4.tools.50", "They take filters, a search and a limit, and say how many more there are")
+@proves("4.rows.5", "They take filters, a search and a limit, and say how many more there are")
 def test_ps_and_tree_show_what_is_asked_for_and_say_how_much_more_there_is(world: World) -> None:
     for name in ("one", "two", "three"):
         child(world, name)

@@ -30,7 +30,8 @@ def tree(page: Any, total: int | None) -> list[str]:
     found = from_wire(RunPage, page)
     listed = {row.session_key for row in found.rows}
     below: dict[str, list[RunRow]] = {}
-    for row in sorted(reversed(found.rows), key=lambda row: row.created_at):
+    oldest = [*reversed(found.rows)]
+    for row in sorted(oldest, key=lambda row: row.created_at):
         below.setdefault(row.requester, []).append(row)
     rooted = sorted({row.root for row in found.rows}, key=lambda root: (root != main_key(), root))
     apart = [session for session in below if session not in listed and session not in rooted]
