@@ -85,7 +85,7 @@ class Story:
         return self._names.setdefault(found[0], f"id-{len(self._names)}")
 
 
-TIMES = ("runtimeS", "elapsedS", "at", "tokensIn", "tokens")
+TIMES = ("runtimeS", "elapsedS", "at", "tokensIn", "tokens", "next")
 """Members that tell how long something took, or when it was, or how long a text is that says so; others end with
 `At`."""
 
@@ -142,6 +142,7 @@ async def live(client: Client, folder: Path) -> Story:
     await comes(client, "sleeper", "Claimed", 1)
     await call("runs.steer", target="sleeper", message="Wait for me again")
     await comes(client, "sleeper", "Claimed", 2)
+    await call("runs.ends", target="sleeper")
     await call("runs.kill", target="sleeper")
     await call("runs.result", run=sleeper["runId"])
     await call("runs.kill", target="sleeper")
@@ -194,6 +195,14 @@ async def live(client: Client, folder: Path) -> Story:
     await call("sessions.open", session="main")
     await call("sessions.below", session="main")
     await call("sessions.list")
+    await call("sessions.query", limit=2)
+    await call("sessions.query", search="RULED", kinds=["named"])
+    await call("sessions.query", cursor="nonsense")
+    await call("runs.query", search="Say", limit=3)
+    await call("runs.query", filter="failed", below="main", sort="active")
+    await call("runs.query", cursor="nonsense")
+    await call("runs.query", filter="some")
+    await call("runs.ends", target="all")
     await call("runs.list")
     await call("runs.tree")
     await call("runs.info", target="greeter")

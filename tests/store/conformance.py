@@ -2,8 +2,8 @@
 from `StoreConformance` and answers the `open_store` fixture; see `test_conformance`.
 
 Here stands what is true of jobs; the verbs of `Tx` are in `conformance_runs`, `conformance_sessions`,
-`conformance_inbox`, `conformance_commissions`, `conformance_documents`, `conformance_exchanges`, `conformance_lanes`
-and `conformance_leases`. Nothing here knows how a store stores.
+`conformance_inbox`, `conformance_commissions`, `conformance_documents`, `conformance_exchanges`, `conformance_lanes`,
+`conformance_rows` and `conformance_leases`. Nothing here knows how a store stores.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,6 +28,7 @@ from tests.store.conformance_inbox import InboxConformance
 from tests.store.conformance_lanes import LaneConformance
 from tests.store.conformance_leases import DueConformance, LeaseConformance
 from tests.store.conformance_outgoing import OriginConformance, OutboxConformance, RouteConformance
+from tests.store.conformance_rows import RowConformance
 from tests.store.conformance_runs import RunConformance, TextConformance
 from tests.store.conformance_sessions import (
     CountConformance,
@@ -111,6 +112,7 @@ WRITES: dict[str, Callable[[Tx], object]] = {
 
 
 class StoreConformance(
+    RowConformance,
     RunConformance,
     TextConformance,
     ImageConformance,

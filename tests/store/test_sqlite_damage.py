@@ -13,7 +13,7 @@ import pytest
 
 from fledge.core.transcript import Replied, to_body
 from fledge.errors import StoreError, StoreLocked
-from fledge.store.base import SessionFacts, Used
+from fledge.store.base import Used
 from fledge.store.files import DATABASE
 from fledge.store.migrate import migrate, migrations, schema_version
 from fledge.store.sqlite import SqliteStore
@@ -193,9 +193,9 @@ def old(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     """A store of schema 1 with three notes, seen from below."""
     with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as db:
         migrate(db, tmp_path / DATABASE, migrations()[:1])
-        tx = SqliteTx(db)
-        tx.open_session("s", "named", None, 0, SessionFacts(), 1.0)
-        tx.append("s", 1.0, [("note", str(number)) for number in range(3)])
+        db.execute("INSERT INTO sessions (key, kind, depth, facts, created_at) VALUES ('s', 'named', 0, '{}', 1.0)")
+        notes = [("s", number + 1, 1.0, "note", str(number)) for number in range(3)]
+        db.executemany("INSERT INTO entries VALUES (?,?,?,?,?)", notes)
         yield db
 
 

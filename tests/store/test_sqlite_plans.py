@@ -4,16 +4,25 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from fledge.orchestrator import control, due, transcripts
+from fledge.store.base import RunCounts, RunFilter, RunMark, RunWalk
 from fledge.store.known import Known
+from fledge.store.migrate import migrate, migrations
 from fledge.store.sqlite_flow import SqliteTx
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene
 
-GROWING = ("attempts", "children", "deliveries", "entries", "inbox", "queue", "run_events", "runs", "sessions", "texts")
+GROWING = (
+    *("approvals", "attempts", "children", "deliveries", "entries", "inbox", "queue", "run_events", "runs"),
+    *("sessions", "tallies", "texts"),
+    *("a", "c", "e", "i", "r", "s", "t"),
+)
+"""Tables, and what statements call them."""
 SMALL = re.compile(r"SCAN (drivers|outbox|found|lanes)\b")
 WHOLE = re.compile(r"SCAN (\w+)(?! USING (?:COVERING )?INDEX)")
 
@@ -66,6 +75,20 @@ def statements_of(scene: Scene) -> dict[str, int]:
         tx.due_heartbeats(now, 64)
         tx.next_due(now)
         tx.children_page(MAIN, 20)
+        tx.unsettled_children(MAIN, 20)
+        tx.count_retained(MAIN)
+        tx.sessions(None, 20)
+        for name in get_args(RunFilter):
+            for walk in (RunWalk(filter=name), RunWalk(filter=name, root=MAIN), RunWalk(filter=name, requester=MAIN)):
+                tx.listed_runs(walk, RunMark(now, 5), 20)
+                tx.run_counts(walk.root, walk.requester)
+        tx.listed_sessions("main", True, (now, MAIN), 20)
+        tx.listed_sessions("", False, None, 20)
+        tx.child_numbers(MAIN, 20)
+        tx.archived_above(MAIN)
+        tx.lane_order("subagent", 20)
+        tx.crashes_of(MAIN)
+        tx.roots()
         tx.reservations(100)
         transcripts.lines(tx, MAIN)
 
@@ -88,3 +111,45 @@ def test_nothing_that_happens_often_goes_through_a_whole_table(scene: Scene) -> 
 def test_a_scan_would_be_noticed(scene: Scene) -> None:
     plan = scene.store._db.execute("EXPLAIN QUERY PLAN SELECT key FROM runs WHERE phase = 'x' ORDER BY id").fetchall()
     assert [WHOLE.match(str(row[3])) is not None for row in plan] == [True]
+
+
+def test_lists_written_by_an_older_fledge_are_counted_when_the_file_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        migrate(db, path, tuple(step for step in migrations() if step[0] < 22))
+        for session, parent, depth, cost in (("talk", None, 0, 1.0), ("a", "talk", 1, 0.5), ("b", "a", 2, 0.25)):
+            db.execute(
+                "INSERT INTO sessions (key, kind, parent, depth, facts, created_at, cost_usd) VALUES (?,?,?,?,?,?,?)",
+                (session, "subagent" if depth else "main", parent, depth, "{}", 5.0, cost),
+            )
+        db.execute("INSERT INTO entries VALUES ('talk', 1, 77.0, 'user', '{}')")
+        db.execute("INSERT INTO children VALUES ('talk', 1, 0), ('a', 1, 1)")
+        for key, parent, phase, outcome in (("a", "talk", "completed", "error"), ("b", "a", "queued", None)):
+            db.execute(
+                "INSERT INTO runs (key, parent, phase, version, outcome, delivery, spec, state)"
+                " VALUES (?,?,?,1,?,?,'{}','{}')",
+                (key, parent, phase, outcome, None if outcome is None else "delivered"),
+            )
+        db.execute("INSERT INTO run_events (run, version, event) SELECT id, 1, '{\"at\": 6.5}' FROM runs")
+        migrate(db, path)
+        tx = SqliteTx(db)
+        assert tx.miscounted() == []
+        assert tx.run_counts() == RunCounts(all=2, active=2, failed=1)
+        assert tx.run_counts(root="talk").all == 2
+        assert [(one.key, one.root, one.mark.at) for one in tx.listed_runs(RunWalk(), None, 9)] == [
+            ("b", "talk", 6.5),
+            ("a", "talk", 6.5),
+        ]
+        assert [tx.cost_below(key) for key in ("talk", "a", "b")] == [0.75, 0.25, None]
+        assert [(one.session.key, one.last_at) for one in tx.listed_sessions("", True, None, 9)] == [("talk", 77.0)]
+
+
+def test_a_counter_that_is_wrong_is_found(scene: Scene) -> None:
+    scene.start(scene.spawn(scene.main()))
+    tx = SqliteTx(scene.store._db)
+    assert tx.miscounted() == []
+    scene.store._db.execute("UPDATE tallies SET listed = listed + 1 WHERE scope = 'tree'")
+    scene.store._db.execute("UPDATE runs SET busy = 1")
+    found = tx.miscounted()
+    assert found[0] == f"tree {MAIN}"
+    assert found[1].startswith("children of agent:main:subagent:")

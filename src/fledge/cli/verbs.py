@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 GOES_ON = "`fledge run --continue` goes on with it"
 MOST_RUNS = 1000
+MOST_ROWS = 500
+"""Of one page."""
 
 
 # ---- one call --------------------------------------------------------------------------------------------------------
@@ -69,29 +71,97 @@ def _settings() -> Any:
 # ---- looking ---------------------------------------------------------------------------------------------------------
 
 
-def ps(where: Where) -> Shown:
-    """What goes on in the conversation of this folder, and what waits for a person, wherever it does."""
-    told = ask(where, "overview", session=where.session).value
+class RunsWanted(NamedTuple):
+    """Which runs `ps` and `tree` show."""
+
+    filter: str = "all"
+    search: str = ""
+    agent: str = ""
+    session: str = ""
+    """Only below this one; empty: of `ps` the conversation of this folder, of `tree` everything."""
+    limit: int = 20
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Only some runs are wanted, and nothing else."""
+        return bool(self.search or self.agent or self.session or self.filter != "all")
+
+
+RUNS = RunsWanted()
+
+
+class Looked(NamedTuple):
+    """What `ps` and `tree` show."""
+
+    page: Any
+    around: Any
+    """The overview."""
+    total: int | None
+    """How many runs there are of those that are wanted; None if that was not counted."""
+
+    @property
+    def own(self) -> str:
+        """The conversation of the folder, which is shown first."""
+        return str(self.around["sessionKey"])
+
+
+async def look(client: Client, where: Where, wanted: RunsWanted, *, everywhere: bool) -> Looked:
+    """The rows that are wanted, of the conversation of this folder or `everywhere`, and what goes on around them."""
+    around = await client.call("overview", session=where.session, limit=0)
+    below = "" if everywhere else around["sessionKey"]
+    if wanted.session:
+        found = await client.call("sessions.find", target=wanted.session, folder=where.project)
+        below = found["sessionKey"]
+    page = await _page(client, wanted, below)
+    total = None if wanted.search or wanted.agent else int(page["counts"][wanted.filter])
+    return Looked(page, around, total)
+
+
+async def _page(client: Client, wanted: RunsWanted, below: str) -> Any:
+    """The first rows that are wanted, active ones first, as the wire has them. Several pages are read where one ends
+    early, or more are wanted than one holds."""
+    if wanted.limit < 1:
+        raise BadInput("--limit", "must be 1 or more", wanted.limit)
+    given: dict[str, Any] = {"filter": wanted.filter, "search": wanted.search, "agent": wanted.agent, "below": below}
+    rows: list[Any] = []
+    page: Any = {"next": ""}
+    while "rows" not in page or (page["next"] and len(rows) < wanted.limit):
+        asked = min(wanted.limit - len(rows), MOST_ROWS)
+        page = await client.call("runs.query", cursor=page["next"], limit=asked, sort="active", **given)
+        rows += page["rows"]
+    return page | {"rows": rows}
+
+
+def _look(where: Where, wanted: RunsWanted, *, everywhere: bool) -> Looked:
+    async def looking(client: Client) -> Looked:
+        return await look(client, where, wanted, everywhere=everywhere)
+
+    return asyncio.run(with_client(where.client(AtRest(where.state, _settings)), looking))
+
+
+def ps(where: Where, wanted: RunsWanted = RUNS) -> Shown:
+    """What goes on in the conversation of this folder, and what waits for a person, wherever it does; or the runs that
+    are wanted, alone."""
+    seen = _look(where, wanted, everywhere=False)
 
     def render() -> list[str]:
         from fledge.cli import rendering
 
-        return rendering.overview(told)
+        return rendering.ps(seen, None if wanted.is_narrowed else seen.around)
 
-    return Shown(render, told)
+    return Shown(render, seen.page["rows"])
 
 
-def tree(where: Where) -> Shown:
-    """Every run: of the conversation of this folder, then of others and of programs."""
-    around = ask(where, "overview", session=where.session).value
-    told = ask(where, "runs.tree", limit=MOST_RUNS).value
+def tree(where: Where, wanted: RunsWanted = RUNS) -> Shown:
+    """The runs as trees: of the conversation of this folder, then of others and of programs."""
+    seen = _look(where, wanted, everywhere=True)
 
     def render() -> list[str]:
         from fledge.cli import rendering
 
-        return rendering.tree(told, around)
+        return rendering.tree(seen)
 
-    return Shown(render, told["runs"])
+    return Shown(render, seen.page["rows"])
 
 
 def info(where: Where, name: str) -> Shown:
@@ -152,6 +222,18 @@ def steer(where: Where, name: str, message: str) -> Shown:
     """Redirect a run."""
     told = ask(where, "runs.steer", target=name, message=message, folder=where.project)
     return Shown([f"steered: attempt {told.value['attempt']}{told.later}"], told.value)
+
+
+def would_end(where: Where, name: str) -> Shown:
+    """What a kill would end."""
+    told = ask(where, "runs.ends", target=name, folder=where.project).value
+
+    def render() -> list[str]:
+        from fledge.cli import rendering
+
+        return rendering.ends(told)
+
+    return Shown(render, told["rows"])
 
 
 def kill(where: Where, name: str) -> Shown:

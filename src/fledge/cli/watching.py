@@ -7,26 +7,25 @@ again: somebody may come.
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from fledge.api.values import Forest, RunInfo
-from fledge.cli import rendering
+from fledge.cli import rendering, verbs
 from fledge.cli.term.outputs import Outputs, draws_on, opened_outputs, stray_lines
+from fledge.cli.verbs import RunsWanted
 from fledge.cli.where import Where
 from fledge.client.folder import Client
 from fledge.client.local import AtRest
 from fledge.commands import lines
 from fledge.commands.reading import from_wire
-from fledge.commands.values import Overview
+from fledge.commands.values import Overview, RunPage, RunRow
 from fledge.config import Config
 from fledge.core.printable import printable
 from fledge.errors import Refused
 
 What = Literal["tree", "ps"]
-MOST_RUNS: Final = 1000
 LOOK_S: Final = 1.0
 """How long after a look the next one follows, if nothing happens: times in the lines have changed by then."""
 PAUSE_S: Final = 0.1
@@ -38,37 +37,35 @@ class Seen(NamedTuple):
     """What there was at one look."""
 
     lines: list[str]
-    runs: Sequence[RunInfo]
+    runs: Sequence[RunRow]
     is_over: bool
     """Nothing is left to do, and nothing waits for a person."""
 
 
-async def look(client: Client, what: What, session: str) -> Seen:
-    """How everything stands, seen from this conversation."""
-    told = await client.call("overview", session=session)
-    seen = from_wire(Overview, told)
-    is_over = not (seen.is_unfinished or seen.questions or seen.plans)
-    if what == "ps":
-        return Seen(rendering.overview(told), seen.runs, is_over)
-    forest = await client.call("runs.tree", limit=MOST_RUNS)
-    return Seen(rendering.tree(forest, told), from_wire(Forest, forest).runs, is_over)
+async def look(client: Client, where: Where, what: What, wanted: RunsWanted) -> Seen:
+    """How everything stands."""
+    seen = await verbs.look(client, where, wanted, everywhere=what == "tree")
+    around = from_wire(Overview, seen.around)
+    shown = rendering.tree(seen) if what == "tree" else rendering.ps(seen, seen.around)
+    is_over = not (around.is_unfinished or around.questions or around.plans)
+    return Seen(shown, from_wire(RunPage, seen.page).rows, is_over)
 
 
-def watch(where: Where, what: What, *, draws: bool = True) -> int:
+def watch(where: Where, what: What, wanted: RunsWanted, *, draws: bool = True) -> int:
     """Show it until everything has settled, or Ctrl-C. Without `draws` nothing is drawn anew: something else writes to
     the terminal, too."""
     try:
-        asyncio.run(_watch(where, what, draws))
+        asyncio.run(_watch(where, what, wanted, draws))
     except KeyboardInterrupt:
         return INTERRUPTED  # what is watched goes on
     return 0
 
 
-async def _watch(where: Where, what: What, draws: bool) -> None:
+async def _watch(where: Where, what: What, wanted: RunsWanted, draws: bool) -> None:
     async with where.client(AtRest(where.state, _settings)) as client:
-        first = await look(client, what, where.session)  # what is refused is refused before anything is drawn
+        first = await look(client, where, what, wanted)  # what is refused is refused before anything is drawn
         async with opened_outputs() as outputs:
-            watched = Watched(lambda: look(client, what, where.session), client)
+            watched = Watched(lambda: look(client, where, what, wanted), client)
             if draws and draws_on(sys.stdout):
                 with suppress(ImportError):
                     await _in_place(outputs, watched, first)
@@ -176,12 +173,6 @@ async def _in_lines(outputs: Outputs, watched: Watched, first: Seen) -> None:
             known = stands
 
 
-def states(runs: Sequence[RunInfo]) -> dict[str, str]:
+def states(runs: Sequence[RunRow]) -> dict[str, str]:
     """How each run stands, by session key, in words that change only with its state."""
-    return {run.session_key: f"{lines.name_of(run)} · {lines.status(run)}" for run in _all(runs)}
-
-
-def _all(runs: Sequence[RunInfo]) -> Iterator[RunInfo]:
-    for run in runs:
-        yield run
-        yield from _all(run.children)
+    return {run.session_key: f"{lines.row_name(run)} · {lines.row_status(run)}" for run in runs}

@@ -18,6 +18,7 @@ class Subscribe(Params, frozen=True, kw_only=True):
         str, Meta(max_length=256, description="only of this session and below"), formerly("sessionKey")
     ] = ""
     live: Annotated[bool, Meta(description="also what turns tell while they last")] = True
+    rows: Annotated[bool, Meta(description="rows of runs, as `runs.query` has them, in place of their events")] = False
 
 
 class Subscribed(Struct, frozen=True, kw_only=True):

@@ -15,8 +15,9 @@ _NAMES: Final[Mapping[str, str]] = {
     """,
     "queries": """
         approvals.list documents.pending overview plans.list runs.info runs.list runs.tree sessions.find
-        sessions.history sessions.list undelivered.list
+        sessions.history undelivered.list
     """,
+    "rows": "runs.ends runs.query sessions.list sessions.query",
     "runs": """
         plans.approve plans.reject runs.again runs.kill runs.result runs.resume runs.send runs.spawn runs.steer
         runs.tell
@@ -29,7 +30,7 @@ _NAMES: Final[Mapping[str, str]] = {
 
 HOMES: Final[Mapping[str, str]] = {name: home for home, names in _NAMES.items() for name in names.split()}
 """The module of each verb, by the verb's name."""
-QUERIES: Final = frozenset(_NAMES["queries"].split())
+QUERIES: Final = frozenset(f"{_NAMES['queries']} {_NAMES['rows']}".split())
 """The verbs that need nothing but rows: they are answered from a store that nobody drives, too."""
 READS: Final = QUERIES | frozenset(
     [

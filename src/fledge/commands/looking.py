@@ -2,14 +2,14 @@
 
 import os
 
-import msgspec
 from msgspec.structs import replace
 
 from fledge.api import views as api
+from fledge.commands.listing import budget_of
 from fledge.commands.params import Asker, One
-from fledge.commands.values import Overview, Ran, Rest, SessionRow, Spent, Standing, Story, Try
+from fledge.commands.values import Overview, Ran, Rest, Standing, Story, Try
 from fledge.core.announce import announce_key
-from fledge.core.freeze import Stats, one_line
+from fledge.core.freeze import Stats
 from fledge.core.keys import agent_of, is_main_key, main_key, project_key
 from fledge.core.run import Instant
 from fledge.core.targets import pick
@@ -17,7 +17,7 @@ from fledge.errors import NotFound
 from fledge.orchestrator import documents, views
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.transcripts import models_of
-from fledge.store.base import Approval, Session, Tx
+from fledge.store.base import Approval, Tx
 
 MOST_SHOWN = 300
 FIRST_CHARS = 80
@@ -103,45 +103,14 @@ def story(tx: Tx, key: str, now: Instant) -> Story:
         if ran is None
         else Ran(model=ran.model, thinking=ran.thinking, tools=ran.tools, boxed=ran.boxed, folder=ran.workspace),
         timeout_s=run.terms.timeout_s or 0.0,
-        budget=_budget(tx, key),
+        budget=budget_of(tx, key),
         spawned=tx.counts(key).spawned,
         unanswered=tuple(late for late in views.unanswered(tx, now) if told in late.rows),
         questions=tuple(map(api.question, tx.approvals(key)[-MOST_SHOWN:])),
     )
 
 
-def _budget(tx: Tx, key: str) -> tuple[Spent, ...]:
-    purse = tx.purse(key)
-    if purse is None:
-        return ()
-    used, most = msgspec.to_builtins(purse.used), msgspec.to_builtins(purse.budget)
-    return tuple(Spent(name=name, used=used.get(name, 0), most=most[name]) for name in most)
-
-
 # ---- sessions --------------------------------------------------------------------------------------------------------
-
-
-def session_row(tx: Tx, session: Session, updated_at: Instant, now: Instant) -> SessionRow:
-    """A session as lists show it."""
-    run, first = tx.find_run(session.key), api.shown(tx.entries(session.key, 0, 1))
-    busy = tx.turn(session.key) is not None
-    return SessionRow(
-        key=session.key,
-        kind=session.kind,
-        agent_id=session.facts.agent_id,
-        label=session.facts.label,
-        parent=session.parent,
-        depth=session.depth,
-        created_at=session.created_at,
-        updated_at=updated_at,
-        state="busy" if busy else "queued" if tx.queued(session.key) is not None else "idle",
-        unread=len(tx.unread(session.key, 1000)),
-        unsettled=tx.counts(session.key).unsettled,
-        status="" if run is None else run.phase.name if run.ended is None else run.ended.outcome.status,
-        unanswered=views.unanswered_in(tx, session.key, now),
-        project=session.facts.project,
-        first_words=one_line(first[0].text, FIRST_CHARS) if first else "",
-    )
 
 
 def standing(tx: Tx, key: str, rules: Rules, now: Instant) -> Standing:
@@ -195,13 +164,13 @@ def is_below(tx: Tx, session: str, key: str) -> bool:
     return any(above.key == session for above in tx.lineage(key))
 
 
-def overview(tx: Tx, now: Instant, is_driven: bool, session: str) -> Overview:
+def overview(tx: Tx, now: Instant, is_driven: bool, session: str, limit: int = MOST_SHOWN) -> Overview:
     """What goes on in a folder: in this conversation, or in the main one if this has not begun; and what waits for a
     person, wherever it does."""
     shown = begun_or_main(tx, session)
     turn = tx.turn(shown)
     state = "idle" if turn is None else "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
-    below, unfinished = api.forest(tx, [shown], MOST_SHOWN), unfinished_roots(tx)
+    below, unfinished = api.forest(tx, [shown], limit), unfinished_roots(tx)
     return Overview(
         now_at=now,
         is_driven=is_driven,

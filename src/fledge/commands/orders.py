@@ -25,6 +25,7 @@ from fledge.core.keys import is_called, short_id
 from fledge.core.prompts import flattened, in_list_order, list_text
 from fledge.core.route import Address
 from fledge.core.run import Instant
+from fledge.core.targets import is_everybody
 from fledge.errors import BadInput, FledgeError, NotFound, Refused
 from fledge.orchestrator import control, views
 from fledge.store.base import Approval, Session, Tx
@@ -153,7 +154,9 @@ class _Said:
             case "spawn":
                 return await self._spawn()
             case "kill":
-                target = order.target if control.is_everybody(order.target) else await self._run()
+                target = order.target if is_everybody(order.target) else await self._run()
+                if order.words == slash.DRY_RUN:
+                    return _lines(lines.ends(await self._call("runs.ends", target=target, requester=session)))
                 return await self._ended(await self._call("runs.kill", target=target, requester=session, wait=True))
             case "stop":
                 done = await self._call("sessions.stop", session=session, wait=True)

@@ -2,7 +2,7 @@
 person. They need a store and a clock, but no engine, so they are answered in a folder that nobody drives, too.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -11,10 +11,10 @@ from fledge.api import views
 from fledge.api.values import Forest, GivenUp, Message, Plan, Question, RunInfo
 from fledge.api.views import session_key
 from fledge.commands import looking
-from fledge.commands.looking import MOST_SHOWN, session_meant, session_of, session_row, story
-from fledge.commands.params import Asker, Count, InWorkspace, Key, Nothing, One, SessionName
+from fledge.commands.looking import MOST_SHOWN, session_meant, session_of, story
+from fledge.commands.params import Asker, InWorkspace, Key, Nothing, One, SessionName
 from fledge.commands.table import Params, Reader, query
-from fledge.commands.values import Overview, SessionRow, Story
+from fledge.commands.values import Overview, Story
 from fledge.core.params import formerly
 from fledge.errors import NotFound
 from fledge.orchestrator import documents
@@ -86,27 +86,6 @@ async def plans_list(folder: Reader, params: Nothing) -> list[Plan]:
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-class SessionsList(Params, frozen=True, kw_only=True):
-    """`sessions.list`."""
-
-    agent: Annotated[str, Meta(max_length=64, description="only of this agent"), formerly("agentId")] = ""
-    kinds: tuple[Literal["main", "named", "subagent", "acp", "program"], ...] = ()
-    limit: Count = 50
-
-
-@query("sessions.list", list[SessionRow])
-async def sessions_list(folder: Reader, params: SessionsList) -> list[SessionRow]:
-    """Sessions, the latest active first."""
-    now = folder.now()
-
-    def look(tx: Tx) -> list[SessionRow]:
-        found = tx.sessions(params.agent or None, 1_000_000)
-        wanted = [one for one in found if not params.kinds or one[0].kind in params.kinds]
-        return [session_row(tx, *one, now) for one in wanted[: params.limit]]
-
-    return await folder.read(look)
-
-
 class SessionsFind(Asker, frozen=True, kw_only=True):
     """`sessions.find`."""
 
@@ -156,17 +135,18 @@ async def sessions_history(folder: Reader, params: SessionsHistory) -> list[Mess
 # ---- what waits for a person -----------------------------------------------------------------------------------------
 
 
-class Looked(Params, frozen=True, kw_only=True):
+class OverviewOf(Params, frozen=True, kw_only=True):
     """`overview`."""
 
     session: SessionName = "main"
+    limit: Annotated[int, Meta(ge=0, le=MOST_SHOWN, description="runs below the conversation")] = MOST_SHOWN
 
 
 @query("overview", Overview)
-async def overview(folder: Reader, params: Looked) -> Overview:
+async def overview(folder: Reader, params: OverviewOf) -> Overview:
     """What goes on in a conversation, or in the main one if this has not begun, and what waits for a person."""
     key = session_key(params.session, "session")
-    return await folder.read(lambda tx: looking.overview(tx, folder.now(), folder.drives, key))
+    return await folder.read(lambda tx: looking.overview(tx, folder.now(), folder.drives, key, params.limit))
 
 
 class Asked(Params, frozen=True, kw_only=True):

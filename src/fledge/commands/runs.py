@@ -18,6 +18,7 @@ from fledge.core.exchange import plan_words
 from fledge.core.keys import AGENT_ID, SessionKey, main_key
 from fledge.core.params import also_called, formerly
 from fledge.core.policy import STEER_CHARS
+from fledge.core.targets import is_everybody
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import control, spawn
 from fledge.orchestrator.asked import SpawnParams
@@ -192,7 +193,7 @@ async def subagents_kill(desk: Desk, params: Kill) -> Killing:
     """End a run and everything below it, silently. `all`: every run of the session that is not over."""
 
     def kill(c: Commit) -> Killing:
-        if control.is_everybody(params.target):
+        if is_everybody(params.target):
             return control.kill_all(c, session_of(c.tx, params))
         return control.kill(c, found(c.tx, params))
 

@@ -13,7 +13,8 @@ from fledge.api.values import Accepted, Reply, Waited
 from fledge.api.views import session_key
 from fledge.commands import slash
 from fledge.commands.desk import Desk
-from fledge.commands.looking import is_below, rest, session_row
+from fledge.commands.listing import SessionReader
+from fledge.commands.looking import is_below, rest
 from fledge.commands.orders import CommandResult, below, named, run_line
 from fledge.commands.params import DefaultModel, Folder, Milliseconds, Nothing, RunId, SessionName, Wait, Words
 from fledge.commands.table import Params, method
@@ -234,7 +235,7 @@ async def sessions_patch(desk: Desk, params: SessionsPatch) -> SessionRow:
     if patch.get("model"):
         fl.check_model(patch["model"], patch.get("thinking") or None)
     await fl.engine.commit(lambda c: control.patch_session(c, key, patch))
-    return await fl.engine.store.read(lambda tx: session_row(tx, *_known(tx, key), fl.engine.clock.now()))
+    return await fl.engine.store.read(lambda tx: SessionReader(tx, fl.engine.clock.now()).row(*_known(tx, key)))
 
 
 def _known(tx: Tx, key: str) -> tuple[Session, Instant]:

@@ -134,7 +134,8 @@ class _Talk:
         if len(self._feeds) >= FEEDS:
             raise Fault(TOO_MANY, f"{FEEDS} feeds are watched on this connection already")
         key = session_key(params.session, "session") if params.session else ""
-        watch = await watched(self._desk, Wanted(cursor=params.cursor, session_key=key, live=params.live))
+        wanted = Wanted(cursor=params.cursor, session_key=key, live=params.live, rows=params.rows)
+        watch = await watched(self._desk, wanted)
         number, self._next = self._next, self._next + 1
         cursor = watch.cursor
         self._feeds[number] = Telling(self._desk, watch, lambda event: self._event(number, event))

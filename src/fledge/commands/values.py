@@ -6,16 +6,23 @@ from msgspec import Struct
 
 from fledge.api.values import Plan, Question, RunInfo, TimelineEvent
 from fledge.core.announce import DeliveryTrace
+from fledge.core.doing import Doing
 from fledge.core.freeze import Stats
-from fledge.core.run import Instant
+from fledge.core.run import EndedReason, Instant
 from fledge.orchestrator.standing import StatusView, Unanswered
 
 __all__ = [
     "Below",
     "ChildAtWork",
+    "Ends",
+    "FilterCounts",
     "Overview",
     "Ran",
     "Rest",
+    "RunDelivery",
+    "RunPage",
+    "RunRow",
+    "SessionPage",
     "SessionRow",
     "Spent",
     "Standing",
@@ -97,6 +104,135 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     """Of a conversation: the project folder it was begun in."""
     first_words: str = ""
     """The beginning of the first thing that was said there."""
+    workspace: str = ""
+    """The folder that it works in; empty: it has not worked, and was given none."""
+    model: str = ""
+    """The model that it last ran with; empty: it has not run."""
+    waits: int = 0
+    """Of a conversation or program: how many calls and plans, its own and those below it, wait for a person."""
+    stuck: int = 0
+    """How many runs below it are stuck."""
+    cost_usd: float | None = None
+    """In dollars; None if no price is known."""
+    cost_below_usd: float | None = None
+    """What everything below it has cost."""
+
+
+class SessionPage(Struct, frozen=True, kw_only=True):
+    """A page of sessions, the latest active first."""
+
+    rows: tuple[SessionRow, ...]
+    next: str
+    """The cursor of the next page; empty: there is none. A search may find less than a page holds before it ends."""
+    now_at: Instant
+
+
+class RunDelivery(Struct, frozen=True, kw_only=True):
+    """How the result of a run is handed over."""
+
+    state: Literal["pending", "deferred", "delivered", "skipped", "undelivered"]
+    tries: int
+    why: str = ""
+    """Why it is deferred, was skipped, or found nobody."""
+    delivered_at: Instant | None = None
+    """When its requester read it."""
+
+
+class RunRow(Struct, frozen=True, kw_only=True):
+    """A run as lists show it, in one row."""
+
+    run_id: str
+    session_key: str
+    number: int
+    """Its place in the list of its requester's runs, as `#2` means it there; 0: too far down to be numbered."""
+    label: str
+    task: str
+    """Its first 200 characters."""
+    agent_id: str
+    model: str
+    """The model it last ran with; empty: it has not run."""
+    phase: str
+    status: str
+    """The outcome's word once there is one, else the phase."""
+    ended_reason: EndedReason | None
+    error: str
+    """Why it failed, in plain words; empty if it did not."""
+    parent: str | None
+    """The run that spawned it; None if a conversation or a program did."""
+    root: str
+    """The conversation or program at the top."""
+    requester: str
+    """The session that gets its answer."""
+    depth: int
+    attempt: int
+    crashes: int
+    """How often a process died or hung while it drove the run."""
+    created_at: Instant
+    started_at: Instant | None
+    ended_at: Instant | None
+    tokens_in: int
+    tokens_out: int
+    tokens_cached: int
+    cost_usd: float | None
+    """In dollars; None if no price is known."""
+    cost_below_usd: float | None
+    """What everything below it has cost."""
+    budget: tuple[Spent, ...]
+    """What holds for it and for everything below it; empty: it has no budget of its own."""
+    lane: str
+    place: int
+    """In the queue of its lane; 0: it is not queued, or far behind."""
+    now: Doing | None
+    """What it does or waits for; None: nothing more will happen."""
+    stuck_at: Instant | None
+    """Since when it is told as stuck; None: it is not."""
+    delivery: RunDelivery | None
+    """None while it has no outcome."""
+    children: int
+    """How many it ever had."""
+    unsettled: int
+    """How many of them have not settled."""
+    question_id: str
+    """Its oldest call that waits for a person; empty: none does."""
+    plan_id: str
+    """Its run id while its plan waits for an answer; else empty."""
+    is_active: bool
+    """Its outcome is open, or something below it has not settled."""
+
+
+class FilterCounts(Struct, frozen=True, kw_only=True):
+    """How many runs each filter finds in the folder, or below the root or requester that was asked about. Search, agent
+    and time do not narrow them."""
+
+    all: int
+    active: int
+    waiting: int
+    stuck: int
+    failed: int
+    undelivered: int
+
+
+class RunPage(Struct, frozen=True, kw_only=True):
+    """A page of runs."""
+
+    rows: tuple[RunRow, ...]
+    counts: FilterCounts
+    next: str
+    """The cursor of the next page; empty: there is none. A page may hold less than was asked for before it ends: so
+    much is gone through for one page."""
+    now_at: Instant
+    is_driven: bool
+    """Somebody is at work in the folder."""
+    feed_cursor: int
+    """The last event that the rows know of: a feed that begins here tells what has happened since."""
+
+
+class Ends(Struct, frozen=True, kw_only=True):
+    """What a kill would end."""
+
+    rows: tuple[RunRow, ...]
+    left_out: int
+    """How many more."""
 
 
 class Standing(Struct, frozen=True, kw_only=True):

@@ -50,6 +50,11 @@ def pick(word: str, rows: Sequence[ChildRow], below: Sequence[ChildRow] = ()) ->
     raise NotFound(f"no subagent {flattened(word, 80)!r}")
 
 
+def is_everybody(target: str) -> bool:
+    """True of the words for every run of a session."""
+    return target.strip().casefold() in ("all", "*")
+
+
 def _numbered(number: int, rows: Sequence[ChildRow]) -> ChildRow:
     if not 1 <= number <= len(rows):
         raise NotFound(f"no subagent number {number}: there are {len(rows)}")

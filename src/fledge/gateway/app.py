@@ -175,18 +175,20 @@ async def _body(request: Request, desk: Desk) -> bytes | Response:
 def _wanted(request: Request) -> Wanted:
     given = request.query_params
     for name in given:
-        if name not in ("cursor", "session", "live"):
-            raise BadInput(name[:80], "there is no such parameter: cursor, session, live")
+        if name not in ("cursor", "session", "live", "rows"):
+            raise BadInput(name[:80], "there is no such parameter: cursor, session, live, rows")
     cursor = given.get("cursor", request.headers.get("last-event-id"))
     if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
         raise BadInput("cursor", "must be a number, as an event told it", cursor)
-    live = given.get("live", "true")
-    if live not in ("true", "false"):
-        raise BadInput("live", "must be true or false", live)
+    live, rows = given.get("live", "true"), given.get("rows", "false")
+    for name, word in (("live", live), ("rows", rows)):
+        if word not in ("true", "false"):
+            raise BadInput(name, "must be true or false", word)
     return Wanted(
         cursor=None if cursor is None else int(cursor),
         session_key=session_key(given["session"], "session") if given.get("session") else "",
         live=live == "true",
+        rows=rows == "true",
     )
 
 

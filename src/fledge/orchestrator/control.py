@@ -91,11 +91,6 @@ def kill(c: Commit, key: str) -> Killing:
     return done
 
 
-def is_everybody(target: str) -> bool:
-    """True of the words for every run of a session."""
-    return target.strip().casefold() in ("all", "*")
-
-
 def kill_each(c: Commit, keys: Sequence[str]) -> Killing:
     """End these runs and everything below them, each as if it alone were killed; none is fine."""
     done = [kill(c, key) for key in keys]
@@ -108,12 +103,7 @@ def kill_all(c: Commit, session: str) -> Killing:
     known = c.tx.session(session)
     if (known is None or known.deleted) and not is_main_key(session):
         raise NotFound(f"no session {session}")
-    return kill_each(c, active_children(c, session))
-
-
-def active_children(c: Commit, session: str) -> list[str]:
-    """Children of a session that are not over, or have something below them that is not."""
-    return [row.key for row in views.child_rows(c.tx, session) if row.is_active]
+    return kill_each(c, views.active_children(c.tx, session))
 
 
 def kill_below(c: Commit, key: str) -> Killing:

@@ -70,6 +70,26 @@ def rows_below(tx: Tx, session: str) -> list[ChildRow]:
     return rows
 
 
+def active_children(tx: Tx, session: str) -> list[str]:
+    """Children of a session that are not over, or have something below them that is not, oldest first."""
+    active = tx.children_page(session, 0).active
+    return tx.children_page(session, active).keys
+
+
+def would_end(tx: Tx, root: str) -> list[str]:
+    """What a kill of this run would end now, each before what is below it: what is not over, and turns that answer
+    somebody after their run's end."""
+    found: list[str] = []
+    todo = [root]
+    while todo:
+        key = todo.pop()
+        run = tx.find_run(key)
+        if run is not None and (run.ended is None or tx.turn(key) is not None):
+            found.append(key)
+        todo.extend(reversed(tx.children(key)))
+    return found
+
+
 def is_below(tx: Tx, session: str, target: str) -> bool:
     """True if the session spawned the target, directly or through others."""
     return any(above.key == session for above in tx.lineage(target)[1:])

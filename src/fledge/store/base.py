@@ -30,6 +30,8 @@ from fledge.store.records import (
     EntryKind,
     Happened,
     Heartbeat,
+    ListedRun,
+    ListedSession,
     Place,
     Post,
     PostState,
@@ -39,6 +41,10 @@ from fledge.store.records import (
     Row,
     RowKind,
     RowState,
+    RunCounts,
+    RunFilter,
+    RunMark,
+    RunWalk,
     Session,
     SessionFacts,
     SessionKind,
@@ -47,6 +53,7 @@ from fledge.store.records import (
     Used,
     Wishes,
 )
+from fledge.store.rows import RowsTx
 from fledge.store.work import WorkTx
 
 T = TypeVar("T")
@@ -64,6 +71,8 @@ __all__ = [
     "EntryKind",
     "Happened",
     "Heartbeat",
+    "ListedRun",
+    "ListedSession",
     "Place",
     "Post",
     "PostState",
@@ -73,6 +82,10 @@ __all__ = [
     "Row",
     "RowKind",
     "RowState",
+    "RunCounts",
+    "RunFilter",
+    "RunMark",
+    "RunWalk",
     "Session",
     "SessionFacts",
     "SessionKind",
@@ -85,7 +98,7 @@ __all__ = [
 ]
 
 
-class Tx(WorkTx, OutgoingTx, Protocol):
+class Tx(WorkTx, OutgoingTx, RowsTx, Protocol):
     """One transaction. Valid only inside the job it was given to."""
 
     # -- runs
@@ -133,8 +146,9 @@ class Tx(WorkTx, OutgoingTx, Protocol):
         """Keys of all runs spawned by this session, oldest first."""
         ...
 
-    def children_page(self, session: str, limit: int) -> ChildrenPage:
-        """The first children in list order: active ones first, otherwise by age; archived ones left out."""
+    def children_page(self, session: str, limit: int, newest: bool = False) -> ChildrenPage:
+        """The first children in list order: active ones first, otherwise the oldest first, or the newest; archived ones
+        left out. What it costs does not depend on how many there are."""
         ...
 
     def archived_above(self, session: str) -> list[str]:

@@ -103,6 +103,59 @@ class ChildrenPage(Struct, frozen=True, gc=False):
     done: int
 
 
+RunFilter = Literal["all", "active", "done", "waiting", "stuck", "failed", "undelivered"]
+"""`done`: not active. `waiting`: for a person. `failed`: with an error, a timeout or an unknown outcome. `undelivered`:
+something of it found nobody."""
+
+
+class RunWalk(Struct, frozen=True, gc=False, kw_only=True):
+    """Which runs are gone through, the newest first. Archived ones are in no list."""
+
+    filter: RunFilter = "all"
+    root: str = ""
+    """Only what is below this conversation or program; empty: everything."""
+    requester: str = ""
+    """Only this session's own children; empty: everybody's."""
+    since: Instant | None = None
+    """Only what was admitted then or later."""
+    until: Instant | None = None
+    """Only what was admitted earlier."""
+
+
+class RunMark(Struct, frozen=True, gc=False):
+    """A place in the order of admission. It stays where it is, whatever becomes of runs."""
+
+    at: Instant
+    number: int
+    """Of the run's row: runs that were admitted at the same time are told apart by it."""
+
+
+class ListedRun(Struct, frozen=True, gc=False):
+    """A run that was come across."""
+
+    key: str
+    root: str
+    mark: RunMark
+
+
+class RunCounts(Struct, frozen=True, gc=False, kw_only=True):
+    """How many runs each filter finds."""
+
+    all: int = 0
+    active: int = 0
+    waiting: int = 0
+    stuck: int = 0
+    failed: int = 0
+    undelivered: int = 0
+
+
+class ListedSession(Struct, frozen=True, gc=False):
+    """A session that was come across, and when something was last said in it."""
+
+    session: "Session"
+    last_at: Instant
+
+
 class Counts(Struct, frozen=True, gc=False):
     """A session's children."""
 

@@ -10,6 +10,7 @@ from fledge.core.run import Instant, Path, TextId
 from fledge.errors import NotFound, StaleWrite
 from fledge.store.base import COMPLETIONS, Driver, Place, Row, RowKind, RowState
 from fledge.store.sqlite_outgoing import OutgoingVerbs
+from fledge.store.sqlite_rows import RowVerbs
 
 _ROW = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at, route, images"
 _COMPLETION = "(" + " OR ".join(f"i.kind = '{kind}'" for kind in sorted(COMPLETIONS)) + ")"
@@ -61,7 +62,7 @@ SELECT min(due) FROM (
 """
 
 
-class SqliteTx(OutgoingVerbs):
+class SqliteTx(OutgoingVerbs, RowVerbs):
     """One transaction on a SQLite connection."""
 
     # -- inboxes

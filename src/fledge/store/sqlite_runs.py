@@ -26,9 +26,17 @@ _decode_run = msgspec.json.Decoder(Run).decode
 _decode_event = msgspec.json.Decoder(Event).decode
 _decode_spec = msgspec.json.Decoder(Spec).decode
 
-_CHILDREN = """
-SELECT r.key, r.outcome IS NULL OR coalesce(c.unsettled, 0) > 0 AS active
-FROM runs r LEFT JOIN children c ON c.session = r.key WHERE r.parent = ? AND r.phase <> 'archived'
+LISTED = "phase <> 'archived'"
+"""Of a run: it is in lists. This and the next two stand in partial indexes word for word, so that those are used."""
+ACTIVE = "(outcome IS NULL OR busy = 1)"
+"""Of a run: its outcome is open, or something below it is unsettled."""
+_ARCHIVED_ABOVE = """
+WITH RECURSIVE above(key, parent) AS (
+  SELECT r.key, r.parent FROM tallies t CROSS JOIN runs r ON r.key = t.session
+  WHERE t.scope = 'parent' AND t.listed > 0 AND r.phase = 'archived'
+  UNION SELECT r.key, r.parent FROM above JOIN runs r ON r.key = above.parent WHERE r.phase = 'archived'
+)
+SELECT above.key FROM above JOIN runs r ON r.key = above.key WHERE above.parent = ? ORDER BY r.created_at, r.id
 """
 
 
@@ -65,9 +73,11 @@ class RunVerbs:
         """Insert the run, its first name and its first event."""
         phase = run.phase
         (run_no,) = self._one(
-            "INSERT INTO runs (key, parent, phase, version, due_at, spec, state) VALUES (?,?,?,?,?,?,?) RETURNING id",
+            "INSERT INTO runs (key, parent, root, created_at, phase, version, due_at, spec, state)"
+            " VALUES (?1,?2,coalesce((SELECT root FROM runs WHERE key = ?2), ?2),?3,?4,?5,?6,?7,?8) RETURNING id",
             run.key,
             run.terms.parent,
+            event.at,
             phase.name,
             run.version,
             run.due_at,
@@ -211,26 +221,38 @@ class RunVerbs:
 
     def children(self, session: str) -> list[str]:
         """Runs spawned by this session, oldest first."""
-        return self._column("SELECT key FROM runs WHERE parent = ? ORDER BY id", session)
+        return self._column("SELECT key FROM runs WHERE parent = ? ORDER BY created_at, id", session)
 
-    def children_page(self, session: str, limit: int) -> ChildrenPage:
-        """The first children in list order."""
-        active, done = self._one(f"SELECT total(active), total(1 - active) FROM ({_CHILDREN})", session)
-        keys = self._column(f"{_CHILDREN} ORDER BY active DESC, r.id LIMIT ?", session, limit)
-        return ChildrenPage(keys, int(active), int(done))
+    def children_page(self, session: str, limit: int, newest: bool = False) -> ChildrenPage:
+        """The first children in list order, or the newest."""
+        room = max(0, limit)
+        order = "created_at DESC, id DESC" if newest else "created_at, id"
+        keys = self._column(
+            f"SELECT key FROM runs INDEXED BY runs_active WHERE parent = ? AND {ACTIVE} AND {LISTED}"
+            f" ORDER BY {order} LIMIT ?",
+            session,
+            room,
+        )
+        if len(keys) < room:
+            keys += self._column(
+                f"SELECT key FROM runs INDEXED BY runs_children WHERE parent = ? AND {LISTED} AND NOT {ACTIVE}"
+                f" ORDER BY {order} LIMIT ?",
+                session,
+                room - len(keys),
+            )
+        active = self._one(
+            f"SELECT count(*) FROM runs INDEXED BY runs_active WHERE parent = ? AND {ACTIVE} AND {LISTED}", session
+        )[0]
+        return ChildrenPage(keys, active, self.count_retained(session) - active)
 
     def archived_above(self, session: str) -> list[str]:
         """Archived children of the session with something below them that is not."""
-        return self._column(
-            "WITH RECURSIVE above(key) AS (SELECT parent FROM runs WHERE phase <> 'archived'"
-            " UNION SELECT r.parent FROM runs r JOIN above ON r.key = above.key)"
-            " SELECT key FROM runs WHERE parent = ? AND phase = 'archived' AND key IN above ORDER BY id",
-            session,
-        )
+        return self._column(_ARCHIVED_ABOVE, session)
 
     def count_retained(self, session: str) -> int:
         """Runs of this session that are not archived."""
-        return int(self._one("SELECT count(*) FROM runs WHERE parent = ? AND phase <> 'archived'", session)[0])
+        row = self._one("SELECT listed FROM tallies WHERE scope = 'parent' AND session = ?", session)
+        return 0 if row is None else int(row[0])
 
     def children_in(self, session: str, phase: Literal["spawning", "awaiting_approval"]) -> list[str]:
         """The session's children in this phase, oldest first."""

@@ -21,7 +21,7 @@ from fledge.store.base import (
     Turn,
     Used,
 )
-from fledge.store.sqlite_runs import RunVerbs, to_json
+from fledge.store.sqlite_runs import ACTIVE, RunVerbs, to_json
 
 _decode_facts = msgspec.json.Decoder(SessionFacts).decode
 _decode_progress = msgspec.json.Decoder(Progress).decode
@@ -31,19 +31,18 @@ _TURN = (
     "session, turn, generations, drained, failures, crashes, opened_at, told_bytes, origin, heartbeat, by_person,"
     " opened_after, route, progress"
 )
-_SESSION = "key, kind, parent, depth, facts, state, epoch, generation, created_at"
+SESSION = "key, kind, parent, depth, facts, state, epoch, generation, created_at"
 _SESSIONS = f"""
-SELECT {_SESSION},
-  coalesce((SELECT at FROM entries e WHERE e.session = s.key ORDER BY seq DESC LIMIT 1), created_at) AS last
-FROM sessions s WHERE key >= ? AND key < ? AND state = 'open' ORDER BY last DESC, key LIMIT ?
+SELECT {SESSION}, last_at FROM sessions
+WHERE key >= ? AND key < ? AND state = 'open' ORDER BY last_at DESC, key LIMIT ?
 """
 
-_APPEND = "UPDATE sessions SET last_entry = last_entry + ? WHERE key = ? RETURNING last_entry"
+_APPEND = "UPDATE sessions SET last_entry = last_entry + ?, last_at = ? WHERE key = ? RETURNING last_entry"
 _APPEND_USED = """
-UPDATE sessions SET last_entry = last_entry + ?1, tokens_in = coalesce(tokens_in, 0) + ?2,
-  tokens_out = coalesce(tokens_out, 0) + ?3, cost_usd = coalesce(cost_usd + ?4, cost_usd, ?4),
-  tokens_cached = coalesce(tokens_cached, 0) + coalesce(?5, 0)
-WHERE key = ?6 RETURNING last_entry, tokens_in, tokens_out, cost_usd, tokens_cached
+UPDATE sessions SET last_entry = last_entry + ?1, last_at = ?2, tokens_in = coalesce(tokens_in, 0) + ?3,
+  tokens_out = coalesce(tokens_out, 0) + ?4, cost_usd = coalesce(cost_usd + ?5, cost_usd, ?5),
+  tokens_cached = coalesce(tokens_cached, 0) + coalesce(?6, 0)
+WHERE key = ?7 RETURNING last_entry, tokens_in, tokens_out, cost_usd, tokens_cached
 """
 _USED = "SELECT tokens_in, tokens_out, cost_usd, tokens_cached FROM sessions WHERE key = ?"
 
@@ -56,9 +55,9 @@ class SessionVerbs(RunVerbs):
     ) -> None:
         """Insert the session unless it exists; one that was deleted is open again."""
         made = self._db.execute(
-            "INSERT INTO sessions (key, kind, parent, depth, facts, created_at) VALUES (?,?,?,?,?,?)"
+            "INSERT INTO sessions (key, kind, parent, depth, facts, created_at, last_at) VALUES (?,?,?,?,?,?,?)"
             " ON CONFLICT (key) DO NOTHING",
-            (key, kind, parent, depth, to_json(facts), at),
+            (key, kind, parent, depth, to_json(facts), at, at),
         )
         if made.rowcount:
             self._known.made_session(Session(key, kind, parent, depth, facts, False, 0, 0, at))
@@ -67,14 +66,16 @@ class SessionVerbs(RunVerbs):
         gone = "SELECT key FROM sessions WHERE key = ? AND state = 'deleted'"
         for table in ("entries", "images"):
             self._db.execute(f"DELETE FROM {table} WHERE session = ({gone})", (key,))
-        self._db.execute("UPDATE sessions SET state = 'open' WHERE key = ?", (key,))
+        self._db.execute(
+            "UPDATE sessions SET state = 'open', last_at = created_at WHERE key = ? AND state = 'deleted'", (key,)
+        )
 
     def session(self, key: str) -> Session | None:
         """The session, deleted or not."""
         sessions = self._known.sessions
         if key not in sessions:
-            row = self._one(f"SELECT {_SESSION} FROM sessions WHERE key = ?", key)
-            sessions[key] = None if row is None else _session(row)
+            row = self._one(f"SELECT {SESSION} FROM sessions WHERE key = ?", key)
+            sessions[key] = None if row is None else read_session(row)
         return sessions[key]
 
     def sessions(self, agent_id: str | None = None, limit: int = 1000) -> list[tuple[Session, Instant]]:
@@ -82,7 +83,7 @@ class SessionVerbs(RunVerbs):
         # Keys of one agent lie together: from `agent:<id>:` up to the character behind the colon.
         first, end = ("agent:", "agent;") if agent_id is None else (f"agent:{agent_id}:", f"agent:{agent_id};")
         rows = self._db.execute(_SESSIONS, (first, end, limit))
-        return [(_session(row[:-1]), row[-1]) for row in rows]
+        return [(read_session(row[:-1]), row[-1]) for row in rows]
 
     def roots(self) -> list[str]:
         """Sessions without a parent."""
@@ -174,8 +175,8 @@ class SessionVerbs(RunVerbs):
     def unsettled_children(self, session: str, limit: int) -> list[str]:
         """Children that have not settled for this session."""
         return self._column(
-            "SELECT r.key FROM runs r LEFT JOIN children c ON c.session = r.key WHERE r.parent = ?"
-            " AND (r.outcome IS NULL AND r.phase <> 'awaiting_approval' OR c.unsettled > 0) ORDER BY r.id LIMIT ?",
+            f"SELECT key FROM runs INDEXED BY runs_active WHERE parent = ? AND {ACTIVE}"
+            " AND (busy = 1 OR phase <> 'awaiting_approval') ORDER BY created_at, id LIMIT ?",
             session,
             limit,
         )
@@ -198,18 +199,30 @@ class SessionVerbs(RunVerbs):
     ) -> int:
         """Append entries under the session's own numbering, and add what was used."""
         if used is None:
-            row = self._one(_APPEND, len(entries), session)
+            row = self._one(_APPEND, len(entries), at, session)
         else:
             figures = (used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached)
-            row = self._one(_APPEND_USED, len(entries), *figures, session)
+            row = self._one(_APPEND_USED, len(entries), at, *figures, session)
             if row is not None:
                 self._known.used[session] = Used(*row[1:])
+            if used.cost_usd:
+                self._cost_above(session, used.cost_usd)
         if row is None:
             raise NotFound(f"no session {session}")
         last: int = row[0]
         for seq, (kind, body) in enumerate(entries, last - len(entries) + 1):
             self._db.execute("INSERT INTO entries VALUES (?,?,?,?,?)", (session, seq, at, kind, body))
         return last
+
+    def _cost_above(self, session: str, cost_usd: float) -> None:
+        """Everybody above has so much more below."""
+        above = [one.key for one in self.lineage(session)[1:]]
+        if above:
+            places = ",".join("?" * len(above))
+            self._db.execute(
+                f"UPDATE sessions SET below_usd = coalesce(below_usd, 0) + ? WHERE key IN ({places})",
+                (cost_usd, *above),
+            )
 
     def used(self, session: str) -> Used:
         """What was added up."""
@@ -372,6 +385,6 @@ def _turn(row: Sequence[Any]) -> Turn:
     return replace(turn, by_person=bool(by_person), opened_after=opened_after, route=route, progress=known)
 
 
-def _session(row: Sequence[Any]) -> Session:
+def read_session(row: Sequence[Any]) -> Session:
     key, kind, parent, depth, facts, state, epoch, generation, created_at = row
     return Session(key, kind, parent, depth, _decode_facts(facts), state == "deleted", epoch, generation, created_at)

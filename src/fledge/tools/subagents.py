@@ -14,9 +14,9 @@ from fledge.core.access import Action, Role, refuse_control
 from fledge.core.policy import enforce
 from fledge.core.prompts import ChildRow, flattened, in_list_order, list_text
 from fledge.core.run import Instant
-from fledge.core.targets import pick
+from fledge.core.targets import is_everybody, pick
 from fledge.errors import BadInput, Refused
-from fledge.orchestrator import control, killing, lease, talk
+from fledge.orchestrator import control, killing, lease, talk, views
 from fledge.orchestrator.changes import Changes
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
@@ -141,9 +141,7 @@ async def _kill(engine: Engine, changes: Changes, context: ToolContext, target: 
 
 def _killed(c: Commit, session: str, target: str) -> control.Killing:
     wanted = (
-        control.active_children(c, session)
-        if control.is_everybody(target)
-        else [pick(target, child_rows(c.tx, session)).key]
+        views.active_children(c.tx, session) if is_everybody(target) else [pick(target, child_rows(c.tx, session)).key]
     )
     return control.kill_each(c, [controlled(c, session, "kill", key) for key in wanted])
 

@@ -1,0 +1,430 @@
+"""From rows to pages of runs and sessions. Reads only; a page costs the same however many runs are finished.
+
+A search, an agent or a subtree is found by going through the list: so many runs at most for one page, which then ends
+early and says where to go on.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.api import views as api
+from fledge.commands.values import (
+    Ends,
+    FilterCounts,
+    RunDelivery,
+    RunPage,
+    RunRow,
+    SessionPage,
+    SessionRow,
+    Spent,
+)
+from fledge.core.announce import announce_key
+from fledge.core.doing import Call, Doing, Facts, doing, error_words
+from fledge.core.freeze import one_line
+from fledge.core.prompts import is_stuck
+from fledge.core.run import (
+    AnnounceDeferred,
+    AwaitingApproval,
+    Instant,
+    Queued,
+    Run,
+    Running,
+    Skipped,
+    Undelivered,
+    on_wire,
+)
+from fledge.core.transcript import Line, from_body, open_calls
+from fledge.errors import BadInput
+from fledge.orchestrator import views
+from fledge.store.base import Approval, ListedRun, RunFilter, RunMark, RunWalk, Session, Tx
+
+TASK_CHARS: Final = 200
+FIRST_CHARS: Final = 80
+"""How much of the first words of a session its row has."""
+LOOKED_AT: Final = 2000
+"""So many runs or sessions are gone through for one page."""
+BATCH: Final = 200
+NUMBERED: Final = 200
+"""So many of a session's runs are numbered from either end of their list, or as many as a page holds."""
+PLACES: Final = 1000
+"""So many places of a lane are told."""
+STEP_ENTRIES: Final = 64
+"""How many of the newest entries are looked at for calls under way."""
+UNREAD: Final = 1000
+Order = Literal["created", "active"]
+"""`created`: the newest first. `active`: the active ones first, then the others, each the newest first."""
+_CURSOR: Final = re.compile(r"([ad]?)(?:(\d{1,12}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?):(\d{1,18}))?")
+T = TypeVar("T")
+
+
+# ---- which runs ------------------------------------------------------------------------------------------------------
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """Which runs a page shows."""
+
+    filter: RunFilter = "all"
+    root: str = ""
+    """A session key: what is below this conversation, program or run; empty: everything."""
+    requester: str = ""
+    """A session key: only its own runs; empty: everybody's."""
+    agent: str = ""
+    search: str = ""
+    since: Instant | None = None
+    until: Instant | None = None
+    order: Order = "created"
+    cursor: str = ""
+    limit: int = 50
+
+
+def page_of_runs(tx: Tx, wanted: Wanted, now: Instant, is_driven: bool) -> RunPage:
+    """The runs that are wanted, from the cursor on."""
+    above = tx.listed_run(wanted.root) if wanted.root else None
+    walk = RunWalk(
+        filter=wanted.filter,
+        root=wanted.root if above is None else above.root,
+        requester=wanted.requester,
+        since=wanted.since,
+        until=wanted.until,
+    )
+    found, following = _ordered(tx, wanted, walk, _fitting(tx, wanted, "" if above is None else wanted.root))
+    rows = RowReader(tx, now, is_driven, max(NUMBERED, wanted.limit))
+    counts = tx.run_counts(walk.root, walk.requester)
+    return RunPage(
+        rows=tuple(map(rows.row, found)),
+        counts=FilterCounts(**msgspec.structs.asdict(counts)),
+        next=following,
+        now_at=now,
+        is_driven=is_driven,
+        feed_cursor=tx.last_event(),
+    )
+
+
+def _fitting(tx: Tx, wanted: Wanted, below: str) -> Callable[[ListedRun], bool] | None:
+    """Whether a run is wanted besides what the store can tell; None: every one is."""
+    words = wanted.search.casefold().strip()
+    if not words and not wanted.agent and not below:
+        return None
+
+    def fits(one: ListedRun) -> bool:
+        spec = tx.spec(one.key)
+        return (
+            (not wanted.agent or spec.agent_id == wanted.agent)
+            and (not words or words in spec.label.casefold() or words in spec.task.casefold())
+            and (not below or views.is_below(tx, below, one.key))
+        )
+
+    return fits
+
+
+def _ordered(
+    tx: Tx, wanted: Wanted, walk: RunWalk, fits: Callable[[ListedRun], bool] | None
+) -> tuple[list[ListedRun], str]:
+    """The runs of one page in the order that is wanted, and the cursor of the next."""
+    cursor = _read_cursor(wanted.cursor)
+    by_activity = wanted.order == "active" and wanted.filter == "all"
+    if not by_activity:
+        found, mark = _walked(tx, walk, cursor.mark, wanted.limit, fits)
+        return found, _cursor("", mark)
+    active, done = replace(walk, filter="active"), replace(walk, filter="done")
+    if cursor.half == "d":
+        found, mark = _walked(tx, done, cursor.mark, wanted.limit, fits)
+        return found, _cursor("d", mark)
+    found, mark = _walked(tx, active, cursor.mark, wanted.limit, fits)
+    if mark is not None:
+        return found, _cursor("a", mark)
+    if len(found) == wanted.limit:
+        return found, "d" if tx.listed_runs(done, None, 1) else ""
+    rest, mark = _walked(tx, done, None, wanted.limit - len(found), fits)
+    return found + rest, _cursor("d", mark)
+
+
+def _walked(
+    tx: Tx, walk: RunWalk, behind: RunMark | None, limit: int, fits: Callable[[ListedRun], bool] | None
+) -> tuple[list[ListedRun], RunMark | None]:
+    """So many runs that fit, and the mark behind which there may be more; None: there are none."""
+    found: list[ListedRun] = []
+    mark, looked_at = behind, 0
+    size = limit + 1 if fits is None else BATCH
+    while True:
+        batch = tx.listed_runs(walk, mark, size)
+        for one in batch:
+            if fits is None or fits(one):
+                if len(found) == limit:
+                    return found, mark
+                found.append(one)
+            mark = one.mark
+        looked_at += len(batch)
+        if len(batch) < size:
+            return found, None
+        if looked_at >= LOOKED_AT:
+            return found, mark
+
+
+class _Cursor(NamedTuple):
+    half: str
+    """Of the order `active`: `a` or `d`; empty: the beginning."""
+    mark: RunMark | None
+
+
+def _read_cursor(text: str) -> _Cursor:
+    read = _CURSOR.fullmatch(text)
+    if read is None:
+        raise BadInput("cursor", "must be `next` of an earlier page", text)
+    half, at, number = read.groups()
+    return _Cursor(half, None if at is None else RunMark(float(at), int(number)))
+
+
+def _cursor(half: str, mark: RunMark | None) -> str:
+    return "" if mark is None else f"{half}{mark.at!r}:{mark.number}"
+
+
+# ---- one run ---------------------------------------------------------------------------------------------------------
+
+
+class RowReader:
+    """Makes rows of runs in one look at the store; what several rows need is read once."""
+
+    def __init__(self, tx: Tx, now: Instant, is_driven: bool, numbered: int = NUMBERED) -> None:
+        self._tx, self._now, self._is_driven, self._numbered = tx, now, is_driven, numbered
+        self._questions: dict[str, list[Approval]] = {}
+        for one in tx.open_approvals():
+            self._questions.setdefault(one.session, []).append(one)
+        self._lanes: dict[str, dict[str, int]] = {}
+        self._numbers: dict[str, dict[str, int]] = {}
+
+    def row(self, listed: ListedRun) -> RunRow:
+        """The row of a run."""
+        tx, key, root = self._tx, listed.key, listed.root
+        run, spec, ran, used, counts = tx.load_run(key), tx.spec(key), tx.last_ran(key), tx.used(key), tx.counts(key)
+        driver, queued, ended = tx.driver(key), tx.queued(key), run.ended
+        asked = self._questions.get(key, [])
+        now = self._doing(run, asked)
+        return RunRow(
+            run_id=run.run_id,
+            session_key=key,
+            number=self._number(run),
+            label=spec.label,
+            task=spec.task[:TASK_CHARS],
+            agent_id=spec.agent_id,
+            model="" if ran is None else ran.model,
+            phase=run.phase.name,
+            status=run.phase.name if ended is None else on_wire(ended.outcome)[0],
+            ended_reason=None if ended is None else on_wire(ended.outcome)[1],
+            error="" if ended is None else error_words(ended.outcome),
+            parent=None if run.terms.parent == root else run.terms.parent,
+            root=root,
+            requester=run.terms.parent,
+            depth=run.terms.depth,
+            attempt=run.attempt,
+            crashes=tx.crashes_of(key),
+            created_at=listed.mark.at,
+            started_at=run.started_at,
+            ended_at=None if ended is None else ended.ended_at,
+            tokens_in=used.tokens_in or 0,
+            tokens_out=used.tokens_out or 0,
+            tokens_cached=used.tokens_cached or 0,
+            cost_usd=used.cost_usd,
+            cost_below_usd=tx.cost_below(key),
+            budget=budget_of(tx, key),
+            lane=driver.lane if driver is not None else queued.lane if queued is not None else run.terms.lane,
+            place=self._place(run) or 0,
+            now=now,
+            stuck_at=run.phase.stuck_at if isinstance(run.phase, Running) and self._is_stuck(run) else None,
+            delivery=self._delivery(run),
+            children=counts.spawned,
+            unsettled=counts.unsettled,
+            question_id=asked[0].id if asked else "",
+            plan_id=run.run_id if isinstance(run.phase, AwaitingApproval) else "",
+            is_active=ended is None or counts.unsettled > 0,
+        )
+
+    def _number(self, run: Run) -> int:
+        parent = run.terms.parent
+        if parent not in self._numbers:
+            self._numbers[parent] = self._tx.child_numbers(parent, self._numbered)
+        return self._numbers[parent].get(run.key, 0)
+
+    def _place(self, run: Run) -> int | None:
+        """Its place in its lane, from 1 on."""
+        queued = self._tx.queued(run.key)
+        if queued is None:
+            return None
+        if queued.lane not in self._lanes:
+            order = self._tx.lane_order(queued.lane, PLACES)
+            self._lanes[queued.lane] = {key: at for at, key in enumerate(order, 1)}
+        return self._lanes[queued.lane].get(run.key)
+
+    def _is_stuck(self, run: Run) -> bool:
+        return is_stuck(run, views.progress_of(self._tx, run))
+
+    def _doing(self, run: Run, asked: Sequence[Approval]) -> Doing | None:
+        tx, is_running = self._tx, isinstance(run.phase, Running)
+        place, counts = self._place(run), tx.counts(run.key)
+        driver = tx.driver(run.key) if is_running else None
+        facts = Facts(
+            is_driven=self._is_driven,
+            spawned=counts.spawned,
+            unsettled=counts.unsettled,
+            ahead=None if place is None else place - 1,
+            queued_at=tx.events(run.key)[-1].at if isinstance(run.phase, Queued) else None,
+            calls=calls_under_way(tx, run.key) if is_running else (),
+            stepped_at=None if driver is None else driver.progress_at,
+            is_stuck=self._is_stuck(run),
+            asks=tuple(one.tool for one in asked),
+            asked_at=asked[0].asked_at if asked else None,
+            asks_until=min((one.expires_at for one in asked), default=None),
+        )
+        return doing(run, facts, self._now)
+
+    def _delivery(self, run: Run) -> RunDelivery | None:
+        if run.ended is None:
+            return None
+        tries = len(self._tx.traces(run.key))
+        if run.delivery is None:
+            if isinstance(run.phase, AnnounceDeferred):
+                return RunDelivery(state="deferred", tries=run.phase.tries, why=run.phase.reason)
+            return RunDelivery(state="pending", tries=tries)
+        match run.delivery:
+            case Skipped(reason=reason):
+                return RunDelivery(state="skipped", tries=tries, why=reason)
+            case Undelivered(error=error):
+                return RunDelivery(state="undelivered", tries=tries, why=error)
+            case _:
+                row = self._tx.row(announce_key(run.key, run.run_id, "outcome"))
+                return RunDelivery(state="delivered", tries=tries, delivered_at=None if row is None else row.closed_at)
+
+
+def calls_under_way(tx: Tx, session: str) -> tuple[Call, ...]:
+    """Tool calls of the newest reply that have no result yet."""
+    lines = [Line(entry.seq, from_body(entry.body)) for entry in tx.tail(session, STEP_ENTRIES)]
+    return tuple(Call(one.call.name, one.call.arguments) for one in open_calls(lines))
+
+
+def budget_of(tx: Tx, key: str) -> tuple[Spent, ...]:
+    """How much of its budget a session and everything below it have used; empty: it has none of its own."""
+    purse = tx.purse(key)
+    if purse is None:
+        return ()
+    used, most = msgspec.to_builtins(purse.used), msgspec.to_builtins(purse.budget)
+    return tuple(Spent(name=name, used=used.get(name, 0), most=most[name]) for name in most)
+
+
+def ends(tx: Tx, keys: Sequence[str], now: Instant, is_driven: bool, limit: int) -> Ends:
+    """What a kill of these runs would end, each run before what is below it."""
+    rows = RowReader(tx, now, is_driven)
+    found = [key for one in keys for key in views.would_end(tx, one)]
+    listed = [one for key in found[:limit] if (one := tx.listed_run(key)) is not None]
+    return Ends(rows=tuple(map(rows.row, listed)), left_out=max(0, len(found) - limit))
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------------
+
+
+class WantedSessions(Struct, frozen=True, kw_only=True):
+    """Which sessions a page shows."""
+
+    agent: str = ""
+    kinds: tuple[str, ...] = ()
+    """Empty: all."""
+    search: str = ""
+    cursor: str = ""
+    limit: int = 50
+
+
+ROOT_KINDS: Final = frozenset(("main", "named", "program"))
+_SESSION_CURSOR: Final = re.compile(r"(\d{1,12}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?):(.{1,256})")
+
+
+def page_of_sessions(tx: Tx, wanted: WantedSessions, now: Instant) -> SessionPage:
+    """The sessions that are wanted, from the cursor on, the latest active first."""
+    behind: tuple[Instant, str] | None = None
+    if wanted.cursor:
+        read = _SESSION_CURSOR.fullmatch(wanted.cursor)
+        if read is None:
+            raise BadInput("cursor", "must be `next` of an earlier page", wanted.cursor)
+        behind = float(read[1]), read[2]
+    roots_only = bool(wanted.kinds) and set(wanted.kinds) <= ROOT_KINDS
+    words = wanted.search.casefold().strip()
+    reader = SessionReader(tx, now)
+    found: list[SessionRow] = []
+    looked_at = 0
+    size = BATCH if words or wanted.kinds else wanted.limit + 1
+    while True:
+        batch = tx.listed_sessions(wanted.agent, roots_only, behind, size)
+        for one in batch:
+            session = one.session
+            if (not wanted.kinds or session.kind in wanted.kinds) and (not words or _says(tx, session, words)):
+                if len(found) == wanted.limit:
+                    return SessionPage(rows=tuple(found), next=_session_cursor(behind), now_at=now)
+                found.append(reader.row(session, one.last_at))
+            behind = one.last_at, session.key
+        looked_at += len(batch)
+        if len(batch) < size:
+            return SessionPage(rows=tuple(found), next="", now_at=now)
+        if looked_at >= LOOKED_AT:
+            return SessionPage(rows=tuple(found), next=_session_cursor(behind), now_at=now)
+
+
+def _session_cursor(behind: tuple[Instant, str] | None) -> str:
+    return "" if behind is None else f"{behind[0]!r}:{behind[1]}"
+
+
+def _says(tx: Tx, session: Session, words: str) -> bool:
+    return any(words in text.casefold() for text in (session.key, session.facts.label, first_words(tx, session.key)))
+
+
+def first_words(tx: Tx, session: str) -> str:
+    """The beginning of the first thing that was said in a session."""
+    first = api.shown(tx.entries(session, 0, 1))
+    return one_line(first[0].text, FIRST_CHARS) if first else ""
+
+
+class SessionReader:
+    """Makes rows of sessions in one look at the store."""
+
+    def __init__(self, tx: Tx, now: Instant) -> None:
+        self._tx = tx
+        self._late = {late.session: late.words(now) for late in views.unanswered(tx, now)}
+        self._waits: dict[str, int] = {}
+        self._stuck: dict[str, int] = {}
+        waiting = [one.session for one in tx.open_approvals()]
+        for counted, keys in ((self._waits, [*waiting, *tx.awaiting()]), (self._stuck, tx.stuck_runs())):
+            for key in keys:
+                run = tx.listed_run(key)
+                root = key if run is None else run.root
+                counted[root] = counted.get(root, 0) + 1
+
+    def row(self, session: Session, updated_at: Instant) -> SessionRow:
+        """A session as lists show it."""
+        tx, key = self._tx, session.key
+        run, ran, used = tx.find_run(key), tx.last_ran(key), tx.used(key)
+        busy = tx.turn(key) is not None
+        return SessionRow(
+            key=key,
+            kind=session.kind,
+            agent_id=session.facts.agent_id,
+            label=session.facts.label,
+            parent=session.parent,
+            depth=session.depth,
+            created_at=session.created_at,
+            updated_at=updated_at,
+            state="busy" if busy else "queued" if tx.queued(key) is not None else "idle",
+            unread=len(tx.unread(key, UNREAD)),
+            unsettled=tx.counts(key).unsettled,
+            status="" if run is None else run.phase.name if run.ended is None else run.ended.outcome.status,
+            unanswered=self._late.get(key, ""),
+            first_words=first_words(tx, key),
+            project=session.facts.project,
+            workspace=session.facts.workspace or ("" if ran is None else ran.workspace),
+            model="" if ran is None else ran.model,
+            waits=self._waits.get(key, 0),
+            stuck=self._stuck.get(key, 0),
+            cost_usd=used.cost_usd,
+            cost_below_usd=tx.cost_below(key),
+        )

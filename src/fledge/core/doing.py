@@ -1,0 +1,157 @@
+"""What a run does now, or what it waits for, in one line: the answer to "why does it not move?".
+
+It is read from the run's phase and from what its session has open. This file knows no store; whoever reads rows gives
+it the facts.
+"""
+
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from fledge.core.asking import retry_text
+from fledge.core.calls import call_line
+from fledge.core.freeze import one_line
+from fledge.core.run import (
+    AnnounceDeferred,
+    Announcing,
+    Asking,
+    AwaitingApproval,
+    CompletedGiveup,
+    Ending,
+    Failed,
+    Grace,
+    Instant,
+    Killed,
+    Outcome,
+    Queued,
+    Run,
+    Running,
+    Spawning,
+    TimedOut,
+    Unknown,
+    Waiting,
+)
+
+DoingKind = Literal[
+    "preparing", "queue", "retry", "undriven", "model", "tool", "stuck", "children", "you", "ending", "delivery", "lost"
+]
+REASON_CHARS: Final = 200
+UNDRIVEN: Final = "nobody drives this folder"
+_MOVED_BY_A_DRIVER: Final = (Spawning, Queued, Running, Ending)
+"""Phases that only go on while a process drives the folder, whatever else happens."""
+
+
+class Doing(Struct, frozen=True, gc=False, kw_only=True):
+    """What a run does or waits for."""
+
+    kind: DoingKind
+    """`you`: a person must answer. `lost`: its result found nobody. `undriven`: no process is at work here."""
+    text: str
+    since_at: Instant | None = None
+    until_at: Instant | None = None
+    """When it ends by itself, at the latest."""
+
+
+class Call(Struct, frozen=True, gc=False):
+    """A tool call."""
+
+    tool: str
+    arguments: str
+
+
+class Facts(Struct, frozen=True, gc=False, kw_only=True):
+    """What a run's phase does not say."""
+
+    is_driven: bool
+    """A process is at work in the folder."""
+    spawned: int = 0
+    unsettled: int = 0
+    """Of its children."""
+    ahead: int | None = None
+    """How many are before it in its lane; None: it has no place there."""
+    queued_at: Instant | None = None
+    calls: tuple[Call, ...] = ()
+    """Tool calls under way."""
+    stepped_at: Instant | None = None
+    """When it last committed a step."""
+    is_stuck: bool = False
+    asks: tuple[str, ...] = ()
+    """The tools whose calls wait for a person."""
+    asked_at: Instant | None = None
+    asks_until: Instant | None = None
+
+
+def doing(run: Run, facts: Facts, now: Instant) -> Doing | None:
+    """What the run does or waits for; None once nothing more will happen."""
+    phase = run.phase
+    if facts.asks:
+        more = f" and {len(facts.asks) - 1} more" if len(facts.asks) > 1 else ""
+        words = f"waits for your approval: {facts.asks[0]}{more}"
+        return Doing(kind="you", text=words, since_at=facts.asked_at, until_at=facts.asks_until)
+    if not facts.is_driven and isinstance(phase, _MOVED_BY_A_DRIVER):
+        return Doing(kind="undriven", text=UNDRIVEN)
+    match phase:
+        case Spawning(due_at=due_at):
+            return Doing(kind="preparing", text="being prepared", until_at=due_at)
+        case Queued(retry=None, due_at=due_at):
+            place = "next in its lane" if not facts.ahead else f"queued behind {facts.ahead}"
+            return Doing(kind="queue", text=place, since_at=facts.queued_at, until_at=due_at)
+        case Queued(retry=retry):
+            assert retry is not None
+            text = retry_text(retry.at, one_line(retry.reason, REASON_CHARS), now)
+            return Doing(kind="retry", text=text, until_at=retry.at)
+        case Running():
+            return _working(facts, now)
+        case Waiting(until_settled=until, due_at=due_at):
+            return Doing(kind="children", text=_children(facts, until), until_at=due_at)
+        case Asking(due_at=due_at):
+            return Doing(kind="you", text="waits for your approval", until_at=due_at)
+        case Ending(due_at=due_at, cause=Grace(error=error)):
+            return Doing(kind="ending", text=f"may recover: {one_line(error, REASON_CHARS)}", until_at=due_at)
+        case Ending(due_at=due_at):
+            return Doing(kind="ending", text="stopping", until_at=due_at)
+        case AwaitingApproval(due_at=due_at):
+            return Doing(kind="you", text="waits for your answer to its plan", until_at=due_at)
+        case Announcing(ended=ended):
+            return Doing(kind="delivery", text="its result is not read yet", since_at=ended.ended_at)
+        case AnnounceDeferred(reason="missing-requester", since_at=since_at, due_at=due_at, tries=tries):
+            times = "once" if tries == 1 else f"{tries} times"
+            text = f"there is nobody to tell, tried {times}" if tries else "there is nobody to tell"
+            return Doing(kind="delivery", text=text, since_at=since_at, until_at=due_at)
+        case CompletedGiveup(delivery=delivery, settled_at=settled_at):
+            text = f"nobody has its result: {one_line(delivery.error, REASON_CHARS)}"
+            return Doing(kind="lost", text=text, since_at=settled_at)
+        case _:
+            return Doing(kind="children", text=_children(facts, None)) if facts.unsettled else None
+
+
+def _working(facts: Facts, now: Instant) -> Doing:
+    line = call_line(facts.calls[0].tool, facts.calls[0].arguments) if facts.calls else ""
+    if len(facts.calls) > 1:
+        line += f" and {len(facts.calls) - 1} more"
+    if facts.is_stuck:
+        silent_s = 0.0 if facts.stepped_at is None else max(0.0, now - facts.stepped_at)
+        text = f"no step for {silent_s / 60:.0f} min: {line or 'the model'} has not answered"
+        return Doing(kind="stuck", text=text, since_at=facts.stepped_at)
+    return Doing(kind="tool" if line else "model", text=line or "thinking", since_at=facts.stepped_at)
+
+
+def _children(facts: Facts, until_settled: int | None) -> str:
+    settled = facts.spawned - facts.unsettled
+    missing = facts.unsettled if until_settled is None else min(facts.unsettled, max(0, until_settled - settled))
+    return f"waits for {missing} of {facts.spawned} {'child' if facts.spawned == 1 else 'children'}"
+
+
+def error_words(outcome: Outcome) -> str:
+    """Why a run failed, for people; empty if it did not."""
+    match outcome:
+        case Failed(error=error):
+            return error
+        case TimedOut():
+            return "its time was up"
+        case Killed():
+            return "killed"
+        case Unknown():
+            return "how it ended is not known"
+        case _:
+            return ""

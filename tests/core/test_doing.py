@@ -1,0 +1,160 @@
+"""What a run does now, as a table: phase and facts in, one line out."""
+
+import pytest
+
+from fledge.core.doing import Call, Doing, Facts, doing, error_words
+from fledge.core.run import (
+    AnnounceDeferred,
+    Announcing,
+    Archived,
+    Asking,
+    AwaitingApproval,
+    Completed,
+    CompletedGiveup,
+    Delivered,
+    Ended,
+    Ending,
+    Failed,
+    Grace,
+    Killed,
+    Ok,
+    Outcome,
+    Phase,
+    Queued,
+    Retry,
+    Running,
+    Spawning,
+    Stopping,
+    TimedOut,
+    Undelivered,
+    Unknown,
+    Waiting,
+)
+from tests.core.samples import run_in
+
+NOW = 1000.0
+ENDED = Ended(Ok(), 900.0, 950.0)
+DRIVEN = Facts(is_driven=True)
+AT_REST = Facts(is_driven=False)
+RUNNING = Running(due_at=None)
+CALLS = (Call("exec", '{"command": "make"}'), Call("read", "{}"))
+
+
+@pytest.mark.parametrize(
+    ("phase", "facts", "found"),
+    [
+        (Spawning(1030.0), DRIVEN, Doing(kind="preparing", text="being prepared", until_at=1030.0)),
+        (
+            Queued(),
+            Facts(is_driven=True, ahead=2, queued_at=990.0),
+            Doing(kind="queue", text="queued behind 2", since_at=990.0),
+        ),
+        (Queued(due_at=1090.0), DRIVEN, Doing(kind="queue", text="next in its lane", until_at=1090.0)),
+        (Queued(), AT_REST, Doing(kind="undriven", text="nobody drives this folder")),
+        (
+            Queued(retry=Retry(1008.0, "HTTP 429: slow\ndown")),
+            DRIVEN,
+            Doing(kind="retry", text="retrying in 8 s: HTTP 429: slow down", until_at=1008.0),
+        ),
+        (RUNNING, Facts(is_driven=True, stepped_at=990.0), Doing(kind="model", text="thinking", since_at=990.0)),
+        (RUNNING, Facts(is_driven=True, calls=CALLS[:1]), Doing(kind="tool", text="exec make")),
+        (RUNNING, Facts(is_driven=True, calls=CALLS), Doing(kind="tool", text="exec make and 1 more")),
+        (
+            RUNNING,
+            Facts(is_driven=True, calls=CALLS[:1], is_stuck=True, stepped_at=580.0),
+            Doing(kind="stuck", text="no step for 7 min: exec make has not answered", since_at=580.0),
+        ),
+        (
+            RUNNING,
+            Facts(is_driven=True, is_stuck=True),
+            Doing(kind="stuck", text="no step for 0 min: the model has not answered"),
+        ),
+        (RUNNING, AT_REST, Doing(kind="undriven", text="nobody drives this folder")),
+        (
+            Waiting(None, 1500.0),
+            Facts(is_driven=True, spawned=5, unsettled=3),
+            Doing(kind="children", text="waits for 3 of 5 children", until_at=1500.0),
+        ),
+        (
+            Waiting(3, None),
+            Facts(is_driven=False, spawned=5, unsettled=3),
+            Doing(kind="children", text="waits for 1 of 5 children"),
+        ),
+        (
+            Waiting(None, None),
+            Facts(is_driven=True, spawned=1, unsettled=1),
+            Doing(kind="children", text="waits for 1 of 1 child"),
+        ),
+        (
+            Asking(1500.0),
+            Facts(is_driven=False, asks=("exec",), asked_at=980.0, asks_until=1400.0),
+            Doing(kind="you", text="waits for your approval: exec", since_at=980.0, until_at=1400.0),
+        ),
+        (
+            RUNNING,
+            Facts(is_driven=True, asks=("exec", "write")),
+            Doing(kind="you", text="waits for your approval: exec and 1 more"),
+        ),
+        (Asking(1500.0), DRIVEN, Doing(kind="you", text="waits for your approval", until_at=1500.0)),
+        (
+            Ending(1015.0, Grace("HTTP 500", False, RUNNING)),
+            DRIVEN,
+            Doing(kind="ending", text="may recover: HTTP 500", until_at=1015.0),
+        ),
+        (Ending(1005.0, Stopping(True)), DRIVEN, Doing(kind="ending", text="stopping", until_at=1005.0)),
+        (
+            AwaitingApproval(9000.0, None),
+            AT_REST,
+            Doing(kind="you", text="waits for your answer to its plan", until_at=9000.0),
+        ),
+        (Announcing(ENDED), AT_REST, Doing(kind="delivery", text="its result is not read yet", since_at=950.0)),
+        (
+            AnnounceDeferred(ENDED, "missing-requester", 0, 960.0, 2000.0, 1005.0),
+            DRIVEN,
+            Doing(kind="delivery", text="there is nobody to tell", since_at=960.0, until_at=1005.0),
+        ),
+        (
+            AnnounceDeferred(ENDED, "missing-requester", 1, 960.0, 2000.0, 1005.0),
+            DRIVEN,
+            Doing(kind="delivery", text="there is nobody to tell, tried once", since_at=960.0, until_at=1005.0),
+        ),
+        (
+            AnnounceDeferred(ENDED, "missing-requester", 2, 960.0, 2000.0, None),
+            DRIVEN,
+            Doing(kind="delivery", text="there is nobody to tell, tried 2 times", since_at=960.0),
+        ),
+        (
+            AnnounceDeferred(ENDED, "descendants-active", 0, 960.0, 2000.0, None),
+            Facts(is_driven=True, spawned=2, unsettled=1),
+            Doing(kind="children", text="waits for 1 of 2 children"),
+        ),
+        (
+            CompletedGiveup(ENDED, Undelivered("HTTP 503"), 970.0, 9000.0),
+            DRIVEN,
+            Doing(kind="lost", text="nobody has its result: HTTP 503", since_at=970.0),
+        ),
+        (Completed(ENDED, Delivered("direct"), 970.0, None), DRIVEN, None),
+        (Archived(ENDED, Delivered("direct"), None), AT_REST, None),
+        (
+            Completed(ENDED, Delivered("direct"), 970.0, None),
+            Facts(is_driven=True, spawned=4, unsettled=2),
+            Doing(kind="children", text="waits for 2 of 4 children"),
+        ),
+    ],
+)
+def test_each_phase_says_what_the_run_does_or_waits_for(phase: Phase, facts: Facts, found: Doing | None) -> None:
+    assert doing(run_in(phase), facts, NOW) == found
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (Ok(), ""),
+        (Failed("HTTP 529 overloaded"), "HTTP 529 overloaded"),
+        (TimedOut(), "its time was up"),
+        (Killed(True), "killed"),
+        (Unknown(), "how it ended is not known"),
+    ],
+)
+def test_a_failure_is_told_in_plain_words(outcome: Outcome, words: str) -> None:
+    assert error_words(outcome) == words
