@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 import fledge
 from fledge.core.keys import main_key
@@ -172,3 +172,21 @@ def test_a_conversation_that_is_deleted_and_begun_again_is_read_anew(browser: Br
         person.say("a new beginning")
         person.said("You said: a new beginning")
         expect(person.page.locator("#chat-log .msg")).to_have_count(2)
+
+
+def test_a_reading_that_the_gateway_could_not_answer_is_tried_again(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        person.sign_in()
+        refused: list[str] = []
+
+        def refuse(route: Route) -> None:
+            if "sessions.history" in (route.request.post_data or "") and len(refused) < 3:
+                refused.append("history")
+                route.fulfill(status=503, body="{}")
+            else:
+                route.continue_()
+
+        person.page.route("**/rpc", refuse)
+        person.say("hello")
+        person.said("How can I help?")
+        assert len(refused) == 3

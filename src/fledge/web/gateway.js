@@ -1,9 +1,12 @@
 // The gateway: calls of its methods, and the feed of events. The token goes into the header of a request and nowhere
 // else; this tab keeps it, and forgets it when it is closed or signed out. This file knows nothing of the page.
 
+import { coalesced } from "./dom.js";
+
 const KEPT = "fledge.token";
 const CALL_MS = 30_000;
 const SILENT_MS = 45_000; // the feed says something every 15 s, if only that all is quiet
+const AGAIN_MS = 1000; // until a reading that failed is tried again
 const FIRST_WAIT_MS = 300;
 const LONGEST_WAIT_MS = 15_000;
 
@@ -88,6 +91,21 @@ export async function call(method, params = {}, patienceMs = CALL_MS) {
   return told.result;
 }
 
+let isConnected = false; // the feed is
+
+/** Read something after each call, never twice at once, and once more if it was called meanwhile. While the feed is
+ * connected, a reading that the gateway could not answer is tried again; else `connected` is the time to read. */
+export const reading = (work) => coalesced(async () => {
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof Unreachable && isConnected)) throw error;
+      await new Promise((go) => setTimeout(go, AGAIN_MS));
+    }
+  }
+});
+
 /** A name that nothing else has: a request that carries it is carried out once, however often it is sent. */
 export function unique() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
@@ -120,6 +138,7 @@ export class Feed {
         if (error instanceof Unauthorised) { if (!this.#ended) this.refused(); return; }
         if (!(error instanceof Unreachable || error.name === "AbortError" || error instanceof TypeError)) throw error;
       }
+      isConnected = false;
       if (!this.#ended) await this.#pause();
     }
   }
@@ -152,8 +171,9 @@ export class Feed {
       this.#cursor = null; // another folder may be served now: begin anew
       return;
     }
+    isConnected = true;
     this.state("connected", 0);
-    this.heard({ type: "connected" });
+    this.#tell({ type: "connected" });
     const reader = response.body.getReader();
     const decoder = new TextDecoder();
     let rest = "";
@@ -172,7 +192,12 @@ export class Feed {
     for (const line of block.split("\n")) {
       if (line.startsWith(": from ") && this.#cursor === null) this.#cursor = Number(line.slice(7));
       else if (line.startsWith("id: ")) this.#cursor = Number(line.slice(4));
-      else if (line.startsWith("data: ")) this.heard(JSON.parse(line.slice(6)));
+      else if (line.startsWith("data: ")) this.#tell(JSON.parse(line.slice(6)));
     }
+  }
+
+  /** A mistake of the page's own must not end the feed, and must not be hidden either. */
+  #tell(event) {
+    try { this.heard(event); } catch (error) { reportError(error); }
   }
 }

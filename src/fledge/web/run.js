@@ -1,9 +1,9 @@
 // One run in full: how it stands and why, what it was asked and said, its events, how its delivery went; and what a
 // person can do about it.
 
-import { arrange, button, coalesced, el, fill, glyph, oncePerFrame } from "./dom.js";
+import { arrange, button, el, fill, glyph, oncePerFrame } from "./dom.js";
 import { clock, count, full, plural, span, usd } from "./format.js";
-import { call, NOT_FOUND, Refusal } from "./gateway.js";
+import { call, NOT_FOUND, reading, Refusal } from "./gateway.js";
 import * as actions from "./actions.js";
 import { chip, doing, settle, waitingCards } from "./cards.js";
 import { Stream } from "./entries.js";
@@ -44,7 +44,7 @@ export function mount(root, [key], shared) {
     fill(head, row && [glyph(standing(row).tone, 22), el("div", { class: "grow min" }, el("h1", { class: "clip" }, nameOf(row)), el("p", null, chip(row), " ", el("span", { class: "soft" }, [row.agentId, row.model].filter(Boolean).join(" · ")))), controls(row)]);
     if (told) { fill(facts, factsOf(store, told)); fill(story, storyOf(told)); }
   });
-  const read = coalesced(async () => {
+  const read = reading(async () => {
     try {
       told = await call("runs.info", { target: key });
     } catch (error) {

@@ -1,8 +1,7 @@
 // What the page knows of the folder: rows of runs, conversations, questions and plans, by key. The feed keeps it current;
 // views subscribe, and are asked to draw at most once a frame. It draws nothing itself.
 
-import { call } from "./gateway.js";
-import { coalesced } from "./dom.js";
+import { call, reading } from "./gateway.js";
 
 const MOST_RUNS = 300;
 const MOST_BELOW = 500; // of a conversation that is shown
@@ -47,7 +46,7 @@ export class Store {
   #pauseMs = CALM_MS;
 
   constructor() {
-    this.readWaiting = coalesced(() => this.#readWaiting());
+    this.readWaiting = reading(() => this.#readWaiting());
     setInterval(() => { if (!document.hidden) for (const tick of this.#ticks) tick(); }, 1000);
     document.addEventListener("visibilitychange", () => { if (!document.hidden) this.changed(); });
   }
@@ -166,12 +165,12 @@ export class Store {
     if (this.#again) this.stale();
   };
 
-  readCounts = coalesced(async () => {
+  readCounts = reading(async () => {
     this.counts = (await call("runs.query", { limit: 1 })).counts;
     this.changed();
   });
 
-  readRuns = coalesced(async () => {
+  readRuns = reading(async () => {
     this.#readsRows = false;
     this.#heard = new Map();
     const roots = [...this.#watched.keys()];
@@ -192,13 +191,13 @@ export class Store {
     this.changed();
   });
 
-  readConversations = coalesced(async () => {
+  readConversations = reading(async () => {
     const { rows } = await call("sessions.query", { kinds: ["main", "named"], limit: MOST_CONVERSATIONS });
     this.conversations = new Map(rows.map((conversation) => [conversation.key, conversation]));
     this.changed();
   });
 
-  readUndelivered = coalesced(async () => {
+  readUndelivered = reading(async () => {
     this.undelivered = await call("undelivered.list");
     this.changed();
   });

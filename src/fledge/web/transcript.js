@@ -5,8 +5,8 @@
 // A reading begins at the last entry that may still change (a reply whose calls run), else at the last one. If that
 // entry is not in the answer, the transcript is another one (it was deleted and begun again): it is read anew.
 
-import { coalesced, fail } from "./dom.js";
-import { call, NOT_FOUND, Refusal, unique, Unreachable } from "./gateway.js";
+import { fail } from "./dom.js";
+import { call, NOT_FOUND, reading, Refusal, unique, Unreachable } from "./gateway.js";
 
 export const PAGE = 100;
 const MOST = 500;
@@ -41,8 +41,8 @@ export class Transcript {
 
   constructor(key) {
     this.key = key;
-    this.refresh = coalesced(() => this.#read());
-    this.older = coalesced(() => this.#readOlder());
+    this.refresh = reading(() => this.#read());
+    this.older = reading(() => this.#readOlder());
     this.unsent = this.#keptUnsent();
     for (const message of this.unsent) this.#deliver(message).catch(fail);
   }
