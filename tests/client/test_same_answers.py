@@ -25,6 +25,7 @@ READING: dict[str, dict[str, object]] = {
     "plans.list": {},
     "reply": {"sessionKey": "main", "runId": "{said}", "timeoutMs": 0},
     "sessions.below": {},
+    "sessions.entry": {"key": "main", "seq": 1},
     "sessions.find": {"target": "digger"},
     "sessions.history": {"key": "main"},
     "sessions.list": {},

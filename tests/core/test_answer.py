@@ -13,10 +13,10 @@ from fledge.core.answer import (
     was_nudged,
 )
 from fledge.core.effects import Owes
-from fledge.core.transcript import Body, CallEntry, Replied, Resulted, Spoken, Told
+from fledge.core.transcript import Body, CallEntry, CompletionRead, Replied, Resulted, Spoken, Told
 
 ASKED = Spoken("hello", "send:1", "send")
-CAME = Told("42", ({"row": "announce:1"}, {"row": "announce:2"}))
+CAME = Told("42", (CompletionRead("announce:1", None, "ok"), CompletionRead("announce:2", None, "ok")))
 NUDGED = Spoken("say something", "nudge:1", NUDGE)
 
 

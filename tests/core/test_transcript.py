@@ -8,6 +8,7 @@ from fledge.core.transcript import (
     DROPPED,
     Body,
     CallEntry,
+    CompletionRead,
     Line,
     Noted,
     OpenCall,
@@ -50,7 +51,7 @@ def result(entry: int, index: int, text: str = "ok") -> Resulted:
     "body",
     [
         Spoken("hello", "send:1", "send", "agent:main:main"),
-        Told("[2 background tasks completed]", ({"row": "r", "run": "k", "status": "ok"},), (0,)),
+        Told("[2 background tasks completed]", (CompletionRead("r", "k", "ok"),), (0,)),
         Replied("yes", (A, B), "hm", "sig", "gpt-5", {"input": 3}, 0.5),
         Replied(),
         result(4, 1),

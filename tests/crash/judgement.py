@@ -92,7 +92,7 @@ def _ledger(tx: Tx) -> Noted:
             match from_body(entry.body):
                 case Told(completions=completions):
                     for item in completions:
-                        found.told.setdefault(str(item["row"]), []).append(session)
+                        found.told.setdefault(item.row, []).append(session)
                 case Spoken(row=row) if row:
                     found.told.setdefault(row, []).append(session)
                 case _:

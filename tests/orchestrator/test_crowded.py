@@ -182,7 +182,7 @@ def test_a_turn_is_told_64_kib_whole_the_newest_and_every_other_in_a_line_once(c
         keys = answers(scene, count, 3000)
         told = read_all(scene)
         text = "\n".join(body.text for body in told)
-        runs = [str(item["run"]) for body in told for item in body.completions]
+        runs = [item.run for body in told for item in body.completions]
         assert runs == keys
         whole = [key for key in keys if f"{key} END" in text]
         assert whole == keys[count - len(whole) :]

@@ -90,7 +90,9 @@ def test_a_hostile_result_changes_nothing_but_the_quoted_words(office: Office, h
             assert run.ended is not None
             assert run.ended.outcome == Ok()
             told.append([body for body in await desk.bodies(MAIN) if isinstance(body, Told)][-1])
-            assert told[-1].completions == ({"row": f"announce:v1:{key}:{run.run_id}", "run": key, "status": "ok"},)
+            assert [(one.row, one.run, one.status) for one in told[-1].completions] == [
+                (f"announce:v1:{key}:{run.run_id}", key, "ok")
+            ]
             assert [await desk.result(key)] == [label if label == "harmless" else hostile.strip()]
         assert (await desk.run(planner)).phase.name == "awaiting_approval"
         assert (await desk.run(careful)).phase.name == "waiting"
@@ -130,7 +132,7 @@ def test_a_hostile_error_stays_one_line_of_a_failure(office: Office, hostile: st
     lines = outside(told.text).splitlines()
     assert lines[0].startswith('[Subagent] "worker" failed: the model could not answer (bad_request): ')
     assert [line.split(":")[0] for line in lines[1:4]] == ["session", "run", "task"]
-    assert [item["status"] for item in told.completions] == ["error"]
+    assert [item.status for item in told.completions] == ["error"]
 
 
 def test_a_hostile_message_of_a_person_is_a_message_and_no_completion(office: Office) -> None:
@@ -179,7 +181,7 @@ def test_each_of_a_crowd_of_long_answers_arrives_whole_or_as_its_line_once(offic
         return keys, [body for body in await desk.bodies(requester) if isinstance(body, Told)]
 
     keys, told = office.act(body, model, Kit().tool("slow", 5), rules=rules(mode))  # type: ignore[arg-type]
-    runs = Counter(str(item["run"]) for entry in told for item in entry.completions)
+    runs = Counter(item.run for entry in told for item in entry.completions)
     assert runs == Counter(keys)
     text = "\n".join(entry.text for entry in told)
     whole = [number for number, _ in enumerate(keys) if text.count(f"w{number}-END") == 1]

@@ -36,7 +36,7 @@ class Closed(Struct, frozen=True):
     def told(self) -> list[str]:
         """Keys of the completions that it had read."""
         entries = [body for body in self.bodies if isinstance(body, Told)]
-        return [str(item["row"]) for entry in entries for item in entry.completions]
+        return [item.row for entry in entries for item in entry.completions]
 
     @property
     def heard(self) -> bool:

@@ -166,7 +166,7 @@ class Spy:
                     self._noted.told.setdefault(row, []).append(session)
                 case Told(completions=completions):
                     for item in completions:
-                        self._noted.told.setdefault(str(item["row"]), []).append(session)
+                        self._noted.told.setdefault(item.row, []).append(session)
                 case Replied(calls=calls):
                     self._is_driven(session)
                     self._noted.replies[session] = self._noted.replies.get(session, 0) + 1

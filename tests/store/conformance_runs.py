@@ -331,6 +331,27 @@ class RunConformance:
         assert bench.see(lambda tx: tx.last_event()) == told[-1].seq
         assert bench.see(lambda tx: tx.events_after(told[0].seq, 1)) == told[1:2]
 
+    def test_events_around_a_session_are_its_own_and_its_childrens_in_a_time(self, bench: Bench) -> None:
+        def job(tx: Tx) -> None:
+            admit(tx, "gone", parent="one")
+            one, child, other = admit(tx, "one"), admit(tx, "child", parent="one"), admit(tx, "other", parent="two")
+            for number, run in enumerate((one, child, other), 1):
+                follow(tx, run, ev.Prepared(at=AT + number))
+            tx.forget_run("gone")
+
+        bench.do(job)
+
+        def seen(since: float, until: float, scanned: int = 100, names: tuple[str, ...] = ("Prepared",)) -> list[str]:
+            found = bench.see(lambda tx: tx.events_around("one", names, since, until, scanned))
+            return [f"{type(each.event).__name__} {each.run}" for each in found]
+
+        assert seen(0, AT + 100) == ["Prepared one", "Prepared child"]
+        assert seen(AT + 1, AT + 2) == ["Prepared one"]
+        assert seen(AT + 2, AT + 100) == ["Prepared child"]
+        assert seen(0, AT + 100, scanned=2) == ["Prepared child"]
+        assert seen(AT + 50, AT + 100) == []
+        assert seen(0, AT + 100, names=("Claimed",)) == []
+
     def test_the_number_of_an_event_is_never_given_again_even_if_its_run_is_forgotten(self, bench: Bench) -> None:
         bench.do(lambda tx: admit(tx, "one"))
         for key in ("two", "three"):

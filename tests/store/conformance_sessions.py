@@ -177,6 +177,8 @@ class SessionConformance:
         assert [entry.seq for entry in bench.see(lambda tx: tx.tail("s", 2))] == [3, 4]
         assert [entry.body for entry in bench.see(lambda tx: tx.tail("s", 2, ("tool", "note")))] == ["1", "2"]
         assert bench.see(lambda tx: tx.tail("s", 10)) == bench.see(lambda tx: tx.entries("s"))
+        assert [entry.seq for entry in bench.see(lambda tx: tx.tail("s", 2, before=4))] == [2, 3]
+        assert bench.see(lambda tx: tx.tail("s", 2, before=1)) == []
         assert bench.see(lambda tx: tx.tail("nobody", 10)) == []
 
     def test_deleting_a_session_that_is_not_there_makes_none(self, bench: Bench) -> None:

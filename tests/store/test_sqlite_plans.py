@@ -9,6 +9,7 @@ from typing import get_args
 
 import pytest
 
+from fledge.api import entries
 from fledge.orchestrator import control, due, transcripts
 from fledge.store.base import RunCounts, RunFilter, RunMark, RunWalk
 from fledge.store.known import Known
@@ -91,6 +92,7 @@ def statements_of(scene: Scene) -> dict[str, int]:
         tx.roots()
         tx.reservations(100)
         transcripts.lines(tx, MAIN)
+        entries.page(tx, MAIN, 100, before=3)
 
     look(SqliteTx(heard, Known()))  # type: ignore[arg-type]
     return dict(heard.statements)

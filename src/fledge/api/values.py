@@ -4,6 +4,7 @@ from typing import Generic, Literal, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
 
+from fledge.core.entries import CompletionValue
 from fledge.core.freeze import Stats
 from fledge.core.run import EndedReason, Instant, Outcome
 
@@ -141,6 +142,8 @@ class Message(Struct, frozen=True, kw_only=True):
     """Of a message: the run id under which it was accepted."""
     is_cut: bool = False
     """Of a reply: the token limit cut it, and no rest follows."""
+    completions: tuple[CompletionValue, ...] = ()
+    """Of an event: what came of children, as values."""
 
 
 class Question(Struct, frozen=True, kw_only=True):

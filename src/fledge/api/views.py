@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from fledge.api.values import Forest, GivenUp, Message, Plan, Question, Result, RunInfo, Status, TimelineEvent
 from fledge.core.announce import Completion, announce_key
+from fledge.core.entries import completions
 from fledge.core.events import Admitted, Event, people_words, reason
 from fledge.core.freeze import Stats
 from fledge.core.keys import parse_key
@@ -311,7 +312,7 @@ def _message(seq: int, at: Instant, body: Body) -> Message:
             run_id = row.rpartition(":")[2] if kind == "send" else ""
             return Message(seq=seq, at=at, role="user", text=text, kind=kind, run_id=run_id)
         case Told(text=text):
-            return Message(seq=seq, at=at, role="event", text=text)
+            return Message(seq=seq, at=at, role="event", text=text, completions=completions(body))
         case Replied(text=text, calls=calls, cut=is_cut):
             called = tuple(f"{call.name} {call.arguments}" for call in calls)
             return Message(seq=seq, at=at, role="assistant", text=text, calls=called, is_cut=is_cut)

@@ -7,7 +7,8 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from fledge.api import views
+from fledge.api import entries, views
+from fledge.api.entries import EntriesPage
 from fledge.api.values import Forest, GivenUp, Message, Plan, Question, RunInfo
 from fledge.api.views import session_key
 from fledge.commands import looking
@@ -15,13 +16,16 @@ from fledge.commands.looking import MOST_SHOWN, session_meant, session_of, story
 from fledge.commands.params import Asker, InWorkspace, Key, Nothing, One, SessionName
 from fledge.commands.table import Params, Reader, query
 from fledge.commands.values import Overview, Story
+from fledge.core.entries import HistoryEntry
 from fledge.core.params import formerly
-from fledge.errors import NotFound
+from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import documents
 from fledge.store.base import Tx
 
 MOST_ROWS: Final = 100_000
 """The most runs or entries of one answer."""
+MOST_ENTRIES: Final = 500
+"""The most entries of one page of typed values."""
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
@@ -115,21 +119,59 @@ class SessionsHistory(Params, frozen=True, kw_only=True):
 
     session: SessionName
     limit: Annotated[int, Meta(ge=1, le=MOST_ROWS)] = 100
-    after: Annotated[int, Meta(ge=0)] = 0
-    tools: bool = False
+    after: Annotated[int, Meta(ge=0, description="only entries numbered above it")] | None = None
+    before: Annotated[int, Meta(ge=1, description="only entries numbered below it; with the view `entries`")] | None = (
+        None
+    )
+    tools: Annotated[bool, Meta(description="messages: tool results, too; entries have them always")] = False
+    view: Annotated[
+        Literal["messages", "entries"], Meta(description="messages are text; entries are typed values, page by page")
+    ] = "messages"
 
 
-@query("sessions.history", list[Message])
-async def sessions_history(folder: Reader, params: SessionsHistory) -> list[Message]:
-    """The newest entries of a transcript, oldest first; those numbered above `after`."""
+@query("sessions.history", list[Message] | EntriesPage)
+async def sessions_history(folder: Reader, params: SessionsHistory) -> list[Message] | EntriesPage:
+    """The newest entries of a transcript, oldest first; those numbered above `after`. With the view `entries`: a page
+    of typed values, upwards from `before` or downwards from `after`."""
     key = session_key(params.session, "session")
+    if params.before is not None and params.after is not None:
+        raise BadInput("before", "cannot be given together with after", params.before)
+    if params.before is not None and params.view == "messages":
+        raise BadInput("before", "needs the view entries", params.before)
+    if params.view == "entries" and params.limit > MOST_ENTRIES:
+        raise BadInput("limit", f"must be at most {MOST_ENTRIES} with the view entries", params.limit)
 
-    def look(tx: Tx) -> list[Message]:
-        if tx.session(key) is None:
-            raise NotFound(f"no session {key}")
-        return views.transcript(tx, key, params.limit, params.after, params.tools)
+    def look(tx: Tx) -> list[Message] | EntriesPage:
+        _check_session(tx, key)
+        if params.view == "entries":
+            return entries.page(tx, key, params.limit, params.before, params.after)
+        return views.transcript(tx, key, params.limit, params.after or 0, params.tools)
 
     return await folder.read(look)
+
+
+class SessionsEntry(Params, frozen=True, kw_only=True):
+    """`sessions.entry`."""
+
+    session: SessionName
+    seq: Annotated[int, Meta(ge=1, description="the entry's number")]
+
+
+@query("sessions.entry", HistoryEntry)
+async def sessions_entry(folder: Reader, params: SessionsEntry) -> HistoryEntry:
+    """One entry of a transcript, whole: nothing is cut, and completions have their results."""
+    key = session_key(params.session, "session")
+
+    def look(tx: Tx) -> HistoryEntry:
+        _check_session(tx, key)
+        return entries.entry(tx, key, params.seq)
+
+    return await folder.read(look)
+
+
+def _check_session(tx: Tx, key: str) -> None:
+    if tx.session(key) is None:
+        raise NotFound(f"no session {key}")
 
 
 # ---- what waits for a person -----------------------------------------------------------------------------------------

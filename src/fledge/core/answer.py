@@ -32,7 +32,7 @@ def rows_read(bodies: Sequence[Body]) -> tuple[str, ...]:
 
 def completions_read(bodies: Sequence[Body]) -> list[str]:
     """The same for completions alone."""
-    return [str(item["row"]) for body in bodies if isinstance(body, Told) for item in body.completions]
+    return [one.row for body in bodies if isinstance(body, Told) for one in body.completions]
 
 
 def last_visible(bodies: Sequence[Body]) -> str:

@@ -10,7 +10,8 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from fledge.core.freeze import said
+from fledge.core.freeze import Stats, said
+from fledge.core.goods import Artifact
 from fledge.core.images import ImageEntry
 from fledge.errors import BadInput
 
@@ -39,11 +40,36 @@ class Spoken(Struct, frozen=True, gc=False, omit_defaults=True, tag="user"):
     """Each is named in the text, too."""
 
 
+class CompletionRead(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A completion as the entry that tells it keeps it: its inbox row is removed with the run, the entry stays.
+
+    Entries of older versions have the first three fields alone.
+    """
+
+    row: str
+    run: str | None
+    """The session key of the run."""
+    status: str
+    kind: str = "outcome"
+    run_id: str = ""
+    label: str = ""
+    """The run's label, else the beginning of its task."""
+    error: str = ""
+    summary: str = ""
+    stats: Stats = Stats()
+    artifacts: tuple[Artifact, ...] = ()
+    more_artifacts: int = 0
+    """Files besides those named."""
+    text: str = ""
+    """The id of its result among the kept texts; empty if it has none."""
+    text_bytes: int = 0
+
+
 class Told(Struct, frozen=True, gc=False, omit_defaults=True, tag="event"):
     """Completions that were read, as text and as what they announce."""
 
     text: str
-    completions: tuple[dict[str, str | None], ...] = ()
+    completions: tuple[CompletionRead, ...] = ()
     summarised: tuple[int, ...] = ()
 
 

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from fledge.core import answer, inbox
 from fledge.core import events as ev
 from fledge.core.announce import (
+    LABEL_CHARS,
     LEAST_BYTES,
+    LINE_CHARS,
     TURN_BYTES,
     Audience,
     Collected,
@@ -24,9 +26,10 @@ from fledge.core.announce import (
     collect,
     room_beside,
 )
+from fledge.core.freeze import one_line, summary
 from fledge.core.route import INTERNAL, Found, is_apart, joined
 from fledge.core.run import Path, Run
-from fledge.core.transcript import Body, Spoken, Told, from_images_body
+from fledge.core.transcript import Body, CompletionRead, Spoken, Told, from_images_body
 from fledge.errors import NotFound
 from fledge.orchestrator import outbox, transcripts
 from fledge.orchestrator.commit import Commit
@@ -278,13 +281,29 @@ def _whole(c: Commit, session: str, row: Row) -> Completion:
 def _entry(
     c: Commit, session: str, rows: list[Row], completions: list[Completion], collected: Collected, at_boundary: bool
 ) -> Told:
-    typed = [
-        {"row": row.key, "run": row.source, "status": completion.outcome.status}
-        for row, completion in zip(rows, completions, strict=True)
-    ]
+    typed = [_read(row, completion) for row, completion in zip(rows, completions, strict=True)]
     prefix = inbox.arbitrate("busy", _mode_of(c, session, rows[0]), True).prefix if at_boundary else ""
     text = f"{prefix} {collected.text}" if prefix else collected.text
     return Told(text, tuple(typed), collected.summarised)
+
+
+def _read(row: Row, completion: Completion) -> CompletionRead:
+    goods = completion.goods
+    return CompletionRead(
+        row=row.key,
+        run=row.source,
+        status=completion.outcome.status,
+        kind=completion.kind,
+        run_id=completion.run_id,
+        label=one_line(completion.label or completion.task, LABEL_CHARS),
+        error=one_line(completion.outcome.error or "", LINE_CHARS),
+        summary=summary(completion.result),
+        stats=completion.stats,
+        artifacts=goods.artifacts,
+        more_artifacts=goods.more,
+        text=row.text or "",
+        text_bytes=len(completion.result.encode()),
+    )
 
 
 def is_awaited(c: Commit, run: str | None) -> bool:

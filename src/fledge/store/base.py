@@ -183,6 +183,13 @@ class Tx(WorkTx, OutgoingTx, RowsTx, Protocol):
         """Events of all runs numbered above `seq`, in the order they were stored."""
         ...
 
+    def events_around(
+        self, session: str, names: Sequence[str], since: Instant, until: Instant, scanned: int
+    ) -> list[Happened]:
+        """Events with these names of the session's own run and of its children, from `since` on and before `until`,
+        oldest first. At most the newest `scanned` events of that time are looked at, whosever they are."""
+        ...
+
     def last_event(self) -> int:
         """The number of the event stored last; 0 if there is none."""
         ...
@@ -297,8 +304,11 @@ class Tx(WorkTx, OutgoingTx, RowsTx, Protocol):
         """The number of the entry appended last, deleted or not; 0 if there was none."""
         ...
 
-    def tail(self, session: str, limit: int, without: Sequence[EntryKind] = ()) -> list[Entry]:
-        """The newest entries of the transcript, those kinds left out, oldest first."""
+    def tail(
+        self, session: str, limit: int, without: Sequence[EntryKind] = (), before: int | None = None
+    ) -> list[Entry]:
+        """The newest entries of the transcript, or of those numbered below `before`; those kinds left out, oldest
+        first."""
         ...
 
     def last_spoken_at(self, session: str) -> Instant | None:

@@ -6,6 +6,7 @@ caller believed in raises `StaleWrite`.
 
 import hashlib
 import sqlite3
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -20,6 +21,9 @@ from fledge.store.base import (
     Spec,
 )
 from fledge.store.known import SHORT, Known
+
+LAST = 2**63 - 1
+"""Larger than any number of a row."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_run = msgspec.json.Decoder(Run).decode
@@ -301,6 +305,34 @@ class RunVerbs:
         )
         rows = self._db.execute(sql, (seq, limit))
         return [Happened(at, key, version, _decode_event(event)) for at, key, version, event in rows]
+
+    def events_around(
+        self, session: str, names: Sequence[str], since: Instant, until: Instant, scanned: int
+    ) -> list[Happened]:
+        """Events are stored in the order of their times, so both ends are found by halving."""
+        first, last = self._event_at(since), self._event_at(until)
+        marks = ",".join("?" * len(names))
+        sql = (
+            "SELECT e.seq, r.key, e.version, e.event"
+            " FROM (SELECT * FROM run_events WHERE seq >= ? AND seq < ? AND run > 0 ORDER BY seq DESC LIMIT ?) e"
+            " JOIN runs r ON r.id = e.run"
+            f" WHERE (r.parent = ? OR r.key = ?) AND json_extract(e.event, '$.type') IN ({marks}) ORDER BY e.seq"
+        )
+        rows = self._db.execute(sql, (first, last, scanned, session, session, *names))
+        return [Happened(at, key, version, _decode_event(event)) for at, key, version, event in rows]
+
+    def _event_at(self, at: Instant) -> int:
+        """The number of the first event that is not older than this; one above the last if there is none."""
+        sql = "SELECT seq, json_extract(event, '$.at') FROM run_events WHERE seq >= ? AND run > 0 ORDER BY seq LIMIT 1"
+        low, high = 1, self.last_event() + 1
+        while low < high:
+            middle = (low + high) // 2
+            row = self._one(sql, middle)
+            if row is None or row[1] >= at:
+                high = middle
+            else:
+                low = int(row[0]) + 1
+        return low
 
     def last_event(self) -> int:
         """The largest number in the table."""

@@ -21,7 +21,7 @@ from fledge.store.base import (
     Turn,
     Used,
 )
-from fledge.store.sqlite_runs import ACTIVE, RunVerbs, to_json
+from fledge.store.sqlite_runs import ACTIVE, LAST, RunVerbs, to_json
 
 _decode_facts = msgspec.json.Decoder(SessionFacts).decode
 _decode_progress = msgspec.json.Decoder(Progress).decode
@@ -261,12 +261,15 @@ class SessionVerbs(RunVerbs):
         row = self._one("SELECT last_entry FROM sessions WHERE key = ?", session)
         return 0 if row is None else int(row[0])
 
-    def tail(self, session: str, limit: int, without: Sequence[EntryKind] = ()) -> list[Entry]:
+    def tail(
+        self, session: str, limit: int, without: Sequence[EntryKind] = (), before: int | None = None
+    ) -> list[Entry]:
         """The newest entries, oldest first."""
         left_out = "".join(f" AND kind <> '{kind}'" for kind in without)
         rows = self._db.execute(
-            f"SELECT seq, at, kind, body FROM entries WHERE session = ?{left_out} ORDER BY seq DESC LIMIT ?",
-            (session, limit),
+            f"SELECT seq, at, kind, body FROM entries WHERE session = ? AND seq < ?{left_out}"
+            " ORDER BY seq DESC LIMIT ?",
+            (session, LAST if before is None else before, limit),
         )
         return [Entry(*row) for row in rows][::-1]
 

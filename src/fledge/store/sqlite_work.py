@@ -12,7 +12,7 @@ from fledge.core.permission import Offer
 from fledge.core.policy import Budget, Spent
 from fledge.core.run import Instant
 from fledge.store.base import Approval, ApprovalState, Commission, Heartbeat, Purse, Ran, Wishes
-from fledge.store.sqlite_runs import to_json
+from fledge.store.sqlite_runs import LAST, to_json
 from fledge.store.sqlite_sessions import SessionVerbs
 
 _HEARTBEAT = "session, cause, reason, due_at, held, beat_at, said, said_at"
@@ -136,10 +136,10 @@ class WorkVerbs(SessionVerbs):
         row = self._one(f"SELECT {_APPROVAL} FROM approvals WHERE id = ?", approval_id)
         return None if row is None else _approval(row)
 
-    def approvals(self, session: str) -> list[Approval]:
-        """All questions of a session."""
-        sql = f"SELECT {_APPROVAL} FROM approvals WHERE session = ? ORDER BY entry, idx"
-        return [_approval(row) for row in self._db.execute(sql, (session,))]
+    def approvals(self, session: str, first: int = 0, last: int | None = None) -> list[Approval]:
+        """Questions of a session, by entry."""
+        sql = f"SELECT {_APPROVAL} FROM approvals WHERE session = ? AND entry BETWEEN ? AND ? ORDER BY entry, idx"
+        return [_approval(row) for row in self._db.execute(sql, (session, first, LAST if last is None else last))]
 
     def open_approvals(self) -> list[Approval]:
         """Questions that wait for an answer."""

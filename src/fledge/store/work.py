@@ -60,8 +60,8 @@ class WorkTx(Protocol):
         """A question by its id."""
         ...
 
-    def approvals(self, session: str) -> list[Approval]:
-        """All questions of a session, oldest first."""
+    def approvals(self, session: str, first: int = 0, last: int | None = None) -> list[Approval]:
+        """All questions of a session, oldest first; those about calls of the entries `first` to `last`."""
         ...
 
     def open_approvals(self) -> list[Approval]:

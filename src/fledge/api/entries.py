@@ -1,0 +1,128 @@
+"""A page of a transcript as typed values, read from rows; and one entry whole.
+
+A page is read by number, upwards or downwards, with a few neighbours: what it costs does not depend on how long the
+transcript is. Reads only.
+"""
+
+import math
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.core import entries as core
+from fledge.core.entries import CallAsked, CompletionsEntry, HistoryEntry, LineEntry, Place
+from fledge.core.transcript import Body, Line, awaits_rest, from_body, last_step
+from fledge.errors import NotFound
+from fledge.store.base import Approval, Entry, Tx
+
+NEIGHBOURS: Final = 8
+"""So many entries before a page are read: a reply that was cut stands at most a few entries before its rest."""
+AHEAD: Final = 200
+"""At most so many behind it: the results of a reply's calls stand before the next reply."""
+PAGE_BYTES: Final = 2 * 1024 * 1024
+"""A page has fewer entries than were asked for if they would be larger than this."""
+SCANNED: Final = 20_000
+"""At most so many events of all runs are looked at for the lines of one page."""
+
+
+class EntriesPage(Struct, frozen=True, kw_only=True):
+    """Entries of a transcript, oldest first, with the lines between them."""
+
+    entries: tuple[HistoryEntry, ...]
+    first: int = 0
+    """The number of the first entry: ask for what is before it. 0: the page is empty."""
+    last: int = 0
+    older: bool = False
+    """There are entries before the first."""
+    newer: bool = False
+    """There are entries behind the last."""
+
+
+def page(tx: Tx, key: str, limit: int, before: int | None = None, after: int | None = None) -> EntriesPage:
+    """The newest entries of a transcript; the newest of those numbered below `before`; or the oldest of those numbered
+    above `after`."""
+    if after is None:
+        found = tx.tail(key, limit, before=before)
+    else:
+        found = tx.entries(key, after, limit)
+    found = _within(found, from_newest=after is None)
+    if not found:
+        return EntriesPage(entries=())
+    older = tx.tail(key, NEIGHBOURS, before=found[0].seq)
+    newer = _ahead(tx, key, found[-1].seq)
+    known = [(Place(entry.seq, entry.at), from_body(entry.body)) for entry in (*older, *found, *newer)]
+    first, last = found[0].seq, min(found[-1].seq, _last_shown(tx, key, known))
+    asked = {(one.entry, one.index): _asked(one) for one in tx.approvals(key, first, last)}
+    shown = core.entries(known, first, last, asked)
+    lines = _lines(tx, key, found[0].at if older else -math.inf, newer[0].at if newer else math.inf)
+    return EntriesPage(
+        entries=tuple(core.merged(shown, lines)), first=first, last=last, older=bool(older), newer=bool(newer)
+    )
+
+
+def entry(tx: Tx, key: str, seq: int) -> HistoryEntry:
+    """One entry whole, completions with their results. NotFound: there is none of this number."""
+    known = [*tx.tail(key, NEIGHBOURS, before=seq), *tx.entries(key, seq - 1, 1)]
+    known += _ahead(tx, key, seq)
+    asked = {(one.entry, one.index): _asked(one) for one in tx.approvals(key, seq, seq)}
+    bodies = [(Place(one.seq, one.at), from_body(one.body)) for one in known]
+    found = core.entries(bodies, seq, seq, asked, whole=True)
+    if not found:
+        raise NotFound(f"no entry {seq} in {key}")
+    return _with_results(tx, found[0])
+
+
+def _with_results(tx: Tx, shown: HistoryEntry) -> HistoryEntry:
+    if not isinstance(shown, CompletionsEntry):
+        return shown
+    whole = (replace(one, result=_kept(tx, one.result_id)) for one in shown.completions)
+    return replace(shown, completions=tuple(whole))
+
+
+def _kept(tx: Tx, text_id: str) -> str:
+    """A text, empty once it is gone with its run."""
+    try:
+        return tx.text(text_id) if text_id else ""
+    except NotFound:
+        return ""
+
+
+def _within(found: list[Entry], from_newest: bool) -> list[Entry]:
+    """As many as have room in one page, at least one."""
+    room = PAGE_BYTES
+    kept: list[Entry] = []
+    for one in reversed(found) if from_newest else found:
+        room -= min(len(one.body), core.WORDS_BYTES)
+        if room < 0 and kept:
+            break
+        kept.append(one)
+    return kept[::-1] if from_newest else kept
+
+
+def _ahead(tx: Tx, key: str, last: int) -> list[Entry]:
+    """What follows the entry `last`, up to and with the next reply: the results of calls that the page shows."""
+    found: list[Entry] = []
+    for one in tx.entries(key, last, AHEAD):
+        found.append(one)
+        if one.kind == "assistant" and len(found) > NEIGHBOURS:
+            break
+    return found
+
+
+def _last_shown(tx: Tx, key: str, known: list[tuple[Place, Body]]) -> int:
+    """The last entry that may be shown: a reply that was cut is held back while its turn may bring the rest."""
+    lines = [Line(place.seq, body) for place, body in known[-3:]]
+    if awaits_rest(lines) and tx.turn(key) is not None:
+        return last_step(lines)[0] - 1
+    return known[-1][0].seq
+
+
+def _asked(one: Approval) -> CallAsked:
+    return CallAsked(id=one.id, state=one.state, answered_by=one.answered_by, words=one.words, rule=one.rule)
+
+
+def _lines(tx: Tx, key: str, since: float, until: float) -> list[LineEntry]:
+    happened = tx.events_around(key, core.LINES, since, until, SCANNED)
+    made = (core.line(one.event, one.run, tx.spec(one.run).label) for one in happened)
+    return [one for one in made if one is not None]
