@@ -22,7 +22,7 @@ from fledge.core.entries import (
     Usage,
     cut,
     entries,
-    line,
+    lines,
     merged,
 )
 from fledge.core.freeze import Stats
@@ -232,36 +232,33 @@ def test_a_reply_that_was_cut_and_its_rest_are_one_on_whichever_side_of_a_page_t
 # ---- lines -----------------------------------------------------------------------------------------------------------
 
 KILLED = ev.KillOrdered(at=AT, named=True, driven=False, unsettled=0)
+LOST = ev.LeaseLost(at=AT, attempt=1, next_run_id="r", step_open=False)
+RESUMED = ev.Resumed(at=AT, next_run_id="r", unsettled=0)
 
 
 @pytest.mark.parametrize(
-    ("event", "kind", "reason"),
+    ("timeline", "kinds"),
     [
-        (ev.Steered(at=AT, next_run_id="r"), "steered", ""),
-        (KILLED, "killed", ""),
-        (ev.Resumed(at=AT, next_run_id="r", unsettled=0), "resumed", ""),
-        (ev.LeaseLost(at=AT, attempt=1, next_run_id="r", step_open=True), "crashed", "crash in a step"),
-        (ev.PlanApproved(at=AT, next_run_id="r"), "plan_approved", ""),
-        (ev.PlanRejected(at=AT, next_run_id="r"), "plan_rejected", ""),
+        ([ev.Prepared(at=AT), ev.Steered(at=AT, next_run_id="r")], ["steered"]),
+        ([KILLED, LOST], ["killed"]),
+        ([KILLED, RESUMED, LOST], ["killed", "resumed", "restarted"]),
+        ([ev.KillOrdered(at=AT, named=False, driven=False, unsettled=0)], []),
+        ([ev.LeaseLost(at=AT, attempt=1, next_run_id="r", step_open=True)], ["crashed"]),
+        ([ev.PlanRejected(at=AT, next_run_id="r")], ["plan_rejected"]),
+        ([ev.PlanApproved(at=AT, next_run_id="r")], ["plan_approved"]),
     ],
 )
-def test_what_is_done_to_a_run_makes_a_line(event: ev.Event, kind: str, reason: str) -> None:
-    made = line(event, CHILD, "digger")
-    assert made is not None
-    assert (made.kind, made.at, made.session_key, made.label) == (kind, AT, CHILD, "digger")
-    assert made.reason == reason
-    assert type(event).__name__ in LINES
-
-
-@pytest.mark.parametrize("event", [ev.Prepared(at=AT), ev.KillOrdered(at=AT, named=False, driven=False, unsettled=0)])
-def test_other_events_make_none(event: ev.Event) -> None:
-    assert line(event, CHILD, "") is None
+def test_what_is_done_to_a_run_makes_lines(timeline: list[ev.Event], kinds: list[str]) -> None:
+    made = lines(timeline, CHILD, "digger")
+    assert [one.kind for one in made] == kinds
+    assert all((one.session_key, one.label, one.at) == (CHILD, "digger", AT) for one in made)
+    assert {type(event).__name__ for event in timeline} - set(LINES) <= {"Prepared"}
 
 
 def test_a_line_stands_behind_the_last_entry_that_is_not_younger() -> None:
     notes = [NoteEntry(seq=seq, at=float(seq), text="") for seq in (5, 6)]
-    lines = [LineEntry(seq=0, at=at, kind="killed", session_key=CHILD) for at in (1.0, 5.0, 5.5, 6.0)]
-    told = merged(notes, lines)
+    between = [LineEntry(seq=0, at=at, kind="killed", session_key=CHILD) for at in (1.0, 5.0, 5.5, 6.0)]
+    told = merged(notes, between)
     assert [(type(one).__name__, one.seq, one.at) for one in told] == [
         ("LineEntry", 0, 1.0),
         ("NoteEntry", 5, 5.0),

@@ -123,6 +123,7 @@ def _asked(one: Approval) -> CallAsked:
 
 
 def _lines(tx: Tx, key: str, since: float, until: float) -> list[LineEntry]:
-    happened = tx.events_around(key, core.LINES, since, until, SCANNED)
-    made = (core.line(one.event, one.run, tx.spec(one.run).label) for one in happened)
-    return [one for one in made if one is not None]
+    """What was done to the session's run and to its children in that time, oldest first."""
+    runs = dict.fromkeys(one.run for one in tx.events_around(key, core.LINES, since, until, SCANNED))
+    made = [one for run in runs for one in core.lines(tx.events(run), run, tx.spec(run).label)]
+    return sorted((one for one in made if since <= one.at < until), key=lambda one: one.at)

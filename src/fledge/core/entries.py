@@ -183,7 +183,8 @@ class NoteEntry(_Value, frozen=True, kw_only=True, tag="note"):
     """It stands for all entries up to this one in what the model sees."""
 
 
-LineKind = Literal["steered", "killed", "resumed", "crashed", "plan_approved", "plan_rejected"]
+LineKind = Literal["steered", "killed", "resumed", "crashed", "restarted", "plan_approved", "plan_rejected"]
+"""`crashed`: its process died in one of its steps. `restarted`: its process left or died between two steps."""
 
 
 class LineEntry(_Value, frozen=True, kw_only=True, tag="line"):
@@ -387,7 +388,7 @@ _LINES: Final[dict[type[Event], LineKind]] = {
     Steered: "steered",
     KillOrdered: "killed",
     Resumed: "resumed",
-    LeaseLost: "crashed",
+    LeaseLost: "restarted",
     PlanApproved: "plan_approved",
     PlanRejected: "plan_rejected",
 }
@@ -395,19 +396,34 @@ LINES: Final = tuple(kind.__name__ for kind in _LINES)
 """The names of the events that make a line."""
 
 
-def line(event: Event, session_key: str, label: str) -> LineEntry | None:
-    """The line that an event makes; None if it makes none. Of a tree that is killed, only the run that was named has
-    one. It has no number before it has a place."""
-    kind = _LINES.get(type(event))
-    if kind is None or (isinstance(event, KillOrdered) and not event.named):
-        return None
-    return LineEntry(seq=0, at=event.at, kind=kind, session_key=session_key, label=label, reason=reason_of(event))
+def lines(timeline: Iterable[Event], session_key: str, label: str) -> list[LineEntry]:
+    """The lines that the timeline of a run makes; they have no number before they have a place.
+
+    Of a tree that is killed, only the run that was named has one. A driver that is lost after a kill has only stopped.
+    """
+    found: list[LineEntry] = []
+    killed = False
+    for event in timeline:
+        kind = _LINES.get(type(event))
+        match event:
+            case KillOrdered(named=named):
+                killed, kind = True, kind if named else None
+            case Resumed():
+                killed = False
+            case LeaseLost(step_open=step_open):
+                kind = None if killed else "crashed" if step_open else kind
+            case _:
+                pass
+        if kind is not None:
+            why = reason_of(event)
+            found.append(LineEntry(seq=0, at=event.at, kind=kind, session_key=session_key, label=label, reason=why))
+    return found
 
 
-def merged(shown: Iterable[HistoryEntry], lines: Iterable[LineEntry]) -> list[HistoryEntry]:
+def merged(shown: Iterable[HistoryEntry], between: Iterable[LineEntry]) -> list[HistoryEntry]:
     """Entries with the lines between them, by time: each line follows the last entry that is not younger, and has the
     number of that entry; 0 if it is older than all of them."""
-    left = list(lines)
+    left = list(between)
     found: list[HistoryEntry] = []
     after = 0
     for one in shown:
