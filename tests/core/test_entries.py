@@ -221,7 +221,12 @@ def test_a_cut_never_falls_inside_a_character(text: str, told: tuple[str, int]) 
 
 
 def test_a_reply_that_was_cut_and_its_rest_are_one_on_whichever_side_of_a_page_they_stand() -> None:
-    bodies = [Replied("be", cut=True), Spoken("go on", kind=CONTINUE), Replied("gin"), Spoken("hi", kind="send")]
+    bodies: list[Body] = [
+        Replied("be", cut=True),
+        Spoken("go on", kind=CONTINUE),
+        Replied("gin"),
+        Spoken("hi", kind="send"),
+    ]
     known = [(Place(seq, float(seq)), body) for seq, body in enumerate(bodies, 1)]
     assert [one.seq for one in entries(known, 1, 2, {})] == []
     (reply, _) = entries(known, 3, 4, {})

@@ -11,7 +11,7 @@ from fledge.models.base import Request
 from fledge.models.scripted import Answer, Reply, last_text
 from fledge.testing import ScriptedModel, use
 from tests.api.scene import Place, obedient
-from tests.gateway.serving import OverHttp, Server, serving
+from tests.gateway.serving import OverHttp, OverSocket, Server, serving
 from tests.runtime.desk import said
 from tests.statements import proves
 
@@ -215,3 +215,19 @@ def test_the_library_gives_the_same_completions(tmp_path: Path) -> None:
     told = Place(tmp_path).act(talk, ScriptedModel(script))
     (event,) = [one for one in told if one.role == "event"]
     assert [(one.label, one.status, one.kind) for one in event.completions] == [("digger", "ok", "outcome")]
+
+
+@proves("4.gateway.22", "A feed with `entries` tells each new entry once, as the value that the history has of it")
+def test_a_feed_tells_new_entries_as_values(server: Server, ask: OverHttp, chat: str) -> None:
+    ask.call("send", session=chat, message="before")
+    known = len(values(ask, chat))
+    with server.socket() as connection:
+        watching = OverSocket(connection)
+        watching.call("events.subscribe", session=chat, entries=True)
+        watching.call("send", session=chat, message="after")
+        told: list[dict[str, Any]] = []
+        while len(told) < 2:
+            event = watching.event()
+            told += [event["entry"]] if event["type"] == "entry" else []
+    assert told == values(ask, chat)[known:]
+    assert [one["type"] for one in told] == ["message", "reply"]

@@ -16,9 +16,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from fledge.api import entries
 from fledge.api.program import Fledge
 from fledge.commands.listing import RowReader
 from fledge.commands.values import RunRow
+from fledge.core.entries import HistoryEntry, LineEntry
 from fledge.core.run import EndedReason, Instant, on_wire
 from fledge.errors import BadInput
 from fledge.runtime.feed import Subscription, TurnEvent
@@ -66,6 +68,14 @@ class Live(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="typ
     tokens_in: int = 0
     tokens_out: int = 0
     cost_usd: float | None = None
+    is_error: bool = False
+
+
+class NewEntry(Struct, frozen=True, kw_only=True, tag_field="type", tag="entry"):
+    """An entry was appended to a transcript: the value that `sessions.history` has of it."""
+
+    session_key: str
+    entry: HistoryEntry
 
 
 class Asked(Struct, frozen=True, kw_only=True, tag_field="type", tag="approvals"):
@@ -95,7 +105,7 @@ class RowEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="row"):
     row: RunRow
 
 
-FeedEvent = RunEvent | Live | Asked | Lost | Closing | RowEvent
+FeedEvent = RunEvent | Live | NewEntry | Asked | Lost | Closing | RowEvent
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -109,6 +119,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """Also what turns tell."""
     rows: bool = False
     """Rows in place of the numbered events."""
+    entries: bool = False
+    """Also new entries of transcripts: of the session that is watched, and of each whose turn tells something."""
 
 
 class Watch:
@@ -123,6 +135,9 @@ class Watch:
         self._heard: Subscription | None = None
         self._early, self._before = early, list[TurnEvent]()
         self._changed = Changed()
+        self._since = fl.engine.clock.now()
+        self._entries: dict[str, int] = {}
+        """By session: the last entry that was told."""
         self._looked_at = 0
         """The last numbered event that was looked at."""
         self.cursor = 0
@@ -174,6 +189,7 @@ class Watch:
             events: list[FeedEvent] = [] if self._wanted.rows else [_told(tx, one) for one in wanted]
             asked = tuple(one.id for one in tx.open_approvals() if self._is_wanted(tx, one.session))
             live = [one for event in told if (one := self._live(tx, event)) is not None]
+            live += self._new_entries(tx, [event.session for event in told])
             return page[-1].seq if page else self._looked_at, wanted, events, asked, live
 
         self._looked_at, happened, events, asked, live = await self._fl.engine.store.read(look)
@@ -216,6 +232,24 @@ class Watch:
             async with asyncio.timeout(quiet_s if next_s is None else min(quiet_s, next_s)):
                 await self._ready.wait()
 
+    def _new_entries(self, tx: Tx, active: list[str]) -> list[FeedEvent]:
+        """Entries that were not told yet, of the sessions in which something goes on."""
+        if not self._wanted.entries:
+            return []
+        found: list[FeedEvent] = []
+        for session in dict.fromkeys((self._wanted.session_key, *active)):
+            if not session or not self._is_wanted(tx, session):
+                continue
+            if session not in self._entries:
+                self._entries[session] = _last_before(tx, session, self._since)
+            page = entries.page(tx, session, PAGE, after=self._entries[session])
+            self._entries[session] = max(self._entries[session], page.last)
+            new = (one for one in page.entries if not isinstance(one, LineEntry))
+            found += [NewEntry(session_key=session, entry=one) for one in new]
+            if page.newer:
+                self._ready.set()
+        return found
+
     def _is_wanted(self, tx: Tx, session: str) -> bool:
         root = self._wanted.session_key
         if not root:
@@ -243,6 +277,7 @@ class Watch:
             tokens_in=event.tokens_in,
             tokens_out=event.tokens_out,
             cost_usd=event.cost_usd,
+            is_error=event.is_error,
         )
 
 
@@ -277,6 +312,12 @@ class Changed:
         """How long until a row that waits may be told; None: none waits."""
         waits = [self._told_at[key] + EVERY_S - now for key in self._changed if key in self._told_at]
         return max(0.0, min(waits)) if waits else None
+
+
+def _last_before(tx: Tx, session: str, since: Instant) -> int:
+    """The newest entry that is older than this; 0 if none is. Looks at so many as a feed tells at once."""
+    newest = tx.tail(session, PAGE)
+    return max((one.seq for one in newest if one.at < since), default=newest[0].seq - 1 if newest else 0)
 
 
 def _told(tx: Tx, happened: Happened) -> RunEvent:

@@ -175,21 +175,25 @@ async def _body(request: Request, desk: Desk) -> bytes | Response:
 def _wanted(request: Request) -> Wanted:
     given = request.query_params
     for name in given:
-        if name not in ("cursor", "session", "live", "rows"):
-            raise BadInput(name[:80], "there is no such parameter: cursor, session, live, rows")
+        if name not in ("cursor", "session", "live", "rows", "entries"):
+            raise BadInput(name[:80], "there is no such parameter: cursor, session, live, rows, entries")
     cursor = given.get("cursor", request.headers.get("last-event-id"))
     if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
         raise BadInput("cursor", "must be a number, as an event told it", cursor)
-    live, rows = given.get("live", "true"), given.get("rows", "false")
-    for name, word in (("live", live), ("rows", rows)):
-        if word not in ("true", "false"):
-            raise BadInput(name, "must be true or false", word)
     return Wanted(
         cursor=None if cursor is None else int(cursor),
         session_key=session_key(given["session"], "session") if given.get("session") else "",
-        live=live == "true",
-        rows=rows == "true",
+        live=_flag(request, "live", True),
+        rows=_flag(request, "rows", False),
+        entries=_flag(request, "entries", False),
     )
+
+
+def _flag(request: Request, name: str, otherwise: bool) -> bool:
+    given = request.query_params.get(name, "true" if otherwise else "false")
+    if given not in ("true", "false"):
+        raise BadInput(name, "must be true or false", given)
+    return given == "true"
 
 
 async def _heard(request: Request, desk: Desk, secrets: Mapping[str, Key], rates: Rates, bodies: Unproven) -> Response:

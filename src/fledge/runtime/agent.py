@@ -666,7 +666,8 @@ class _Turn:
         result = await self._result(call, answers.get(place))
         unknown = result is UNKNOWN_OUTCOME
         text, images = await self._keep_images(result)
-        self.tell("tool:end", text, call.call.id)
+        told = TurnEvent("tool:end", self.drive.session, text, self.drive.turn, call.call.id)
+        self.feed.emit(replace(told, is_error=result.is_error))
         return Resulted(call.entry, call.index, call.call.id, name, text, result.is_error, unknown, images)
 
     async def _keep_images(self, result: ToolResult) -> tuple[str, tuple[ImageEntry, ...]]:

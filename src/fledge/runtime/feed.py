@@ -57,6 +57,8 @@ class TurnEvent(Struct, frozen=True, omit_defaults=True):
     tokens_out: int = 0
     cost_usd: float | None = None
     """In dollars; None if the price is not known."""
+    is_error: bool = False
+    """Of `tool:end`: the call failed."""
 
 
 class Subscription:
