@@ -76,7 +76,7 @@ class Story:
         """The same with ids by the order they came in, and times as nothing."""
         text = json.dumps(_timeless(value), sort_keys=True).replace(self._folder, "/folder")
         text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", self._named, text)
-        text = re.sub(r'(?<=")[0-9a-f]{12}(?=")', self._named, text)
+        text = re.sub(r'(?<=")(?:[0-9a-f]{12}|[0-9a-f]{32})(?=")', self._named, text)
         text = re.sub(r"exit code 0; [\d.]+ s|[0-9a-f]{8}(?=  `)", "made up", text)
         text = re.sub(r"run [0-9a-f]{8}|nonce=[0-9a-f]{16}", "made up", text)
         return json.loads(text)
