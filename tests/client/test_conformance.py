@@ -211,6 +211,8 @@ async def live(client: Client, folder: Path) -> Story:
     await call("runs.list")
     await call("runs.tree")
     await call("runs.info", target="greeter")
+    await call("runs.spans", target="greeter", **{"from": 4, "to": 5})
+    await call("runs.spans", target="greeter", **{"from": 5, "to": 4})
     await call("overview")
     await call("burn")
     return told

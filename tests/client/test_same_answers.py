@@ -37,6 +37,7 @@ READING: dict[str, dict[str, object]] = {
     "runs.list": {},
     "runs.query": {"search": "d"},
     "runs.result": {"runId": "{run}", "timeoutMs": 0},
+    "runs.spans": {"target": "digger"},
     "runs.tree": {},
     "undelivered.list": {},
 }

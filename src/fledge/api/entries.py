@@ -53,8 +53,7 @@ def page(tx: Tx, key: str, limit: int, before: int | None = None, after: int | N
     newer = _ahead(tx, key, found[-1].seq)
     known = [(Place(entry.seq, entry.at), from_body(entry.body)) for entry in (*older, *found, *newer)]
     first, last = found[0].seq, min(found[-1].seq, _last_shown(tx, key, known))
-    asked = {(one.entry, one.index): _asked(one) for one in tx.approvals(key, first, last)}
-    shown = core.entries(known, first, last, asked)
+    shown = core.entries(known, first, last, asked_about(tx, key, first, last))
     lines = _lines(tx, key, found[0].at if older else -math.inf, newer[0].at if newer else math.inf)
     return EntriesPage(
         entries=tuple(core.merged(shown, lines)), first=first, last=last, older=bool(older), newer=bool(newer)
@@ -65,9 +64,8 @@ def entry(tx: Tx, key: str, seq: int) -> HistoryEntry:
     """One entry whole, completions with their results. NotFound: there is none of this number."""
     known = [*tx.tail(key, NEIGHBOURS, before=seq), *tx.entries(key, seq - 1, 1)]
     known += _ahead(tx, key, seq)
-    asked = {(one.entry, one.index): _asked(one) for one in tx.approvals(key, seq, seq)}
     bodies = [(Place(one.seq, one.at), from_body(one.body)) for one in known]
-    found = core.entries(bodies, seq, seq, asked, whole=True)
+    found = core.entries(bodies, seq, seq, asked_about(tx, key, seq, seq), whole=True)
     if not found:
         raise NotFound(f"no entry {seq} in {key}")
     return _with_results(tx, found[0])
@@ -116,6 +114,11 @@ def _last_shown(tx: Tx, key: str, known: list[tuple[Place, Body]]) -> int:
     if awaits_rest(lines) and tx.turn(key) is not None:
         return last_step(lines)[0] - 1
     return known[-1][0].seq
+
+
+def asked_about(tx: Tx, key: str, first: int, last: int) -> dict[tuple[int, int], CallAsked]:
+    """The questions about calls of these entries, by the place of the call."""
+    return {(one.entry, one.index): _asked(one) for one in tx.approvals(key, first, last)}
 
 
 def _asked(one: Approval) -> CallAsked:

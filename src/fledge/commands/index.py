@@ -14,8 +14,8 @@ _NAMES: Final[Mapping[str, str]] = {
         undelivered.dismiss undelivered.retry
     """,
     "queries": """
-        approvals.list documents.pending overview plans.list runs.info runs.list runs.tree sessions.entry
-        sessions.find sessions.history undelivered.list
+        approvals.list documents.pending overview plans.list runs.info runs.list runs.spans runs.tree
+        sessions.entry sessions.find sessions.history undelivered.list
     """,
     "rows": "runs.ends runs.query sessions.list sessions.query",
     "runs": """

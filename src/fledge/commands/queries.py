@@ -4,10 +4,10 @@ person. They need a store and a clock, but no engine, so they are answered in a 
 
 from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from fledge.api import entries, views
+from fledge.api import entries, spans, views
 from fledge.api.entries import EntriesPage
 from fledge.api.values import Forest, GivenUp, Message, Plan, Question, RunInfo
 from fledge.api.views import session_key
@@ -18,6 +18,7 @@ from fledge.commands.table import Params, Reader, query
 from fledge.commands.values import Overview, Story
 from fledge.core.entries import HistoryEntry
 from fledge.core.params import formerly
+from fledge.core.spans import Spans
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import documents
 from fledge.store.base import Tx
@@ -79,6 +80,27 @@ async def subagents_info(folder: Reader, params: One) -> Story:
     now = folder.now()
     told = await folder.read(lambda tx: story(tx, looking.found(tx, params), now))
     return replace(told, run=_told(told.run))
+
+
+class SpansOf(One, frozen=True, kw_only=True):
+    """`runs.spans`."""
+
+    since: Annotated[int, Meta(ge=0, description="milliseconds since the epoch")] | None = field(
+        default=None, name="from"
+    )
+    until: Annotated[int, Meta(ge=0, description="milliseconds since the epoch")] | None = field(
+        default=None, name="to"
+    )
+
+
+@query("runs.spans", Spans)
+async def runs_spans(folder: Reader, params: SpansOf) -> Spans:
+    """The life of a run as spans on a time axis, in lanes, with marks; those that touch the time from `from` to
+    `to`."""
+    since, until = (None if one is None else one / 1000 for one in (params.since, params.until))
+    if since is not None and until is not None and until < since:
+        raise BadInput("to", "must not be before from", params.until)
+    return await folder.read(lambda tx: spans.spans(tx, looking.found(tx, params), since, until))
 
 
 @query("plans.list", list[Plan])

@@ -1,0 +1,53 @@
+"""The spans of a run, read from rows: its timeline, the entries of a time, its children, tries at delivery. Reads only,
+and a bounded number of rows of each."""
+
+from typing import Final
+
+from fledge.api.entries import AHEAD, asked_about
+from fledge.core import entries as core
+from fledge.core.entries import Place
+from fledge.core.run import Instant
+from fledge.core.spans import Child, Spans
+from fledge.core.spans import spans as spans_of
+from fledge.core.transcript import from_body
+from fledge.orchestrator.views import tries
+from fledge.store.base import Tx
+
+MOST_READ: Final = 2000
+"""So many entries are read, the newest of the time that is asked for."""
+MOST_CHILDREN: Final = 500
+"""So many children have a span, the newest."""
+
+
+def spans(tx: Tx, key: str, since: Instant | None, until: Instant | None) -> Spans:
+    """The spans of a run that touch the time from `since` to `until`; without those, of its whole life."""
+    found = tx.tail(key, MOST_READ, before=None if until is None else _number_at(tx, key, until) + AHEAD)
+    known = [(Place(one.seq, one.at), from_body(one.body)) for one in found]
+    shown = core.entries(known, 0, found[-1].seq, asked_about(tx, key, found[0].seq, found[-1].seq)) if found else []
+    children = [_child(tx, child) for child in tx.children(key)[-MOST_CHILDREN:]]
+    return spans_of(tx.events(key), shown, children, tries(tx, key), since, until)
+
+
+def _number_at(tx: Tx, key: str, at: Instant) -> int:
+    """The number of the first entry that is younger than this; one above the last if there is none."""
+    low, high = 1, tx.last_entry(key) + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = tx.entries(key, middle - 1, 1)
+        if not found or found[0].at > at:
+            high = middle
+        else:
+            low = found[0].seq + 1
+    return low
+
+
+def _child(tx: Tx, key: str) -> Child:
+    run, spec = tx.load_run(key), tx.spec(key)
+    return Child(
+        session_key=key,
+        run_id=run.run_id,
+        label=spec.label or spec.task[:80],
+        status=run.phase.name if run.ended is None else run.ended.outcome.status,
+        created_at=tx.events(key)[0].at,
+        ended_at=None if run.ended is None else run.ended.ended_at,
+    )

@@ -1,0 +1,246 @@
+"""The life of a run as spans on a time axis, in lanes: its phases, attempts, model calls, tool calls, children, waits
+and tries at delivery; and marks for what was done to it.
+
+Made from what is stored anyway. A call begins when its reply was stored and ends with its result; a model call begins
+with the entry before its reply, so its start is approximate. Pure: rows and entries in, spans out.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from fledge.core import events as ev
+from fledge.core.announce import DeliveryTrace
+from fledge.core.calls import call_line
+from fledge.core.entries import HistoryEntry, LineEntry, LineKind, ReplyEntry, lines
+from fledge.core.freeze import one_line
+from fledge.core.lifecycle import born, transition
+from fledge.core.run import (
+    Archived,
+    Asking,
+    AwaitingApproval,
+    Completed,
+    CompletedGiveup,
+    Instant,
+    Phase,
+    Queued,
+    Run,
+    Waiting,
+)
+
+Lane = Literal["phase", "attempts", "model", "tools", "children", "waits", "delivery"]
+MOST_SPANS: Final = 2000
+"""So many spans are told at most, the newest."""
+SHORT_CHARS: Final = 120
+_OVER: Final = (Completed, CompletedGiveup, Archived)
+
+
+class Span(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """Something that took a while, or still does."""
+
+    lane: Lane
+    started_at: Instant
+    ended_at: Instant | None = None
+    """None: it goes on."""
+    name: str
+    short: str = ""
+    """What it was, in a few words."""
+    status: str = ""
+    tokens: int = 0
+    run_id: str = ""
+    """Of a child, and of the call that started it."""
+    session_key: str = ""
+    seq: int = 0
+    """Of a model or tool call: the entry of the reply."""
+
+
+class Mark(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """A moment at which something was done to the run."""
+
+    at: Instant
+    name: LineKind
+    reason: str = ""
+
+
+class Spans(Struct, frozen=True, kw_only=True, gc=False):
+    """The spans of a run in a time, by lane and start, and its marks."""
+
+    spans: tuple[Span, ...]
+    marks: tuple[Mark, ...]
+    left_out: int = 0
+    """How many older spans there was no room for."""
+
+
+class Child(Struct, frozen=True, kw_only=True, gc=False):
+    """A child of the run, as its span needs it."""
+
+    session_key: str
+    run_id: str
+    label: str
+    status: str
+    created_at: Instant
+    ended_at: Instant | None
+
+
+def spans(
+    timeline: Sequence[ev.Event],
+    entries: Iterable[HistoryEntry],
+    children: Iterable[Child],
+    tries: Iterable[tuple[Instant, DeliveryTrace]],
+    since: Instant | None = None,
+    until: Instant | None = None,
+) -> Spans:
+    """The spans of a run that touch the time from `since` to `until`; without those, of its whole life."""
+    states = list(_states(timeline))
+    made = [
+        *_phases(states),
+        *_attempts(states),
+        *_calls(entries),
+        *(_child(one) for one in children),
+        *_waits(states),
+        *(_delivery(at, trace) for at, trace in tries),
+    ]
+    found = [one for one in made if _touches(one.started_at, one.ended_at, since, until)]
+    kept = sorted(found, key=lambda one: one.started_at)[-MOST_SPANS:]
+    marks = tuple(
+        Mark(at=one.at, name=one.kind, reason=one.reason)
+        for one in lines(timeline, "", "")
+        if _touches(one.at, one.at, since, until)
+    )
+    return Spans(spans=tuple(kept), marks=marks, left_out=len(found) - len(kept))
+
+
+def _touches(start: Instant, end: Instant | None, since: Instant | None, until: Instant | None) -> bool:
+    return (since is None or end is None or end >= since) and (until is None or start <= until)
+
+
+def _states(timeline: Sequence[ev.Event]) -> Iterator[tuple[Instant, Run]]:
+    """The run after each of its events."""
+    run: Run | None = None
+    for event in timeline:
+        run = born(event) if isinstance(event, ev.Admitted) else run if run is None else transition(run, event).run
+        assert run is not None
+        yield event.at, run
+
+
+def _phases(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
+    """One span for each stretch in one phase; what is over has none."""
+    for start, end, run in _stretches(states, lambda run: run.phase.name):
+        if not isinstance(run.phase, _OVER):
+            yield Span(lane="phase", started_at=start, ended_at=end, name=run.phase.name, status=run.phase.name)
+
+
+def _attempts(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
+    for start, end, run in _stretches(states, lambda run: (run.attempt, run.ended is None)):
+        if run.ended is None:
+            status = "running" if end is None else next(_ends(states, run))
+            yield Span(
+                lane="attempts",
+                started_at=start,
+                ended_at=end,
+                name=f"attempt {run.attempt}",
+                status=status,
+                run_id=run.run_id,
+            )
+
+
+def _ends(states: Sequence[tuple[Instant, Run]], attempt: Run) -> Iterator[str]:
+    """How an attempt came out: the outcome of the run, or that a later attempt took its place."""
+    for _, run in states:
+        if run.attempt > attempt.attempt:
+            yield "superseded"
+        elif run.attempt == attempt.attempt and run.ended is not None:
+            yield run.ended.outcome.status
+
+
+def _waits(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
+    for start, end, run in _stretches(states, lambda run: _wait(run.phase)):
+        if (told := _wait(run.phase)) is not None:
+            yield Span(lane="waits", started_at=start, ended_at=end, name=told[0], short=told[1], status="waiting")
+
+
+def _wait(phase: Phase) -> tuple[str, str] | None:
+    """What a phase waits for, and in words; None if it does not wait."""
+    match phase:
+        case Waiting(asked=asked):
+            return "children", f"for children, {asked}"
+        case Asking():
+            return "person", "a tool call waits for a person"
+        case AwaitingApproval():
+            return "plan", "its plan waits for an answer"
+        case Queued(retry=retry) if retry is not None:
+            return "model", one_line(retry.reason, SHORT_CHARS)
+        case Queued():
+            return "slot", "waits for a free slot"
+        case _:
+            return None
+
+
+def _stretches(
+    states: Sequence[tuple[Instant, Run]], of: Callable[[Run], object]
+) -> Iterator[tuple[Instant, Instant | None, Run]]:
+    """From when until when a value of the run stayed the same, with the run at the end of that; None: it still is."""
+    first = 0
+    for at in range(1, len(states) + 1):
+        if at == len(states):
+            yield states[first][0], None, states[first][1]
+        elif of(states[at][1]) != of(states[first][1]):
+            yield states[first][0], states[at][0], states[first][1]
+            first = at
+
+
+def _calls(entries: Iterable[HistoryEntry]) -> Iterator[Span]:
+    """A span for each model call and each of the tools it called."""
+    before: Instant | None = None
+    for entry in entries:
+        if isinstance(entry, ReplyEntry):
+            yield Span(
+                lane="model",
+                started_at=entry.at if before is None else before,
+                ended_at=entry.at,
+                name=entry.model,
+                short=one_line(entry.text, SHORT_CHARS),
+                status="cut" if entry.is_cut else "ok",
+                tokens=entry.usage.tokens_in + entry.usage.tokens_out,
+                seq=entry.seq,
+            )
+            for call in entry.calls:
+                yield Span(
+                    lane="tools",
+                    started_at=call.started_at,
+                    ended_at=call.ended_at,
+                    name=call.name,
+                    short=call_line(call.name, call.arguments),
+                    status=call.status,
+                    run_id=call.child_run_id,
+                    session_key=call.child_session_key,
+                    seq=entry.seq,
+                )
+        if not isinstance(entry, LineEntry):
+            before = entry.at
+
+
+def _child(one: Child) -> Span:
+    return Span(
+        lane="children",
+        started_at=one.created_at,
+        ended_at=one.ended_at,
+        name=one.label,
+        status=one.status,
+        run_id=one.run_id,
+        session_key=one.session_key,
+    )
+
+
+def _delivery(at: Instant, trace: DeliveryTrace) -> Span:
+    last = trace.tried[-1] if trace.tried else None
+    return Span(
+        lane="delivery",
+        started_at=at,
+        ended_at=at,
+        name="read by handle" if last is None else f"{last.phase} {last.result}",
+        short=one_line(trace.why or trace.requester, SHORT_CHARS),
+        status="delivered" if last is None else last.result,
+        session_key=trace.requester,
+    )
