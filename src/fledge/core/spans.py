@@ -126,15 +126,15 @@ def _states(timeline: Sequence[ev.Event]) -> Iterator[tuple[Instant, Run]]:
 
 def _phases(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
     """One span for each stretch in one phase; what is over has none."""
-    for start, end, run in _stretches(states, lambda run: run.phase.name):
+    for start, end, run, _ in _stretches(states, lambda run: run.phase.name):
         if not isinstance(run.phase, _OVER):
             yield Span(lane="phase", started_at=start, ended_at=end, name=run.phase.name, status=run.phase.name)
 
 
 def _attempts(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
-    for start, end, run in _stretches(states, lambda run: (run.attempt, run.ended is None)):
+    for start, end, run, after in _stretches(states, lambda run: (run.attempt, run.ended is None)):
         if run.ended is None:
-            status = "running" if end is None else next(_ends(states, run))
+            status = "running" if after is None else _came_out(after)
             yield Span(
                 lane="attempts",
                 started_at=start,
@@ -145,17 +145,8 @@ def _attempts(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
             )
 
 
-def _ends(states: Sequence[tuple[Instant, Run]], attempt: Run) -> Iterator[str]:
-    """How an attempt came out: the outcome of the run, or that a later attempt took its place."""
-    for _, run in states:
-        if run.attempt > attempt.attempt:
-            yield "superseded"
-        elif run.attempt == attempt.attempt and run.ended is not None:
-            yield run.ended.outcome.status
-
-
 def _waits(states: Sequence[tuple[Instant, Run]]) -> Iterator[Span]:
-    for start, end, run in _stretches(states, lambda run: _wait(run.phase)):
+    for start, end, run, _ in _stretches(states, lambda run: _wait(run.phase)):
         if (told := _wait(run.phase)) is not None:
             yield Span(lane="waits", started_at=start, ended_at=end, name=told[0], short=told[1], status="waiting")
 
@@ -177,17 +168,22 @@ def _wait(phase: Phase) -> tuple[str, str] | None:
             return None
 
 
+def _came_out(after: Run) -> str:
+    """How the attempt before came out: as the run did, or this one took its place."""
+    return "superseded" if after.ended is None else after.ended.outcome.status
+
+
 def _stretches(
     states: Sequence[tuple[Instant, Run]], of: Callable[[Run], object]
-) -> Iterator[tuple[Instant, Instant | None, Run]]:
-    """From when until when a value of the run stayed the same, with the run at the end of that; None: it still is."""
+) -> Iterator[tuple[Instant, Instant | None, Run, Run | None]]:
+    """From when until when a value of the run stayed the same, the run then and the run afterwards. It still is the
+    same where the end and the run afterwards are None."""
     first = 0
-    for at in range(1, len(states) + 1):
-        if at == len(states):
-            yield states[first][0], None, states[first][1]
-        elif of(states[at][1]) != of(states[first][1]):
-            yield states[first][0], states[at][0], states[first][1]
+    for at in range(1, len(states)):
+        if of(states[at][1]) != of(states[first][1]):
+            yield states[first][0], states[at][0], states[first][1], states[at][1]
             first = at
+    yield states[first][0], None, states[first][1], None
 
 
 def _calls(entries: Iterable[HistoryEntry]) -> Iterator[Span]:
