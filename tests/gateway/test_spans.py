@@ -50,3 +50,21 @@ def test_the_life_of_a_run_is_told_in_lanes(tmp_path: Path) -> None:
         assert ask.call("runs.spans", target=key, **{"from": 0, "to": begins - 1})["spans"] == []
         with pytest.raises(fledge.BadInput, match="must not be before from"):
             ask.call("runs.spans", target=key, **{"from": 5, "to": 4})
+
+
+def test_the_story_of_a_run_has_its_limits_its_folder_its_files_and_what_is_due(tmp_path: Path) -> None:
+    settings: dict[str, object] = {"agents": {"defaults": {"subagents": {"budget": {"tokens": 500}}}}}
+    with serving(tmp_path / "state", settings=settings) as server:
+        ask = OverHttp(server)
+        given: dict[str, Any] = {"budget": {"tokens": 9000}, "runTimeoutSeconds": 60, "workspace": "dir"}
+        run = ask.call("runs.spawn", task="Wait for me", program="tester", **given)
+        server.do(server.desk.fl.until(lambda tx: tx.load_run(run["childSessionKey"]).started_at, timeout=20))
+        told = ask.call("runs.info", target=run["runId"])
+        assert told["limits"] == [
+            {"name": "timeoutSeconds", "asked": 60, "applied": 60, "rule": "", "isCut": False},
+            {"name": "tokens", "asked": 9000, "applied": 500, "rule": "subagents.budget of main", "isCut": True},
+        ]
+        assert told["workspace"]["kind"] == "dir"
+        assert Path(told["workspace"]["folder"]).is_dir()
+        assert told["due"]["what"] == "its time is up: it ends"
+        assert (told["question"], told["artifacts"]) == (None, [])

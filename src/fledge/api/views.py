@@ -11,6 +11,7 @@ from fledge.core.announce import Completion, announce_key
 from fledge.core.entries import completions
 from fledge.core.events import Admitted, Event, people_words, reason
 from fledge.core.freeze import Stats
+from fledge.core.goods import Goods
 from fledge.core.keys import parse_key
 from fledge.core.lifecycle import born, transition
 from fledge.core.params import place_of
@@ -139,6 +140,12 @@ def read_value(text: str, schema: dict[str, Any] | None, result_type: type[T] | 
         return msgspec.json.decode(fitted.text, type=Any if result_type is None else result_type), None
     except msgspec.ValidationError as error:
         return None, f"{place_of(error) or 'answer'}: does not fit the type that was asked for"
+
+
+def handed_over(tx: Tx, key: str) -> Goods:
+    """The files that a run handed over; none while its outcome may not be read."""
+    run = tx.load_run(key)
+    return _completion(tx, run).goods if is_readable(run) else Goods()
 
 
 def _completion(tx: Tx, run: Run) -> Completion:

@@ -7,17 +7,18 @@ from msgspec.structs import replace
 from fledge.api import views as api
 from fledge.commands.listing import budget_of
 from fledge.commands.params import Asker, One
-from fledge.commands.values import Overview, Ran, Rest, Standing, Story, Try
+from fledge.commands.values import Overview, Ran, Rest, Standing, Story, Try, Workspace
 from fledge.core.announce import announce_key
 from fledge.core.freeze import Stats
 from fledge.core.keys import agent_of, is_main_key, main_key, project_key
-from fledge.core.run import Instant
+from fledge.core.limits import Above, Limit, limits, next_due
+from fledge.core.run import Instant, Run
 from fledge.core.targets import pick
 from fledge.errors import NotFound
 from fledge.orchestrator import documents, views
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.transcripts import models_of
-from fledge.store.base import Approval, Tx
+from fledge.store.base import Approval, SessionFacts, Tx
 
 MOST_SHOWN = 300
 FIRST_CHARS = 80
@@ -91,6 +92,7 @@ def story(tx: Tx, key: str, now: Instant) -> Story:
     took_s = None if run.ended is None else run.ended.elapsed_s
     below = api.forest(tx, [key], MOST_SHOWN)
     told = announce_key(key, run.run_id, "outcome")
+    asked, goods = tx.approvals(key)[-MOST_SHOWN:], api.handed_over(tx, key)
     return Story(
         now_at=now,
         run=replace(api.run_info(tx, key), children=tuple(below.runs), left_out=below.left_out),
@@ -106,8 +108,30 @@ def story(tx: Tx, key: str, now: Instant) -> Story:
         budget=budget_of(tx, key),
         spawned=tx.counts(key).spawned,
         unanswered=tuple(late for late in views.unanswered(tx, now) if told in late.rows),
-        questions=tuple(map(api.question, tx.approvals(key)[-MOST_SHOWN:])),
+        questions=tuple(map(api.question, asked)),
+        question=next((api.question(one) for one in asked if one.state == "waiting"), None),
+        limits=_limits(tx, run),
+        workspace=_workspace(tx, key),
+        artifacts=goods.artifacts,
+        more_artifacts=goods.more,
+        due=next_due(run),
     )
+
+
+def _limits(tx: Tx, run: Run) -> tuple[Limit, ...]:
+    spec, purse = tx.spec(run.key), tx.purse(run.key)
+    above = [
+        Above(name=one.facts.label or one.key, budget=found.budget)
+        for one in tx.lineage(run.key)[1:]
+        if (found := tx.purse(one.key)) is not None
+    ]
+    return limits(spec.asked, spec.agent_id, run.terms.timeout_s, None if purse is None else purse.budget, above)
+
+
+def _workspace(tx: Tx, key: str) -> Workspace:
+    session, kind = tx.session(key), tx.spec(key).asked.get("workspace", "inherit")
+    facts = SessionFacts() if session is None else session.facts
+    return Workspace(kind=kind, folder=facts.workspace, cwd=facts.cwd, is_sandboxed=facts.boxed)
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------

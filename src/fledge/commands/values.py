@@ -8,6 +8,8 @@ from fledge.api.values import Plan, Question, RunInfo, TimelineEvent
 from fledge.core.announce import DeliveryTrace
 from fledge.core.doing import Doing
 from fledge.core.freeze import Stats
+from fledge.core.goods import Artifact
+from fledge.core.limits import Due, Limit
 from fledge.core.run import EndedReason, Instant
 from fledge.orchestrator.standing import StatusView, Unanswered
 
@@ -30,6 +32,7 @@ __all__ = [
     "Target",
     "Try",
     "Unanswered",
+    "Workspace",
 ]
 
 
@@ -48,6 +51,19 @@ class Ran(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...]
     boxed: bool
     folder: str
+
+
+class Workspace(Struct, frozen=True, kw_only=True):
+    """Where a run works."""
+
+    kind: Literal["inherit", "dir", "worktree"]
+    """Its requester's folder, a folder of its own, or a git worktree of its own."""
+    folder: str
+    """Empty: its agent's."""
+    cwd: str = ""
+    """Where in the folder it starts."""
+    is_sandboxed: bool = False
+    """Its commands run in a sandbox, whatever the settings say."""
 
 
 class Spent(Struct, frozen=True, kw_only=True):
@@ -80,6 +96,17 @@ class Story(Struct, frozen=True, kw_only=True):
     """Turns that have read its answer and could not answer it for half an hour."""
     questions: tuple[Question, ...] = ()
     """Its calls that asked a person, or ran by a rule of theirs."""
+    question: Question | None = None
+    """The call that waits for a person now."""
+    limits: tuple[Limit, ...] = ()
+    """What was asked for and what holds, with the rule where they differ."""
+    workspace: Workspace
+    artifacts: tuple[Artifact, ...] = ()
+    """Files that it handed over: GET /artifacts/<run>/<name> has each."""
+    more_artifacts: int = 0
+    """Files besides those named."""
+    due: Due | None = None
+    """What happens next if nothing else does."""
 
 
 class SessionRow(Struct, frozen=True, kw_only=True):
