@@ -108,8 +108,8 @@ def story(tx: Tx, key: str, now: Instant) -> Story:
         budget=budget_of(tx, key),
         spawned=tx.counts(key).spawned,
         unanswered=tuple(late for late in views.unanswered(tx, now) if told in late.rows),
-        questions=tuple(map(api.question, asked)),
-        question=next((api.question(one) for one in asked if one.state == "waiting"), None),
+        questions=tuple(api.question(tx, one) for one in asked),
+        question=next((api.question(tx, one) for one in asked if one.state == "waiting"), None),
         limits=_limits(tx, run),
         workspace=_workspace(tx, key),
         artifacts=goods.artifacts,
@@ -176,7 +176,7 @@ def rest(tx: Tx, session: str, whole_folder: bool, patience_s: float) -> Rest:
 
     return Rest(
         settled=api.is_at_rest(tx, session) and not others and not sending,
-        questions=() if goes_on else tuple(api.question(one) for one in asked if is_own(one.session)),
+        questions=() if goes_on else tuple(api.question(tx, one) for one in asked if is_own(one.session)),
         plans=tuple(one for one in api.plans(tx) if is_own(one.session_key)),
         failures=0 if turn is None else turn.failures,
         patience_seconds=patience_s,
