@@ -96,8 +96,8 @@ class Person:
             self.wrong.append(f"console {text}")
 
     def _asked(self, url: str, cookie: str | None) -> None:
-        known = ("/", "/page/", "/rpc", "/events", "/events?cursor=")
-        path = url.removeprefix(self.gateway.address)
+        known = ("/", "/page/", "/rpc", "/login", "/events", "/events?cursor=")
+        path = url.partition("#")[0].removeprefix(self.gateway.address)
         is_known = path in known or (path.startswith(known[1:]) and "?" not in path.removeprefix("/events?cursor="))
         if not url.startswith(self.gateway.address) or not is_known or self.gateway.token in url or cookie:
             self.wrong.append(f"request {url} cookie {cookie}")

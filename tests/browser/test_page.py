@@ -3,6 +3,8 @@
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -390,3 +392,23 @@ def test_undelivered_results_are_retried_and_dismissed(browser: Browser, gateway
         person.see("#undelivered-empty", "Everything has arrived.")
         page.get_by_role("link", name="Chat", exact=True).click()
         person.said("The waiter is done.")
+
+
+@proves("8.gateway.23", "The page takes a one-time code out of its address before any request")
+def test_a_link_of_fledge_page_signs_in_once_and_leaves_no_code(browser: Browser, gateway: Gateway) -> None:
+    command = [sys.executable, "-m", "fledge.cli.main", "page", "--no-open", "--state", str(gateway.state)]
+    done = subprocess.run(command, env=gateway.model.env, capture_output=True, text=True, timeout=60, check=True)
+    address = done.stdout.splitlines()[0]
+    with sitting(browser, gateway) as person:
+        page = person.page
+        asked: list[str] = []
+        page.on("request", lambda one: asked.append(f"{one.method} {one.url.removeprefix(gateway.address)}"))
+        page.goto(address)
+        person.see("#connection", "connected")
+        assert next(one for one in asked if one != "GET /" and not one.startswith("GET /page/")) == "POST /login"
+        assert "code" not in page.url
+        assert page.evaluate("Object.values(sessionStorage)") == [gateway.token]
+    with sitting(browser, gateway) as person:
+        person.page.goto(address)
+        person.see("#signin-error", "it is good once, for a minute")
+        assert "code" not in person.page.url

@@ -1,6 +1,6 @@
 // The page: signing in and out, which view is shown, and who is told of what happens.
 
-import { Feed, forget, isSignedIn, signIn, Unauthorised, Unreachable } from "./gateway.js";
+import { Feed, forget, isSignedIn, signIn, signInByCode, Unauthorised, Unreachable } from "./gateway.js";
 import { byId, plain } from "./dom.js";
 import { Chat } from "./chat.js";
 import { Conversations, MAIN, isRun, latest } from "./conversations.js";
@@ -174,10 +174,18 @@ addEventListener("hashchange", () => page?.route());
 addEventListener("online", () => page?.feed.hurry());
 document.addEventListener("visibilitychange", () => { if (!document.hidden) page?.feed.hurry(); });
 
-if (isSignedIn()) show();
-else {
-  byId("signin").hidden = false;
-  byId("signin-error").textContent = sessionStorage.getItem("fledge.why") ?? "";
+async function begin() {
+  let why = sessionStorage.getItem("fledge.why") ?? "";
   sessionStorage.removeItem("fledge.why");
+  try {
+    await signInByCode();
+  } catch (error) {
+    why = plain(`${error.message}.`);
+  }
+  if (isSignedIn()) { show(); return; }
+  byId("signin").hidden = false;
+  byId("signin-error").textContent = why;
   byId("token").focus();
 }
+
+begin();

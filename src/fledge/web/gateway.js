@@ -39,6 +39,24 @@ export async function signIn(given) {
   sessionStorage.setItem(KEPT, token);
 }
 
+/** Sign in with the one-time code of `fledge page`. The address bar loses it first: it must not stay in the history. */
+export async function signInByCode() {
+  const code = /^#code=([A-Za-z0-9_-]+)$/.exec(location.hash)?.[1];
+  if (code === undefined) return;
+  history.replaceState(null, "", location.pathname);
+  const headers = { "content-type": "application/json" };
+  let told;
+  try {
+    const given = { method: "POST", headers, body: JSON.stringify({ code }), signal: AbortSignal.timeout(CALL_MS) };
+    const response = await fetch("/login", { cache: "no-store", credentials: "omit", redirect: "error", ...given });
+    told = await response.json();
+  } catch {
+    throw new Unreachable("the gateway does not answer");
+  }
+  if (typeof told.token !== "string") throw new Unauthorised(String(told.error));
+  await signIn(told.token);
+}
+
 async function ask(path, given = {}) {
   const headers = { authorization: `Bearer ${token}`, ...given.headers };
   let response;
