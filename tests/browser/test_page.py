@@ -394,7 +394,7 @@ def test_undelivered_results_are_retried_and_dismissed(browser: Browser, gateway
         person.said("The waiter is done.")
 
 
-@proves("8.gateway.23", "The page takes a one-time code out of its address before any request")
+@proves("8.gateway.18", "The page takes a one-time code out of its address before any request")
 def test_a_link_of_fledge_page_signs_in_once_and_leaves_no_code(browser: Browser, gateway: Gateway) -> None:
     command = [sys.executable, "-m", "fledge.cli.main", "page", "--no-open", "--state", str(gateway.state)]
     done = subprocess.run(command, env=gateway.model.env, capture_output=True, text=True, timeout=60, check=True)
