@@ -40,6 +40,13 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
         {"session": NOBODY, **HELLO, "timeoutSeconds": -1},
     ],
     "reply": [{"session": NOBODY, "run": "none"}, {"session": MAIN, "run": "{run}"}],
+    "sessions.entry": [
+        {"session": NOBODY, "seq": 1},
+        {"session": NONSENSE, "seq": 1},
+        {"session": MAIN, "seq": 0},
+        {"session": MAIN, "seq": 100_000},
+    ],
+    "runs.spans": [{"target": "nobody"}, {"target": "{planner}", "from": 5, "to": 4}],
     "sessions.history": [{"session": NOBODY}, {"session": NONSENSE}, {"session": MAIN, "limit": 0}],
     "sessions.patch": [
         {"session": NOBODY, "label": "x"},
