@@ -109,7 +109,7 @@ def do(folder: Path, line: list[str]) -> tuple[int, str, str]:
     """Exit code, output and errors of a command in this folder, whose state folder is `default` by default."""
     done = command.fledge(*line, cwd=folder, env=os.environ | {"FLEDGE_STATE": "default", "FLEDGE_CONFIG": "config"})
     out = re.sub(r"\d+ MB free", "some MB free", done.stdout)
-    of_moment = r'"(pid|bytes|freeBytes|commitMs|commitP95Ms|startedAt|nowAt)": [\d.]+'
+    of_moment = r'"(pid|bytes|freeBytes|commitMs|commitP95Ms|oldestWaitS|startedAt|nowAt)": [\d.]+'
     return done.returncode, re.sub(of_moment, r'"\1": 0', out) if "health" in line else out, done.stderr
 
 
