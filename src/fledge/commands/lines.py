@@ -178,7 +178,7 @@ def story(told: Story, now: Instant | None = None) -> list[str]:
     if told.budget:
         lines.append("budget    " + ", ".join(f"{one.used:g} of {one.most:g} {one.name}" for one in told.budget))
     lines += [f"cut       {one.name} {one.applied:g} of {one.asked:g}: {one.rule}" for one in told.limits if one.is_cut]
-    if told.due is not None:
+    if told.due is not None and run.ended_at is None:
         lines.append(f"next      {told.due.what}, in {max(0.0, told.due.at - told.now_at):.0f} s")
     if told.spawned:
         lines.append(f"children  {told.spawned}, {run.unsettled} unsettled")
