@@ -2,7 +2,7 @@
 person. They need a store and a clock, but no engine, so they are answered in a folder that nobody drives, too.
 """
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
