@@ -499,7 +499,7 @@ def test_an_entry_names_rows_runs_and_statuses_and_messages_say_who_sent_them(sc
     scene.start(MAIN)
     event, message = (msgspec.json.decode(entry.body) for entry in scene.entries(MAIN)[-2:])
     (told,) = event["completions"]
-    assert (told["row"], told["run"], told["status"], told["error"]) == (row.key, o.session, "error", "no model")
+    assert (told["row"], told["run"], told["status"]) == (row.key, o.session, "error")
     assert "summarised" not in event
     assert message == {
         "type": "user",
