@@ -316,7 +316,8 @@ class RunVerbs:
             "SELECT found.seq, r.key, found.version, found.event"
             " FROM (SELECT * FROM run_events WHERE seq >= ? AND seq < ? AND run > 0 ORDER BY seq DESC LIMIT ?) found"
             " JOIN runs r ON r.id = found.run"
-            f" WHERE (r.parent = ? OR r.key = ?) AND json_extract(found.event, '$.type') IN ({marks}) ORDER BY found.seq"
+            f" WHERE (r.parent = ? OR r.key = ?) AND json_extract(found.event, '$.type') IN ({marks})"
+            " ORDER BY found.seq"
         )
         rows = self._db.execute(sql, (first, last, scanned, session, session, *names))
         return [Happened(at, key, version, _decode_event(event)) for at, key, version, event in rows]
