@@ -1,21 +1,27 @@
 """What the page's tests share: a browser, a real `fledge serve`, and a person in front of the page."""
 
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Dialog, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Dialog, Locator, Page, Route, expect, sync_playwright
 
+from fledge.gateway.page import HEADERS
 from tests.cli.model_server import MODEL, Model
 from tests.gateway.asking import Client
 from tests.left_out import requires
 
 PATIENCE_MS = 20_000
+SETTINGS = ("tools.write.approval=ask", "announce.maxRetries=0", "agents.defaults.subagents.maxSpawnDepth=2")
+PAGE_FILE = re.compile(r"/page/[a-z]+\.(js|css|svg)")
+FEED = re.compile(r"/events\?rows=true(&cursor=\d+)?")
 
 
 @contextmanager
@@ -30,6 +36,33 @@ def browsing() -> Iterator[Browser]:
             browser.close()
 
 
+@contextmanager
+def modules(browser: Browser) -> Iterator[Page]:
+    """An empty document under the page's own policy, whose scripts can import the page's modules; no gateway."""
+    context = browser.new_context()
+    wrong: list[str] = []
+    try:
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda told: wrong.append(told.text))
+        page.route("https://page.test/**", _give)
+        page.goto("https://page.test/")
+        yield page
+        assert wrong == [], wrong
+    finally:
+        context.close()
+
+
+def _give(route: Route) -> None:
+    name = route.request.url.rpartition("/")[2]
+    if name == "":
+        route.fulfill(content_type="text/html", headers=HEADERS, body='<!doctype html><p id="says"></p>')
+    else:
+        body = files("fledge.web").joinpath(name).read_text()
+        route.fulfill(content_type="text/javascript", headers=HEADERS, body=body)
+
+
 class Gateway:
     """`fledge serve` in a process of its own, which can be killed and started again at the same address."""
 
@@ -40,7 +73,7 @@ class Gateway:
 
     def start(self) -> None:
         """Start it; it takes requests afterwards."""
-        settings = ("--set", "tools.write.approval=ask", "--set", "announce.maxRetries=0")
+        settings = [part for one in SETTINGS for part in ("--set", one)]
         place = ("--state", str(self.state), "--port", str(self.port))
         command = [sys.executable, "-m", "fledge.cli.main", "serve", *place, *MODEL, *settings]
         (self.folder / "work").mkdir(exist_ok=True)
@@ -96,9 +129,8 @@ class Person:
             self.wrong.append(f"console {text}")
 
     def _asked(self, url: str, cookie: str | None) -> None:
-        known = ("/", "/page/", "/rpc", "/login", "/events", "/events?cursor=")
         path = url.partition("#")[0].removeprefix(self.gateway.address)
-        is_known = path in known or (path.startswith(known[1:]) and "?" not in path.removeprefix("/events?cursor="))
+        is_known = path in ("/", "/rpc", "/login") or PAGE_FILE.fullmatch(path) or FEED.fullmatch(path)
         if not url.startswith(self.gateway.address) or not is_known or self.gateway.token in url or cookie:
             self.wrong.append(f"request {url} cookie {cookie}")
 
@@ -112,8 +144,11 @@ class Person:
         self.page.keyboard.press("Enter")
 
     def say(self, text: str) -> None:
-        self.page.get_by_label("Message, or a command such as /help").fill(text)
-        self.page.keyboard.press("Enter")
+        box = self.page.get_by_label("Message, or a command such as /help")
+        box.fill(text)
+        if text.startswith("/"):
+            box.press("Escape")  # close the menu of commands
+        box.press("Enter")
 
     def see(self, where: str, text: str, times: int = 1) -> Locator:
         """So many parts of the page hold this text, now or soon."""
@@ -123,7 +158,7 @@ class Person:
 
     def said(self, text: str) -> Locator:
         """An answer in the conversation, once."""
-        return self.see("#chat-log .entry[data-role=assistant]", text)
+        return self.see("#chat-log .msg[data-role=assistant]", text)
 
 
 @contextmanager
@@ -135,6 +170,6 @@ def sitting(browser: Browser, gateway: Gateway, **options: Any) -> Iterator[Pers
         yield person
         assert person.page.evaluate("window.hacked") is None
         assert context.cookies() == []
-        assert person.wrong == []
+        assert person.wrong == [], person.wrong
     finally:
         context.close()

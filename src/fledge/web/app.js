@@ -1,191 +1,253 @@
-// The page: signing in and out, which view is shown, and who is told of what happens.
+// The frame: signing in and out, the sidebar, top bar and tabs, which view is shown, banners and keys.
+//
+// A view is a module with two exports. `title(params, shared)` is its name, for the tab and the top bar. `mount(root,
+// params, shared)` draws it into `root` and answers a function that ends it. `params` are the parts of the address
+// behind the view's name, decoded. `shared` is the same for all views; see `Shared` below.
 
-import { Feed, forget, isSignedIn, signIn, signInByCode, Unauthorised, Unreachable } from "./gateway.js";
-import { byId, plain } from "./dom.js";
-import { Chat } from "./chat.js";
-import { Conversations, MAIN, isRun, latest } from "./conversations.js";
-import { RunPage } from "./run.js";
-import { mark, Runs } from "./runs.js";
-import { Undelivered } from "./undelivered.js";
-import { Waiting } from "./waiting.js";
+import { tick } from "./cards.js";
+import { button, byId, el, fill, icon, plain } from "./dom.js";
+import { clock, plural } from "./format.js";
+import { call, Feed, forget, isSignedIn, signInByCode, Unauthorised, Unreachable } from "./gateway.js";
+import * as keys from "./keys.js";
+import * as layers from "./layers.js";
+import { chatPath, MAIN, newKey } from "./names.js";
+import { openPalette } from "./palette.js";
+import { showSignIn } from "./signin.js";
+import { isHere, sidebar } from "./side.js";
+import { isRun, Store } from "./store.js";
+import { isOn, paint } from "./theme.js";
+import * as agents from "./agents.js";
+import * as chat from "./chat.js";
+import * as health from "./health.js";
+import * as run from "./run.js";
+import * as runs from "./runs.js";
+import * as settings from "./settings.js";
+import * as undelivered from "./undelivered.js";
+import * as you from "./you.js";
 
-const VIEWS = ["chat", "runs", "undelivered"];
-const SOON_MS = 50;
-const CALM_MS = 400; // between two looks; more if a look takes long
+/** @typedef {object} Shared
+ * @property {Store} store what the page knows; `store.subscribe(draw)`, `store.everySecond(tick)`, `store.listen(hear)`
+ * @property {(table: Record<string, (event: KeyboardEvent) => void>) => () => void} keys have keys act while the view is
+ *   shown
+ * @property {() => void} retitle the view's title has changed
+ * @property {[string, string, () => void][]} actions words, icon and act of what the view can do, for the search
+ * @property {Map<string, unknown>} kept what views keep between two mounts, by a name of their own
+ */
 
-let page = null;
+const VIEWS = { chat, runs, run, you, undelivered, agents, health, settings };
+const TABS = [["chat", "Chat", "chat"], ["runs", "Runs", "runs"], ["you", "For you", "you"], ["undelivered", "Undelivered", "mail"], ["health", "Health", "pulse"]];
+const WHY = "fledge.why";
 
 /** Everything that is there once somebody has signed in. */
 class Page {
-  #soon = 0;
-  #again = false;
-  #lookedAt = -CALM_MS;
-  #pauseMs = CALM_MS;
+  #unmount = () => {};
+  #view = "";
+  #params = [];
+  #noticed = 0;
+  #chat = MAIN; // the conversation that was shown last
 
   constructor() {
-    const failed = (error) => this.failed(error);
-    this.chats = new Map(); // every conversation that was opened on this page, by its key
-    this.chat = null;
-    this.conversations = new Conversations(failed);
-    this.runs = new Runs(failed);
-    this.undelivered = new Undelivered(failed);
-    this.waiting = new Waiting(
-      failed,
-      (number) => { document.title = number ? `(${number}) fledge` : "fledge"; },
-      (keys) => { for (const [key, chat] of this.chats) if (keys.has(key)) chat.transcript.awaits(); });
-    this.run = null;
-    this.feed = new Feed((event) => this.hear(event), connection, () => signOut("The gateway does not take this token any more."));
+    this.store = new Store();
+    this.shared = { store: this.store, keys: keys.bind, retitle: () => this.#draw(), actions: [], kept: new Map() };
+    this.side = sidebar(this.store, { search: () => this.search(), begin: () => this.begin(), closeDrawer: () => drawer(false), signOut: () => signOut("") });
+    this.#build();
+    this.feed = new Feed(
+      (event) => this.store.hear(event),
+      (state, retryAt) => this.store.connected(state, retryAt),
+      () => signOut("The gateway does not take this token any more."));
+    this.store.subscribe(() => this.#draw());
+    this.store.everySecond(() => {
+      tick();
+      if (this.store.connection.state !== "connected") this.#draw();
+    });
+    keys.bind({
+      "?": keys.help, c: () => this.begin(), n: () => this.next(),
+      "g c": () => go(chatPath(this.#chat)), "g r": () => go("#/runs"), "g y": () => go("#/you"), "g u": () => go("#/undelivered"),
+      "g a": () => go("#/agents"), "g h": () => go("#/health"), "g s": () => go("#/settings"),
+    });
     this.route();
     this.feed.run();
   }
 
-  hear(event) {
-    switch (event.type) {
-      case "connected":
-        for (const chat of this.chats.values()) chat.reconnected();
-        this.run?.transcript.hush();
-        this.run?.transcript.refresh();
-        this.changed();
-        break;
-      case "turn":
-        this.chats.get(event.sessionKey)?.transcript.hear(event);
-        if (event.sessionKey === this.run?.key) this.run.transcript.hear(event);
-        if (event.kind === "end" || event.kind === "error") this.changed();
-        break;
-      case "approvals":
-        this.waiting.refresh();
-        break;
-      case "lost":
-        for (const chat of this.chats.values()) chat.transcript.refresh();
-        this.run?.transcript.refresh();
-        this.changed();
-        break;
-      case "run":
-        this.changed();
-        break;
-    }
+  #build() {
+    this.title = el("span", { class: "toptitle clip" });
+    this.bell = el("a", { class: "btn ghost", href: "#/you" });
+    this.banner = el("div", { class: "bannerline bad", id: "offline", role: "alert", hidden: true });
+    this.main = el("main", { id: "main", tabindex: "-1" });
+    this.tabs = TABS.map(([id, words, ico]) => {
+      const badge = el("span", { class: "badge hot", hidden: true });
+      return { id, badge, link: el("a", { href: `#/${id}` }, icon(ico, 20), badge, el("span", null, words)) };
+    });
+    const top = el("header", { class: "top" },
+      button("", { kind: "ghost open-side", ico: "menu", label: "Open navigation", act: () => drawer(true) }),
+      this.title, el("span", { class: "grow" }), this.bell,
+      button("", { kind: "ghost", ico: "search", label: "Search everything", act: () => this.search() }));
+    this.app = el("div", { class: "app", id: "app" }, this.side.element,
+      el("div", { class: "scrim", on: { click: () => drawer(false) } }),
+      el("div", { class: "mid" }, top, this.banner, this.main),
+      el("nav", { class: "tabs", "aria-label": "Views, short" }, this.tabs.map(({ link }) => link)));
+    byId("root").replaceChildren(this.app);
   }
 
-  /** Runs have changed: look again, soon, however many events say so. */
-  changed() {
-    if (this.#soon) { this.#again = true; return; }
-    this.#soon = setTimeout(async () => {
-      this.#again = false;
-      const began = performance.now();
-      await Promise.all([this.conversations.refresh(), this.runs.refresh(), this.waiting.refresh(), this.undelivered.refresh(), this.run?.refresh()]);
-      this.#pauseMs = Math.max(CALM_MS, 4 * (performance.now() - began));
-      this.#lookedAt = performance.now();
-      this.#soon = 0;
-      if (this.#again) this.changed();
-    }, Math.max(SOON_MS, this.#lookedAt + this.#pauseMs - performance.now()));
-  }
-
+  /** Show the view that the address names. */
   route() {
-    const [, name, rest] = location.hash.split("/");
-    let key = "";
-    try { key = decodeURIComponent(rest ?? ""); } catch { location.hash = "#/chat"; return; }
-    if (name === "chat" && isRun(key)) { location.replace(`#/run/${rest}`); return; }
-    const view = name === "run" && key ? "run" : VIEWS.includes(name) ? name : "chat";
-    byId("app").dataset.view = view;
-    for (const link of document.querySelectorAll("nav a")) {
-      if (link.dataset.view === view) link.setAttribute("aria-current", "page");
-      else link.removeAttribute("aria-current");
-    }
-    if (view === "undelivered") this.undelivered.refresh(); // no event tells of a message that was given up
-    if (view !== "run") this.run = null;
-    else if (this.run?.key !== key) this.run = new RunPage(key, (error) => this.failed(error));
-    if (view === "chat" || this.chat === null) this.talk(view === "chat" && key ? key : MAIN);
-    mark();
+    const [, name, ...rest] = location.hash.split("/");
+    let params;
+    try { params = rest.map(decodeURIComponent); } catch { this.#redirect(chatPath(MAIN)); return; }
+    if (name === "chat" && isRun(params[0] ?? "")) { this.#redirect(`#/run/${rest[0]}`); return; }
+    const view = Object.hasOwn(VIEWS, name ?? "") ? name : "chat";
+    if (view === "chat" && !params[0]) { this.#redirect(chatPath(this.#chat)); return; }
+    if (view === "chat") this.#chat = params[0];
+    if (view === "run" && !params[0]) { this.#redirect("#/runs"); return; }
+    drawer(false);
+    layers.close();
+    this.#unmount();
+    this.#view = view;
+    this.#params = params;
+    this.app.dataset.view = view;
+    fill(this.main);
+    this.shared.actions = [];
+    this.#unmount = VIEWS[view].mount(this.main, params, this.shared);
+    this.#draw();
   }
 
-  /** Show this conversation. */
-  talk(key) {
-    if (this.chat?.key !== key) {
-      this.chat?.hide();
-      if (!this.chats.has(key)) this.chats.set(key, new Chat(key, (error) => this.failed(error)));
-      this.chat = this.chats.get(key);
-      this.chat.show();
-      this.conversations.choose(key);
+  #redirect(hash) {
+    history.replaceState(null, "", hash);
+    this.route();
+  }
+
+  /** Begin a conversation, in the folder of the one that was shown last: its page is the empty one. */
+  begin() {
+    const key = newKey();
+    const folder = this.store.conversations.get(this.#chat)?.workspace;
+    if (folder) this.shared.kept.set(`folder ${key}`, folder);
+    go(chatPath(key));
+    addEventListener("hashchange", () => byId("say")?.focus(), { once: true });
+  }
+
+  search() {
+    openPalette(this.store, [...this.shared.actions, ["New conversation", "plus", () => this.begin()], ["Keys", "json", keys.help], ["Sign out", "out", () => signOut("")]]);
+  }
+
+  /** Focus the next card that waits for a person, after the focused one; elsewhere than on a card, the first. */
+  next() {
+    const cards = [...document.querySelectorAll(".card.ask:not(.answered)")];
+    if (!cards.length) { if (this.store.waiting) go("#/you"); return; }
+    cards[(cards.indexOf(document.activeElement) + 1) % cards.length].focus();
+  }
+
+  #draw() {
+    const { store } = this;
+    const name = VIEWS[this.#view].title(this.#params, this.shared);
+    const waiting = store.waiting;
+    document.title = `${waiting ? `(${waiting}) ` : ""}${name} · fledge`;
+    this.title.textContent = name;
+    this.side.draw(this.#view, this.#params[0] ?? "");
+    for (const { id, link, badge } of this.tabs) {
+      if (isHere(id, this.#view)) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+      badge.hidden = id !== "you" || waiting === 0;
+      badge.textContent = String(waiting);
     }
-    this.chat.bottom();
+    this.bell.setAttribute("aria-label", `${waiting} wait for you`);
+    fill(this.bell, icon("you"), waiting > 0 && el("span", { class: "badge hot" }, String(waiting)));
+    this.#drawBanner();
+    this.#notify(waiting);
+  }
+
+  #drawBanner() {
+    const { state, retryAt, asOf } = this.store.connection;
+    if (state === "connected") this.isAway = false;
+    if (state === "waiting") this.isAway = true;
+    this.banner.hidden = !this.isAway;
+    if (!this.isAway) { fill(this.banner); this.countdown = null; return; }
+    if (!this.countdown) {
+      this.countdown = el("span", { "aria-live": "off" });
+      fill(this.banner, icon("bolt"), el("span", { class: "grow" }, el("b", null, "The gateway does not answer."), ` What you see is as of ${clock(asOf)}; runs go on without this page. `, this.countdown),
+        button("Try now", { kind: "small", ico: "retry", act: () => this.feed.hurry() }));
+    }
+    const words = state === "connecting" ? "Trying …" : `Trying again in ${Math.max(1, Math.ceil((retryAt - Date.now()) / 1000))} s.`;
+    if (this.countdown.textContent !== words) this.countdown.textContent = words;
+  }
+
+  /** A notice of the browser when something begins to wait and nobody looks; never with the text of a call. */
+  #notify(waiting) {
+    const isMore = waiting > this.#noticed;
+    this.#noticed = waiting;
+    if (!isMore || !document.hidden || !isOn("notices") || globalThis.Notification?.permission !== "granted") return;
+    new Notification("fledge", { body: `${plural(waiting, "thing waits", "things wait")} for you`, tag: "fledge" });
   }
 
   failed(error) {
-    if (page !== this) return;
     if (error instanceof Unauthorised) { signOut("The gateway does not take this token any more."); return; }
-    if (error instanceof Unreachable && byId("connection").dataset.state !== "connected") return; // it is said above
-    byId("alert-words").textContent = plain(error.message);
-    byId("alert").hidden = false;
+    if (error instanceof Unreachable && this.store.connection.state !== "connected") return; // the banner says it
+    showError(error.message);
   }
 
   end() {
-    clearTimeout(this.#soon);
+    this.#unmount();
+    this.store.end();
     this.feed.end();
   }
 }
 
-function connection(word, seconds) {
-  const told = { connecting: "connecting …", connected: "connected", waiting: `not connected; again in ${Math.ceil(seconds)} s` };
-  byId("connection").dataset.state = word;
-  byId("connection-words").textContent = told[word];
-  byId("reconnect").hidden = word !== "waiting";
+const go = (hash) => { location.hash = hash; };
+
+/** Open or close the navigation on a phone. What lies below it takes no focus while it is open. */
+function drawer(isOpen) {
+  const root = document.documentElement;
+  if (root.hasAttribute("data-side") === isOpen) return;
+  root.toggleAttribute("data-side", isOpen);
+  for (const one of document.querySelectorAll(".mid, .tabs")) one.inert = isOpen;
+  document.querySelector(isOpen ? ".close-side" : ".open-side")?.focus();
 }
 
-async function show() {
-  if (location.hash === "") {
-    const key = await latest().catch(() => MAIN); // the page says itself that nobody answers
-    if (key !== MAIN) history.replaceState(null, "", `#/chat/${encodeURIComponent(key)}`);
-  }
-  byId("signin").hidden = true;
-  byId("app").hidden = false;
-  page = new Page();
-  if (byId("app").dataset.view === "chat") byId("say").focus();
+/** Show what went wrong until it is closed. */
+function showError(words) {
+  const box = byId("alert");
+  const end = button("", { kind: "ghost tiny", ico: "x", label: "Close this message", act: () => { box.hidden = true; } });
+  fill(box, el("span", { class: "grow" }, words), end);
+  box.hidden = false;
 }
+
+let page = null;
 
 function signOut(why) {
   forget();
   page?.end();
   page = null;
-  if (why) sessionStorage.setItem("fledge.why", why);
+  if (why) sessionStorage.setItem(WHY, why);
   location.reload(); // nothing that was shown stays in this tab
 }
 
-async function submit(event) {
-  event.preventDefault();
-  const box = byId("token");
-  const say = byId("signin-error");
-  say.textContent = "";
-  try {
-    await signIn(box.value.trim());
-  } catch (error) {
-    say.textContent = error instanceof Unauthorised ? "That is not the token of this gateway." : plain(`${error.message}.`);
-    box.select();
-    return;
+/** Show the page: what its address names, else the conversation in which something happened last. */
+async function show() {
+  if (location.hash === "") {
+    const { rows } = await call("sessions.query", { kinds: ["main", "named"], limit: 1 }).catch(() => ({ rows: [] })); // the banner says why
+    history.replaceState(null, "", chatPath(rows[0]?.key ?? MAIN));
   }
-  box.value = "";
-  await show();
+  page = new Page();
+  byId("say")?.focus();
 }
 
-byId("signin-form").addEventListener("submit", submit);
-byId("signout").addEventListener("click", () => signOut(""));
-byId("reconnect").addEventListener("click", () => page?.feed.hurry());
-byId("alert-close").addEventListener("click", () => { byId("alert").hidden = true; });
+addEventListener("failure", (event) => (page ? page.failed(event.detail) : showError(event.detail.message)));
 addEventListener("hashchange", () => page?.route());
 addEventListener("online", () => page?.feed.hurry());
 document.addEventListener("visibilitychange", () => { if (!document.hidden) page?.feed.hurry(); });
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); byId("main")?.focus(); });
+keys.listen(() => page?.search(), () => drawer(false));
+paint();
 
 async function begin() {
-  let why = sessionStorage.getItem("fledge.why") ?? "";
-  sessionStorage.removeItem("fledge.why");
+  let why = sessionStorage.getItem(WHY) ?? "";
+  sessionStorage.removeItem(WHY);
   try {
     await signInByCode();
   } catch (error) {
     why = plain(`${error.message}.`);
   }
-  if (isSignedIn()) { show(); return; }
-  byId("signin").hidden = false;
-  byId("signin-error").textContent = why;
-  byId("token").focus();
+  if (isSignedIn()) await show();
+  else showSignIn(byId("root"), why, show);
 }
 
 begin();

@@ -1,5 +1,6 @@
-// Making elements. Words of models, children and tools are hostile: they become text nodes here and nothing else, with
-// what would act on a reader's eyes (escape codes, changes of writing direction) made visible.
+// Making elements. Words of models, children and tools are hostile: they become text nodes and nothing else, and
+// characters that act on a reader (escape codes, changes of writing direction) are made visible. Positions are set
+// through the CSSOM (`css`), because the page's policy forbids style attributes. This file knows nothing of fledge.
 
 const ACTING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
@@ -12,68 +13,163 @@ export function plain(text) {
   });
 }
 
-/** An element. Properties are attributes, but for `on` (listeners); strings among the children become text. */
-export function el(tag, given = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(given)) {
-    if (name === "on") for (const [event, heard] of Object.entries(value)) made.addEventListener(event, heard);
-    else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : value);
+function filled(element, given, children) {
+  for (const [name, value] of Object.entries(given ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    else if (name === "css") for (const [property, one] of Object.entries(value)) element.style.setProperty(property, one);
+    else element.setAttribute(name, value === true ? "" : String(value));
   }
-  made.append(...children.filter((one) => one !== null && one !== undefined).map(node));
-  return made;
+  element.append(...nodes(children));
+  return element;
 }
 
-function node(child) {
-  return child instanceof Node ? child : document.createTextNode(plain(child));
-}
+/** Children as nodes: strings become text, nothing (null, undefined, false, "") is left out, arrays are flattened. */
+const nodes = (children) => children.flat(Infinity)
+  .filter((child) => child !== null && child !== undefined && child !== false && child !== "")
+  .map((child) => (child instanceof Node ? child : document.createTextNode(plain(child))));
+
+/** An element. `given` holds attributes, `on` (listeners by event) and `css` (properties). */
+export const el = (tag, given, ...children) => filled(document.createElement(tag), given, children);
+
+/** An SVG element, as `el`. */
+export const svg = (tag, given, ...children) => filled(document.createElementNS("http://www.w3.org/2000/svg", tag), given, children);
+
+/** Let a part of the page hold these children instead of what it holds. */
+export const fill = (element, ...children) => element.replaceChildren(...nodes(children));
 
 export const byId = (id) => document.getElementById(id);
 
-/** A block of words as they were written. */
-export const words = (text) => el("div", { class: "words", dir: "auto" }, text);
+/** Have a screen reader say something, once. */
+export const announce = (words) => { byId("says").textContent = plain(words); };
 
-/** A button that does something once at a time; what goes wrong is told by `failed`. */
-export function button(text, act, failed, kind = "") {
-  const made = el("button", { type: "button", class: kind }, text);
-  made.addEventListener("click", async () => {
-    made.disabled = true;
-    try {
-      await act();
-    } catch (error) {
-      failed(error);
-    } finally {
-      made.disabled = false;
-    }
-  });
+/** Show an error to the person, wherever it was found. The frame listens for this event. */
+export const fail = (error) => { dispatchEvent(new CustomEvent("failure", { detail: error })); };
+
+const PATHS = {
+  agents: "M3.5 6h9v6.5h-9zM8 6V3.2M6 9h.01M10 9h.01M1.8 8.5v2M14.2 8.5v2",
+  auto: "M8 2.5a5.5 5.5 0 1 0 0 11zM8 2.5a5.5 5.5 0 0 1 0 11",
+  back: "M13 8H3M7 4 3 8l4 4",
+  bolt: "M9 1.8 3.5 9H8l-1 5.2L12.5 7H8z",
+  brain: "M8 3.2c-2-1.6-5 .1-4.3 2.6C2 6.8 2 9.4 3.8 10.2 4 12.8 6.8 13.6 8 12zM8 3.2c2-1.6 5 .1 4.3 2.6 1.7 1 1.7 3.6-.1 4.4C12 12.8 9.2 13.6 8 12M8 3.2V12",
+  branch: "M4.5 2.5v11M4.5 9c0-3 7-1.5 7-5M11.5 4V2.5M4.5 13.5h.01",
+  chat: "M3 4.5h10v6.5H7l-2.8 2.3V11H3z",
+  check: "M3 8.5 6.5 12 13 4.5",
+  clip: "M12.5 7.5 8 12a3 3 0 0 1-4.2-4.2l5-5a2 2 0 0 1 2.8 2.8l-5 5a1 1 0 0 1-1.4-1.4L9.5 5",
+  clock: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12M8 4.8V8l2.2 1.6",
+  copy: "M5.5 5.5h8v8h-8zM10.5 5.5v-3h-8v8h3",
+  down: "M3.5 6 8 10.5 12.5 6",
+  edit: "M3 13l.6-3L10.8 2.8l2.4 2.4L6 12.4zM9.3 4.3l2.4 2.4",
+  file: "M4 2h5l3 3v9H4zM9 2v3h3",
+  fit: "M2.5 6V2.5H6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10",
+  folder: "M2 4h4l1.5 1.5H14V13H2z",
+  gear: "M8 10.2A2.2 2.2 0 1 0 8 5.8a2.2 2.2 0 0 0 0 4.4M8 1.8v1.8M8 12.4v1.8M1.8 8h1.8M12.4 8h1.8M3.6 3.6l1.3 1.3M11.1 11.1l1.3 1.3M12.4 3.6l-1.3 1.3M4.9 11.1l-1.3 1.3",
+  globe: "M8 14A6 6 0 1 0 8 2a6 6 0 0 0 0 12M2 8h12M8 2c2 2 2.4 4 2.4 6S10 12 8 14c-2-2-2.4-4-2.4-6S6 4 8 2",
+  hand: "M5 8V4.2a1 1 0 0 1 2 0V7M7 6.8V3a1 1 0 0 1 2 0v4M9 7V4a1 1 0 0 1 2 0v5c0 3-1.6 5-4 5-2 0-3-1-4.3-3.6-.6-1.2.9-1.9 1.6-.9L5 10.5",
+  json: "M6 2.5H5A1.5 1.5 0 0 0 3.5 4v2.5L2 8l1.5 1.5V12A1.5 1.5 0 0 0 5 13.5h1M10 2.5h1A1.5 1.5 0 0 1 12.5 4v2.5L14 8l-1.5 1.5V12a1.5 1.5 0 0 1-1.5 1.5h-1",
+  key: "M5.5 12.5a2.5 2.5 0 1 0 0-5 2.5 2.5 0 0 0 0 5M7.3 8.2 13 2.5M11 4.5l1.7 1.7",
+  kill: "M5.3 2h5.4L14 5.3v5.4L10.7 14H5.3L2 10.7V5.3zM5.8 5.8l4.4 4.4M10.2 5.8l-4.4 4.4",
+  mail: "M2.5 4h11v8h-11zM2.5 4.5 8 9l5.5-4.5",
+  menu: "M2.5 4.5h11M2.5 8h11M2.5 11.5h11",
+  moon: "M13 9.5A5.5 5.5 0 0 1 6.5 3 5.5 5.5 0 1 0 13 9.5",
+  more: "M3.5 8h.01M8 8h.01M12.5 8h.01",
+  out: "M6 3H3v10h3M7 8h7M11 5l3 3-3 3",
+  panel: "M2.5 3h11v10h-11zM10 3v10",
+  plan: "M3.5 2.5h9v11h-9zM6 5.5h4M6 8h4M6 10.5h2",
+  plus: "M8 3v10M3 8h10",
+  pulse: "M1.5 8.5h3l2-5 3 9 2-4h3",
+  retry: "M13 3v3.5H9.5M13 6.2A5.3 5.3 0 1 0 13.3 9",
+  right: "M6 3.5 10.5 8 6 12.5",
+  runs: "M2.5 4h6M5 8h8.5M5 12h5M2.5 8h.01M2.5 12h.01",
+  search: "M7 11.5a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9M10.3 10.3 14 14",
+  send: "M2.5 8 13.5 3l-3 10-3-4z",
+  steer: "M3 13V9a3 3 0 0 1 3-3h7M9.5 2.5 13 6 9.5 9.5",
+  stop: "M4.5 4.5h7v7h-7z",
+  sun: "M8 11a3 3 0 1 0 0-6 3 3 0 0 0 0 6M8 1.5V3M8 13v1.5M1.5 8H3M13 8h1.5M3.4 3.4l1 1M11.6 11.6l1 1M12.6 3.4l-1 1M4.4 11.6l-1 1",
+  term: "M2 3h12v10H2zM4.5 6 6.5 8l-2 2M8 10.5h3.5",
+  up: "M8 13V3.5M3.8 7.5 8 3.3l4.2 4.2",
+  warn: "M8 2.5 14 13H2zM8 6.5v3M8 11.3h.01",
+  x: "M4 4l8 8M12 4l-8 8",
+  you: "M8 2.5a3.6 3.6 0 0 1 3.6 3.6c0 3.4 1.4 4.4 1.4 4.4H3s1.4-1 1.4-4.4A3.6 3.6 0 0 1 8 2.5M6.7 13a1.5 1.5 0 0 0 2.6 0",
+  zoomin: "M7 11.5a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9M10.3 10.3 14 14M5 7h4M7 5v4",
+  zoomout: "M7 11.5a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9M10.3 10.3 14 14M5 7h4",
+};
+
+/** A picture of a thing or an action, for beside words; a screen reader does not read it. */
+export function icon(name, size = 16) {
+  return svg("svg", { class: "icon", viewBox: "0 0 16 16", width: size, height: size, "aria-hidden": "true" },
+    svg("path", { d: PATHS[name] ?? PATHS.more, fill: "none", stroke: "currentColor", "stroke-width": 1.4, "stroke-linecap": "round", "stroke-linejoin": "round" }));
+}
+
+const stroke = (d, width, more) => svg("path", { d, fill: "none", stroke: "currentColor", "stroke-width": width, "stroke-linecap": "round", "stroke-linejoin": "round", ...more });
+const ring = (more) => svg("circle", { cx: 8, cy: 8, r: 5.6, fill: "none", stroke: "currentColor", "stroke-width": 1.6, ...more });
+const disc = () => svg("circle", { cx: 8, cy: 8, r: 6.4, fill: "currentColor" });
+const cut = (d, width = 1.7) => svg("path", { d, fill: "none", class: "cut", "stroke-width": width, "stroke-linecap": "round", "stroke-linejoin": "round" });
+
+const SHAPES = {
+  announcing: () => [ring(), stroke("M8 11V5.4M5.8 7.4 8 5.2l2.2 2.2", 1.5)],
+  ending: () => [ring(), svg("rect", { x: 6, y: 6, width: 4, height: 4, fill: "currentColor" })],
+  error: () => [disc(), cut("M5.9 5.9l4.2 4.2M10.1 5.9l-4.2 4.2")],
+  giveup: () => [svg("rect", { x: 1.6, y: 3.4, width: 12.8, height: 9.4, rx: 2, fill: "currentColor" }), cut("M4.4 6 8 8.8 11.6 6", 1.5)],
+  killed: () => [ring(), stroke("M4.3 11.7 11.7 4.3", 1.6)],
+  ok: () => [disc(), cut("M5.2 8.2 7.2 10.2 10.9 6")],
+  plan: () => [disc(), cut("M5.6 6h4.8M5.6 8.3h4.8M5.6 10.6h2.4", 1.3)],
+  queued: () => [ring({ "stroke-dasharray": "2.2 2.2" })],
+  running: () => [ring({ "stroke-opacity": 0.28 }), stroke("M8 2.4A5.6 5.6 0 0 1 13.6 8", 1.8, { class: "spin" })],
+  spawning: () => [ring({ "stroke-dasharray": "1 2.5" })],
+  stuck: () => [svg("path", { d: "M8 1.8 15 14H1z", fill: "currentColor", stroke: "currentColor", "stroke-linejoin": "round" }), cut("M8 6.2v3.4M8 11.8h.01")],
+  timeout: () => [disc(), cut("M8 5v3.2l2 1.3")],
+  waiting: () => [ring(), stroke("M8 5v3l2 1.3", 1.5)],
+  you: () => [disc(), cut("M8 4.6v4M8 11.2h.01")],
+};
+
+/** The sign of a tone (see standing.js): its shape says it, its colour repeats it. */
+export function glyph(tone, size = 16) {
+  return svg("svg", { class: `glyph g-${tone}`, viewBox: "0 0 16 16", width: size, height: size, "aria-hidden": "true" }, (SHAPES[tone] ?? SHAPES.queued)());
+}
+
+/** Keys as keycaps; a screen reader has them from `aria-keyshortcuts`. */
+export const kbd = (...keys) => el("span", { class: "keys", "aria-hidden": "true" }, keys.map((key) => el("kbd", null, key)));
+
+/** A button. `act` may be async: the button acts once at a time, and the person is shown what goes wrong. */
+export function button(words, { kind = "", ico, key, label, title, act, ...more } = {}) {
+  const made = el("button", { type: "button", class: `btn ${kind}`.trim(), "aria-label": label, title: title ?? (words ? null : label), "aria-keyshortcuts": key, ...more },
+    ico && icon(ico), words && el("span", null, words), key && kbd(key));
+  if (act) made.addEventListener("click", (event) => onceAtATime(made, () => act(event)));
   return made;
 }
 
-/** A button that must be pressed twice; it goes back to what it was when it loses the focus. */
-export function confirmed(text, question, act, failed) {
-  const made = button(text, () => { calm(); return act(); }, failed, "danger");
-  let sure = false;
-  const calm = () => { sure = false; made.textContent = text; };
-  // The first press is caught before the button acts on it: a button that is disabled, even for a moment, loses the focus.
-  made.addEventListener("click", (event) => {
-    if (sure) return;
-    event.stopImmediatePropagation();
-    sure = true;
-    made.textContent = question;
-  }, { capture: true });
-  made.addEventListener("blur", () => { if (!made.disabled) calm(); });
-  return made;
+async function onceAtATime(made, act) {
+  if (made.getAttribute("aria-disabled") === "true") return;
+  // Not `disabled`: a disabled button loses the focus.
+  made.setAttribute("aria-disabled", "true");
+  try {
+    await act();
+  } catch (error) {
+    fail(error);
+  } finally {
+    made.removeAttribute("aria-disabled");
+  }
 }
 
-/** Wait until nothing in this part is being pressed, for a second at most: a link that is replaced under a finger is never
- * clicked. */
-export const released = (part) => new Promise((done) => {
-  if (!part.matches(":active")) { done(); return; }
-  setTimeout(done, 1000);
-  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(done), { once: true });
-});
+/** A button that copies a text. */
+export const copyButton = (text, label) => button("", { kind: "ghost tiny", ico: "copy", label, act: async () => {
+  await navigator.clipboard.writeText(text);
+  announce("copied");
+} });
+
+/** `draw` at the next frame, however often this is called until then. */
+export function oncePerFrame(draw) {
+  let isDue = false;
+  return () => {
+    if (isDue) return;
+    isDue = true;
+    requestAnimationFrame(() => { isDue = false; draw(); });
+  };
+}
 
 /** Run `work` after each call, never twice at once, and once more if it was called meanwhile. */
-export function coalesced(work, failed) {
+export function coalesced(work) {
   let running = null;
   let again = false;
   return () => {
@@ -85,7 +181,7 @@ export function coalesced(work, failed) {
           await work();
         } while (again);
       } catch (error) {
-        failed(error);
+        fail(error);
       } finally {
         running = null;
       }
@@ -94,32 +190,14 @@ export function coalesced(work, failed) {
   };
 }
 
-/** A time, given in milliseconds since the epoch, as people read it. */
-export function clock(at) {
-  if (at === null || at === undefined) return "";
-  const day = new Date(at);
-  const today = day.toDateString() === new Date().toDateString();
-  return today ? day.toLocaleTimeString() : day.toLocaleString();
+/** Let `parent` hold exactly the nodes of `wanted`, in this order. Nodes that stay are not touched, so that focus, text
+ * selection and open details survive. */
+export function arrange(parent, wanted) {
+  const kept = new Set(wanted);
+  for (const child of [...parent.childNodes]) if (!kept.has(child)) child.remove();
+  let next = parent.firstChild;
+  for (const node of wanted) {
+    if (node === next) next = next.nextSibling;
+    else parent.insertBefore(node, next);
+  }
 }
-
-export function duration(seconds) {
-  if (seconds === null || seconds === undefined) return "";
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
-  if (seconds < 120) return `${Math.round(seconds)} s`;
-  return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
-}
-
-const TONES = { ok: "good", error: "bad", timeout: "bad", unknown: "bad", running: "busy", awaiting_approval: "busy" };
-
-/** How a run stands, for people: on the wire a kill is an error that ended as killed. */
-export const standing = (run) => (run.endedReason === "killed" ? "killed" : run.status);
-
-/** Until when a run pauses and why, where no model can answer it now; else nothing. */
-export const pause = (run) => (run.retryReason ? ` retrying at ${clock(run.retryAt)}: ${run.retryReason}` : "");
-
-/** A word for how a run stands, with a colour that says no more than the word does. */
-export function chip(status) {
-  return el("span", { class: "chip", "data-tone": TONES[status] ?? "" }, status.replaceAll("_", " "));
-}
-
-export const runLink = (key, text, more = {}) => el("a", { href: `#/run/${encodeURIComponent(key)}`, ...more }, text);

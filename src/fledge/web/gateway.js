@@ -1,15 +1,18 @@
-// The gateway as the page asks it: methods, and the feed of what happens. The token goes into the header of a request
-// and nowhere else; this tab keeps it, and forgets it when it is closed or signed out.
+// The gateway: calls of its methods, and the feed of events. The token goes into the header of a request and nowhere
+// else; this tab keeps it, and forgets it when it is closed or signed out. This file knows nothing of the page.
+
+import { coalesced } from "./dom.js";
 
 const KEPT = "fledge.token";
 const CALL_MS = 30_000;
 const SILENT_MS = 45_000; // the feed says something every 15 s, if only that all is quiet
+const AGAIN_MS = 1000; // until a reading that failed is tried again
 const FIRST_WAIT_MS = 300;
 const LONGEST_WAIT_MS = 15_000;
 
 /** The token is missing or not right. */
 export class Unauthorised extends Error {}
-/** Nobody answers, or not now: trying again is right. */
+/** The gateway does not answer, or not now: trying again is right. */
 export class Unreachable extends Error {}
 /** The gateway said no, and why. */
 export class Refusal extends Error {
@@ -21,9 +24,10 @@ let token = sessionStorage.getItem(KEPT) ?? "";
 
 export const isSignedIn = () => token !== "";
 
+/** Forget the token, and everything else that this tab keeps. */
 export function forget() {
   token = "";
-  sessionStorage.removeItem(KEPT);
+  sessionStorage.clear();
 }
 
 /** Keep the token if the gateway takes it. */
@@ -71,7 +75,7 @@ async function ask(path, given = {}) {
   return response;
 }
 
-/** What a method answers, within so long. */
+/** The answer of a method, within so long. Throws Refusal, Unreachable or Unauthorised. */
 export async function call(method, params = {}, patienceMs = CALL_MS) {
   const body = JSON.stringify({ jsonrpc: "2.0", method, params, id: 1 });
   const headers = { "content-type": "application/json" };
@@ -87,14 +91,29 @@ export async function call(method, params = {}, patienceMs = CALL_MS) {
   return told.result;
 }
 
-/** A name that nothing else has, for something that must not be done twice. */
+let isConnected = false; // the feed is
+
+/** Read something after each call, never twice at once, and once more if it was called meanwhile. While the feed is
+ * connected, a reading that the gateway could not answer is tried again; else `connected` is the time to read. */
+export const reading = (work) => coalesced(async () => {
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof Unreachable && isConnected)) throw error;
+      await new Promise((go) => setTimeout(go, AGAIN_MS));
+    }
+  }
+});
+
+/** A name that nothing else has: a request that carries it is carried out once, however often it is sent. */
 export function unique() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Follows the gateway's events, for as long as it is told to. Numbered events are never missed: it goes on from the last
- * number it saw. Whatever else was missed must be read anew, so it tells each time when it is connected. */
+/** Follows the gateway's events, for as long as it is told to. Rows of runs are never missed: it goes on from the
+ * last number it saw. Everything else that was missed must be read again, so it tells each time when it is connected. */
 export class Feed {
   #cursor = null;
   #ended = false;
@@ -102,9 +121,10 @@ export class Feed {
   #wake = () => {};
   #waitMs = FIRST_WAIT_MS;
 
-  /** `told(event)`; `state(word, seconds)`: connecting, connected, waiting; `refused()`: the token is not right. */
-  constructor(told, state, refused) {
-    this.told = told;
+  /** `heard(event)`, also `{type: "connected"}`; `state(word, retryAt)`: connecting, connected, waiting;
+   * `refused()`: the token is not right. */
+  constructor(heard, state, refused) {
+    this.heard = heard;
     this.state = state;
     this.refused = refused;
   }
@@ -116,7 +136,9 @@ export class Feed {
         await this.#once();
       } catch (error) {
         if (error instanceof Unauthorised) { if (!this.#ended) this.refused(); return; }
+        if (!(error instanceof Unreachable || error.name === "AbortError" || error instanceof TypeError)) throw error;
       }
+      isConnected = false;
       if (!this.#ended) await this.#pause();
     }
   }
@@ -133,7 +155,7 @@ export class Feed {
   async #pause() {
     const waitMs = this.#waitMs * (0.75 + Math.random() / 2);
     this.#waitMs = Math.min(this.#waitMs * 2, LONGEST_WAIT_MS);
-    this.state("waiting", waitMs / 1000);
+    this.state("waiting", Date.now() + waitMs);
     await new Promise((go) => {
       const timer = setTimeout(go, waitMs);
       this.#wake = () => { clearTimeout(timer); go(); };
@@ -143,14 +165,15 @@ export class Feed {
 
   async #once() {
     this.#abort = new AbortController();
-    const query = this.#cursor === null ? "" : `?cursor=${this.#cursor}`;
-    const response = await ask(`/events${query}`, { signal: this.#abort.signal });
+    const from = this.#cursor === null ? "" : `&cursor=${this.#cursor}`;
+    const response = await ask(`/events?rows=true${from}`, { signal: this.#abort.signal });
     if (!response.ok) {
       this.#cursor = null; // another folder may be served now: begin anew
       return;
     }
+    isConnected = true;
     this.state("connected", 0);
-    this.told({ type: "connected" });
+    this.#tell({ type: "connected" });
     const reader = response.body.getReader();
     const decoder = new TextDecoder();
     let rest = "";
@@ -169,7 +192,12 @@ export class Feed {
     for (const line of block.split("\n")) {
       if (line.startsWith(": from ") && this.#cursor === null) this.#cursor = Number(line.slice(7));
       else if (line.startsWith("id: ")) this.#cursor = Number(line.slice(4));
-      else if (line.startsWith("data: ")) this.told(JSON.parse(line.slice(6)));
+      else if (line.startsWith("data: ")) this.#tell(JSON.parse(line.slice(6)));
     }
+  }
+
+  /** A mistake of the page's own must not end the feed, and must not be hidden either. */
+  #tell(event) {
+    try { this.heard(event); } catch (error) { reportError(error); }
   }
 }

@@ -1,118 +1,101 @@
-// One run in full: how it stands, what it was asked and said, its timeline, how its delivery went, what it cost; and what
-// a person can do about it.
+// One run in full: how it stands and why, what it was asked and said, its events, how its delivery went; and what a
+// person can do about it.
 
-import { call, NOT_FOUND, Refusal } from "./gateway.js";
-import { chatLink, isRun } from "./conversations.js";
-import { button, byId, chip, clock, coalesced, confirmed, duration, el, pause, released, runLink, standing, words } from "./dom.js";
-import { Transcript } from "./transcript.js";
-import { planAnswer } from "./waiting.js";
+import { arrange, button, el, fill, glyph, oncePerFrame } from "./dom.js";
+import { clock, count, full, plural, span, usd } from "./format.js";
+import { call, NOT_FOUND, reading, Refusal } from "./gateway.js";
+import * as actions from "./actions.js";
+import { chip, doing, settle, waitingCards } from "./cards.js";
+import { Stream } from "./entries.js";
+import { markdown } from "./markdown.js";
+import { sessionLink } from "./names.js";
+import { nameOf, standing } from "./standing.js";
+import { transcriptOf } from "./transcript.js";
 
-export class RunPage {
-  #was = "";
+export const title = ([key], { store }) => (store.rows.has(key) ? nameOf(store.rows.get(key)) : "Run");
 
-  constructor(key, failed) {
-    this.key = key;
-    this.failed = failed;
-    this.refresh = coalesced(() => this.#read(), failed);
-    this.#build();
-    this.refresh();
-    this.transcript.refresh();
-  }
+export function mount(root, [key], shared) {
+  const { store } = shared;
+  const transcript = transcriptOf(shared, key);
+  const stream = new Stream(transcript, store, ["It was told", "It said"]);
+  const head = el("header", { class: "head runhead" });
+  const why = el("p", { class: "doing" });
+  const cards = el("div");
+  const facts = el("div", { class: "block", "aria-label": "Facts" });
+  const story = el("div");
+  const log = el("ol", { class: "log" });
+  fill(root, el("section", { class: "page narrow runpage", id: "view-run", tabindex: "0", "aria-label": "Run" },
+    head, why, cards, facts, el("section", { class: "block", "aria-label": "Transcript" }, el("h2", null, "Transcript"), el("div", { role: "log", "aria-label": "Its entries" }, log)), story));
+  const made = new Map();
+  let told = null;
+  let drawn = "";
 
-  #build() {
-    this.facts = el("div", { class: "part" }, el("p", { class: "empty" }, "loading …"));
-    this.plan = el("div", { class: "part" });
-    this.story = el("div", { class: "part" });
-    const parts = {
-      log: el("ol", { class: "log", role: "log", "aria-label": "Its entries" }),
-      live: el("div", { class: "live", "aria-live": "off", hidden: true }),
-      names: ["it was told", "it said"],
-    };
-    this.transcript = new Transcript(this.key, parts, this.failed);
-    const told = el("input", { type: "text", placeholder: "words for it", "aria-label": "Words for this run" });
-    const tell = (method) => async () => {
-      if (told.value.trim() === "") { told.focus(); throw new Error("there are no words to tell it"); }
-      await call(method, { target: this.key, message: told.value.trim() });
-      told.value = "";
-      this.refresh();
-      this.transcript.refresh();
-    };
-    const kill = async () => { await call("runs.kill", { target: this.key }); await this.refresh(); };
-    this.acts = el("div", { class: "row part" }, told,
-      button("Send", tell("runs.send"), this.failed),
-      button("Steer", tell("runs.steer"), this.failed),
-      confirmed("Kill", "Really kill it, and all below?", kill, this.failed));
-    byId("view-run").replaceChildren(el("p", {}, el("a", { href: "#/chat" }, "← Chat")), this.facts, this.plan, this.acts,
-      el("section", { class: "part", "aria-label": "Transcript" }, el("h3", {}, "Transcript"), parts.log, parts.live), this.story);
-  }
-
-  async #read() {
-    let told;
+  const draw = oncePerFrame(() => {
+    const row = store.rows.get(key);
+    const mine = (one) => one.sessionKey === key;
+    arrange(cards, waitingCards(store.questions.filter(mine), store.plans.filter(mine), shared, made));
+    settle([...cards.children]);
+    why.hidden = !row?.now;
+    fill(why, row && doing(row));
+    stream.draw(log);
+    const is = JSON.stringify([row, told]);
+    if (is === drawn) return;
+    drawn = is;
+    fill(head, row && [glyph(standing(row).tone, 22), el("div", { class: "grow min" }, el("h1", { class: "clip" }, nameOf(row)), el("p", null, chip(row), " ", el("span", { class: "soft" }, [row.agentId, row.model].filter(Boolean).join(" · ")))), controls(row)]);
+    if (told) { fill(facts, factsOf(store, told)); fill(story, storyOf(told)); }
+  });
+  const read = reading(async () => {
     try {
-      told = await call("runs.info", { target: this.key });
+      told = await call("runs.info", { target: key });
     } catch (error) {
       if (!(error instanceof Refusal && error.code === NOT_FOUND)) throw error;
-      this.facts.replaceChildren(el("p", { class: "empty" }, "There is no such run (any more). Its conversation, if there is one, is below."));
-      this.acts.hidden = true;
-      return;
+      fill(facts, el("p", { class: "soft" }, "There is no such run (any more). Its conversation, if there is one, is below."));
     }
-    const is = JSON.stringify(told);
-    if (is === this.#was) return;
-    await released(this.facts);
-    this.#was = is;
-    const { run } = told;
-    this.facts.replaceChildren(...facts(told));
-    const waits = run.phase === "awaiting_approval";
-    if (waits && this.planOf !== run.runId) this.plan.replaceChildren(el("h3", {}, "Its plan awaits your answer"), planAnswer(run.runId, this.failed, this.refresh));
-    if (!waits) this.plan.replaceChildren();
-    this.planOf = waits ? run.runId : "";
-    this.story.replaceChildren(
-      part("Timeline", told.timeline.map((one) => [clock(one.at), moment(one)])),
-      part("Delivery", told.tries.map((one) => [clock(one.at), tried(one.trace)])));
-  }
+    draw();
+  });
+  const ends = [
+    store.watch(key), store.subscribe(draw), transcript.subscribe(draw),
+    store.listen((event) => { if (event.type === "connected" || (event.type === "row" && event.row.sessionKey === key)) read(); }),
+  ];
+  read();
+  draw();
+  return () => ends.forEach((end) => end());
 }
 
-function facts({ run, stats, models, text, unanswered }) {
-  const cost = stats.costUsd === null ? "unknown" : `about $${stats.costUsd.toFixed(4)}`;
-  const cached = stats.tokensCached ? `, ${stats.tokensCached} cached` : "";
-  const tokens = stats.tokensIn === null ? "none counted" : `${stats.tokensIn} in, ${stats.tokensOut} out${cached}`;
-  const lines = [
-    ["Status", [chip(standing(run)), ` ${run.phase === run.status ? "" : run.phase}${pause(run)}`]],
-    ["Task", [words(run.task)]],
-    ["Asked by", [isRun(run.requester) ? runLink(run.requester, run.requester) : chatLink(run.requester)]],
-    ["Attempt", [String(run.attempt)]],
-    ["Started", [run.startedAt === null ? "not yet" : clock(run.startedAt)]],
-    ["Took", [stats.runtimeS === null ? "" : duration(stats.runtimeS)]],
-    ["Cost", [`${cost}; tokens: ${tokens}`]],
-    ["Model", [models.join(", ")]],
-    ["Error", [run.error ?? ""]],
-    ["Delivery", [[run.delivery, ...unanswered.map(late)].filter(Boolean).join("; ")]],
-    ["Answer", text ? [words(text)] : [""]],
-    ["Children", run.children.flatMap((one) => [runLink(one.sessionKey, one.label || one.task.slice(0, 60)), " "])],
-  ].filter(([, told]) => told.length && told.some((one) => one !== ""));
+function controls(row) {
+  if (!row.isActive) return button("Run again", { ico: "retry", act: async () => { await call("runs.again", { target: row.sessionKey }); } });
   return [
-    el("h2", {}, run.label || "Run"),
-    el("p", { class: "muted" }, run.sessionKey),
-    el("dl", { class: "facts" }, ...lines.flatMap(([name, told]) => [el("dt", {}, name), el("dd", {}, ...told)])),
+    button("Send", { ico: "send", act: () => actions.send(row) }),
+    button("Steer", { ico: "steer", act: () => actions.steer(row) }),
+    button("Kill", { kind: "danger", ico: "kill", act: () => actions.kill(row) }),
   ];
 }
 
-function late({ session, sinceAt, tries }) {
-  return `read by ${session}, unanswered since ${clock(sinceAt)}, tried ${tries === 1 ? "once" : `${tries} times`}`;
+function factsOf(store, { run, stats, models, text, unanswered }) {
+  const tokens = `tokens: ${count(stats.tokensIn ?? 0)} in, ${count(stats.tokensOut ?? 0)} out`;
+  const cost = stats.costUsd === null || stats.costUsd === undefined ? "unknown" : usd(stats.costUsd);
+  const rows = [
+    ["asked", markdown(run.task)], ["by", sessionLink(store, run.requester)], ["said", text ? markdown(text) : "nothing yet"], ["delivery", [run.delivery, ...unanswered.map(late)].filter(Boolean).join("; ") || "not yet"], run.error && ["error", run.error],
+    ["took", run.startedAt ? span((run.endedAt ?? Date.now()) - run.startedAt) : "not started"], ["attempt", String(run.attempt)],
+    ["cost", `${cost}; ${tokens}`], models.length && ["models", models.join(", ")], ["key", el("code", null, run.sessionKey)],
+  ];
+  return el("dl", { class: "facts" }, rows.filter(Boolean).map(([name, value]) => [el("dt", null, name), el("dd", null, value)]));
 }
 
-function moment({ words, phase, attempt, reason }) {
-  return `${words} → ${phase.replaceAll("_", " ")}${attempt > 1 ? `, attempt ${attempt}` : ""}${reason ? ` (${reason})` : ""}`;
+const late = ({ session, sinceAt, tries }) => `read by ${session}, unanswered since ${clock(sinceAt)}, tried ${tries === 1 ? "once" : `${tries} times`}`;
+
+function storyOf({ timeline, tries }) {
+  return [
+    part("Timeline", timeline.map((event) => [event.at, `${event.words} → ${event.phase.replaceAll("_", " ")}${event.attempt > 1 ? `, attempt ${event.attempt}` : ""}${event.reason ? ` (${event.reason})` : ""}`])),
+    part("Delivery", tries.map(({ at, trace }) => [at, deliveryOf(trace)])),
+  ];
 }
 
-function tried(trace) {
+function deliveryOf(trace) {
   const steps = (trace.tried ?? []).map((step) => `${step.phase} ${step.result}`).join(", ") || "read through a handle";
   const form = trace.form === "summarised" ? ", in one line" : "";
   return `to ${trace.requester} (${trace.route}): ${steps}${form}${trace.why ? ` (${trace.why})` : ""}`;
 }
 
-function part(title, rows) {
-  const lines = rows.map(([at, text]) => el("li", {}, el("span", { class: "muted" }, at), el("span", {}, text)));
-  return el("section", { class: "part", "aria-label": title }, el("h3", {}, title),
-    lines.length ? el("ol", { class: "times" }, ...lines) : el("p", { class: "muted" }, "nothing yet"));
-}
+const part = (name, rows) => el("section", { class: "block", "aria-label": name }, el("h2", null, name, " ", el("span", { class: "faint" }, plural(rows.length, "event"))),
+  el("ol", { class: "events" }, rows.map(([at, words]) => el("li", null, el("time", { class: "num faint", title: full(at) }, clock(at)), " ", words))));

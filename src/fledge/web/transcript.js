@@ -1,172 +1,253 @@
-// A transcript on the page. Its entries are read by number, so none is shown twice; what a turn is saying right now is
-// shown beside them until the entry is there. Used for the conversation and for a run.
+// A transcript as the page holds it: entries by number, read page by page, so that none is there twice and none is left
+// out, however often the feed breaks off. Beside the entries: the words that a turn is saying now, and messages that
+// are on their way. It draws nothing; the chat and the page of a run do.
+//
+// A reading begins at the last entry that may still change (a reply whose calls run), else at the last one. If that
+// entry is not in the answer, the transcript is another one (it was deleted and begun again): it is read anew.
 
-import { call, NOT_FOUND, Refusal } from "./gateway.js";
-import { clock, coalesced, el, plain, words } from "./dom.js";
+import { fail } from "./dom.js";
+import { call, NOT_FOUND, reading, Refusal, unique, Unreachable } from "./gateway.js";
 
-const PAGE = 100;
-const SILENT = new Set(["NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP"]);
-const SAID = new Set(["", "send", "task"]);
+export const PAGE = 100;
+const MOST = 500;
+const COMMAND_MS = 120_000; // some wait for an answer
+const UNSENT = "fledge.unsent.";
+
+/** True of what stands between entries and has no number of its own. */
+const isBetween = (entry) => entry.type === "line" || entry.type === "command";
+
+/** What an entry is known by: its number. */
+export const keyOf = (entry) => (isBetween(entry) ? `${entry.type} ${entry.kind ?? ""} ${entry.sessionKey ?? ""} ${entry.at}` : `entry ${entry.seq}`);
+
+const inOrder = (one, other) => one.seq - other.seq || Number(isBetween(one)) - Number(isBetween(other)) || one.at - other.at;
 
 export class Transcript {
-  #last = 0;
-  #first = 0;
-  #shown = PAGE;
-  #begun = false;
-  #text = null;
-  #status = null;
+  /** Entries and lines in order. */
+  entries = [];
+  isLoaded = false;
+  /** There are entries before the first. */
+  hasOlder = false;
+  /** What the turn is doing: null if nothing is known of one. `text` is being said, behind the entry `after`. */
+  live = null;
+  /** Messages of a person that are not entries yet: `{id, text, images, runId, state}`. */
+  unsent = [];
+  /** The folder in which the conversation begins, if it has not begun and one was chosen. */
+  folder = "";
+  /** Answers to slash commands, as entries of the type `command`: only this page has them. */
+  commands = [];
+  #byKey = new Map();
+  #changed = new Set();
+  #waiting = [];
 
-  /** `parts`: `log` for entries, `live` for what is being said; `names` of who asks and who answers; `grown(entries,
-   * more)` is told of each reading, `moved()` of each change of what is being said. */
-  constructor(key, parts, failed) {
+  constructor(key) {
     this.key = key;
-    this.parts = parts;
-    this.refresh = coalesced(() => this.#read(), failed);
+    this.refresh = reading(() => this.#read());
+    this.older = reading(() => this.#readOlder());
+    this.unsent = this.#keptUnsent();
+    for (const message of this.unsent) this.#deliver(message).catch(fail);
+  }
+
+  /** Have `changed` called after each change. Answers what ends that. */
+  subscribe(changed) {
+    this.#changed.add(changed);
+    return () => this.#changed.delete(changed);
+  }
+
+  /** Entries, lines and answers to commands, in order. */
+  get shown() { return this.commands.length ? [...this.entries, ...this.commands].sort(inOrder) : this.entries; }
+
+  /** The entry of a number, if it is here. */
+  entry(seq) { return this.#byKey.get(`entry ${seq}`); }
+
+  // ---- entries
+
+  get #last() { return this.entries.findLast((entry) => !isBetween(entry))?.seq ?? 0; }
+
+  /** The number of the last entry that will not change any more. */
+  get #settled() {
+    const open = this.entries.findLast((entry) => entry.type === "reply");
+    const isOpen = open?.calls?.some((one) => one.status === "running" || one.status === "asked");
+    return (isOpen ? open.seq : this.#last) - 1;
   }
 
   async #read() {
-    const entries = await this.#ask({ after: this.#last, limit: this.#begun ? 1000 : this.#shown });
-    const fresh = entries.filter((entry) => entry.seq > this.#last);
-    this.parts.log.append(...fresh.map((entry) => shown(entry, this.parts.names)));
-    if (fresh.length) {
-      this.#first ||= fresh[0].seq;
-      this.#last = fresh.at(-1).seq;
-      if (fresh.some((entry) => entry.role === "assistant")) this.#quieten(false);
+    if (this.entries.length) {
+      const last = this.#last;
+      const isSame = await this.#readOn((page) => page.entries.some((entry) => entry.seq === last && !isBetween(entry)));
+      if (isSame) return;
     }
-    const more = !this.#begun && entries.length === this.#shown;
-    this.#begun = true;
-    this.parts.grown?.(fresh, more);
-    // What comes from now on is read out; what was there already is not.
-    this.parts.log.setAttribute("aria-live", "polite");
+    const page = await this.#ask({ limit: Math.min(MOST, Math.max(PAGE, this.entries.length)) });
+    this.#byKey.clear();
+    this.hasOlder = page.older;
+    this.#take(page);
+    this.isLoaded = true;
+    this.#tell();
   }
 
-  /** Show as much again of what came before. True if there may be still more. */
-  async earlier() {
-    this.#shown += 2 * PAGE;
-    const limit = Math.min(this.#shown, 1000);
-    const entries = await this.#ask({ limit });
-    this.parts.log.setAttribute("aria-live", "off");
-    const older = entries.filter((entry) => entry.seq < this.#first);
-    this.parts.log.prepend(...older.map((entry) => shown(entry, this.parts.names)));
-    if (older.length) this.#first = older[0].seq;
-    requestAnimationFrame(() => this.parts.log.setAttribute("aria-live", "polite"));
-    return entries.length === limit && limit < 1000;
+  /** Read what is new. False if this is another transcript. */
+  async #readOn(isSame) {
+    for (let first = true; ; first = false) {
+      const page = await this.#ask({ after: Math.max(0, first ? this.#settled : this.#last), limit: MOST });
+      if (first && !isSame(page)) return false;
+      this.#take(page);
+      this.#tell();
+      if (!page.newer) return true;
+    }
+  }
+
+  async #readOlder() {
+    const first = this.entries.find((entry) => !isBetween(entry));
+    if (!first || !this.hasOlder) return;
+    const page = await this.#ask({ before: first.seq, limit: PAGE });
+    this.hasOlder = page.older;
+    this.#take(page);
+    this.#tell();
+  }
+
+  #take(page) {
+    for (const entry of page.entries) this.#byKey.set(keyOf(entry), entry);
+    this.entries = [...this.#byKey.values()].sort(inOrder);
+    const arrived = new Set(page.entries.map((entry) => entry.runId).filter(Boolean));
+    if (this.unsent.some((message) => arrived.has(message.runId))) this.#keepUnsent(this.unsent.filter((message) => !arrived.has(message.runId)));
+    if (this.live && page.entries.some((entry) => entry.type === "reply" && entry.seq > this.live.after)) this.live = { ...this.live, text: "" };
   }
 
   async #ask(range) {
     try {
-      return await call("sessions.history", { session: this.key, tools: true, ...range });
+      return await call("sessions.history", { session: this.key, view: "entries", ...range });
     } catch (error) {
-      if (error instanceof Refusal && error.code === NOT_FOUND) return [];
+      if (error instanceof Refusal && error.code === NOT_FOUND) return { entries: [], first: 0, last: 0, older: false, newer: false };
       throw error;
     }
   }
 
-  /** What a turn of this session tells while it lasts. */
+  /** One entry whole: nothing in it is cut. */
+  whole(seq) { return call("sessions.entry", { session: this.key, seq }); }
+
+  // ---- what is going on
+
+  /** An event of the feed. */
   hear(event) {
+    if (event.type === "connected" || event.type === "lost") {
+      this.live = null; // what was said meanwhile is in the entries
+      for (const go of this.#waiting.splice(0)) go();
+      this.refresh();
+    } else if (event.type === "row") {
+      if (event.row.requester === this.key || event.row.sessionKey === this.key) this.refresh(); // there may be a line
+    } else if (event.type === "turn" && event.sessionKey === this.key) this.#turn(event);
+  }
+
+  #turn(event) {
+    const live = this.live ?? { text: "", status: "", after: this.#last };
     switch (event.kind) {
-      case "assistant:text":
-        this.#open();
-        this.#status.textContent = "";
-        this.#text.appendData(plain(event.text));
-        break;
       case "start":
-        this.#open();
-        this.#status.textContent = "thinking …";
+      case "model:start":
+        this.live = { text: "", status: "thinking …", after: event.entry ?? live.after };
         this.refresh();
+        break;
+      case "assistant:text":
+        this.live = { ...live, text: live.text + event.text, status: "" };
         break;
       case "tool:start":
-        this.#open();
-        this.refresh().then(() => this.#text?.replaceData(0, this.#text.length, ""));
-        this.#status.textContent = plain(`using ${event.text} …`);
-        break;
-      case "usage":
-        this.#open();
-        this.#status.textContent = "working …";
-        break;
-      case "retry":
-        this.#open();
-        this.#status.textContent = plain(`trying again: ${event.text}`);
-        break;
-      case "tool:end":
+        this.live = { ...live, status: `using ${event.text} …` };
         this.refresh();
         break;
-      case "error":
-        this.refresh().then(() => { this.#quieten(true); this.#failed(event.text); });
+      case "tool:end":
+      case "usage":
+        this.live = { ...live, status: "working …" };
+        this.refresh();
         break;
+      case "retry":
+        this.live = { ...live, status: `trying again: ${event.text}` };
+        break;
+      case "error":
+        this.live = null;
+        this.refresh().then(() => { this.live = { text: "", status: "", after: this.#last, error: event.text, remedy: event.remedy ?? "" }; this.#tell(); });
+        return;
       case "end":
       case "interrupt":
-        this.refresh().then(() => this.#quieten(true));
-        break;
+        this.refresh().then(() => { this.live = null; this.#tell(); });
+        return;
     }
-    this.parts.moved?.();
+    this.#tell();
   }
 
-  /** A call of this session waits for a person. */
-  awaits() {
-    this.#open();
-    this.#status.textContent = "waiting for you …";
-    this.parts.moved?.();
+  #tell() { for (const changed of [...this.#changed]) changed(); }
+
+  // ---- what a person says
+
+  /** Carry out a slash command. Its answer stands behind the entries that are there now. */
+  async command(line) {
+    const entry = { type: "command", seq: this.#last, at: Date.now(), line, text: "", state: "running" };
+    this.commands.push(entry);
+    this.#tell();
+    try {
+      const { ok, text } = await call("slash.run", { session: this.key, line }, COMMAND_MS);
+      Object.assign(entry, { text: text || "done", state: ok ? "ok" : "failed" });
+    } catch (error) {
+      Object.assign(entry, { text: error.message, state: "failed" });
+    }
+    this.#tell();
+    this.refresh();
   }
 
-  /** A turn came to nothing, and is tried again. */
-  #failed(why) {
-    const told = el("p", { class: "error" }, `That failed: ${why}`);
-    this.parts.live.replaceChildren(told, el("p", { class: "muted" }, "It is tried again by itself, until it works or is stopped."));
-    this.parts.live.hidden = false;
-    this.parts.moved?.();
+  /** Send a message. It is sent until the gateway has it, under one name, so that it is read once. */
+  say(text, images = []) {
+    const message = { id: unique(), text, images, runId: "", state: "sending" };
+    this.#keepUnsent([...this.unsent, message]);
+    this.#tell();
+    return this.#deliver(message);
   }
 
-  /** Nothing is known of what is being said: it will be in the entries. */
-  hush() { this.#quieten(true); }
-
-  #open() {
-    if (this.#text !== null) return;
-    this.#text = document.createTextNode("");
-    this.#status = el("p", { class: "muted" });
-    const said = words("");
-    said.append(this.#text);
-    this.parts.live.replaceChildren(el("p", { class: "who" }, "now"), said, this.#status);
-    this.parts.live.dataset.busy = "";
-    this.parts.live.hidden = false;
+  async #deliver(message) {
+    for (;;) {
+      try {
+        if (this.folder && !this.entries.length) await call("sessions.open", { session: this.key, folder: this.folder });
+        const images = message.images.length ? { images: message.images } : {};
+        const { runId } = await call("agent", { message: message.text, session: this.key, idempotencyKey: message.id, ...images });
+        this.#mark(message, { runId, state: "sent" });
+        this.refresh();
+        return;
+      } catch (error) {
+        if (!(error instanceof Unreachable)) {
+          this.#keepUnsent(this.unsent.filter((one) => one.id !== message.id));
+          this.#tell();
+          throw error;
+        }
+        this.#mark(message, { state: "waiting" });
+        await new Promise((go) => this.#waiting.push(go));
+      }
+    }
   }
 
-  /** What was being said is an entry now; `over`: and the turn has ended. */
-  #quieten(over) {
-    if (this.#text === null) return;
-    this.#text.data = "";
-    if (!over) return;
-    this.#text = this.#status = null;
-    delete this.parts.live.dataset.busy;
-    this.parts.live.hidden = true;
-    this.parts.live.replaceChildren();
+  #mark(message, state) {
+    Object.assign(message, state);
+    this.#keepUnsent(this.unsent);
+    this.#tell();
+  }
+
+  /** A message that the gateway does not have yet survives a reload of the page; images are too large for that. */
+  #keepUnsent(messages) {
+    this.unsent = messages;
+    const kept = messages.filter((message) => !message.runId && !message.images.length).map(({ id, text }) => ({ id, text }));
+    if (kept.length) sessionStorage.setItem(UNSENT + this.key, JSON.stringify(kept));
+    else sessionStorage.removeItem(UNSENT + this.key);
+  }
+
+  #keptUnsent() {
+    const kept = JSON.parse(sessionStorage.getItem(UNSENT + this.key) ?? "[]");
+    return kept.map((message) => ({ ...message, images: [], runId: "", state: "sending" }));
   }
 }
 
-/** One entry, for reading. */
-function shown(entry, [asker, answerer]) {
-  const at = { "data-seq": entry.seq, title: clock(entry.at) };
-  if (entry.role === "assistant") return assistant(entry, at, answerer);
-  if (entry.role === "user" && SAID.has(entry.kind)) {
-    return el("li", { class: "entry", "data-role": "user", ...at }, el("p", { class: "who" }, asker), words(entry.text));
+/** The transcripts that views have opened, by key: they go on while another view is shown. */
+export function transcriptOf(shared, key) {
+  const name = `transcript ${key}`;
+  if (!shared.kept.has(name)) {
+    const transcript = new Transcript(key);
+    shared.store.listen((event) => transcript.hear(event));
+    transcript.refresh();
+    shared.kept.set(name, transcript);
   }
-  const name = entry.role === "tool" ? `${entry.kind || "tool"} answered` : entry.role === "event" ? "arrived" : entry.kind || "note";
-  return el("li", { class: "entry", "data-role": "quiet", ...at }, folded(name, entry.text));
-}
-
-function assistant(entry, at, answerer) {
-  const calls = entry.calls.map((text) => folded("calls", text));
-  if (entry.text === "" || SILENT.has(entry.text.trim())) {
-    const nothing = entry.text === "" ? [] : [el("span", { class: "muted" }, "(nothing to say)")];
-    return el("li", { class: "entry", "data-role": "quiet", ...at }, ...nothing, ...calls);
-  }
-  return el("li", { class: "entry", "data-role": "assistant", ...at }, el("p", { class: "who" }, answerer), words(entry.text), ...calls);
-}
-
-/** A line of it, and all of it when opened. */
-function folded(name, text) {
-  const line = text.split("\n").find((one) => one.trim() !== "") ?? "";
-  const short = line.length > 100 ? `${line.slice(0, 100)} …` : line;
-  if (short === text.trim()) return el("div", {}, `${name}: ${short}`);
-  return el("details", {}, el("summary", {}, `${name}: ${short}`), el("pre", { dir: "auto" }, text));
+  return shared.kept.get(name);
 }

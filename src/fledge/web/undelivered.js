@@ -1,40 +1,36 @@
-// Results that nobody was told, and messages that could not be sent.
+// Results that found nobody, and messages that could not be sent.
 
+import { arrange, button, el, fill, glyph } from "./dom.js";
+import { full, span } from "./format.js";
 import { call } from "./gateway.js";
-import { chatLink, isRun } from "./conversations.js";
-import { button, byId, chip, clock, coalesced, el, released, runLink, words } from "./dom.js";
+import { markdown } from "./markdown.js";
+import { sessionLink } from "./names.js";
 
-export class Undelivered {
-  #was = "";
+export const title = () => "Undelivered";
 
-  constructor(failed) {
-    this.failed = failed;
-    this.refresh = coalesced(() => this.#read(), failed);
-  }
+export function mount(root, params, { store }) {
+  const cards = el("div", { id: "undelivered-cards" });
+  const empty = el("div", { class: "teach", id: "undelivered-empty" });
+  fill(root, el("section", { class: "page narrow", tabindex: "0", "aria-label": "Undelivered" },
+    el("header", { class: "head" }, el("div", null, el("h1", null, "Undelivered"), el("p", { class: "soft" }, "Results that are safe but found nobody, and messages that could not be sent."))), cards, empty));
+  const made = new Map();
+  const draw = () => {
+    for (const one of store.undelivered) if (!made.has(one.key)) made.set(one.key, card(store, one));
+    arrange(cards, store.undelivered.map((one) => made.get(one.key)));
+    empty.hidden = store.undelivered.length > 0;
+    fill(empty, store.isLoaded ? el("h2", null, "Everything has arrived.") : "loading …");
+  };
+  draw();
+  store.readUndelivered(); // no event tells of a message that was given up
+  return store.subscribe(draw);
+}
 
-  async #read() {
-    const found = await call("undelivered.list");
-    byId("undelivered-count").textContent = found.length;
-    byId("undelivered-count").hidden = found.length === 0;
-    byId("undelivered-empty").textContent = "Everything has arrived.";
-    byId("undelivered-empty").hidden = found.length > 0;
-    const is = JSON.stringify(found);
-    if (is === this.#was) return;
-    await released(byId("undelivered-cards"));
-    this.#was = is;
-    byId("undelivered-cards").replaceChildren(...found.map((one) => this.#card(one)));
-  }
-
-  #card(one) {
-    const act = (method) => async () => { await call(method, { target: one.key }); await this.refresh(); };
-    const about = isRun(one.sessionKey) ? [runLink(one.sessionKey, one.label || one.sessionKey)]
-      : one.sessionKey ? [chatLink(one.sessionKey), ` to ${one.label}`] : [one.label || one.key];
-    return el("article", { class: "card", "data-run": one.sessionKey },
-      el("h3", {}, ...about, " ", chip(one.status)),
-      el("p", { class: "muted" }, `${one.kind}${one.arrivedAt ? `, ${clock(one.arrivedAt)}` : ""}: ${one.reason}`),
-      words(one.text || "(without words)"),
-      el("div", { class: "row" },
-        button("Retry", act("undelivered.retry"), this.failed, "primary"),
-        button("Dismiss", act("undelivered.dismiss"), this.failed, "danger")));
-  }
+function card(store, one) {
+  const act = (method) => async () => { await call(method, { target: one.key }); await store.readUndelivered(); };
+  const about = one.sessionKey ? sessionLink(store, one.sessionKey) : el("b", null, one.label || one.key);
+  return el("article", { class: "card edge-giveup", "data-run": one.sessionKey },
+    el("header", { class: "cardline" }, glyph("giveup"), about, one.kind === "message" && el("span", null, `to ${one.label}`), el("span", { class: "grow" }),
+      one.arrivedAt && el("time", { class: "num soft", title: full(one.arrivedAt) }, `${span(Date.now() - one.arrivedAt)} ago`)),
+    el("p", { class: "because" }, one.reason), markdown(one.text || "(without words)"),
+    el("footer", { class: "cardfoot acts" }, button("Deliver again", { kind: "primary", ico: "retry", act: act("undelivered.retry") }), button("Dismiss", { kind: "ghost", act: act("undelivered.dismiss") })));
 }

@@ -1,0 +1,43 @@
+// What sessions are called, and where their pages are.
+
+import { el } from "./dom.js";
+import { isRun } from "./store.js";
+import { nameOf } from "./standing.js";
+
+export const MAIN = "agent:main:main";
+
+/** A session's key as people call it: the main agent's name is left out. */
+export function shortKey(key) {
+  const [, agent, ...rest] = key.split(":");
+  const name = rest.join(":");
+  return agent === "main" ? name : name === "main" ? agent : `${agent}: ${name}`;
+}
+
+/** A key for a conversation that begins now, and whose name says nothing but that. */
+export function newKey(now = new Date()) {
+  const pad = (number) => String(number).padStart(2, "0");
+  const day = `${now.getFullYear() % 100}${pad(now.getMonth() + 1)}${pad(now.getDate())}`;
+  return `agent:main:chat-${day}-${pad(now.getHours())}${pad(now.getMinutes())}${pad(now.getSeconds())}`;
+}
+const NEW_KEY = /^chat-\d{6}-\d{6}$/;
+
+/** A conversation's name: its label, else its key; where the key says nothing, its first words. */
+export function conversationName(conversation) {
+  const name = shortKey(conversation.key);
+  return conversation.label || (NEW_KEY.test(name) ? conversation.firstWords || "New conversation" : name);
+}
+
+export const chatPath = (key) => `#/chat/${encodeURIComponent(key)}`;
+export const runPath = (key) => `#/run/${encodeURIComponent(key)}`;
+
+/** A link to a run, by its row. */
+export const runLink = (row, kind = "") => el("a", { class: `runlink ${kind}`.trim(), href: runPath(row.sessionKey), "data-run": row.sessionKey }, nameOf(row));
+
+/** A link to a session's page, whatever it is. The store knows its name, else `label` is it. */
+export function sessionLink(store, key, label = "") {
+  const row = store.rows.get(key);
+  if (row) return runLink(row);
+  const conversation = store.conversations.get(key);
+  const words = conversation ? conversationName(conversation) : label || shortKey(key);
+  return el("a", { class: "runlink", href: isRun(key) ? runPath(key) : chatPath(key) }, words);
+}

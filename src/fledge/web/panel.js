@@ -1,0 +1,96 @@
+// Beside the chat: what the conversation has at work and has spent, its runs as a live tree, and what happened just now.
+
+import { arrange, el, fill, glyph } from "./dom.js";
+import { clock, count, full, usd } from "./format.js";
+import { ageOf, doing } from "./cards.js";
+import { runPath } from "./names.js";
+import { nameOf, standing } from "./standing.js";
+
+const MOST_NEWS = 200; // that are kept
+const MOST_SHOWN = 8;
+const JUST_MS = 10_000;
+const MOST_TWIGS = 200;
+const HOT = ["you", "plan", "stuck", "giveup"];
+
+/** What has happened to a run whose row changed, in words: null if nothing that is worth a line. */
+function news(before, row) {
+  if (!before) return Date.now() - row.createdAt < JUST_MS ? "was started" : null;
+  const { word } = standing(row);
+  if (row.attempt > before.attempt) return `began attempt ${row.attempt}`;
+  if (row.crashes > before.crashes) return "crashed and goes on";
+  if (row.delivery?.state !== before.delivery?.state && row.delivery?.state === "delivered") return "was delivered";
+  return word === standing(before).word ? null : `is now ${word}`;
+}
+
+/** The last events of runs, the newest first, kept while the page is open. */
+function recentNews(shared) {
+  if (!shared.kept.has("news")) {
+    const found = [];
+    const known = new Map(shared.store.rows);
+    shared.kept.set("news", found);
+    shared.store.listen(({ type, row }) => {
+      if (type !== "row") return;
+      const words = news(known.get(row.sessionKey), row);
+      known.set(row.sessionKey, row);
+      if (words === null) return;
+      found.unshift({ at: Date.now(), row, words });
+      found.length = Math.min(found.length, MOST_NEWS);
+    });
+  }
+  return shared.kept.get("news");
+}
+
+/** Build the panel of a conversation. Answers the element and `draw()`. */
+export function panel(key, shared) {
+  const { store } = shared;
+  const happened = recentNews(shared);
+  const totals = el("div", { class: "totals" });
+  const tree = el("ul", { class: "twigs", "aria-label": "Runs of this conversation" });
+  const ticker = el("ol");
+  const latest = el("section", { class: "ticker" }, el("h3", null, "Just now"), ticker);
+  const empty = el("p", { class: "soft pad" }, "Subagents of this conversation show up here: what each does, what it waits for, what it costs.");
+  const twigs = new Map();
+
+  const twig = (row) => {
+    const below = store.children(row.sessionKey);
+    if (!twigs.has(row.sessionKey)) twigs.set(row.sessionKey, { is: "", element: el("li"), list: el("ul") });
+    const kept = twigs.get(row.sessionKey);
+    const is = JSON.stringify(row);
+    if (kept.is !== is) {
+      kept.is = is;
+      kept.line = line(row);
+    }
+    arrange(kept.list, below.map(twig));
+    arrange(kept.element, below.length ? [kept.line, kept.list] : [kept.line]);
+    return kept.element;
+  };
+
+  const draw = () => {
+    const below = store.below(key);
+    const conversation = store.conversations.get(key);
+    fill(totals,
+      total(String(below.filter((row) => row.isActive).length), "active"),
+      total(usd(conversation?.costBelowUsd), "spent"),
+      total(count(below.reduce((sum, row) => sum + row.tokensIn + row.tokensOut, 0)), "tokens below"));
+    arrange(tree, store.children(key).slice(-MOST_TWIGS).map(twig));
+    empty.hidden = below.length > 0;
+    const mine = happened.filter(({ row }) => row.root === key).slice(0, MOST_SHOWN);
+    latest.hidden = mine.length === 0;
+    fill(ticker, mine.map(({ at, row, words }) => el("li", null, el("time", { class: "num faint", title: full(at) }, clock(at)), glyph(standing(row).tone, 12), el("span", { class: "clip" }, `${nameOf(row)} ${words}`))));
+  };
+
+  const element = el("aside", { class: "panel", id: "panel", tabindex: "0", "aria-label": "Runs of this conversation" },
+    el("header", { class: "panelhead" }, el("h2", { class: "grow" }, "Live tree"), el("a", { class: "btn small ghost", href: "#/runs" }, "All runs")),
+    totals, tree, empty, latest);
+  return { element, draw };
+}
+
+const total = (value, words) => el("div", null, el("b", { class: "num" }, value), el("span", null, words));
+
+function line(row) {
+  const { tone, word } = standing(row);
+  const now = row.isActive || tone === "giveup" ? doing(row) : null;
+  return el("a", { href: runPath(row.sessionKey), class: `twig t-${tone}`, "data-run": row.sessionKey, "data-tone": tone, css: { "--d": row.depth - 1 } },
+    glyph(tone, 15), el("span", { class: "grow clip name" }, nameOf(row), el("span", { class: "sr" }, `, ${word}`)), ageOf(row, "num faint"),
+    now && el("span", { class: `what ${HOT.includes(tone) ? `c-${tone}` : ""}` }, now));
+}

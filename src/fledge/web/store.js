@@ -1,0 +1,211 @@
+// What the page knows of the folder: rows of runs, conversations, questions and plans, by key. The feed keeps it current;
+// views subscribe, and are asked to draw at most once a frame. It draws nothing itself.
+
+import { call, reading } from "./gateway.js";
+
+const MOST_RUNS = 300;
+const MOST_BELOW = 500; // of a conversation that is shown
+const MOST_ROWS = 3000; // that are held; beyond, only those above are read again
+const MOST_CONVERSATIONS = 100;
+const SOON_MS = 50;
+const CALM_MS = 400; // between two readings; more if a reading takes long
+const HIDDEN_MS = 1000; // between two draws while the tab is hidden: only its title is seen
+
+/** True of the key of a run's own session, which has a page of its own. */
+export const isRun = (key) => /^agent:[^:]+:(subagent|acp):/.test(key);
+
+export class Store {
+  /** @type {Map<string, import("./shapes.js").RunRow>} runs by session key: the active ones, the newest others, and
+   * what is below the sessions that are watched */
+  rows = new Map();
+  /** How many runs each filter finds in the whole folder. */
+  counts = { all: 0, active: 0, waiting: 0, stuck: 0, failed: 0, undelivered: 0 };
+  /** @type {Map<string, import("./shapes.js").SessionRow>} conversations by key, the latest first */
+  conversations = new Map();
+  /** @type {import("./shapes.js").Question[]} oldest first */
+  questions = [];
+  /** @type {import("./shapes.js").Plan[]} oldest first */
+  plans = [];
+  /** @type {import("./shapes.js").GivenUp[]} oldest first */
+  undelivered = [];
+  /** How the feed is: `state` connecting, connected or waiting; `retryAt`; `asOf`: when it was last connected. */
+  connection = { state: "connecting", retryAt: 0, asOf: Date.now() };
+  isLoaded = false;
+
+  #draws = new Set();
+  #ticks = new Set();
+  #listeners = new Set();
+  #readsRows = true;
+  #byRequester = null; // made when it is asked for, from the rows of that moment
+  #heard = new Map(); // rows that the feed told since the last reading began: they are newer than its answer
+  #watched = new Map(); // by session key: how many views watch what is below it
+  #isDue = false;
+  #timer = 0;
+  #again = false;
+  #readAt = -CALM_MS;
+  #pauseMs = CALM_MS;
+
+  constructor() {
+    this.readWaiting = reading(() => this.#readWaiting());
+    setInterval(() => { if (!document.hidden) for (const tick of this.#ticks) tick(); }, 1000);
+    document.addEventListener("visibilitychange", () => { if (!document.hidden) this.changed(); });
+  }
+
+  // ---- views
+
+  /** Have `draw` called after each change, at most once a frame. Answers what ends that. */
+  subscribe(draw) {
+    this.#draws.add(draw);
+    return () => this.#draws.delete(draw);
+  }
+
+  /** Have `tick` called every second while the page is seen, for ages. Answers what ends that. */
+  everySecond(tick) {
+    this.#ticks.add(tick);
+    return () => this.#ticks.delete(tick);
+  }
+
+  /** Have `hear` called with each event of the feed, as it is. Answers what ends that. */
+  listen(hear) {
+    this.#listeners.add(hear);
+    return () => this.#listeners.delete(hear);
+  }
+
+  /** Know every run below a session, while a view is shown. Answers what ends that. */
+  watch(key) {
+    this.#watched.set(key, (this.#watched.get(key) ?? 0) + 1);
+    this.#readsRows = true;
+    this.stale();
+    return () => {
+      this.#watched.set(key, this.#watched.get(key) - 1);
+      if (this.#watched.get(key) === 0) this.#watched.delete(key);
+    };
+  }
+
+  /** Something is different: draw soon. */
+  changed() {
+    if (this.#isDue) return;
+    this.#isDue = true;
+    const draw = () => {
+      this.#isDue = false;
+      for (const one of [...this.#draws]) one();
+    };
+    if (document.hidden) setTimeout(draw, HIDDEN_MS);
+    else requestAnimationFrame(draw);
+  }
+
+  // ---- what is asked of it
+
+  /** How many questions and plans wait for a person. */
+  get waiting() { return this.questions.length + this.plans.length; }
+
+  /** The runs directly below a session, oldest first. */
+  children(key) {
+    this.#byRequester ??= Map.groupBy([...this.rows.values()].sort((one, other) => one.createdAt - other.createdAt), (row) => row.requester);
+    return this.#byRequester.get(key) ?? [];
+  }
+
+  /** Every run below a session, a child before its own. */
+  below(key) {
+    return this.children(key).flatMap((row) => [row, ...this.below(row.sessionKey)]);
+  }
+
+  /** The conversation that a session belongs to; itself, if it is no run's. */
+  rootOf(key) { return this.rows.get(key)?.root ?? key; }
+
+  /** Conversations that say these words, also those that are not known yet. */
+  async findConversations(words) {
+    const { rows } = await call("sessions.query", { kinds: ["main", "named"], search: words, limit: MOST_CONVERSATIONS });
+    return rows;
+  }
+
+  // ---- feeding it
+
+  /** How the feed is. */
+  connected(state, retryAt) {
+    const asOf = this.connection.state === "connected" && state !== "connected" ? Date.now() : this.connection.asOf;
+    this.connection = { state, retryAt, asOf };
+    this.changed();
+  }
+
+  /** An event of the feed. */
+  hear(event) {
+    if (event.type === "connected" || event.type === "lost") { this.#readsRows = true; this.stale(); }
+    if (event.type === "row") this.#take(event.row);
+    if (event.type === "approvals") this.readWaiting();
+    if (event.type === "turn" && ["end", "error", "start"].includes(event.kind)) this.stale();
+    for (const hear of [...this.#listeners]) hear(event);
+  }
+
+  #take(row) {
+    this.rows.set(row.sessionKey, row);
+    this.#byRequester = null;
+    this.#heard.set(row.sessionKey, row);
+    if (this.rows.size > MOST_ROWS) this.#readsRows = true; // the old ones are forgotten
+    this.changed();
+    this.stale();
+  }
+
+  /** What is known besides rows is old: read it again, soon, however many events say so. */
+  stale() {
+    if (this.#timer) { this.#again = true; return; }
+    this.#timer = setTimeout(() => this.#read(), Math.max(SOON_MS, this.#readAt + this.#pauseMs - performance.now()));
+  }
+
+  end() { clearTimeout(this.#timer); }
+
+  #read = async () => {
+    this.#again = false;
+    const began = performance.now();
+    await Promise.all([this.readWaiting(), this.readConversations(), this.#readsRows ? this.readRuns() : this.readCounts(), this.readUndelivered()]);
+    this.isLoaded = true;
+    this.#pauseMs = Math.max(CALM_MS, 4 * (performance.now() - began));
+    this.#readAt = performance.now();
+    this.#timer = 0;
+    if (this.#again) this.stale();
+  };
+
+  readCounts = reading(async () => {
+    this.counts = (await call("runs.query", { limit: 1 })).counts;
+    this.changed();
+  });
+
+  readRuns = reading(async () => {
+    this.#readsRows = false;
+    this.#heard = new Map();
+    const roots = [...this.#watched.keys()];
+    let answers;
+    try {
+      answers = await Promise.all([
+        call("runs.query", { sort: "active", limit: MOST_RUNS }),
+        ...roots.map((below) => call("runs.query", { below, sort: "active", limit: MOST_BELOW })),
+      ]);
+    } catch (error) {
+      this.#readsRows = true;
+      throw error;
+    }
+    this.counts = answers[0].counts;
+    this.rows = new Map(answers.flatMap((answer) => answer.rows).map((row) => [row.sessionKey, row]));
+    for (const [key, row] of this.#heard) this.rows.set(key, row);
+    this.#byRequester = null;
+    this.changed();
+  });
+
+  readConversations = reading(async () => {
+    const { rows } = await call("sessions.query", { kinds: ["main", "named"], limit: MOST_CONVERSATIONS });
+    this.conversations = new Map(rows.map((conversation) => [conversation.key, conversation]));
+    this.changed();
+  });
+
+  readUndelivered = reading(async () => {
+    this.undelivered = await call("undelivered.list");
+    this.changed();
+  });
+
+  async #readWaiting() {
+    const [questions, plans] = await Promise.all([call("approvals.list"), call("plans.list")]);
+    this.questions = questions;
+    this.plans = plans;
+    this.changed();
+  }
+}
