@@ -178,6 +178,7 @@ async def live(client: Client, folder: Path) -> Story:
     await allow_for_good(call)
     await call("undelivered.list")
     await call("undelivered.retry", target="greeter")
+    await call("undelivered.retry", target="greeter", to="side")
     await call("undelivered.dismiss", target="greeter")
     await call("system.event", text="the sun rises", session="side")
     await call("system.event", text="", session="side")

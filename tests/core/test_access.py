@@ -10,6 +10,7 @@ from fledge.core.access import (
     NEVER_A_LEAFS,
     Action,
     AgentToAgent,
+    AsksBecause,
     Role,
     Sight,
     ToolRules,
@@ -27,6 +28,7 @@ from fledge.core.access import (
     sandboxed_visibility,
     tool_name,
     visibility,
+    why_asked,
 )
 from fledge.core.policy import Refusal
 from fledge.errors import BadInput
@@ -447,3 +449,23 @@ def test_a_session_does_not_talk_with_itself() -> None:
 )
 def test_announce_skip_alone_silences_the_closing_reply(reply: str, announced: bool) -> None:
     assert is_announced(reply) is announced
+
+
+# ---- questions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "because", "is_boxed", "why"),
+    [
+        ("sessions_spawn", "program", False, "it starts a program of another runtime, outside any sandbox"),
+        ("exec", "settings", False, "commands run without a sandbox here"),
+        ("exec", "settings", True, "the settings ask before each call of exec"),
+        ("launch", "settings", False, "the settings ask before each call of launch"),
+        ("exec", "tool", True, "it wants to write places that the sandbox keeps read-only"),
+        ("write", "tool", False, "it changes a protected file"),
+        ("edit", "tool", False, "it changes a protected file"),
+        ("launch", "tool", False, "the tool asks before such a call"),
+    ],
+)
+def test_a_question_says_why_it_asks(tool: str, because: AsksBecause, is_boxed: bool, why: str) -> None:
+    assert why_asked(tool, because, is_boxed) == why

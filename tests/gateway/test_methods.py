@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import fields
 
 import fledge
+from fledge.api import views
 from fledge.commands.methods import METHODS
 from fledge.commands.rpc import NO_METHOD
 from fledge.commands.table import FORMER
@@ -490,12 +491,67 @@ def test_undelivered_results_are_listed_retried_and_dismissed(server: Server, as
     key = server.do(lose())
     (lost,) = [one for one in ask.call("undelivered.list") if one["sessionKey"] == key]
     assert (lost["label"], lost["status"], lost["text"]) == ("lost", "ok", "echo: Say hello")
+    assert lost["to"].startswith("agent:main:")
+    assert lost["tries"] >= 1
+    assert lost["keptUntilAt"] > lost["arrivedAt"]
     assert ask.call("undelivered.retry", target=key) == {"key": key, "ok": True}
     assert key not in [one["sessionKey"] for one in ask.call("undelivered.list")]
     server.do(give_up(key))
     assert ask.call("undelivered.dismiss", target=key) == {"key": key, "ok": True}
     with pytest.raises(fledge.Refused):
         ask.call("undelivered.retry", target=key)
+
+
+@proves("4.gateway.25", "A given-up result can be retried to another conversation, which reads it once")
+def test_a_given_up_result_is_delivered_to_another_conversation(server: Server, ask: Asks, chat: str) -> None:
+    fl = server.desk.fl
+
+    async def lose() -> str:
+        run = await fl.spawn("Say hello", label="lost")
+        async for _ in run.events():
+            pass
+        late = ev.CameDue(at=fl.engine.clock.now() + UNREAD_PROGRAM_S + 1, next_run_id="none")
+        await fl.engine.commit(lambda c: c.apply(run.session_key, late))
+        await fl.until(lambda tx: isinstance(tx.load_run(run.session_key).phase, CompletedGiveup) or None)
+        return run.session_key
+
+    key = server.do(lose())
+    for nobody in (f"{chat}nobody", key):
+        with pytest.raises(fledge.BadInput, match="to: must be a conversation that is there"):
+            ask.call("undelivered.retry", target=key, to=nobody)
+    ask.call("undelivered.retry", target=key, to=chat)
+    assert ask.call("sessions.wait", session=chat)["settled"]
+    (told,) = [one for one in ask.call("sessions.history", session=chat) if one["role"] == "event"]
+    assert [one["sessionKey"] for one in told["completions"]] == [key]
+    assert ask.call("runs.info", target=key)["run"]["delivery"] == "delivered"
+    assert key not in [one["sessionKey"] for one in ask.call("undelivered.list")]
+
+
+@proves(
+    "4.gateway.26", "A question names run, label, lineage, folder, sandbox and why it asks; a plan who asked and when"
+)
+def test_a_question_and_a_plan_say_whose_they_are(server: Server, ask: Asks, chat: str) -> None:
+    ask.call("sessions.patch", session=chat, label="billing")
+    run = ask.call("runs.spawn", requester=chat, task="Launch", label="launcher")
+    (question,) = server.do(
+        server.desk.fl.until(
+            lambda tx: [one for one in views.questions(tx) if one.session_key == run["childSessionKey"]] or None,
+            timeout=20,
+        )
+    )
+    (told,) = [one for one in ask.call("approvals.list") if one["id"] == question.id]
+    assert (told["runId"], told["label"], told["lineage"]) == (run["runId"], "launcher", ["billing"])
+    assert told["why"] == "the settings ask before each call of launch"
+    assert told["cwd"] == str(server.state.parent)
+    assert isinstance(told["isSandboxed"], bool)
+    ask.call("runs.kill", target=run["runId"])
+    planned = ask.call("runs.spawn", requester=chat, task="Say a plan", label="planner", planMode=True)
+    key = planned["childSessionKey"]
+    server.do(server.desk.fl.until(lambda tx: tx.load_run(key).phase.name == "awaiting_approval" or None, timeout=20))
+    (plan,) = [one for one in ask.call("plans.list") if one["sessionKey"] == key]
+    assert (plan["requester"], plan["lineage"]) == (chat, ["billing"])
+    assert 0 < plan["askedAt"] < plan["expiresAt"]
+    ask.call("runs.kill", target=key)
 
 
 @proves("4.gateway.14", "`health`")

@@ -54,7 +54,7 @@ class Answering(Runs):
         asked: set[str] = set()
 
         def new(tx: Tx) -> list[Question] | None:
-            return [views.question(one) for one in tx.open_approvals() if one.id not in asked] or None
+            return [views.question(tx, one) for one in tx.open_approvals() if one.id not in asked] or None
 
         while True:
             for question in await self._watch.until(new, None) or ():

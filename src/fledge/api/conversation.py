@@ -258,4 +258,4 @@ def _questions(tx: Tx, key: str) -> tuple[Question, ...]:
     driver = tx.driver(key)
     if driver is not None and driver.release_at is None:
         return ()
-    return tuple(views.question(asked) for asked in tx.approvals(key) if asked.state == "waiting")
+    return tuple(views.question(tx, asked) for asked in tx.approvals(key) if asked.state == "waiting")

@@ -172,6 +172,18 @@ class Question(Struct, frozen=True, kw_only=True):
     """What was said with a no, for the model."""
     rule: str = ""
     """The id of the rule that covered the call, so that nobody was asked, or that was made with the answer."""
+    why: str = ""
+    """Why a person is asked, in words."""
+    run_id: str = ""
+    """Of a subagent's call: its run."""
+    label: str = ""
+    """Of the session that asks."""
+    lineage: tuple[str, ...] = ()
+    """The labels of the sessions above it, the conversation first."""
+    cwd: str = ""
+    """The folder in which the call would run."""
+    is_sandboxed: bool = False
+    """Its commands run in a sandbox."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -186,6 +198,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     label: str
     text: str
     expires_at: Instant
+    asked_at: Instant
+    requester: str
+    """The session that is told of it, and may answer it."""
+    lineage: tuple[str, ...] = ()
+    """The labels of the sessions above it, the conversation first."""
 
 
 class GivenUp(Struct, frozen=True, kw_only=True):
@@ -209,6 +226,12 @@ class GivenUp(Struct, frozen=True, kw_only=True):
     """Why it could not be delivered."""
     text: str
     arrived_at: Instant | None
+    to: str = ""
+    """For whom: of a result, the session key of its requester; of a message, the address."""
+    tries: int = 0
+    """How often it was tried."""
+    kept_until_at: Instant | None = None
+    """When it is taken off the list."""
 
 
 class Reply(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """From rows to values: how a run, a plan, an entry look to a program. Reads only; nothing here waits or changes."""
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeVar, get_args
 
@@ -34,7 +35,7 @@ from fledge.core.transcript import (
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator.outbox import message_of
 from fledge.orchestrator.views import progress_of, why_undelivered
-from fledge.store.base import Approval, ChildrenPage, Entry, Post, Row, Tx
+from fledge.store.base import Approval, ChildrenPage, Entry, Post, Row, SessionFacts, Tx
 
 T = TypeVar("T")
 LOOK_BACK: Final = 100_000
@@ -309,11 +310,14 @@ def _message(seq: int, at: Instant, body: Body) -> Message:
 
 def questions(tx: Tx) -> list[Question]:
     """The calls that wait for a person, oldest first."""
-    return [question(one) for one in tx.open_approvals()]
+    return [question(tx, one) for one in tx.open_approvals()]
 
 
-def question(approval: Approval) -> Question:
+def question(tx: Tx, approval: Approval) -> Question:
     """A call that waits for a person."""
+    session, run, ran = tx.session(approval.session), tx.find_run(approval.session), tx.last_ran(approval.session)
+    facts = SessionFacts() if session is None else session.facts
+    folder = facts.workspace if ran is None else ran.workspace
     return Question(
         id=approval.id,
         session_key=approval.session,
@@ -328,12 +332,23 @@ def question(approval: Approval) -> Question:
         answered_by=approval.answered_by,
         words=approval.words,
         rule=approval.rule,
+        why=approval.why,
+        run_id="" if run is None else run.run_id,
+        label=facts.label,
+        lineage=labels_above(tx, approval.session),
+        cwd=os.path.join(folder, facts.cwd) if facts.cwd else folder,
+        is_sandboxed=ran is not None and ran.boxed,
     )
+
+
+def labels_above(tx: Tx, key: str) -> tuple[str, ...]:
+    """What the sessions above this one are called, the conversation first."""
+    return tuple(one.facts.label or one.key for one in reversed(tx.lineage(key)[1:]))
 
 
 def decided_questions(tx: Tx) -> list[Question]:
     """The newest questions that wait for nobody: answered by a person or a rule, expired, or void."""
-    return [question(one) for one in tx.decided_approvals(MOST_DECIDED)]
+    return [question(tx, one) for one in tx.decided_approvals(MOST_DECIDED)]
 
 
 def plans(tx: Tx) -> list[Plan]:
@@ -347,7 +362,16 @@ def plan(tx: Tx, key: str) -> Plan | None:
     if not isinstance(run.phase, AwaitingApproval):
         return None
     text = "" if run.phase.plan is None else tx.text(run.phase.plan)
-    return Plan(session_key=key, run_id=run.run_id, label=tx.spec(key).label, text=text, expires_at=run.phase.due_at)
+    return Plan(
+        session_key=key,
+        run_id=run.run_id,
+        label=tx.spec(key).label,
+        text=text,
+        expires_at=run.phase.due_at,
+        asked_at=run.phase.due_at - run.terms.approval_s,
+        requester=run.terms.parent,
+        lineage=labels_above(tx, key),
+    )
 
 
 def undelivered(tx: Tx) -> list[GivenUp]:
@@ -357,6 +381,7 @@ def undelivered(tx: Tx) -> list[GivenUp]:
 
 def _given_up(tx: Tx, row: Row) -> GivenUp:
     told = msgspec.json.decode(row.body, type=Completion)
+    run = tx.find_run(told.child_session_key)
     return GivenUp(
         key=told.child_session_key,
         session_key=told.child_session_key,
@@ -367,6 +392,9 @@ def _given_up(tx: Tx, row: Row) -> GivenUp:
         reason=why_undelivered(tx, row),
         text="" if row.text is None else tx.text(row.text),
         arrived_at=row.arrived_at,
+        to=row.session or ("" if run is None else run.terms.parent),
+        tries=len(tx.traces(told.child_session_key)),
+        kept_until_at=None if run is None else run.phase.due_at or row.arrived_at + run.terms.undelivered_s,
     )
 
 
@@ -382,4 +410,7 @@ def _not_sent(post: Post) -> GivenUp:
         reason=post.error,
         text="" if message is None else message.text,
         arrived_at=None if message is None else message.posted_at,
+        to="" if message is None else f"{message.to} on {message.channel}",
+        tries=post.tries,
+        kept_until_at=post.due_at,
     )

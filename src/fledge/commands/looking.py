@@ -84,8 +84,8 @@ def story(tx: Tx, key: str, now: Instant) -> Story:
         budget=budget_of(tx, key),
         spawned=tx.counts(key).spawned,
         unanswered=tuple(late for late in views.unanswered(tx, now) if told in late.rows),
-        questions=tuple(map(api.question, asked)),
-        question=next((api.question(one) for one in asked if one.state == "waiting"), None),
+        questions=tuple(api.question(tx, one) for one in asked),
+        question=next((api.question(tx, one) for one in asked if one.state == "waiting"), None),
         limits=_limits(tx, run),
         workspace=_workspace(tx, key),
         artifacts=goods.artifacts,
@@ -141,7 +141,7 @@ def rest(tx: Tx, session: str, whole_folder: bool, patience_s: float) -> Rest:
     goes_on = sending or any(whole_folder or is_below(tx, session, one) for one in drivers)
     return Rest(
         settled=settled and not sending,
-        questions=() if goes_on else tuple(api.question(one) for one in asked),
+        questions=() if goes_on else tuple(api.question(tx, one) for one in asked),
         failures=0 if turn is None else turn.failures,
         patience_seconds=patience_s,
     )

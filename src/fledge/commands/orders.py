@@ -321,7 +321,7 @@ def _is_bound(tx: Tx, key: str) -> bool:
 
 def _questions(tx: Tx, session: str, now: float) -> list[str]:
     asked = looking.asked_below(tx, session)
-    return [lines.question_left(question(one), named(tx, one.session), now) for one in asked] or [
+    return [lines.question_left(question(tx, one), named(tx, one.session), now) for one in asked] or [
         "nothing waits for you"
     ]
 

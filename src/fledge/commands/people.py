@@ -10,6 +10,7 @@ import fledge
 from fledge.api.answering import MOST_WORDS
 from fledge.api.identity import Identity
 from fledge.api.values import Question
+from fledge.api.views import session_key
 from fledge.commands.desk import Desk
 from fledge.commands.looking import found, run_meant
 from fledge.commands.params import InWorkspace, Nothing, One
@@ -99,10 +100,16 @@ class TakenUp(Struct, frozen=True, kw_only=True):
     ok: bool = True
 
 
+class Retry(One, frozen=True, kw_only=True):
+    """`undelivered.retry`."""
+
+    to: Annotated[str, Meta(max_length=256, description="the conversation that is told instead")] = ""
+
+
 @method("undelivered.retry", TakenUp)
-async def undelivered_retry(desk: Desk, params: One) -> TakenUp:
-    """Offer a given-up result, or a message by its key, again."""
-    return await _taken_up(desk, "retry", params)
+async def undelivered_retry(desk: Desk, params: Retry) -> TakenUp:
+    """Offer a given-up result, or a message by its key, again; a result to another conversation, if one is named."""
+    return await _taken_up(desk, "retry", params, session_key(params.to, "to") if params.to else None)
 
 
 @method("undelivered.dismiss", TakenUp)
@@ -111,10 +118,10 @@ async def undelivered_dismiss(desk: Desk, params: One) -> TakenUp:
     return await _taken_up(desk, "dismiss", params)
 
 
-async def _taken_up(desk: Desk, action: Literal["retry", "dismiss"], params: One) -> TakenUp:
+async def _taken_up(desk: Desk, action: Literal["retry", "dismiss"], params: One, to: str | None = None) -> TakenUp:
     def take(c: Commit) -> TakenUp:
         key = params.target if c.tx.find_post(params.target) is not None else found(c.tx, params)
-        control.take_up(c, action, key)
+        control.take_up(c, action, key, to)
         return TakenUp(key=key)
 
     return await desk.fl.engine.commit(take)

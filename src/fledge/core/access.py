@@ -36,6 +36,29 @@ _SPAWN: Final = "sessions_spawn"
 _WIDTH: Final[dict[str, Visibility]] = {"self": "self", "tree": "tree", "agent": "agent", "all": "all"}
 
 
+# ---- questions -------------------------------------------------------------------------------------------------------
+
+AsksBecause = Literal["settings", "program", "tool"]
+"""Why a call asks: the settings say so of its tool; it starts a program; the tool says so of such calls."""
+
+
+def why_asked(tool: str, because: AsksBecause, is_boxed: bool) -> str:
+    """Why a person is asked about a call, in words for that person."""
+    match because, tool:
+        case "program", _:
+            return "it starts a program of another runtime, outside any sandbox"
+        case "settings", "exec" if not is_boxed:
+            return "commands run without a sandbox here"
+        case "settings", _:
+            return f"the settings ask before each call of {tool}"
+        case _, "exec":
+            return "it wants to write places that the sandbox keeps read-only"
+        case _, "write" | "edit":
+            return "it changes a protected file"
+        case _:
+            return "the tool asks before such a call"
+
+
 # ---- tools -----------------------------------------------------------------------------------------------------------
 
 

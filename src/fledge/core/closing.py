@@ -178,7 +178,7 @@ def retried(run: Run, event: ev.Retried) -> Step:
     """A given-up result is announced again."""
     if not isinstance(run.phase, CompletedGiveup):
         return ignore(run, _why_not(run))
-    return move(run, Announcing(run.phase.ended, program_due(run, event.at)), fx.ReviveRow())
+    return move(run, Announcing(run.phase.ended, program_due(run, event.at)), fx.ReviveRow(event.to))
 
 
 def dismissed(run: Run, event: ev.Dismissed) -> Step:

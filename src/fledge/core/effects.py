@@ -107,6 +107,9 @@ class GiveUpRow(_Effect, frozen=True, tag=True):
 class ReviveRow(_Effect, frozen=True, tag=True):
     """Take the row off the undelivered list: it is unread again."""
 
+    to: str | None = None
+    """For this session instead of whoever is told of the run; None: for them."""
+
 
 class DismissRow(_Effect, frozen=True, tag=True):
     """Take the row off the undelivered list for good."""

@@ -230,6 +230,9 @@ class HandedToProgram(_Event, frozen=True, kw_only=True, tag=True):
 class Retried(_Event, frozen=True, kw_only=True, tag=True):
     """Somebody asked to deliver a given-up result again."""
 
+    to: str | None = None
+    """To this session instead of whoever is told of the run; None: to them."""
+
 
 class Dismissed(_Event, frozen=True, kw_only=True, tag=True):
     """Somebody took a given-up result off the undelivered list."""

@@ -71,9 +71,9 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             drain.tried_in_vain(c, run, result, why)
         case fx.GiveUpRow():
             _give_up(c, run)
-        case fx.ReviveRow():
+        case fx.ReviveRow(to=to):
             deliver.close_rows(c, key, "outcome", "unread")
-            deliver.readdress(c, run)
+            deliver.readdress(c, run, to)
         case fx.DismissRow():
             deliver.close_rows(c, key, "outcome", "dismissed")
         case fx.HandOver():

@@ -227,10 +227,15 @@ def answer_plan(c: Commit, key: str, approve: bool, words: str) -> Run:
     return c.apply(key, answered(at=c.at, next_run_id=next_id, unsettled=unsettled)).run
 
 
-def retry(c: Commit, key: str) -> Run:
-    """Announce again what was given up: the result, and what came late or expired."""
-    reopened = undelivered.offer_again(c, c.run(key))
-    step = c.apply(key, ev.Retried(at=c.at))
+def retry(c: Commit, key: str, to: str | None = None) -> Run:
+    """Announce again what was given up: the result, and what came late or expired; to the conversation `to` instead of
+    whoever is told of the run."""
+    if to is not None:
+        known = c.tx.session(to)
+        if known is None or known.deleted or known.kind not in ("main", "named"):
+            raise BadInput("to", "must be a conversation that is there", to)
+    reopened = undelivered.offer_again(c, c.run(key), to)
+    step = c.apply(key, ev.Retried(at=c.at, to=to))
     if step.ignored and not reopened:
         raise Refused("done", f"{key}: {step.ignored}")
     return c.run(key)
@@ -245,12 +250,17 @@ def dismiss(c: Commit, key: str) -> Run:
     return step.run
 
 
-def take_up(c: Commit, action: Literal["retry", "dismiss"], name: str) -> None:
-    """Retry or dismiss what is undelivered: a message by its key, or what was given up of a run, by its session key."""
+def take_up(c: Commit, action: Literal["retry", "dismiss"], name: str, to: str | None = None) -> None:
+    """Retry or dismiss what is undelivered: a message by its key, or what was given up of a run, by its session key. A
+    result may be retried to another conversation."""
     if c.tx.find_post(name) is not None:
+        if to is not None:
+            raise BadInput("to", "is for results: a message goes where it was addressed", to)
         (outbox.retry if action == "retry" else outbox.dismiss)(c, name)
+    elif action == "retry":
+        retry(c, name, to)
     else:
-        (retry if action == "retry" else dismiss)(c, name)
+        dismiss(c, name)
 
 
 def remove(c: Commit, key: str) -> Run:

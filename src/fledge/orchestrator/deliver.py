@@ -188,9 +188,9 @@ def refresh(c: Commit, run: Run, text: TextId | None) -> None:
             c.tx.rewrite_row(row.key, _encode(_completion(c, run, "outcome", text)).decode(), text)
 
 
-def readdress(c: Commit, run: Run) -> None:
-    """Put the unread outcome row where somebody is; without anybody the run says so."""
-    target = told(c, run.terms.parent)
+def readdress(c: Commit, run: Run, to: str | None = None) -> None:
+    """Put the unread outcome row where somebody is, or into the inbox of `to`; without anybody the run says so."""
+    target = told(c, run.terms.parent) if to is None else Told(to)
     for row in c.tx.rows_of(run.key):
         if row.kind == "outcome" and row.state == "unread":
             readdress_row(c, row, target, _path(c, target.session, run.terms.expects, row.origin))

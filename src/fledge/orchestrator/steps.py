@@ -70,10 +70,12 @@ def replied(
     works_in: str = "",
     notice: str = "",
     rules: Mapping[int, Permission | Offer] | None = None,
+    whys: Mapping[int, str] | None = None,
 ) -> list[Line]:
     """Append a reply that calls tools, which may take `tools_s` and write in the workspace `works_in`; a person is
     asked in the same commit, if need be. `notice`: what the model is told of a call that the token limit cut. `rules`:
-    of calls that ask, by index, the rule that allows it instead, or the one that an *always* would make.
+    of calls that ask, by index, the rule that allows it instead, or the one that an *always* would make. `whys`: why
+    each of them asks.
 
     `in_doubt`: it answers a call whose outcome a crash left unknown, and may make that call anew. It is no progress:
     the count of crashes starts again only once a whole step has come through.
@@ -101,6 +103,7 @@ def replied(
                 answered_by=RULE if is_covered else "",
                 offer=rule if isinstance(rule, Offer) else None,
                 rule=rule.id if isinstance(rule, Permission) else "",
+                why=(whys or {}).get(index, ""),
             )
             c.tx.ask_approval(approval)
             if not is_covered:

@@ -30,10 +30,10 @@ def beside(c: Commit, run: str) -> list[Row]:
     return [row for row in c.tx.rows_of(run) if row.state == "undelivered" and row.kind != "outcome"]
 
 
-def offer_again(c: Commit, run: Run) -> bool:
-    """Put such rows into the inbox of whoever is there now, if anybody is; False if there are none."""
+def offer_again(c: Commit, run: Run, to: str | None = None) -> bool:
+    """Put such rows into the inbox of whoever is there now, if anybody is, or of `to`; False if there are none."""
     rows = beside(c, run.key)
-    target = deliver.told(c, run.terms.parent)
+    target = deliver.told(c, run.terms.parent) if to is None else deliver.Told(to)
     for row in rows:
         c.tx.close_row(row.key, "unread", c.at)
         deliver.readdress_row(c, row, target, "queued")

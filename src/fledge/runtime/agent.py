@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from fledge.cancellation import is_stop
 from fledge.core import asking
-from fledge.core.access import tool_name
+from fledge.core.access import AsksBecause, tool_name, why_asked
 from fledge.core.freeze import sound
 from fledge.core.goods import Goods
 from fledge.core.heartbeat import is_idle_round, is_silence, spoken
@@ -468,25 +468,41 @@ class _Turn:
 
     def _entry(self, call: Call) -> CallEntry:
         """A call as it is recorded: what must not be run twice is marked as started before it is."""
-        asks, name = self.profile.asks, tool_name(call.name)
-        # Whoever must be asked before a command must be asked before a program is started in a child's place.
-        if name in asks or ("exec" in asks and name == SPAWN and names_a_runtime(call.arguments)):
+        if self._asks_because(call.name, call.arguments) is not None:
             return CallEntry(call.id, call.name, call.arguments, "asked")
         tool = self.profile.tools.get(call.name)
-        may_ask = tool is not None and tool.name not in self.profile.unasked
-        if tool is not None and may_ask and tool.needs_person(call.arguments, self._context()):
-            return CallEntry(call.id, call.name, call.arguments, "asked")
         if tool is None or tool.repeatable:
             return CallEntry(call.id, call.name, call.arguments)
         return CallEntry(call.id, call.name, call.arguments, "started")
+
+    def _asks_because(self, called: str, arguments: str) -> AsksBecause | None:
+        """Why a person must be asked about a call; None if nobody must."""
+        asks, name = self.profile.asks, tool_name(called)
+        if name in asks:
+            return "settings"
+        # Whoever must be asked before a command must be asked before a program is started in a child's place.
+        if "exec" in asks and name == SPAWN and names_a_runtime(arguments):
+            return "program"
+        tool = self.profile.tools.get(called)
+        may_ask = tool is not None and tool.name not in self.profile.unasked
+        return "tool" if tool is not None and may_ask and tool.needs_person(arguments, self._context()) else None
+
+    def _why_asked(self, calls: Sequence[CallEntry]) -> dict[int, str]:
+        """Of calls that ask, by index: why, in words for the person."""
+        found: dict[int, str] = {}
+        for index, call in enumerate(calls):
+            because = self._asks_because(call.name, call.arguments) if call.state == "asked" else None
+            if because is not None:
+                found[index] = why_asked(tool_name(call.name), because, self._context().boxed)
+        return found
 
     async def _call(self, reply: Replied, notice: str) -> None:
         wait_s = self.profile.approval_s
         tools_s = self._longest(call for call in reply.calls if call.state != "asked")
         in_doubt, works_in = is_in_doubt(self.lines), self._works_in()
-        rules = self._rules(reply.calls)
+        rules, whys = self._rules(reply.calls), self._why_asked(reply.calls)
         self.lines += await self.commit(
-            steps.replied, reply, self.last, wait_s, self.ran, tools_s, in_doubt, works_in, notice, rules
+            steps.replied, reply, self.last, wait_s, self.ran, tools_s, in_doubt, works_in, notice, rules, whys
         )
         self.ran = None
         entry = next(line.seq for line in reversed(self.lines) if isinstance(line.body, Replied))

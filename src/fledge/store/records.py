@@ -372,6 +372,8 @@ class Approval(Struct, frozen=True, gc=False, kw_only=True):
     """What the person said with a no, for the model."""
     rule: str = ""
     """The id of the rule by which it was allowed unasked, or which was made with the answer."""
+    why: str = ""
+    """Why a person is asked."""
 
     @property
     def by_rule(self) -> bool:

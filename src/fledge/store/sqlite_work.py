@@ -17,7 +17,8 @@ from fledge.store.sqlite_sessions import SessionVerbs
 
 _HEARTBEAT = "session, cause, reason, due_at, held, beat_at, said, said_at"
 _APPROVAL = (
-    "id, session, entry, idx, tool, arguments, digest, state, asked_at, expires_at, answered_by, offer, words, rule"
+    "id, session, entry, idx, tool, arguments, digest, state, asked_at, expires_at, answered_by, offer, words, rule,"
+    " why"
 )
 _MOVES: dict[ApprovalState, tuple[str, ...]] = {
     "allowed": ("waiting",),
@@ -111,7 +112,7 @@ class WorkVerbs(SessionVerbs):
         """Insert a question unless that call was asked about."""
         a = approval
         self._db.execute(
-            f"INSERT INTO approvals ({_APPROVAL}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+            f"INSERT INTO approvals ({_APPROVAL}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
             " ON CONFLICT (session, entry, idx) DO NOTHING",
             (
                 a.id,
@@ -128,6 +129,7 @@ class WorkVerbs(SessionVerbs):
                 "" if a.offer is None else to_json(a.offer),
                 a.words,
                 a.rule,
+                a.why,
             ),
         )
 
@@ -377,8 +379,8 @@ def _commission(row: Any) -> Commission:
 
 
 def _approval(row: Any) -> Approval:
-    *known, offer, words, rule = row
+    *known, offer, words, rule, why = row
     names = ("id", "session", "entry", "index", "tool", "arguments", "digest", "state")
     more = ("asked_at", "expires_at", "answered_by")
     given = dict(zip((*names, *more), known, strict=True))
-    return Approval(**given, offer=_offer(offer) if offer else None, words=words, rule=rule)
+    return Approval(**given, offer=_offer(offer) if offer else None, words=words, rule=rule, why=why)
