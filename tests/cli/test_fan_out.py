@@ -96,4 +96,6 @@ def test_the_conversation_and_its_run_are_shown_afterwards(model: Model, work: P
     done = fledge(model, work, *RUN, "spawn 1")
     assert done.returncode == 0, done.stderr
     shown = fledge(model, work, "ps", "--state", "../state").stdout.splitlines()
-    assert shown == ["main · idle", "└─ n0 · completed (ok)"]
+    assert shown[0] == "main · idle"
+    assert re.fullmatch(r"#1 n0  done  \d+s  .*  [0-9a-f]{8}", shown[1]), shown[1]
+    assert len(shown) == 2

@@ -49,7 +49,8 @@ def test_spawn_waits_for_the_answer_and_its_run_can_be_found_again(fledge: Fledg
     assert info["sessionKey"] == again["sessionKey"]
     assert info["timeline"][0]["name"] == "Admitted"
     tree = value(fledge("tree", "--json"))
-    assert tree[0]["label"] == "digger"
+    assert [run["label"] for run in tree] == ["", "digger"], "the newest first"
+    assert tree[1]["delivery"]["state"] == "delivered"
     assert value(fledge("ps", "--json")) == tree
     log = value(fledge("log", "digger", "--json"))
     assert log[-1]["text"] == "gold, at the very bottom"
@@ -104,7 +105,7 @@ def test_a_killed_run_is_resumed_and_run_again_from_the_shell(fledge: Fledge) ->
     again = value(fledge("again", "digger", "--json"))
     assert again["status"] == "accepted"
     assert fledge("run", "--continue", *MODEL).returncode == 3
-    first, second = value(fledge("tree", "--json"))
+    second, first = value(fledge("tree", "--json"))
     assert [run["phase"] for run in (first, second)] == ["awaiting_approval"] * 2
     assert (first["attempt"], second["attempt"], second["runId"]) == (2, 1, again["runId"])
     assert second["label"] == "digger"

@@ -205,7 +205,7 @@ async def live(client: Client, folder: Path) -> Story:
     await call("sessions.query", search="RULED", kinds=["named"])
     await call("sessions.query", cursor="nonsense")
     await call("runs.query", search="Say", limit=3)
-    await call("runs.query", filter="failed", root="main", sort="active")
+    await call("runs.query", filter="failed", below="main", sort="active")
     await call("runs.query", cursor="nonsense")
     await call("runs.query", filter="some")
     await call("runs.ends", target="all")

@@ -1,7 +1,7 @@
 """From rows to values: how a run, a plan, an entry look to a program. Reads only; nothing here waits or changes."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
@@ -35,11 +35,26 @@ from fledge.core.transcript import (
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator.outbox import message_of
 from fledge.orchestrator.views import progress_of, why_undelivered
-from fledge.store.base import Approval, ChildrenPage, Entry, Post, Row, SessionFacts, Tx
+from fledge.store.base import (
+    Approval,
+    ChildrenPage,
+    Entry,
+    ListedRun,
+    Post,
+    Row,
+    RunFilter,
+    RunMark,
+    RunWalk,
+    SessionFacts,
+    Tx,
+)
 
 T = TypeVar("T")
 LOOK_BACK: Final = 100_000
 """How much of a transcript is read for its newest entries."""
+MOST_RUNS: Final = 1000
+"""So many runs of a requester are listed."""
+BATCH: Final = 200
 MOST_DECIDED: Final = 200
 """So many decided questions are listed."""
 STATUSES: Final = ("active", "done", *(phase.name for phase in PHASES), "ok", "error", "timeout", "killed", "unknown")
@@ -164,13 +179,14 @@ def _completion(tx: Tx, run: Run) -> Completion:
 
 
 def forest(tx: Tx, roots: Sequence[str], limit: int) -> Forest:
-    """So many runs below these sessions, taken level by level, active ones first: what is left out is deep or done."""
+    """So many runs below these sessions, taken level by level, active ones first, then the newest: what is left out is
+    deep, or done long ago."""
     pages: dict[str, ChildrenPage] = {}
     level = list(roots)
     while level:
         below: list[str] = []
         for session in level:
-            page = tx.children_page(session, limit)
+            page = tx.children_page(session, limit, newest=True)
             above = tx.archived_above(session)
             pages[session] = replace(page, keys=[*page.keys, *above], done=page.done + len(above))
             below += pages[session].keys
@@ -224,14 +240,32 @@ def run_info(tx: Tx, key: str) -> RunInfo:
     )
 
 
-def runs(tx: Tx, requester: str, status: str | None = None) -> list[RunInfo]:
+def runs(tx: Tx, requester: str, status: str | None = None, limit: int = MOST_RUNS) -> list[RunInfo]:
     """The runs of a requester, oldest first; those of one status, if one is given. Only the status `archived` shows
-    archived runs."""
+    archived runs. Of more than the limit, the active and the newest ones."""
     if status is not None and status not in STATUSES:
         raise BadInput("status", f"must be one of {', '.join(STATUSES)}", status)
-    found = [run_info(tx, key) for key in tx.children(requester)]
-    listed = [run for run in found if (run.phase == "archived") == (status == "archived")]
-    return [run for run in listed if status is None or status in _statuses(run)]
+    if status == "archived":
+        archived = [key for key in tx.children(requester) if tx.load_run(key).phase.name == "archived"]
+        return [run_info(tx, key) for key in archived[-limit:]]
+    found: list[tuple[RunMark, RunInfo]] = []
+    for listed in _newest(tx, requester):
+        run = run_info(tx, listed.key)
+        if status is None or status in _statuses(run):
+            found.append((listed.mark, run))
+        if len(found) == limit:
+            break
+    return [run for _, run in sorted(found, key=lambda one: (one[0].at, one[0].number))]
+
+
+def _newest(tx: Tx, requester: str) -> Iterator[ListedRun]:
+    """The runs of a requester: the active ones first, then the others, the newest first."""
+    halves: tuple[RunFilter, ...] = ("active", "done")
+    for name in halves:
+        mark: RunMark | None = None
+        while batch := tx.listed_runs(RunWalk(filter=name, requester=requester), mark, BATCH):
+            yield from batch
+            mark = batch[-1].mark
 
 
 def _statuses(run: RunInfo) -> tuple[str, ...]:

@@ -18,10 +18,19 @@ from fledge.errors import BadInput, FledgeError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fledge.cli.verbs import RunsWanted
     from fledge.cli.where import Where
 
 TALKS_IN = "the conversation to talk in, begun if there is none of this name (default: main)"
 RUN = "its session key, run id or the beginning of one, or label"
+FILTERS: Final = {
+    "active": "only runs that are not over",
+    "waiting": "only runs that wait for you",
+    "stuck": "only runs that have been silent for long",
+    "failed": "only runs that failed",
+    "undelivered": "only runs whose result found nobody",
+}
+"""Which runs `ps` and `tree` show."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -161,8 +170,16 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", help="listen on this address (default: gateway.host, this machine alone)")
     serve.add_argument("--port", type=int, help="listen on this port (default: gateway.port); 0: any that is free")
 
-    add("ps", _ps, *shows, help="show the conversation, its runs, and what waits for you")
-    add("tree", _tree, *shows, help="show the runs")
+    ps = add("ps", _ps, *shows, help="show the conversation, the runs, and what waits for you")
+    tree = add("tree", _tree, *shows, help="show the runs below those that spawned them")
+    for command, limit in ((ps, 20), (tree, 100)):
+        which = command.add_mutually_exclusive_group()
+        for name, words in FILTERS.items():
+            which.add_argument(f"--{name}", dest="filter", action="store_const", const=name, default="all", help=words)
+        command.add_argument("--search", default="", metavar="WORDS", help="only runs with these in label or task")
+        command.add_argument("--agent", default="", metavar="ID", help="only runs of this agent")
+        command.add_argument("--session", default="", metavar="NAME", help="only runs below this conversation or run")
+        command.add_argument("--limit", type=int, default=limit, metavar="N", help=f"how many (default: {limit})")
     info = add("info", _info, *shows, help="show one run in full, with its timeline")
     info.add_argument("run", help=RUN)
     log = add("log", _log, *shows, help="show the newest of a transcript")
@@ -190,6 +207,7 @@ def _parser() -> argparse.ArgumentParser:
     steer.add_argument("message", help="what it is to do instead")
     kill = add("kill", _kill, *shows, help="end a run and everything below it, silently")
     kill.add_argument("run", help=f"{RUN}; or all")
+    kill.add_argument("--dry-run", action="store_true", help="only show what would end")
     resume = add("resume", _resume, *shows, help="let a killed run go on, with all it had done")
     resume.add_argument("run", help=RUN)
     resume.add_argument("words", nargs="?", default="", help="something to add, for the run")
@@ -336,14 +354,19 @@ def _serve(options: argparse.Namespace) -> int:
 def _ps(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    place = _where(options)
-    return _tell(verbs.tree(place) if options.json else verbs.ps(place), options)
+    return _tell(verbs.ps(_where(options), _runs_wanted(options)), options)
 
 
 def _tree(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    return _tell(verbs.tree(_where(options)), options)
+    return _tell(verbs.tree(_where(options), _runs_wanted(options)), options)
+
+
+def _runs_wanted(options: argparse.Namespace) -> "RunsWanted":
+    from fledge.cli.verbs import RunsWanted
+
+    return RunsWanted(options.filter, options.search, options.agent, options.session, options.limit)
 
 
 def _info(options: argparse.Namespace) -> int:
@@ -417,7 +440,8 @@ def _steer(options: argparse.Namespace) -> int:
 def _kill(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
-    return _tell(verbs.kill(_where(options), options.run), options)
+    place = _where(options)
+    return _tell((verbs.would_end if options.dry_run else verbs.kill)(place, options.run), options)
 
 
 def _resume(options: argparse.Namespace) -> int:

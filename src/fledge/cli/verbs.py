@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 GOES_ON = "`fledge run --continue` goes on with it"
 MOST_RUNS = 1000
+MOST_ROWS = 500
+"""Of one page."""
 
 
 # ---- one call --------------------------------------------------------------------------------------------------------
@@ -69,29 +71,70 @@ def _settings() -> Any:
 # ---- looking ---------------------------------------------------------------------------------------------------------
 
 
-def ps(where: Where) -> Shown:
-    """What goes on in the folder, and what waits for a person."""
-    told = ask(where, "overview").value
+class RunsWanted(NamedTuple):
+    """Which runs `ps` and `tree` show."""
+
+    filter: str = "all"
+    search: str = ""
+    agent: str = ""
+    session: str = ""
+    """Only below this one; empty: all of the folder."""
+    limit: int = 20
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Only some runs are wanted, and nothing else."""
+        return bool(self.search or self.agent or self.session or self.filter != "all")
+
+
+def _page(where: Where, wanted: RunsWanted) -> Any:
+    """The first rows that are wanted, active ones first, as the wire has them. Several pages are read where one ends
+    early, or more are wanted than one holds."""
+    if wanted.limit < 1:
+        raise BadInput("--limit", "must be 1 or more", wanted.limit)
+    below = ask(where, "sessions.find", target=wanted.session).value["sessionKey"] if wanted.session else ""
+    given = {"filter": wanted.filter, "search": wanted.search, "agent": wanted.agent, "below": below, "sort": "active"}
+
+    async def reading(client: Client) -> Any:
+        rows: list[Any] = []
+        page: Any = {"next": ""}
+        while "rows" not in page or (page["next"] and len(rows) < wanted.limit):
+            asked = min(wanted.limit - len(rows), MOST_ROWS)
+            page = await client.call("runs.query", cursor=page["next"], limit=asked, **given)
+            rows += page["rows"]
+        return page | {"rows": rows}
+
+    return asyncio.run(with_client(where.client(AtRest(where.state, _settings)), reading))
+
+
+def _total(page: Any, wanted: RunsWanted) -> int | None:
+    """How many runs there are of those that are wanted; None if that was not counted."""
+    return None if wanted.search or wanted.agent else int(page["counts"][wanted.filter])
+
+
+def ps(where: Where, wanted: RunsWanted) -> Shown:
+    """What goes on in the folder, and what waits for a person; or the runs that are wanted, alone."""
+    page = _page(where, wanted)
+    around = None if wanted.is_narrowed else ask(where, "overview", limit=0).value
 
     def render() -> list[str]:
         from fledge.cli import rendering
 
-        return rendering.overview(told)
+        return rendering.ps(page, _total(page, wanted), around)
 
-    return Shown(render, told)
+    return Shown(render, page["rows"])
 
 
-def tree(where: Where) -> Shown:
-    """Every run, below the main conversation and below programs."""
-    around = ask(where, "overview").value
-    told = ask(where, "runs.tree", limit=MOST_RUNS).value
+def tree(where: Where, wanted: RunsWanted) -> Shown:
+    """The runs as trees, below their conversations and programs."""
+    page = _page(where, wanted)
 
     def render() -> list[str]:
         from fledge.cli import rendering
 
-        return rendering.tree(told, around)
+        return rendering.tree(page, _total(page, wanted))
 
-    return Shown(render, told["runs"])
+    return Shown(render, page["rows"])
 
 
 def info(where: Where, name: str) -> Shown:
@@ -152,6 +195,18 @@ def steer(where: Where, name: str, message: str) -> Shown:
     """Redirect a run."""
     told = ask(where, "runs.steer", target=name, message=message)
     return Shown([f"steered: attempt {told.value['attempt']}{told.later}"], told.value)
+
+
+def would_end(where: Where, name: str) -> Shown:
+    """What a kill would end."""
+    told = ask(where, "runs.ends", target=name).value
+
+    def render() -> list[str]:
+        from fledge.cli import rendering
+
+        return rendering.ends(told)
+
+    return Shown(render, told["rows"])
 
 
 def kill(where: Where, name: str) -> Shown:

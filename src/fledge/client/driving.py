@@ -59,12 +59,12 @@ class Driving:
                 await feed.tell()
             await asyncio.sleep(0)  # whoever reads them reads first
 
-    async def events(self, cursor: int | None, session: str, live: bool) -> Feed:
+    async def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> Feed:
         """What happens, from the cursor on, until closed."""
         desk = await self.opened()
         key = session_key(session, "session") if session else ""
         early, self._early = self._early, None
-        watch = await watched(desk, Wanted(cursor=cursor, session_key=key, live=live), early)
+        watch = await watched(desk, Wanted(cursor=cursor, session_key=key, live=live, rows=rows), early)
         heard = Heard()
 
         async def put(event: FeedEvent) -> None:

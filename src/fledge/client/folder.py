@@ -28,7 +28,7 @@ class Way(Protocol):
         """What the method answers."""
         ...
 
-    def events(self, cursor: int | None, session: str, live: bool) -> Feed:
+    def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> Feed:
         """What happens, from the cursor on."""
         ...
 
@@ -78,14 +78,15 @@ class Client:
             except (StoreLocked, HolderLeft) as error:
                 await patience.after(error, self._moves)
 
-    async def events(self, cursor: int | None = None, session: str = "", live: bool = True) -> Feed:
+    async def events(self, cursor: int | None = None, session: str = "", live: bool = True, rows: bool = False) -> Feed:
         """What happens, from the cursor on (from now on, without one): the events of the gateway's feeds, as they look
-        on the wire. Where the holder leaves there is one of type `closing`; what turns told meanwhile is missed."""
+        on the wire; with `rows`, rows of runs in place of their events. Where the holder leaves there is one of type
+        `closing`; what turns told meanwhile is missed."""
         patience = _Patience(lambda: self._patience_s, may_repeat=True)
         while True:
             patience.begin()
             try:
-                async with aclosing((await self.reach()).events(cursor, session, live)) as feed:
+                async with aclosing((await self.reach()).events(cursor, session, live, rows)) as feed:
                     async for event in feed:
                         cursor = event.get("cursor", cursor)
                         yield event

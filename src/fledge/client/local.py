@@ -26,7 +26,7 @@ class AtRest:
 
         return await answer_at_rest(self._state, self._settings, method, params)
 
-    async def events(self, cursor: int | None, session: str, live: bool) -> Feed:
+    async def events(self, cursor: int | None, session: str, live: bool, rows: bool = False) -> Feed:
         """Refused: nothing happens in a folder that nobody drives."""
         raise Refused("error", f"nobody drives {self._state}, so nothing happens in it: `fledge run --continue` does")
         yield {}

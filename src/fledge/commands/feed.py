@@ -4,16 +4,22 @@ while they last.
 A watcher reads the numbered events itself, from its own cursor on, so nothing is kept for a slow one and nothing is
 missed by one that comes back with its cursor. What turns tell is not kept: a slow watcher loses the oldest of it and is
 told how much.
+
+A watcher may have rows in place of the numbered events: each run as it stands, at most once a second. A row that has to
+wait holds the cursor back, so the last state of a run is never missed.
 """
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from fledge.api import entries
 from fledge.api.program import Fledge
+from fledge.commands.listing import RowReader
+from fledge.commands.values import RunRow
 from fledge.core.entries import HistoryEntry, LineEntry
 from fledge.core.run import EndedReason, Instant, on_wire
 from fledge.errors import BadInput
@@ -23,6 +29,10 @@ from fledge.store.base import Happened, Tx
 PAGE: Final = 200
 LIVE: Final = 1000
 """How much of what turns tell waits for a slow watcher."""
+EVERY_S: Final = 1.0
+"""The row of a run is told at most so often."""
+ROW_KINDS: Final = frozenset(("start", "end", "error", "model:start", "tool:start", "tool:end", "usage", "retry"))
+"""What turns tell that changes the row of their run."""
 
 
 class RunEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
@@ -87,7 +97,15 @@ class Closing(Struct, frozen=True, kw_only=True, tag_field="type", tag="closing"
     reason: str
 
 
-FeedEvent = RunEvent | Live | NewEntry | Asked | Lost | Closing
+class RowEvent(Struct, frozen=True, kw_only=True, tag_field="type", tag="row"):
+    """A run has changed: this is how it stands. `cursor`: everything up to there is told, in this row or earlier
+    ones."""
+
+    cursor: int
+    row: RunRow
+
+
+FeedEvent = RunEvent | Live | NewEntry | Asked | Lost | Closing | RowEvent
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -101,6 +119,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """Also what turns tell."""
     entries: bool = False
     """Also new entries of transcripts: of the session that is watched, and of each whose turn tells something."""
+    rows: bool = False
+    """Rows in place of the numbered events."""
 
 
 class Watch:
@@ -117,8 +137,11 @@ class Watch:
         self._since = fl.engine.clock.now()
         self._entries: dict[str, int] = {}
         """By session: the last entry that was told."""
-        self.cursor = 0
+        self._changed = Changed()
+        self._looked_at = 0
         """The last numbered event that was looked at."""
+        self.cursor = 0
+        """Where to resume: everything up to there is told."""
 
     async def __aenter__(self) -> "Watch":
         """Begin to watch. Refused: a cursor that no event has told."""
@@ -126,7 +149,9 @@ class Watch:
         last = await self._fl.engine.store.read(lambda tx: tx.last_event())
         if wanted is not None and not 0 <= wanted <= last:
             raise BadInput("cursor", f"must be 0 to {last}, as an event told it", wanted)
-        self.cursor = last if wanted is None else wanted
+        self.cursor = self._looked_at = last if wanted is None else wanted
+        if self._wanted.rows and wanted is not None:
+            await self._fl.engine.store.read(self._all_driven)
         self._heard = self._fl.listen(LIVE, self._ready.set)
         self._fl.watch(self._ready)
         if self._early is not None:
@@ -158,24 +183,53 @@ class Watch:
         told = [*self._before, *([] if self._heard is None else self._heard.waiting())]
         self._before = []
 
-        def look(tx: Tx) -> tuple[int, list[FeedEvent], tuple[str, ...], list[FeedEvent]]:
-            page = tx.events_after(self.cursor, PAGE)
-            events: list[FeedEvent] = [_told(tx, one) for one in page if self._is_wanted(tx, one.run)]
+        def look(tx: Tx) -> tuple[int, list[Happened], list[FeedEvent], tuple[str, ...], list[FeedEvent]]:
+            page = tx.events_after(self._looked_at, PAGE)
+            wanted = [one for one in page if self._is_wanted(tx, one.run)]
+            events: list[FeedEvent] = [] if self._wanted.rows else [_told(tx, one) for one in wanted]
             asked = tuple(one.id for one in tx.open_approvals() if self._is_wanted(tx, one.session))
             live = [one for event in told if (one := self._live(tx, event)) is not None]
             live += self._new_entries(tx, [event.session for event in told])
-            return page[-1].seq if page else self.cursor, events, asked, live
+            return page[-1].seq if page else self._looked_at, wanted, events, asked, live
 
-        self.cursor, events, asked, live = await self._fl.engine.store.read(look)
+        self._looked_at, happened, events, asked, live = await self._fl.engine.store.read(look)
+        if self._wanted.rows:
+            events = await self._rows(happened, told)
+        self.cursor = self._changed.safe(self._looked_at)
         if asked != self._asked:
             events.append(Asked(open=asked))
             self._asked = asked
         return events + live
 
+    async def _rows(self, happened: Sequence[Happened], told: Sequence[TurnEvent]) -> list[FeedEvent]:
+        """The rows of runs that have changed and were not told within a second."""
+        for one in happened:
+            self._changed.note(one.run, one.seq)
+        for event in told:
+            if event.kind == "lost":
+                await self._fl.engine.store.read(self._all_driven)
+            elif event.kind in ROW_KINDS:
+                self._changed.note(event.session)
+        due = self._changed.due(asyncio.get_running_loop().time())
+        cursor, now = self._changed.safe(self._looked_at), self._fl.engine.clock.now()
+
+        def look(tx: Tx) -> list[FeedEvent]:
+            reader = RowReader(tx, now, self._fl.drives)
+            runs = [tx.listed_run(key) for key in due if self._is_wanted(tx, key)]
+            return [RowEvent(cursor=cursor, row=reader.row(one)) for one in runs if one is not None]
+
+        return await self._fl.engine.store.read(look) if due else []
+
+    def _all_driven(self, tx: Tx) -> None:
+        """Every run at work may have changed without an event."""
+        for driver in tx.drivers():
+            self._changed.note(driver.session)
+
     async def wait(self, quiet_s: float) -> None:
-        """Wait until something may have happened, not longer than this."""
+        """Wait until something may have happened, or a row that waits may be told; not longer than this."""
+        next_s = self._changed.next_s(asyncio.get_running_loop().time())
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(quiet_s):
+            async with asyncio.timeout(quiet_s if next_s is None else min(quiet_s, next_s)):
                 await self._ready.wait()
 
     def _new_entries(self, tx: Tx, active: list[str]) -> list[FeedEvent]:
@@ -231,6 +285,39 @@ def _last_before(tx: Tx, session: str, since: Instant) -> int:
     """The newest entry that is older than this; 0 if none is. Looks at so many as a feed tells at once."""
     newest = tx.tail(session, PAGE)
     return max((one.seq for one in newest if one.at < since), default=newest[0].seq - 1 if newest else 0)
+
+
+class Changed:
+    """Runs whose row has changed and is still to be told: each at most once in `EVERY_S`."""
+
+    def __init__(self) -> None:
+        self._changed: dict[str, int | None] = {}
+        """By key, the first event that is not told; None: it changed without one."""
+        self._told_at: dict[str, float] = {}
+        """When the row of a run was last told."""
+
+    def note(self, key: str, seq: int | None = None) -> None:
+        """The run has changed, by this event or without one."""
+        if self._changed.get(key) is None:
+            self._changed[key] = seq
+
+    def due(self, now: float) -> list[str]:
+        """The runs whose rows are told now."""
+        self._told_at = {key: at for key, at in self._told_at.items() if now - at < EVERY_S}
+        due = [key for key in self._changed if key not in self._told_at]
+        for key in due:
+            del self._changed[key]
+            self._told_at[key] = now
+        return due
+
+    def safe(self, looked_at: int) -> int:
+        """The last event up to which every row was told."""
+        return min((seq - 1 for seq in self._changed.values() if seq is not None), default=looked_at)
+
+    def next_s(self, now: float) -> float | None:
+        """How long until a row that waits may be told; None: none waits."""
+        waits = [self._told_at[key] + EVERY_S - now for key in self._changed if key in self._told_at]
+        return max(0.0, min(waits)) if waits else None
 
 
 def _told(tx: Tx, happened: Happened) -> RunEvent:

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fledge.api.values import GivenUp, Message, Plan, Question, RunInfo, TimelineEvent
-from fledge.commands.values import Overview, SessionRow, Standing, Story, Try, Unanswered
+from fledge.commands.values import Ends, Overview, RunRow, SessionRow, Standing, Story, Try, Unanswered
 from fledge.core.asking import retry_text
 from fledge.core.documents import left_out_line
-from fledge.core.freeze import Stats, one_line, stats_line
+from fledge.core.freeze import Stats, count_text, money, one_line, stats_line
 from fledge.core.keys import short_id
 from fledge.core.permission import Permission
-from fledge.core.printable import quoted_lines, whole_call
+from fledge.core.printable import printable, quoted_lines, whole_call
 from fledge.core.run import Instant
 
 if TYPE_CHECKING:  # `fledge ps` needs nothing of these
@@ -64,6 +64,71 @@ def status(run: RunInfo, now: Instant | None = None) -> str:
     if run.attempt > 1:
         words += f", attempt {run.attempt}"
     return words
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------
+
+
+def row_name(row: RunRow, numbered_for: str = "") -> str:
+    """What a run is called: its label, else the beginning of its task; with its number, where that means it."""
+    name = printable(one_line(row.label or row.task or row.session_key, LABEL_CHARS))
+    return f"#{row.number} {name}" if row.number and row.requester == numbered_for else name
+
+
+def row_state(row: RunRow) -> str:
+    """How a run stands, and why."""
+    state = _outcome(row) if row.ended_at is not None else row.phase.replace("_", " ")
+    if row.now is not None:
+        why = printable(one_line(row.now.text, LINE_CHARS))
+        state = {"stuck": f"stuck: {why}", "you": why, "queue": why, "retry": why}.get(row.now.kind, f"{state}: {why}")
+    if row.attempt > 1:
+        state += f", attempt {row.attempt}"
+    if row.crashes:
+        state += f", {'1 crash' if row.crashes == 1 else f'{row.crashes} crashes'}"
+    return state
+
+
+def _outcome(row: RunRow) -> str:
+    if row.ended_reason == "killed":
+        return "killed"
+    if row.status == "ok":
+        return "done"
+    return f"{'timed out' if row.status == 'timeout' else 'failed'}: {printable(one_line(row.error, LINE_CHARS))}"
+
+
+def row_cells(row: RunRow, now: Instant, numbered_for: str = "") -> tuple[str, ...]:
+    """A run in columns: name, state, age, model, tokens, cost, id."""
+    tokens = row.tokens_in + row.tokens_out + row.tokens_cached
+    costs = [cost for cost in (row.cost_usd, row.cost_below_usd) if cost is not None]
+    return (
+        row_name(row, numbered_for),
+        row_state(row),
+        age(now - row.created_at),
+        printable(one_line(row.model, LABEL_CHARS)),
+        count_text(tokens) if tokens else "",
+        money(sum(costs)) if costs else "",
+        short_id(row.run_id),
+    )
+
+
+def age(seconds: float) -> str:
+    """A duration in few signs: 41s, 3m12s, 2h05m, 3d4h."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return (
+        f"{whole // 3600}h{whole % 3600 // 60:02}m"
+        if whole < 86_400
+        else f"{whole // 86_400}d{whole % 86_400 // 3600}h"
+    )
+
+
+def ends(told: Ends) -> list[str]:
+    """What a kill would end, one line each."""
+    more = [f"and {told.left_out} more"] if told.left_out else []
+    return [f"{row_name(row)} · {row_state(row)}" for row in told.rows] + more or ["nothing would end"]
 
 
 def timeline(events: Sequence[TimelineEvent]) -> list[str]:
@@ -170,11 +235,9 @@ def sent(name: str, told: "Sent") -> str:
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-def overview(told: Overview) -> list[str]:
-    """What goes on in a folder, and what waits for a person."""
-    lines = [f"main · {told.state}" + (f" · {told.unread} unread" if told.unread else "")]
-    # Nobody gives slots in a folder that nobody drives.
-    lines += tree(told.runs, told.now_at if told.is_driven else None, told.left_out)
+def overview(told: Overview, runs: Sequence[str]) -> list[str]:
+    """What goes on in a folder, with lines of its runs, and what waits for a person."""
+    lines = [f"main · {told.state}" + (f" · {told.unread} unread" if told.unread else ""), *runs]
     if told.is_unfinished and not told.is_driven:
         lines.append(NOBODY_DRIVES)
     lines += unanswered(told.unanswered, told.now_at)

@@ -152,12 +152,12 @@ def is_below(tx: Tx, session: str, key: str) -> bool:
     return any(above.key == session for above in tx.lineage(key))
 
 
-def overview(tx: Tx, now: Instant, is_driven: bool) -> Overview:
+def overview(tx: Tx, now: Instant, is_driven: bool, limit: int = MOST_SHOWN) -> Overview:
     """What goes on in a folder."""
     main = main_key()
     turn = tx.turn(main)
     state = "idle" if turn is None else "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
-    below = api.forest(tx, [main], MOST_SHOWN)
+    below = api.forest(tx, [main], limit)
     return Overview(
         now_at=now,
         is_driven=is_driven,

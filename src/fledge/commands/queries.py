@@ -193,10 +193,16 @@ def _check_session(tx: Tx, key: str) -> None:
 # ---- what waits for a person -----------------------------------------------------------------------------------------
 
 
+class OverviewOf(Params, frozen=True, kw_only=True):
+    """`overview`."""
+
+    limit: Annotated[int, Meta(ge=0, le=MOST_SHOWN, description="runs below the main conversation")] = MOST_SHOWN
+
+
 @query("overview", Overview)
-async def overview(folder: Reader, params: Nothing) -> Overview:
+async def overview(folder: Reader, params: OverviewOf) -> Overview:
     """What goes on in the folder, and what waits for a person."""
-    return await folder.read(lambda tx: looking.overview(tx, folder.now(), folder.drives))
+    return await folder.read(lambda tx: looking.overview(tx, folder.now(), folder.drives, params.limit))
 
 
 class Asked(Params, frozen=True, kw_only=True):

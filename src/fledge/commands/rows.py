@@ -40,7 +40,9 @@ class RunsQuery(Params, frozen=True, kw_only=True):
         Meta(description="`waiting`: for a person"),
     ] = "all"
     search: Search = ""
-    root: Annotated[str, Meta(max_length=256, description="only below this session, at any depth")] = ""
+    below: Annotated[
+        str, Meta(max_length=256, description="only below this session, at any depth"), also_called("root")
+    ] = ""
     requester: Annotated[str, Meta(max_length=256, description="only runs of this session's own")] = ""
     agent: Agent = ""
     since: Annotated[Milliseconds | None, Meta(description="only admitted then or later")] = None
@@ -58,7 +60,7 @@ async def runs_query(folder: Reader, params: RunsQuery) -> RunPage:
     finds. A run that changes between two pages is neither left out nor shown twice in the order `created`."""
     wanted = Wanted(
         filter=params.filter,
-        root=session_key(params.root, "root") if params.root else "",
+        root=session_key(params.below, "below") if params.below else "",
         requester=session_key(params.requester, "requester") if params.requester else "",
         agent=params.agent,
         search=params.search,

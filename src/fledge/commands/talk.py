@@ -134,7 +134,9 @@ class _Talk:
         if len(self._feeds) >= FEEDS:
             raise Fault(TOO_MANY, f"{FEEDS} feeds are watched on this connection already")
         key = session_key(params.session, "session") if params.session else ""
-        wanted = Wanted(cursor=params.cursor, session_key=key, live=params.live, entries=params.entries)
+        wanted = Wanted(
+            cursor=params.cursor, session_key=key, live=params.live, entries=params.entries, rows=params.rows
+        )
         watch = await watched(self._desk, wanted)
         number, self._next = self._next, self._next + 1
         cursor = watch.cursor

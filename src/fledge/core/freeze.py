@@ -158,7 +158,7 @@ def stats_line(stats: Stats) -> str:
     """
     parts = [f"runtime {_duration(stats.runtime_s)}", f"tokens {_tokens(stats)}"]
     if stats.cost_usd is not None and math.isfinite(stats.cost_usd):
-        parts.append(f"est {_money(stats.cost_usd)}")
+        parts.append(f"est {money(stats.cost_usd)}")
     return " • ".join(parts)
 
 
@@ -177,11 +177,12 @@ def _tokens(stats: Stats) -> str:
     if tokens_in is None and tokens_out is None:
         return "n/a"
     total = None if tokens_in is None or tokens_out is None else tokens_in + tokens_out + cached
-    kept = f" / cached {_count(cached)}" if cached else ""
-    return f"{_count(total)} (in {_count(tokens_in)} / out {_count(tokens_out)}{kept})"
+    kept = f" / cached {count_text(cached)}" if cached else ""
+    return f"{count_text(total)} (in {count_text(tokens_in)} / out {count_text(tokens_out)}{kept})"
 
 
-def _count(number: int | None) -> str:
+def count_text(number: int | None) -> str:
+    """A number in few signs: 340, 8.1k, 2.0m."""
     if number is None:
         return "n/a"
     if number < 1000:
@@ -193,7 +194,8 @@ def _count(number: int | None) -> str:
     return f"{tenths // 10}.{tenths % 10}{unit}"
 
 
-def _money(usd: float) -> str:
+def money(usd: float) -> str:
+    """Dollars, as they stand in a line."""
     if usd >= 0.01 or usd <= 0:
         return f"${max(0.0, usd):.2f}"
     return f"${usd:.4f}" if usd >= 0.0001 else "<$0.0001"

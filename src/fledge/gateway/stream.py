@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fledge.commands.desk import Desk
-from fledge.commands.feed import Closing, FeedEvent, RunEvent, Wanted, Watch
+from fledge.commands.feed import Closing, FeedEvent, RowEvent, RunEvent, Wanted, Watch
 from fledge.commands.wire import to_wire
 from fledge.errors import BadInput
 
@@ -70,5 +70,5 @@ async def _until_gone(receive: Receive) -> None:
 def lines(event: FeedEvent) -> bytes:
     """One event, as a stream has it. What can be resumed from carries its number."""
     told = to_wire(event)
-    number = f"id: {event.cursor}\n" if isinstance(event, RunEvent | Closing) else ""
+    number = f"id: {event.cursor}\n" if isinstance(event, RunEvent | RowEvent | Closing) else ""
     return f"{number}event: {told['type']}\ndata: ".encode() + _encode(told) + b"\n\n"

@@ -4,12 +4,13 @@
 // params, shared)` draws it into `root` and answers a function that ends it. `params` are the parts of the address
 // behind the view's name, decoded. `shared` is the same for all views; see `Shared` below.
 
+import { tick } from "./cards.js";
 import { button, byId, el, fill, icon } from "./dom.js";
 import { clock, plural } from "./format.js";
 import { Feed, forget, isSignedIn, Unauthorised, Unreachable } from "./gateway.js";
 import * as keys from "./keys.js";
 import * as layers from "./layers.js";
-import { chatPath, MAIN } from "./names.js";
+import { chatPath, MAIN, newKey } from "./names.js";
 import { openPalette } from "./palette.js";
 import { showSignIn } from "./signin.js";
 import { isHere, sidebar } from "./side.js";
@@ -29,6 +30,7 @@ import * as you from "./you.js";
  * @property {(table: Record<string, (event: KeyboardEvent) => void>) => () => void} keys have keys act while the view is
  *   shown
  * @property {() => void} retitle the view's title has changed
+ * @property {[string, string, () => void][]} actions words, icon and act of what the view can do, for the search
  * @property {Map<string, unknown>} kept what views keep between two mounts, by a name of their own
  */
 
@@ -45,7 +47,7 @@ class Page {
 
   constructor() {
     this.store = new Store();
-    this.shared = { store: this.store, keys: keys.bind, retitle: () => this.#draw(), kept: new Map() };
+    this.shared = { store: this.store, keys: keys.bind, retitle: () => this.#draw(), actions: [], kept: new Map() };
     this.side = sidebar(this.store, { search: () => this.search(), begin: () => this.begin(), closeDrawer: () => drawer(false), signOut: () => signOut("") });
     this.#build();
     this.feed = new Feed(
@@ -53,7 +55,10 @@ class Page {
       (state, retryAt) => this.store.connected(state, retryAt),
       () => signOut("The gateway does not take this token any more."));
     this.store.subscribe(() => this.#draw());
-    this.store.everySecond(() => { if (this.store.connection.state !== "connected") this.#draw(); });
+    this.store.everySecond(() => {
+      tick();
+      if (this.store.connection.state !== "connected") this.#draw();
+    });
     keys.bind({
       "?": keys.help, c: () => this.begin(), n: () => this.next(),
       "g c": () => go(chatPath(MAIN)), "g r": () => go("#/runs"), "g y": () => go("#/you"), "g u": () => go("#/undelivered"),
@@ -99,6 +104,7 @@ class Page {
     this.#params = params;
     this.app.dataset.view = view;
     fill(this.main);
+    this.shared.actions = [];
     this.#unmount = VIEWS[view].mount(this.main, params, this.shared);
     this.#draw();
   }
@@ -110,14 +116,12 @@ class Page {
 
   /** Begin a conversation: its page is the empty one. */
   begin() {
-    const day = new Date();
-    const stamp = [day.getMonth() + 1, day.getDate(), day.getHours(), day.getMinutes(), day.getSeconds()].map((one) => String(one).padStart(2, "0"));
-    go(chatPath(`agent:main:chat-${stamp.slice(0, 2).join("")}-${stamp.slice(2).join("")}`));
-    byId("say")?.focus();
+    go(chatPath(newKey()));
+    addEventListener("hashchange", () => byId("say")?.focus(), { once: true });
   }
 
   search() {
-    openPalette(this.store, [["New conversation", "plus", () => this.begin()], ["Keys", "json", keys.help], ["Sign out", "out", () => signOut("")]]);
+    openPalette(this.store, [...this.shared.actions, ["New conversation", "plus", () => this.begin()], ["Keys", "json", keys.help], ["Sign out", "out", () => signOut("")]]);
   }
 
   /** Focus the next card that waits for a person, after the focused one; elsewhere than on a card, the first. */

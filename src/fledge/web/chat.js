@@ -1,11 +1,267 @@
-// A conversation.
+// A conversation: what was said and done, the subagents it started, what waits for a person, the words of the turn that
+// is going on, and the box to say more in. The view never moves while somebody reads: it follows the end only if that
+// is where the reader is.
 
-import { el, fill } from "./dom.js";
-import { shortKey } from "./names.js";
+import { announce, arrange, button, el, fail, fill, glyph, icon, kbd, oncePerFrame } from "./dom.js";
+import { count, plural, usd } from "./format.js";
+import { killBelow } from "./actions.js";
+import { settle, waitingCards } from "./cards.js";
+import { composer } from "./composer.js";
+import { Stream } from "./entries.js";
+import { call } from "./gateway.js";
+import * as layers from "./layers.js";
+import { markdown } from "./markdown.js";
+import { conversationName } from "./names.js";
+import { panel } from "./panel.js";
+import { transcriptOf } from "./transcript.js";
 
-export const title = ([key]) => shortKey(key);
+const NEAR_PX = 80;
+const PLAIN_CHARS = 20_000; // live words beyond this are shown without format until they are an entry
+const TWICE_MS = 600;
+const EXAMPLES = [
+  ["search", "Look through something", "Find every place that still reads the old setting; three scouts at once."],
+  ["plan", "Plan first", "Plan the move to the new schema. Show me the plan before you do anything."],
+  ["branch", "Hand over a big job", "Port the tests to pytest. Split the work, keep them green, ask before you delete."],
+];
 
-export function mount(root, [key]) {
-  fill(root, el("section", { class: "page", tabindex: "0", "aria-label": "Chat" }, el("header", { class: "head" }, el("h1", null, shortKey(key)))));
-  return () => {};
+export const title = ([key], { store }) => conversationName(store.conversations.get(key) ?? { key });
+
+export function mount(root, [key], shared) {
+  const chat = new Chat(root, key, shared);
+  return () => chat.end();
+}
+
+class Chat {
+  #atEnd = true;
+  #seen = 0; // the last entry that was shown at the end
+  #escapeAt = -TWICE_MS;
+  #cards = new Map();
+
+  constructor(root, key, shared) {
+    this.key = key;
+    this.shared = shared;
+    this.store = shared.store;
+    this.transcript = transcriptOf(shared, key);
+    this.stream = new Stream(this.transcript, this.store, ["You", "fledge"]);
+    this.composer = composer(key, {
+      say: (text, images) => { this.bottom(); this.transcript.say(text, images).catch((error) => { if (this.composer.isEmpty()) this.composer.put(text); fail(error); }); },
+      command: (line) => { this.bottom(); this.transcript.command(line).catch(fail); },
+      stop: () => this.stop(),
+      model: () => this.chooseModel(),
+    });
+    this.panel = panel(key, shared);
+    this.#build(root);
+    const draw = oncePerFrame(() => this.#draw());
+    this.ends = [
+      this.store.watch(key), this.store.subscribe(draw), this.transcript.subscribe(draw),
+      shared.keys({ t: () => togglePanel(), "/": () => { this.composer.focus(); this.composer.put("/"); } }),
+    ];
+    shared.actions = this.#actions;
+    this.transcript.refresh();
+    this.#draw();
+    this.bottom();
+  }
+
+  end() { for (const end of this.ends) end(); }
+
+  #build(root) {
+    this.name = el("h1", { class: "clip" });
+    this.folder = el("p", { class: "soft clip" });
+    this.older = button("Show earlier", { kind: "small", id: "earlier", hidden: true, act: () => this.#readOlder() });
+    this.log = el("ol", { class: "log", id: "chat-log", role: "log", "aria-label": "What was said", "aria-live": "off" });
+    this.live = el("div", { class: "log live", id: "chat-live", "aria-live": "off", hidden: true });
+    this.unsent = el("ol", { class: "log", id: "chat-pending", "aria-label": "Not yet read" });
+    this.waiting = el("section", { class: "log", id: "waiting", "aria-label": "Waiting for you", "aria-live": "polite" });
+    this.empty = hello((text) => { this.composer.put(text); this.composer.focus(); });
+    this.scroll = el("div", { class: "scroll", id: "chat-scroll", tabindex: "0", role: "region", "aria-label": "Conversation", on: { scroll: () => this.#scrolled() } },
+      el("div", { class: "log" }, this.older), this.empty, this.log, this.live, this.waiting, this.unsent);
+    this.newest = button("Newest", { kind: "newest", id: "newest", ico: "down", hidden: true, act: () => this.bottom() });
+    this.activity = el("div", { class: "activity", role: "status" });
+    this.late = el("p", { class: "because c-stuck", id: "unanswered", role: "status", hidden: true });
+    const more = button("", { kind: "ghost", ico: "more", label: "More", "aria-haspopup": "menu", act: () => layers.menu(more, "More", this.#actions) });
+    const element = el("div", { class: "chatview" },
+      el("section", { class: "chat", "aria-label": "Chat" },
+        el("header", { class: "head" }, el("div", { class: "grow min" }, this.name, this.folder),
+          el("a", { class: "btn small only-narrow", href: "#/runs" }, "Runs"),
+          button("", { kind: "ghost only-wide", ico: "panel", label: "Show or hide the tree", key: null, act: () => togglePanel() }), more),
+        el("div", { class: "scrollbox" }, this.scroll, this.newest),
+        el("div", { class: "bottom" }, this.late, this.activity, this.composer.element)),
+      this.panel.element);
+    element.addEventListener("keydown", (event) => this.#escape(event));
+    fill(root, element);
+  }
+
+  // ---- drawing
+
+  #draw() {
+    const anchor = this.#atEnd ? null : this.#anchor();
+    const { store, transcript } = this;
+    const conversation = store.conversations.get(this.key);
+    this.name.textContent = title([this.key], this.shared);
+    fill(this.folder, conversation?.workspace && [icon("folder", 12), ` ${conversation.workspace}`]);
+    this.composer.model([conversation?.agentId ?? this.key.split(":")[1], conversation?.model].filter(Boolean).join(" · "));
+    this.stream.draw(this.log);
+    if (transcript.isLoaded) this.log.setAttribute("aria-live", "polite"); // what comes from now on is read out
+    this.older.hidden = !transcript.hasOlder;
+    this.#drawLive();
+    this.#drawWaiting();
+    this.#drawUnsent();
+    this.empty.hidden = !(transcript.isLoaded && !transcript.shown.length && !transcript.unsent.length && !transcript.live);
+    this.#drawActivity(conversation);
+    this.panel.draw();
+    this.#follow(anchor);
+  }
+
+  #drawLive() {
+    const { live } = this.transcript;
+    const asks = this.store.questions.some((question) => question.sessionKey === this.key);
+    this.live.hidden = !live && !asks;
+    if (this.live.hidden) { fill(this.live); return; }
+    if (live?.error) {
+      fill(this.live, el("p", { class: "because c-error" }, icon("warn", 14), `That failed: ${live.error}`),
+        el("p", { class: "soft" }, live.remedy || "It is tried again by itself, until it works or is stopped."));
+      return;
+    }
+    const text = live?.text ?? "";
+    const words = text.length > PLAIN_CHARS ? el("pre", { class: "md" }, text) : markdown(text);
+    const status = asks ? "waiting for you …" : live?.status ?? "";
+    fill(this.live, text && el("div", { class: "streaming", "aria-busy": "true" }, words, el("span", { class: "caret", "aria-hidden": "true" })),
+      status && el("p", { class: "status soft" }, glyph(asks ? "you" : "running", 13), status));
+  }
+
+  #drawWaiting() {
+    const mine = (one) => this.store.rootOf(one.sessionKey) === this.key;
+    const cards = waitingCards(this.store.questions.filter(mine), this.store.plans.filter(mine), this.shared, this.#cards);
+    const hadFocus = this.waiting.contains(document.activeElement) && document.activeElement !== this.waiting;
+    arrange(this.waiting, cards);
+    if (hadFocus && !this.waiting.contains(document.activeElement)) (cards[0] ?? document.getElementById("say"))?.focus();
+    settle(cards);
+  }
+
+  #drawUnsent() {
+    const words = { sending: "sending …", sent: "sent, not yet read", waiting: "not sent yet: waiting for the gateway" };
+    fill(this.unsent, this.transcript.unsent.map((message) => el("li", { class: "msg user", "data-role": "unsent", "data-state": message.state },
+      el("div", { class: "bubble" }, markdown(message.text), message.images.map((image) => el("span", { class: "attach" }, icon("file", 13), image.name))),
+      el("span", { class: "stamp" }, words[message.state]))));
+  }
+
+  #drawActivity(conversation) {
+    const below = this.store.below(this.key);
+    const active = below.filter((row) => row.isActive && row.now?.kind !== "you").length;
+    const isBusy = (conversation?.state ?? "idle") !== "idle";
+    const waits = this.waiting.childElementCount;
+    const lost = below.filter((row) => row.phase === "completed_giveup").length;
+    const late = conversation?.unanswered ?? "";
+    this.late.hidden = late === "";
+    this.late.textContent = late && `${late}: it is tried again by itself`;
+    const tokens = below.reduce((sum, row) => sum + row.tokensIn + row.tokensOut, 0);
+    const is = JSON.stringify([active, isBusy, waits, lost, tokens, conversation?.costBelowUsd]);
+    if (is === this.activityIs) return;
+    this.activityIs = is;
+    fill(this.activity,
+      active > 0 || isBusy ? [glyph("running", 13), el("span", null, active > 0 ? [el("b", null, String(active)), " at work"] : "answering")] : el("span", { class: "faint" }, "at rest"),
+      waits > 0 && el("button", { type: "button", class: "seg s-you", on: { click: () => this.waiting.querySelector(".ask")?.focus() } }, glyph("you", 13), el("span", null, plural(waits, "waits", "wait"), " for you"), kbd("N")),
+      lost > 0 && el("a", { class: "seg s-lost", href: "#/undelivered" }, glyph("giveup", 13), `${lost} undelivered`),
+      el("span", { class: "grow" }),
+      tokens > 0 && el("span", { class: "num faint nowrap" }, `${count(tokens)} tok${conversation?.costBelowUsd ? ` · ${usd(conversation.costBelowUsd)}` : ""}`));
+  }
+
+  // ---- scrolling
+
+  #scrolled() {
+    const { scrollHeight, scrollTop, clientHeight } = this.scroll;
+    this.#atEnd = scrollHeight - scrollTop - clientHeight < NEAR_PX;
+    if (this.#atEnd) this.#markSeen();
+    if (scrollTop < NEAR_PX && this.transcript.hasOlder) this.#readOlder();
+  }
+
+  #readOlder() { return this.transcript.older(); }
+
+  /** The first entry in sight, and where it stands: it must stay there while the rest changes. */
+  #anchor() {
+    const top = this.scroll.getBoundingClientRect().top;
+    for (const node of this.scroll.querySelectorAll(".msg, .card")) {
+      const box = node.getBoundingClientRect();
+      if (box.bottom > top) return { node, top: box.top };
+    }
+    return null;
+  }
+
+  #follow(anchor) {
+    if (this.#atEnd) { this.scroll.scrollTop = this.scroll.scrollHeight; this.#markSeen(); return; }
+    if (anchor?.node.isConnected) this.scroll.scrollTop += anchor.node.getBoundingClientRect().top - anchor.top;
+    const fresh = this.log.querySelectorAll("[data-seq]");
+    const number = new Set([...fresh].map((node) => Number(node.dataset.seq)).filter((seq) => seq > this.#seen)).size;
+    this.newest.hidden = number === 0 && this.transcript.live === null;
+    this.newest.querySelector("span").textContent = number ? `Newest (${number})` : "Newest";
+  }
+
+  #markSeen() {
+    this.#seen = this.transcript.entries.at(-1)?.seq ?? 0;
+    this.newest.hidden = true;
+  }
+
+  bottom() {
+    this.#atEnd = true;
+    this.scroll.scrollTop = this.scroll.scrollHeight;
+    this.#markSeen();
+  }
+
+  // ---- what a person does
+
+  #escape(event) {
+    if (event.key !== "Escape" || event.defaultPrevented || layers.isOpen()) return;
+    if (event.timeStamp - this.#escapeAt < TWICE_MS) { this.stop().catch(fail); this.#escapeAt = -TWICE_MS; } else this.#escapeAt = event.timeStamp;
+  }
+
+  /** Stop the turn, and nothing below it. */
+  async stop() {
+    await call("sessions.stop", { session: this.key, below: false });
+    announce("stopped");
+  }
+
+  get #actions() {
+    return [
+      ["Rename …", "edit", () => this.rename()],
+      ["Model …", "brain", () => this.chooseModel()],
+      ["Stop this turn", "stop", () => this.stop()],
+      ["Kill everything below …", "kill", () => killBelow(this.key), "danger"],
+    ];
+  }
+
+  rename() {
+    const conversation = this.store.conversations.get(this.key);
+    ask("Rename this conversation", "edit", "Its name in the sidebar. Empty: as before.", conversation?.label ?? "", 128, (label) => this.#patch({ label }));
+  }
+
+  chooseModel() {
+    const conversation = this.store.conversations.get(this.key);
+    ask("Model of this conversation", "brain", "The model of its next turns, as provider/name. Empty: as configured.", conversation?.model ?? "", 256, (model) => this.#patch({ model }));
+  }
+
+  async #patch(given) {
+    await call("sessions.patch", { session: this.key, ...given });
+    await this.store.readConversations();
+  }
+}
+
+/** Ask for one line. */
+function ask(words, ico, explanation, value, most, act) {
+  const box = el("input", { class: "field", type: "text", value, maxlength: most, "aria-label": words, autofocus: true });
+  const go = button("Save", { kind: "primary", act: async () => { await act(box.value.trim()); layers.close(); } });
+  box.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); go.click(); } });
+  layers.dialog(words, ico, [el("p", { class: "soft" }, explanation), box], go);
+}
+
+function togglePanel() { document.documentElement.toggleAttribute("data-nopanel"); }
+
+/** What an empty conversation shows: what can be said, and what happens then. */
+function hello(put) {
+  const steps = [["you ask", "in this conversation"], ["it starts agents", "you see them live beside it"], ["results come back here", "each exactly once"]];
+  return el("div", { class: "hello", id: "chat-empty", hidden: true },
+    el("img", { src: "/page/icon.svg", alt: "", width: 48, height: 48 }),
+    el("h2", null, "What should be done?"),
+    el("p", { class: "soft" }, "Nothing has been said yet. Say it in your words: long jobs go on in the background, and you can go on talking."),
+    el("ul", { class: "tips" }, EXAMPLES.map(([ico, name, words]) => el("li", null, el("button", { type: "button", class: "tipcard", on: { click: () => put(words) } }, icon(ico, 18), el("b", null, name), el("span", { class: "soft" }, `“${words}”`))))),
+    el("ol", { class: "how" }, steps.map(([name, words], n) => el("li", null, el("span", { class: "n", "aria-hidden": "true" }, String(n + 1)), el("div", null, el("b", null, name), el("span", { class: "soft" }, words))))));
 }

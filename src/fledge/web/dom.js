@@ -158,6 +158,16 @@ export const copyButton = (text, label) => button("", { kind: "ghost tiny", ico:
   announce("copied");
 } });
 
+/** `draw` at the next frame, however often this is called until then. */
+export function oncePerFrame(draw) {
+  let isDue = false;
+  return () => {
+    if (isDue) return;
+    isDue = true;
+    requestAnimationFrame(() => { isDue = false; draw(); });
+  };
+}
+
 /** Run `work` after each call, never twice at once, and once more if it was called meanwhile. */
 export function coalesced(work) {
   let running = null;

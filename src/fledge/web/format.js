@@ -18,6 +18,9 @@ export function when(at, now = Date.now()) {
   return day.toLocaleDateString([], { day: "numeric", month: "short", ...year });
 }
 
+/** A time to come: 14:31 if that is today, else with the day. */
+export const until = (at, now = Date.now()) => (new Date(at).toDateString() === new Date(now).toDateString() ? hm(at) : `${when(at, now)} ${hm(at)}`);
+
 /** The whole of a time, for titles. */
 export const full = (at) => new Date(at).toLocaleString();
 

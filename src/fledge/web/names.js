@@ -13,8 +13,19 @@ export function shortKey(key) {
   return agent === "main" ? name : name === "main" ? agent : `${agent}: ${name}`;
 }
 
-/** A conversation's name: its label, else its first words where its key says nothing, else its key. */
-export const conversationName = (conversation) => conversation.label || shortKey(conversation.key);
+/** A key for a conversation that begins now, and whose name says nothing but that. */
+export function newKey(now = new Date()) {
+  const pad = (number) => String(number).padStart(2, "0");
+  const day = `${now.getFullYear() % 100}${pad(now.getMonth() + 1)}${pad(now.getDate())}`;
+  return `agent:main:chat-${day}-${pad(now.getHours())}${pad(now.getMinutes())}${pad(now.getSeconds())}`;
+}
+const NEW_KEY = /^chat-\d{6}-\d{6}$/;
+
+/** A conversation's name: its label, else its key; where the key says nothing, its first words. */
+export function conversationName(conversation) {
+  const name = shortKey(conversation.key);
+  return conversation.label || (NEW_KEY.test(name) ? conversation.firstWords || "New conversation" : name);
+}
 
 export const chatPath = (key) => `#/chat/${encodeURIComponent(key)}`;
 export const runPath = (key) => `#/run/${encodeURIComponent(key)}`;

@@ -3,7 +3,7 @@
 import { arrange, el, fill, glyph } from "./dom.js";
 import { age } from "./format.js";
 import { runPath } from "./names.js";
-import { isActive, nameOf, standing } from "./standing.js";
+import { nameOf, standing } from "./standing.js";
 
 export const title = () => "Runs";
 
@@ -22,7 +22,7 @@ export function mount(root, params, { store }) {
   return () => ends.forEach((end) => end());
 }
 
-const byAge = (one, other) => Number(!isActive(one)) - Number(!isActive(other)) || other.createdAt - one.createdAt;
+const byAge = (one, other) => Number(!one.isActive) - Number(!other.isActive) || other.createdAt - one.createdAt;
 
 const list = (store, rows) => el("ul", { class: "twigs" }, [...rows].sort(byAge).map((row) => {
   const below = store.children(row.sessionKey);

@@ -1,17 +1,17 @@
 // The sidebar: views with their counts, conversations by project with a search, the connection, theme, sign out. A
 // conversation's sign is the most urgent thing about it: waits for you, stuck, busy, unread, else the time.
 
-import { announce, arrange, button, el, fill, glyph, icon } from "./dom.js";
+import { announce, arrange, button, el, fail, fill, glyph, icon } from "./dom.js";
 import { plural, when } from "./format.js";
 import { chatPath, conversationName, MAIN } from "./names.js";
-import { isActive, standing } from "./standing.js";
 import { nextTheme, theme } from "./theme.js";
 
+const SEARCH_MS = 250;
 const THEME_ICONS = { auto: "auto", light: "sun", dark: "moon" };
 
 /** The views beside the chat: name in the address, words, icon, count of the store, kind of badge, key. */
 export const VIEWS = [
-  ["runs", "Runs", "runs", (store) => store.active, "", "g r"],
+  ["runs", "Runs", "runs", (store) => store.counts.active, "", "g r"],
   ["you", "For you", "you", (store) => store.waiting, "hot", "g y"],
   ["undelivered", "Undelivered", "mail", (store) => store.undelivered.length, "warm", "g u"],
   ["agents", "Agents", "agents", () => 0, "", "g a"],
@@ -43,6 +43,8 @@ export function sidebar(store, acts) {
   } });
   const groups = new Map(); // by project: what is kept of its section between draws
   let here = { view: "", key: "" };
+  let others = [];
+  let asking = 0;
 
   const draw = (view = here.view, key = here.key) => {
     here = { view, key };
@@ -53,10 +55,19 @@ export function sidebar(store, acts) {
       if (isHere(id, view)) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
-    drawConversations(store, groups, list, search.value.trim().toLowerCase(), view === "chat" ? key : "");
+    drawConversations(store, groups, list, search.value.trim().toLowerCase(), others, view === "chat" ? key : "");
     drawConnection(store.connection, dot, words);
   };
-  search.addEventListener("input", () => draw());
+  search.addEventListener("input", () => {
+    draw();
+    clearTimeout(asking);
+    const wanted = search.value.trim();
+    if (!wanted) { others = []; return; }
+    asking = setTimeout(async () => {
+      try { others = await store.findConversations(wanted); } catch (error) { fail(error); }
+      draw();
+    }, SEARCH_MS);
+  });
 
   const element = el("aside", { class: "side", id: "side", "aria-label": "Navigation" },
     el("div", { class: "brand" },
@@ -82,15 +93,19 @@ function drawConnection({ state, retryAt }, dot, words) {
   words.title = location.host;
 }
 
-function drawConversations(store, groups, list, wanted, chosen) {
-  const rows = [...store.conversations.values()];
-  for (const key of [MAIN, chosen]) if (key && !store.conversations.has(key)) rows.push({ key, label: "", state: "idle", unread: 0, updatedAt: null });
-  const found = rows.filter((one) => `${conversationName(one)} ${one.firstWords ?? ""} ${one.key}`.toLowerCase().includes(wanted));
-  const byProject = Map.groupBy(found, (one) => one.project ?? "");
+const says = (conversation, wanted) =>
+  [conversation.label, conversation.firstWords, conversation.key].some((text) => text?.toLowerCase().includes(wanted));
+
+/** `others`: conversations that a search found and the store does not hold. */
+function drawConversations(store, groups, list, wanted, others, chosen) {
+  const known = new Map([...store.conversations, ...others.map((conversation) => [conversation.key, conversation])]);
+  for (const key of [MAIN, chosen]) if (key && !known.has(key)) known.set(key, { key, state: "idle" }); // it has not begun
+  const found = [...known.values()].filter((conversation) => says(conversation, wanted));
+  const byProject = Map.groupBy(found, (conversation) => conversation.workspace ?? "");
   const sections = [...byProject].map(([project, members]) => {
     if (!groups.has(project)) groups.set(project, section(project));
     const group = groups.get(project);
-    arrange(group.list, members.map((one) => group.item(store, one, one.key === chosen)));
+    arrange(group.list, members.map((one) => group.item(one, one.key === chosen)));
     return group.element;
   });
   if (!found.length) sections.push(el("p", { class: "soft pad" }, wanted ? "No conversation is called that." : ""));
@@ -103,8 +118,8 @@ function section(project) {
   const list = el("ul");
   const name = project.split("/").filter(Boolean).at(-1) ?? "Conversations";
   const element = el("section", null, el("h2", { class: "group", title: project || null }, icon(project ? "folder" : "chat", 13), name), list);
-  const item = (store, conversation, isChosen) => {
-    const shown = shownOf(store, conversation);
+  const item = (conversation, isChosen) => {
+    const shown = shownOf(conversation);
     const is = JSON.stringify([shown, isChosen]);
     if (items.get(conversation.key)?.is !== is) items.set(conversation.key, { is, node: conversationItem(conversation, shown, isChosen) });
     return items.get(conversation.key).node;
@@ -113,17 +128,14 @@ function section(project) {
 }
 
 /** What an item shows: its name, and the most urgent thing about it. */
-function shownOf(store, conversation) {
-  const below = store.below(conversation.key);
-  const keys = new Set([conversation.key, ...below.map((row) => row.sessionKey)]);
-  const asks = [...store.questions, ...store.plans].filter((one) => keys.has(one.sessionKey)).length;
+function shownOf(conversation) {
   const name = conversationName(conversation);
-  if (asks) return { name, badge: asks, words: `${plural(asks, "thing waits", "things wait")} for you` };
-  if (below.some((row) => standing(row).tone === "stuck")) return { name, tone: "stuck", words: "a run is stuck" };
-  const active = below.filter(isActive).length;
-  if (conversation.state !== "idle" || active) return { name, tone: "running", words: active ? `${active} at work` : "at work" };
-  if (conversation.unread) return { name, unread: true, words: "unread" };
-  return { name, at: conversation.updatedAt, words: "" };
+  const { waits, stuck, unsettled, state, unread, updatedAt } = conversation;
+  if (waits) return { name, badge: waits, words: `${plural(waits, "thing waits", "things wait")} for you` };
+  if (stuck) return { name, tone: "stuck", words: `${plural(stuck, "run is", "runs are")} stuck` };
+  if (state !== "idle" || unsettled) return { name, tone: "running", words: unsettled ? `${unsettled} at work` : "at work" };
+  if (unread) return { name, unread: true, words: "unread" };
+  return { name, at: updatedAt, words: "" };
 }
 
 function conversationItem(conversation, shown, isChosen) {

@@ -22,9 +22,6 @@ const OUTCOMES = {
   unknown: ["unknown", "error"],
 };
 
-/** True while something is left to do for a run that needs no person's order. */
-export const isActive = (row) => row.endedAt === null || row.endedAt === undefined;
-
 /** A run's outcome for people: on the wire a kill is an error that ended as killed. */
 export const outcome = (row) => (row.endedReason === "killed" ? "killed" : row.status);
 
@@ -36,11 +33,14 @@ export function standing(row) {
 
 function judged(row) {
   if (row.phase === "awaiting_approval" || row.phase === "completed_giveup") return WORDS[row.phase];
-  if (!isActive(row)) return OUTCOMES[outcome(row)] ?? [outcome(row), "waiting"];
-  if (row.now?.kind === "approval") return ["needs approval", "you"];
-  if (row.stuck || row.stuckAt) return ["stuck", "stuck"];
-  return WORDS[row.phase] ?? [row.phase.replaceAll("_", " "), "waiting"];
+  if (row.now?.kind === "you") return ["needs approval", "you"];
+  if (row.stuckAt !== null) return ["stuck", "stuck"];
+  if (row.endedAt === null || row.phase.startsWith("announc")) return WORDS[row.phase] ?? [row.phase.replaceAll("_", " "), "waiting"];
+  return OUTCOMES[outcome(row)] ?? [outcome(row), "waiting"];
 }
+
+/** How long a run took, or takes by now. */
+export const tookMs = (row, now = Date.now()) => (row.endedAt ?? now) - (row.startedAt ?? row.createdAt);
 
 /** What people call a run: its label, else the beginning of its task. */
 export const nameOf = (row) => row.label || short(row.task, 60) || row.sessionKey;

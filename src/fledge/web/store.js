@@ -3,10 +3,10 @@
 
 import { call } from "./gateway.js";
 import { coalesced } from "./dom.js";
-import { isActive } from "./standing.js";
 
 const MOST_RUNS = 300;
-const MOST_CONVERSATIONS = 200;
+const MOST_BELOW = 500; // of a conversation that is shown
+const MOST_CONVERSATIONS = 100;
 const SOON_MS = 50;
 const CALM_MS = 400; // between two readings; more if a reading takes long
 const HIDDEN_MS = 1000; // between two draws while the tab is hidden: only its title is seen
@@ -15,15 +15,18 @@ const HIDDEN_MS = 1000; // between two draws while the tab is hidden: only its t
 export const isRun = (key) => /^agent:[^:]+:(subagent|acp):/.test(key);
 
 export class Store {
-  /** @type {Map<string, RunInfo>} runs by session key, parents before children */
+  /** @type {Map<string, import("./shapes.js").RunRow>} runs by session key: the active ones, the newest others, and
+   * what is below the sessions that are watched */
   rows = new Map();
-  /** @type {Map<string, SessionRow>} conversations by key, the latest first */
+  /** How many runs each filter finds in the whole folder. */
+  counts = { all: 0, active: 0, waiting: 0, stuck: 0, failed: 0, undelivered: 0 };
+  /** @type {Map<string, import("./shapes.js").SessionRow>} conversations by key, the latest first */
   conversations = new Map();
-  /** @type {Question[]} oldest first */
+  /** @type {import("./shapes.js").Question[]} oldest first */
   questions = [];
-  /** @type {Plan[]} oldest first */
+  /** @type {import("./shapes.js").Plan[]} oldest first */
   plans = [];
-  /** @type {GivenUp[]} oldest first */
+  /** @type {import("./shapes.js").GivenUp[]} oldest first */
   undelivered = [];
   /** How the feed is: `state` connecting, connected or waiting; `retryAt`; `asOf`: when it was last connected. */
   connection = { state: "connecting", retryAt: 0, asOf: Date.now() };
@@ -32,6 +35,7 @@ export class Store {
   #draws = new Set();
   #ticks = new Set();
   #listeners = new Set();
+  #watched = new Map(); // by session key: how many views watch what is below it
   #isDue = false;
   #timer = 0;
   #again = false;
@@ -64,6 +68,16 @@ export class Store {
     return () => this.#listeners.delete(hear);
   }
 
+  /** Know every run below a session, while a view is shown. Answers what ends that. */
+  watch(key) {
+    this.#watched.set(key, (this.#watched.get(key) ?? 0) + 1);
+    this.stale();
+    return () => {
+      this.#watched.set(key, this.#watched.get(key) - 1);
+      if (this.#watched.get(key) === 0) this.#watched.delete(key);
+    };
+  }
+
   /** Something is different: draw soon. */
   changed() {
     if (this.#isDue) return;
@@ -81,9 +95,6 @@ export class Store {
   /** How many questions and plans wait for a person. */
   get waiting() { return this.questions.length + this.plans.length; }
 
-  /** Runs that are at work or have something left to do. */
-  get active() { return [...this.rows.values()].filter(isActive).length; }
-
   /** The runs directly below a session, oldest first. */
   children(key) {
     return [...this.rows.values()].filter((row) => row.requester === key).sort((one, other) => one.createdAt - other.createdAt);
@@ -94,11 +105,13 @@ export class Store {
     return this.children(key).flatMap((row) => [row, ...this.below(row.sessionKey)]);
   }
 
-  /** The conversation that a session belongs to: the first above it that is no run's. */
-  rootOf(key) {
-    let at = key;
-    for (let steps = 0; steps < 100 && this.rows.has(at); steps += 1) at = this.rows.get(at).requester;
-    return at;
+  /** The conversation that a session belongs to; itself, if it is no run's. */
+  rootOf(key) { return this.rows.get(key)?.root ?? key; }
+
+  /** Conversations that say these words, also those that are not known yet. */
+  async findConversations(words) {
+    const { rows } = await call("sessions.query", { kinds: ["main", "named"], search: words, limit: MOST_CONVERSATIONS });
+    return rows;
   }
 
   // ---- feeding it
@@ -138,17 +151,19 @@ export class Store {
   };
 
   readRuns = coalesced(async () => {
-    const { runs } = await call("runs.tree", { limit: MOST_RUNS });
-    const rows = new Map();
-    const add = (row) => { rows.set(row.sessionKey, row); row.children.forEach(add); };
-    runs.forEach(add);
-    this.rows = rows;
+    const roots = [...this.#watched.keys()];
+    const [whole, ...parts] = await Promise.all([
+      call("runs.query", { sort: "active", limit: MOST_RUNS }),
+      ...roots.map((root) => call("runs.query", { root, sort: "active", limit: MOST_BELOW })),
+    ]);
+    this.counts = whole.counts;
+    this.rows = new Map([whole, ...parts].flatMap((answer) => answer.rows).map((row) => [row.sessionKey, row]));
     this.changed();
   });
 
   readConversations = coalesced(async () => {
-    const found = await call("sessions.list", { kinds: ["main", "named"], limit: MOST_CONVERSATIONS });
-    this.conversations = new Map(found.map((conversation) => [conversation.key, conversation]));
+    const { rows } = await call("sessions.query", { kinds: ["main", "named"], limit: MOST_CONVERSATIONS });
+    this.conversations = new Map(rows.map((conversation) => [conversation.key, conversation]));
     this.changed();
   });
 

@@ -1,0 +1,67 @@
+// What a person does to a run: dialogs that say what will happen, and what will not, before it does.
+
+import { announce, button, el, fill, glyph } from "./dom.js";
+import { age, plural } from "./format.js";
+import { call } from "./gateway.js";
+import * as layers from "./layers.js";
+import { nameOf, standing, tookMs } from "./standing.js";
+
+/** Ask for words, then do something with them. */
+function askForWords(title, ico, explanation, label, words, act) {
+  const box = el("textarea", { class: "field", rows: 3, "aria-label": label, placeholder: label, maxlength: 100_000, autofocus: true });
+  const error = el("p", { class: "c-error", role: "alert" });
+  const go = async () => {
+    if (box.value.trim() === "") { error.textContent = "There are no words to send."; box.focus(); return; }
+    await act(box.value.trim());
+    layers.close();
+  };
+  box.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.metaKey || event.ctrlKey)) { event.preventDefault(); send.click(); } });
+  const send = button(words, { kind: "primary", act: go });
+  layers.dialog(title, ico, [el("p", { class: "soft" }, explanation), box, error], send);
+}
+
+/** Stop what a run is doing and give it another direction. */
+export function steer(row) {
+  askForWords(`Steer ${nameOf(row)}`, "steer",
+    "It stops what it is doing and begins another attempt with your words. What it has said and done so far is kept. Its children go on.",
+    "Where should it go instead?", "Steer", async (message) => {
+      await call("runs.steer", { target: row.sessionKey, message });
+      announce(`${nameOf(row)} was steered`);
+    });
+}
+
+/** Tell a run something without stopping it. */
+export function send(row) {
+  askForWords(`Tell ${nameOf(row)}`, "send", "Nothing is stopped: it reads your words at its next step.", "Words for this run", "Send", async (message) => {
+    await call("runs.send", { target: row.sessionKey, message, timeoutSeconds: 0 });
+    announce(`${nameOf(row)} has your words`);
+  });
+}
+
+/** End a run and everything below it, after showing what that is. */
+export const kill = (row) => confirmEnd(`Kill ${nameOf(row)}?`, { target: row.sessionKey });
+
+/** End everything below a conversation, after showing what that is. */
+export const killBelow = (key) => confirmEnd("Kill everything below this conversation?", { target: "all", requester: key });
+
+function confirmEnd(title, target) {
+  const list = el("ul", { class: "ends", "aria-label": "What ends" }, el("li", { class: "soft" }, "looking …"));
+  const explanation = el("p", null);
+  const go = button("Kill", { kind: "danger", ico: "kill", act: async () => {
+    await call("runs.kill", target);
+    layers.close();
+    announce("killed");
+  } });
+  layers.dialog(title, "kill", [explanation, list], go);
+  const show = async () => {
+    const { rows, leftOut } = await call("runs.ends", target);
+    const number = rows.length + leftOut;
+    explanation.textContent = number
+      ? `${plural(number, "run ends", "runs end")} within 5 s. Nobody is told; what was said and done so far is kept.`
+      : "Nothing is at work here.";
+    go.querySelector("span").textContent = number > 1 ? `Kill ${number} runs` : "Kill";
+    fill(list, rows.map((row) => el("li", null, glyph(standing(row).tone, 14), el("span", { class: "grow clip" }, nameOf(row)), el("span", { class: "num soft" }, age(tookMs(row))))),
+      leftOut > 0 && el("li", { class: "soft" }, `and ${leftOut} more`));
+  };
+  show().catch((error) => { explanation.textContent = error.message; });
+}

@@ -1,0 +1,129 @@
+// The box in which a person writes: it grows, `/` lists commands, Enter sends and Shift-Enter breaks the line, images are
+// attached by a button, by pasting or by dropping. What was typed stays, for each conversation, until it is sent.
+
+import { announce, button, el, fail, fill, icon } from "./dom.js";
+import { bytes } from "./format.js";
+import { call } from "./gateway.js";
+
+const DRAFT = "fledge.draft.";
+const MOST_PX = 220;
+const COMMAND = /^\/[a-zA-Z]+(\s|$)/; // as the gateway reads it: a path at the beginning stays a message
+const IMAGES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+let commands = null; // [{ name, form, meaning }], asked for once
+
+async function knownCommands() {
+  if (commands === null) {
+    const found = await call("slash.list");
+    commands = found.map(({ form, meaning }) => ({ form, meaning, name: /^[^<[]*/.exec(form)[0].trim() }));
+  }
+  return commands;
+}
+
+/** Build the composer of a conversation. `acts`: say(text, images), command(line), stop(), model(). Answers the element,
+ * `focus()`, `put(text)`, and `model(words)`, which says what answers here. */
+export function composer(key, acts) {
+  const say = el("textarea", { id: "say", rows: 1, placeholder: "Message, or / for commands", "aria-label": "Message, or a command such as /help", "aria-autocomplete": "list", "aria-haspopup": "listbox", "aria-controls": "slash", autocomplete: "off" });
+  const menu = el("ul", { class: "slash", id: "slash", role: "listbox", "aria-label": "Commands", hidden: true });
+  const files = el("ul", { class: "files", "aria-label": "Attached", hidden: true });
+  const picker = el("input", { type: "file", accept: IMAGES.join(","), multiple: true, hidden: true, "aria-label": "Images to attach" });
+  const model = button("model", { kind: "ghost small picker", title: "The model that answers here. Press to change", act: acts.model });
+  let attached = [];
+  let found = [];
+  let at = 0;
+  let menuOff = false;
+
+  const grow = () => {
+    say.style.setProperty("height", "auto");
+    say.style.setProperty("height", `${Math.min(say.scrollHeight, MOST_PX)}px`);
+  };
+  const drawMenu = () => {
+    menu.hidden = !found.length;
+    say.setAttribute("aria-expanded", String(found.length > 0));
+    at = Math.max(0, Math.min(at, found.length - 1));
+    if (found.length) say.setAttribute("aria-activedescendant", `slash-${at}`);
+    else say.removeAttribute("aria-activedescendant");
+    fill(menu, found.map((one, n) => el("li", { id: `slash-${n}`, role: "option", "aria-selected": String(n === at), on: { pointerdown: (event) => { event.preventDefault(); choose(one); } } },
+      el("b", { class: "mono" }, one.name), el("span", { class: "faint mono" }, one.form.slice(one.name.length)), el("span", { class: "grow soft end" }, one.meaning))));
+    menu.children[at]?.scrollIntoView({ block: "nearest" });
+  };
+  const look = async () => {
+    grow();
+    sessionStorage.setItem(DRAFT + key, say.value);
+    if (!say.value) sessionStorage.removeItem(DRAFT + key);
+    const text = say.value;
+    if (!text.startsWith("/") || text.includes("\n") || menuOff) { found = []; drawMenu(); return; }
+    const known = await knownCommands();
+    if (say.value !== text) return;
+    found = known.filter(({ name }) => name.startsWith(text.trimEnd()));
+    if (found.length) announce(`${found.length} commands`);
+    drawMenu();
+  };
+  const put = (text) => { say.value = text; look().catch(fail); };
+  const choose = (one) => { menuOff = one.form === one.name; put(one.form === one.name ? one.name : `${one.name} `); say.focus(); };
+
+  const submit = () => {
+    const text = say.value.trim();
+    if (text === "" && !attached.length) return;
+    menuOff = false;
+    const images = attached.map(({ name, data }) => ({ name, data }));
+    attached = [];
+    drawFiles();
+    put("");
+    if (COMMAND.test(text) && !images.length) acts.command(text);
+    else acts.say(text || "See the attached image.", images);
+  };
+
+  const drawFiles = () => {
+    files.hidden = !attached.length;
+    fill(files, attached.map((file, n) => el("li", { class: "attach" }, icon("file", 13), file.name, el("span", { class: "faint" }, bytes(file.size)),
+      button("", { kind: "ghost tiny", ico: "x", label: `Leave out ${file.name}`, act: () => { attached.splice(n, 1); drawFiles(); } }))));
+  };
+  const attach = async (list) => {
+    for (const file of list) {
+      if (!IMAGES.includes(file.type)) throw new Error(`${file.name} is no PNG, JPEG, GIF or WebP image: only images can be attached here`);
+      attached.push({ name: file.name, size: file.size, data: await base64(file) });
+    }
+    drawFiles();
+  };
+  picker.addEventListener("change", () => { attach([...picker.files]).catch(fail); picker.value = ""; });
+
+  say.addEventListener("input", () => { menuOff = false; at = 0; look().catch(fail); });
+  say.addEventListener("paste", (event) => {
+    const pasted = [...event.clipboardData.files];
+    if (pasted.length) { event.preventDefault(); attach(pasted).catch(fail); }
+  });
+  say.addEventListener("keydown", (event) => {
+    if (event.isComposing) return;
+    const isOpen = !menu.hidden;
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (isOpen && step) { event.preventDefault(); at += step; drawMenu(); }
+    else if (isOpen && (event.key === "Tab" || (event.key === "Enter" && found[at].name !== say.value.trim()))) { event.preventDefault(); choose(found[at]); }
+    else if (isOpen && event.key === "Escape") { event.preventDefault(); event.stopPropagation(); menuOff = true; found = []; drawMenu(); }
+    else if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); submit(); }
+  });
+
+  const element = el("form", { class: "composer", id: "composer", on: {
+    submit: (event) => { event.preventDefault(); submit(); },
+    dragover: (event) => event.preventDefault(),
+    drop: (event) => { event.preventDefault(); attach([...event.dataTransfer.files]).catch(fail); },
+  } }, menu, el("div", { class: "box" }, files, say,
+    el("div", { class: "boxline" },
+      button("", { kind: "ghost", ico: "clip", label: "Attach images", act: () => picker.click() }), picker,
+      button("", { kind: "ghost", ico: "json", label: "Commands", act: () => { say.focus(); menuOff = false; put("/"); } }),
+      el("span", { class: "grow" }), model,
+      button("", { ico: "stop", label: "Stop this turn", title: "Stop this turn. Subagents go on", id: "stop", act: acts.stop }),
+      el("button", { type: "submit", class: "btn primary", "aria-label": "Send", title: "Send" }, icon("up")))));
+  say.value = sessionStorage.getItem(DRAFT + key) ?? "";
+  requestAnimationFrame(grow);
+  return { element, focus: () => say.focus(), put, isEmpty: () => say.value === "", model: (words) => { model.querySelector("span").textContent = words; } };
+}
+
+function base64(file) {
+  return new Promise((done, failed) => {
+    const reader = new FileReader();
+    reader.onload = () => done(reader.result.slice(reader.result.indexOf(",") + 1));
+    reader.onerror = () => failed(new Error(`${file.name} cannot be read`));
+    reader.readAsDataURL(file);
+  });
+}

@@ -1,0 +1,212 @@
+// Entries of a transcript as elements: a person's words, the agent's prose, tool calls in one line each, subagents,
+// completions, lines about what was done to a run. An element is made anew only when what it shows has changed.
+
+import { arrange, button, el, fill, glyph, icon } from "./dom.js";
+import { bytes, clock, dayName, full, hm, short, span, usd } from "./format.js";
+import { doneCard, spawnCard, toolIcon } from "./cards.js";
+import { markdown } from "./markdown.js";
+import { sessionLink, runPath } from "./names.js";
+import { keyOf } from "./transcript.js";
+
+const SILENT = new Set(["NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP"]);
+const SPAWN = "sessions_spawn";
+
+const stamp = (at) => el("time", { class: "stamp", datetime: new Date(at).toISOString(), title: full(at) }, hm(at));
+const item = (entry, role, kind, ...children) => el("li", { class: `msg ${kind}`, "data-role": role, "data-seq": entry.seq }, children);
+
+/** Keeps the elements of a transcript between two draws. `names`: who asked and who answers, for screen readers. */
+export class Stream {
+  #made = new Map(); // by name: { is, node }
+
+  constructor(transcript, store, names) {
+    this.transcript = transcript;
+    this.store = store;
+    this.names = names;
+  }
+
+  /** Let `list` show all entries. */
+  draw(list) {
+    const used = new Map();
+    const keep = (name, is, make) => {
+      const old = this.#made.get(name);
+      // A card that is being pressed is not replaced under the finger: the next draw does it.
+      const kept = old && (old.is === is || old.node.matches(":active")) ? old : { is, node: make() };
+      if (old && kept !== old) takeOver(old.node, kept.node);
+      used.set(name, kept);
+      return kept.node;
+    };
+    let day = "";
+    const nodes = this.transcript.shown.flatMap((entry) => {
+      const made = this.#draw(entry, keep);
+      const name = new Date(entry.at).toDateString();
+      if (!made.length || name === day) return made;
+      day = name;
+      return [keep(`day ${name}`, dayName(entry.at), () => el("li", { class: "day" }, el("span", null, dayName(entry.at)))), ...made];
+    });
+    this.#made = used;
+    arrange(list, nodes);
+  }
+
+  #draw(entry, keep) {
+    const name = keyOf(entry);
+    switch (entry.type) {
+      case "reply": return this.#reply(entry, name, keep);
+      case "completions": return entry.completions.map((completion, n) => keep(`${name} ${n}`, JSON.stringify(completion), () => this.#completion(entry, completion, n)));
+      case "message": return [keep(name, JSON.stringify(entry), () => this.#message(entry))];
+      case "note": return [keep(name, String(entry.size), () => item(entry, "note", "event", icon("plan", 14), folded(`a summary of what was before${entry.covers ? `, up to entry ${entry.covers}` : ""}`, entry.text), stamp(entry.at)))];
+      case "line": return [keep(name, JSON.stringify(entry), () => this.#line(entry))];
+      case "command": return [keep(name, JSON.stringify(entry), () => command(entry))];
+      default: return []; // results are shown with their calls
+    }
+  }
+
+  #message(entry) {
+    const [asker] = this.names;
+    if (entry.by === "person") {
+      return item(entry, "user", "user", el("div", { class: "bubble" }, el("span", { class: "sr" }, `${asker}: `), wordsOf(this.transcript, entry), images(entry)),
+        entry.kind === "steer" && el("span", { class: "faint" }, "steered"), stamp(entry.at));
+    }
+    if (entry.by === "session") {
+      return item(entry, "session", "event", icon("chat", 14), el("span", null, "from ", sessionLink(this.store, entry.source)), folded("", entry.text), stamp(entry.at));
+    }
+    return item(entry, "quiet", "event", icon("clock", 14), folded(entry.kind, entry.text), stamp(entry.at));
+  }
+
+  #reply(entry, name, keep) {
+    const parts = [];
+    const isSilent = SILENT.has(entry.text.trim());
+    const calls = entry.calls ?? [];
+    if (isSilent) parts.push(keep(name, "silent", () => item(entry, "quiet", "event faint", icon("check", 14), "nothing to say", stamp(entry.at))));
+    else if (entry.text) parts.push(keep(name, `${entry.text.length} ${entry.size} ${entry.isCut}`, () => this.#prose(entry)));
+    const plain = calls.map((toolCall, n) => [toolCall, n]).filter(([toolCall]) => !toolCall.childSessionKey);
+    if (plain.length) {
+      const list = keep(`${name} calls`, "", () => item(entry, "calls", "calls", el("div", { class: "calllist" })));
+      arrange(list.firstChild, plain.map(([toolCall, n]) => keep(`${name} call ${n}`, JSON.stringify(toolCall), () => this.#call(toolCall))));
+      parts.push(list);
+    }
+    calls.forEach((toolCall, n) => {
+      if (toolCall.childSessionKey) parts.push(this.#spawn(entry, toolCall, `${name} spawn ${n}`, keep));
+    });
+    return parts;
+  }
+
+  #prose(entry) {
+    const cost = entry.costUsd === null || entry.costUsd === undefined ? "" : ` · ${usd(entry.costUsd)}`;
+    return item(entry, "assistant", "bot", el("span", { class: "sr" }, `${this.names[1]}: `), wordsOf(this.transcript, entry),
+      entry.isCut && el("p", { class: "because" }, icon("warn", 14), "The token limit cut this reply."),
+      el("time", { class: "stamp", datetime: new Date(entry.at).toISOString(), title: `${full(entry.at)}${entry.model ? ` · ${entry.model}` : ""}${cost}` }, hm(entry.at)));
+  }
+
+  #call(toolCall) {
+    const { name, status, startedAt, endedAt } = toolCall;
+    const sign = { ok: icon("check", 13), error: icon("x", 13), unknown: icon("warn", 13), asked: glyph("you", 13), running: glyph("running", 13) }[status];
+    const body = el("div", { class: "io" });
+    const details = el("details", { class: `call s-${status}`, "data-status": status, on: { toggle: () => { if (details.open && !body.childElementCount) this.#openCall(toolCall, body); } } },
+      el("summary", null, icon(toolIcon(name), 14), el("b", null, name), el("span", { class: "mono clip grow" }, shortArguments(toolCall.arguments)),
+        el("span", { class: "faint num", "data-since": status === "running" ? startedAt : null }, endedAt ? span(endedAt - startedAt) : status === "asked" ? "waits for you" : span(Date.now() - startedAt)),
+        sign, el("span", { class: "sr" }, status === "asked" ? "waits for you" : status)), body);
+    return details;
+  }
+
+  async #openCall(toolCall, body) {
+    const result = toolCall.resultSeq ? this.transcript.entry(toolCall.resultSeq) : null;
+    fill(body, el("p", { class: "iolabel" }, "input"), output(toolCall.arguments, 0, null),
+      toolCall.question && el("p", { class: "iolabel" }, asked(toolCall.question)),
+      toolCall.resultSeq > 0 && [el("p", { class: "iolabel" }, toolCall.status === "ok" ? "output" : `output (${toolCall.status})`),
+        result ? output(result.text, result.size, async () => (await this.transcript.whole(toolCall.resultSeq)).text) : el("p", { class: "soft" }, "loading …")]);
+    if (toolCall.resultSeq && !result) {
+      const whole = await this.transcript.whole(toolCall.resultSeq);
+      body.lastChild.replaceWith(output(whole.text, 0, null));
+    }
+  }
+
+  #spawn(entry, toolCall, name, keep) {
+    const row = this.store.rows.get(toolCall.childSessionKey);
+    if (!row) {
+      return keep(name, "unknown", () => item(entry, "spawn", "event", icon("branch", 14), el("span", null, "started ", el("a", { class: "runlink", href: runPath(toolCall.childSessionKey) }, spawnLabel(toolCall.arguments))), stamp(entry.at)));
+    }
+    const shown = row.isActive ? [row, ...this.store.children(row.sessionKey)] : [row.label, row.task, row.model, row.status, row.phase];
+    return keep(name, JSON.stringify(shown), () => item(entry, "spawn", "wide", spawnCard(this.store, row)));
+  }
+
+  #completion(entry, completion, n) {
+    const whole = async () => (await this.transcript.whole(entry.seq)).completions[n].result;
+    return item(entry, "completion", "wide", doneCard(completion, entry.at, whole));
+  }
+
+  #line(entry) {
+    const icons = { steered: "steer", killed: "kill", resumed: "retry", crashed: "bolt", plan_approved: "check", plan_rejected: "plan" };
+    const verbs = { steered: "was steered", killed: "was killed", resumed: "goes on", crashed: "crashed and went on", plan_approved: "may carry out its plan", plan_rejected: "plans again" };
+    const name = entry.sessionKey === this.transcript.key ? "this run" : el("a", { class: "runlink", href: runPath(entry.sessionKey) }, entry.label || "a subagent");
+    const more = [entry.words && `“${short(entry.words, 120)}”`, entry.reason].filter(Boolean).join(" · ");
+    return item(entry, "line", "event", icon(icons[entry.kind], 14), el("span", { class: "min" }, name, ` ${verbs[entry.kind]}`, more && el("span", { class: "faint" }, ` · ${more}`)), stamp(entry.at));
+  }
+}
+
+/** Let what is open or focused in an element stay so in the one that takes its place. */
+function takeOver(old, made) {
+  const details = made.matches("details") ? [made] : [...made.querySelectorAll("details")];
+  const before = old.matches("details") ? [old] : [...old.querySelectorAll("details")];
+  details.forEach((one, n) => { if (before[n]?.open) one.open = true; });
+  const stops = "a[href], button, summary";
+  const at = [...old.querySelectorAll(stops)].indexOf(document.activeElement);
+  if (at >= 0) requestAnimationFrame(() => made.querySelectorAll(stops)[at]?.focus({ preventScroll: true }));
+}
+
+/** The words of an entry; where they are cut, a button gets the rest. */
+function wordsOf(transcript, entry) {
+  const body = markdown(entry.text);
+  if (!entry.size) return body;
+  const holder = el("div", null, body);
+  holder.append(button(`Show all (${bytes(entry.size)})`, { kind: "link", act: async () => fill(holder, markdown((await transcript.whole(entry.seq)).text)) }));
+  return holder;
+}
+
+const images = (entry) => (entry.images ?? []).map((image) => el("span", { class: "attach" }, icon("file", 13), image.name || "image", el("span", { class: "faint" }, `${image.width}×${image.height}, ${bytes(image.bytes)}`)));
+
+/** What a tool was given or answered. `size`: of the whole, where this is the beginning. */
+function output(text, size, whole) {
+  const shown = el("pre", { tabindex: "0", dir: "auto" }, text || "(empty)");
+  if (!size) return shown;
+  const more = button(`Show all (${bytes(size)})`, { kind: "link", act: async () => { fill(shown, await whole()); more.remove(); } });
+  return el("div", null, shown, more);
+}
+
+function asked(question) {
+  const who = question.answeredBy ? ` by ${question.answeredBy}` : "";
+  if (question.rule && !question.answeredBy) return `ran by a rule (${question.rule})`;
+  return `${question.state}${who}${question.words ? `: “${short(question.words, 120)}”` : ""}`;
+}
+
+/** A call's arguments in one line: the value alone if there is one, else name and value. */
+function shortArguments(text) {
+  let given;
+  try { given = JSON.parse(text); } catch { return short(text, 160); }
+  if (given === null || typeof given !== "object") return short(text, 160);
+  const values = Object.entries(given).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)]);
+  return short(values.length === 1 ? values[0][1] : values.map(([name, value]) => `${name}: ${short(value, 60)}`).join("  "), 160);
+}
+
+function spawnLabel(text) {
+  try {
+    const { label, task } = JSON.parse(text);
+    return label || short(task ?? "", 60) || "a subagent";
+  } catch {
+    return "a subagent";
+  }
+}
+
+/** A line of a text, and all of it when opened. */
+function folded(name, text) {
+  const line = short(text.split("\n").find((one) => one.trim() !== "") ?? "", 100);
+  const words = [name && `${name}: `, line];
+  if (line === text.trim()) return el("span", { class: "min" }, words);
+  return el("details", { class: "min grow" }, el("summary", null, words), el("pre", { dir: "auto", tabindex: "0" }, text));
+}
+
+function command(entry) {
+  const { line, text, state, at } = entry;
+  return el("li", { class: "msg command", "data-role": "command", "data-state": state },
+    el("p", { class: "cardline" }, el("span", { class: "mono grow clip" }, line), el("time", { class: "stamp", title: full(at) }, clock(at))),
+    el("pre", { dir: "auto", tabindex: "0" }, state === "running" ? "…" : text));
+}

@@ -1,0 +1,250 @@
+// A transcript as the page holds it: entries by number, read page by page, so that none is there twice and none is left
+// out, however often the feed breaks off. Beside the entries: the words that a turn is saying now, and messages that
+// are on their way. It draws nothing; the chat and the page of a run do.
+//
+// A reading begins at the last entry that may still change (a reply whose calls run), else at the last one. If that
+// entry is not in the answer, the transcript is another one (it was deleted and begun again): it is read anew.
+
+import { coalesced, fail } from "./dom.js";
+import { call, NOT_FOUND, Refusal, unique, Unreachable } from "./gateway.js";
+
+export const PAGE = 100;
+const MOST = 500;
+const COMMAND_MS = 120_000; // some wait for an answer
+const UNSENT = "fledge.unsent.";
+
+/** True of what stands between entries and has no number of its own. */
+const isBetween = (entry) => entry.type === "line" || entry.type === "command";
+
+/** What an entry is known by: its number. */
+export const keyOf = (entry) => (isBetween(entry) ? `${entry.type} ${entry.kind ?? ""} ${entry.sessionKey ?? ""} ${entry.at}` : `entry ${entry.seq}`);
+
+const inOrder = (one, other) => one.seq - other.seq || Number(isBetween(one)) - Number(isBetween(other)) || one.at - other.at;
+
+export class Transcript {
+  /** Entries and lines in order. */
+  entries = [];
+  isLoaded = false;
+  /** There are entries before the first. */
+  hasOlder = false;
+  /** What the turn is doing: null if nothing is known of one. `text` is being said, behind the entry `after`. */
+  live = null;
+  /** Messages of a person that are not entries yet: `{id, text, images, runId, state}`. */
+  unsent = [];
+  /** Answers to slash commands, as entries of the type `command`: only this page has them. */
+  commands = [];
+  #byKey = new Map();
+  #changed = new Set();
+  #waiting = [];
+
+  constructor(key) {
+    this.key = key;
+    this.refresh = coalesced(() => this.#read());
+    this.older = coalesced(() => this.#readOlder());
+    this.unsent = this.#keptUnsent();
+    for (const message of this.unsent) this.#deliver(message).catch(fail);
+  }
+
+  /** Have `changed` called after each change. Answers what ends that. */
+  subscribe(changed) {
+    this.#changed.add(changed);
+    return () => this.#changed.delete(changed);
+  }
+
+  /** Entries, lines and answers to commands, in order. */
+  get shown() { return this.commands.length ? [...this.entries, ...this.commands].sort(inOrder) : this.entries; }
+
+  /** The entry of a number, if it is here. */
+  entry(seq) { return this.#byKey.get(`entry ${seq}`); }
+
+  // ---- entries
+
+  get #last() { return this.entries.findLast((entry) => !isBetween(entry))?.seq ?? 0; }
+
+  /** The number of the last entry that will not change any more. */
+  get #settled() {
+    const open = this.entries.findLast((entry) => entry.type === "reply");
+    const isOpen = open?.calls?.some((one) => one.status === "running" || one.status === "asked");
+    return (isOpen ? open.seq : this.#last) - 1;
+  }
+
+  async #read() {
+    if (this.entries.length) {
+      const last = this.#last;
+      const isSame = await this.#readOn((page) => page.entries.some((entry) => entry.seq === last && !isBetween(entry)));
+      if (isSame) return;
+    }
+    const page = await this.#ask({ limit: Math.min(MOST, Math.max(PAGE, this.entries.length)) });
+    this.#byKey.clear();
+    this.hasOlder = page.older;
+    this.#take(page);
+    this.isLoaded = true;
+    this.#tell();
+  }
+
+  /** Read what is new. False if this is another transcript. */
+  async #readOn(isSame) {
+    for (let first = true; ; first = false) {
+      const page = await this.#ask({ after: Math.max(0, first ? this.#settled : this.#last), limit: MOST });
+      if (first && !isSame(page)) return false;
+      this.#take(page);
+      this.#tell();
+      if (!page.newer) return true;
+    }
+  }
+
+  async #readOlder() {
+    const first = this.entries.find((entry) => !isBetween(entry));
+    if (!first || !this.hasOlder) return;
+    const page = await this.#ask({ before: first.seq, limit: PAGE });
+    this.hasOlder = page.older;
+    this.#take(page);
+    this.#tell();
+  }
+
+  #take(page) {
+    for (const entry of page.entries) this.#byKey.set(keyOf(entry), entry);
+    this.entries = [...this.#byKey.values()].sort(inOrder);
+    const arrived = new Set(page.entries.map((entry) => entry.runId).filter(Boolean));
+    if (this.unsent.some((message) => arrived.has(message.runId))) this.#keepUnsent(this.unsent.filter((message) => !arrived.has(message.runId)));
+    if (this.live && page.entries.some((entry) => entry.type === "reply" && entry.seq > this.live.after)) this.live = { ...this.live, text: "" };
+  }
+
+  async #ask(range) {
+    try {
+      return await call("sessions.history", { session: this.key, view: "entries", ...range });
+    } catch (error) {
+      if (error instanceof Refusal && error.code === NOT_FOUND) return { entries: [], first: 0, last: 0, older: false, newer: false };
+      throw error;
+    }
+  }
+
+  /** One entry whole: nothing in it is cut. */
+  whole(seq) { return call("sessions.entry", { session: this.key, seq }); }
+
+  // ---- what is going on
+
+  /** An event of the feed. */
+  hear(event) {
+    if (event.type === "connected" || event.type === "lost") {
+      this.live = null; // what was said meanwhile is in the entries
+      for (const go of this.#waiting.splice(0)) go();
+      this.refresh();
+    } else if (event.type === "run") {
+      if (event.requester === this.key || event.sessionKey === this.key) this.refresh(); // it may make a line
+    } else if (event.type === "turn" && event.sessionKey === this.key) this.#turn(event);
+  }
+
+  #turn(event) {
+    const live = this.live ?? { text: "", status: "", after: this.#last };
+    switch (event.kind) {
+      case "start":
+      case "model:start":
+        this.live = { text: "", status: "thinking …", after: event.entry ?? live.after };
+        this.refresh();
+        break;
+      case "assistant:text":
+        this.live = { ...live, text: live.text + event.text, status: "" };
+        break;
+      case "tool:start":
+        this.live = { ...live, status: `using ${event.text} …` };
+        this.refresh();
+        break;
+      case "tool:end":
+      case "usage":
+        this.live = { ...live, status: "working …" };
+        this.refresh();
+        break;
+      case "retry":
+        this.live = { ...live, status: `trying again: ${event.text}` };
+        break;
+      case "error":
+        this.live = null;
+        this.refresh().then(() => { this.live = { text: "", status: "", after: this.#last, error: event.text, remedy: event.remedy ?? "" }; this.#tell(); });
+        return;
+      case "end":
+      case "interrupt":
+        this.refresh().then(() => { this.live = null; this.#tell(); });
+        return;
+    }
+    this.#tell();
+  }
+
+  #tell() { for (const changed of [...this.#changed]) changed(); }
+
+  // ---- what a person says
+
+  /** Carry out a slash command. Its answer stands behind the entries that are there now. */
+  async command(line) {
+    const entry = { type: "command", seq: this.#last, at: Date.now(), line, text: "", state: "running" };
+    this.commands.push(entry);
+    this.#tell();
+    try {
+      const { ok, text } = await call("slash.run", { session: this.key, line }, COMMAND_MS);
+      Object.assign(entry, { text: text || "done", state: ok ? "ok" : "failed" });
+    } catch (error) {
+      Object.assign(entry, { text: error.message, state: "failed" });
+    }
+    this.#tell();
+    this.refresh();
+  }
+
+  /** Send a message. It is sent until the gateway has it, under one name, so that it is read once. */
+  say(text, images = []) {
+    const message = { id: unique(), text, images, runId: "", state: "sending" };
+    this.#keepUnsent([...this.unsent, message]);
+    this.#tell();
+    return this.#deliver(message);
+  }
+
+  async #deliver(message) {
+    for (;;) {
+      try {
+        const images = message.images.length ? { images: message.images } : {};
+        const { runId } = await call("agent", { message: message.text, session: this.key, idempotencyKey: message.id, ...images });
+        this.#mark(message, { runId, state: "sent" });
+        this.refresh();
+        return;
+      } catch (error) {
+        if (!(error instanceof Unreachable)) {
+          this.#keepUnsent(this.unsent.filter((one) => one.id !== message.id));
+          this.#tell();
+          throw error;
+        }
+        this.#mark(message, { state: "waiting" });
+        await new Promise((go) => this.#waiting.push(go));
+      }
+    }
+  }
+
+  #mark(message, state) {
+    Object.assign(message, state);
+    this.#keepUnsent(this.unsent);
+    this.#tell();
+  }
+
+  /** A message that the gateway does not have yet survives a reload of the page; images are too large for that. */
+  #keepUnsent(messages) {
+    this.unsent = messages;
+    const kept = messages.filter((message) => !message.runId && !message.images.length).map(({ id, text }) => ({ id, text }));
+    if (kept.length) sessionStorage.setItem(UNSENT + this.key, JSON.stringify(kept));
+    else sessionStorage.removeItem(UNSENT + this.key);
+  }
+
+  #keptUnsent() {
+    const kept = JSON.parse(sessionStorage.getItem(UNSENT + this.key) ?? "[]");
+    return kept.map((message) => ({ ...message, images: [], runId: "", state: "sending" }));
+  }
+}
+
+/** The transcripts that views have opened, by key: they go on while another view is shown. */
+export function transcriptOf(shared, key) {
+  const name = `transcript ${key}`;
+  if (!shared.kept.has(name)) {
+    const transcript = new Transcript(key);
+    shared.store.listen((event) => transcript.hear(event));
+    transcript.refresh();
+    shared.kept.set(name, transcript);
+  }
+  return shared.kept.get(name);
+}
