@@ -30,6 +30,7 @@ LINES: dict[str, list[str]] = {
     "log": ["log", "digger"],
     "undelivered": ["undelivered"],
     "sessions": ["sessions"],
+    "health": ["health"],
     "agents": ["agents"],
     "spawn": ["spawn", "dig"],
     "send": ["send", "main", "hello"],

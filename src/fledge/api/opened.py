@@ -28,7 +28,7 @@ from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawner import Spawner
 from fledge.runtime.agent import Agent
-from fledge.runtime.profiles import ConfiguredProfiles
+from fledge.runtime.profiles import AgentTools, ConfiguredProfiles
 from fledge.store.base import Spec, Store, Tx
 
 T = TypeVar("T")
@@ -189,6 +189,14 @@ class Opened:
         1
         """
         return await self._watch.until(look, None, deadline(self.engine, timeout))
+
+    def tools_of(self, agent_id: str) -> AgentTools:
+        """The tools of an agent's conversations: those it may use, those that ask, those it may not use.
+
+        >>> "read" in fl.tools_of("main").may
+        True
+        """
+        return self._parts.profiles.tools_of(agent_id)
 
     def watch(self, moved: asyncio.Event) -> None:
         """Set this event whenever anything moves, until `unwatch`. For those who look at rows themselves.

@@ -9,6 +9,7 @@ from msgspec import Struct
 from fledge.api.program import Fledge
 from fledge.commands.feed import Watch
 from fledge.commands.rpc import TOO_MANY, Fault
+from fledge.config.layers import Layers
 from fledge.config.schema import Gateway
 from fledge.core.run import Instant
 from fledge.store.base import Tx
@@ -33,11 +34,19 @@ class Desk:
     """One gateway at work."""
 
     def __init__(
-        self, fl: Fledge, limits: Gateway, patience: Patience | None = None, *, client: str = "gateway"
+        self,
+        fl: Fledge,
+        limits: Gateway,
+        patience: Patience | None = None,
+        *,
+        client: str = "gateway",
+        layers: Layers = (),
     ) -> None:
         self.fl, self.limits, self.patience = fl, limits, patience or Patience()
         self.client = client
         """Who asks, in the record of what they answer: a person's name, or the gateway for whoever holds its token."""
+        self.layers = layers
+        """The documents that the settings were made of, where they are known."""
         self.started_at = self.now()
         self.closing = asyncio.Event()
         """Set when it takes no more requests: whoever waits is answered with what there is."""

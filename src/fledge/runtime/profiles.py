@@ -160,6 +160,15 @@ class _Position(Struct, frozen=True):
     """Its model's provider searches the web."""
 
 
+class AgentTools(Struct, frozen=True):
+    """Which tools an agent has."""
+
+    may: tuple[str, ...]
+    asks: tuple[str, ...]
+    """A person is asked before each call."""
+    never: tuple[str, ...]
+
+
 def _position(session: Session, run: Run | None, box: Box, searches: bool) -> _Position:
     role: Role | None = "orchestrator" if session.facts.role == "orchestrator" else "leaf"
     if session.kind in ("main", "named"):
@@ -470,6 +479,16 @@ class ConfiguredProfiles:
         if network not in self._boxes:
             self._boxes[network] = None if self._sandbox is None else find_sandbox(network=network)
         return self._boxes[network]
+
+    def tools_of(self, agent_id: str) -> AgentTools:
+        """The tools of the agent's own conversations: which it may use, which ask a person, which it may not."""
+        setting = sandbox_for(self._config, agent_id)
+        wanted = setting.mode in ("auto", "all") and self._box_of(setting.network) is not None
+        box: Box = setting.network if wanted else "plain"
+        held, asks = self._tools_in(_Position(agent_id, None, None, False, box, False))
+        every = self._tools_with(box)
+        never = every.names - every.hosted - held.names
+        return AgentTools(tuple(sorted(held.names - asks)), tuple(sorted(asks)), tuple(sorted(never)))
 
     def _tools_in(self, position: "_Position") -> tuple[ToolSet, frozenset[str]]:
         if position not in self._sets:
