@@ -18,10 +18,10 @@ const MOST_PLAN = 100_000;
 
 /** The cards of what waits and is wanted, oldest first.
  *
- * `isWanted(one)` is asked of each question and plan. With `keeps`, a card stays after its answer and says what came of
- * it. `place` names the view: what is set aside in one is shown in the others. Answers `draw()`, which gives the
+ * `isWanted(one)` is asked of each question and plan. A card stays for `keepsMs` after its answer and says what came
+ * of it. `place` names the view: what is set aside in one is shown in the others. Answers `draw()`, which gives the
  * elements as they are to stand, and `end()`. */
-export function askList(shared, place, { isWanted = () => true, keeps = false } = {}) {
+export function askList(shared, place, { isWanted = () => true, keepsMs = 2000 } = {}) {
   const { store } = shared;
   const cards = new Map();
   const onFocused = (act) => (event) => {
@@ -29,7 +29,10 @@ export function askList(shared, place, { isWanted = () => true, keeps = false } 
     if (card?.isCalm) card.act(act);
   };
   const unbind = shared.keys({ a: onFocused("allow"), d: onFocused("deny"), r: onFocused("change"), s: onFocused("later") });
-  const untick = store.everySecond(() => { for (const card of cards.values()) card.tick(); });
+  const untick = store.everySecond(() => {
+    for (const card of cards.values()) card.tick();
+    if ([...cards.values()].some(({ overAt }) => overAt !== null && performance.now() >= overAt + keepsMs)) store.changed();
+  });
 
   const draw = () => {
     const waiting = new Map([
@@ -42,8 +45,8 @@ export function askList(shared, place, { isWanted = () => true, keeps = false } 
     }
     for (const [key, card] of cards) {
       if (waiting.has(key)) continue;
-      if (keeps || card.isBusy) card.gone();
-      else cards.delete(key);
+      if (card.overAt !== null && performance.now() >= card.overAt + keepsMs) cards.delete(key);
+      else card.gone();
     }
     return [...cards.values()].sort((one, other) => one.one.askedAt - other.one.askedAt).map(({ element }) => element);
   };
@@ -54,7 +57,7 @@ export function askList(shared, place, { isWanted = () => true, keeps = false } 
  * keys do (`allow`, `deny`, `change`), and `ended()`: how it ended elsewhere. */
 class Ask {
   isBusy = false; // an answer is on its way
-  #isOver = false;
+  overAt = null; // when it was answered, or waited no more
   #isLooking = false; // for how it ended
   #isFollowed = false;
   #isLate = false;
@@ -69,11 +72,11 @@ class Ask {
     this.from = el("p", { class: "task" });
     this.notice = el("p", { class: "notice", role: "alert", hidden: true });
     this.shown = el("div", { class: "askbody" });
-    this.panel = el("div", { class: "panel", hidden: true });
+    this.more = el("div", { class: "askmore", hidden: true });
     this.foot = el("footer", { class: "cardfoot acts" });
     this.element = el("article", { class: `card ask ${this.sign}`, tabindex: "0", "aria-label": this.name, on: { focusin: () => this.#follow() } },
       el("header", { class: "cardline" }, glyph(this.sign), el("strong", { class: "grow" }, this.head), this.since),
-      this.from, this.notice, this.shown, this.panel, this.foot);
+      this.from, this.notice, this.shown, this.more, this.foot);
     fill(this.shown, this.body());
     this.drawFrom();
     this.drawFoot();
@@ -106,7 +109,7 @@ class Ask {
 
   /** Do what a key or a button says. */
   act(what) {
-    if (this.#isOver || this.isBusy) return null;
+    if (this.overAt !== null || this.isBusy) return null;
     if (what === "later") return this.#setAside();
     return this.isAside ? null : this[what]();
   }
@@ -151,7 +154,7 @@ class Ask {
 
   tick() {
     this.since.textContent = `${this.word} ${age(Date.now() - this.one.askedAt)} ago`;
-    if (this.#isLate || this.#isOver || Date.now() < this.one.expiresAt) return;
+    if (this.#isLate || this.overAt !== null || Date.now() < this.one.expiresAt) return;
     this.#isLate = true;
     this.store.readWaiting();
   }
@@ -168,7 +171,7 @@ class Ask {
 
   #setAside() {
     this.shared.kept.set(this.asideKey, true);
-    this.closePanel();
+    this.closeMore();
     this.drawFoot();
     announce("Set aside");
   }
@@ -182,19 +185,21 @@ class Ask {
 
   // ---- a part below what is shown: for words, or for what follows from an answer
 
-  openPanel(...parts) {
-    fill(this.panel, parts);
-    this.panel.hidden = false;
-    this.panel.querySelector("textarea, input, button")?.focus();
+  openMore(...parts) {
+    fill(this.more, parts);
+    this.more.hidden = false;
+    this.foot.hidden = true; // one set of buttons at a time
+    this.more.querySelector("textarea, input, button")?.focus();
   }
 
-  closePanel() {
-    if (this.panel.contains(document.activeElement)) this.element.focus();
-    this.panel.hidden = true;
-    fill(this.panel);
+  closeMore() {
+    if (this.more.contains(document.activeElement)) this.element.focus();
+    this.more.hidden = true;
+    this.foot.hidden = false;
+    fill(this.more);
   }
 
-  /** A panel with a field for words; `act(words)` sends them. */
+  /** A field for words; `act(words)` sends them. */
   askWords({ label, send, act, value = "", rows = 3, most = MOST_WORDS }) {
     const words = el("textarea", { class: "field", rows, maxlength: most, "aria-label": label, placeholder: label, required: true });
     words.value = value;
@@ -206,16 +211,16 @@ class Ask {
     };
     const sends = button(send, { kind: "primary", act: go });
     words.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.metaKey || event.ctrlKey)) { event.preventDefault(); sends.click(); } });
-    this.openPanel(words, this.panelButtons(sends));
+    this.openMore(words, this.moreButtons(sends));
   }
 
-  panelButtons(...buttons) { return el("div", { class: "panelacts" }, buttons, button("Back", { kind: "ghost", act: () => this.closePanel() })); }
+  moreButtons(...buttons) { return el("div", { class: "moreacts" }, buttons, button("Back", { kind: "ghost", act: () => this.closeMore() })); }
 
   // ---- answering
 
   /** Send an answer; once it is taken, the card says `words`. */
   async answer(method, params, words, tone) {
-    if (this.isBusy || this.#isOver) return;
+    if (this.isBusy || this.overAt !== null) return;
     this.isBusy = true;
     this.element.setAttribute("aria-busy", "true");
     this.tell("");
@@ -238,7 +243,7 @@ class Ask {
 
   /** It is not among what waits any more. If this card has not answered it, somebody or something else has. */
   gone() {
-    if (this.#isOver || this.isBusy || this.#isLooking) return;
+    if (this.overAt !== null || this.isBusy || this.#isLooking) return;
     this.#isLooking = true;
     this.ended().then(([words, tone]) => this.over(words, tone)).catch(fail).finally(() => { this.#isLooking = false; });
   }
@@ -246,10 +251,10 @@ class Ask {
   /** It waits no more, and the card says why. */
   over(words, tone) {
     const hadFocus = this.element.contains(document.activeElement);
-    this.#isOver = true;
+    this.overAt = performance.now();
     this.shared.kept.delete(this.asideKey);
     this.tell("");
-    this.closePanel();
+    this.closeMore();
     this.element.classList.remove("aside");
     this.element.classList.add("answered");
     fill(this.foot, el("p", { class: "cardline outcome" }, glyph(tone), el("span", null, words)));
@@ -298,7 +303,7 @@ class Question extends Ask {
     super.show(one);
     if (!isOther) return;
     this.stir();
-    this.closePanel();
+    this.closeMore();
     fill(this.shown, this.body());
     this.drawFoot();
     this.tell("The call has changed since it was shown. This is the one that waits now: look at it before you answer.");
@@ -316,12 +321,12 @@ class Question extends Ask {
     const { always, forSubagents, sessionKey, cwd } = this.one;
     const children = el("input", { type: "checkbox" });
     const agent = sessionKey.split(":")[1];
-    this.openPanel(
+    this.openMore(
       el("p", null, "From now on ", el("b", null, agent), " runs commands that begin with ", el("code", null, always), " in ", el("span", { class: "mono" }, cwd), " without a question. Only files of that folder may follow. You can revoke this under For you."),
       forSubagents
         ? el("p", { class: "soft" }, `A subagent asks, so this is for subagents that run as ${agent}, too.`)
         : el("label", { class: "tick" }, children, `subagents that run as ${agent}, too`),
-      this.panelButtons(button("Always allow", { kind: "primary", act: () => this.answer("approvals.approve", { ...this.bound, always: true, children: children.checked }, `Allowed: “${always} …” runs without a question from now on.`, "ok") })));
+      this.moreButtons(button("Always allow", { kind: "primary", act: () => this.answer("approvals.approve", { ...this.bound, always: true, children: children.checked }, `Allowed: “${always} …” runs without a question from now on.`, "ok") })));
   }
 
   async ended() {

@@ -44,10 +44,18 @@ function byTool(tool, given) {
 const fileChange = (path, before, after) => el("figure", { class: "change" },
   el("figcaption", { class: "mono" }, path), block(diff(before, after), "diff"));
 
-/** The lines that go (-) and come (+), between those that both texts begin and end with. */
+/** The lines that go (-) and come (+), between those that both texts begin and end with. Where one text ends with a line
+ * break and the other does not, a line says so. */
 export function diff(before, after) {
-  const old = before === "" ? [] : before.split("\n");
-  const fresh = after === "" ? [] : after.split("\n");
+  const isUneven = before !== "" && after !== "" && before.endsWith("\n") !== after.endsWith("\n");
+  const linesOf = (text) => {
+    const lines = text.split("\n");
+    if (lines.at(-1) === "") lines.pop();
+    else if (isUneven) lines.push("(no line break at the end)");
+    return lines;
+  };
+  const old = linesOf(before);
+  const fresh = linesOf(after);
   const most = Math.min(old.length, fresh.length);
   let first = 0;
   while (first < most && old[first] === fresh[first]) first += 1;

@@ -24,7 +24,7 @@ export function mount(root) {
   const tables = el("div", { class: "stack", id: "config" });
   fill(root, page("Settings", "Your switches for this page, and what the gateway runs with.", { kind: "narrow" },
     block("This page", el("span", { class: "soft" }, "kept in this browser"), el("div", { class: "toggles" }, TOGGLES.map((one) => toggle(one, told)), themes()), told),
-    el("header", { class: "sect wrap" }, el("h2", null, "Configuration"), el("span", { class: "soft grow" }, "read only: change the file, then restart the gateway"),
+    el("header", { class: "sect wrap" }, el("div", { class: "grow" }, el("h2", null, "Configuration"), el("p", { class: "soft remedy" }, "Read only: change the file, then restart the gateway.")),
       el("label", { class: "tick" }, onlySet, "only what is set"), el("div", { class: "findbox" }, icon("search", 14), search)),
     tables));
   let settings = [];
@@ -74,7 +74,12 @@ const themes = () => el("fieldset", { class: "themes" }, el("legend", null, el("
 // ---- the configuration
 
 const isSet = ({ source }) => source !== "default";
-const groupOf = (key) => key.split(".").slice(0, key.startsWith("agents.defaults.") ? 3 : 1).join(".");
+/** The table that a setting stands in: those of children and of each agent have their own. */
+function groupOf(key) {
+  const parts = key.split(".");
+  if (parts[0] !== "agents") return parts[0];
+  return parts.slice(0, parts[1] === "list" || parts[2] === "subagents" ? 3 : 2).join(".");
+}
 
 /** Where settings come from, and how many each place sets. */
 function sources(settings) {

@@ -2,6 +2,7 @@
 // why it did not arrive and how long it is kept, and can be delivered again, given to another conversation, or dismissed.
 // A card that was dealt with stays where it is until the view is left, so that nothing moves under the pointer.
 
+import { foldable } from "./cards.js";
 import { command, page } from "./desk.js";
 import { announce, arrange, button, el, fail, fill, glyph, icon } from "./dom.js";
 import { age, full, plural, when } from "./format.js";
@@ -11,7 +12,6 @@ import { markdown } from "./markdown.js";
 import { conversationName, runPath, sessionLink, shortKey } from "./names.js";
 import { isRun } from "./store.js";
 
-const FOLDED_CHARS = 400;
 const LIST = "fledge undelivered";
 
 export const title = () => "Undelivered";
@@ -29,7 +29,7 @@ export function mount(root, params, { store }) {
     const waiting = new Set(store.undelivered.map((one) => one.key));
     for (const [key, known] of made) if (!waiting.has(key)) known.gone();
     arrange(cards, [...made.values()].map(({ element }) => element));
-    empty.hidden = made.size > 0 || !store.isLoaded;
+    empty.hidden = waiting.size > 0 || !store.isLoaded;
   };
   draw();
   store.readUndelivered(); // no event tells of a message that was given up
@@ -65,7 +65,7 @@ function card(store, one) {
     !isMessage && button("To a conversation …", { ico: "chat", act: () => chooseConversation(store, give) }),
     button("Dismiss", { kind: "ghost", act: act("undelivered.dismiss", {}, "Dismissed. Nobody is told of it any more.", "killed") }),
     el("span", { class: "grow" }),
-    text.length > FOLDED_CHARS && folding(body),
+    foldable(body, text),
     isRun(one.sessionKey) && el("a", { class: "runlink", href: runPath(one.sessionKey) }, "Trace"));
   const element = el("article", { class: "card edge-giveup", tabindex: "-1", "data-run": one.sessionKey, "aria-label": `${isMessage ? "Message to" : "Result of"} ${one.label || one.key}` },
     el("header", { class: "cardline" }, glyph("giveup"),
@@ -86,16 +86,6 @@ const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}${/[.!?]$
 function recipient(store, { to }) {
   if (!to) return el("b", null, "nobody in particular");
   return to.startsWith("agent:") ? sessionLink(store, to) : el("b", null, to);
-}
-
-function folding(body) {
-  body.classList.add("fold");
-  const more = button("Show all", { kind: "link", "aria-expanded": "false", act: () => {
-    const isFolded = body.classList.toggle("fold");
-    more.setAttribute("aria-expanded", String(!isFolded));
-    more.firstChild.textContent = isFolded ? "Show all" : "Show less";
-  } });
-  return more;
 }
 
 /** Ask for a conversation; `chosen(conversation)` is called with it. */

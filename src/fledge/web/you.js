@@ -14,7 +14,7 @@ export const title = () => "For you";
 
 export function mount(root, params, shared) {
   const { store } = shared;
-  const asks = askList(shared, "you", { keeps: true });
+  const asks = askList(shared, "you", { keepsMs: Infinity });
   const number = el("span", { class: "badge hot" });
   const waiting = el("h2", { class: "sect" }, "Waiting", number);
   const cards = el("div", { class: "stack", id: "waiting" });
