@@ -19,6 +19,7 @@ from fledge.cancellation import is_stop
 from fledge.clock import Clock
 from fledge.config import Config
 from fledge.core.images import ImageEntry
+from fledge.core.protected import Protected
 from fledge.errors import BadInput, Refused
 from fledge.ids import Ids
 from fledge.orchestrator import spawn
@@ -189,6 +190,15 @@ class Opened:
         1
         """
         return await self._watch.until(look, None, deadline(self.engine, timeout))
+
+    @property
+    def protected(self) -> Protected:
+        """What no tool may see here, and what none may write unasked.
+
+        >>> str(fl.state) in fl.protected.hidden
+        True
+        """
+        return self._parts.profiles.protected
 
     def tools_of(self, agent_id: str) -> AgentTools:
         """The tools of an agent's conversations: those it may use, those that ask, those it may not use.

@@ -169,6 +169,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("--host", help="listen on this address (default: gateway.host, this machine alone)")
     serve.add_argument("--port", type=int, help="listen on this port (default: gateway.port); 0: any that is free")
+    page = add("page", _page, "state", help="open the page of this folder's gateway in a browser, signed in")
+    page.add_argument("--no-open", dest="opens", action="store_false", help="only print the address")
 
     ps = add("ps", _ps, *shows, help="show the conversation, the runs, and what waits for you")
     tree = add("tree", _tree, *shows, help="show the runs below those that spawned them")
@@ -402,6 +404,12 @@ def _sessions(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
     return _tell(verbs.sessions(_where(options), options.last), options)
+
+
+def _page(options: argparse.Namespace) -> int:
+    from fledge.cli import page
+
+    return _show(page.page(_state_folder(options), options.opens))
 
 
 def _health(options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -13,6 +13,9 @@ from fledge.config.layers import Layers
 from fledge.config.schema import Gateway
 from fledge.core.run import Instant
 from fledge.store.base import Tx
+
+if TYPE_CHECKING:
+    from fledge.commands.login import LoginCodes
 
 T = TypeVar("T")
 
@@ -47,6 +50,8 @@ class Desk:
         """Who asks, in the record of what they answer: a person's name, or the gateway for whoever holds its token."""
         self.layers = layers
         """The documents that the settings were made of, where they are known."""
+        self.logins: LoginCodes | None = None
+        """Codes that sign in at the gateway's page; None where no gateway serves one."""
         self.started_at = self.now()
         self.closing = asyncio.Event()
         """Set when it takes no more requests: whoever waits is answered with what there is."""

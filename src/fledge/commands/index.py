@@ -9,6 +9,7 @@ from typing import Final
 
 _NAMES: Final[Mapping[str, str]] = {
     "events": "events.subscribe events.unsubscribe",
+    "login": "page.link",
     "people": """
         answer approvals.approve approvals.deny documents.accept identity permissions.list permissions.revoke
         undelivered.dismiss undelivered.retry

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 import fledge
 from fledge.commands.desk import Desk, Patience
 from fledge.commands.hatch import hatch
+from fledge.commands.login import LoginCodes
 from fledge.config import Config
 from fledge.config.layers import Layers
 from fledge.config.schema import Gateway
@@ -62,6 +63,7 @@ async def serve(
         secrets = {name: secret_of(one, f"channels.{name}", given) for name, one in config.channels.items()}
         async with opened as fl:
             desk = Desk(fl, limits, patience, layers=layers)
+            desk.logins = LoginCodes(address)
             entrance = door(make_token(state), limits.host, limits.allowed_hosts, limits.allowed_origins)
             server = _server(make_app(desk, entrance, secrets), limits, desk.patience)
             with _signals(stop):

@@ -8,7 +8,7 @@ import { nameOf, standing, tookMs } from "./standing.js";
 
 /** Ask for words, then do something with them. */
 function askForWords(title, ico, explanation, label, words, act) {
-  const box = el("textarea", { class: "field", rows: 3, "aria-label": label, placeholder: label, maxlength: 100_000, autofocus: true });
+  const box = el("textarea", { class: "field", rows: 3, "aria-label": label, placeholder: label, maxlength: 100_000, "data-first": true });
   const error = el("p", { class: "c-error", role: "alert" });
   const go = async () => {
     if (box.value.trim() === "") { error.textContent = "There are no words to send."; box.focus(); return; }
