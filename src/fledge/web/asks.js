@@ -7,80 +7,76 @@
 
 import { announce, button, el, fail, fill, glyph, icon } from "./dom.js";
 import { askedFor, callView } from "./calls.js";
-import { age, full, hm, when } from "./format.js";
+import { age, full, until } from "./format.js";
 import { call, Refusal, Unauthorised } from "./gateway.js";
+import { bind } from "./keys.js";
 import { markdown } from "./markdown.js";
 import { sessionLink, shortKey } from "./names.js";
 
 const CALM_MS = 400;
 const MOST_WORDS = 4000;
 const MOST_PLAN = 100_000;
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
-/** The cards of what waits and is wanted, oldest first.
- *
- * `isWanted(one)` is asked of each question and plan. A card stays for `keepsMs` after its answer and says what came
- * of it. `place` names the view: what is set aside in one is shown in the others. Answers `draw()`, which gives the
- * elements as they are to stand, and `end()`. */
-export function askList(shared, place, { isWanted = () => true, keepsMs = 2000 } = {}) {
-  const { store } = shared;
-  const cards = new Map();
-  const onFocused = (act) => (event) => {
-    const card = [...cards.values()].find(({ element }) => element.contains(event.target));
-    if (card?.isCalm) card.act(act);
-  };
-  const unbind = shared.keys({ a: onFocused("allow"), d: onFocused("deny"), r: onFocused("change"), s: onFocused("later") });
-  const untick = store.everySecond(() => {
-    for (const card of cards.values()) card.tick();
-    if ([...cards.values()].some(({ overAt }) => overAt !== null && performance.now() >= overAt + keepsMs)) store.changed();
-  });
+const byElement = new WeakMap();
 
-  const draw = () => {
-    const waiting = new Map([
-      ...store.questions.map((question) => [`question ${question.id}`, [question, Question]]),
-      ...store.plans.map((plan) => [`plan ${plan.sessionKey} ${plan.runId}`, [plan, Plan]]),
-    ].filter(([, [one]]) => isWanted(one)));
-    for (const [key, [one, Kind]] of waiting) {
-      if (cards.has(key)) cards.get(key).show(one);
-      else cards.set(key, new Kind(shared, `aside ${place} ${key}`, one));
-    }
-    for (const [key, card] of cards) {
-      if (waiting.has(key)) continue;
-      if (card.overAt !== null && performance.now() >= card.overAt + keepsMs) cards.delete(key);
-      else card.gone();
-    }
-    return [...cards.values()].sort((one, other) => one.one.askedAt - other.one.askedAt).map(({ element }) => element);
-  };
-  return { draw, end: () => { unbind(); untick(); } };
+/** What a key does to the card that has the focus, if it may. */
+const onFocused = (act) => (event) => {
+  const card = byElement.get(event.target.closest(".ask"));
+  if (card?.isCalm) card.act(act);
+};
+bind({ a: onFocused("allow"), d: onFocused("deny"), r: onFocused("change"), s: onFocused("later") });
+
+/** The cards of these questions and plans, oldest first. `made` keeps them between two draws. A card stays for `keepsMs`
+ * after its answer and says what came of it. `place`: what is set aside in one place is shown in the others. */
+export function waitingCards(questions, plans, shared, made, { keepsMs = 2000, place = "chat" } = {}) {
+  const waiting = new Map([
+    ...questions.map((question) => [`question ${question.id}`, [question, Question]]),
+    ...plans.map((plan) => [`plan ${plan.sessionKey} ${plan.runId}`, [plan, Plan]]),
+  ]);
+  for (const [key, [one, Kind]] of waiting) {
+    if (made.has(key)) made.get(key).show(one);
+    else made.set(key, new Kind(shared, `aside ${place} ${key}`, one, keepsMs));
+  }
+  for (const [key, card] of made) {
+    if (waiting.has(key)) continue;
+    if (card.isFinished) made.delete(key);
+    else card.gone();
+  }
+  return [...made.values()].sort((one, other) => one.one.askedAt - other.one.askedAt).map(({ element }) => element);
 }
 
 /** What a call that asks and a plan have in common. A kind gives `sign`, `head`, `name`, `body()`, `buttons()`, what the
  * keys do (`allow`, `deny`, `change`), and `ended()`: how it ended elsewhere. */
 class Ask {
   isBusy = false; // an answer is on its way
-  overAt = null; // when it was answered, or waited no more
+  isOver = false; // it was answered, or waits no more
+  isFinished = false; // and the card has said so for long enough
   #isLooking = false; // for how it ended
   #isFollowed = false;
-  #isLate = false;
   #calmAt = performance.now() + CALM_MS;
 
-  constructor(shared, asideKey, one) {
+  constructor(shared, asideKey, one, keepsMs) {
     this.shared = shared;
     this.store = shared.store;
     this.asideKey = asideKey;
     this.one = one;
-    this.since = el("time", { class: "soft nowrap", datetime: new Date(one.askedAt).toISOString(), title: full(one.askedAt) });
+    this.keepsMs = keepsMs;
+    const since = el("time", { class: "soft nowrap", datetime: new Date(one.askedAt).toISOString(), title: full(one.askedAt) },
+      `${this.word} `, el("span", { class: "num", "data-since": one.askedAt }, age(Date.now() - one.askedAt)), " ago");
     this.from = el("p", { class: "task" });
     this.notice = el("p", { class: "notice", role: "alert", hidden: true });
     this.shown = el("div", { class: "askbody" });
     this.more = el("div", { class: "askmore", hidden: true });
     this.foot = el("footer", { class: "cardfoot acts" });
     this.element = el("article", { class: `card ask ${this.sign}`, tabindex: "0", "aria-label": this.name, on: { focusin: () => this.#follow() } },
-      el("header", { class: "cardline" }, glyph(this.sign), el("strong", { class: "grow" }, this.head), this.since),
+      el("header", { class: "cardline" }, glyph(this.sign), el("strong", { class: "grow" }, this.head), since),
       this.from, this.notice, this.shown, this.more, this.foot);
     fill(this.shown, this.body());
     this.drawFrom();
     this.drawFoot();
-    this.tick();
+    byElement.set(this.element, this);
+    setTimeout(() => { if (!this.isOver) this.store.readWaiting(); }, Math.min(one.expiresAt - Date.now(), LONGEST_TIMER_MS));
   }
 
   get who() { return this.one.label || "it"; }
@@ -109,7 +105,7 @@ class Ask {
 
   /** Do what a key or a button says. */
   act(what) {
-    if (this.overAt !== null || this.isBusy) return null;
+    if (this.isOver || this.isBusy) return null;
     if (what === "later") return this.#setAside();
     return this.isAside ? null : this[what]();
   }
@@ -143,20 +139,6 @@ class Ask {
     }
     fill(this.foot, this.buttons(), button("Not now", { kind: "ghost", key: "s", act: () => this.act("later") }),
       el("span", { class: "grow" }), el("span", { class: "faint", title: full(this.one.expiresAt) }, this.note));
-  }
-
-  /** `until 14:27`, with the day if that is not today. */
-  get until() {
-    const { expiresAt } = this.one;
-    const isToday = new Date(expiresAt).toDateString() === new Date().toDateString();
-    return `until ${isToday ? "" : `${when(expiresAt)} `}${hm(expiresAt)}`;
-  }
-
-  tick() {
-    this.since.textContent = `${this.word} ${age(Date.now() - this.one.askedAt)} ago`;
-    if (this.#isLate || this.overAt !== null || Date.now() < this.one.expiresAt) return;
-    this.#isLate = true;
-    this.store.readWaiting();
   }
 
   /** Say something on the card; nothing: say no more. */
@@ -220,7 +202,7 @@ class Ask {
 
   /** Send an answer; once it is taken, the card says `words`. */
   async answer(method, params, words, tone) {
-    if (this.isBusy || this.overAt !== null) return;
+    if (this.isBusy || this.isOver) return;
     this.isBusy = true;
     this.element.setAttribute("aria-busy", "true");
     this.tell("");
@@ -243,7 +225,7 @@ class Ask {
 
   /** It is not among what waits any more. If this card has not answered it, somebody or something else has. */
   gone() {
-    if (this.overAt !== null || this.isBusy || this.#isLooking) return;
+    if (this.isOver || this.isBusy || this.#isLooking) return;
     this.#isLooking = true;
     this.ended().then(([words, tone]) => this.over(words, tone)).catch(fail).finally(() => { this.#isLooking = false; });
   }
@@ -251,7 +233,8 @@ class Ask {
   /** It waits no more, and the card says why. */
   over(words, tone) {
     const hadFocus = this.element.contains(document.activeElement);
-    this.overAt = performance.now();
+    this.isOver = true;
+    if (this.keepsMs < Infinity) setTimeout(() => { this.isFinished = true; this.store.changed(); }, this.keepsMs);
     this.shared.kept.delete(this.asideKey);
     this.tell("");
     this.closeMore();
@@ -277,7 +260,7 @@ class Question extends Ask {
   get head() { return askedFor(this.one.tool); }
   get name() { return `${this.who} asks to run ${this.one.tool}`; }
   get word() { return "asked"; }
-  get note() { return `${this.until} · ${this.one.digest.slice(0, 12)}`; }
+  get note() { return `until ${until(this.one.expiresAt)} · ${this.one.digest.slice(0, 12)}`; }
   get bound() { return { id: this.one.id, digest: this.one.digest }; }
 
   body() {
@@ -342,7 +325,7 @@ class Plan extends Ask {
   get head() { return "A plan for you"; }
   get name() { return `Plan of ${this.who}`; }
   get word() { return "ready"; }
-  get note() { return `nothing has been changed yet · ${this.until}`; }
+  get note() { return `nothing has been changed yet · until ${until(this.one.expiresAt)}`; }
   body() { return markdown(this.one.text || "(it wrote nothing)"); }
 
   buttons() {

@@ -33,9 +33,7 @@ export function mount(root, params, { store }) {
   };
   draw();
   store.readUndelivered(); // no event tells of a message that was given up
-  const untick = store.everySecond(() => { for (const known of made.values()) known.tick(); });
-  const unsubscribe = store.subscribe(draw);
-  return () => { unsubscribe(); untick(); };
+  return store.subscribe(draw);
 }
 
 function card(store, one) {
@@ -43,7 +41,8 @@ function card(store, one) {
   const text = one.text || "(without words)";
   const body = el("div", { class: "result" }, markdown(text));
   const foot = el("footer", { class: "cardfoot acts" });
-  const since = el("time", { class: "num soft nowrap", datetime: one.arrivedAt && new Date(one.arrivedAt).toISOString(), title: one.arrivedAt && full(one.arrivedAt) });
+  const since = one.arrivedAt && el("time", { class: "soft nowrap", datetime: new Date(one.arrivedAt).toISOString(), title: full(one.arrivedAt) },
+    el("span", { class: "num", "data-since": one.arrivedAt }, age(Date.now() - one.arrivedAt)), " ago");
   let isDone = false;
   const done = (words, tone) => {
     if (isDone) return;
@@ -73,9 +72,7 @@ function card(store, one) {
     el("p", { class: "task" }, isMessage ? "from " : "was for ", isMessage ? sessionLink(store, one.sessionKey) : recipient(store, one)),
     el("p", { class: "because" }, icon("warn", 14), el("span", null, sentence(one.reason || "It is not known why it could not be delivered"), el("span", { class: "faint" }, ` ${plural(one.tries, "try", "tries")}.`, one.keptUntilAt && ` Kept until ${when(one.keptUntilAt)}.`))),
     body, foot);
-  const tick = () => { if (one.arrivedAt) since.textContent = `${age(Date.now() - one.arrivedAt)} ago`; };
-  tick();
-  const made = { element, tick, tries: one.tries, hasLeft: false };
+  const made = { element, tries: one.tries, hasLeft: false };
   made.gone = () => { made.hasLeft = true; done("Dealt with elsewhere, or no longer kept.", "waiting"); };
   return made;
 }

@@ -1,7 +1,7 @@
 // For you: what cannot go on without a person, oldest first, of all conversations; below it what is worth a look, and
 // the rules by which commands run without a question. Nothing here is lost when the page is closed.
 
-import { askList } from "./asks.js";
+import { waitingCards } from "./asks.js";
 import { block, command, keeper, page, steps } from "./desk.js";
 import { announce, arrange, button, coalesced, el, fill, glyph, icon, kbd } from "./dom.js";
 import { age, full, plural, when } from "./format.js";
@@ -14,7 +14,7 @@ export const title = () => "For you";
 
 export function mount(root, params, shared) {
   const { store } = shared;
-  const asks = askList(shared, "you", { keepsMs: Infinity });
+  const asks = new Map();
   const number = el("span", { class: "badge hot" });
   const waiting = el("h2", { class: "sect" }, "Waiting", number);
   const cards = el("div", { class: "stack", id: "waiting" });
@@ -28,7 +28,7 @@ export function mount(root, params, shared) {
 
   let allowed = store.waiting;
   const draw = () => {
-    arrange(cards, asks.draw());
+    arrange(cards, waitingCards(store.questions, store.plans, shared, asks, { keepsMs: Infinity, place: "you" }));
     number.textContent = String(store.waiting);
     waiting.hidden = cards.childElementCount === 0;
     number.hidden = store.waiting === 0;
@@ -40,8 +40,7 @@ export function mount(root, params, shared) {
   };
   draw();
   rules.read();
-  const unsubscribe = store.subscribe(draw);
-  return () => { unsubscribe(); asks.end(); };
+  return store.subscribe(draw);
 }
 
 // ---- worth a look: nothing waits for an answer, and yet nothing moves
