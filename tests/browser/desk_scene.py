@@ -21,7 +21,7 @@ SHOWN = HOSTILE.replace("\x1b", "␛").replace("\x07", "␇").replace("\u202e", 
 
 SETTINGS: dict[str, Any] = {
     "announce": {"maxRetries": 0},
-    "tools": {"exec": {"approval": "ask"}, "write": {"approval": "ask"}, "edit": {"approval": "ask"}},
+    "tools": {name: {"approval": "ask"} for name in ("exec", "write", "edit", "grep")},
     "agents": {
         "defaults": {"subagents": {"maxSpawnDepth": 2, "maxConcurrent": 2, "stuckAfterSeconds": 1}},
         "list": [
@@ -43,10 +43,10 @@ class Scene:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.client = server.client()
+        self.address, self.token = server.address, server.token
 
     def call(self, method: str, **params: object) -> Any:
-        return self.client.call(method, **params)
+        return self.server.client().call(method, **params)
 
     def say(self, words: str, session: str = "main") -> None:
         """Say something to a conversation; nobody waits for the answer."""

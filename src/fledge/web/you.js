@@ -22,7 +22,7 @@ export function mount(root, params, shared) {
   const look = el("section", { class: "stack", "aria-labelledby": "look" }, el("h2", { class: "sect", id: "look" }, "Worth a look"));
   const keep = keeper();
   const rules = rulesBlock();
-  const hint = el("span", { class: "soft only-wide keyhint" }, kbd("n"), "next", kbd("a"), "allow", kbd("d"), "deny", kbd("s"), "not now");
+  const hint = el("span", { class: "soft only-wide keyhint", "aria-hidden": "true" }, kbd("n"), "next", kbd("a"), "allow", kbd("d"), "deny", kbd("s"), "not now");
   fill(root, page("For you", "What cannot go on without a person. Nothing here is lost if you close this page.", { kind: "narrow", beside: hint },
     waiting, cards, empty, look, rules.element));
 

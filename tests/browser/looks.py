@@ -1,0 +1,22 @@
+"""What every view of the page must be, whatever it shows: it fits its window, and axe-core finds nothing wrong."""
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+WINDOWS = [(1440, 900, "light"), (1440, 900, "dark"), (390, 844, "light"), (390, 844, "dark")]
+RULES = {
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+    "resultTypes": ["violations"],
+}
+WIDER = """() => [...document.querySelectorAll('body *')]
+    .filter((one) => one.getBoundingClientRect().right > innerWidth + 1 && one.checkVisibility({ visibilityProperty: true })
+        && !one.closest('pre, .sr, .side, svg') && getComputedStyle(one).position !== 'fixed')
+    .map((one) => `${one.tagName}.${one.className}`)"""
+
+
+def assert_sound(page: Page) -> None:
+    """Nothing sticks out of the window, and axe-core has no findings."""
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+    assert page.evaluate(WIDER) == []
+    found = Axe().run(page, options=RULES).response["violations"]
+    assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found] == []
