@@ -24,9 +24,9 @@ export function mount(root, [key], shared) {
   const cards = el("div");
   const facts = el("div", { class: "block", "aria-label": "Facts" });
   const story = el("div");
-  const log = el("ol", { class: "log", role: "log", "aria-label": "Its entries" });
+  const log = el("ol", { class: "log" });
   fill(root, el("section", { class: "page narrow runpage", id: "view-run", tabindex: "0", "aria-label": "Run" },
-    head, why, cards, facts, el("section", { class: "block", "aria-label": "Transcript" }, el("h2", null, "Transcript"), log), story));
+    head, why, cards, facts, el("section", { class: "block", "aria-label": "Transcript" }, el("h2", null, "Transcript"), el("div", { role: "log", "aria-label": "Its entries" }, log)), story));
   const made = new Map();
   let told = null;
   let drawn = "";
