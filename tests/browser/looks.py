@@ -17,6 +17,8 @@ WIDER = """() => [...document.querySelectorAll('body *')]
 def assert_sound(page: Page) -> None:
     """Nothing sticks out of the window, and axe-core has no findings."""
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
-    assert page.evaluate(WIDER) == []
-    found = Axe().run(page, options=RULES).response["violations"]
-    assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found] == []
+    wider = page.evaluate(WIDER)
+    assert not wider, wider
+    violations = Axe().run(page, options=RULES).response["violations"]
+    found = [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in violations]
+    assert not found, found
