@@ -87,7 +87,7 @@ function recipient(store, { to }) {
 
 /** Ask for a conversation; `chosen(conversation)` is called with it. */
 function chooseConversation(store, chosen) {
-  const search = el("input", { type: "search", class: "field", placeholder: "Search conversations", "aria-label": "Search conversations", autocomplete: "off" });
+  const search = el("input", { type: "search", class: "field", placeholder: "Search conversations", "aria-label": "Search conversations", autocomplete: "off", "data-first": true });
   const list = el("ul", { class: "choices", "aria-label": "Conversations" });
   const draw = (found) => fill(list, found.length
     ? found.map((one) => el("li", null, button(conversationName(one), { kind: "ghost wide", ico: "chat", title: one.firstWords || null, act: async () => { await chosen(one); layers.close(); } })))
