@@ -104,7 +104,7 @@ def test_a_call_is_allowed_denied_and_denied_with_words_for_the_model(browser: B
 def test_always_shows_the_rule_before_it_is_made_and_it_can_be_revoked(browser: Browser, desk: Scene) -> None:
     desk.ask("exec", command="git status docs/a.md")
     with sitting(browser, desk) as person:
-        page = look(person)
+        look(person)
         card = card_of(person, "git status docs/a.md")
         card.get_by_role("button", name="Always …").click()
         expect(card.locator(".askmore")).to_contain_text("commands that begin with git status")
@@ -153,7 +153,10 @@ def test_a_plan_is_approved_edited_and_sent_back(browser: Browser, desk: Scene) 
 
 
 def test_keys_act_on_the_focused_card_alone_and_n_goes_to_the_next(browser: Browser, desk: Scene) -> None:
-    first, second = desk.ask("write", "one", path="one.txt", content="1"), desk.ask("write", "two", path="two.txt", content="2")
+    first, second = (
+        desk.ask("write", "one", path="one.txt", content="1"),
+        desk.ask("write", "two", path="two.txt", content="2"),
+    )
     with sitting(browser, desk) as person:
         page = look(person)
         one, two = card_of(person, "one.txt"), card_of(person, "two.txt")
@@ -279,7 +282,9 @@ def changing(method: str, change: Any) -> Any:
     return handle
 
 
-def test_an_answer_to_a_call_that_has_changed_is_refused_and_the_new_call_is_shown(browser: Browser, desk: Scene) -> None:
+def test_an_answer_to_a_call_that_has_changed_is_refused_and_the_new_call_is_shown(
+    browser: Browser, desk: Scene
+) -> None:
     desk.ask("write", path="one.txt", content="rm everything")
 
     def older(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -356,7 +361,9 @@ def test_a_notice_of_the_browser_tells_that_something_waits_and_never_what(brows
         assert page.evaluate("window.told") == [], "it is seen"
         page.evaluate("window.isAway = true")
         desk.ask("exec", "third", command="echo three")
-        page.evaluate("new Promise((go) => { const look = () => (told.length ? go() : setTimeout(look, 20)); look(); })")
+        page.evaluate(
+            "new Promise((go) => { const look = () => (told.length ? go() : setTimeout(look, 20)); look(); })"
+        )
         assert page.evaluate("window.told") == [["fledge", "3 things wait for you"]]
 
 
