@@ -49,6 +49,7 @@ def lose(desk: Scene, label: str, words: str) -> str:
 # ---- undelivered
 
 
+@proves("8.page.8", "An undelivered result says for whom it was, why it did not arrive and how long it is kept")
 def test_a_result_that_found_nobody_says_for_whom_why_and_how_long_it_is_kept(browser: Browser, desk: Scene) -> None:
     key = lose(desk, "finder", "the **found** thing\n\n" + "\n\n".join(f"paragraph {n}" for n in range(40)))
     with sitting(browser, desk) as person:
@@ -65,6 +66,7 @@ def test_a_result_that_found_nobody_says_for_whom_why_and_how_long_it_is_kept(br
         expect(page).to_have_url(f"{desk.address}/#/run/{key.replace(':', '%3A')}")
 
 
+@proves("8.page.9", "An undelivered result is offered again, given to another conversation, or dismissed")
 def test_results_are_given_to_another_conversation_offered_again_and_dismissed(browser: Browser, desk: Scene) -> None:
     desk.call("send", session="other", message="hi")
     for label in ("first", "second", "third"):
@@ -159,6 +161,7 @@ def test_health_tells_of_lanes_who_waits_the_store_and_what_went_wrong(browser: 
         assert lose_nobody["childSessionKey"]
 
 
+@proves("8.page.10", "Settings show value, default and origin of what the gateway runs with")
 def test_settings_show_value_default_and_origin_and_can_be_searched(browser: Browser, desk: Scene) -> None:
     with sitting(browser, desk) as person:
         page = look(person, "settings")

@@ -46,6 +46,7 @@ def press(page: Page, card: Locator, key: str) -> None:
     page.keyboard.press(key)
 
 
+@proves("8.page.1", "A call that waits is shown whole, by its tool, with who asks, where and why")
 def test_every_call_is_shown_whole_by_its_tool_with_why_and_where(browser: Browser, desk: Scene) -> None:
     desk.ask("exec", command="make lint &&\n  make test", timeout_seconds=30)
     desk.ask("write", "notes", path="docs/new.md", content="# New\n\nfirst\n")
@@ -152,6 +153,10 @@ def test_a_plan_is_approved_edited_and_sent_back(browser: Browser, desk: Scene) 
         assert "first close, then rest" in told("close")
 
 
+@proves(
+    "8.page.3",
+    "A key answers the focused card alone, not within 400 ms after it appeared or moved; a chord answers none",
+)
 def test_keys_act_on_the_focused_card_alone_and_n_goes_to_the_next(browser: Browser, desk: Scene) -> None:
     first, second = (
         desk.ask("write", "one", path="one.txt", content="1"),
@@ -185,6 +190,7 @@ def test_keys_act_on_the_focused_card_alone_and_n_goes_to_the_next(browser: Brow
         assert second not in {asked["id"] for asked in desk.call("approvals.list")}
 
 
+@proves("8.page.3")
 def test_a_key_within_400_ms_after_a_card_appeared_or_moved_does_nothing(browser: Browser, desk: Scene) -> None:
     at_once = """() => { new MutationObserver((_, observer) => {
         const card = document.querySelector('#waiting .ask');
@@ -217,6 +223,7 @@ def test_a_key_within_400_ms_after_a_card_appeared_or_moved_does_nothing(browser
         assert desk.call("approvals.list") == []
 
 
+@proves("8.page.4", "*Not now* is no answer")
 def test_not_now_is_no_answer_and_the_card_can_be_shown_again(browser: Browser, desk: Scene) -> None:
     desk.ask("write", path="one.txt", content="1")
     with sitting(browser, desk) as person:
@@ -239,6 +246,7 @@ def test_not_now_is_no_answer_and_the_card_can_be_shown_again(browser: Browser, 
         expect(card).to_be_focused()
 
 
+@proves("8.page.5", "What was answered elsewhere, or has expired, says so in every tab")
 def test_what_was_answered_in_another_tab_says_so_and_takes_no_second_answer(browser: Browser, desk: Scene) -> None:
     desk.ask("write", "one", path="one.txt", content="1")
     desk.ask("write", "two", path="two.txt", content="2")
@@ -258,6 +266,7 @@ def test_what_was_answered_in_another_tab_says_so_and_takes_no_second_answer(bro
         assert plan not in {one["sessionKey"] for one in desk.call("plans.list")}
 
 
+@proves("8.page.5")
 def test_what_expires_while_it_is_shown_says_so(browser: Browser, tmp_path: Path) -> None:
     with scene(tmp_path, SETTINGS | {"plan": {"approvalHours": 0.001}}) as desk, sitting(browser, desk) as person:
         look(person)
@@ -282,6 +291,7 @@ def changing(method: str, change: Any) -> Any:
     return handle
 
 
+@proves("8.page.2", "An answer is for what was shown: another call, or another plan, is shown and not answered")
 def test_an_answer_to_a_call_that_has_changed_is_refused_and_the_new_call_is_shown(
     browser: Browser, desk: Scene
 ) -> None:
@@ -307,6 +317,7 @@ def test_an_answer_to_a_call_that_has_changed_is_refused_and_the_new_call_is_sho
         expect(card.locator(".outcome")).to_contain_text("Allowed once")
 
 
+@proves("8.page.2")
 def test_a_plan_that_was_replaced_meanwhile_is_not_approved_unseen(browser: Browser, desk: Scene) -> None:
     key = desk.plan("planner", "the first plan")
     first = desk.call("plans.list")
@@ -324,6 +335,7 @@ def test_a_plan_that_was_replaced_meanwhile_is_not_approved_unseen(browser: Brow
         assert [one["sessionKey"] for one in desk.call("plans.list")] == [key]
 
 
+@proves("8.page.6", "For you names what is stuck or found nobody, and what a person can do")
 def test_what_does_not_move_is_named_with_what_a_person_can_do(browser: Browser, desk: Scene) -> None:
     desk.call("runs.spawn", task="wait", label="collector")
     desk.call("send", session="spike", message="hi")
@@ -339,6 +351,7 @@ def test_what_does_not_move_is_named_with_what_a_person_can_do(browser: Browser,
         expect(page).to_have_title("Undelivered · fledge")
 
 
+@proves("8.page.7", "A notice of the browser says how much waits, and never what")
 def test_a_notice_of_the_browser_tells_that_something_waits_and_never_what(browser: Browser, desk: Scene) -> None:
     record = """window.told = [];
         window.Notification = class { constructor(title, given) { window.told.push([title, given.body]); }
