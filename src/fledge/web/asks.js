@@ -120,10 +120,11 @@ class Ask {
 
   /** Where it comes from: the conversation, the runs in between, the one that asks. */
   drawFrom() {
+    const { lineage } = this.one;
     const keys = [this.one.sessionKey];
-    for (let row = this.store.rows.get(keys[0]); row; row = this.store.rows.get(row.requester)) keys.unshift(row.requester);
-    const isKnown = keys.length > this.one.lineage.length;
-    const above = isKnown ? keys.slice(0, -1).map((key) => sessionLink(this.store, key)) : this.one.lineage.map((label) => el("span", null, label.startsWith("agent:") ? shortKey(label) : label));
+    for (let row = this.store.rows.get(keys[0]); row && keys.length <= lineage.length; row = this.store.rows.get(row.requester)) keys.unshift(row.requester);
+    const isKnown = keys.length > lineage.length;
+    const above = isKnown ? keys.slice(0, -1).map((key) => sessionLink(this.store, key)) : lineage.map((label) => el("span", null, label.startsWith("agent:") ? shortKey(label) : label));
     const links = [...above, sessionLink(this.store, this.one.sessionKey, this.one.label)];
     const words = links.map((link) => link.textContent).join(" > ");
     if (this.from.dataset.words === words) return;
