@@ -5,7 +5,8 @@ import { arrange, button, el, fill, glyph, oncePerFrame } from "./dom.js";
 import { clock, count, full, plural, span, usd } from "./format.js";
 import { call, NOT_FOUND, reading, Refusal } from "./gateway.js";
 import * as actions from "./actions.js";
-import { chip, doing, settle, waitingCards } from "./cards.js";
+import { waitingCards } from "./asks.js";
+import { chip, doing } from "./cards.js";
 import { Stream } from "./entries.js";
 import { markdown } from "./markdown.js";
 import { sessionLink } from "./names.js";
@@ -34,7 +35,6 @@ export function mount(root, [key], shared) {
     const row = store.rows.get(key);
     const mine = (one) => one.sessionKey === key;
     arrange(cards, waitingCards(store.questions.filter(mine), store.plans.filter(mine), shared, made));
-    settle([...cards.children]);
     why.hidden = !row?.now;
     fill(why, row && doing(row));
     stream.draw(log);
