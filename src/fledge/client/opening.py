@@ -39,7 +39,7 @@ from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import Store
 from fledge.store.sqlite import SqliteStore
 from fledge.store.ways import HATCH
-from fledge.tools.base import Tool
+from fledge.tools.base import Tool, ToolLike, as_tool
 
 T = TypeVar("T")
 Carries = Callable[[Work], Awaitable[str]]
@@ -57,7 +57,7 @@ def open(
     model: str | Model | None = None,
     models: Mapping[str, Model] | None = None,
     providers: Iterable[Provider] = (),
-    tools: Iterable[Tool] = (),
+    tools: Iterable[ToolLike] = (),
     agents: Mapping[str, Mapping[str, object]] | Sequence[Mapping[str, object]] = (),
     runtimes: Mapping[str, Runtime | Carries] | None = None,
     channels: Mapping[str, Channel] | None = None,
@@ -265,9 +265,7 @@ def _channels(given: Mapping[str, Channel]) -> dict[str, Channel]:
     return found
 
 
-def _tools(tools: Iterable[Tool]) -> list[Tool]:
-    found = list(tools)
-    for tool in found:
-        if not isinstance(tool, Tool):
-            raise BadInput("tools", "must be made with @fledge.tool", tool)
-    return found
+def _tools(tools: Iterable[ToolLike]) -> list[Tool]:
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise BadInput("tools", "must be a list of functions and tools", tools)
+    return [as_tool(one, "tools") for one in tools]

@@ -34,7 +34,7 @@ from fledge.config.permissions import read_rules
 from fledge.config.places import user_folder
 from fledge.config.workspaces import accepted, needs_yes
 from fledge.context_engine import ContextEngine
-from fledge.core.access import Role, ToolRules, child_tools, planning_tools, refuse_tool
+from fledge.core.access import Role, ToolRules, child_tools, planning_tools, refuse_tool, tool_name
 from fledge.core.goods import Goods
 from fledge.core.keys import AGENT_ID
 from fledge.core.permission import Asker, Offer, Permission, covering, offer
@@ -478,7 +478,8 @@ class ConfiguredProfiles:
                 self._sets.clear()
             every = self._tools_with(position.box)
             names = self._allowed(position, every)
-            asks = {name for name in names if self._asks(position.agent_id, name, position.box != "plain")}
+            boxed = position.box != "plain"
+            asks = {tool_name(one.name) for one in every.only(names) if self._asks(position.agent_id, one, boxed)}
             # Nobody can be asked about what a provider does in the middle of its reply.
             left_out = every.hosted & asks if position.searches else every.hosted
             denied = self._denied(position, every)
@@ -520,11 +521,12 @@ class ConfiguredProfiles:
         layer = self._config.tools.subagents.tools
         return ToolRules(deny=tuple(layer.deny), allow=layer.allow, also_allow=tuple(layer.also_allow))
 
-    def _asks(self, agent_id: str, tool: str, boxed: bool) -> bool:
-        said = approval_for(self._config, agent_id, tool)
+    def _asks(self, agent_id: str, tool: Tool, boxed: bool) -> bool:
+        name = tool_name(tool.name)
+        said = approval_for(self._config, agent_id, name) or tool.approval
         if said is not None:
             return said == "ask"
-        return tool in ASKS_BY_DEFAULT and not boxed
+        return name in ASKS_BY_DEFAULT and not boxed
 
     def _rule_for(self, asker: Asker, command: str) -> Permission | Offer | None:
         """What the person's rules say of a command that would ask. They are read anew each time: a rule that is revoked
