@@ -180,8 +180,8 @@ def test_again_twice_with_one_key_is_one_run(place: Place) -> None:
 
 def test_again_reads_the_answer_into_the_same_type(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
-        first = await fl.spawn("5", result_type=int)
-        assert (await fl.again(first)).result_type is int
+        first = await fl.spawn("5", output_type=int)
+        assert (await fl.again(first)).output_type is int
 
     place.act(body)
 

@@ -6,16 +6,30 @@ A handle holds no state of its own: any number of handles on one run say the sam
 from collections.abc import AsyncIterator, Generator
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from fledge.api import views
-from fledge.api.values import Plan, Result, RunInfo, TimelineEvent
+from fledge.api.values import Plan, Result, RunInfo, TimelineEvent, quoted
+from fledge.core.freeze import duration
+from fledge.core.run import Instant
 from fledge.orchestrator import control
 from fledge.orchestrator.changes import Changes, deadline
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawner import Spawner
-from fledge.store.base import Tx
+from fledge.store.base import Session, Tx
 
 T = TypeVar("T")
+
+
+class Seen(Struct, frozen=True):
+    """What a handle last saw of its run."""
+
+    status: str
+    """The outcome's word once there is one, else the phase."""
+    since: Instant | None
+    """When it was spawned; None if that is not known any more."""
+    ended_at: Instant | None
 
 
 class Handle(Generic[T]):
@@ -33,18 +47,23 @@ class Handle(Generic[T]):
         changes: Changes,
         session_key: str,
         run_id: str,
-        result_type: type[T] | None = None,
+        output_type: type[T] | None = None,
+        label: str = "",
     ) -> None:
         self._engine, self._spawner, self._changes = engine, spawner, changes
-        self.result_type = result_type
+        self.output_type = output_type
         """What its answer is read into, if anything."""
+        self.label = label
+        """The label it was spawned with."""
         self.session_key = session_key
         """Its name for life."""
+        self._seen: Seen | None = None
+        """How it stood when this handle last looked; for `repr` alone."""
         self.run_id = run_id
         """The id it was attached by; it finds the run for ever, however often that is steered or resumed."""
 
     def __repr__(self) -> str:
-        return f"<fledge run {self.run_id}>"
+        return shown(self.label, self.run_id, self._seen, self._engine.clock.now())
 
     def __await__(self) -> Generator[Any, None, Result[T]]:
         return self.result().__await__()
@@ -75,7 +94,14 @@ class Handle(Generic[T]):
         >>> (await run.peek()).status in ("pending", "ok")
         True
         """
-        return await self._engine.store.read(lambda tx: views.result(tx, self.session_key, self.result_type))
+
+        def look(tx: Tx) -> tuple[Result[T], Session | None]:
+            return views.result(tx, self.session_key, self.output_type), tx.session(self.session_key)
+
+        found, session = await self._engine.store.read(look)
+        since = found.started_at if session is None else session.created_at
+        self._seen = Seen(found.status if found.done else found.phase, since, found.ended_at)
+        return found
 
     async def info(self) -> RunInfo:
         """Where it is in its life.
@@ -84,7 +110,9 @@ class Handle(Generic[T]):
         >>> (await run.info()).label
         'greeting'
         """
-        return await self._engine.store.read(lambda tx: views.run_info(tx, self.session_key))
+        found = await self._engine.store.read(lambda tx: views.run_info(tx, self.session_key))
+        self._seen = Seen(found.status, found.created_at, found.ended_at)
+        return found
 
     async def events(self) -> AsyncIterator[TimelineEvent]:
         """Everything that happened to it and will, from its beginning until its outcome is fixed.
@@ -170,6 +198,16 @@ class Handle(Generic[T]):
         True
         """
         return (await self._spawner.resume(self.session_key, words)).run_id
+
+
+def shown(label: str, run_id: str, seen: Seen | None, now: Instant) -> str:
+    """A handle as it is printed: label, status and age, as far as it has looked."""
+    name = f"{quoted(label)} {run_id}" if label else run_id
+    if seen is None or seen.since is None:
+        return f"<fledge run {name}{'' if seen is None else f': {seen.status}'}>"
+    if seen.ended_at is None:
+        return f"<fledge run {name}: {seen.status}, spawned {duration(now - seen.since)} ago>"
+    return f"<fledge run {name}: {seen.status}, after {duration(seen.ended_at - seen.since)}>"
 
 
 async def consume(engine: Engine, key: str) -> None:

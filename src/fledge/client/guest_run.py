@@ -1,11 +1,12 @@
 """A handle on a run of a folder that another process may hold."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from fledge.api.handle import Handle
+from fledge.api.handle import Handle, Seen, shown
 from fledge.api.values import Plan, Reply, Result, RunInfo, TimelineEvent
 from fledge.api.views import read_value
 from fledge.client.asking import Asking
@@ -20,9 +21,15 @@ T = TypeVar("T")
 class GuestHandle(Handle[T]):
     """The same as `Handle`, in verbs."""
 
-    def __init__(self, asking: Asking, session_key: str, run_id: str, result_type: type[T] | None = None) -> None:
-        self._asking, self.result_type = asking, result_type
+    def __init__(
+        self, asking: Asking, session_key: str, run_id: str, output_type: type[T] | None = None, label: str = ""
+    ) -> None:
+        self._asking, self.output_type, self.label = asking, output_type, label
         self.session_key, self.run_id = session_key, run_id
+        self._seen: Seen | None = None
+
+    def __repr__(self) -> str:
+        return shown(self.label, self.run_id, self._seen, time.time())
 
     async def result(self, timeout: float | None = None) -> Result[T]:
         """What came of it, as soon as there is an outcome; `pending` after `timeout` seconds."""
@@ -43,14 +50,16 @@ class GuestHandle(Handle[T]):
         )
         if found.ended_reason == "killed":
             found = replace(found, status="killed")
-        if self.result_type is not None and found.status == "ok" and found.value_error is None:
-            value, error = read_value(found.text, None, self.result_type)
-            found = replace(found, value=value, value_error=error)
+        if self.output_type is not None and found.status == "ok" and found.value_error is None:
+            value, error = read_value(found.text, None, self.output_type)
+            found = replace(found, value_=value, value_error=error)
         return found
 
     async def info(self) -> RunInfo:
         """Where it is in its life."""
-        return as_library((await self._story()).run)
+        found = as_library((await self._story()).run)
+        self._seen = Seen(found.status, found.created_at, found.ended_at)
+        return found
 
     async def _story(self) -> Story:
         return await self._asking.call(Story, "runs.info", target=self.session_key)
