@@ -74,7 +74,7 @@ REVIEWER = fledge.Agent(
 )
 
 
-@proves("1.agents.1", "A fledge.Agent, a file agents/*.md and an entry of agents.list that say the same mean the same")
+@proves("4.code.6", "A fledge.Agent, a file agents/*.md and an entry of agents.list that say the same mean the same")
 def test_a_value_and_a_file_that_say_the_same_are_the_same_settings() -> None:
     written = """---
 description: reads code and finds faults
@@ -134,7 +134,7 @@ def test_agents_that_do_not_go_together_are_refused_by_field(tmp_path: Path, fie
 # ---- spawning --------------------------------------------------------------------------------------------------------
 
 
-@proves("1.agents.2", "A run of an agent has that agent's instructions, tools, model, limits and type of answer")
+@proves("4.code.7", "A run of an agent has that agent's instructions, tools, model, limits and type of answer")
 def test_a_run_of_an_agent_is_told_and_may_use_what_the_agent_says(place: Place) -> None:
     asked, own = Asked(), Asked('{"score": 3}')
     judge = fledge.Agent(
@@ -166,7 +166,7 @@ def test_an_agents_limits_hold_for_its_runs(place: Place) -> None:
     place.act(body, ScriptedModel(lambda _: use("count_letters", text="a")), agents=[frugal])
 
 
-@proves("1.agents.3", "A spawn may add instructions, and narrow the tools or give functions to one run alone")
+@proves("4.code.8", "A spawn may add instructions, and narrow the tools or give functions to one run alone")
 def test_a_spawn_has_instructions_and_tools_of_its_own(place: Place) -> None:
     asked = Asked("done")
     judge = fledge.Agent("judge", instructions="You judge.", tools=[count_letters, "read", "grep"])
@@ -215,7 +215,7 @@ def test_an_agent_that_was_not_given_to_open_is_refused(place: Place) -> None:
 
 
 @proves(
-    "1.agents.4",
+    "4.code.9",
     "Functions of an agent given as a value come with it, whoever may spawn it; other tools keep the ceiling",
 )
 def test_a_model_spawns_an_agent_with_its_own_functions_and_no_more_than_its_ceiling(place: Place) -> None:
@@ -273,9 +273,7 @@ def test_a_tool_that_asks_waits_for_a_person_unless_the_settings_say_never(place
 # ---- restarts --------------------------------------------------------------------------------------------------------
 
 
-@proves(
-    "1.agents.5", "A run whose agent or tools only a program has waits for that program, says so, and loses nothing"
-)
+@proves("4.code.10", "A run whose agent or tools only a program has waits for that program, says so, and loses nothing")
 def test_a_run_waits_for_the_program_that_has_its_agent(place: Place) -> None:
     async def script(request: Request) -> Answer:
         last = request.messages[-1]

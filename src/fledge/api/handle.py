@@ -3,13 +3,15 @@
 A handle holds no state of its own: any number of handles on one run say the same, and dropping one changes nothing.
 """
 
-from collections.abc import AsyncIterator, Generator
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
 from fledge.api import views
-from fledge.api.values import Plan, Result, RunInfo, TimelineEvent, quoted
+from fledge.api.streams import Looked, RunEvent, run_events
+from fledge.api.values import Plan, Result, RunInfo, quoted
 from fledge.core.freeze import duration
 from fledge.core.run import Instant
 from fledge.orchestrator import control
@@ -17,6 +19,7 @@ from fledge.orchestrator.changes import Changes, deadline
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawner import Spawner
+from fledge.runtime.feed import Feed, Subscription
 from fledge.store.base import Session, Tx
 
 T = TypeVar("T")
@@ -45,12 +48,13 @@ class Handle(Generic[T]):
         engine: Engine,
         spawner: Spawner,
         changes: Changes,
+        feed: Feed,
         session_key: str,
         run_id: str,
         output_type: type[T] | None = None,
         label: str = "",
     ) -> None:
-        self._engine, self._spawner, self._changes = engine, spawner, changes
+        self._engine, self._spawner, self._changes, self._feed = engine, spawner, changes, feed
         self.output_type = output_type
         """What its answer is read into, if anything."""
         self.label = label
@@ -114,28 +118,25 @@ class Handle(Generic[T]):
         self._seen = Seen(found.status, found.created_at, found.ended_at)
         return found
 
-    async def events(self) -> AsyncIterator[TimelineEvent]:
-        """Everything that happened to it and will, from its beginning until its outcome is fixed.
+    def events(self) -> AsyncGenerator[RunEvent, None]:
+        """Everything that happened to it and will, until it has settled: phases of its life from its beginning
+        (`kind` is `phase`), and what happens in its turns from now on: words, tools, retries. Words that were said
+        before, or that a slow reader lost, come as one `message` each. Dropping the stream changes nothing.
 
         >>> run = await fl.spawn("Say hello")
-        >>> [event.phase async for event in run.events()][-1]
-        'announcing'
+        >>> async for event in run.events():
+        ...     match event.kind:
+        ...         case "phase":
+        ...             print(event.phase)
+        ...         case "assistant:text" | "message":
+        ...             print(event.text)
+        spawning
+        queued
+        running
+        echo: Say hello
+        announcing
         """
-        told = 0
-        while True:
-
-            def more(tx: Tx, told: int = told) -> tuple[list[TimelineEvent], bool] | None:
-                events = views.timeline(tx.events(self.session_key))
-                over = tx.load_run(self.session_key).ended is not None
-                return (events[told:], over) if over or len(events) > told else None
-
-            found = await self._changes.until(more, [self.session_key])
-            assert found is not None
-            for event in found[0]:
-                yield event
-            told += len(found[0])
-            if found[1]:
-                return
+        return run_events(_Rows(self._engine, self._changes, self._feed, self.session_key), self.session_key)
 
     async def plan(self, timeout: float | None = None) -> Plan | None:
         """The plan that awaits its answer, as soon as there is one; None if the run ends or time runs out first.
@@ -198,6 +199,32 @@ class Handle(Generic[T]):
         True
         """
         return (await self._spawner.resume(self.session_key, words)).run_id
+
+
+class _Rows:
+    """What the stream of a run is made of, in the process that holds the folder."""
+
+    def __init__(self, engine: Engine, changes: Changes, feed: Feed, key: str) -> None:
+        self._engine, self._changes, self._feed, self._key = engine, changes, feed, key
+
+    def listen(self, poke: Callable[[], None]) -> Subscription:
+        return self._feed.listen(poke=poke)
+
+    def watch(self, key: str, moved: asyncio.Event) -> None:
+        self._changes.watch(moved, key)
+
+    def unwatch(self, key: str, moved: asyncio.Event) -> None:
+        self._changes.unwatch(moved, key)
+
+    async def look(self, told: int, after: int) -> Looked:
+        self._changes.check_open()
+        key = self._key
+
+        def look(tx: Tx) -> Looked:
+            timeline = views.timeline(tx.events(key))[told:]
+            return Looked(timeline, views.messages(tx, key, after, views.LOOK_BACK), views.is_settled(tx, key))
+
+        return await self._engine.store.read(look)
 
 
 def shown(label: str, run_id: str, seen: Seen | None, now: Instant) -> str:

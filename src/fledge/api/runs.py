@@ -105,7 +105,8 @@ class Runs(Opened):
             raise BadInput("agent", "must be one that was given to fledge.open(agents=[…])", value.name)
 
     def _handle(self, key: str, run_id: str, output_type: Any = None, label: str = "") -> Handle[Any]:
-        return Handle(self.engine, self.spawner, self._watch, key, run_id, output_type, label)
+        feed = self._parts.agent.feed
+        return Handle(self.engine, self.spawner, self._watch, feed, key, run_id, output_type, label)
 
     async def again(self, which: Which, *, idempotency_key: str = "") -> Handle[Any]:
         """Start a new run with the task and the parameters of an earlier one, whatever became of that.

@@ -1,6 +1,6 @@
 """What a program gets to see, as values: results, replies, runs in lists. They are copies; nothing in them is live."""
 
-from typing import Final, Generic, Literal, TypeVar, cast
+from typing import ClassVar, Final, Generic, Literal, TypeVar, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -148,10 +148,12 @@ class TimelineEvent(Struct, frozen=True, kw_only=True):
     """One thing that happened to a run, and the phase that left it in.
 
     >>> run = await fl.spawn("Say hello")
-    >>> [event.name async for event in run.events()]
+    >>> [event.name async for event in run.events() if event.kind == "phase"]
     ['Admitted', 'Prepared', 'Claimed', 'AttemptEnded']
     """
 
+    kind: ClassVar[Literal["phase"]] = "phase"
+    """What it is among the events of a stream."""
     at: Instant
     name: str
     phase: str
@@ -160,6 +162,11 @@ class TimelineEvent(Struct, frozen=True, kw_only=True):
     """What happened, in people's words."""
     reason: str = ""
     """Why it happened, where the name does not say it."""
+
+    @property
+    def text(self) -> str:
+        """The same as `words`."""
+        return self.words
 
 
 class Message(Struct, frozen=True, kw_only=True):
@@ -257,6 +264,8 @@ class Reply(Struct, frozen=True, kw_only=True):
     ('ok', 'echo: Hello')
     """
 
+    kind: ClassVar[Literal["reply"]] = "reply"
+    """What it is among the events of a stream, which it ends."""
     status: Literal["ok", "error", "stopped", "pending"]
     """`error`: the turn failed; it is tried again by itself. `stopped`: it ended without an answer. `pending`: time ran
     out, or a person is asked first."""
