@@ -2,7 +2,8 @@
 
 `ManualClock` and `run_virtual` make time a variable, `SeededIds` make names repeatable, `InlineStore` runs jobs in the
 caller's thread on a real SQLite file, `ScriptedModel` answers from rules, `ScriptedPerformer` plays the whole world
-from a script, and `CrashPoint` ends the process before or after a chosen transaction.
+from a script, `CrashPoint` ends the process before or after a chosen transaction, and `survives_crashes` does so to a
+program of yours, at every commit or at some, and checks what comes of it.
 
 What holds of virtual time: it passes only when every coroutine waits and no thread or process works for the loop.
 
@@ -16,17 +17,19 @@ What holds of virtual time: it passes only when every coroutine waits and no thr
 """
 
 import asyncio
+import mmap
 import os
 import random
 import selectors
 import sqlite3
+import struct
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple, Unpack
 
 from fledge.core import events as ev
 from fledge.core import policy
@@ -44,6 +47,9 @@ from fledge.store.migrate import migrate
 from fledge.store.sqlite import store_error
 from fledge.store.sqlite_flow import SqliteTx
 
+if TYPE_CHECKING:
+    from fledge.crashes import survives_crashes
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -58,13 +64,24 @@ __all__ = [
     "ScriptedModel",
     "ScriptedPerformer",
     "SeededIds",
+    "SharedClock",
     "Stage",
     "VirtualClock",
     "run_virtual",
+    "survives_crashes",
     "threads_ignored",
     "use",
     "virtual_runner",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "survives_crashes":  # it opens folders, which fakes alone need not pay for
+        from fledge.crashes import survives_crashes
+
+        return survives_crashes
+    raise AttributeError(f"module 'fledge.testing' has no attribute {name!r}")
+
 
 START: Instant = 1_800_000_000.0
 """Where test time begins."""
@@ -136,6 +153,20 @@ class VirtualClock:
     async def sleep(self, seconds: float) -> None:
         """Let virtual time pass."""
         await asyncio.sleep(seconds)
+
+
+class SharedClock(VirtualClock):
+    """Goes on where a process that is gone stood: it keeps the time in memory that forked processes share."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        super().__init__(struct.unpack("d", memory[:8])[0])
+        self._memory = memory
+
+    def now(self) -> Instant:
+        """The time, which it leaves for the next process."""
+        now = super().now()
+        self._memory[:8] = struct.pack("d", now)
+        return now
 
 
 class _JumpingSelector(selectors.DefaultSelector):
