@@ -36,7 +36,8 @@ from fledge.core import policy
 from fledge.core.route import Address
 from fledge.core.run import Instant, Run, Terms
 from fledge.errors import StoreError
-from fledge.models.scripted import Reply, Rule, ScriptedModel, use
+from fledge.models.base import Request, ToolMessage, UserMessage
+from fledge.models.scripted import Reply, Rule, ScriptedModel, echo, last_text, use
 from fledge.orchestrator import control, spawn, turns
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive, Goes
@@ -59,6 +60,7 @@ __all__ = [
     "InlineStore",
     "ManualClock",
     "Reply",
+    "Request",
     "Rule",
     "Script",
     "ScriptedModel",
@@ -66,7 +68,11 @@ __all__ = [
     "SeededIds",
     "SharedClock",
     "Stage",
+    "ToolMessage",
+    "UserMessage",
     "VirtualClock",
+    "echo",
+    "last_text",
     "run_virtual",
     "survives_crashes",
     "threads_ignored",
