@@ -97,7 +97,7 @@ def test_it_is_refused_inside_a_running_loop() -> None:
 def test_the_example_in_its_docstring_is_true() -> None:
     import doctest
 
-    import fledge.crashes as module
+    import fledge.testing.crashes as module
 
     examples = doctest.DocTestFinder().find(
         module.survives_crashes,

@@ -122,7 +122,7 @@ def test_what_cannot_be_an_agent_is_refused_by_field(field: str, options: dict[s
         ("agents.one.tools", [fledge.Agent("one", tools=[fledge.tool(name="read")(shout)])]),
         ("agents.two.tools", [fledge.Agent("one", tools=[shout]), fledge.Agent("two", tools=[OTHER_SHOUT])]),
         ("agents.list.one.maxTokens", [fledge.Agent("one", max_tokens=0)]),
-        ("agents.one.model", [fledge.Agent("one", model=3)]),  # type: ignore[arg-type]
+        ("agents.one.model", [fledge.Agent("one", model=3)]),  # type: ignore[call-overload]
     ],
 )
 def test_agents_that_do_not_go_together_are_refused_by_field(tmp_path: Path, field: str, agents: Any) -> None:

@@ -435,7 +435,7 @@ def test_a_type_that_cannot_be_read_from_json_is_refused_by_name(place: Place, n
         with pytest.raises(fledge.BadInput, match=rf"^{name}: must be a type that can be read from JSON \(got <class"):
             await fl.spawn("Where?", **options)
         with pytest.raises(fledge.BadInput, match=rf"^output_schema: must not be given beside {name}"):
-            await fl.spawn("Where?", **{name: int}, output_schema={"type": "integer"})
+            await fl.spawn("Where?", **{**options, name: int}, output_schema={"type": "integer"})
         with pytest.raises(fledge.BadInput, match=r"^result_type: is another name of output_type"):
             await fl.spawn("Where?", output_type=int, result_type=int)
 

@@ -1,6 +1,8 @@
 """What the README says is true in a clone alone: its examples and its commands run there, its links lead somewhere."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -122,6 +124,12 @@ def test_every_example_is_run_by_a_test_and_linked_in_the_readme() -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_short(name: str) -> None:
     assert len((ROOT / "examples" / name).read_text("utf-8").splitlines()) <= MOST_LINES
+
+
+def test_pyright_accepts_the_examples_as_mypy_does() -> None:
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, str(ROOT / "examples")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -134,8 +134,8 @@ async def run_events(source: Source, key: str) -> AsyncGenerator[RunEvent, None]
             woken.clear()
             timeline = [] if looked is None else list(looked.timeline)
             begins = max((at + 1 for at, event in enumerate(timeline) if event.phase == "running"), default=0)
-            for event in timeline[:begins]:
-                yield event
+            for phase in timeline[:begins]:
+                yield phase
             for one in heard.waiting():
                 if one.kind == "lost":
                     moved.set()  # its reply may be committed already
@@ -143,8 +143,8 @@ async def run_events(source: Source, key: str) -> AsyncGenerator[RunEvent, None]
                     yield event
             for event in words.committed([] if looked is None else looked.replies):
                 yield event
-            for event in timeline[begins:]:
-                yield event
+            for phase in timeline[begins:]:
+                yield phase
             if looked is not None and looked.is_over:
                 return
             await woken.wait()
