@@ -211,6 +211,24 @@ def test_an_agent_that_was_not_given_to_open_is_refused(place: Place) -> None:
     place.act(body, agents=[fledge.Agent("other")])
 
 
+@pytest.mark.parametrize(
+    "agents", [[{"id": "judge", "outputSchema": {"type": "integer"}}], [fledge.Agent("judge", output_type=int)]]
+)
+def test_what_an_agent_answers_is_checked_however_it_was_written(place: Place, agents: Any) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        assert (await (await fl.spawn("Judge it", agent="judge"))).value == 7
+        wished = await (await fl.spawn("Judge it", agent="judge", output_schema={"type": "string"}))
+        assert not wished.ok, "the spawn's own schema goes before the agent's"
+
+    place.act(body, ScriptedModel(lambda _: "7"), agents=agents)
+
+
+def test_a_schema_in_the_settings_that_would_not_be_checked_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(fledge.BadInput) as refused:
+        fledge.open(tmp_path, config={}, agents={"judge": {"outputSchema": {"oneOf": []}}})
+    assert refused.value.field == 'agents.list.judge.outputSchema."oneOf"'
+
+
 # ---- whom models may spawn -------------------------------------------------------------------------------------------
 
 
@@ -236,6 +254,26 @@ def test_a_model_spawns_an_agent_with_its_own_functions_and_no_more_than_its_cei
 
     place.act(body, ScriptedModel(script), agents=[judge], config={"tools": {"deny": ["exec"]}})
     assert asked.tools("Judge it") == {"count_letters", "read"}
+
+
+def test_a_model_may_narrow_the_tools_of_its_child_and_never_widen_them(place: Place) -> None:
+    asked = Asked("done")
+
+    def script(request: Request) -> Answer:
+        if "# Subagent Context" in request.system:
+            return asked._script(request)
+        if last_text(request) == "begin":
+            return use("sessions_spawn", task="Do it", tools=["read", "exec", "shout"], instructions="Be quick.")
+        return "NO_REPLY"
+
+    async def body(fl: fledge.Fledge) -> None:
+        await fl.session("main").send("begin")
+        assert await fl.session("main").settled(timeout=60)
+
+    loud = fledge.Agent("loud", tools=[shout])
+    place.act(body, ScriptedModel(script), agents=[loud], config={"tools": {"deny": ["exec"]}})
+    assert asked.tools("Do it") == {"read"}
+    assert asked.requests["Do it"].system.startswith("Be quick.\n\n")
 
 
 def test_a_tool_that_asks_waits_for_a_person_unless_the_settings_say_never(place: Place) -> None:

@@ -104,6 +104,13 @@ def test_the_python_example_runs_and_prints_the_answer(code: str, clone: Clone) 
     assert done.stdout == "SUMMARY: the answer is 42\n"
 
 
+def test_the_program_in_the_page_of_agents_runs_and_prints_what_the_page_says(clone: Clone) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "agents.md").read_text("utf-8"), re.DOTALL)
+    done = clone.run("python", "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "fine\n"
+
+
 EXAMPLES = {
     "three_agents.py": "rust: Here is what matters about rust: less than you think.",
     "service.py": "one run",
