@@ -38,23 +38,25 @@ export function send(row) {
   });
 }
 
-/** End a run and everything below it, after showing what that is. */
-export const kill = (row) => confirmEnd(`Kill ${nameOf(row)}?`, { target: row.sessionKey });
+/** End runs and everything below them, after showing what that is. */
+export const kill = (...rows) => confirmEnd(rows.length === 1 ? `Kill ${nameOf(rows[0])}?` : `Kill ${rows.length} runs?`, rows.map((row) => ({ target: row.sessionKey })));
 
 /** End everything below a conversation, after showing what that is. */
-export const killBelow = (key) => confirmEnd("Kill everything below this conversation?", { target: "all", requester: key });
+export const killBelow = (key) => confirmEnd("Kill everything below this conversation?", [{ target: "all", requester: key }]);
 
-function confirmEnd(title, target) {
+function confirmEnd(title, targets) {
   const list = el("ul", { class: "ends", "aria-label": "What ends" }, el("li", { class: "soft" }, "looking …"));
   const explanation = el("p", null);
   const go = button("Kill", { kind: "danger", ico: "kill", act: async () => {
-    await call("runs.kill", target);
+    for (const target of targets) await call("runs.kill", target);
     layers.close();
     announce("killed");
   } });
   layers.dialog(title, "kill", [explanation, list], go);
   const show = async () => {
-    const { rows, leftOut } = await call("runs.ends", target);
+    const answers = await Promise.all(targets.map((target) => call("runs.ends", target)));
+    const rows = [...new Map(answers.flatMap((answer) => answer.rows).map((row) => [row.sessionKey, row])).values()];
+    const leftOut = answers.reduce((sum, answer) => sum + answer.leftOut, 0);
     const number = rows.length + leftOut;
     explanation.textContent = number
       ? `${plural(number, "run ends", "runs end")} within 5 s. Nobody is told; what was said and done so far is kept.`
