@@ -33,14 +33,15 @@ def browsing() -> Iterator[Browser]:
 class Gateway:
     """`fledge serve` in a process of its own, which can be killed and started again at the same address."""
 
-    def __init__(self, model: Model, folder: Path) -> None:
-        self.model, self.folder = model, folder
+    def __init__(self, model: Model, folder: Path, *settings: str) -> None:
+        self.model, self.folder, self.settings = model, folder, settings
         self.state, self.port = folder / "state", 0
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Start it; it takes requests afterwards."""
-        settings = ("--set", "tools.write.approval=ask", "--set", "announce.maxRetries=0")
+        given = ("tools.write.approval=ask", "announce.maxRetries=0", *self.settings)
+        settings = [word for one in given for word in ("--set", one)]
         place = ("--state", str(self.state), "--port", str(self.port))
         command = [sys.executable, "-m", "fledge.cli.main", "serve", *place, *MODEL, *settings]
         (self.folder / "work").mkdir(exist_ok=True)
