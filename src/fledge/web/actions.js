@@ -2,8 +2,9 @@
 
 import { announce, button, el, fill, glyph } from "./dom.js";
 import { age, plural } from "./format.js";
-import { call } from "./gateway.js";
+import { call, unique } from "./gateway.js";
 import * as layers from "./layers.js";
+import { runPath } from "./names.js";
 import { nameOf, standing, tookMs } from "./standing.js";
 
 /** Ask for words, then do something with them. */
@@ -66,4 +67,42 @@ function confirmEnd(title, targets) {
       leftOut > 0 && el("li", { class: "soft" }, `and ${leftOut} more`));
   };
   show().catch((error) => { explanation.textContent = error.message; });
+}
+
+/** Start a new run with the task of an earlier one, and go to its page. */
+export function runAgain(row) {
+  const idempotencyKey = unique();
+  layers.dialog(`Run ${nameOf(row)} again?`, "retry", el("p", null, "A new run begins with the same task and the same parameters, for the same requester, which gets its answer. This one stays as it is."),
+    button("Run again", { kind: "primary", act: async () => {
+      const { childSessionKey } = await call("runs.again", { target: row.sessionKey, idempotencyKey });
+      layers.close();
+      location.hash = runPath(childSessionKey);
+    } }));
+}
+
+/** Let a killed run go on. */
+export function resume(row) {
+  const box = el("textarea", { class: "field", rows: 3, "aria-label": "Words for it, if you like", placeholder: "Words for it, if you like", maxlength: 100_000, autofocus: true });
+  layers.dialog(`Let ${nameOf(row)} go on?`, "steer", [el("p", { class: "soft" }, "It begins another attempt with all it had done. What was killed below it stays killed."), box],
+    button("Resume", { kind: "primary", act: async () => {
+      await call("runs.resume", { target: row.sessionKey, words: box.value.trim() });
+      layers.close();
+      announce(`${nameOf(row)} goes on`);
+    } }));
+}
+
+/** Offer a result that found nobody once more. */
+export async function deliverAgain(row) {
+  await call("undelivered.retry", { target: row.sessionKey });
+  announce("it is delivered again");
+}
+
+/** Take a result off the undelivered list, after asking. */
+export function dismiss(row) {
+  layers.dialog(`Dismiss the result of ${nameOf(row)}?`, "mail", el("p", null, "It is taken off the list of undelivered results. Nobody gets it; its words stay on this page."),
+    button("Dismiss", { kind: "danger", act: async () => {
+      await call("undelivered.dismiss", { target: row.sessionKey });
+      layers.close();
+      announce("dismissed");
+    } }));
 }
