@@ -78,7 +78,7 @@ def told(tx: Tx, session: str) -> list[str]:
     """The runs whose outcome is in this transcript, as often as it is."""
     bodies = [from_body(entry.body) for entry in tx.entries(session)]
     rows = [item for body in bodies if isinstance(body, Told) for item in body.completions]
-    return [tx.spec(str(item["run"])).label for item in rows if not str(item["row"]).endswith(":plan")]
+    return [tx.spec(item.run or "").label for item in rows if not item.row.endswith(":plan")]
 
 
 def story(tx: Tx) -> None:

@@ -1,5 +1,6 @@
 """What the page's tests share: a browser, a real `fledge serve`, and a person in front of the page."""
 
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from tests.gateway.asking import Client
 from tests.left_out import requires
 
 PATIENCE_MS = 20_000
+PAGE_FILE = re.compile(r"/page/[a-z]+\.(js|css|svg)")
+FEED = re.compile(r"/events\?rows=true(&cursor=\d+)?")
 
 
 @contextmanager
@@ -97,9 +100,8 @@ class Person:
             self.wrong.append(f"console {text}")
 
     def _asked(self, url: str, cookie: str | None) -> None:
-        known = ("/", "/page/", "/rpc", "/events", "/events?cursor=")
-        path = url.removeprefix(self.gateway.address)
-        is_known = path in known or (path.startswith(known[1:]) and "?" not in path.removeprefix("/events?cursor="))
+        path = url.partition("#")[0].removeprefix(self.gateway.address)
+        is_known = path in ("/", "/rpc", "/login") or PAGE_FILE.fullmatch(path) or FEED.fullmatch(path)
         if not url.startswith(self.gateway.address) or not is_known or self.gateway.token in url or cookie:
             self.wrong.append(f"request {url} cookie {cookie}")
 
@@ -113,8 +115,11 @@ class Person:
         self.page.keyboard.press("Enter")
 
     def say(self, text: str) -> None:
-        self.page.get_by_label("Message, or a command such as /help").fill(text)
-        self.page.keyboard.press("Enter")
+        box = self.page.get_by_label("Message, or a command such as /help")
+        box.fill(text)
+        if text.startswith("/"):
+            box.press("Escape")  # close the menu of commands
+        box.press("Enter")
 
     def see(self, where: str, text: str, times: int = 1) -> Locator:
         """So many parts of the page hold this text, now or soon."""
@@ -124,7 +129,7 @@ class Person:
 
     def said(self, text: str) -> Locator:
         """An answer in the conversation, once."""
-        return self.see("#chat-log .entry[data-role=assistant]", text)
+        return self.see("#chat-log .msg[data-role=assistant]", text)
 
 
 @contextmanager
@@ -136,6 +141,6 @@ def sitting(browser: Browser, gateway: Gateway, **options: Any) -> Iterator[Pers
         yield person
         assert person.page.evaluate("window.hacked") is None
         assert context.cookies() == []
-        assert person.wrong == []
+        assert person.wrong == [], person.wrong
     finally:
         context.close()

@@ -1,11 +1,15 @@
 """The page in a real browser, against a real gateway: whole journeys of a person."""
 
+import re
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -71,25 +75,27 @@ def test_sign_in_chat_and_commands_on_a_phone_by_keyboard(browser: Browser, gate
         expect(page.get_by_label("Message, or a command such as /help")).to_be_focused()
         person.say("hello")
         person.said("How can I help?")
-        person.see("#chat-log .entry[data-role=user]", "hello")
-        expect(page.locator("#chat-pending .entry")).to_have_count(0)
+        person.see("#chat-log .msg[data-role=user]", "hello")
+        expect(page.locator("#chat-pending .msg")).to_have_count(0)
         person.say("/etc/hosts is a path")
         person.said("You said: /etc/hosts is a path")
         expect(page.locator("#chat-log")).to_have_attribute("aria-live", "polite")
         person.say("/subagents frobnicate")
-        person.see(".entry[data-role=command][data-failed]", "there is no such command")
+        person.see(".msg[data-role=command][data-state=failed]", "there is no such command")
         person.say("/subagents spawn main dig deep")
         person.said("The digger found gold.")
         person.say("/subagents list")
-        person.see(".entry[data-role=command]", "1) done")
+        person.see(".msg[data-role=command]", "1) done")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, "nothing sticks out"
         assert gateway.token not in page.url
         assert gateway.token not in page.evaluate("JSON.stringify(localStorage) + document.cookie")
         page.reload()
         person.said("How can I help?")
+        page.get_by_role("button", name="Open navigation").press("Enter")
+        expect(page.get_by_role("button", name="Close navigation")).to_be_focused()
         page.get_by_role("button", name="Sign out").press("Enter")
         expect(page.get_by_label("Token of this gateway")).to_be_focused()
-        expect(page.locator("#chat-log .entry")).to_have_count(0)
+        expect(page.locator("#chat-log .msg")).to_have_count(0)
         assert page.evaluate("sessionStorage.length") == 0
 
 
@@ -99,14 +105,14 @@ def test_a_subagents_answer_arrives_once_and_its_page_tells_all(browser: Browser
         person.sign_in()
         person.say("spawn")
         person.said("The digger found gold.")
-        page.locator("#runs-tree").get_by_role("link", name="digger").click()
+        page.locator("#panel").get_by_role("link", name="digger").click()
         person.see(".facts dd", "gold, at the very bottom")
         person.see(".facts dd", "unknown; tokens: 10 in, 5 out")
         person.see("section[aria-label=Timeline] li", "finished → ")
         # By which way depends on whether the conversation is still busy with its own words.
         told = person.see("section[aria-label=Delivery] li", "to agent:main:main (fallback): ")
         assert "delivered" in told.inner_text()
-        person.see("section[aria-label=Transcript] .entry", "dig deep")
+        person.see("section[aria-label=Transcript] .msg", "dig deep")
         page.goto(f"{gateway.address}/#/run/agent:main:subagent:none")
         person.see("#view-run", "There is no such run")
 
@@ -119,20 +125,22 @@ def test_hostile_words_are_shown_and_do_nothing(browser: Browser, gateway: Gatew
         person.say("act")
         told = person.said("It said: ")
         assert SHOWN in told.inner_text()
-        page.locator("#runs-tree").get_by_role("link", name="<i>label</i>").click()
+        page.locator("#panel").get_by_role("link", name="<i>label</i>").click()
         person.see(".facts dd", "onerror")
-        person.see("section[aria-label=Transcript] .entry", "onerror")
+        person.see("section[aria-label=Transcript] .msg", "onerror")
         assert SHOWN in page.locator("section[aria-label=Transcript]").inner_text()
         assert SHOWN in page.locator(".facts").inner_text()
         person.see(".facts dd", "hostile <b>task</b>")
         page.goto(f"{gateway.address}/#/chat")
         person.say("<img src=x onerror=alert(1)>")
-        person.see("#chat-log .entry[data-role=user]", "<img src=x onerror=alert(1)>")
+        person.see("#chat-log .msg[data-role=user]", "<img src=x onerror=alert(1)>")
         person.say("/subagents log 1")
-        person.see(".entry[data-role=command]", "onerror")
+        person.see(".msg[data-role=command]", "onerror")
         person.say("/subagents <script>alert(1)</script>")
-        person.see(".entry[data-role=command][data-failed]", "there is no such command")
-        assert page.locator("#app img, #app script, #app b, #app i").count() == 0
+        person.see(".msg[data-role=command][data-state=failed]", "there is no such command")
+        assert page.locator("#app img:not([src='/page/icon.svg']), #app script, #app [onerror]").count() == 0
+        assert page.locator("#app b, #app i").filter(has_text=re.compile("^(task|label)$")).count() == 0
+        assert page.locator("#app a[href^='javascript']").count() == 0
 
 
 @proves("8.gateway.8")
@@ -151,48 +159,69 @@ def test_plans_are_answered_and_calls_are_denied_and_allowed(browser: Browser, g
         page = person.page
         person.sign_in()
         person.say("plan")
-        card = person.see("#waiting .card", "A plan awaits your answer")
-        card.get_by_role("button", name="Reject").click()
-        person.see("#alert", "say why the plan is rejected")
-        card.get_by_label("Reason for rejecting").fill("deeper")
-        card.get_by_role("button", name="Reject").click()
+        card = person.see("#waiting .card", "A plan for you")
+        card.get_by_role("button", name="Ask for changes").click()
+        expect(card.get_by_label("Words for the plan")).to_be_focused()
+        card.get_by_role("button", name="Ask for changes").click()
+        assert gateway.call("plans.list") != [], "nothing is rejected without words"
+        card.get_by_label("Words for the plan").fill("deeper")
+        card.get_by_role("button", name="Ask for changes").click()
         person.see("#waiting .card", "child heard")
         page.get_by_role("button", name="Approve").click()
         expect(page.locator("#waiting .card")).to_have_count(0)
         person.say("write")
         card = person.see("#waiting .card", "May it run write?")
-        assert '"made.txt"' in card.inner_text()
+        assert "made.txt" in card.inner_text()
         person.see("#chat-live", "waiting for you")
-        expect(page).to_have_title("(1) fledge")
+        expect(page).to_have_title("(1) main · fledge")
         card.get_by_role("button", name="Deny").click()
         person.said("The tool said: write was refused")
         assert not (gateway.folder / "work" / "made.txt").exists()
         person.say("write")
-        person.see("#waiting .card", "May it run write?").get_by_role("button", name="Allow").click()
+        person.see("#waiting .card", "May it run write?").get_by_role("button", name="Allow once").click()
         person.said("made.txt")
         assert (gateway.folder / "work" / "made.txt").read_text() == "made"
-        expect(page).to_have_title("fledge")
+        expect(page).to_have_title("main · fledge")
 
 
-def test_a_run_is_sent_to_steered_and_killed(browser: Browser, gateway: Gateway) -> None:
+def test_a_run_is_steered_and_killed(browser: Browser, gateway: Gateway) -> None:
     with sitting(browser, gateway) as person:
         page = person.page
         person.sign_in()
         person.say("wait")
-        page.locator("#runs-tree").get_by_role("link", name="waiter").click()
-        person.see(".facts dd", "running")
-        page.get_by_label("Words for this run").fill("look left")
+        page.locator("#panel").get_by_role("link", name=re.compile("waiter.*running")).click()
         page.get_by_role("button", name="Steer").click()
+        page.get_by_label("Where should it go instead?").fill("look left")
+        page.get_by_role("dialog").get_by_role("button", name="Steer").click()
         person.see("section[aria-label=Timeline] li", "Steered")
         person.see(".facts dd", "child heard:")
-        page.get_by_role("link", name="Chat", exact=True).click()
+        page.go_back()
         person.said("The waiter changed its mind.")
         person.say("wait")
-        page.locator("#runs-tree").get_by_role("link", name="waiter running").click()
-        person.see(".facts dd", "running")  # what comes in above the buttons moves them
-        page.get_by_role("button", name="Kill").click()
-        page.get_by_role("button", name="Really kill it").click()
-        person.see(".facts .chip", "killed")
+        card = person.see("#chat-log .card.live", "waiter")
+        card.get_by_role("button", name="Kill").click()
+        dialog = page.get_by_role("dialog", name="Kill waiter?")
+        expect(dialog.get_by_role("list", name="What ends").get_by_text("waiter")).to_be_visible()
+        expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+        dialog.get_by_role("button", name="Kill").click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        person.see("#chat-log .card.slim .chip", "killed")
+
+
+def test_stop_stops_the_turn_and_nothing_below_it(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        person.sign_in()
+        person.say("wait")
+        person.see("#chat-log .card.live", "waiter")
+        person.say("fail")
+        person.see("#chat-live", "That failed: ")
+        person.page.get_by_role("button", name="Stop this turn").click()
+        person.page.keyboard.press("Escape")
+        person.say("hello")
+        person.said("How can I help?")
+        assert [run["status"] for run in gateway.call("runs.query")["rows"]] == ["running"]
+        release(gateway)
+        person.said("The waiter is done.")
 
 
 def test_words_are_sent_to_a_run_that_goes_on(browser: Browser, gateway: Gateway) -> None:
@@ -200,53 +229,58 @@ def test_words_are_sent_to_a_run_that_goes_on(browser: Browser, gateway: Gateway
         page = person.page
         person.sign_in()
         person.say("wait")
-        page.locator("#runs-tree").get_by_role("link", name="waiter").click()
-        person.see(".facts dd", "running")
+        page.locator("#panel").get_by_role("link", name=re.compile("waiter.*running")).click()
         page.get_by_role("button", name="Send", exact=True).click()
-        person.see("#alert", "there are no words to tell it")
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_role("button", name="Send", exact=True).click()
+        expect(dialog.get_by_role("alert")).to_have_text("There are no words to send.")
         page.get_by_label("Words for this run").fill("mind the gap")
-        page.get_by_role("button", name="Send", exact=True).click()
-        expect(page.get_by_label("Words for this run")).to_have_value("")
+        dialog.get_by_role("button", name="Send", exact=True).click()
+        expect(dialog).to_have_count(0)
         release(gateway)
-        person.see("section[aria-label=Transcript] .entry", "mind the gap", times=2)
-        person.see("section[aria-label=Transcript] .entry[data-role=assistant]", "child heard: mind the gap")
+        person.see("section[aria-label=Transcript] .msg[data-role=user]", "mind the gap")
+        person.see("section[aria-label=Transcript] .msg[data-role=assistant]", "child heard: mind the gap")
         assert page.locator("section[aria-label=Timeline] li").filter(has_text="Steered").count() == 0
 
 
 def test_conversations_are_chosen_begun_and_kept_apart(browser: Browser, gateway: Gateway) -> None:
-    with sitting(browser, gateway, viewport={"width": 360, "height": 640}) as person:
+    box = "Message, or a command such as /help"
+    with sitting(browser, gateway, viewport={"width": 1280, "height": 800}) as person:
         page = person.page
         person.sign_in()
         person.say("hello")
         person.said("How can I help?")
-        page.get_by_role("button", name="New").click()
-        page.get_by_label("Name of the new conversation").fill("two words")
-        page.keyboard.press("Enter")
-        person.see("#alert", "a conversation's name begins with a letter or digit")
-        page.get_by_label("Name of the new conversation").fill("side")
-        page.keyboard.press("Enter")
-        expect(page).to_have_url(f"{gateway.address}/#/chat/agent%3Amain%3Aside")
+        page.get_by_role("button", name="New conversation").click()
         person.see("#chat-empty", "Nothing has been said yet.")
+        expect(page.get_by_label(box)).to_be_focused()
+        key = unquote(page.url.rpartition("/")[2])
         person.say("over here")
         person.said("You said: over here")
-        assert gateway.call("sessions.history", session="side")[0]["text"] == "over here"
-        page.get_by_label("Message, or a command such as /help").fill("not finished")
-        page.get_by_label("Conversation", exact=True).select_option("main")
+        assert gateway.call("sessions.history", session=key)[0]["text"] == "over here"
+        side = page.locator("#conversations").get_by_role("link", name="over here")
+        main = page.locator("#conversations").get_by_role("link", name="main")
+        expect(side).to_have_attribute("aria-current", "page")
+        page.get_by_label(box).fill("not finished")
+        main.click()
         person.said("How can I help?")
-        expect(page.locator("#chat-log .entry").filter(has_text="over here")).to_have_count(0)
-        expect(page.get_by_label("Message, or a command such as /help")).to_have_value("")
-        person.say("write")  # a question of the other conversation leads to it
-        page.get_by_label("Conversation", exact=True).select_option("side")
+        expect(page.locator("#chat-log .msg").filter(has_text="over here")).to_have_count(0)
+        expect(page.get_by_label(box)).to_have_value("")
+        person.say("write")
+        person.see("#waiting .card", "May it run write?")
+        side.click()
         person.said("You said: over here")
-        expect(page.get_by_label("Message, or a command such as /help")).to_have_value("not finished")
-        page.locator("#waiting .card").get_by_role("link", name="main").click()
-        person.said("How can I help?")
+        expect(page.locator("#waiting .card")).to_have_count(0)
+        expect(page.get_by_label(box)).to_have_value("not finished")
+        expect(main).to_contain_text("1 thing waits for you")
+        page.reload()
+        person.said("You said: over here")
+        expect(page.get_by_label(box)).to_have_value("not finished")
+        main.click()
         page.locator("#waiting .card").get_by_role("button", name="Deny").click()
         person.said("The tool said: write was refused")
-        page.go_back()
-        person.said("You said: over here")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, "nothing sticks out"
-        page.reload()
+        page.get_by_label("Search conversations").fill("OVER")
+        expect(main).to_have_count(0)
+        side.click()
         person.said("You said: over here")
         page.goto(f"{gateway.address}/#/chat/not%20a%20key")
         person.see("#alert", "must be a name of letters")
@@ -258,7 +292,7 @@ def test_a_turn_that_fails_says_so(browser: Browser, gateway: Gateway) -> None:
         person.say("fail")
         person.see("#chat-live", "That failed: ")
         person.see("#chat-live", "no such luck")
-        person.page.get_by_role("button", name="Stop").click()
+        person.page.get_by_role("button", name="Stop this turn").click()
         person.say("hello")
         person.said("How can I help?")
         expect(person.page.locator("#chat-live")).to_be_hidden()
@@ -276,7 +310,7 @@ def test_a_turn_that_fails_for_half_an_hour_is_shown_as_unanswered(browser: Brow
             rows.execute("UPDATE turns SET opened_at = opened_at - 2400")
         gateway.start()
         person.see("#unanswered", "unanswered for 40 min")
-        person.page.get_by_role("button", name="Stop").click()
+        person.page.get_by_role("button", name="Stop this turn").click()
         person.say("hello")
         person.said("How can I help?")
         expect(person.page.locator("#unanswered")).to_be_hidden()
@@ -306,24 +340,29 @@ def test_a_gateway_that_was_killed_is_found_again_and_nothing_is_doubled(browser
         person.say("hello")
         person.said("How can I help?")
         person.say("wait")
-        person.see("#runs-tree a", "running")
+        person.see("#panel a", "running")
         gateway.end(signal.SIGKILL)
         person.see("#connection", "not connected")
+        banner = person.see("#offline", "The gateway does not answer. What you see is as of ")
+        expect(banner.get_by_role("button", name="Try now")).to_be_visible()
         person.say("hello again")
-        person.see("#chat-pending .entry", "not sent yet")
+        person.see("#chat-pending .msg", "not sent yet")
         gateway.start()
         person.see("#connection", "connected")
+        expect(banner).to_be_hidden()
         person.said("You said: hello again")
         release(gateway)
         person.said("The waiter is done.")
         person.said("How can I help?")
-        person.see("#chat-log .entry[data-role=user]", "hello again")
-        expect(page.locator("#chat-pending .entry")).to_have_count(0)
-        person.see("#runs-tree a", "ok")
-        shown = page.locator("#chat-log .entry").all_inner_texts()
+        person.see("#chat-log .msg[data-role=user]", "hello again")
+        expect(page.locator("#chat-pending .msg")).to_have_count(0)
+        person.see("#panel a", "done")
+        expect(page.locator("#chat-log .card.slim")).to_contain_text("done")
+        shown = page.locator("#chat-log .msg").all_inner_texts()
         page.reload()
         person.said("The waiter is done.")
-        assert page.locator("#chat-log .entry").all_inner_texts() == shown
+        expect(page.locator("#chat-log .card.slim")).to_contain_text("done")
+        assert page.locator("#chat-log .msg").all_inner_texts() == shown
 
 
 @proves("2.hops.26")
@@ -343,7 +382,7 @@ def test_a_message_that_could_not_be_sent_is_shown_and_dismissed(browser: Browse
     with sitting(browser, gateway) as person:
         person.sign_in()
         person.see("#undelivered-count", "1")
-        person.page.get_by_role("link", name="Undelivered").click()
+        person.page.locator("#side").get_by_role("link", name="Undelivered").click()
         card = person.see("#undelivered-cards .card", "for ann")
         assert "to ann on ops" in card.inner_text()
         assert "HTTP 500" in card.inner_text()
@@ -355,22 +394,42 @@ def test_undelivered_results_are_retried_and_dismissed(browser: Browser, gateway
     with sitting(browser, gateway) as person:
         page = person.page
         person.sign_in()
-        page.get_by_role("link", name="Undelivered").click()
+        page.locator("#side").get_by_role("link", name="Undelivered").click()
         person.see("#undelivered-empty", "Everything has arrived.")
-        page.get_by_role("link", name="Chat", exact=True).click()
+        page.locator("#conversations").get_by_role("link", name="main").click()
         for number in (1, 2):
             person.say("wait")
-            person.see("#runs-tree a", "running", times=number)
+            person.see("#panel a", "running", times=number)
         gateway.call("sessions.delete", session="main")
         release(gateway)
         person.see("#undelivered-count", "2")
         person.say("hello")
         person.said("How can I help?")
-        page.get_by_role("link", name="Undelivered").click()
+        page.locator("#side").get_by_role("link", name="Undelivered").click()
         cards = person.see("#undelivered-cards .card", "I waited", times=2)
         cards.first.get_by_role("button", name="Dismiss").click()
         person.see("#undelivered-cards .card", "I waited")
-        cards.first.get_by_role("button", name="Retry").click()
+        cards.first.get_by_role("button", name="Deliver again").click()
         person.see("#undelivered-empty", "Everything has arrived.")
-        page.get_by_role("link", name="Chat", exact=True).click()
+        page.locator("#conversations").get_by_role("link", name="main").click()
         person.said("The waiter is done.")
+
+
+@proves("8.gateway.23", "The page takes a one-time code out of its address before any request")
+def test_a_link_of_fledge_page_signs_in_once_and_leaves_no_code(browser: Browser, gateway: Gateway) -> None:
+    command = [sys.executable, "-m", "fledge.cli.main", "page", "--no-open", "--state", str(gateway.state)]
+    done = subprocess.run(command, env=gateway.model.env, capture_output=True, text=True, timeout=60, check=True)
+    address = done.stdout.splitlines()[0]
+    with sitting(browser, gateway) as person:
+        page = person.page
+        asked: list[str] = []
+        page.on("request", lambda one: asked.append(f"{one.method} {one.url.removeprefix(gateway.address)}"))
+        page.goto(address)
+        person.see("#connection", "connected")
+        assert next(one for one in asked if one != "GET /" and not one.startswith("GET /page/")) == "POST /login"
+        assert "code" not in page.url
+        assert page.evaluate("Object.values(sessionStorage)") == [gateway.token]
+    with sitting(browser, gateway) as person:
+        person.page.goto(address)
+        person.see("#signin-error", "it is good once, for a minute")
+        assert "code" not in person.page.url

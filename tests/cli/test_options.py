@@ -24,12 +24,14 @@ LINES: dict[str, list[str]] = {
     "chat": ["chat"],
     "run": ["run", "hello"],
     "serve": ["serve", "--port", "0"],
+    "page": ["page", "--no-open"],
     "ps": ["ps"],
     "tree": ["tree"],
     "info": ["info", "digger"],
     "log": ["log", "digger"],
     "undelivered": ["undelivered"],
     "sessions": ["sessions"],
+    "health": ["health"],
     "agents": ["agents"],
     "spawn": ["spawn", "dig"],
     "send": ["send", "main", "hello"],
@@ -106,7 +108,8 @@ def folder(prepared: Path, tmp_path: Path) -> Path:
 def do(folder: Path, line: list[str]) -> tuple[int, str, str]:
     """Exit code, output and errors of a command in this folder, whose state folder is `default` by default."""
     done = command.fledge(*line, cwd=folder, env=os.environ | {"FLEDGE_STATE": "default", "FLEDGE_CONFIG": "config"})
-    return done.returncode, re.sub(r"\d+ MB free", "some MB free", done.stdout), done.stderr
+    figures = r"\d+ MB free|(?<=\"(?:pid|bytes)\": )\d+|\d{13}|(?<=\"freeBytes\": )\d+|(?<=Ms\": )[\d.]+"
+    return done.returncode, re.sub(figures, "some", done.stdout), done.stderr
 
 
 def phase_in(state: Path) -> str:

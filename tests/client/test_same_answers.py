@@ -41,7 +41,8 @@ READING: dict[str, dict[str, object]] = {
     "runs.tree": {},
     "undelivered.list": {},
 }
-"""A call of every verb that only reads; `health` and `identity` tell of the process that answers."""
+"""A call of every verb that only reads, but for those that tell of the process that answers and of its settings."""
+OF_PROCESS = {"agents.list", "config.shown", "health", "identity"}
 REFUSED: list[tuple[str, dict[str, object]]] = [
     ("runs.info", {"target": "nobody"}),
     ("runs.info", {"target": ""}),
@@ -109,7 +110,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 
 def test_every_verb_that_only_reads_is_compared() -> None:
-    assert {name for name, one in METHODS.items() if one.reads} - {"health", "identity"} == set(READING)
+    assert {name for name, one in METHODS.items() if one.reads} - OF_PROCESS == set(READING)
 
 
 @pytest.mark.parametrize("who", ["socket", "at rest"])

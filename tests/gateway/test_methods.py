@@ -527,9 +527,7 @@ def test_a_given_up_result_is_delivered_to_another_conversation(server: Server, 
     assert key not in [one["sessionKey"] for one in ask.call("undelivered.list")]
 
 
-@proves(
-    "4.gateway.26", "A question names run, label, lineage, folder, sandbox and why it asks; a plan who asked and when"
-)
+@proves("4.gateway.26", "A question names run, label, lineage, folder, sandbox and why; a plan who asked and when")
 def test_a_question_and_a_plan_say_whose_they_are(server: Server, ask: Asks, chat: str) -> None:
     ask.call("sessions.patch", session=chat, label="billing")
     run = ask.call("runs.spawn", requester=chat, task="Launch", label="launcher")

@@ -168,7 +168,7 @@ def _told(tx: Tx) -> list[str]:
     """The runs whose outcome is in the conversation, as often as it is."""
     bodies = [from_body(entry.body) for entry in tx.entries(MAIN)]
     rows = [item for body in bodies if isinstance(body, Told) for item in body.completions]
-    return [str(item["run"]) for item in rows if not str(item["row"]).endswith((":plan", ":expired", ":late"))]
+    return [item.run or "" for item in rows if not item.row.endswith((":plan", ":expired", ":late"))]
 
 
 def answers(tx: Tx) -> list[str]:

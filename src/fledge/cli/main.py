@@ -169,6 +169,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("--host", help="listen on this address (default: gateway.host, this machine alone)")
     serve.add_argument("--port", type=int, help="listen on this port (default: gateway.port); 0: any that is free")
+    page = add("page", _page, "state", help="open the page of this folder's gateway in a browser, signed in")
+    page.add_argument("--no-open", dest="opens", action="store_false", help="only print the address")
 
     ps = add("ps", _ps, *shows, help="show the conversation, the runs, and what waits for you")
     tree = add("tree", _tree, *shows, help="show the runs below those that spawned them")
@@ -191,6 +193,7 @@ def _parser() -> argparse.ArgumentParser:
     lost.add_argument("run", nargs="?", help="which, as for info")
     sessions = add("sessions", _sessions, *shows, help="show every session, the latest active first")
     sessions.add_argument("-n", dest="last", type=int, default=50, metavar="N", help="how many (default: 50)")
+    add("health", _health, *shows, help="show how the process that drives this folder is: lanes, store, errors")
     add("agents", _agents, "model", "settings", "json", help="show the configured agents")
     spawn = add("spawn", _spawn, *thinks, "json", help="start a run and wait for its answer")
     spawn.add_argument("task", help="what it is to do; with -, read from standard input")
@@ -247,6 +250,9 @@ def _parser() -> argparse.ArgumentParser:
         settings=as_with,
     )
     config.add_argument("key", nargs="?", help="one setting, such as agents.defaults.subagents.maxConcurrent")
+    config.add_argument(
+        "--all", dest="everything", action="store_true", help="every setting: value, default and where it comes from"
+    )
     trust = add("trust", _trust, "state", help="let this folder's settings and documents count, as they are now")
     trust.add_argument("folder", nargs="?", default=".", help="another folder")
     trust.add_argument("--show", action="store_true", help="only show what would be trusted, and what has changed")
@@ -400,6 +406,18 @@ def _sessions(options: argparse.Namespace) -> int:
     return _tell(verbs.sessions(_where(options), options.last), options)
 
 
+def _page(options: argparse.Namespace) -> int:
+    from fledge.cli import page
+
+    return _show(page.page(_state_folder(options), options.opens))
+
+
+def _health(options: argparse.Namespace) -> int:
+    from fledge.cli import verbs
+
+    return _tell(verbs.health(_where(options)), options)
+
+
 def _agents(options: argparse.Namespace) -> int:
     from pathlib import Path
 
@@ -518,7 +536,7 @@ def _config(options: argparse.Namespace) -> int:
 
     from fledge.cli import settings
 
-    return _show(settings.show(Path.cwd(), tuple(options.settings), options.key))
+    return _show(settings.show(Path.cwd(), tuple(options.settings), options.key, options.everything))
 
 
 def _trust(options: argparse.Namespace) -> int:

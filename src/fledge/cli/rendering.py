@@ -80,6 +80,28 @@ def log(told: Any) -> list[str]:
     return lines.log(from_wire(list[Message], told))
 
 
+def health(told: Any) -> list[str]:
+    """`fledge health`."""
+    from fledge.commands.system import Health
+
+    found = from_wire(Health, told)
+    store, mb, up_s = found.store, 2**20, found.now_at - found.started_at
+    waits = [f"{one.queued} queued, oldest {one.oldest_wait_s:.0f} s" if one.queued else "" for one in found.lanes]
+    return [
+        f"status    {found.status}: fledge {found.version}, pid {found.pid}, up {up_s:.0f} s",
+        *(
+            f"lane      {one.name}: {one.used} of {one.width} in use{f', {wait}' if wait else ''}"
+            for one, wait in zip(found.lanes, waits, strict=True)
+        ),
+        f"store     {store.folder}: {store.bytes / mb:.1f} MB, {store.free_bytes / mb:.0f} MB free,"
+        f" commit {store.commit_ms:.1f} ms (95 %: {store.commit_p95_ms:.1f} ms)",
+        f"rows      {store.runs} runs, {store.sessions} sessions, {store.events} events",
+        f"waits     {found.questions} questions, {found.plans} plans, {found.undelivered} undelivered",
+        f"steps     {found.steps[-2]} in the last minute",
+        *(f"wrong     {one.kind}: {one.words}, {one.session_key}" for one in found.errors[:10]),
+    ]
+
+
 def undelivered(told: Any) -> list[str]:
     """`fledge undelivered`."""
     return lines.undelivered(from_wire(list[GivenUp], told))

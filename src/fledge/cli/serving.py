@@ -33,5 +33,5 @@ def serve(state: Path, model: str | None, settings: tuple[str, ...], host: str |
 
     settled = settled_model(config, os.environ, model)
     named = None if settled is None or settled.by == "settings" else settled.model
-    asyncio.run(gateway.serve(state, config, model=named, ready=ready))
+    asyncio.run(gateway.serve(state, config, model=named, ready=ready, layers=loaded.layers))
     return 0

@@ -7,8 +7,20 @@ import sys
 from pathlib import Path
 
 from fledge.cli.printing import Shown, note, say, says_yes
-from fledge.config import Config, Loaded, as_document, describe, spawnable, with_default_model, workspaces
+from fledge.config import (
+    Config,
+    Loaded,
+    as_document,
+    describe,
+    model_for_conversation,
+    sandbox_for,
+    spawnable,
+    subagent_limits,
+    with_default_model,
+    workspaces,
+)
 from fledge.config.places import FILE, difference, discover, is_trusted, read_written, revoke, trust, trusted_projects
+from fledge.config.shown import DEFAULT, SettingShown, shown
 from fledge.core.protected import is_broad
 from fledge.errors import BadInput, Refused
 
@@ -85,10 +97,18 @@ def _lines(tree: dict[str, object], depth: int) -> list[str]:
     return lines
 
 
-def show(folder: Path, settings: tuple[str, ...], key: str | None) -> list[str]:
-    """The settings that apply in this folder, or one of them, and where they come from."""
+def _row(one: SettingShown) -> str:
+    default = "" if one.source == DEFAULT or not one.default else f", default {one.default}"
+    return f"{one.key}: {one.value}  ({one.source}{default})"
+
+
+def show(folder: Path, settings: tuple[str, ...], key: str | None, everything: bool = False) -> list[str]:
+    """The settings that apply in this folder, or one of them, and where they come from. `everything`: every setting
+    there is, without secrets."""
     found = discover(folder, settings)
     value: object = as_document(found.loaded.config)
+    if everything:
+        return [_row(one) for one in shown(found.loaded.config, found.loaded.layers)]
     if key is not None:
         known = {one.key: one for one in describe()}
         for part in key.split("."):
@@ -146,13 +166,26 @@ def agents(project: Path, model: str | None, settings: tuple[str, ...]) -> Shown
     config = load_settings(project, settings)
     config = config if model is None else with_default_model(config, model)
     ids = ["main", *(one.id for one in config.agents.list if one.id != "main")]
-    found = [{"id": one, "spawns": [other.id for other in spawnable(config, one)]} for one in ids]
+    found = [_agent(config, one) for one in ids]
     own = {one.id: one for other in ids for one in spawnable(config, other)}
-    shown = [
+    rows = [
         " · ".join(word for word in (one, own[one].model, own[one].description) if word) if one in own else one
         for one in ids
     ]
-    return Shown(shown, found)
+    return Shown(rows, found)
+
+
+def _agent(config: Config, agent_id: str) -> dict[str, object]:
+    model, limits = model_for_conversation(config, agent_id), subagent_limits(config, agent_id)
+    return {
+        "id": agent_id,
+        "spawns": [other.id for other in spawnable(config, agent_id)],
+        "model": "" if model is None else model.name,
+        "fallbacks": [] if model is None else list(model.fallbacks),
+        "maxDepth": limits.max_spawn_depth,
+        "maxChildren": limits.max_children_per_agent,
+        "sandbox": sandbox_for(config, agent_id).mode,
+    }
 
 
 def settings_here(folder: Path, settings: tuple[str, ...]) -> Loaded:

@@ -162,6 +162,18 @@ def log(where: Where, name: str, last: int, tools: bool) -> Shown:
     return Shown(render, told)
 
 
+def health(where: Where) -> Shown:
+    """How the process that drives the folder is."""
+    told = ask(where, "health").value
+
+    def render() -> list[str]:
+        from fledge.cli import rendering
+
+        return rendering.health(told)
+
+    return Shown(render, told)
+
+
 def undelivered(where: Where) -> Shown:
     """Results and messages that found nobody."""
     told = ask(where, "undelivered.list").value

@@ -15,7 +15,7 @@ from fledge.client.connection import error_of
 from fledge.clock import SystemClock
 from fledge.commands import rpc
 from fledge.commands.dispatch import call
-from fledge.commands.index import QUERIES, READS
+from fledge.commands.index import OF_SETTINGS, QUERIES, READS
 from fledge.commands.table import Reader
 from fledge.core.run import Instant
 from fledge.errors import StoreError, StoreLocked
@@ -60,7 +60,7 @@ async def _decided(
     from fledge.commands.desk import Desk
     from fledge.config import Config
 
-    config = Config() if method in READS else settings()
+    config = Config() if method in READS - OF_SETTINGS else settings()
     async with open_folder(state, config=config, drives=False, store=store) as fl:
         return await asked(Desk(fl, fl.config.gateway), method, params)
 

@@ -2,16 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
 from fledge.api.program import Fledge
 from fledge.commands.feed import Watch
 from fledge.commands.rpc import TOO_MANY, Fault
+from fledge.config.layers import Layers
 from fledge.config.schema import Gateway
 from fledge.core.run import Instant
 from fledge.store.base import Tx
+
+if TYPE_CHECKING:
+    from fledge.commands.login import LoginCodes
 
 T = TypeVar("T")
 
@@ -33,11 +37,21 @@ class Desk:
     """One gateway at work."""
 
     def __init__(
-        self, fl: Fledge, limits: Gateway, patience: Patience | None = None, *, client: str = "gateway"
+        self,
+        fl: Fledge,
+        limits: Gateway,
+        patience: Patience | None = None,
+        *,
+        client: str = "gateway",
+        layers: Layers = (),
     ) -> None:
         self.fl, self.limits, self.patience = fl, limits, patience or Patience()
         self.client = client
         """Who asks, in the record of what they answer: a person's name, or the gateway for whoever holds its token."""
+        self.layers = layers
+        """The documents that the settings were made of, where they are known."""
+        self.logins: LoginCodes | None = None
+        """Codes that sign in at the gateway's page; None where no gateway serves one."""
         self.started_at = self.now()
         self.closing = asyncio.Event()
         """Set when it takes no more requests: whoever waits is answered with what there is."""

@@ -9,8 +9,9 @@ from typing import Final
 
 _NAMES: Final[Mapping[str, str]] = {
     "events": "events.subscribe events.unsubscribe",
+    "login": "page.link",
     "people": """
-        answer approvals.approve approvals.deny documents.accept health identity permissions.list permissions.revoke
+        answer approvals.approve approvals.deny documents.accept identity permissions.list permissions.revoke
         undelivered.dismiss undelivered.retry
     """,
     "queries": """
@@ -22,6 +23,7 @@ _NAMES: Final[Mapping[str, str]] = {
         plans.approve plans.reject runs.again runs.kill runs.result runs.resume runs.send runs.spawn runs.steer
         runs.tell
     """,
+    "system": "agents.list config.shown health",
     "sessions": """
         agent agent.wait heartbeat.request reply send sessions.below sessions.delete sessions.focus sessions.open
         sessions.patch sessions.stop sessions.unfocus sessions.wait slash.list slash.run system.event
@@ -34,8 +36,10 @@ QUERIES: Final = frozenset(f"{_NAMES['queries']} {_NAMES['rows']}".split())
 """The verbs that need nothing but rows: they are answered from a store that nobody drives, too."""
 READS: Final = QUERIES | frozenset(
     [
-        *("agent.wait", "health", "identity", "permissions.list", "reply", "runs.result"),
-        *("sessions.below", "sessions.wait", "slash.list"),
+        *("agent.wait", "agents.list", "config.shown", "health", "identity", "permissions.list", "reply"),
+        *("runs.result", "sessions.below", "sessions.wait", "slash.list"),
     ]
 )
 """The verbs that change nothing: a caller who does not know whether one was carried out may call it again."""
+OF_SETTINGS: Final = frozenset(["agents.list", "config.shown"])
+"""The verbs that tell of settings: these are read for them, though they change nothing."""

@@ -3,7 +3,16 @@
 from typing import Any
 
 import fledge
-from fledge.commands import events, people, queries, rows, runs, sessions  # noqa: F401  (they fill the table)
+from fledge.commands import (  # noqa: F401  (they fill the table)
+    events,
+    login,
+    people,
+    queries,
+    rows,
+    runs,
+    sessions,
+    system,
+)
 from fledge.commands.dispatch import call
 from fledge.commands.feed import FeedEvent
 from fledge.commands.table import METHODS

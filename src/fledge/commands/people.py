@@ -1,12 +1,10 @@
 """Verbs that answer what waits for a person: `answer`, `approvals.*`, `undelivered.*`, `documents.*`; those that show
-and revoke what a person has allowed for good: `permissions.*`; and `health`."""
+and revoke what a person has allowed for good: `permissions.*`; and `identity`."""
 
-import os
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-import fledge
 from fledge.api.answering import MOST_WORDS
 from fledge.api.identity import Identity
 from fledge.api.values import Question
@@ -19,12 +17,9 @@ from fledge.commands.table import Params, method
 from fledge.core.exchange import plan_words
 from fledge.core.keys import is_called, main_key
 from fledge.core.permission import Permission
-from fledge.core.run import Instant
 from fledge.errors import BadInput
 from fledge.orchestrator import control, documents
 from fledge.orchestrator.commit import Commit
-from fledge.orchestrator.views import count_undelivered
-from fledge.store.base import Tx
 
 Always = Annotated[bool, Meta(description="allow such commands from now on: the question's `always` says which")]
 Children = Annotated[bool, Meta(description="with `always`: for subagents that run as this agent, too")]
@@ -125,48 +120,6 @@ async def _taken_up(desk: Desk, action: Literal["retry", "dismiss"], params: One
         return TakenUp(key=key)
 
     return await desk.fl.engine.commit(take)
-
-
-class Health(Struct, frozen=True, kw_only=True):
-    """How the gateway is."""
-
-    status: Literal["ok", "closing"]
-    version: str
-    pid: int
-    started_at: Instant
-    now_at: Instant
-    drivers: int
-    """Turns that are being driven."""
-    questions: int
-    plans: int
-    undelivered: int
-    subscriptions: int
-    counters: dict[str, Any]
-    """What has happened since it started, by outcome and reason."""
-
-
-@method("health", Health, reads=True)
-async def health(desk: Desk, params: Nothing) -> Health:
-    """How the gateway is, and what has happened since it started."""
-    engine = desk.fl.engine
-
-    def look(tx: Tx) -> tuple[int, int, int, int]:
-        return len(tx.drivers()), len(tx.open_approvals()), len(tx.awaiting()), count_undelivered(tx)
-
-    drivers, questions, plans, undelivered = await engine.store.read(look)
-    return Health(
-        status="closing" if desk.closing.is_set() else "ok",
-        version=fledge.__version__,
-        pid=os.getpid(),
-        started_at=desk.started_at,
-        now_at=engine.clock.now(),
-        drivers=drivers,
-        questions=questions,
-        plans=plans,
-        undelivered=undelivered,
-        subscriptions=len(desk.watches),
-        counters=engine.counters.shown(),
-    )
 
 
 @method("identity", Identity, reads=True)

@@ -441,10 +441,13 @@ class SlashCommand(Struct, frozen=True):
     """A slash command."""
 
     form: str
+    """The name and the arguments, as people write them."""
     meaning: str
+    name: str
+    arguments: str = ""
 
 
 @method("slash.list", list[SlashCommand], reads=True)
 async def slash_list(desk: Desk, params: Nothing) -> list[SlashCommand]:
     """The slash commands there are."""
-    return [SlashCommand(form, meaning) for form, meaning in slash.forms()]
+    return [SlashCommand(form, meaning, *slash.parted(form)) for form, meaning in slash.forms()]

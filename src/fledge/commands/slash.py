@@ -284,6 +284,12 @@ def forms() -> list[tuple[str, str]]:
     return said + [(usage.form, usage.meaning) for usage in ALONE]
 
 
+def parted(form: str) -> tuple[str, str]:
+    """The name of a command and its arguments, out of the form in which people write it."""
+    at = min((place for sign in "<[" if (place := form.find(sign)) >= 0), default=len(form))
+    return form[:at].rstrip(), form[at:]
+
+
 def help_text() -> str:
     """The same for people."""
     width = max(len(form) for form, _ in forms() if len(form) < 44)

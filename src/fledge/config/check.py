@@ -67,6 +67,8 @@ class Loaded(Struct, frozen=True):
 
     config: Config
     warnings: tuple[str, ...] = ()
+    layers: tuple[tuple[str, Document], ...] = ()
+    """The documents they were made of with their names, the weakest first; empty where that is not known."""
 
 
 class _Place(Struct, frozen=True):

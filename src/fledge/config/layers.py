@@ -16,6 +16,8 @@ from fledge.config.text import value_of
 from fledge.errors import BadInput
 
 _AGENTS = "agents.list"
+Layers = Sequence[tuple[str, Document]]
+"""Documents of settings with their names, the weakest first."""
 
 
 def merge(*documents: Document) -> dict[str, object]:
@@ -44,6 +46,19 @@ def with_settings(base: Config | Document, settings: Sequence[str]) -> Loaded:
             raise BadInput("setting", "must look like key.path=value", setting)
         document = _put(document, keys, value_of(value))
     return check(document, "settings")
+
+
+def layer_of(settings: Sequence[str]) -> dict[str, object]:
+    """What these `key.path=value` set, as a document, unchecked; agents stand by the name they were given."""
+    found: dict[str, object] = {}
+    for setting in settings:
+        path, _, value = setting.partition("=")
+        document: object = value_of(value)
+        for key in reversed(path.split(".")):
+            document = {key.strip(): document}
+        assert isinstance(document, dict)
+        found = merge(found, document)
+    return found
 
 
 def with_default_model(config: Config, name: str) -> Config:

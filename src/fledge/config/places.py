@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fledge.config import trusted_text
 from fledge.config.check import Document, Loaded, check
-from fledge.config.layers import merge, with_settings
+from fledge.config.layers import layer_of, merge, with_settings
 from fledge.config.load import contents, document_of
 from fledge.config.profiles_md import profile_files, profiles_of
 from fledge.config.tighten import tightened
@@ -138,22 +139,25 @@ def _blamed(error: BadInput, places: Sequence[Written]) -> BadInput:
 
 def _discover(own: Written, theirs: Written, settings: Sequence[str]) -> Found:
     project, user = theirs.folder, own.folder
-    base = own.document
+    base, single = (str(user / FILE), own.document), ("--set", layer_of(settings))
     if project.resolve() == user.resolve():
-        return Found(with_settings(base, settings), own.sources, True)
+        return Found(replace(with_settings(base[1], settings), layers=(base, single)), own.sources, True)
     over, sources = theirs.document, (*own.sources, *theirs.sources)
     if not over or is_trusted(project, user, theirs):
-        return Found(with_settings(merge(base, over), settings), sources, True)
-    allowed = tightened(check(base, str(user / FILE)).config, over, str(project / FILE))
-    loaded = with_settings(merge(base, allowed.document), settings)
+        loaded = with_settings(merge(base[1], over), settings)
+        return Found(replace(loaded, layers=(base, (str(project / FILE), over), single)), sources, True)
+    allowed = tightened(check(base[1], str(user / FILE)).config, over, str(project / FILE))
+    loaded = with_settings(merge(base[1], allowed.document), settings)
     changed = str(project.resolve()) in _trusted(user)
+    warnings = loaded.warnings
     if allowed.left_out:
         shown = ", ".join(allowed.left_out[:5]) + (" …" if len(allowed.left_out) > 5 else "")
         why = "changed since it was trusted" if changed else "not trusted"
         how = "`fledge trust --show` shows " + ("the difference" if changed else "what that lets in")
         words = f"{project}: {why}, so these settings of it do not count: {shown}. {how}, `fledge trust` trusts it"
-        loaded = Loaded(loaded.config, (*loaded.warnings, words))
-    return Found(loaded, sources, False, allowed.left_out, changed)
+        warnings = (*warnings, words)
+    layers = (base, (str(project / FILE), allowed.document), single)
+    return Found(Loaded(loaded.config, warnings, layers), sources, False, allowed.left_out, changed)
 
 
 # ---- trust -----------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from fledge.commands.feed import Wanted
 from fledge.commands.methods import call, schema
 from fledge.commands.rpc import Fault, fault_of
 from fledge.errors import BadInput, FledgeError, Refused
+from fledge.gateway.artifacts import artifact
 from fledge.gateway.auth import Door, Rates, Rejection
 from fledge.gateway.guests import call_as_guest
 from fledge.gateway.metrics import exposition
@@ -38,6 +39,9 @@ from fledge.gateway.unproven import NotTaken, Unproven
 from fledge.models.keys import Key
 
 CHANNELS: Final = "/channels/"
+LOGIN: Final = "/login"
+LOGIN_BYTES: Final = 1024
+NO_CODE: Final = "this code does not hold: it is good once, for a minute. `fledge page` makes another"
 NOT_PROVEN: Final = "not accepted: no such channel, a signature that does not fit, or a clock more than 5 minutes off"
 CHANNEL_BYTES: Final = 4 * 1024 * 1024
 """The largest body of a channel's message: more than its longest text takes."""
@@ -67,8 +71,10 @@ class Gate:
         http, rates = scope["type"] == "http", self._rates
         reads = http and is_page(scope["method"], scope["path"])
         signed = http and scope["path"].startswith(CHANNELS)
-        rejection = self._door.refuse(scope["headers"], reads or signed, opens=reads and scope["path"] == "/")
-        rate = rates.readers if reads else rates.unproven if signed else rates.owner
+        coded = http and (scope["method"], scope["path"]) == ("POST", LOGIN)
+        proven = reads or signed or coded
+        rejection = self._door.refuse(scope["headers"], proven, opens=reads and scope["path"] == "/")
+        rate = rates.readers if reads else rates.unproven if signed else rates.logins if coded else rates.owner
         if (rates.strangers if rejection is not None else rate).take(client_of(scope), self._clock()):
             return Rejection(429, "too many requests: wait a moment")
         if rejection is None and self._desk.closing.is_set():
@@ -129,6 +135,12 @@ def make_app(desk: Desk, door: Door, secrets: Mapping[str, Key], routes: tuple[B
     async def on_channel(request: Request) -> Response:
         return await _heard(request, desk, secrets, rates, bodies)
 
+    async def on_login(request: Request) -> Response:
+        return await _sign_in(request, desk, door.token, bodies)
+
+    async def on_artifact(request: Request) -> Response:
+        return await artifact(desk, request.path_params["run"], request.path_params["name"])
+
     async def on_socket(websocket: Any) -> None:
         await converse(desk, websocket)
 
@@ -140,11 +152,31 @@ def make_app(desk: Desk, door: Door, secrets: Mapping[str, Key], routes: tuple[B
         Route("/metrics", on_metrics, methods=["GET"]),
         Route("/schema", on_schema, methods=["GET"]),
         Route(CHANNELS + "{name}", on_channel, methods=["POST"]),
+        Route(LOGIN, on_login, methods=["POST"]),
+        Route("/artifacts/{run}/{name:path}", on_artifact, methods=["GET"]),
         *page_routes(),
         *routes,
     ]
     inner = Starlette(routes=places, lifespan=lifespan, exception_handlers={Exception: _trouble})
     return Gate(inner, desk, door, rates)
+
+
+class _Code(msgspec.Struct, forbid_unknown_fields=True):
+    code: str
+
+
+async def _sign_in(request: Request, desk: Desk, token: str, bodies: Unproven) -> Response:
+    """The token, for a code that is good; a code is good once."""
+    headers = {"cache-control": "no-store"}
+    try:
+        given = msgspec.json.decode(await bodies.body(request, LOGIN_BYTES), type=_Code)
+    except NotTaken as error:
+        return JSONResponse({"error": error.words}, error.status, {"connection": "close", **headers})
+    except msgspec.DecodeError:
+        return JSONResponse({"error": "must be a JSON object with a code"}, 400, headers)
+    if desk.logins is None or not desk.logins.take(given.code, desk.now()):
+        return JSONResponse({"error": NO_CODE}, 403, headers)
+    return JSONResponse({"token": token}, headers=headers)
 
 
 async def _trouble(request: Request, error: Exception) -> Response:

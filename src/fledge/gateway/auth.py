@@ -183,5 +183,7 @@ class Rates:
         """Requests for the page's files."""
         self.unproven = Rate(per_second, BURST * per_second)
         """Posts to channels, until their signature holds."""
+        self.logins = Rate(STRANGERS_PER_SECOND, BURST * STRANGERS_PER_SECOND)
+        """Posts of a code that signs in."""
         self.strangers = Rate(STRANGERS_PER_SECOND, BURST * STRANGERS_PER_SECOND)
         """Requests that are not let in."""

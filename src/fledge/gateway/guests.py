@@ -5,15 +5,19 @@ from typing import Any, Final
 from fledge.channels.terminal import HERE
 from fledge.commands.desk import Desk
 from fledge.commands.methods import call
-from fledge.errors import BadInput
+from fledge.errors import BadInput, Refused
 
 SPEAKING: Final = ("agent", "sessions.open", "slash.run", "commands.run")
 """Methods by which somebody speaks from an address."""
+OWNERS: Final = ("page.link",)
+"""Methods for the folder's owner alone."""
 
 
 async def call_as_guest(desk: Desk, name: str, given: dict[str, Any]) -> object:
     """Carry out a method. Refused: speaking from somebody's address on a channel, where a signature is the proof. A
     chat elsewhere speaks from its own terminal."""
+    if name in OWNERS:
+        raise Refused("forbidden", f"{name} is answered on the private socket of the state folder alone")
     address = given.get("address") if name in SPEAKING else None
     if address is not None and address not in ([HERE.channel, HERE.to], [HERE.channel, HERE.to, ""]):
         raise BadInput("address", f'must be ["{HERE.channel}", "{HERE.to}"] here', address)

@@ -20,7 +20,9 @@ from msgspec.structs import replace
 import fledge
 from fledge.commands.desk import Desk, Patience
 from fledge.commands.hatch import hatch
+from fledge.commands.login import LoginCodes
 from fledge.config import Config
+from fledge.config.layers import Layers
 from fledge.config.schema import Gateway
 from fledge.errors import BadInput, StoreError
 from fledge.gateway.app import make_app
@@ -44,11 +46,12 @@ async def serve(
     stop: asyncio.Event | None = None,
     patience: Patience | None = None,
     env: Mapping[str, str] | None = None,
+    layers: Layers = (),
     **options: Any,
 ) -> None:
     """Serve this folder until `stop` is set, or the process is told to end. `options` are those of `fledge.open`.
 
-    `ready` is told the address once requests are taken.
+    `ready` is told the address once requests are taken. `layers` are the documents that the settings were made of.
     """
     limits = config.gateway
     listening = bind(limits)
@@ -59,7 +62,8 @@ async def serve(
         given = os.environ if env is None else env
         secrets = {name: secret_of(one, f"channels.{name}", given) for name, one in config.channels.items()}
         async with opened as fl:
-            desk = Desk(fl, limits, patience)
+            desk = Desk(fl, limits, patience, layers=layers)
+            desk.logins = LoginCodes(address)
             entrance = door(make_token(state), limits.host, limits.allowed_hosts, limits.allowed_origins)
             server = _server(make_app(desk, entrance, secrets), limits, desk.patience)
             with _signals(stop):

@@ -98,6 +98,8 @@ class Hints(Struct):
     """What became of runs: before (None: just born), after, and the event that did it."""
     tries: list[DeliveryTrace] = field(default_factory=list)
     """What became of tries at a delivery."""
+    replied_at: Instant | None = None
+    """When a model's reply was appended; None if none was."""
 
 
 class Commit:

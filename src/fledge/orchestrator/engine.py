@@ -7,6 +7,7 @@ engine may not do itself (think, call hooks, remove files) is the performer's.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -147,6 +148,7 @@ class Engine:
             commit = deciding
             return result
 
+        begun = time.perf_counter()
         try:
             result = await self.store.transact(job)
         except asyncio.CancelledError:
@@ -156,6 +158,7 @@ class Engine:
         except StoreLost as lost:
             self._give_up(lost)
             raise
+        self.counters.commits.append(time.perf_counter() - begun)
         if commit is not None:
             self._heed(commit.hints)
         return result

@@ -6,19 +6,36 @@ The counts are of this process, for `health` and metrics. This file decides noth
 """
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
+from msgspec import Struct
 
 from fledge.core.announce import DeliveryTrace
-from fledge.core.events import Event, reason
+from fledge.core.events import Event, LeaseLost, Paused, reason
 from fledge.core.freeze import one_line
-from fledge.core.run import ENDED, AnnounceDeferred, Delivered, Run, Skipped, Undelivered
+from fledge.core.run import (
+    ENDED,
+    AnnounceDeferred,
+    CompletedGiveup,
+    Delivered,
+    Instant,
+    Run,
+    Running,
+    Skipped,
+    Undelivered,
+)
 from fledge.orchestrator.commit import Hints
 
 VALUE_CHARS: Final = 200
+MOST_WRONG: Final = 50
+"""So much of what went wrong is remembered, the newest."""
+MINUTES: Final = 30
+"""For so many minutes steps are counted by the minute."""
+MOST_COMMITS: Final = 256
+"""Of so many commits it is remembered how long they took."""
 
 _BY_PATH: Final = {
     "direct": "the requester was free",
@@ -28,6 +45,20 @@ _BY_PATH: Final = {
 
 _runs = logging.getLogger("fledge.run")
 _deliveries = logging.getLogger("fledge.delivery")
+
+
+WrongKind = Literal["failed", "undelivered", "crashed", "stuck", "model"]
+_FAILED: Final = ("error", "timeout", "unknown")
+
+
+class Wrong(Struct, frozen=True, kw_only=True):
+    """Something that went wrong."""
+
+    at: Instant
+    kind: WrongKind
+    """`failed`: a run ended so. `model`: no model could answer, and the run pauses."""
+    session_key: str
+    words: str
 
 
 class Counters:
@@ -42,9 +73,20 @@ class Counters:
         """Deliveries by how they came out (delivered, deferred, skipped, undelivered) and path or reason."""
         self.interrupts = 0
         """Steps that were called off."""
+        self.wrong: deque[Wrong] = deque(maxlen=MOST_WRONG)
+        """What went wrong, oldest first."""
+        self.commits: deque[float] = deque(maxlen=MOST_COMMITS)
+        """How many seconds the newest commits took, as those who waited for them saw it."""
+        self._steps: dict[int, int] = {}
+        """Model replies by minute."""
 
     def note(self, hints: Hints) -> None:
         """Count what a commit did."""
+        if hints.replied_at is not None:
+            self._step(hints.replied_at)
+        for before, after, event in hints.moves:
+            if (wrong := _wrong(before, after, event)) is not None:
+                self.wrong.append(wrong)
         for before, after, _ in hints.moves:
             phase = after.phase
             if before is None or type(before.phase) is not type(phase):
@@ -52,6 +94,22 @@ class Counters:
             if before is not None and isinstance(phase, ENDED):
                 self._decided(before, after)
         self.interrupts += len(hints.interrupted)
+
+    def _step(self, at: Instant) -> None:
+        minute = int(at // 60)
+        self._steps[minute] = self._steps.get(minute, 0) + 1
+        for old in [one for one in self._steps if one <= minute - MINUTES]:
+            del self._steps[old]
+
+    def steps(self, now: Instant) -> list[int]:
+        """How many model replies there were in each of the last minutes, the present one last."""
+        minute = int(now // 60)
+        return [self._steps.get(one, 0) for one in range(minute - MINUTES + 1, minute + 1)]
+
+    def commit_ms(self, part: float) -> float:
+        """How many milliseconds that part of the newest commits took at most; 0 if there were none."""
+        took = sorted(self.commits)
+        return round(took[int(part * (len(took) - 1))] * 1000, 3) if took else 0.0
 
     def _decided(self, before: Run, after: Run) -> None:
         ended, phase, delivery = after.ended, after.phase, after.delivery
@@ -77,6 +135,27 @@ class Counters:
             "deliveries": deliveries,
             "interrupts": {"steps": self.interrupts},
         }
+
+
+def _wrong(before: Run | None, after: Run, event: Event) -> Wrong | None:
+    """What went wrong with a run by this event; None if nothing did."""
+    ended = after.ended
+    if isinstance(event, LeaseLost) and event.step_open:
+        return _told(after, event, "crashed", reason(event))
+    if isinstance(event, Paused):
+        return _told(after, event, "model", reason(event))
+    if isinstance(after.phase, CompletedGiveup) and (before is None or not isinstance(before.phase, CompletedGiveup)):
+        delivery = after.phase.delivery
+        return _told(after, event, "undelivered", delivery.error if isinstance(delivery, Undelivered) else "")
+    if isinstance(after.phase, Running) and after.phase.stuck_at == event.at:
+        return _told(after, event, "stuck", "nothing was committed for long")
+    if ended is not None and before is not None and before.ended is None and ended.outcome.status in _FAILED:
+        return _told(after, event, "failed", ended.outcome.error or ended.outcome.status)
+    return None
+
+
+def _told(run: Run, event: Event, kind: WrongKind, words: str) -> Wrong:
+    return Wrong(at=event.at, kind=kind, session_key=run.key, words=one_line(words, VALUE_CHARS))
 
 
 def write(hints: Hints) -> None:

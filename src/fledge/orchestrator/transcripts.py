@@ -55,6 +55,8 @@ def lines(tx: Tx, session: str) -> list[Line]:
 def write(c: Commit, session: str, *bodies: Body) -> int:
     """Append entries; answers the number of the last."""
     last = c.tx.append(session, c.at, [(_KINDS[type(body)], to_body(body)) for body in bodies], _used(bodies))
+    if any(isinstance(body, Replied) for body in bodies):
+        c.hints.replied_at = c.at
     images = [image.sha256 for body in bodies for image in images_of(body)]
     if images:
         c.tx.hold_images(session, images)

@@ -45,7 +45,7 @@ from fledge.core.prompts import (
     document_names,
     task_head,
 )
-from fledge.core.protected import is_broad, protected_at
+from fledge.core.protected import Protected, is_broad, protected_at
 from fledge.core.route import Address
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
@@ -160,6 +160,15 @@ class _Position(Struct, frozen=True):
     """Its model's provider searches the web."""
 
 
+class AgentTools(Struct, frozen=True):
+    """Which tools an agent has."""
+
+    may: tuple[str, ...]
+    asks: tuple[str, ...]
+    """A person is asked before each call."""
+    never: tuple[str, ...]
+
+
 def _position(session: Session, run: Run | None, box: Box, searches: bool) -> _Position:
     role: Role | None = "orchestrator" if session.facts.role == "orchestrator" else "leaf"
     if session.kind in ("main", "named"):
@@ -206,14 +215,14 @@ class ConfiguredProfiles:
         folders = [config.agents.defaults.workspace, *(one.workspace for one in config.agents.list)]
         named_ones = [str(workspace), *filter(None, folders)]
         expanded = [tuple(os.path.abspath(os.path.expanduser(path)) for path in paths) for paths in (files, named_ones)]
-        self._protected = protected_at(home, expanded[0], config.tools.unguarded, expanded[1])
+        self.protected: Protected = protected_at(home, expanded[0], config.tools.unguarded, expanded[1])
         self._named = {os.path.realpath(workspace)} if is_named else set()
         """The workspace, if a program named it: that is its yes, whatever the folder holds."""
         self.user = user_folder(given)
         """Where the user's settings are, and what they allowed."""
         self._boxes: dict[Network, Sandbox | None] = {"shared": find_sandbox()}
         self._sandbox = self._boxes["shared"]
-        self._files = ChildFiles(state, self._protected)
+        self._files = ChildFiles(state, self.protected)
         self.images = None if state is None else ImageFiles(state)
         self._store: Store | None = None
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
@@ -295,7 +304,7 @@ class ConfiguredProfiles:
             is_budgeted=seat.is_budgeted,
             images=self.images,
             sees=any(self._registry.takes_images(one) for one in (choice.primary, *choice.fallbacks)),
-            protected=self._protected,
+            protected=self.protected,
             env=self._command_env,
             place=place,
             works_in=_works_in(place, tools.names, box),
@@ -445,7 +454,7 @@ class ConfiguredProfiles:
     def _check_workspace(self, workspace: Path) -> None:
         """Refused: a workspace that holds the whole home folder, where nobody has said yes to that."""
         real = os.path.realpath(workspace)
-        if is_broad(real, self._protected.home) and real not in self._named and real not in accepted(self.user):
+        if is_broad(real, self.protected.home) and real not in self._named and real not in accepted(self.user):
             raise Refused("forbidden", needs_yes(real))
 
     def _box(self, agent_id: str, session: Session) -> Box:
@@ -470,6 +479,16 @@ class ConfiguredProfiles:
         if network not in self._boxes:
             self._boxes[network] = None if self._sandbox is None else find_sandbox(network=network)
         return self._boxes[network]
+
+    def tools_of(self, agent_id: str) -> AgentTools:
+        """The tools of the agent's own conversations: which it may use, which ask a person, which it may not."""
+        setting = sandbox_for(self._config, agent_id)
+        wanted = setting.mode in ("auto", "all") and self._box_of(setting.network) is not None
+        box: Box = setting.network if wanted else "plain"
+        held, asks = self._tools_in(_Position(agent_id, None, None, False, box, False))
+        every = self._tools_with(box)
+        never = every.names - every.hosted - held.names
+        return AgentTools(tuple(sorted(held.names - asks)), tuple(sorted(asks)), tuple(sorted(never)))
 
     def _tools_in(self, position: "_Position") -> tuple[ToolSet, frozenset[str]]:
         if position not in self._sets:

@@ -30,6 +30,7 @@ from fledge.store.records import (
     EntryKind,
     Happened,
     Heartbeat,
+    LaneQueue,
     ListedRun,
     ListedSession,
     Place,
@@ -71,6 +72,7 @@ __all__ = [
     "EntryKind",
     "Happened",
     "Heartbeat",
+    "LaneQueue",
     "ListedRun",
     "ListedSession",
     "Place",
@@ -471,6 +473,14 @@ class Tx(WorkTx, OutgoingTx, RowsTx, Protocol):
 
     def queued(self, session: str) -> Place | None:
         """Its place in the queue, if it has one."""
+        ...
+
+    def waiting_by_lane(self, at: Instant) -> list[LaneQueue]:
+        """Who waits for a slot at this time, lane by lane; lanes for which nobody waits are left out."""
+        ...
+
+    def count_rows(self) -> tuple[int, int]:
+        """How many runs there are and how many sessions, archived and deleted ones included."""
         ...
 
     def claimable(self, widths: dict[str, int], at: Instant, limit: int) -> list[Place]:

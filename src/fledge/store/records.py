@@ -428,6 +428,15 @@ class Purse(Struct, frozen=True, gc=False):
     warned: bool = False
 
 
+class LaneQueue(Struct, frozen=True, gc=False):
+    """Who waits for a slot of a lane."""
+
+    lane: str
+    count: int
+    oldest: str
+    """The session that has waited longest."""
+
+
 class Place(Struct, frozen=True, gc=False):
     """A queued session that may be claimed."""
 

@@ -8,7 +8,7 @@ from fledge.core.policy import fair_rank
 from fledge.core.route import Found
 from fledge.core.run import Instant, Path, TextId
 from fledge.errors import NotFound, StaleWrite
-from fledge.store.base import COMPLETIONS, Driver, Place, Row, RowKind, RowState
+from fledge.store.base import COMPLETIONS, Driver, LaneQueue, Place, Row, RowKind, RowState
 from fledge.store.sqlite_outgoing import OutgoingVerbs
 from fledge.store.sqlite_rows import RowVerbs
 
@@ -244,6 +244,16 @@ class SqliteTx(OutgoingVerbs, RowVerbs):
             row = self._one("SELECT session, lane, rank, suspect, due_at FROM queue WHERE session = ?", session)
             places[session] = None if row is None else Place(row[0], row[1], row[2], bool(row[3]), row[4])
         return places[session]
+
+    def waiting_by_lane(self, at: Instant) -> list[LaneQueue]:
+        """The queue by lane; of the smallest number in each, SQLite answers the session."""
+        sql = "SELECT lane, count(*), session, min(seq) FROM queue WHERE due_at IS NULL OR due_at <= ? GROUP BY lane"
+        return [LaneQueue(lane, count, session) for lane, count, session, _ in self._db.execute(sql, (at,))]
+
+    def count_rows(self) -> tuple[int, int]:
+        """The rows of both tables."""
+        row = self._one("SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM sessions)")
+        return int(row[0]), int(row[1])
 
     def claimable(self, widths: dict[str, int], at: Instant, limit: int) -> list[Place]:
         """Queued sessions that may be driven now, lane by lane, in fair order."""

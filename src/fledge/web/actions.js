@@ -9,7 +9,7 @@ import { nameOf, standing, tookMs } from "./standing.js";
 
 /** Ask for words, then do something with them. */
 function askForWords(title, ico, explanation, label, words, act) {
-  const box = el("textarea", { class: "field", rows: 3, "aria-label": label, placeholder: label, maxlength: 100_000, autofocus: true });
+  const box = el("textarea", { class: "field", rows: 3, "aria-label": label, placeholder: label, maxlength: 100_000, "data-first": true });
   const error = el("p", { class: "c-error", role: "alert" });
   const go = async () => {
     if (box.value.trim() === "") { error.textContent = "There are no words to send."; box.focus(); return; }
@@ -82,7 +82,7 @@ export function runAgain(row) {
 
 /** Let a killed run go on. */
 export function resume(row) {
-  const box = el("textarea", { class: "field", rows: 3, "aria-label": "Words for it, if you like", placeholder: "Words for it, if you like", maxlength: 100_000, autofocus: true });
+  const box = el("textarea", { class: "field", rows: 3, "aria-label": "Words for it, if you like", placeholder: "Words for it, if you like", maxlength: 100_000, "data-first": true });
   layers.dialog(`Let ${nameOf(row)} go on?`, "steer", [el("p", { class: "soft" }, "It begins another attempt with all it had done. What was killed below it stays killed."), box],
     button("Resume", { kind: "primary", act: async () => {
       await call("runs.resume", { target: row.sessionKey, words: box.value.trim() });

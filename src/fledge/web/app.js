@@ -5,9 +5,9 @@
 // behind the view's name, decoded. `shared` is the same for all views; see `Shared` below.
 
 import { tick } from "./cards.js";
-import { button, byId, el, fill, icon } from "./dom.js";
+import { button, byId, el, fill, icon, plain } from "./dom.js";
 import { clock, plural } from "./format.js";
-import { Feed, forget, isSignedIn, Unauthorised, Unreachable } from "./gateway.js";
+import { Feed, forget, isSignedIn, signInByCode, Unauthorised, Unreachable } from "./gateway.js";
 import * as keys from "./keys.js";
 import * as layers from "./layers.js";
 import { chatPath, MAIN, newKey } from "./names.js";
@@ -78,7 +78,7 @@ class Page {
       return { id, badge, link: el("a", { href: id === "chat" ? chatPath(MAIN) : `#/${id}` }, icon(ico, 20), badge, el("span", null, words)) };
     });
     const top = el("header", { class: "top" },
-      button("", { kind: "ghost", ico: "menu", label: "Open navigation", act: () => drawer(true) }),
+      button("", { kind: "ghost open-side", ico: "menu", label: "Open navigation", act: () => drawer(true) }),
       this.title, el("span", { class: "grow" }), this.bell,
       button("", { kind: "ghost", ico: "search", label: "Search everything", act: () => this.search() }));
     this.app = el("div", { class: "app", id: "app" }, this.side.element,
@@ -187,7 +187,15 @@ class Page {
 }
 
 const go = (hash) => { location.hash = hash; };
-const drawer = (isOpen) => { document.documentElement.toggleAttribute("data-side", isOpen); };
+
+/** Open or close the navigation on a phone. What lies below it takes no focus while it is open. */
+function drawer(isOpen) {
+  const root = document.documentElement;
+  if (root.hasAttribute("data-side") === isOpen) return;
+  root.toggleAttribute("data-side", isOpen);
+  for (const one of document.querySelectorAll(".mid, .tabs")) one.inert = isOpen;
+  document.querySelector(isOpen ? ".close-side" : ".open-side")?.focus();
+}
 
 /** Show what went wrong until it is closed. */
 function showError(words) {
@@ -220,9 +228,16 @@ document.querySelector(".skip").addEventListener("click", (event) => { event.pre
 keys.listen(() => page?.search(), () => drawer(false));
 paint();
 
-if (isSignedIn()) show();
-else {
-  const why = sessionStorage.getItem(WHY) ?? "";
+async function begin() {
+  let why = sessionStorage.getItem(WHY) ?? "";
   sessionStorage.removeItem(WHY);
-  showSignIn(byId("root"), why, show);
+  try {
+    await signInByCode();
+  } catch (error) {
+    why = plain(`${error.message}.`);
+  }
+  if (isSignedIn()) show();
+  else showSignIn(byId("root"), why, show);
 }
+
+begin();

@@ -199,11 +199,18 @@ export function settle(cards) {
   }
 }
 
-/** The sessions above the one that asks, and itself. */
-function lineage(store, key) {
+/** The sessions above the one that asks, and itself: links where they are known, else their labels. */
+function lineage(store, { sessionKey, lineage: labels, label }) {
   const path = [];
-  for (let at = key; at && path.length < 20; at = store.rows.get(at)?.requester) path.unshift(at);
-  return el("span", { class: "lineage" }, path.map((one, n) => [n > 0 && icon("right", 11), sessionLink(store, one)]));
+  for (let at = sessionKey; at && path.length <= labels.length; at = store.rows.get(at)?.requester) path.unshift(at);
+  const parts = path.length > labels.length ? path.map((key) => sessionLink(store, key)) : [...labels, sessionLink(store, sessionKey, label)];
+  return el("span", { class: "lineage" }, parts.map((part, n) => [n > 0 && icon("right", 11), part]));
+}
+
+/** What a person should know before a yes. */
+function touches({ why, cwd, isSandboxed }) {
+  const facts = [why, cwd && `in ${cwd}`, isSandboxed ? "in a sandbox" : "no sandbox"].filter(Boolean);
+  return el("ul", { class: "touches", "aria-label": "What to know" }, facts.map((fact) => el("li", null, icon("warn", 13), fact)));
 }
 
 /** An answer is sent; the card says what came of it. */
@@ -245,7 +252,7 @@ export function questionCard(question, shared, isChanged = false) {
   const { store } = shared;
   const { id, digest } = question;
   const row = store.rows.get(question.sessionKey);
-  const who = row ? nameOf(row) : "this conversation";
+  const who = row ? nameOf(row) : question.label || "this conversation";
   const card = el("article", { class: "card ask", tabindex: "0", "data-question": id, "aria-label": `${who} asks to run ${question.tool}` });
   const answer = (words) => answering(store, card, words);
   const allow = () => answer(`Allowed once: ${question.tool} runs.`)("approvals.approve", { id, digest });
@@ -256,9 +263,9 @@ export function questionCard(question, shared, isChanged = false) {
   parts.push(
     el("header", { class: "cardline" }, glyph("you"), el("strong", null, `May it run ${question.tool}?`), el("span", { class: "grow" }),
       el("span", { class: "soft nowrap" }, "asked ", el("span", { "data-since": question.askedAt }, age(Date.now() - question.askedAt)), " ago")),
-    el("p", { class: "task" }, lineage(store, question.sessionKey)),
+    el("p", { class: "task" }, lineage(store, question)),
     ...isChanged ? [el("p", { class: "because c-error" }, icon("warn", 14), "The call has changed since it was shown. This is the one that waits now.")] : [],
-    ...[argumentsOf(question.tool, question.arguments)].flat().filter(Boolean), raw,
+    ...[argumentsOf(question.tool, question.arguments)].flat().filter(Boolean), raw, touches(question),
     el("footer", { class: "cardfoot acts" },
       button("Allow once", { kind: "primary", key: "A", act: allow }),
       question.always !== "" && button("Always …", { act: () => always.toggleAttribute("hidden") }),
@@ -313,13 +320,13 @@ export function planCard(plan, shared) {
   const later = aside(card, parts, shared, `aside ${target}`);
   const text = el("div", { class: "result" }, markdown(plan.text || "(it wrote nothing)"));
   parts.push(
-    el("header", { class: "cardline" }, glyph("plan"), el("strong", null, "A plan for you"), el("span", { class: "grow" }), el("span", { class: "faint nowrap", title: full(plan.expiresAt) }, `until ${until(plan.expiresAt)}`)),
-    el("p", { class: "task" }, lineage(store, plan.sessionKey)), text, box,
+    el("header", { class: "cardline" }, glyph("plan"), el("strong", null, "A plan for you"), el("span", { class: "grow" }), el("span", { class: "soft nowrap" }, "ready ", el("span", { "data-since": plan.askedAt }, age(Date.now() - plan.askedAt)), " ago")),
+    el("p", { class: "task" }, lineage(store, plan)), text, box,
     el("footer", { class: "cardfoot acts" },
       button("Approve", { kind: "primary", key: "A", act: approve }),
       button("Ask for changes", { key: "R", act: change }),
       button("Not now", { kind: "ghost", key: "S", act: later }),
-      el("span", { class: "grow" }), el("span", { class: "faint" }, "nothing has been changed yet")));
+      el("span", { class: "grow" }), el("span", { class: "faint", title: full(plan.expiresAt) }, `nothing has been changed yet · until ${until(plan.expiresAt)}`)));
   fill(card, parts);
   if (shared.kept.has(`aside ${target}`)) later();
   return answerable(card, { a: approve, r: change, s: later });
@@ -329,7 +336,7 @@ export function planCard(plan, shared) {
 export function waitingCards(questions, plans, shared, made) {
   const wanted = [
     ...questions.map((question) => [`question ${question.id} ${question.digest}`, question.askedAt, () => questionCard(question, shared, made.has(`id ${question.id}`)), `id ${question.id}`]),
-    ...plans.map((plan) => [`plan ${plan.sessionKey} ${plan.runId}`, plan.askedAt ?? 0, () => planCard(plan, shared), ""]),
+    ...plans.map((plan) => [`plan ${plan.sessionKey} ${plan.runId}`, plan.askedAt, () => planCard(plan, shared), ""]),
   ].sort((one, other) => one[1] - other[1]);
   const names = new Set(wanted.map(([name]) => name));
   for (const name of [...made.keys()]) if (!names.has(name) && !name.startsWith("id ")) made.delete(name);

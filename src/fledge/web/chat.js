@@ -247,7 +247,7 @@ class Chat {
 
 /** Ask for one line. */
 function ask(words, ico, explanation, value, most, act) {
-  const box = el("input", { class: "field", type: "text", value, maxlength: most, "aria-label": words, autofocus: true });
+  const box = el("input", { class: "field", type: "text", value, maxlength: most, "aria-label": words, "data-first": true });
   const go = button("Save", { kind: "primary", act: async () => { await act(box.value.trim()); layers.close(); } });
   box.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); go.click(); } });
   layers.dialog(words, ico, [el("p", { class: "soft" }, explanation), box], go);

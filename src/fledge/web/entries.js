@@ -9,7 +9,15 @@ import { sessionLink, runPath } from "./names.js";
 import { keyOf } from "./transcript.js";
 
 const SILENT = new Set(["NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP"]);
-const SPAWN = "sessions_spawn";
+const LINES = {
+  steered: ["steer", "was steered"],
+  killed: ["kill", "was killed"],
+  resumed: ["retry", "goes on"],
+  restarted: ["retry", "went on after a restart"],
+  crashed: ["bolt", "crashed and went on"],
+  plan_approved: ["check", "may carry out its plan"],
+  plan_rejected: ["plan", "plans again"],
+};
 
 const stamp = (at) => el("time", { class: "stamp", datetime: new Date(at).toISOString(), title: full(at) }, hm(at));
 const item = (entry, role, kind, ...children) => el("li", { class: `msg ${kind}`, "data-role": role, "data-seq": entry.seq }, children);
@@ -138,11 +146,9 @@ export class Stream {
   }
 
   #line(entry) {
-    const icons = { steered: "steer", killed: "kill", resumed: "retry", crashed: "bolt", plan_approved: "check", plan_rejected: "plan" };
-    const verbs = { steered: "was steered", killed: "was killed", resumed: "goes on", crashed: "crashed and went on", plan_approved: "may carry out its plan", plan_rejected: "plans again" };
+    const [ico, verb] = LINES[entry.kind] ?? ["clock", entry.kind];
     const name = entry.sessionKey === this.transcript.key ? "this run" : el("a", { class: "runlink", href: runPath(entry.sessionKey) }, entry.label || "a subagent");
-    const more = [entry.words && `“${short(entry.words, 120)}”`, entry.reason].filter(Boolean).join(" · ");
-    return item(entry, "line", "event", icon(icons[entry.kind], 14), el("span", { class: "min" }, name, ` ${verbs[entry.kind]}`, more && el("span", { class: "faint" }, ` · ${more}`)), stamp(entry.at));
+    return item(entry, "line", "event", icon(ico, 14), el("span", { class: "min" }, name, ` ${verb}`, entry.reason && el("span", { class: "faint" }, ` · ${short(entry.reason, 160)}`)), stamp(entry.at));
   }
 }
 

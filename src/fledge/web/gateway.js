@@ -40,6 +40,24 @@ export async function signIn(given) {
   sessionStorage.setItem(KEPT, token);
 }
 
+/** Sign in with the one-time code of `fledge page`. The address bar loses it first: it must not stay in the history. */
+export async function signInByCode() {
+  const code = /^#code=([A-Za-z0-9_-]+)$/.exec(location.hash)?.[1];
+  if (code === undefined) return;
+  history.replaceState(null, "", location.pathname);
+  const headers = { "content-type": "application/json" };
+  let told;
+  try {
+    const given = { method: "POST", headers, body: JSON.stringify({ code }), signal: AbortSignal.timeout(CALL_MS) };
+    const response = await fetch("/login", { cache: "no-store", credentials: "omit", redirect: "error", ...given });
+    told = await response.json();
+  } catch {
+    throw new Unreachable("the gateway does not answer");
+  }
+  if (typeof told.token !== "string") throw new Unauthorised(String(told.error));
+  await signIn(told.token);
+}
+
 async function ask(path, given = {}) {
   const headers = { authorization: `Bearer ${token}`, ...given.headers };
   let response;
@@ -88,7 +106,7 @@ export function unique() {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Follows the gateway's events, for as long as it is told to. Numbered events are never missed: it goes on from the
+/** Follows the gateway's events, for as long as it is told to. Rows of runs are never missed: it goes on from the
  * last number it saw. Everything else that was missed must be read again, so it tells each time when it is connected. */
 export class Feed {
   #cursor = null;
@@ -140,8 +158,8 @@ export class Feed {
 
   async #once() {
     this.#abort = new AbortController();
-    const query = this.#cursor === null ? "" : `?cursor=${this.#cursor}`;
-    const response = await ask(`/events${query}`, { signal: this.#abort.signal });
+    const from = this.#cursor === null ? "" : `&cursor=${this.#cursor}`;
+    const response = await ask(`/events?rows=true${from}`, { signal: this.#abort.signal });
     if (!response.ok) {
       this.#cursor = null; // another folder may be served now: begin anew
       return;

@@ -33,14 +33,14 @@ export function openDialog(box, first, left) {
   open(veil, first, left);
 }
 
-/** A dialog with a title, a body and buttons. The first element that asks for it (`autofocus`), else the last button
+/** A dialog with a title, a body and buttons. The first element that asks for it (`data-first`), else the last button
  * but one, has the focus: the one that does nothing. */
 export function dialog(title, ico, body, buttons, left) {
   const box = el("div", { class: "dialog", role: "dialog", "aria-modal": "true", "aria-labelledby": "dialog-title" },
     el("header", { class: "dialoghead" }, icon(ico), el("h2", { class: "grow", id: "dialog-title" }, title)),
     el("div", { class: "dialogbody" }, body),
     el("footer", { class: "dialogfoot" }, button("Cancel", { act: close }), buttons));
-  openDialog(box, box.querySelector("[autofocus]") ?? box.querySelector(".dialogfoot .btn"), left);
+  openDialog(box, box.querySelector("[data-first]") ?? box.querySelector(".dialogfoot .btn"), left);
 }
 
 /** A menu of buttons below `anchor`: `[words, icon, act]` each. */

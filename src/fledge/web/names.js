@@ -33,11 +33,11 @@ export const runPath = (key) => `#/run/${encodeURIComponent(key)}`;
 /** A link to a run, by its row. */
 export const runLink = (row, kind = "") => el("a", { class: `runlink ${kind}`.trim(), href: runPath(row.sessionKey), "data-run": row.sessionKey }, nameOf(row));
 
-/** A link to a session's page, whatever it is. `store` knows its name. */
-export function sessionLink(store, key) {
+/** A link to a session's page, whatever it is. The store knows its name, else `label` is it. */
+export function sessionLink(store, key, label = "") {
   const row = store.rows.get(key);
   if (row) return runLink(row);
   const conversation = store.conversations.get(key);
-  const words = conversation ? conversationName(conversation) : shortKey(key);
+  const words = conversation ? conversationName(conversation) : label || shortKey(key);
   return el("a", { class: "runlink", href: isRun(key) ? runPath(key) : chatPath(key) }, words);
 }

@@ -6,50 +6,47 @@ import { ageOf, doing } from "./cards.js";
 import { runPath } from "./names.js";
 import { nameOf, standing } from "./standing.js";
 
-const MOST_EVENTS = 200; // that are kept
+const MOST_NEWS = 200; // that are kept
 const MOST_SHOWN = 8;
 const MOST_TWIGS = 200;
 const HOT = ["you", "plan", "stuck", "giveup"];
 
-/** Events worth a line: what they say of the run, and the tone. */
-const EVENTS = {
-  Admitted: ["was started", "spawning"],
-  Claimed: ["is at work", "running"],
-  Yielded: ["waits for its children", "waiting"],
-  PersonAsked: ["asks you", "you"],
-  PersonAnswered: ["was answered", "running"],
-  Steered: ["was steered", "running"],
-  Resumed: ["goes on", "running"],
-  KillOrdered: ["was killed", "killed"],
-  LeaseLost: ["crashed; it goes on", "error"],
-  AttemptEnded: ["finished", "ok"],
-  PlanApproved: ["carries out its plan", "running"],
-  PlanRejected: ["plans again", "running"],
-  RowConsumed: ["was delivered", "announcing"],
-};
+/** What has happened to a run whose row changed, in words: null if nothing that is worth a line. */
+function news(before, row) {
+  if (!before) return row.endedAt === null ? "was started" : null;
+  const { word } = standing(row);
+  if (row.attempt > before.attempt) return `began attempt ${row.attempt}`;
+  if (row.crashes > before.crashes) return "crashed and goes on";
+  if (row.delivery?.state !== before.delivery?.state && row.delivery?.state === "delivered") return "was delivered";
+  return word === standing(before).word ? null : `is now ${word}`;
+}
 
-/** The last events of runs, kept while the page is open. */
-export function recentEvents(shared) {
-  if (!shared.kept.has("events")) {
-    const events = [];
-    shared.kept.set("events", events);
-    shared.store.listen((event) => {
-      if (event.type !== "run" || !EVENTS[event.event]) return;
-      events.unshift(event);
-      events.length = Math.min(events.length, MOST_EVENTS);
+/** The last events of runs, the newest first, kept while the page is open. */
+function recentNews(shared) {
+  if (!shared.kept.has("news")) {
+    const found = [];
+    const known = new Map();
+    shared.kept.set("news", found);
+    shared.store.listen(({ type, row }) => {
+      if (type !== "row") return;
+      const words = news(known.get(row.sessionKey), row);
+      known.set(row.sessionKey, row);
+      if (words === null) return;
+      found.unshift({ at: Date.now(), row, words });
+      found.length = Math.min(found.length, MOST_NEWS);
     });
   }
-  return shared.kept.get("events");
+  return shared.kept.get("news");
 }
 
 /** Build the panel of a conversation. Answers the element and `draw()`. */
 export function panel(key, shared) {
   const { store } = shared;
-  const events = recentEvents(shared);
+  const happened = recentNews(shared);
   const totals = el("div", { class: "totals" });
   const tree = el("ul", { class: "twigs", "aria-label": "Runs of this conversation" });
   const ticker = el("ol");
-  const news = el("section", { class: "ticker" }, el("h3", null, "Just now"), ticker);
+  const latest = el("section", { class: "ticker" }, el("h3", null, "Just now"), ticker);
   const empty = el("p", { class: "soft pad" }, "Subagents of this conversation show up here: what each does, what it waits for, what it costs.");
   const twigs = new Map();
 
@@ -76,23 +73,18 @@ export function panel(key, shared) {
       total(count(below.reduce((sum, row) => sum + row.tokensIn + row.tokensOut, 0)), "tokens below"));
     arrange(tree, store.children(key).slice(-MOST_TWIGS).map(twig));
     empty.hidden = below.length > 0;
-    const mine = events.filter((event) => event.requester === key || store.rootOf(event.sessionKey) === key).slice(0, MOST_SHOWN);
-    news.hidden = mine.length === 0;
-    fill(ticker, mine.map((event) => el("li", null, el("time", { class: "num faint", title: full(event.at) }, clock(event.at)), glyph(toneOf(event), 12), el("span", { class: "clip" }, `${event.label || "a subagent"} ${wordOf(event)}`))));
+    const mine = happened.filter(({ row }) => row.root === key).slice(0, MOST_SHOWN);
+    latest.hidden = mine.length === 0;
+    fill(ticker, mine.map(({ at, row, words }) => el("li", null, el("time", { class: "num faint", title: full(at) }, clock(at)), glyph(standing(row).tone, 12), el("span", { class: "clip" }, `${nameOf(row)} ${words}`))));
   };
 
   const element = el("aside", { class: "panel", id: "panel", tabindex: "0", "aria-label": "Runs of this conversation" },
     el("header", { class: "panelhead" }, el("h2", { class: "grow" }, "Live tree"), el("a", { class: "btn small ghost", href: "#/runs" }, "All runs")),
-    totals, tree, empty, news);
+    totals, tree, empty, latest);
   return { element, draw };
 }
 
 const total = (value, words) => el("div", null, el("b", { class: "num" }, value), el("span", null, words));
-
-/** Of an ended attempt, how it came out. */
-const ended = (event) => (event.event === "AttemptEnded" && ["error", "timeout"].includes(event.status) ? event.endedReason === "killed" ? "killed" : event.status : "");
-const toneOf = (event) => ended(event) || EVENTS[event.event][1];
-const wordOf = (event) => ({ error: "failed", timeout: "ran out of time", killed: "was killed" })[ended(event)] ?? EVENTS[event.event][0];
 
 function line(row) {
   const { tone, word } = standing(row);

@@ -6,6 +6,7 @@ import { coalesced } from "./dom.js";
 
 const MOST_RUNS = 300;
 const MOST_BELOW = 500; // of a conversation that is shown
+const MOST_ROWS = 3000; // that are held; beyond, only those above are read again
 const MOST_CONVERSATIONS = 100;
 const SOON_MS = 50;
 const CALM_MS = 400; // between two readings; more if a reading takes long
@@ -35,6 +36,8 @@ export class Store {
   #draws = new Set();
   #ticks = new Set();
   #listeners = new Set();
+  #readsRows = true;
+  #heard = new Map(); // rows that the feed told since the last reading began: they are newer than its answer
   #watched = new Map(); // by session key: how many views watch what is below it
   #isDue = false;
   #timer = 0;
@@ -71,6 +74,7 @@ export class Store {
   /** Know every run below a session, while a view is shown. Answers what ends that. */
   watch(key) {
     this.#watched.set(key, (this.#watched.get(key) ?? 0) + 1);
+    this.#readsRows = true;
     this.stale();
     return () => {
       this.#watched.set(key, this.#watched.get(key) - 1);
@@ -125,13 +129,22 @@ export class Store {
 
   /** An event of the feed. */
   hear(event) {
+    if (event.type === "connected" || event.type === "lost") { this.#readsRows = true; this.stale(); }
+    if (event.type === "row") this.#take(event.row);
     if (event.type === "approvals") this.readWaiting();
-    if (["connected", "lost", "run"].includes(event.type)) this.stale();
     if (event.type === "turn" && ["end", "error", "start"].includes(event.kind)) this.stale();
     for (const hear of [...this.#listeners]) hear(event);
   }
 
-  /** What is known is old: read it again, soon, however many events say so. */
+  #take(row) {
+    this.rows.set(row.sessionKey, row);
+    this.#heard.set(row.sessionKey, row);
+    if (this.rows.size > MOST_ROWS) this.#readsRows = true; // the old ones are forgotten
+    this.changed();
+    this.stale();
+  }
+
+  /** What is known besides rows is old: read it again, soon, however many events say so. */
   stale() {
     if (this.#timer) { this.#again = true; return; }
     this.#timer = setTimeout(() => this.#read(), Math.max(SOON_MS, this.#readAt + this.#pauseMs - performance.now()));
@@ -142,7 +155,7 @@ export class Store {
   #read = async () => {
     this.#again = false;
     const began = performance.now();
-    await Promise.all([this.readWaiting(), this.readConversations(), this.readRuns(), this.readUndelivered()]);
+    await Promise.all([this.readWaiting(), this.readConversations(), this.#readsRows ? this.readRuns() : this.readCounts(), this.readUndelivered()]);
     this.isLoaded = true;
     this.#pauseMs = Math.max(CALM_MS, 4 * (performance.now() - began));
     this.#readAt = performance.now();
@@ -150,14 +163,28 @@ export class Store {
     if (this.#again) this.stale();
   };
 
+  readCounts = coalesced(async () => {
+    this.counts = (await call("runs.query", { limit: 1 })).counts;
+    this.changed();
+  });
+
   readRuns = coalesced(async () => {
+    this.#readsRows = false;
+    this.#heard = new Map();
     const roots = [...this.#watched.keys()];
-    const [whole, ...parts] = await Promise.all([
-      call("runs.query", { sort: "active", limit: MOST_RUNS }),
-      ...roots.map((root) => call("runs.query", { root, sort: "active", limit: MOST_BELOW })),
-    ]);
-    this.counts = whole.counts;
-    this.rows = new Map([whole, ...parts].flatMap((answer) => answer.rows).map((row) => [row.sessionKey, row]));
+    let answers;
+    try {
+      answers = await Promise.all([
+        call("runs.query", { sort: "active", limit: MOST_RUNS }),
+        ...roots.map((root) => call("runs.query", { root, sort: "active", limit: MOST_BELOW })),
+      ]);
+    } catch (error) {
+      this.#readsRows = true;
+      throw error;
+    }
+    this.counts = answers[0].counts;
+    this.rows = new Map(answers.flatMap((answer) => answer.rows).map((row) => [row.sessionKey, row]));
+    for (const [key, row] of this.#heard) this.rows.set(key, row);
     this.changed();
   });
 

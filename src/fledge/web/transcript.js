@@ -130,8 +130,8 @@ export class Transcript {
       this.live = null; // what was said meanwhile is in the entries
       for (const go of this.#waiting.splice(0)) go();
       this.refresh();
-    } else if (event.type === "run") {
-      if (event.requester === this.key || event.sessionKey === this.key) this.refresh(); // it may make a line
+    } else if (event.type === "row") {
+      if (event.row.requester === this.key || event.row.sessionKey === this.key) this.refresh(); // there may be a line
     } else if (event.type === "turn" && event.sessionKey === this.key) this.#turn(event);
   }
 

@@ -7,6 +7,7 @@ but regular files, and those only to take their digest.
 import hashlib
 import os
 import stat
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from fledge.confine import Confined
 from fledge.core.freeze import sound
 from fledge.core.goods import MOST, Artifact, Goods
 from fledge.core.protected import UNPROTECTED, Protected
-from fledge.errors import BadInput
+from fledge.errors import BadInput, NotFound
 
 MAX_DEPTH: Final = 16
 MAX_SEEN: Final = 10_000
@@ -35,6 +36,24 @@ def find_artifacts(workspace: Path, folder: str, digests: bool, protected: Prote
         return Goods()
     found = sorted(walk.found, key=lambda one: one.name)
     return Goods(str(workspace / folder), tuple(found[:MOST]), len(found[MOST:])) if found else Goods()
+
+
+def read_artifact(
+    workspace: str, folder: str, name: str, limit: int, protected: Protected = UNPROTECTED
+) -> tuple[bytes, int]:
+    """The first `limit` bytes of a file beneath `folder` of a workspace, and its size. Refused: a name that climbs, and
+    a link anywhere on the way. Raises NotFound if there is no such file."""
+    *parts, last = (*folder.split("/"), *name.split("/"))
+    if any(part in ("", ".", "..") or "\x00" in part for part in (*parts, last)):
+        raise BadInput("name", "must be a file's name beneath the folder of artifacts", name)
+    with ExitStack() as stack:
+        confined = stack.enter_context(Confined(Path(workspace), protected))
+        held: int | None = stack.enter_context(confined.folder("."))
+        for part in parts:
+            held = None if held is None else stack.enter_context(confined.below(held, part))
+        if held is None:
+            raise NotFound(f"no file {name[:80]!r}")
+        return confined.read_in(held, last, limit, name)
 
 
 class _Walk:

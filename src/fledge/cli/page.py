@@ -1,0 +1,41 @@
+"""`fledge page`: print, and open in a browser, an address that signs in once at the gateway's page.
+
+The address has a code in it. A browser that is started with the address shows it to everybody who can list processes,
+so it is started with a file instead, which only its owner can read, and which leads there.
+"""
+
+import html
+import os
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Final
+
+from fledge.cli.verbs import ask
+from fledge.cli.where import Where
+from fledge.errors import StoreError
+from fledge.plain_file import write_private
+from fledge.store.files import DATABASE
+
+FILE: Final = "page.html"
+NO_GATEWAY: Final = "no gateway serves this folder: start one with `fledge serve`"
+
+
+def page(state: Path, opens: bool) -> list[str]:
+    """Make such an address, and open it where there is a display. Refused: no gateway serves the folder."""
+    if not (state / DATABASE).exists():
+        raise StoreError(f"{state}: {NO_GATEWAY}")
+    address = str(ask(Where(state), "page.link").value["address"])
+    opened = opens and _has_display() and _open(state, address)
+    how = "opened in your browser" if opened else "open it in a browser on this machine"
+    return [address, f"{how}; it signs in once, within a minute"]
+
+
+def _has_display() -> bool:
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _open(state: Path, address: str) -> bool:
+    path = (state / FILE).absolute()
+    write_private(path, f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(address)}">\n')
+    return webbrowser.open(path.as_uri())

@@ -1,0 +1,69 @@
+"""`page.link`: an address that signs a browser in once, without the token in it.
+
+The address has a one-time code in its fragment, which browsers send to nobody. The page posts the code and is given the
+token for its tab. A code is good once, for a minute, and only its digest is kept. The verb is answered on the private
+socket alone: whoever can open that could read the token as well.
+"""
+
+import hashlib
+import hmac
+import secrets
+from collections import deque
+from typing import Final
+
+from msgspec import Struct
+
+from fledge.commands.desk import Desk
+from fledge.commands.params import Nothing
+from fledge.commands.table import method
+from fledge.core.run import Instant
+from fledge.errors import Refused
+
+CODE_BYTES: Final = 16
+GOOD_S: Final = 60.0
+MOST_CODES: Final = 16
+"""So many codes are good at once; one more makes the oldest void."""
+
+
+class LoginCodes:
+    """The codes that are good now."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._held: deque[tuple[bytes, Instant]] = deque(maxlen=MOST_CODES)
+
+    def make(self, now: Instant) -> str:
+        """A new code."""
+        code = secrets.token_urlsafe(CODE_BYTES)
+        self._held.append((_digest(code), now + GOOD_S))
+        return code
+
+    def take(self, code: str, now: Instant) -> bool:
+        """True if this code is good; then it is so no more. How long this takes tells nothing of any code."""
+        given = _digest(code)
+        same = [hmac.compare_digest(given, digest) for digest, _ in self._held]
+        found = [one for one, is_same in zip(self._held, same, strict=True) if is_same]
+        for one in found:
+            self._held.remove(one)
+        return any(now < ends_at for _, ends_at in found)
+
+
+def _digest(code: str) -> bytes:
+    return hashlib.sha256(code.encode("utf-8", "replace")).digest()
+
+
+class PageLink(Struct, frozen=True, kw_only=True):
+    """An address that signs in once."""
+
+    address: str
+    expires_at: Instant
+
+
+@method("page.link", PageLink)
+async def page_link(desk: Desk, params: Nothing) -> PageLink:
+    """Make an address of the page that signs a browser in, once, within a minute. On the private socket alone."""
+    if desk.logins is None:
+        raise Refused("error", "no gateway serves this folder: start one with `fledge serve`")
+    now = desk.now()
+    code = desk.logins.make(now)
+    return PageLink(address=f"{desk.logins.address}/#code={code}", expires_at=now + GOOD_S)

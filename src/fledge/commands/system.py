@@ -1,0 +1,229 @@
+"""Verbs that tell of the process that answers: `health`, `agents.list`, `config.shown`."""
+
+import os
+import shutil
+from typing import Any, Literal
+
+from msgspec import Struct
+
+import fledge
+from fledge.commands.desk import Desk
+from fledge.commands.params import Nothing
+from fledge.commands.table import method
+from fledge.config import agent_view, model_for_conversation, sandbox_for, spawnable, subagent_limits
+from fledge.config.shown import SettingShown, shown
+from fledge.core.policy import Budget
+from fledge.core.run import Instant
+from fledge.orchestrator.budget import configured
+from fledge.orchestrator.journal import Wrong
+from fledge.orchestrator.views import count_undelivered
+from fledge.store.base import LaneQueue, Tx
+from fledge.store.files import DATABASE, log_of
+
+
+class LaneView(Struct, frozen=True, kw_only=True):
+    """A lane: how many of its slots are in use, and who waits."""
+
+    name: str
+    used: int
+    width: int
+    queued: int = 0
+    oldest_wait_s: float = 0.0
+    """For how long the session that has waited longest has waited."""
+
+
+class StoreView(Struct, frozen=True, kw_only=True):
+    """The database."""
+
+    folder: str
+    bytes: int
+    """Of the database and its log."""
+    free_bytes: int
+    """On its disk."""
+    runs: int
+    sessions: int
+    events: int
+    """Events of runs that were ever stored."""
+    commit_ms: float
+    """How long a commit takes: of the newest, half took at most so long."""
+    commit_p95_ms: float
+    """95 of 100 took at most so long."""
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """How the gateway is."""
+
+    status: Literal["ok", "closing"]
+    version: str
+    pid: int
+    started_at: Instant
+    now_at: Instant
+    drivers: int
+    """Turns that are being driven."""
+    questions: int
+    plans: int
+    undelivered: int
+    subscriptions: int
+    requests: int
+    rejections: int
+    counters: dict[str, Any]
+    """What has happened since it started, by outcome and reason."""
+    lanes: tuple[LaneView, ...]
+    store: StoreView
+    errors: tuple[Wrong, ...]
+    """What went wrong since it started, the newest first, at most 50."""
+    steps: tuple[int, ...]
+    """Model replies in each of the last 30 minutes, the present one last."""
+
+
+class _Rows(Struct, frozen=True):
+    """What health needs of the rows."""
+
+    drivers: list[str]
+    """The lane of each."""
+    questions: int
+    plans: int
+    undelivered: int
+    queues: dict[str, tuple[LaneQueue, Instant]]
+    """By lane: who waits, and since when the one that has waited longest."""
+    runs: int
+    sessions: int
+    events: int
+
+
+@method("health", Health, reads=True)
+async def health(desk: Desk, params: Nothing) -> Health:
+    """How the gateway is: lanes, store, what went wrong, and what has happened since it started."""
+    engine = desk.fl.engine
+    now = engine.clock.now()
+    rows = await engine.store.read(lambda tx: _look(tx, now))
+    return Health(
+        status="closing" if desk.closing.is_set() else "ok",
+        version=fledge.__version__,
+        pid=os.getpid(),
+        started_at=desk.started_at,
+        now_at=now,
+        drivers=len(rows.drivers),
+        questions=rows.questions,
+        plans=rows.plans,
+        undelivered=rows.undelivered,
+        subscriptions=len(desk.watches),
+        requests=desk.requests,
+        rejections=desk.rejections,
+        counters=engine.counters.shown(),
+        lanes=tuple(_lane(name, engine.rules.widths, rows, now) for name in _lanes(engine.rules.widths, rows)),
+        store=_store(desk, rows),
+        errors=tuple(reversed(engine.counters.wrong)),
+        steps=tuple(engine.counters.steps(now)),
+    )
+
+
+def _look(tx: Tx, now: Instant) -> _Rows:
+    runs, sessions = tx.count_rows()
+    return _Rows(
+        drivers=[one.lane for one in tx.drivers() if one.release_at is None or one.release_at > now],
+        questions=len(tx.open_approvals()),
+        plans=len(tx.awaiting()),
+        undelivered=count_undelivered(tx),
+        queues={one.lane: (one, _waits_since(tx, one.oldest, now)) for one in tx.waiting_by_lane(now)},
+        runs=runs,
+        sessions=sessions,
+        events=tx.last_event(),
+    )
+
+
+def _waits_since(tx: Tx, session: str, now: Instant) -> Instant:
+    """Since when a queued session waits: its run's last event, the oldest thing that it has not read, or its turn."""
+    if tx.find_run(session) is not None:
+        return tx.events(session)[-1].at
+    unread, turn = tx.unread(session, 1), tx.turn(session)
+    return unread[0].arrived_at if unread else now if turn is None else turn.opened_at
+
+
+def _lanes(widths: dict[str, int], rows: _Rows) -> list[str]:
+    return list(dict.fromkeys((*widths, *sorted(rows.drivers), *rows.queues)))
+
+
+def _lane(name: str, widths: dict[str, int], rows: _Rows, now: Instant) -> LaneView:
+    queue, since = rows.queues.get(name, (None, now))
+    return LaneView(
+        name=name,
+        used=rows.drivers.count(name),
+        width=widths.get(name, widths.get(name.partition(":")[0], 1)),
+        queued=0 if queue is None else queue.count,
+        oldest_wait_s=max(0.0, now - since),
+    )
+
+
+def _store(desk: Desk, rows: _Rows) -> StoreView:
+    folder, counters = desk.fl.state, desk.fl.engine.counters
+    files = [folder / DATABASE, log_of(folder / DATABASE)]
+    return StoreView(
+        folder=str(folder),
+        bytes=sum(os.stat(file).st_size for file in files if os.path.exists(file)),
+        free_bytes=shutil.disk_usage(folder).free,
+        runs=rows.runs,
+        sessions=rows.sessions,
+        events=rows.events,
+        commit_ms=counters.commit_ms(0.5),
+        commit_p95_ms=counters.commit_ms(0.95),
+    )
+
+
+class AgentDetails(Struct, frozen=True, kw_only=True):
+    """An agent: what it thinks with, what it may use, whom it may start."""
+
+    id: str
+    description: str = ""
+    model: str = ""
+    """Empty: the one that the program or the command names."""
+    fallbacks: tuple[str, ...] = ()
+    may: tuple[str, ...]
+    """Tools that it uses without a question."""
+    asks: tuple[str, ...]
+    """Tools before each call of which a person is asked."""
+    never: tuple[str, ...]
+    """Tools that it may not use."""
+    starts: tuple[str, ...]
+    """Agents that it may start."""
+    max_depth: int
+    max_children: int
+    budget: Budget | None
+    """Of each child; None: no limit."""
+    sandbox: str
+    """Its mode."""
+    network: str
+
+
+@method("agents.list", list[AgentDetails], reads=True)
+async def agents_list(desk: Desk, params: Nothing) -> list[AgentDetails]:
+    """The configured agents, `main` first."""
+    ids = dict.fromkeys(("main", *(one.id for one in desk.fl.config.agents.list)))
+    return [_agent(desk, agent_id) for agent_id in ids]
+
+
+def _agent(desk: Desk, agent_id: str) -> AgentDetails:
+    config = desk.fl.config
+    model, limits = model_for_conversation(config, agent_id), subagent_limits(config, agent_id)
+    tools, sandbox = desk.fl.tools_of(agent_id), sandbox_for(config, agent_id)
+    return AgentDetails(
+        id=agent_id,
+        description=agent_view(config, agent_id).description,
+        model="" if model is None else model.name,
+        fallbacks=() if model is None else model.fallbacks,
+        may=tools.may,
+        asks=tools.asks,
+        never=tools.never,
+        starts=tuple(one.id for one in spawnable(config, agent_id)),
+        max_depth=limits.max_spawn_depth,
+        max_children=limits.max_children_per_agent,
+        budget=configured(limits.budget),
+        sandbox=sandbox.mode,
+        network=sandbox.network,
+    )
+
+
+@method("config.shown", list[SettingShown], reads=True)
+async def config_shown(desk: Desk, params: Nothing) -> list[SettingShown]:
+    """Every setting that counts: value, default and where it comes from. Secrets are never among them."""
+    return shown(desk.fl.config, desk.layers)

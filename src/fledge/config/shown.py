@@ -1,0 +1,105 @@
+"""Every setting as a page or a person may see it: value, default, where it comes from. Never a secret.
+
+Keys of providers and channels are not settings (those name a variable or a file), but people put them where they do not
+belong. So the values of headers, queries and environments are hidden, of an address only its host is shown, and texts
+are shown without what looks like a secret.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from fledge.config.layers import Layers, as_document
+from fledge.config.reference import describe
+from fledge.config.schema import Config
+from fledge.core.redact import redacted
+
+HIDDEN: Final = "(hidden)"
+DEFAULT: Final = "default"
+PROGRAM: Final = "the program"
+_MAPS: Final = ("headers", "query", "env")
+"""Blocks whose values are free: a secret may stand in any of them."""
+_ADDRESS: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+
+
+class SettingShown(Struct, frozen=True, kw_only=True):
+    """One setting."""
+
+    key: str
+    value: str
+    """As JSON."""
+    default: str
+    source: str
+    """`default`, the file that sets it, `--set`, or `the program`."""
+    meaning: str = ""
+
+
+def shown(config: Config, layers: Layers = ()) -> list[SettingShown]:
+    """Every setting, in the order of the reference; those of agents, tools, providers and channels follow as they are
+    set."""
+    known = {one.key: one for one in describe() if "[]" not in one.key and "<" not in one.key}
+    found = dict(_leaves(as_document(config), ()))
+    sources = [(name, {path for path, _ in _leaves(document, ())}) for name, document in layers]
+    listed = [tuple(key.split(".")) for key in known]
+    rows = []
+    for path in (*listed, *(path for path in found if path not in set(listed))):
+        key, said = ".".join(path), known.get(".".join(path))
+        default = "" if said is None else said.default
+        rows.append(
+            SettingShown(
+                key=key,
+                value=_value(path, found[path]) if path in found else default,
+                default=default,
+                source=_source(path, sources) if path in found else DEFAULT,
+                meaning="" if said is None else said.meaning,
+            )
+        )
+    return rows
+
+
+def _source(path: tuple[str, ...], sources: Sequence[tuple[str, set[tuple[str, ...]]]]) -> str:
+    return next((name for name, paths in reversed(sources) if path in paths), PROGRAM)
+
+
+def _leaves(value: object, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], object]]:
+    """The values of a document by their path; agents stand by their id, other lists are one value."""
+    if isinstance(value, Mapping):
+        return [leaf for key, one in value.items() for leaf in _leaves(one, (*path, str(key)))]
+    if isinstance(value, list | tuple) and path == ("agents", "list"):
+        named = {str(one.get("id", at)) if isinstance(one, Mapping) else str(at): one for at, one in enumerate(value)}
+        return [leaf for key, one in named.items() for leaf in _leaves(one, (*path, key))]
+    return [(path, value)]
+
+
+def _value(path: tuple[str, ...], value: object) -> str:
+    if any(part in _MAPS for part in path[:-1]):
+        return HIDDEN
+    return json.dumps(without_secrets(value), ensure_ascii=False)
+
+
+def without_secrets(value: object) -> object:
+    """The value with what looks like a secret taken out of its texts, and of addresses all but the host."""
+    if isinstance(value, list | tuple):
+        return [without_secrets(one) for one in value]
+    if isinstance(value, Mapping):
+        return {key: without_secrets(one) for key, one in value.items()}
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(value, str):
+        return value
+    return _host(value) if _ADDRESS.match(value) else redacted(value)
+
+
+def _host(address: str) -> str:
+    """An address without user, path and query: a secret may stand in each of them."""
+    try:
+        parts = urlsplit(address)
+        place = f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
+        rest = parts.path.strip("/") or parts.query or parts.fragment
+    except ValueError:
+        return HIDDEN
+    return f"{place}/…" if rest else place

@@ -1,0 +1,847 @@
+// The values that the gateway answers and tells, as types for editors and readers. Made from the gateway's schema by
+// `python -m docs.generate`; a test fails when it is stale, and another when the page reads a field that is not here.
+
+/** What `fl.agent` answers.
+ * @typedef {object} Accepted
+ * @property {string} runId
+ * @property {"accepted"} [status]
+ * @property {number} [failures]
+ */
+
+/** What was answered.
+ * @typedef {object} Answered
+ * @property {boolean} approved
+ * @property {string} [tool]
+ * @property {Permission} [permission]
+ * @property {string} sessionKey
+ * @property {string} [runId]
+ */
+
+/** A file that is handed over.
+ * @typedef {object} Artifact
+ * @property {string} name
+ * @property {number} bytes
+ * @property {string} [sha256]
+ */
+
+/** The attempt that follows.
+ * @typedef {object} Attempt
+ * @property {string} sessionKey
+ * @property {string} runId
+ * @property {number} attempt
+ */
+
+/** Whom words that are said there are for.
+ * @typedef {object} Begun
+ * @property {string} sessionKey
+ * @property {string} name
+ * @property {number} entry
+ */
+
+/** What goes on in a conversation and below it.
+ * @typedef {object} Below
+ * @property {number} nowAt
+ * @property {"busy"|"idle"|"queued"} state
+ * @property {number|null} [openedAt]
+ * @property {boolean} [waits]
+ * @property {string} [unanswered]
+ * @property {number} [tokensIn]
+ * @property {number} [tokensOut]
+ * @property {number|null} [costUsd]
+ * @property {(ChildAtWork)[]} [children]
+ * @property {(Target)[]} [targets]
+ */
+
+/** A binding, made or ended.
+ * @typedef {object} Bound
+ * @property {string} sessionKey
+ */
+
+/** The question to a person about a call, and what became of it.
+ * @typedef {object} CallAsked
+ * @property {string} id
+ * @property {string} state
+ * @property {string} [answeredBy]
+ * @property {string} [words]
+ * @property {string} [rule]
+ */
+
+/** One tool call of a reply.
+ * @typedef {object} CallValue
+ * @property {string} id
+ * @property {string} name
+ * @property {string} arguments
+ * @property {number} [size]
+ * @property {"asked"|"error"|"ok"|"running"|"unknown"} status
+ * @property {number} startedAt
+ * @property {number|null} [endedAt]
+ * @property {number} [resultSeq]
+ * @property {string} [childRunId]
+ * @property {string} [childSessionKey]
+ * @property {CallAsked|null} [question]
+ */
+
+/** A subagent that has not settled.
+ * @typedef {object} ChildAtWork
+ * @property {string} sessionKey
+ * @property {string} label
+ * @property {string} state
+ * @property {number} depth
+ * @property {number} [tokens]
+ * @property {boolean} [waits]
+ * @property {number|null} [startedAt]
+ */
+
+/** The feed ends here; go on from this cursor.
+ * @typedef {object} Closing
+ * @property {"closing"} type
+ * @property {number} cursor
+ * @property {string} reason
+ */
+
+/** What a command came to, in words for the person who gave it.
+ * @typedef {object} CommandResult
+ * @property {string} text
+ * @property {boolean} [ok]
+ * @property {"again"|"agents"|"allow"|"approvals"|"approve"|"deny"|"event"|"focus"|"heartbeat"|"help"|"image"|"info"|"kill"|"list"|"log"|"model"|"permissions"|"reject"|"reload"|"resume"|"send"|"spawn"|"status"|"steer"|"stop"|"tree"|"undelivered"|"unfocus"|null} [verb]
+ */
+
+/** What a session was told of a child.
+ * @typedef {object} CompletionValue
+ * @property {string} kind
+ * @property {string} sessionKey
+ * @property {string} [runId]
+ * @property {string} [label]
+ * @property {string} status
+ * @property {string} [error]
+ * @property {string} [summary]
+ * @property {Stats} [stats]
+ * @property {(Artifact)[]} [artifacts]
+ * @property {number} [moreArtifacts]
+ * @property {string} [resultId]
+ * @property {number} [resultBytes]
+ * @property {boolean} [inOneLine]
+ * @property {string} [result]
+ */
+
+/** Completions that the session read at once.
+ * @typedef {object} CompletionsEntry
+ * @property {"completions"} type
+ * @property {number} seq
+ * @property {number} at
+ * @property {(CompletionValue)[]} [completions]
+ * @property {string} [text]
+ * @property {number} [size]
+ */
+
+/** What is recorded of a try at delivery: to whom, by which route, what was tried, how it went.
+ * @typedef {object} DeliveryTrace
+ * @property {string} key
+ * @property {string} requester
+ * @property {"main"|"nested"} depth
+ * @property {"bound"|"fallback"|"hook"} route
+ * @property {(Tried)[]} [tried]
+ * @property {"direct"|"queued"|"steered"|null} [path]
+ * @property {"summarised"|"whole"} [form]
+ * @property {string} [why]
+ */
+
+/** What a run does or waits for.
+ * @typedef {object} Doing
+ * @property {"children"|"delivery"|"ending"|"lost"|"model"|"preparing"|"queue"|"retry"|"stuck"|"tool"|"undriven"|"you"} kind
+ * @property {string} text
+ * @property {number|null} [sinceAt]
+ * @property {number|null} [untilAt]
+ */
+
+/** It was done.
+ * @typedef {object} Done
+ * @property {boolean} [ok]
+ */
+
+/** What time alone does to a run next.
+ * @typedef {object} Due
+ * @property {number} at
+ * @property {string} what
+ */
+
+/** What a kill would end.
+ * @typedef {object} Ends
+ * @property {(RunRow)[]} rows
+ * @property {number} leftOut
+ */
+
+/** Entries of a transcript, oldest first, with the lines between them.
+ * @typedef {object} EntriesPage
+ * @property {(MessageEntry|ReplyEntry|ResultEntry|CompletionsEntry|NoteEntry|LineEntry)[]} entries
+ * @property {number} [first]
+ * @property {number} [last]
+ * @property {boolean} [older]
+ * @property {boolean} [newer]
+ */
+
+/** It could not go on; `error` says why, in words for people.
+ * @typedef {object} Failed
+ * @property {"error"} type
+ * @property {string} error
+ */
+
+/** How many runs each filter finds in the folder, or below the root or requester that was asked about. Search, agent and time do not narrow them.
+ * @typedef {object} FilterCounts
+ * @property {number} all
+ * @property {number} active
+ * @property {number} waiting
+ * @property {number} stuck
+ * @property {number} failed
+ * @property {number} undelivered
+ */
+
+/** What is below some sessions, each run with its children, oldest first; archived ones only while something below them is not archived.
+ * @typedef {object} Forest
+ * @property {(RunInfo)[]} runs
+ * @property {number} leftOut
+ */
+
+/** A session.
+ * @typedef {object} Found
+ * @property {string} sessionKey
+ */
+
+/** What found nobody and was given up, a result or a message: `fl.retry(…)` or `fl.dismiss(…)` it by its key.
+ * @typedef {object} GivenUp
+ * @property {string} key
+ * @property {string} sessionKey
+ * @property {string} runId
+ * @property {string} kind
+ * @property {string} label
+ * @property {string} status
+ * @property {string} [reason]
+ * @property {string} text
+ * @property {number|null} arrivedAt
+ * @property {string} [to]
+ * @property {number} [tries]
+ * @property {number|null} [keptUntilAt]
+ */
+
+/** How the gateway is.
+ * @typedef {object} Health
+ * @property {"closing"|"ok"} status
+ * @property {string} version
+ * @property {number} pid
+ * @property {number} startedAt
+ * @property {number} nowAt
+ * @property {number} drivers
+ * @property {number} questions
+ * @property {number} plans
+ * @property {number} undelivered
+ * @property {number} subscriptions
+ * @property {object} counters
+ */
+
+/** Which session has the heartbeat.
+ * @typedef {object} HeartbeatOf
+ * @property {string} sessionKey
+ */
+
+/** What a process brings: by kind, the digest of each thing by name.
+ * @typedef {object} Identity
+ * @property {string} state
+ * @property {string} program
+ * @property {object} tools
+ * @property {object} agents
+ * @property {object} runtimes
+ * @property {object} hooks
+ * @property {object} settings
+ * @property {string} workspace
+ */
+
+/** An image that came with an entry.
+ * @typedef {object} ImageShown
+ * @property {string} name
+ * @property {string} mediaType
+ * @property {number} bytes
+ * @property {number} width
+ * @property {number} height
+ */
+
+/** Somebody killed it. `named` is true of the run the kill named, false of those below it.
+ * @typedef {object} Killed
+ * @property {"killed"} type
+ * @property {boolean} named
+ */
+
+/** What a kill did, by session keys.
+ * @typedef {object} Killing
+ * @property {(string)[]} killed
+ * @property {(string)[]} stopping
+ * @property {(string)[]} [finished]
+ */
+
+/** A limit of a run: what was asked for, what holds, and which rule set it where they differ.
+ * @typedef {object} Limit
+ * @property {string} name
+ * @property {number|null} [asked]
+ * @property {number|null} [applied]
+ * @property {string} [rule]
+ * @property {boolean} [isCut]
+ */
+
+/** Something was done to a run: to this session's own, or to a child of the session.
+ * @typedef {object} LineEntry
+ * @property {"line"} type
+ * @property {number} seq
+ * @property {number} at
+ * @property {"crashed"|"killed"|"plan_approved"|"plan_rejected"|"restarted"|"resumed"|"steered"} kind
+ * @property {string} sessionKey
+ * @property {string} [label]
+ * @property {string} [reason]
+ */
+
+/** Something was told inside a turn: `kind` and `text` as in the library's `TurnEvent`.
+ * @typedef {object} Live
+ * @property {"turn"} type
+ * @property {string} sessionKey
+ * @property {string} kind
+ * @property {string} [text]
+ * @property {number} [turn]
+ * @property {string} [call]
+ * @property {string} [remedy]
+ * @property {number} [retryInS]
+ * @property {number} [entry]
+ * @property {string} [arguments]
+ * @property {string} [cause]
+ * @property {number} [tokensIn]
+ * @property {number} [tokensOut]
+ * @property {number|null} [costUsd]
+ * @property {boolean} [isError]
+ */
+
+/** So many live events were left out because this watcher is slow.
+ * @typedef {object} Lost
+ * @property {"lost"} type
+ * @property {number} count
+ */
+
+/** A moment at which something was done to the run.
+ * @typedef {object} Mark
+ * @property {number} at
+ * @property {"crashed"|"killed"|"plan_approved"|"plan_rejected"|"restarted"|"resumed"|"steered"} name
+ * @property {string} [reason]
+ */
+
+/** One entry of a transcript.
+ * @typedef {object} Message
+ * @property {number} seq
+ * @property {number} at
+ * @property {"assistant"|"event"|"note"|"tool"|"user"} role
+ * @property {string} text
+ * @property {string} [kind]
+ * @property {(string)[]} [calls]
+ * @property {string} [runId]
+ * @property {boolean} [isCut]
+ * @property {(CompletionValue)[]} [completions]
+ */
+
+/** Words that came in.
+ * @typedef {object} MessageEntry
+ * @property {"message"} type
+ * @property {number} seq
+ * @property {number} at
+ * @property {string} kind
+ * @property {"fledge"|"person"|"session"} by
+ * @property {string} text
+ * @property {number} [size]
+ * @property {string} [source]
+ * @property {string} [runId]
+ * @property {(ImageShown)[]} [images]
+ */
+
+/** An entry was appended to a transcript: the value that `sessions.history` has of it.
+ * @typedef {object} NewEntry
+ * @property {"entry"} type
+ * @property {string} sessionKey
+ * @property {MessageEntry|ReplyEntry|ResultEntry|CompletionsEntry|NoteEntry|LineEntry} entry
+ */
+
+/** Something for the record, such as a summary of older entries.
+ * @typedef {object} NoteEntry
+ * @property {"note"} type
+ * @property {number} seq
+ * @property {number} at
+ * @property {string} text
+ * @property {number} [size]
+ * @property {number} [covers]
+ */
+
+/** The attempt finished what it was asked. `cut`: its last words were cut at the token limit.
+ * @typedef {object} Ok
+ * @property {"ok"} type
+ * @property {boolean} [cut]
+ */
+
+/** What goes on in a folder, and what waits for a person.
+ * @typedef {object} Overview
+ * @property {number} nowAt
+ * @property {boolean} isDriven
+ * @property {boolean} isUnfinished
+ * @property {string} state
+ * @property {number} unread
+ * @property {(RunInfo)[]} runs
+ * @property {number} leftOut
+ * @property {(Unanswered)[]} unanswered
+ * @property {(Question)[]} questions
+ * @property {(Plan)[]} plans
+ * @property {number} undelivered
+ */
+
+/** A rule that a person made: such commands of an agent run in a folder without a question.
+ * @typedef {object} Permission
+ * @property {string} id
+ * @property {(string)[]} words
+ * @property {string} folder
+ * @property {string} agent
+ * @property {boolean} [children]
+ * @property {number} madeAt
+ * @property {string} madeBy
+ */
+
+/** A plan that awaits its answer: `fl.approve_plan(plan.session_key)` or `fl.reject_plan(…, why)`.
+ * @typedef {object} Plan
+ * @property {string} sessionKey
+ * @property {string} runId
+ * @property {string} label
+ * @property {string} text
+ * @property {number} expiresAt
+ * @property {number} askedAt
+ * @property {string} requester
+ * @property {(string)[]} [lineage]
+ */
+
+/** Whether an event waits to be read.
+ * @typedef {object} Posted
+ * @property {boolean} posted
+ */
+
+/** A tool call that waits for a person: answer it with `fl.approve(id)` or `fl.deny(id)`.
+ * @typedef {object} Question
+ * @property {string} id
+ * @property {string} sessionKey
+ * @property {string} tool
+ * @property {string} arguments
+ * @property {string} digest
+ * @property {number} askedAt
+ * @property {number} expiresAt
+ * @property {string} [always]
+ * @property {boolean} [forSubagents]
+ * @property {"allowed"|"denied"|"expired"|"started"|"void"|"waiting"} [state]
+ * @property {string} [answeredBy]
+ * @property {string} [words]
+ * @property {string} [rule]
+ * @property {string} [why]
+ * @property {string} [runId]
+ * @property {string} [label]
+ * @property {(string)[]} [lineage]
+ * @property {string} [cwd]
+ * @property {boolean} [isSandboxed]
+ */
+
+/** What a run really ran with, as recorded while it ran.
+ * @typedef {object} Ran
+ * @property {string} model
+ * @property {string} thinking
+ * @property {(string)[]} tools
+ * @property {boolean} boxed
+ * @property {string} folder
+ */
+
+/** What a conversation answered, or why it has not.
+ * @typedef {object} Reply
+ * @property {"error"|"ok"|"pending"|"stopped"} status
+ * @property {string} [text]
+ * @property {string|null} [error]
+ * @property {string} runId
+ * @property {(Question)[]} [questions]
+ */
+
+/** A model's reply.
+ * @typedef {object} ReplyEntry
+ * @property {"reply"} type
+ * @property {number} seq
+ * @property {number} at
+ * @property {string} text
+ * @property {number} [size]
+ * @property {(CallValue)[]} [calls]
+ * @property {string} [model]
+ * @property {Usage} [usage]
+ * @property {number|null} [costUsd]
+ * @property {boolean} [isAside]
+ * @property {boolean} [isCut]
+ */
+
+/** Whether a session is at rest.
+ * @typedef {object} Rest
+ * @property {boolean} settled
+ * @property {(Question)[]} [questions]
+ * @property {number} [failures]
+ * @property {number} [patienceSeconds]
+ */
+
+/** What a tool answered.
+ * @typedef {object} ResultEntry
+ * @property {"result"} type
+ * @property {number} seq
+ * @property {number} at
+ * @property {string} callId
+ * @property {number} callSeq
+ * @property {string} name
+ * @property {string} text
+ * @property {number} [size]
+ * @property {boolean} [isError]
+ * @property {boolean} [isUnknown]
+ * @property {(ImageShown)[]} [images]
+ */
+
+/** What came of a run, or that nothing has yet: failing is a value, not an exception.
+ * @typedef {object} Result_Any_
+ * @property {"error"|"killed"|"ok"|"pending"|"timeout"|"unknown"} status
+ * @property {string} [text]
+ * @property {string|null} [error]
+ * @property {"complete"|"error"|"killed"|"timeout"|"unknown"|null} [endedReason]
+ * @property {Ok|Failed|TimedOut|Killed|Unknown|null} [outcome]
+ * @property {*|null} [value]
+ * @property {string|null} [valueError]
+ * @property {Stats} [stats]
+ * @property {string} runId
+ * @property {string} sessionKey
+ * @property {string} [label]
+ * @property {(string)[]} [artifacts]
+ * @property {string} phase
+ * @property {number|null} [startedAt]
+ * @property {number|null} [endedAt]
+ */
+
+/** A run has changed: this is how it stands. `cursor`: everything up to there is told, in this row or earlier ones.
+ * @typedef {object} RowEvent
+ * @property {"row"} type
+ * @property {number} cursor
+ * @property {RunRow} row
+ */
+
+/** How the result of a run is handed over.
+ * @typedef {object} RunDelivery
+ * @property {"deferred"|"delivered"|"pending"|"skipped"|"undelivered"} state
+ * @property {number} tries
+ * @property {string} [why]
+ * @property {number|null} [deliveredAt]
+ */
+
+/** Something happened to a run. `phase` and `status` are as they stand when it is told.
+ * @typedef {object} RunEvent
+ * @property {"run"} type
+ * @property {number} cursor
+ * @property {string} sessionKey
+ * @property {string} runId
+ * @property {string} event
+ * @property {number} version
+ * @property {number} at
+ * @property {string} phase
+ * @property {string} status
+ * @property {"complete"|"error"|"killed"|"timeout"|"unknown"|null} endedReason
+ * @property {string} requester
+ * @property {string} label
+ */
+
+/** A run as lists and trees show it.
+ * @typedef {object} RunInfo
+ * @property {string} sessionKey
+ * @property {string} runId
+ * @property {string} label
+ * @property {string} task
+ * @property {string} status
+ * @property {string} phase
+ * @property {string|null} error
+ * @property {"complete"|"error"|"killed"|"timeout"|"unknown"|null} endedReason
+ * @property {string} requester
+ * @property {number} depth
+ * @property {number} attempt
+ * @property {string} plan
+ * @property {string|null} delivery
+ * @property {number} createdAt
+ * @property {number|null} startedAt
+ * @property {number|null} endedAt
+ * @property {number} unsettled
+ * @property {string} [model]
+ * @property {number} [tokens]
+ * @property {number|null} [costUsd]
+ * @property {(RunInfo)[]} [children]
+ * @property {number} [leftOut]
+ * @property {boolean} [stuck]
+ * @property {number|null} [queuedAt]
+ * @property {number|null} [retryAt]
+ * @property {string} [retryReason]
+ */
+
+/** A page of runs.
+ * @typedef {object} RunPage
+ * @property {(RunRow)[]} rows
+ * @property {FilterCounts} counts
+ * @property {string} next
+ * @property {number} nowAt
+ * @property {boolean} isDriven
+ * @property {number} feedCursor
+ */
+
+/** A run as lists show it, in one row.
+ * @typedef {object} RunRow
+ * @property {string} runId
+ * @property {string} sessionKey
+ * @property {number} number
+ * @property {string} label
+ * @property {string} task
+ * @property {string} agentId
+ * @property {string} model
+ * @property {string} phase
+ * @property {string} status
+ * @property {"complete"|"error"|"killed"|"timeout"|"unknown"|null} endedReason
+ * @property {string} error
+ * @property {string|null} parent
+ * @property {string} root
+ * @property {string} requester
+ * @property {number} depth
+ * @property {number} attempt
+ * @property {number} crashes
+ * @property {number} createdAt
+ * @property {number|null} startedAt
+ * @property {number|null} endedAt
+ * @property {number} tokensIn
+ * @property {number} tokensOut
+ * @property {number} tokensCached
+ * @property {number|null} costUsd
+ * @property {number|null} costBelowUsd
+ * @property {(Spent)[]} budget
+ * @property {string} lane
+ * @property {number} place
+ * @property {Doing|null} now
+ * @property {number|null} stuckAt
+ * @property {RunDelivery|null} delivery
+ * @property {number} children
+ * @property {number} unsettled
+ * @property {string} questionId
+ * @property {string} planId
+ * @property {boolean} isActive
+ */
+
+/** What came of a message.
+ * @typedef {object} Sent
+ * @property {"accepted"|"done"|"error"|"forbidden"|"ok"|"timeout"} status
+ * @property {string} [sessionKey]
+ * @property {string} [runId]
+ * @property {string} [messageId]
+ * @property {string} [reply]
+ * @property {string} [delivery]
+ * @property {string} [error]
+ */
+
+/** A page of sessions, the latest active first.
+ * @typedef {object} SessionPage
+ * @property {(SessionRow)[]} rows
+ * @property {string} next
+ * @property {number} nowAt
+ */
+
+/** A session in a list.
+ * @typedef {object} SessionRow
+ * @property {string} key
+ * @property {string} kind
+ * @property {string} agentId
+ * @property {string} label
+ * @property {string|null} parent
+ * @property {number} depth
+ * @property {number} createdAt
+ * @property {number} updatedAt
+ * @property {"busy"|"idle"|"queued"} state
+ * @property {number} unread
+ * @property {number} unsettled
+ * @property {string} [status]
+ * @property {string} [unanswered]
+ * @property {string} [firstWords]
+ * @property {string} [workspace]
+ * @property {string} [model]
+ * @property {number} [waits]
+ * @property {number} [stuck]
+ * @property {number|null} [costUsd]
+ * @property {number|null} [costBelowUsd]
+ */
+
+/** A slash command.
+ * @typedef {object} SlashCommand
+ * @property {string} form
+ * @property {string} meaning
+ */
+
+/** Something that took a while, or still does.
+ * @typedef {object} Span
+ * @property {"attempts"|"children"|"delivery"|"model"|"phase"|"tools"|"waits"} lane
+ * @property {number} startedAt
+ * @property {number|null} [endedAt]
+ * @property {string} name
+ * @property {string} [short]
+ * @property {string} [status]
+ * @property {number} [tokens]
+ * @property {string} [runId]
+ * @property {string} [sessionKey]
+ * @property {number} [seq]
+ */
+
+/** The spans of a run in a time, by lane and start, and its marks.
+ * @typedef {object} Spans
+ * @property {(Span)[]} spans
+ * @property {(Mark)[]} marks
+ * @property {number} [leftOut]
+ */
+
+/** How much of a budget is used.
+ * @typedef {object} Spent
+ * @property {string} name
+ * @property {number} used
+ * @property {number} most
+ */
+
+/** What an attempt took, as measured; None where nothing was measured.
+ * @typedef {object} Stats
+ * @property {number|null} [runtimeS]
+ * @property {number|null} [tokensIn]
+ * @property {number|null} [tokensOut]
+ * @property {number|null} [costUsd]
+ * @property {number|null} [tokensCached]
+ */
+
+/** What a stop ended, and which messages it took back.
+ * @typedef {object} Stopped
+ * @property {(string)[]} killed
+ * @property {(string)[]} stopping
+ * @property {(string)[]} [finished]
+ * @property {(string)[]} [withdrawn]
+ */
+
+/** A run in full.
+ * @typedef {object} Story
+ * @property {number} nowAt
+ * @property {RunInfo} run
+ * @property {(TimelineEvent)[]} timeline
+ * @property {(Try)[]} tries
+ * @property {string} text
+ * @property {Stats} stats
+ * @property {(string)[]} models
+ * @property {Ran|null} [ran]
+ * @property {number} [timeoutS]
+ * @property {(Spent)[]} [budget]
+ * @property {number} [spawned]
+ * @property {(Unanswered)[]} [unanswered]
+ * @property {(Question)[]} [questions]
+ * @property {Question|null} [question]
+ * @property {(Limit)[]} [limits]
+ * @property {Workspace} workspace
+ * @property {(Artifact)[]} [artifacts]
+ * @property {number} [moreArtifacts]
+ * @property {Due|null} [due]
+ */
+
+/** A feed is told from here on, as notifications `event`.
+ * @typedef {object} Subscribed
+ * @property {number} subscription
+ * @property {number} cursor
+ */
+
+/** What was retried or dismissed.
+ * @typedef {object} TakenUp
+ * @property {string} key
+ * @property {boolean} [ok]
+ */
+
+/** What a subagent may be called.
+ * @typedef {object} Target
+ * @property {string} word
+ * @property {string} meaning
+ */
+
+/** Its time was up; what it had done so far was kept.
+ * @typedef {object} TimedOut
+ * @property {"timeout"} type
+ */
+
+/** One thing that happened to a run, and the phase that left it in.
+ * @typedef {object} TimelineEvent
+ * @property {number} at
+ * @property {string} name
+ * @property {string} phase
+ * @property {number} attempt
+ * @property {string} words
+ * @property {string} [reason]
+ */
+
+/** One phase of a delivery and how it came out; `detail` is its path, reason or error.
+ * @typedef {object} Tried
+ * @property {"direct-fallback"|"direct-primary"|"queue-fallback"|"queue-primary"} phase
+ * @property {"deferred"|"delivered"|"failed"|"skipped"} result
+ * @property {string} [detail]
+ */
+
+/** A try at delivering something of a run.
+ * @typedef {object} Try
+ * @property {number} at
+ * @property {DeliveryTrace} trace
+ */
+
+/** A turn that has read something and could not answer it for half an hour; it is still being tried.
+ * @typedef {object} Unanswered
+ * @property {string} session
+ * @property {number} turn
+ * @property {number} sinceAt
+ * @property {number} tries
+ * @property {(string)[]} rows
+ */
+
+/** Nothing else can be said.
+ * @typedef {object} Unknown
+ * @property {"unknown"} type
+ */
+
+/** Tokens that a reply used, as its provider counted them.
+ * @typedef {object} Usage
+ * @property {number} [tokensIn]
+ * @property {number} [tokensOut]
+ * @property {number} [tokensCached]
+ * @property {number} [tokensReasoning]
+ */
+
+/** What `fl.agent_wait` answers; `pending` is never terminal.
+ * @typedef {object} Waited
+ * @property {"error"|"ok"|"pending"|"timeout"} status
+ * @property {string} runId
+ * @property {number|null} [startedAt]
+ * @property {number|null} [endedAt]
+ * @property {string|null} [error]
+ */
+
+/** Where a run works.
+ * @typedef {object} Workspace
+ * @property {"dir"|"inherit"|"worktree"} kind
+ * @property {string} folder
+ * @property {string} [cwd]
+ * @property {boolean} [isSandboxed]
+ */
+
+/** The questions that wait for a person have changed; these are open now.
+ * @typedef {object} Asked
+ * @property {"approvals"} type
+ * @property {(string)[]} open
+ */
+
+/** What was allowed.
+ * @typedef {object} Approved
+ * @property {boolean} [ok]
+ * @property {Permission} [permission]
+ */
+
+export {};

@@ -1,0 +1,120 @@
+"""`health`, `agents.list`, `config.shown` and `slash.list` over the wire: what a page shows of the process."""
+
+from pathlib import Path
+
+from tests.gateway.serving import OverHttp, serving
+from tests.statements import proves
+
+
+@proves("4.gateway.27", "`health` tells lanes with who waits, the store, steps by the minute and what went wrong")
+def test_health_tells_lanes_store_steps_and_what_went_wrong(tmp_path: Path) -> None:
+    settings: dict[str, object] = {"agents": {"defaults": {"subagents": {"maxConcurrent": 1}}}}
+    with serving(tmp_path / "state", settings=settings) as server:
+        ask = OverHttp(server)
+        first = ask.call("runs.spawn", task="Wait for me", program="tester")
+        server.do(server.desk.fl.until(lambda tx: tx.load_run(first["childSessionKey"]).started_at, timeout=20))
+        ask.call("runs.spawn", task="Wait for me", program="tester")
+        ask.call("send", session="main", message="hello")
+        told = ask.call("health")
+        lanes = {one["name"]: one for one in told["lanes"]}
+        assert (lanes["subagent"]["used"], lanes["subagent"]["width"], lanes["subagent"]["queued"]) == (1, 1, 1)
+        assert lanes["subagent"]["oldestWaitS"] >= 0
+        assert (lanes["main"]["queued"], lanes["main"]["oldestWaitS"]) == (0, 0)
+        store = told["store"]
+        assert store["folder"] == str(tmp_path / "state")
+        assert (store["runs"], store["sessions"]) == (2, 5)
+        assert store["bytes"] > 4096
+        assert store["freeBytes"] > 0
+        assert 0 < store["commitMs"] <= store["commitP95Ms"]
+        assert len(told["steps"]) == 30
+        assert sum(told["steps"]) == 1
+        assert told["errors"] == []
+
+
+def test_what_went_wrong_is_told_the_newest_first(tmp_path: Path) -> None:
+    with serving(tmp_path / "state") as server:
+        ask = OverHttp(server)
+        for label in ("first", "second"):
+            run = ask.call("runs.spawn", task="Wait for me", label=label, program="tester", runTimeoutSeconds=1)
+            assert ask.call("runs.result", run=run["runId"], timeoutMs=30_000)["status"] == "timeout"
+        errors = ask.call("health")["errors"]
+        assert [one["kind"] for one in errors] == ["failed", "failed"]
+        assert errors[0]["sessionKey"] == run["childSessionKey"]
+        assert errors[0]["at"] >= errors[1]["at"]
+
+
+@proves("4.gateway.28", "`agents.list` tells of each agent models, tools, whom it may start, depth, budget, sandbox")
+def test_agents_are_told_with_what_they_may(tmp_path: Path) -> None:
+    settings: dict[str, object] = {
+        "tools": {"write": {"approval": "ask"}},
+        "agents": {
+            "defaults": {"sandbox": {"mode": "off"}},
+            "list": [
+                {"id": "main", "subagents": {"allowAgents": ["critic"]}},
+                {
+                    "id": "critic",
+                    "description": "reads",
+                    "model": {"primary": "given/a", "fallbacks": ["given/b"]},
+                    "tools": {"deny": ["exec"]},
+                    "subagents": {"maxSpawnDepth": 3},
+                },
+            ],
+        },
+    }
+    with serving(tmp_path / "state", settings=settings) as server:
+        main, critic = OverHttp(server).call("agents.list")
+    assert (main["id"], main["model"], main["fallbacks"]) == ("main", "given/model", [])
+    assert (critic["model"], critic["fallbacks"]) == ("given/a", ["given/b"])
+    assert set(main["asks"]) == {"exec", "write"}
+    assert "read" in main["may"]
+    assert (main["never"], main["starts"], main["sandbox"]) == ([], ["main", "critic"], "off")
+    assert (critic["description"], critic["never"], critic["maxDepth"]) == ("reads", ["exec"], 3)
+    assert critic["budget"] is None
+
+
+SECRET = "hunter2-and-more"
+PATTERNED = "sk-proj-abcdefghijklmnop123456"
+
+
+@proves("8.settings.1", "`config.shown` never tells a secret, wherever in the settings one stands")
+def test_no_secret_of_the_settings_is_shown(tmp_path: Path) -> None:
+    settings: dict[str, object] = {
+        "models": {
+            "providers": {
+                "mine": {
+                    "baseUrl": f"https://models.example/{SECRET}",
+                    "api": "openai-chat",
+                    "headers": {"x-key": SECRET},
+                    "query": {"code": SECRET},
+                    "apiKeyEnv": "MINE_KEY",
+                }
+            }
+        },
+        "agents": {"list": [{"id": "spy", "description": f"uses {PATTERNED}"}]},
+        "channels": {"hook": {"kind": "webhook", "url": f"https://hooks.example/{SECRET}", "secretEnv": "HOOK_SECRET"}},
+    }
+    env = {"FLEDGE_CONFIG": str(tmp_path / "user"), "MINE_KEY": SECRET, "HOOK_SECRET": SECRET * 3}
+    with serving(tmp_path / "state", settings=settings, env=env) as server:
+        told = OverHttp(server).call("config.shown")
+    assert SECRET not in str(told)
+    assert PATTERNED not in str(told)
+    shown = {one["key"]: one for one in told}
+    assert shown["models.providers.mine.baseUrl"]["value"] == '"https://models.example/…"'
+    assert shown["models.providers.mine.headers.x-key"]["value"] == "(hidden)"
+    assert shown["models.providers.mine.apiKeyEnv"]["value"] == '"MINE_KEY"'
+    assert shown["agents.defaults.subagents.maxConcurrent"] == {
+        "key": "agents.defaults.subagents.maxConcurrent",
+        "value": "8",
+        "default": "8",
+        "source": "default",
+        "meaning": shown["agents.defaults.subagents.maxConcurrent"]["meaning"],
+    }
+
+
+def test_slash_commands_are_told_with_name_and_arguments(tmp_path: Path) -> None:
+    with serving(tmp_path / "state") as server:
+        told = {one["name"]: one for one in OverHttp(server).call("slash.list")}
+    assert told["/subagents steer"]["arguments"] == "<id|#> <message>"
+    assert (told["/stop"]["arguments"], told["/stop"]["form"]) == ("", "/stop")
+    assert told["/heartbeat"]["arguments"] == "[reason]"
+    assert all(one["meaning"] for one in told.values())
