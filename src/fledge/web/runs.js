@@ -394,6 +394,7 @@ class RunTable {
   }
 
   #clearSelection() {
+    if (this.chosenBar.contains(document.activeElement)) this.grid.focus(); // its buttons go away
     this.state.selected.clear();
     this.state.isSelecting = false;
     this.#drawSelection();
@@ -415,7 +416,7 @@ class RunTable {
     fill(this.chosenBar, el("b", { class: "grow" }, `${plural(rows.length, "run")} selected`),
       lost.length > 0 && button("Deliver again", { kind: "small", ico: "retry", act: each("undelivered.retry") }),
       lost.length > 0 && button("Dismiss", { kind: "small", ico: "x", act: each("undelivered.dismiss") }),
-      live.length > 0 && button(live.length === 1 ? "Kill" : `Kill ${live.length}`, { kind: "small danger", ico: "kill", act: () => actions.kill(...live) }),
+      live.length > 0 && button(live.length === 1 ? "Kill" : `Kill ${live.length}`, { kind: "small danger", ico: "kill", act: () => { this.grid.focus(); actions.kill(...live); } }), // the dialog gives the focus back to the table
       button("Clear", { kind: "small ghost", act: () => this.#clearSelection() }));
   }
 }
