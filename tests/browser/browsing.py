@@ -18,6 +18,7 @@ from tests.left_out import requires
 
 PATIENCE_MS = 20_000
 PAGE_FILE = re.compile(r"/page/[a-z]+\.(js|css|svg)")
+ARTIFACT = re.compile(r"/artifacts/[^?]+")
 FEED = re.compile(r"/events\?rows=true(&cursor=\d+)?")
 
 
@@ -101,7 +102,7 @@ class Person:
 
     def _asked(self, url: str, cookie: str | None) -> None:
         path = url.partition("#")[0].removeprefix(self.gateway.address)
-        is_known = path in ("/", "/rpc", "/login") or PAGE_FILE.fullmatch(path) or FEED.fullmatch(path)
+        is_known = path in ("/", "/rpc", "/login") or any(one.fullmatch(path) for one in (PAGE_FILE, FEED, ARTIFACT))
         if not url.startswith(self.gateway.address) or not is_known or self.gateway.token in url or cookie:
             self.wrong.append(f"request {url} cookie {cookie}")
 

@@ -6,7 +6,7 @@ const SECOND = 1000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
-const STEPS = [1, 2, 5, 10, 30].map((n) => n * SECOND)
+const STEPS = [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30].map((n) => n * SECOND)
   .concat([1, 2, 5, 10, 15, 30].map((n) => n * MINUTE), [1, 2, 4, 8, 12].map((n) => n * HOUR), [1, 2, 7, 14, 28].map((n) => n * DAY));
 
 /** `{step, first, ticks: [{at, words}]}` from `from` to `to`, at most so many. */
@@ -21,5 +21,6 @@ export function ticks(from, to, most) {
 
 function words(at, step) {
   if (step >= DAY) return new Date(at).toLocaleDateString([], { day: "numeric", month: "short" });
+  if (step < SECOND) return `${clock(at).slice(3)}.${String(Math.round(at % SECOND)).padStart(3, "0").slice(0, 2)}`;
   return step < MINUTE ? clock(at) : hm(at);
 }

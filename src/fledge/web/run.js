@@ -12,7 +12,7 @@ import { code, markdown } from "./markdown.js";
 import { sessionLink } from "./names.js";
 import { delivery, facts, files, limits } from "./runaside.js";
 import { costOfAll, purse, tokensOf } from "./spent.js";
-import { nameOf, standing, tookMs } from "./standing.js";
+import { isUndelivered, nameOf, standing, tookMs } from "./standing.js";
 import { Timeline } from "./timeline.js";
 import { transcriptOf } from "./transcript.js";
 import { why } from "./why.js";
@@ -240,7 +240,7 @@ class RunPage {
 function controls(row) {
   const again = button("Run again", { ico: "retry", act: () => actions.runAgain(row) });
   const kill = button("Kill", { kind: "danger", ico: "kill", act: () => actions.kill(row) });
-  if (row.delivery?.state === "undelivered") return [button("Deliver again", { kind: "primary", ico: "retry", act: () => actions.deliverAgain(row) }), button("Dismiss", { ico: "x", act: () => actions.dismiss(row) })];
+  if (isUndelivered(row)) return [button("Deliver again", { kind: "primary", ico: "retry", act: () => actions.deliverAgain(row) }), button("Dismiss", { ico: "x", act: () => actions.dismiss(row) })];
   if (row.planId) return [kill];
   if (row.endedAt === null) return [button("Send", { ico: "send", act: () => actions.send(row) }), button("Steer", { ico: "steer", act: () => actions.steer(row) }), kill];
   return [row.endedReason === "killed" && button("Resume", { ico: "steer", act: () => actions.resume(row) }), again, row.isActive && kill].filter(Boolean);

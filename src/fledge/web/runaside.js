@@ -4,6 +4,7 @@ import { button, copyButton, el, icon } from "./dom.js";
 import { bytes, clock, count, full, plural, span, until, usd } from "./format.js";
 import { download } from "./gateway.js";
 import { sessionLink } from "./names.js";
+import { isUndelivered } from "./standing.js";
 
 const block = (name, more, ...children) => el("section", { class: "block", "aria-label": name }, el("header", { class: "blockhead" }, el("h2", null, name), el("span", { class: "grow" }), more), children);
 
@@ -20,7 +21,7 @@ function steps(row, story) {
   const begin = [[frozen ? "done" : "now", "Result frozen", frozen ? clock(row.endedAt) : "when the run ends"]];
   switch (row.delivery?.state) {
     case "skipped": return [...begin, ["skip", "Not announced", row.delivery.why]];
-    case "undelivered": return [...begin, ...failed, ["bad", "Given up", row.delivery.why], ["todo", "Kept for you", story.due ? `until ${until(story.due.at)} · deliver it again or dismiss it` : "deliver it again or dismiss it"]];
+    case "undelivered": return [...begin, ...failed, ["bad", "Given up", row.delivery.why], isUndelivered(row) ? ["todo", "Kept for you", `${story.due ? `until ${until(story.due.at)} · ` : ""}deliver it again or dismiss it`] : ["skip", "Dismissed", "nobody gets it"]];
     default: {
       const isRead = row.delivery?.state === "delivered";
       const read = isRead ? [row.delivery.deliveredAt && clock(row.delivery.deliveredAt), last && `${last.path}, ${last.form ?? "whole"}`, last?.why].filter(Boolean).join(" · ") : row.delivery?.why || "once, whatever crashes";

@@ -2,7 +2,7 @@
 // current. `lines` makes the table's lines of them: groups, trees, flat lists. Nothing is drawn here.
 
 import { call } from "./gateway.js";
-import { nameOf, outcome, standing } from "./standing.js";
+import { isUndelivered, nameOf, outcome, standing } from "./standing.js";
 
 const FIRST = 100; // rows of the first page: it is there at once
 const PAGE = 500;
@@ -16,7 +16,7 @@ export const FILTERS = [
   { id: "waiting", words: "Waiting for me", holds: (row) => row.questionId !== "" || row.planId !== "" },
   { id: "stuck", words: "Stuck", holds: (row) => row.stuckAt !== null },
   { id: "failed", words: "Failed", holds: (row) => ["error", "timeout", "unknown"].includes(outcome(row)) },
-  { id: "undelivered", words: "Undelivered", holds: (row) => row.delivery?.state === "undelivered" },
+  { id: "undelivered", words: "Undelivered", holds: isUndelivered },
 ];
 const filterOf = (id) => FILTERS.find((filter) => filter.id === id);
 

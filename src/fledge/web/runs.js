@@ -10,7 +10,7 @@ import { call } from "./gateway.js";
 import { conversationName, runPath, shortKey } from "./names.js";
 import { FILTERS, RunList, urgency } from "./runlist.js";
 import { costOfAll, purse, tokensOf } from "./spent.js";
-import { nameOf, standing, tookMs } from "./standing.js";
+import { isUndelivered, nameOf, standing, tookMs } from "./standing.js";
 import { VirtualList } from "./virtual.js";
 
 const MINUTE = 60_000;
@@ -408,7 +408,7 @@ class RunTable {
     this.chosenBar.hidden = rows.length === 0;
     if (!rows.length) { fill(this.chosenBar); return; }
     const live = rows.filter((row) => row.isActive);
-    const lost = rows.filter((row) => row.delivery?.state === "undelivered");
+    const lost = rows.filter(isUndelivered);
     const each = (method) => async () => {
       for (const row of lost) await call(method, { target: row.sessionKey });
       this.#clearSelection();

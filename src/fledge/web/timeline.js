@@ -14,7 +14,7 @@ const OVERVIEW = { model: 4, tools: 11, children: 18, waits: 24 }; // where a la
 const MARKS = { crashed: ["crash", "bad"], resumed: ["resumed", "ok"], steered: ["steered", "you"], killed: ["killed", "bad"], restarted: ["restart", "soft"], plan_approved: ["approved", "ok"], plan_rejected: ["changes", "you"] };
 const LEGEND = [["model", "model"], ["tools", "tool"], ["bad", "failed"], ["waits", "waits"], ["children", "child"]];
 const GAP = 3; // between rows of a lane
-const LEAST_MS = 1000; // that a window shows
+const LEAST_MS = 200; // that a window shows
 const TICK_PX = 85;
 const LETTER_PX = 6.1;
 const NARROW_PX = 520; // names of lanes stand above them
@@ -112,7 +112,7 @@ export class Timeline {
   }
 
   #zoomTo(one) {
-    const room = Math.max(2 * LEAST_MS, (one.to - one.startedAt) * 0.3);
+    const room = Math.max(LEAST_MS, (one.to - one.startedAt) * 0.3);
     this.show(one.startedAt - room, one.to + room);
   }
 
