@@ -15,6 +15,7 @@ const MARKS = { crashed: ["crash", "bad"], resumed: ["resumed", "ok"], steered: 
 const LEGEND = [["model", "model"], ["tools", "tool"], ["bad", "failed"], ["waits", "waits"], ["children", "child"]];
 const GAP = 3; // between rows of a lane
 const LEAST_MS = 200; // that a window shows
+const TWICE_MS = 500; // between the clicks of a double click
 const TICK_PX = 85;
 const LETTER_PX = 6.1;
 const NARROW_PX = 520; // names of lanes stand above them
@@ -274,8 +275,10 @@ export class Timeline {
   #listen() {
     const { box, overview } = this;
     const under = (event) => this.#drawn[Number(event.target.closest?.("[data-n]")?.dataset.n ?? -1)];
+    // A redraw between press and release replaces what was pressed, so the span is remembered, not the element.
     let held = null;
-    box.addEventListener("pointerdown", (event) => { held = { x: event.clientX, time: this.#time, hasMoved: false }; });
+    let last = { name: "", at: -Infinity };
+    box.addEventListener("pointerdown", (event) => { held = { one: under(event), x: event.clientX, time: this.#time, hasMoved: false }; });
     box.addEventListener("pointermove", (event) => {
       if (held && event.buttons === 0) held = null;
       if (held && (held.hasMoved || Math.abs(event.clientX - held.x) > 4)) {
@@ -289,11 +292,15 @@ export class Timeline {
       this.#showTip(under(event), event);
     });
     box.addEventListener("pointerleave", () => { this.tip.hidden = true; });
-    box.addEventListener("click", (event) => { const one = under(event); if (one && !held?.hasMoved) this.choose(one); held = null; });
-    box.addEventListener("dblclick", (event) => {
-      const one = under(event);
-      if (one?.lane === "children") location.hash = runPath(one.sessionKey);
-      else if (one) this.#zoomTo(one);
+    box.addEventListener("click", (event) => {
+      const { one, hasMoved } = held ?? {};
+      held = null;
+      if (!one || hasMoved) return;
+      const isSecond = last.name === nameOf(one) && event.timeStamp - last.at < TWICE_MS;
+      last = { name: nameOf(one), at: event.timeStamp };
+      if (isSecond && one.lane === "children") location.hash = runPath(one.sessionKey);
+      else if (isSecond) this.#zoomTo(one);
+      else this.choose(one);
     });
     box.addEventListener("wheel", (event) => {
       if (!event.ctrlKey && !event.metaKey && !event.shiftKey) return;
