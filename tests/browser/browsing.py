@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Dialog, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Dialog, Locator, Page, Route, expect, sync_playwright
 
+from fledge.gateway.page import HEADERS
 from tests.cli.model_server import MODEL, Model
 from tests.gateway.asking import Client
 from tests.left_out import requires
@@ -32,6 +34,33 @@ def browsing() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def modules(browser: Browser) -> Iterator[Page]:
+    """An empty document under the page's own policy, whose scripts can import the page's modules; no gateway."""
+    context = browser.new_context()
+    wrong: list[str] = []
+    try:
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda told: wrong.append(told.text))
+        page.route("https://page.test/**", _give)
+        page.goto("https://page.test/")
+        yield page
+        assert wrong == [], wrong
+    finally:
+        context.close()
+
+
+def _give(route: Route) -> None:
+    name = route.request.url.rpartition("/")[2]
+    if name == "":
+        route.fulfill(content_type="text/html", headers=HEADERS, body='<!doctype html><p id="says"></p>')
+    else:
+        body = files("fledge.web").joinpath(name).read_text()
+        route.fulfill(content_type="text/javascript", headers=HEADERS, body=body)
 
 
 class Gateway:

@@ -7,13 +7,15 @@ from fledge.core.prompts import task_of
 from fledge.models.base import Call
 from fledge.models.scripted import Reply
 from tests.cli.chat_server import talk
-from tests.models.serving import Answer, Body, Script, Status
+from tests.models.openai_server import OpenAIServer
+from tests.models.serving import Answer, Body, Hang, Script, Send, Status
 
 HOSTILE = (
     "<img src=x onerror=\"window.hacked='img'\"><script>window.hacked='script'</script>"
     "<a href=\"javascript:window.hacked='a'\">click</a> \x1b[31mred\x07 \u202egnirts"
 )
 SHOWN = HOSTILE.replace("\x1b", "␛").replace("\x07", "␇").replace("\u202e", "<U+202E>")
+STORY = "Once upon a time **there was** a page. " * 20 + "The end."
 WAIT = '{"task": "wait for me", "label": "waiter"}'
 ACT = f'{{"task": "hostile <b>task</b>", "label": "{"<i>label</i>"}"}}'
 
@@ -27,7 +29,10 @@ async def created(file: Path) -> None:
 
 
 def speaking(release: Path) -> Script:
-    """What it says; children that wait go on once the file `release` is there."""
+    """What it says; children that wait go on once the file `release` is there. A story breaks off in the middle the
+    first time it is told."""
+    told = set[str]()
+    renderer = OpenAIServer([])
 
     async def speak(body: Body) -> Answer:
         """One reply."""
@@ -48,6 +53,12 @@ def speaking(release: Path) -> Script:
                     return Reply("", (Call("", "sessions_spawn", WAIT),))
                 case "act":
                     return Reply("", (Call("", "sessions_spawn", ACT),))
+                case "story" if "story" not in told:
+                    told.add("story")
+                    chunks = renderer.chunks(body, Reply(STORY))
+                    return [*map(Send, chunks[: len(chunks) // 2]), Hang()]
+                case "story":
+                    return Reply(STORY)
                 case text if "child heard" in text:
                     return Reply("The waiter changed its mind.")
                 case text if "onerror" in text:

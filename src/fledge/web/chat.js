@@ -68,7 +68,8 @@ class Chat {
     this.name = el("h1", { class: "clip" });
     this.folder = el("p", { class: "soft clip" });
     this.older = button("Show earlier", { kind: "small", id: "earlier", hidden: true, act: () => this.#readOlder() });
-    this.log = el("ol", { class: "log", id: "chat-log", role: "log", "aria-label": "What was said", "aria-live": "off" });
+    this.list = el("ol", { class: "log" });
+    this.log = el("div", { id: "chat-log", role: "log", "aria-label": "What was said", "aria-live": "off" }, this.list);
     this.live = el("div", { class: "log live", id: "chat-live", "aria-live": "off", hidden: true });
     this.unsent = el("ol", { class: "log", id: "chat-pending", "aria-label": "Not yet read" });
     this.waiting = el("section", { class: "log", id: "waiting", "aria-label": "Waiting for you", "aria-live": "polite" });
@@ -100,7 +101,7 @@ class Chat {
     this.name.textContent = title([this.key], this.shared);
     fill(this.folder, conversation?.workspace && [icon("folder", 12), ` ${conversation.workspace}`]);
     this.composer.model([conversation?.agentId ?? this.key.split(":")[1], conversation?.model].filter(Boolean).join(" · "));
-    this.stream.draw(this.log);
+    this.stream.draw(this.list);
     if (transcript.isLoaded) this.log.setAttribute("aria-live", "polite"); // what comes from now on is read out
     this.older.hidden = !transcript.hasOlder;
     this.#drawLive();
@@ -209,9 +210,13 @@ class Chat {
 
   // ---- what a person does
 
+  /** Escape leaves the box, so that single letters act; twice in a row it stops the turn. */
   #escape(event) {
     if (event.key !== "Escape" || event.defaultPrevented || layers.isOpen()) return;
-    if (event.timeStamp - this.#escapeAt < TWICE_MS) { this.stop().catch(fail); this.#escapeAt = -TWICE_MS; } else this.#escapeAt = event.timeStamp;
+    if (event.target.id === "say") this.scroll.focus({ preventScroll: true });
+    const isSecond = event.timeStamp - this.#escapeAt < TWICE_MS;
+    this.#escapeAt = isSecond ? -TWICE_MS : event.timeStamp;
+    if (isSecond) this.stop().catch(fail);
   }
 
   /** Stop the turn, and nothing below it. */

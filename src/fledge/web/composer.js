@@ -7,6 +7,7 @@ import { call } from "./gateway.js";
 
 const DRAFT = "fledge.draft.";
 const MOST_PX = 220;
+const MOST_SHOWN = 9; // commands at a time; the arrow keys move the rest into sight
 const COMMAND = /^\/[a-zA-Z]+(\s|$)/; // as the gateway reads it: a path at the beginning stays a message
 const IMAGES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
@@ -39,13 +40,12 @@ export function composer(key, acts) {
   };
   const drawMenu = () => {
     menu.hidden = !found.length;
-    say.setAttribute("aria-expanded", String(found.length > 0));
     at = Math.max(0, Math.min(at, found.length - 1));
     if (found.length) say.setAttribute("aria-activedescendant", `slash-${at}`);
     else say.removeAttribute("aria-activedescendant");
-    fill(menu, found.map((one, n) => el("li", { id: `slash-${n}`, role: "option", "aria-selected": String(n === at), on: { pointerdown: (event) => { event.preventDefault(); choose(one); } } },
+    const from = Math.max(0, Math.min(at - MOST_SHOWN + 1, found.length - MOST_SHOWN));
+    fill(menu, found.slice(from, from + MOST_SHOWN).map((one, n) => el("li", { id: `slash-${from + n}`, role: "option", "aria-selected": String(from + n === at), "aria-setsize": found.length, "aria-posinset": from + n + 1, on: { pointerdown: (event) => { event.preventDefault(); choose(one); } } },
       el("b", { class: "mono" }, one.name), el("span", { class: "faint mono" }, one.form.slice(one.name.length)), el("span", { class: "grow soft end" }, one.meaning))));
-    menu.children[at]?.scrollIntoView({ block: "nearest" });
   };
   const look = async () => {
     grow();
@@ -97,7 +97,7 @@ export function composer(key, acts) {
     if (event.isComposing) return;
     const isOpen = !menu.hidden;
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (isOpen && step) { event.preventDefault(); at += step; drawMenu(); }
+    if (isOpen && step) { event.preventDefault(); at = (at + step + found.length) % found.length; drawMenu(); }
     else if (isOpen && (event.key === "Tab" || (event.key === "Enter" && found[at].name !== say.value.trim()))) { event.preventDefault(); choose(found[at]); }
     else if (isOpen && event.key === "Escape") { event.preventDefault(); event.stopPropagation(); menuOff = true; found = []; drawMenu(); }
     else if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); submit(); }

@@ -12,7 +12,7 @@ const MOST_NESTED = 6; // lists and quotes
 const MOST_INLINE = 5; // emphasis in emphasis
 const MOST_COLOURED = 20_000; // longer code has no colours
 
-const FENCE = /^\s{0,3}(`{3,}|~{3,})\s*([\w+#.-]*)/;
+const FENCE = /^\s{0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)$/;
 const HEADING = /^(#{1,6})\s+/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const QUOTE = /^\s{0,3}>/;
@@ -46,7 +46,7 @@ function blocks(lines, depth, levels) {
     else if (fence) {
       const [, ...body] = take((one) => !one.trimStart().startsWith(fence[1]));
       at += 1; // the closing fence
-      made.push(code(body.join("\n"), fence[2]));
+      made.push(code(body.join("\n"), fence[2].trim()));
     } else if (RULE.test(line)) { made.push(el("hr")); at += 1; }
     else if (HEADING.test(line)) { made.push(heading(line, levels)); at += 1; }
     else if (QUOTE.test(line) && depth < MOST_NESTED) {
@@ -93,11 +93,11 @@ function item(body, depth, levels) {
 }
 
 function table(rows) {
-  const cells = (row) => row.trim().slice(1, -1).split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
+  const cells = (line) => line.trim().slice(1, -1).split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
   const sides = cells(rows[1]).map((cell) => (/^:-+:$/.test(cell) ? "middle" : /-:$/.test(cell) ? "right" : null));
-  const line = (row, tag) => el("tr", null, cells(row).map((cell, n) => el(tag, { class: sides[n] }, inline(cell))));
+  const tableRow = (line, tag) => el("tr", null, cells(line).map((cell, n) => el(tag, { class: sides[n] }, inline(cell))));
   return el("div", { class: "tablebox", tabindex: "0", role: "region", "aria-label": "Table" },
-    el("table", null, el("thead", null, line(rows[0], "th")), el("tbody", null, rows.slice(2).map((row) => line(row, "td")))));
+    el("table", null, el("thead", null, tableRow(rows[0], "th")), el("tbody", null, rows.slice(2).map((line) => tableRow(line, "td")))));
 }
 
 const SPECIAL = /[`*_~[!\\]|https?:\/\//g;
@@ -148,7 +148,7 @@ export function inline(text, depth = 0) {
       if (made) put(begin, made, begin + found[0].length);
     } else if (sign.length > 1) {
       BARE.lastIndex = begin;
-      const found = BARE.exec(text)?.[0].replace(/[.,;:!?'"*_]+$/, "") ?? sign;
+      const found = withoutEnd(BARE.exec(text)?.[0] ?? sign);
       const made = link(found, found);
       if (made) put(begin, made, begin + found.length);
       else at = begin + found.length;
@@ -164,6 +164,13 @@ export function inline(text, depth = 0) {
   return made;
 }
 
+/** An address in a sentence, without the signs that end the sentence. */
+function withoutEnd(address) {
+  let end = address.length;
+  while (".,;:!?'\"*_".includes(address[end - 1])) end -= 1;
+  return address.slice(0, end);
+}
+
 /** A link, with the host it leads to where the words do not name it; null if it may not lead there. */
 function link(address, words) {
   let to;
@@ -175,13 +182,14 @@ function link(address, words) {
 
 const TOKENS = /(#[^\n]*|\/\/[^\n]*|--\s[^\n]*)|("(?:[^"\\\n]|\\.){0,400}"|'(?:[^'\\\n]|\\.){0,400}')|\b(and|as|async|await|break|case|class|const|continue|def|elif|else|except|export|false|finally|fn|for|from|func|function|if|impl|import|in|insert|into|is|lambda|let|match|new|none|not|null|or|pass|pub|raise|return|select|self|set|struct|then|this|throw|true|try|type|update|use|var|where|while|with|yield)\b|\b(\d[\d_.]*)\b/gi;
 
-/** A block of code with its language, a button to copy it, and a few colours. */
-export function code(text, language = "") {
+/** A block of code with its name, a button to copy it, and a few colours. The name's first word is the language. */
+export function code(text, info = "") {
+  const language = info.split(/\s/, 1)[0];
   const body = el("code");
   if (language === "diff") body.append(...text.split("\n").map(diffLine));
   else if (language && text.length < MOST_COLOURED) body.append(...coloured(text));
   else body.append(plain(text));
-  const name = language || "text";
+  const name = info || "text";
   return el("div", { class: "code" },
     el("div", { class: "codehead" }, el("span", null, name), copyButton(text, "Copy this code")),
     el("pre", { tabindex: "0", role: "region", "aria-label": `${name} code`, dir: "ltr" }, body));

@@ -8,6 +8,23 @@
  * @property {number} [failures]
  */
 
+/** An agent: what it thinks with, what it may use, whom it may start.
+ * @typedef {object} AgentDetails
+ * @property {string} id
+ * @property {string} [description]
+ * @property {string} [model]
+ * @property {(string)[]} [fallbacks]
+ * @property {(string)[]} may
+ * @property {(string)[]} asks
+ * @property {(string)[]} never
+ * @property {(string)[]} starts
+ * @property {number} maxDepth
+ * @property {number} maxChildren
+ * @property {Budget|null} budget
+ * @property {string} sandbox
+ * @property {string} network
+ */
+
 /** What was answered.
  * @typedef {object} Answered
  * @property {boolean} approved
@@ -55,6 +72,14 @@
 /** A binding, made or ended.
  * @typedef {object} Bound
  * @property {string} sessionKey
+ */
+
+/** Ceilings of a run or a tree; None is no ceiling.
+ * @typedef {object} Budget
+ * @property {number|null} [tokens]
+ * @property {number|null} [usd]
+ * @property {number|null} [turns]
+ * @property {number|null} [seconds]
  */
 
 /** The question to a person about a call, and what became of it.
@@ -235,7 +260,13 @@
  * @property {number} plans
  * @property {number} undelivered
  * @property {number} subscriptions
+ * @property {number} requests
+ * @property {number} rejections
  * @property {object} counters
+ * @property {(LaneView)[]} lanes
+ * @property {StoreView} store
+ * @property {(Wrong)[]} errors
+ * @property {(number)[]} steps
  */
 
 /** Which session has the heartbeat.
@@ -275,6 +306,15 @@
  * @property {(string)[]} killed
  * @property {(string)[]} stopping
  * @property {(string)[]} [finished]
+ */
+
+/** A lane: how many of its slots are in use, and who waits.
+ * @typedef {object} LaneView
+ * @property {string} name
+ * @property {number} used
+ * @property {number} width
+ * @property {number} [queued]
+ * @property {number} [oldestWaitS]
  */
 
 /** A limit of a run: what was asked for, what holds, and which rule set it where they differ.
@@ -392,6 +432,12 @@
  * @property {(Question)[]} questions
  * @property {(Plan)[]} plans
  * @property {number} undelivered
+ */
+
+/** An address that signs in once.
+ * @typedef {object} PageLink
+ * @property {string} address
+ * @property {number} expiresAt
  */
 
 /** A rule that a person made: such commands of an agent run in a folder without a question.
@@ -673,10 +719,21 @@
  * @property {number|null} [costBelowUsd]
  */
 
+/** One setting.
+ * @typedef {object} SettingShown
+ * @property {string} key
+ * @property {string} value
+ * @property {string} default
+ * @property {string} source
+ * @property {string} [meaning]
+ */
+
 /** A slash command.
  * @typedef {object} SlashCommand
  * @property {string} form
  * @property {string} meaning
+ * @property {string} name
+ * @property {string} [arguments]
  */
 
 /** Something that took a while, or still does.
@@ -722,6 +779,18 @@
  * @property {(string)[]} stopping
  * @property {(string)[]} [finished]
  * @property {(string)[]} [withdrawn]
+ */
+
+/** The database.
+ * @typedef {object} StoreView
+ * @property {string} folder
+ * @property {number} bytes
+ * @property {number} freeBytes
+ * @property {number} runs
+ * @property {number} sessions
+ * @property {number} events
+ * @property {number} commitMs
+ * @property {number} commitP95Ms
  */
 
 /** A run in full.
@@ -830,6 +899,14 @@
  * @property {string} folder
  * @property {string} [cwd]
  * @property {boolean} [isSandboxed]
+ */
+
+/** Something that went wrong.
+ * @typedef {object} Wrong
+ * @property {number} at
+ * @property {"crashed"|"failed"|"model"|"stuck"|"undelivered"} kind
+ * @property {string} sessionKey
+ * @property {string} words
  */
 
 /** The questions that wait for a person have changed; these are open now.

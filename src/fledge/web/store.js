@@ -176,7 +176,7 @@ export class Store {
     try {
       answers = await Promise.all([
         call("runs.query", { sort: "active", limit: MOST_RUNS }),
-        ...roots.map((root) => call("runs.query", { root, sort: "active", limit: MOST_BELOW })),
+        ...roots.map((below) => call("runs.query", { below, sort: "active", limit: MOST_BELOW })),
       ]);
     } catch (error) {
       this.#readsRows = true;

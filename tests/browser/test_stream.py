@@ -1,0 +1,174 @@
+"""The stream of a conversation while things happen: nothing twice, nothing missing, nothing moves under a reader."""
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+import fledge
+from fledge.core.keys import main_key
+from fledge.core.transcript import Replied, Spoken
+from fledge.orchestrator import transcripts
+from fledge.orchestrator.commit import Commit
+from tests.browser.browsing import Gateway, browsing, sitting
+from tests.browser.page_server import STORY, speaking
+from tests.cli.model_server import Model, serving
+from tests.effort import SOAK
+from tests.statements import proves
+
+PLAIN_STORY = STORY.replace("**", "")
+COMPLETIONS = 200 if SOAK else 40
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as browser:
+        yield browser
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[Model]:
+    with serving(tmp_path, speaking(tmp_path / "model" / "release")) as model:
+        yield model
+
+
+@pytest.fixture
+def gateway(model: Model, tmp_path: Path) -> Iterator[Gateway]:
+    gateway = Gateway(model, tmp_path)
+    gateway.start()
+    try:
+        yield gateway
+    finally:
+        gateway.end()
+
+
+def written(gateway: Gateway, write: Callable[[Commit], object]) -> None:
+    """Write into the folder while the gateway is down."""
+
+    async def change(fl: fledge.Fledge) -> None:
+        await fl.engine.commit(write)
+
+    gateway.end()
+    with ThreadPoolExecutor(1) as beside:  # this thread has the browser's event loop
+        beside.submit(fledge.run_sync, change, gateway.state, config={}, drives=False).result()
+    gateway.start()
+
+
+def test_a_card_goes_from_running_to_done_without_a_reload(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        person.sign_in()
+        person.say("wait")
+        card = person.see("#chat-log .card.live", "waiter")
+        expect(card.locator(".chip")).to_have_text("running")
+        expect(card.locator(".doing")).to_contain_text("thinking")
+        person.see("#panel .twig", "waiter")
+        (gateway.model.port.parent / "release").touch()
+        person.see("#chat-log .card.slim", "waiter")
+        expect(person.page.locator("#chat-log .card.live")).to_have_count(0)
+        done = person.see("#chat-log .card.done", "I waited")
+        expect(done).to_contain_text(re.compile(r"delivered \d\d:\d\d:\d\d"))
+        person.said("The waiter is done.")
+
+
+@proves("8.gateway.7")
+def test_a_gateway_killed_in_mid_stream_doubles_and_drops_nothing(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        person.say("hello")
+        person.said("How can I help?")
+        person.say("story")
+        person.see("#chat-live", "Once upon a time there was a page.")
+        gateway.end(signal.SIGKILL)
+        person.see("#offline", "The gateway does not answer.")
+        gateway.start()
+        person.said("The end.")
+        expect(page.locator("#chat-live")).to_be_hidden()
+        shown = page.locator("#chat-log .msg[data-role=assistant] .md").all_inner_texts()
+        assert [words.strip() for words in shown] == ["Hello there.\nHow can I help?", PLAIN_STORY]
+        assert page.locator("#chat-log .msg[data-role=user]").count() == 2
+        seqs = page.locator("#chat-log [data-seq]").evaluate_all("all => all.map(one => Number(one.dataset.seq))")
+        assert seqs == sorted(set(seqs)) == [entry["seq"] for entry in gateway.call("sessions.history", session="main")]
+
+
+def test_every_completion_is_one_card_however_often_the_gateway_dies(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        person.sign_in()
+        person.say("hello")
+        person.said("How can I help?")
+        for number in range(COMPLETIONS):
+            if number in (COMPLETIONS // 3, 2 * COMPLETIONS // 3):
+                gateway.end(signal.SIGKILL)
+                gateway.start()
+            gateway.call("runs.spawn", task=f"say {number}", label=f"child {number}", requester=main_key())
+        gateway.call("sessions.wait", session="main", timeoutMs=60_000)
+        cards = person.page.locator("#chat-log .card.done")
+        expect(cards).to_have_count(COMPLETIONS, timeout=30_000)
+        names = cards.locator(".runlink").all_inner_texts()
+        assert sorted(names) == sorted(f"child {number}" for number in range(COMPLETIONS))
+        person.page.reload()
+        expect(cards).to_have_count(COMPLETIONS)
+
+
+def test_history_pages_upwards_and_the_reader_stays_where_he_is(browser: Browser, gateway: Gateway) -> None:
+    def write(c: Commit) -> None:
+        for number in range(150):
+            transcripts.write(
+                c, main_key(), Spoken(f"question {number}", kind="send"), Replied(f"answer {number}\n" * 3)
+            )
+
+    gateway.call("sessions.open", session="main")
+    written(gateway, write)
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        entries = page.locator("#chat-log .msg")
+        expect(entries).to_have_count(100)
+        expect(entries.last).to_be_in_viewport()
+        first = page.locator("#chat-log .msg").filter(has_text="question 100").first
+        where = "one => one.getBoundingClientRect().top"
+        scroll = page.locator("#chat-scroll")
+        scroll.evaluate("one => { one.scrollTop = 40 }")
+        before = first.evaluate(where)
+        expect(entries).to_have_count(200)
+        assert abs(first.evaluate(where) - before) <= 1, "nothing moves while earlier entries come in above"
+        scroll.evaluate("one => { one.scrollTop = 40 }")
+        expect(entries).to_have_count(300)
+        expect(page.get_by_role("button", name="Show earlier")).to_be_hidden()
+        read = page.locator("#chat-log .msg").filter(has_text="question 30").first
+        read.evaluate("one => one.scrollIntoView({ block: 'center' })")
+        place = read.evaluate(where)
+        gateway.call("send", session="main", message="hello", timeoutSeconds=10)
+        newest = page.get_by_role("button", name="Newest (2)")
+        expect(newest).to_be_visible()
+        assert abs(read.evaluate(where) - place) <= 1, "nothing moves while somebody reads"
+        newest.click()
+        expect(entries.last).to_be_in_viewport()
+        expect(newest).to_be_hidden()
+
+
+def test_long_words_are_shown_plain_and_long_outputs_folded(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        person.say("flood")
+        entry = page.locator("#chat-log .msg[data-role=assistant]")
+        expect(entry.locator("pre.md, .md").first).to_contain_text("xxxx")
+        page.get_by_role("button", name="Show all (200 kB)").click()
+        expect(entry.locator("pre.md")).to_contain_text("and that was it")
+
+
+def test_a_conversation_that_is_deleted_and_begun_again_is_read_anew(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        person.sign_in()
+        for number in (1, 2, 3):
+            person.say("hello")
+            person.see("#chat-log .msg[data-role=assistant]", "How can I help?", times=number)
+        gateway.call("sessions.delete", session="main")
+        person.say("a new beginning")
+        person.said("You said: a new beginning")
+        expect(person.page.locator("#chat-log .msg")).to_have_count(2)
