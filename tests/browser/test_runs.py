@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench.history import copy_runs
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from fledge.store.files import DATABASE
 from tests.browser.browsing import Gateway, Person, browsing
 from tests.browser.job_server import job_of, working
 from tests.browser.looks import LOOKS, findings, looking, sticks_out
@@ -196,6 +198,39 @@ def test_hostile_names_are_text_in_every_cell(browser: Browser, gateway: Gateway
         page.get_by_label("Search runs").fill("<img src=x onerror=alert(1)>")
         person.see("#runs-empty", "No run says that.")
         assert not sticks_out(page)
+
+
+def test_two_thousand_runs_are_read_page_by_page_and_few_are_in_the_document(
+    browser: Browser, gateway: Gateway, tmp_path: Path
+) -> None:
+    large = Gateway(gateway.model, tmp_path)
+    try:
+        large.start()
+        made = large.call("runs.spawn", task="guide: for all", label="copied", program="many")
+        assert large.call("runs.result", run=made["runId"], timeoutMs=20_000)["status"] == "ok"
+        large.end()
+        copy_runs(large.state / DATABASE, 2000)
+        large.start()
+        with looking(browser, large) as person:
+            page = person.page
+            page.goto(f"{large.address}/#/runs")
+            grid = page.get_by_role("treegrid", name="Runs")
+            person.see(".pill.p-all", "2,001")
+            grid.focus()
+            while grid.get_attribute("aria-rowcount") == "-1":
+                height = page.locator(".vbody").evaluate("body => body.style.height")
+                page.keyboard.press("End")
+                page.wait_for_function("was => document.querySelector('.vbody').style.height !== was", arg=height)
+            expect(grid).to_have_attribute("aria-rowcount", "2003")  # with the heading and the line of the group
+            page.keyboard.press("End")
+            current = page.locator(f"#{grid.get_attribute('aria-activedescendant')}")
+            expect(current).to_have_attribute("aria-rowindex", "2003")
+            assert page.locator("#runs-grid .vbody > *").count() < 60
+            assert page.evaluate("document.querySelectorAll('*').length") < 3000
+            page.keyboard.press("Home")
+            expect(page.locator(f"#{grid.get_attribute('aria-activedescendant')}")).to_contain_text("2001 runs")
+    finally:
+        large.end()
 
 
 def test_an_empty_folder_teaches_how_to_begin(browser: Browser, gateway: Gateway, tmp_path: Path) -> None:

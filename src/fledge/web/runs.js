@@ -17,8 +17,11 @@ const MINUTE = 60_000;
 const WINDOWS = [["5 min", 5], ["30 min", 30], ["2 h", 120], ["24 h", 1440], ["7 days", 10_080]];
 const MOST_URGENT = 8;
 const FITTED = 10; // so many of the newest runs are to be on the axis at first
+const AHEAD = 10; // so many rows before the end of the list the next page is read
 const SEARCH_MS = 250;
 const TICK_PX = 52;
+const ROW_PX = 36; // as in runs.css, as the next
+const TWO_LINES_PX = 60;
 const narrow = matchMedia("(max-width: 983px)");
 
 export const title = () => "Runs";
@@ -34,6 +37,8 @@ const fresh = () => ({ filter: "all", search: "", isGrouped: true, minutes: 0, f
 class RunTable {
   #lines = [];
   #shape = -1;
+  #at = -1; // where the current row is among the lines
+  #axisPx = 0;
   #ids = new Map(); // by key of a line: the id of its row
   #searching = 0;
 
@@ -44,10 +49,10 @@ class RunTable {
     this.list.tell(() => this.store.changed());
     this.#build(root);
     this.virtual = new VirtualList({
-      scroller: this.grid, body: this.body, top: () => (narrow.matches ? 0 : this.headRow.offsetHeight), rowHeight: () => (narrow.matches ? 60 : 36),
+      scroller: this.grid, body: this.body, top: () => (narrow.matches ? 0 : ROW_PX), rowHeight: () => (narrow.matches ? TWO_LINES_PX : ROW_PX),
       keyOf: (line) => line.key, make: (line) => this.#row(line), seen: (first, last) => this.#seen(last),
     });
-    this.resized = new ResizeObserver(() => { this.#drawAxis(); this.virtual.paint(); });
+    this.resized = new ResizeObserver(() => { this.#axisPx = this.axis.clientWidth; this.#drawAxis(); this.virtual.paint(); });
     this.resized.observe(this.grid);
     this.ends = [
       store.subscribe(() => this.#draw()),
@@ -152,9 +157,8 @@ class RunTable {
     this.#drawUrgent();
     this.#drawAxis();
     this.#drawSelection();
-    this.virtual.pin(this.#at);
+    this.#findChosen();
     this.virtual.set(this.#lines);
-    this.#drawChosen();
   }
 
   #drawNone() {
@@ -195,7 +199,7 @@ class RunTable {
     this.window.value = String(this.state.minutes);
     const { now, from, to } = this.#time;
     const percent = (at) => `${((at - from) / (to - from)) * 100}%`;
-    const width = this.axis.clientWidth || 220;
+    const width = this.#axisPx || 220;
     const { step, first, ticks: found } = ticks(from, to, width / TICK_PX);
     fill(this.axis, found.filter(({ at }) => ((at - from) / (to - from)) * width < width - TICK_PX + 14).map(({ at, words }) => el("span", { class: "axtick", css: { left: percent(at) } }, words)));
     this.grid.style.setProperty("--step", `${(step / (to - from)) * 100}%`);
@@ -301,18 +305,16 @@ class RunTable {
 
   // ---- the current row
 
-  get #at() { return this.#lines.findIndex((line) => line.key === this.state.chosen); }
-
   #choose(key) {
     this.state.chosen = key;
-    this.#drawChosen();
+    this.#findChosen();
+    this.virtual.paint();
   }
 
-  #drawChosen() {
-    const at = this.#at;
-    this.virtual.pin(at);
-    this.virtual.paint();
-    if (at < 0) this.grid.removeAttribute("aria-activedescendant");
+  #findChosen() {
+    this.#at = this.state.chosen ? this.#lines.findIndex((line) => line.key === this.state.chosen) : -1;
+    this.virtual.pin(this.#at);
+    if (this.#at < 0) this.grid.removeAttribute("aria-activedescendant");
     else this.grid.setAttribute("aria-activedescendant", this.#idOf(this.state.chosen));
   }
 
@@ -322,9 +324,9 @@ class RunTable {
   }
 
   #move(by) {
-    if (!this.#lines.length) return;
-    const at = this.#at;
-    const to = Math.max(0, Math.min(this.#lines.length - 1, at < 0 ? (by < 0 ? 0 : Math.min(by - 1, this.#lines.length - 1)) : at + by));
+    const last = this.#lines.findLastIndex((line) => !line.more);
+    if (last < 0) return;
+    const to = Math.max(0, Math.min(last, this.#at < 0 ? by - 1 : this.#at + by));
     this.virtual.show(to);
     this.#choose(this.#lines[to].key);
   }
@@ -374,7 +376,7 @@ class RunTable {
 
   #seen(last) {
     const walk = this.list.walk(this.#asked);
-    if (last >= this.#lines.length - 1 && !walk.isAtEnd && !walk.error && this.#lines.length) this.list.readOn(this.#asked);
+    if (last + AHEAD >= this.#lines.length - 1 && !walk.isAtEnd && !walk.error && this.#lines.length) this.list.readOn(this.#asked);
   }
 
   // ---- selected rows
