@@ -19,6 +19,7 @@ from tests.gateway.asking import Client
 from tests.left_out import requires
 
 PATIENCE_MS = 20_000
+SETTINGS = ("tools.write.approval=ask", "announce.maxRetries=0", "agents.defaults.subagents.maxSpawnDepth=2")
 PAGE_FILE = re.compile(r"/page/[a-z]+\.(js|css|svg)")
 ARTIFACT = re.compile(r"/artifacts/[^?]+")
 FEED = re.compile(r"/events\?rows=true(&cursor=\d+)?")
@@ -73,8 +74,7 @@ class Gateway:
 
     def start(self) -> None:
         """Start it; it takes requests afterwards."""
-        given = ("tools.write.approval=ask", "announce.maxRetries=0", *self.settings)
-        settings = [word for one in given for word in ("--set", one)]
+        settings = [part for one in (*SETTINGS, *self.settings) for part in ("--set", one)]
         place = ("--state", str(self.state), "--port", str(self.port))
         command = [sys.executable, "-m", "fledge.cli.main", "serve", *place, *MODEL, *settings]
         (self.folder / "work").mkdir(exist_ok=True)

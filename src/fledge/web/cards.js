@@ -2,7 +2,7 @@
 // the page of a run and For you show the same cards. Ages tick by `data-since`, bars by `.strip`; app.js moves both
 // once a second, so that a card is made anew only when its rows change.
 
-import { announce, button, el, fill, glyph, icon } from "./dom.js";
+import { announce, button, el, fail, fill, glyph, icon } from "./dom.js";
 import { age, bytes, clock, count, full, plural, span, until, usd } from "./format.js";
 import { call, Refusal } from "./gateway.js";
 import { mayAct } from "./keys.js";
@@ -35,6 +35,7 @@ export function tick(now = Date.now()) {
 export function purse(row, isWide = false) {
   const cost = row.costBelowUsd ?? row.costUsd;
   const limit = row.budget.find((one) => one.name.toLowerCase().includes("usd") || one.name.toLowerCase().includes("cost"));
+  if (cost === null && !limit) return null;
   const part = limit ? Math.min(1, limit.used / limit.most) : 0;
   const tone = part > 0.9 ? "bad" : part > 0.65 ? "warm" : "";
   return el("span", { class: "purse", title: limit ? `${usd(limit.used)} of ${usd(limit.most)}` : null }, el("span", { class: "num" }, usd(cost)),
@@ -99,9 +100,10 @@ export function spawnCard(store, row) {
     below.length > 0 && el("ul", { class: "kids", "aria-label": "Its children" }, below.map((kid) => kidRow(kid, row.createdAt))),
     el("footer", { class: "cardfoot" },
       el("span", null, [row.agentId, row.model].filter(Boolean).join(" · ")), el("span", { class: "num" }, `${count(row.tokensIn + row.tokensOut)} tok`), purse(row, true), el("span", { class: "grow" }),
-      button("Steer", { kind: "small ghost", ico: "steer", act: () => actions.steer(row) }),
-      button("Kill", { kind: "small ghost danger", ico: "kill", act: () => actions.kill(row) }),
-      el("a", { class: "btn small", href: runPath(row.sessionKey) }, "Open")));
+      el("span", { class: "controls" },
+        button("Steer", { kind: "small ghost", ico: "steer", act: () => actions.steer(row) }),
+        button("Kill", { kind: "small ghost danger", ico: "kill", act: () => actions.kill(row) }),
+        el("a", { class: "btn small", href: runPath(row.sessionKey) }, "Open"))));
 }
 
 function kidRow(row, from) {
@@ -112,40 +114,66 @@ function kidRow(row, from) {
 }
 
 const OUTCOME_TONES = { ok: "ok", error: "error", timeout: "timeout", killed: "killed", unknown: "waiting" };
-const CAME = { plan: "has a plan", expired: "was not answered in time", late: "came back late" };
+const CAME = { expired: "was not answered in time", late: "came back late" };
 
-/** What came of a child, as its requester read it. `whole()` gets the result where it is not all here. */
+/** What came of a child, as its requester read it. Where the result is not here, `whole()` gets it once the card is
+ * seen; if it is gone with its run, the summary stands for it. */
 export function doneCard(completion, readAt, whole) {
-  const { label, sessionKey, status, summary, error, stats, artifacts = [] } = completion;
-  const tone = completion.kind === "plan" ? "plan" : OUTCOME_TONES[status] ?? "waiting";
-  const text = completion.result || summary || error || "";
-  const body = el("div", { class: "result" }, markdown(text || "(without words)"));
-  const isCut = Boolean(completion.resultBytes) && !completion.result && new TextEncoder().encode(summary ?? "").length < completion.resultBytes;
-  return el("article", { class: `card done d-${tone}`, "data-run": sessionKey, "aria-label": `Result of ${label || sessionKey}` },
+  const { label, sessionKey, status, summary = "", error, stats, artifacts = [] } = completion;
+  const tone = OUTCOME_TONES[status] ?? "waiting";
+  const body = el("div", { class: "result" });
+  const card = el("article", { class: `card done d-${tone}`, "data-run": sessionKey, "aria-label": `Result of ${label || sessionKey}` },
     el("header", { class: "cardline" }, glyph(tone), el("a", { class: "runlink strong clip", href: runPath(sessionKey) }, label || "a subagent"),
       el("span", { class: "soft nowrap" }, CAME[completion.kind] ?? (status === "ok" ? "came back" : status)), el("span", { class: "grow" }), stats?.runtimeS !== undefined && el("span", { class: "num soft" }, span(stats.runtimeS * 1000))),
-    error && error !== text && el("p", { class: "because c-error" }, icon("warn", 14), error),
-    body, foldable(body, text, isCut && (async () => { const got = await whole(); fill(body, markdown(got || text)); })),
+    error && el("p", { class: "because c-error" }, icon("warn", 14), error),
+    body,
     el("footer", { class: "cardfoot" },
-      artifacts.map((file) => el("span", { class: "attach" }, icon("file", 13), file.name, el("span", { class: "faint" }, bytes(file.bytes)))),
+      artifacts.map((artifact) => el("span", { class: "attach" }, icon("file", 13), artifact.name, el("span", { class: "faint" }, bytes(artifact.bytes)))),
       completion.moreArtifacts > 0 && el("span", null, `and ${plural(completion.moreArtifacts, "more file")}`),
       stats && el("span", { class: "num" }, `${count((stats.tokensIn ?? 0) + (stats.tokensOut ?? 0))} tok`),
       stats?.costUsd !== null && stats?.costUsd !== undefined && el("span", { class: "num" }, usd(stats.costUsd)),
       el("span", { class: "grow" }),
       el("span", { class: "once", title: `Read by this conversation exactly once, ${full(readAt)}` }, icon("check", 13), `delivered ${clock(readAt)}`)));
+  const show = (text) => {
+    body.classList.remove("loading");
+    fill(body, markdown(text || "(without words)"));
+    const more = foldable(body, text);
+    if (more) body.after(more);
+  };
+  const size = new TextEncoder().encode(summary).length;
+  if (size >= (completion.resultBytes ?? 0)) show(summary);
+  else {
+    body.classList.add("loading");
+    body.classList.toggle("fold", completion.resultBytes > FOLDED_CHARS);
+    whenSeen(body, async () => show((await whole()) || `… ${summary}`));
+  }
+  return card;
 }
 
-/** Fold a long text, with a button that shows all of it. `load` first gets what is missing, once. */
-export function foldable(body, text, load) {
+const waitingToBeSeen = new WeakMap();
+const seen = new IntersectionObserver((changes) => {
+  for (const { isIntersecting, target } of changes) {
+    if (!isIntersecting) continue;
+    seen.unobserve(target);
+    waitingToBeSeen.get(target)().catch(fail);
+  }
+}, { rootMargin: "200px" });
+
+/** Do something once an element comes into sight, or nearly. */
+function whenSeen(element, act) {
+  waitingToBeSeen.set(element, act);
+  seen.observe(element);
+}
+
+/** Fold a long text, with a button that shows all of it; null if it is short. */
+export function foldable(body, text) {
   const isLong = text.length > FOLDED_CHARS || text.split("\n", 9).length > 8;
-  if (!isLong && !load) return null;
-  body.classList.add("fold");
-  const more = button("Show all", { kind: "link", "aria-expanded": "false", act: async () => {
-    const isOpening = body.classList.contains("fold");
-    if (isOpening && load) { await load(); load = null; }
-    body.classList.toggle("fold", !isOpening);
-    more.setAttribute("aria-expanded", String(isOpening));
-    more.firstChild.textContent = isOpening ? "Show less" : "Show all";
+  body.classList.toggle("fold", isLong);
+  if (!isLong) return null;
+  const more = button("Show all", { kind: "link", "aria-expanded": "false", act: () => {
+    const isFolded = body.classList.toggle("fold");
+    more.setAttribute("aria-expanded", String(!isFolded));
+    more.firstChild.textContent = isFolded ? "Show all" : "Show less";
   } });
   return more;
 }
@@ -161,15 +189,15 @@ export function argumentsOf(tool, text) {
   const before = oldText ?? old;
   const after = newText ?? given.new;
   if (tool === "exec" && typeof command === "string") return [code(command, "bash"), table(rest)];
-  if (typeof path === "string" && typeof content === "string") return [code(lines("+", content), "diff"), table({ path, ...rest })];
+  if (typeof path === "string" && typeof content === "string") return [table({ path, ...rest }), code(lines("+", content), "diff")];
   if (typeof path === "string" && typeof before === "string" && typeof after === "string") {
     const { new: _, ...others } = rest;
-    return [code(`${lines("-", before)}\n${lines("+", after)}`, "diff"), table({ path, ...others })];
+    return [table({ path, ...others }), code(`${lines("-", before)}\n${lines("+", after)}`, "diff")];
   }
   return table(given);
 }
 
-const lines = (mark, text) => text.split("\n").map((line) => `${mark} ${line}`).join("\n");
+const lines = (mark, text) => text.replace(/\n$/, "").split("\n").map((line) => `${mark} ${line}`).join("\n");
 
 function table(given) {
   const rows = Object.entries(given);
@@ -209,8 +237,8 @@ function lineage(store, { sessionKey, lineage: labels, label }) {
 
 /** What a person should know before a yes. */
 function touches({ why, cwd, isSandboxed }) {
-  const facts = [why, cwd && `in ${cwd}`, isSandboxed ? "in a sandbox" : "no sandbox"].filter(Boolean);
-  return el("ul", { class: "touches", "aria-label": "What to know" }, facts.map((fact) => el("li", null, icon("warn", 13), fact)));
+  const facts = [["hand", why], ["folder", cwd && `in ${cwd}`], isSandboxed ? ["check", "in a sandbox"] : ["warn", "no sandbox"]].filter(([, words]) => words);
+  return el("ul", { class: "touches", "aria-label": "What to know" }, facts.map(([ico, words]) => el("li", null, icon(ico, 13), words)));
 }
 
 /** An answer is sent; the card says what came of it. */

@@ -75,7 +75,7 @@ class Chat {
     this.waiting = el("section", { class: "log", id: "waiting", "aria-label": "Waiting for you", "aria-live": "polite" });
     this.empty = hello((text) => { this.composer.put(text); this.composer.focus(); });
     this.scroll = el("div", { class: "scroll", id: "chat-scroll", tabindex: "0", role: "region", "aria-label": "Conversation", on: { scroll: () => this.#scrolled() } },
-      el("div", { class: "log" }, this.older), this.empty, this.log, this.live, this.waiting, this.unsent);
+      this.empty, el("div", { class: "stream" }, this.older, this.log, this.live, this.waiting, this.unsent));
     this.newest = button("Newest", { kind: "newest", id: "newest", ico: "down", hidden: true, act: () => this.bottom() });
     this.activity = el("div", { class: "activity", role: "status" });
     this.late = el("p", { class: "because c-stuck", id: "unanswered", role: "status", hidden: true });
@@ -189,6 +189,7 @@ class Chat {
   }
 
   #follow(anchor) {
+    if (!this.empty.hidden) { this.scroll.scrollTop = 0; return; }
     if (this.#atEnd) { this.scroll.scrollTop = this.scroll.scrollHeight; this.#markSeen(); return; }
     if (anchor?.node.isConnected) this.scroll.scrollTop += anchor.node.getBoundingClientRect().top - anchor.top;
     const fresh = this.log.querySelectorAll("[data-seq]");

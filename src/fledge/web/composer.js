@@ -17,6 +17,7 @@ async function knownCommands() {
   if (commands === null) {
     const found = await call("slash.list");
     commands = found.map(({ form, meaning }) => ({ form, meaning, name: /^[^<[]*/.exec(form)[0].trim() }));
+    commands.sort((one, other) => one.name.split(" ").length - other.name.split(" ").length); // /stop before /subagents list
   }
   return commands;
 }

@@ -141,6 +141,9 @@ export class Stream {
   }
 
   #completion(entry, completion, n) {
+    if (completion.kind === "plan") {
+      return item(entry, "line", "event", icon("plan", 14), el("span", { class: "min" }, el("a", { class: "runlink", href: runPath(completion.sessionKey) }, completion.label || "a subagent"), " has a plan"), stamp(entry.at));
+    }
     const whole = async () => (await this.transcript.whole(entry.seq)).completions[n].result;
     return item(entry, "completion", "wide", doneCard(completion, entry.at, whole));
   }

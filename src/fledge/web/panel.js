@@ -8,12 +8,13 @@ import { nameOf, standing } from "./standing.js";
 
 const MOST_NEWS = 200; // that are kept
 const MOST_SHOWN = 8;
+const JUST_MS = 10_000;
 const MOST_TWIGS = 200;
 const HOT = ["you", "plan", "stuck", "giveup"];
 
 /** What has happened to a run whose row changed, in words: null if nothing that is worth a line. */
 function news(before, row) {
-  if (!before) return row.endedAt === null ? "was started" : null;
+  if (!before) return Date.now() - row.createdAt < JUST_MS ? "was started" : null;
   const { word } = standing(row);
   if (row.attempt > before.attempt) return `began attempt ${row.attempt}`;
   if (row.crashes > before.crashes) return "crashed and goes on";
@@ -25,7 +26,7 @@ function news(before, row) {
 function recentNews(shared) {
   if (!shared.kept.has("news")) {
     const found = [];
-    const known = new Map();
+    const known = new Map(shared.store.rows);
     shared.kept.set("news", found);
     shared.store.listen(({ type, row }) => {
       if (type !== "row") return;
