@@ -174,3 +174,14 @@ def sitting(browser: Browser, gateway: Gateway, **options: Any) -> Iterator[Pers
         assert person.wrong == [], person.wrong
     finally:
         context.close()
+
+
+@contextmanager
+def signed_in(
+    browser: Browser, gateway: Gateway, width: int = 1440, height: int = 900, theme: str = "light"
+) -> Iterator[Person]:
+    """A person who has signed in, in a window so wide, and who wants no motion."""
+    size = {"width": width, "height": height}
+    with sitting(browser, gateway, viewport=size, color_scheme=theme, reduced_motion="reduce") as person:
+        person.sign_in()
+        yield person

@@ -10,9 +10,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.browsing import Gateway, Person, browsing
+from tests.browser.browsing import Gateway, Person, browsing, signed_in
 from tests.browser.job_server import job_of, working
-from tests.browser.looks import LOOKS, findings, looking, sticks_out
+from tests.browser.looks import CHECKED, WINDOWS, assert_fits, assert_sound
 from tests.browser.page_server import SHOWN
 from tests.cli.model_server import serving
 
@@ -65,23 +65,21 @@ def window(page: Page) -> float:
     return float(page.locator(".ovwin").get_attribute("width") or 0)
 
 
-@pytest.mark.parametrize(("width", "theme"), LOOKS)
+@pytest.mark.parametrize("size", WINDOWS)
 def test_the_page_of_a_run_fits_its_window_and_axe_finds_nothing(
-    browser: Browser, scene: Scene, width: int, theme: str
+    browser: Browser, scene: Scene, size: tuple[int, int, str]
 ) -> None:
-    with looking(browser, scene.gateway, width, theme) as person:
+    look = assert_sound if size in CHECKED else assert_fits
+    with signed_in(browser, scene.gateway, *size) as person:
         page = open_run(person, scene, "ledger migration")
         for tab in ("Transcript", "Events", "Result", "Raw JSON"):
             page.get_by_role("tab", name=tab).click()
-            assert not sticks_out(page), tab
-            assert findings(page) == [], tab
-        page = open_run(person, scene, "backfill script")
-        assert not sticks_out(page)
-        assert findings(page) == []
+            look(page)
+        look(open_run(person, scene, "backfill script"))
 
 
 def test_the_page_says_why_and_offers_what_can_be_done(browser: Browser, scene: Scene) -> None:
-    with looking(browser, scene.gateway) as person:
+    with signed_in(browser, scene.gateway) as person:
         page = open_run(person, scene, "ledger migration")
         acts = page.locator(".runhead .acts button")
         person.see(".why", "It wakes when its children have settled (2 of 5 have)")
@@ -105,7 +103,7 @@ def test_the_page_says_why_and_offers_what_can_be_done(browser: Browser, scene: 
 
 
 def test_the_timeline_has_lanes_and_is_zoomed_panned_and_chosen_from_by_keys(browser: Browser, scene: Scene) -> None:
-    with looking(browser, scene.gateway) as person:
+    with signed_in(browser, scene.gateway) as person:
         person.page.clock.set_fixed_time(time.time() + 60)  # the run is a minute old, and does not grow
         page = open_run(person, scene, "ledger migration")
         expect(page.locator(".tlnames span")).to_have_text(["Phase", "Attempts", "Model", "Tools", "Children", "Waits"])
@@ -136,7 +134,7 @@ def test_the_timeline_has_lanes_and_is_zoomed_panned_and_chosen_from_by_keys(bro
 
 
 def test_tabs_tell_transcript_events_result_and_json_and_are_moved_in_by_arrows(browser: Browser, scene: Scene) -> None:
-    with looking(browser, scene.gateway) as person:
+    with signed_in(browser, scene.gateway) as person:
         page = open_run(person, scene, "migration guide")
         panel = page.get_by_role("tabpanel")
         expect(panel.get_by_role("cell", name="write")).to_be_visible()
@@ -155,7 +153,7 @@ def test_tabs_tell_transcript_events_result_and_json_and_are_moved_in_by_arrows(
 
 def test_a_run_is_killed_resumed_and_run_again_from_its_page(browser: Browser, scene: Scene) -> None:
     scene.spawn("lively", "later: lively-release")
-    with looking(browser, scene.gateway) as person:
+    with signed_in(browser, scene.gateway) as person:
         page = open_run(person, scene, "lively")
         person.see(".why", "thinking")
         page.get_by_role("button", name="Kill").click()
@@ -185,12 +183,12 @@ def test_an_undelivered_result_says_why_and_is_delivered_again(browser: Browser,
         scene.spawn(label, "later: docs-release", requester="docs")
     scene.gateway.call("sessions.delete", session="docs")
     scene.release("docs-release")
-    with looking(browser, scene.gateway) as person:
+    with signed_in(browser, scene.gateway) as person:
         page = open_run(person, scene, "review")
         person.see(".why", "The result is safe, but nobody has it.")
         person.see("section[aria-label=Delivery] li", "Kept for you")
         expect(page.locator(".runhead .acts button")).to_have_text(["Deliver again", "Dismiss"])
-        assert findings(page) == []
+        assert_sound(page)
         scene.gateway.call("agent", message="hello", session="docs")
         page.get_by_role("button", name="Deliver again").click()
         person.see(".runhead .chip", "done")
@@ -204,7 +202,7 @@ def test_an_undelivered_result_says_why_and_is_delivered_again(browser: Browser,
 
 def test_limits_show_what_was_asked_what_holds_and_the_rule(browser: Browser, scene: Scene) -> None:
     scene.spawn("greedy", "guide: spend", budget={"tokens": 9_000_000}, runTimeoutSeconds=600)
-    with looking(browser, scene.gateway) as person:
+    with signed_in(browser, scene.gateway) as person:
         open_run(person, scene, "greedy")
         cut = person.see(".limits tr.cut", "tokens")
         assert "9.0M" in cut.inner_text()
@@ -215,7 +213,7 @@ def test_limits_show_what_was_asked_what_holds_and_the_rule(browser: Browser, sc
 
 def test_files_that_a_run_handed_over_are_downloads(browser: Browser, scene: Scene, tmp_path: Path) -> None:
     scene.spawn("filer", "files: make one", workspace="dir")
-    with looking(browser, scene.gateway) as person:
+    with signed_in(browser, scene.gateway) as person:
         page = open_run(person, scene, "filer")
         person.see(".runhead .chip", "done")
         page.get_by_role("tab", name="Result").click()
@@ -228,7 +226,7 @@ def test_files_that_a_run_handed_over_are_downloads(browser: Browser, scene: Sce
 
 def test_hostile_words_are_text_on_every_tab(browser: Browser, scene: Scene) -> None:
     scene.gateway.call("agent", message="hostile", session="hostile")
-    with looking(browser, scene.gateway) as person:
+    with signed_in(browser, scene.gateway) as person:
         page = person.page
         page.goto(f"{scene.gateway.address}/#/runs")
         person.see("#runs-grid .name", SHOWN[:40])
@@ -237,7 +235,7 @@ def test_hostile_words_are_text_on_every_tab(browser: Browser, scene: Scene) -> 
         for tab in ("Result", "Transcript", "Events", "Raw JSON"):
             page.get_by_role("tab", name=tab).click()
             assert page.locator("#view-run :is(img, script, iframe)").count() == 0
-            assert not sticks_out(page), tab
+            assert_fits(page)
         page.get_by_role("tab", name="Result").click()
         person.see("#run-panel", SHOWN)
         page.locator("#timeline").focus()

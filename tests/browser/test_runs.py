@@ -9,9 +9,9 @@ from bench.history import copy_runs
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from fledge.store.files import DATABASE
-from tests.browser.browsing import Gateway, Person, browsing
+from tests.browser.browsing import Gateway, Person, browsing, signed_in
 from tests.browser.job_server import job_of, working
-from tests.browser.looks import LOOKS, findings, looking, sticks_out
+from tests.browser.looks import CHECKED, WINDOWS, assert_fits, assert_sound
 from tests.browser.page_server import SHOWN
 from tests.cli.model_server import serving
 
@@ -50,18 +50,17 @@ def names(page: Page) -> list[str]:
     return page.locator("#runs-grid .vbody .name, #runs-grid .grouprow b").all_inner_texts()
 
 
-@pytest.mark.parametrize(("width", "theme"), LOOKS)
+@pytest.mark.parametrize("window", WINDOWS)
 def test_the_table_fits_its_window_and_axe_finds_nothing(
-    browser: Browser, gateway: Gateway, width: int, theme: str
+    browser: Browser, gateway: Gateway, window: tuple[int, int, str]
 ) -> None:
-    with looking(browser, gateway, width, theme) as person:
+    with signed_in(browser, gateway, *window) as person:
         table(person)
-        assert not sticks_out(person.page)
-        assert findings(person.page) == []
+        (assert_sound if window in CHECKED else assert_fits)(person.page)
 
 
 def test_runs_are_trees_below_their_conversation_and_say_why_they_wait(browser: Browser, gateway: Gateway) -> None:
-    with looking(browser, gateway) as person:
+    with signed_in(browser, gateway) as person:
         grid = table(person)
         group = grid.get_by_role("row", name=re.compile("main 7 runs"))
         expect(group).to_have_attribute("aria-level", "1")
@@ -77,7 +76,7 @@ def test_runs_are_trees_below_their_conversation_and_say_why_they_wait(browser: 
 
 
 def test_filters_count_flatten_and_search_narrows(browser: Browser, gateway: Gateway) -> None:
-    with looking(browser, gateway) as person:
+    with signed_in(browser, gateway) as person:
         page = person.page
         table(person)
         pills = page.get_by_role("group", name="Filter")
@@ -98,7 +97,7 @@ def test_filters_count_flatten_and_search_narrows(browser: Browser, gateway: Gat
 
 
 def test_the_table_is_moved_in_folded_and_opened_by_keys(browser: Browser, gateway: Gateway) -> None:
-    with looking(browser, gateway) as person:
+    with signed_in(browser, gateway) as person:
         page, grid = person.page, table(person)
 
         def current() -> str:
@@ -146,7 +145,7 @@ def test_the_table_is_moved_in_folded_and_opened_by_keys(browser: Browser, gatew
 
 
 def test_selected_runs_are_killed_after_a_list_of_what_ends(browser: Browser, gateway: Gateway) -> None:
-    with looking(browser, gateway) as person:
+    with signed_in(browser, gateway) as person:
         page, grid = person.page, table(person)
         gateway.call("runs.spawn", task="wait: for nothing", label="spare one")
         gateway.call("runs.spawn", task="wait: for nothing", label="spare two")
@@ -166,7 +165,7 @@ def test_selected_runs_are_killed_after_a_list_of_what_ends(browser: Browser, ga
         dialog = page.get_by_role("dialog", name="Kill 2 runs?")
         expect(dialog.get_by_role("list", name="What ends").get_by_role("listitem")).to_have_count(2)
         expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
-        assert findings(page) == []
+        assert_sound(page)
         dialog.get_by_role("button", name="Kill 2 runs").click()
         expect(grid).to_be_focused()
         for row in (one, two):
@@ -176,7 +175,7 @@ def test_selected_runs_are_killed_after_a_list_of_what_ends(browser: Browser, ga
 
 
 def test_a_row_changes_while_it_is_shown_and_nothing_is_reloaded(browser: Browser, gateway: Gateway) -> None:
-    with looking(browser, gateway) as person:
+    with signed_in(browser, gateway) as person:
         grid = table(person)
         made = gateway.call("runs.spawn", task="wait: and see", label="seen live")
         row = grid.get_by_role("row", name=re.compile("seen live"))
@@ -189,7 +188,7 @@ def test_a_row_changes_while_it_is_shown_and_nothing_is_reloaded(browser: Browse
 
 
 def test_hostile_names_are_text_in_every_cell(browser: Browser, gateway: Gateway) -> None:
-    with looking(browser, gateway) as person:
+    with signed_in(browser, gateway) as person:
         page = person.page
         page.goto(f"{gateway.address}/#/runs")
         gateway.call("agent", message="hostile", session="hostile")
@@ -197,7 +196,7 @@ def test_hostile_names_are_text_in_every_cell(browser: Browser, gateway: Gateway
         assert page.locator("#runs-grid :is(img, script, iframe)").count() == 0
         page.get_by_label("Search runs").fill("<img src=x onerror=alert(1)>")
         person.see("#runs-empty", "No run says that.")
-        assert not sticks_out(page)
+        assert_fits(page)
 
 
 def test_two_thousand_runs_are_read_page_by_page_and_few_are_in_the_document(
@@ -211,7 +210,7 @@ def test_two_thousand_runs_are_read_page_by_page_and_few_are_in_the_document(
         large.end()
         copy_runs(large.state / DATABASE, 2000)
         large.start()
-        with looking(browser, large) as person:
+        with signed_in(browser, large) as person:
             page = person.page
             page.goto(f"{large.address}/#/runs")
             grid = page.get_by_role("treegrid", name="Runs")
@@ -237,10 +236,10 @@ def test_an_empty_folder_teaches_how_to_begin(browser: Browser, gateway: Gateway
     empty = Gateway(gateway.model, tmp_path)
     try:
         empty.start()
-        with looking(browser, empty) as person:
+        with signed_in(browser, empty) as person:
             person.page.goto(f"{empty.address}/#/runs")
             person.see("#runs-empty", "No runs yet")
             person.see("#runs-empty code", "fledge spawn")
-            assert findings(person.page) == []
+            assert_sound(person.page)
     finally:
         empty.end()

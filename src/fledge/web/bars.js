@@ -1,7 +1,7 @@
 // A run as bars on a time axis: solid while it works, outlined while it waits for a slot, hatched while it waits for
 // something else. Lists, cards and the timeline draw runs by these parts, so that they look alike everywhere.
 
-import { el } from "./dom.js";
+import { el, fill } from "./dom.js";
 import { standing } from "./standing.js";
 
 /** @typedef {{from: number, to: number, kind: string}} Part `kind` names its looks: `b-…` in base.css */
@@ -22,10 +22,18 @@ export function parts(row, now) {
   return found.filter((part) => part.to >= part.from);
 }
 
-/** A strip that shows those parts of a run that touch the time from `from` to `to`. Its words are elsewhere. */
-export function strip(row, from, to, now) {
-  const percent = (at) => `${((Math.max(from, Math.min(to, at)) - from) / (to - from)) * 100}%`;
-  return el("span", { class: "strip", "aria-hidden": "true" }, parts(row, now)
-    .filter((part) => part.to >= from && part.from <= to)
-    .map((part) => el("span", { class: `bar b-${part.kind}`, css: { left: percent(part.from), width: `max(3px, calc(${percent(part.to)} - ${percent(part.from)}))` } })));
+/** A strip of the parts of a run on an axis; `time(now)` answers from when until when that is. Its words are elsewhere.
+ * `place(now)` of the element moves it on. */
+export function strip(row, time) {
+  const element = el("span", { class: "strip", "aria-hidden": "true" });
+  element.place = (now) => {
+    const { from, to } = time(now);
+    const percent = (at) => ((Math.max(from, Math.min(to, at)) - from) / Math.max(1, to - from)) * 100;
+    fill(element, parts(row, now).filter((part) => part.to >= from && part.from <= to).map((part) => {
+      const left = percent(part.from);
+      return el("span", { class: `bar b-${part.kind}`, css: { left: `${left}%`, width: `max(3px, ${percent(part.to) - left}%)` } });
+    }));
+  };
+  element.place(Date.now());
+  return element;
 }

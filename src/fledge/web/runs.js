@@ -288,7 +288,7 @@ class RunTable {
       show(took, age(tookMs(row)));
       show(state, `${tone} ${word}`, () => el("span", { class: `chip c-${tone}` }, word));
       const { now: at, from, to } = this.#time;
-      fill(when, el("span", { class: "sr" }, whenWords(row)), isBefore(row, from) ? el("span", { class: "gone faint", "aria-hidden": "true", title: full(row.createdAt) }, icon("back", 11), age(at - row.endedAt), " ago") : strip(row, from, to, at));
+      fill(when, el("span", { class: "sr" }, whenWords(row)), isBefore(row, from) ? el("span", { class: "gone faint", "aria-hidden": "true", title: full(row.createdAt) }, icon("back", 11), age(at - row.endedAt), " ago") : strip(row, () => ({ from, to })));
       show(attempt, `${row.attempt} ${row.crashes}`, () => tries(row));
       show(agent, `${row.agentId} ${row.model}`, () => [row.agentId, row.model && el("span", { class: "faint" }, ` · ${row.model}`)]);
       show(tokens, count(tokensOf(row)));

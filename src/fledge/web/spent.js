@@ -11,12 +11,13 @@ export const costOfAll = (row) => (row.costUsd === null && row.costBelowUsd === 
 
 const LEVELS = [[0.9, "bad"], [0.65, "warm"]];
 
-/** What a run has cost, with a meter of its budget if it has one. `isWide`: with the budget in words. */
-export function purse(row, isWide = false) {
+/** What a run has cost, with a meter of its budget if it has one. `isWide`: with the budget in words. `cost`: shown in
+ * place of what the run alone has cost. */
+export function purse(row, isWide = false, cost = row.costUsd) {
   const budget = row.budget.find((spent) => spent.name === "usd");
   const all = costOfAll(row);
-  const told = [all !== row.costUsd && `${usd(all)} with everything below it`, budget && `${usd(budget.used)} of its budget of ${usd(budget.most)} used`];
-  return el("span", { class: "purse", title: told.filter(Boolean).join("; ") || null }, el("span", { class: "num" }, usd(row.costUsd)),
+  const told = [all !== cost && `${usd(all)} with everything below it`, budget && `${usd(budget.used)} of its budget of ${usd(budget.most)} used`];
+  return el("span", { class: "purse", title: told.filter(Boolean).join("; ") || null }, el("span", { class: "num" }, usd(cost)),
     isWide && budget && el("span", { class: "faint" }, ` of ${usd(budget.most)}`), budget && meter(budget.used / budget.most));
 }
 

@@ -5,18 +5,18 @@ import { arrange } from "./dom.js";
 
 const OVERSCAN = 6; // rows above and below the screen, for scrolling and for find-in-page
 
-/** @typedef {object} Row an element of the list
+/** @typedef {object} Item an element of the list
  * @property {HTMLElement} node
  * @property {(line: object, index: number) => void} update let it show a line
  */
 
 export class VirtualList {
   #lines = [];
-  #rows = new Map(); // by key of a line: its Row, while it is in the document
+  #items = new Map(); // by key of a line: its Item, while it is in the document
   #pinned = -1;
 
   /** `scroller` scrolls `body`, which holds the rows; `top()` is the height of what stands above them and stays there;
-   * `rowHeight()` is a row's; `keyOf(line)` names a line; `make(line)` answers its Row; `seen(first, last)` is told which
+   * `rowHeight()` is a row's; `keyOf(line)` names a line; `make(line)` answers its Item; `seen(first, last)` is told which
    * lines are on screen. */
   constructor({ scroller, body, top, rowHeight, keyOf, make, seen }) {
     Object.assign(this, { scroller, body, top, rowHeight, keyOf, make, seen });
@@ -64,17 +64,17 @@ export class VirtualList {
     for (let n = Math.max(0, first - OVERSCAN); n <= Math.min(this.#lines.length - 1, last + OVERSCAN); n += 1) wanted.push(n);
     if (this.#lines[this.#pinned] && !wanted.includes(this.#pinned)) wanted.push(this.#pinned);
     wanted.sort((one, other) => one - other);
-    const rows = new Map();
+    const items = new Map();
     for (const n of wanted) {
       const line = this.#lines[n];
       const key = this.keyOf(line);
-      const row = this.#rows.get(key) ?? this.make(line);
-      row.update(line, n);
-      row.node.style.transform = `translateY(${n * height}px)`;
-      rows.set(key, row);
+      const item = this.#items.get(key) ?? this.make(line);
+      item.update(line, n);
+      item.node.style.transform = `translateY(${n * height}px)`;
+      items.set(key, item);
     }
-    this.#rows = rows;
-    arrange(this.body, [...rows.values()].map(({ node }) => node));
+    this.#items = items;
+    arrange(this.body, [...items.values()].map(({ node }) => node));
     this.seen?.(first, last);
   }
 
