@@ -30,7 +30,6 @@ LIVED = 5
 """Runs that were really lived."""
 MODEL = "openai/bench"
 PATIENCE_MS = 120_000
-_SIZE = {"width": 1440, "height": 900}
 _NODES = "document.querySelectorAll('*').length"
 _FILTER = """
 (id) => new Promise((done) => {
@@ -142,7 +141,7 @@ class Measured:
 @contextmanager
 def _shown(browser: "Browser", gateway: Gateway, path: str, what: str) -> Iterator[tuple[Measured, float]]:
     """A page that shows this, and the CPU that it and the gateway took until then."""
-    context = browser.new_context(viewport=_SIZE)
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
     try:
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)

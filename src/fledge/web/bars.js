@@ -16,7 +16,7 @@ export function parts(row, now) {
   if (begun > row.createdAt) found.push({ from: row.createdAt, to: begun, kind: "queue" });
   if (row.startedAt !== null && end >= begun) found.push({ from: begun, to: end, kind: row.phase === "queued" ? "waiting" : tone });
   const since = row.now?.sinceAt ?? null;
-  if ((tone === "you" || tone === "plan") && row.startedAt !== null) found.push({ from: since ?? end, to: now, kind: "hold" });
+  if ((tone === "you" || tone === "plan") && row.startedAt !== null) found.push({ from: since ?? begun, to: now, kind: "hold" });
   if (tone === "stuck") found.push({ from: since ?? row.stuckAt, to: now, kind: "stuckhold" });
   if (row.endedAt !== null && (tone === "giveup" || tone === "announcing")) found.push({ from: row.endedAt, to: tone === "giveup" ? since ?? now : now, kind: "try" });
   return found.filter((part) => part.to >= part.from);
