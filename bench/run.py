@@ -16,6 +16,7 @@ from typing import Literal
 from bench import (
     children,
     crowd,
+    growth,
     imports,
     lives,
     pages,
@@ -34,6 +35,7 @@ RESULTS = Path(__file__).parent / "results"
 
 HALF_THE_BARE_LOOP = Bar("at least", 0.5)
 FLAT = Bar("at most", 1.3)
+NEARLY_FLAT = Bar("at most", 1.5)
 START = {
     "import fledge": Bar("at most", 100, "ms"),
     "fledge --help": Bar("at most", 60, "ms"),
@@ -442,6 +444,20 @@ def on_the_page(sizes: Sizes) -> Iterator[Line]:
     yield Line("  elements", f"{cost.chat_nodes:,}", "", cost.chat_nodes, FEW_NODES, "elements")
 
 
+def with_history(sizes: Sizes) -> Iterator[Line]:
+    """Looking and talking in a folder with many finished runs, beside one with few."""
+    many, few = growth.measured(sizes.existing, sizes.rounds)
+    for what, name, bar in (
+        ("CPU a page of runs", "page", NEARLY_FLAT),
+        ("  a page of sessions", "sessions", NEARLY_FLAT),
+        ("  a turn of their conversation", "turn", FLAT),
+        ("  fledge ps", "ps", NEARLY_FLAT),
+    ):
+        mine, beside = getattr(many, name), getattr(few, name)
+        line = f"{what}, {sizes.existing:,} finished runs more / none"
+        yield Line(line, f"{mine:.2f} ms", f"{beside:.2f} ms", mine / beside, bar)
+
+
 PARTS = {
     "transitions": compared,
     "aged": aged,
@@ -456,6 +472,7 @@ PARTS = {
     "crowd": crowded,
     "turns": turned,
     "html": pages_read,
+    "growth": with_history,
     "terminal": in_a_terminal,
     "page": on_the_page,
     "peers": compared_with_peers,

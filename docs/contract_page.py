@@ -81,6 +81,7 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
             "sight": "Visibility and stuck runs",
             "session": "Session mode",
             "gateway": "Gateway methods",
+            "rows": "Lists of runs and sessions",
             "code": "From code",
         },
     ),

@@ -1,9 +1,9 @@
 """Write the generated pages: `python -m docs.generate`, or `--check` to fail when one is stale.
 
-`contract-tests.md` is made from the tests by `contract_page.py`; `verbs.md` and the page's `shapes.js` are made from the
-table of verbs. `lifecycle.md` is made here: what a phase means is read from its docstring, what an event means from its
-own. The arrows are found by giving every sample event to every sample run. Nothing about the life of a run is written
-down here a second time.
+`contract-tests.md` is made from the tests by `contract_page.py`, the pictures in README.md by `screens.py`, `verbs.md`
+and the page's `shapes.js` from the table of verbs. `lifecycle.md` is made here: what a phase means is read from its
+docstring, what an event means from its own. The arrows are found by giving every sample event to every sample run.
+Nothing about the life of a run is written down here a second time.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.core.samples import RUNS, SAMPLE_EVENTS
 
-from docs import contract_page, shapes_page, verbs_page
+from docs import contract_page, screens, shapes_page, verbs_page
 from fledge.core import events as ev
 from fledge.core.lifecycle import transition
 from fledge.core.run import PHASES, Asking, Phase
@@ -131,6 +131,7 @@ PAGES = {
     TARGET: page,
     contract_page.TARGET: contract_page.page,
     verbs_page.TARGET: verbs_page.page,
+    screens.TARGET: screens.page,
     shapes_page.TARGET: shapes_page.page,
 }
 """Every generated page, and what it should say."""

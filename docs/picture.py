@@ -15,7 +15,7 @@ from pathlib import Path
 TARGET = Path(__file__).with_name("demo.svg")
 WIDTH, LINE, CHAR, MARGIN = 112, 18, 8.4, 16
 REDRAWN = re.compile(r"\x1b\[(\d+)F\x1b\[0J")
-INK = {"you": "#7aa2f7", "main": "#9ece6a", "***": "#f7768e"}
+INK = {"you": "#7aa2f7", "main": "#9ece6a", "✔": "#73daca", "***": "#f7768e"}
 
 
 def screen(command: list[str]) -> list[str]:

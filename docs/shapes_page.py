@@ -1,4 +1,4 @@
-"""`src/fledge/web/shapes.js`, made from the schema: the values that the gateway answers, as JSDoc types for the page."""
+"""`src/fledge/web/shapes.js`, made from the schema: the values that the gateway answers, as JSDoc types."""
 
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,6 @@
 """The page in a real browser, against a real gateway: whole journeys of a person."""
 
+import os
 import re
 import signal
 import sqlite3
@@ -15,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import fledge
-from fledge.core.keys import main_key
+from fledge.core.keys import main_key, project_key
 from fledge.core.route import Address, origin_of
 from fledge.orchestrator import outbox
 from fledge.orchestrator.commit import Commit
@@ -251,6 +252,30 @@ def test_words_are_sent_to_a_run_that_goes_on(browser: Browser, gateway: Gateway
         assert page.locator(".events li").filter(has_text="steered").count() == 0
 
 
+def test_the_page_begins_in_the_conversation_that_was_spoken_in_last_and_calls_a_projects_by_its_folder(
+    browser: Browser, gateway: Gateway, tmp_path: Path
+) -> None:
+    folder = os.path.realpath(tmp_path / "docs")
+    os.mkdir(folder)
+    gateway.call("sessions.open", session=project_key(folder), folder=folder)
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        chosen = page.locator("#conversations [aria-current=page]")
+        expect(chosen).to_contain_text("docs")
+        expect(page.locator("#conversations .conv")).to_have_count(2)
+        person.say("hello")
+        person.said("How can I help?")
+        assert gateway.call("sessions.history", session=project_key(folder))[0]["text"] == "hello"
+        expect(page.locator("#conversations h2").filter(has_text="docs")).to_have_attribute("title", folder)
+        page.get_by_role("button", name="New conversation").click()
+        person.say("in the same folder")
+        person.said("You said: in the same folder")
+        key = unquote(page.url.rpartition("/")[2])
+        rows = {row["key"]: row for row in gateway.call("sessions.query")["rows"]}
+        assert rows[key]["workspace"] == folder
+
+
 def test_conversations_are_chosen_begun_and_kept_apart(browser: Browser, gateway: Gateway) -> None:
     box = "Message, or a command such as /help"
     with sitting(browser, gateway, viewport={"width": 1280, "height": 800}) as person:
@@ -423,7 +448,7 @@ def test_undelivered_results_are_retried_and_dismissed(browser: Browser, gateway
         person.said("The waiter is done.")
 
 
-@proves("8.gateway.23", "The page takes a one-time code out of its address before any request")
+@proves("8.gateway.18", "The page takes a one-time code out of its address before any request")
 def test_a_link_of_fledge_page_signs_in_once_and_leaves_no_code(browser: Browser, gateway: Gateway) -> None:
     command = [sys.executable, "-m", "fledge.cli.main", "page", "--no-open", "--state", str(gateway.state)]
     done = subprocess.run(command, env=gateway.model.env, capture_output=True, text=True, timeout=60, check=True)

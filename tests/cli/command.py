@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from fledge.cli.main import main
+from fledge.core.keys import conversation_name, project_key
 
 PROGRAM = (sys.executable, "-m", "fledge.cli.main")
 """The command in a process of its own: what to begin an argument list with."""
@@ -39,6 +40,16 @@ def fledge(*arguments: str, cwd: Path | None = None, env: Mapping[str, str] | No
         stdout.seek(0)
         stderr.seek(0)
         return Done([*PROGRAM, *arguments], code, stdout.read(), stderr.read())
+
+
+def session_of(folder: Path) -> str:
+    """The key of the conversation that commands in this folder talk in."""
+    return project_key(os.path.realpath(folder))
+
+
+def name_in(folder: Path) -> str:
+    """The name of that conversation."""
+    return conversation_name(session_of(folder))
 
 
 def process(*arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Done:

@@ -22,12 +22,14 @@ import pytest
 
 import fledge
 from fledge.channels.base import Channel
-from fledge.cli.chat import MAIN, Chat, ScreenChannel
+from fledge.cli.chat import Chat, ScreenChannel
 from fledge.cli.term.plain import item_lines
 from fledge.cli.term.shown import Asked, Child, Item, Leave, Output, Sent, Spoken, Stop, Turn, Wish
+from fledge.cli.where import Where
 from fledge.client.connection import Hatch
 from fledge.client.driving import Driving
 from fledge.client.folder import Elsewhere, Folder
+from fledge.core.keys import main_key
 from fledge.models.base import Broke, Ended, ModelEvent, Request, Text
 from fledge.models.scripted import Answer, echo, last_text
 from fledge.runtime.feed import TurnEvent
@@ -429,7 +431,7 @@ class Sitting:
         async def sit() -> None:
             channel = ScreenChannel()
             async with Folder(self._folder / "state", Driving(lambda: self._open(channel))) as client:
-                chat = Chat(client, self._screen, channel, "here", kept=self._folder)
+                chat = Chat(client, self._screen, channel, Where(Path("here")), kept=self._folder)
                 sitting = asyncio.ensure_future(chat.run())
                 try:
                     if body is not None:
@@ -459,11 +461,11 @@ def test_words_of_a_stopped_turn_that_come_late_are_not_shown(tmp_path: Path) ->
     async def body(chat: Chat) -> None:
         await sitting.fl.session("main").post("talk")
         await asyncio.sleep(5)
-        sitting.tell(TurnEvent("assistant:text", MAIN, "so far", 1))
+        sitting.tell(TurnEvent("assistant:text", main_key(), "so far", 1))
         await asyncio.sleep(1)
         screen.want(Stop())
         await asyncio.sleep(1)
-        sitting.tell(TurnEvent("assistant:text", MAIN, " and further", 1))
+        sitting.tell(TurnEvent("assistant:text", main_key(), " and further", 1))
         await sitting.fl.session("main").send("hello")
         await asyncio.sleep(1)
 
@@ -505,7 +507,7 @@ def beside(server: gateway.Server, screen: Heard) -> int:
 
     async def sit() -> int:
         async with Elsewhere(Hatch(server.state)) as client:
-            return await Chat(client, screen, ScreenChannel(), "there").run()
+            return await Chat(client, screen, ScreenChannel(), Where(Path("there"))).run()
 
     return asyncio.run(sit())
 
@@ -544,7 +546,7 @@ class Halting:
 async def sitting_beside(state: Path, screen: Heard) -> AsyncIterator[Chat]:
     """A chat beside a process that holds the folder, until the block ends."""
     async with Elsewhere(Hatch(state)) as client:
-        chat = Chat(client, screen, ScreenChannel(), "there")
+        chat = Chat(client, screen, ScreenChannel(), Where(Path("there")))
         sitting = asyncio.ensure_future(chat.run())
         yield chat
         screen.want(Leave())

@@ -16,12 +16,12 @@ from fledge.cli.chat_commands import (
     cost_lines,
     help_text,
     key_of,
-    name_of,
     new_name,
     read,
 )
 from fledge.cli.term.shown import Answered, Leave, Output, PlanQuestion, Question, Verdict
 from fledge.commands.values import Below, SessionRow
+from fledge.core.keys import conversation_name
 from fledge.models.base import Request, ToolMessage
 from fledge.models.scripted import Answer, Reply, last_text, use
 from fledge.testing import ScriptedModel
@@ -74,7 +74,7 @@ def test_commands_targets_conversations_and_models_are_completed() -> None:
 
 
 def test_conversations_are_named_without_session_keys() -> None:
-    assert [name_of(key) for key in ("agent:main:main", "agent:main:trip", "agent:critic:main")] == [
+    assert [conversation_name(key) for key in ("agent:main:main", "agent:main:trip", "agent:critic:main")] == [
         *("main", "trip", "critic:main"),
     ]
     assert [key_of(*one) for one in (("trip", "main"), ("critic:main", "main"), ("x", "critic"))] == [

@@ -138,7 +138,7 @@ def test_one_key_is_enough(case: Case, place: Place, tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, "Let me see.\nThe tool said: notes.txt (5)\n"), done.stderr
         name = f"{case.name}/{case.model}"
         changes = "--model NAME or fledge init changes it"
-        assert done.stderr == f"fledge: model: {name} (because {case.key} is set; {changes})\n"
+        assert done.stderr == f"fledge: model: {name} (because {case.key} is set; {changes})\nmain · list\n"
         assert [one["model"] for one in asked()] == [case.model, case.model]
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fledge.core.keys import main_key
 from fledge.store.base import Tx
 from fledge.store.sqlite import SqliteStore
+from tests.cli.command import name_in, session_of
 from tests.cli.fan_out_server import fan_out
 from tests.cli.model_server import Model, serving, until, workspace
 from tests.cli.test_run import fledge
@@ -42,24 +42,24 @@ def work(tmp_path: Path) -> Path:
     return workspace(tmp_path)
 
 
-async def look(folder: Path) -> tuple[list[str], list[str], str]:
+async def look(state: Path, session: str) -> tuple[list[str], list[str], str]:
     """Rows told in the conversation, phases of its runs, and all the text it was told."""
 
     def view(tx: Tx) -> tuple[list[str], list[str], str]:
-        told = [msgspec.json.decode(e.body) for e in tx.entries(main_key(), limit=100_000) if e.kind == "event"]
+        told = [msgspec.json.decode(e.body) for e in tx.entries(session, limit=100_000) if e.kind == "event"]
         rows = [item["row"] for entry in told for item in entry["completions"]]
-        phases = [tx.load_run(key).phase.name for key in tx.children(main_key())]
+        phases = [tx.load_run(key).phase.name for key in tx.children(session)]
         return rows, phases, "\n".join(entry["text"] for entry in told)
 
-    store = SqliteStore.open(folder)
+    store = SqliteStore.open(state)
     try:
         return await store.read(view)
     finally:
         await store.close()
 
 
-def judge(state: Path) -> None:
-    rows, phases, text = asyncio.run(look(state))
+def judge(work: Path) -> None:
+    rows, phases, text = asyncio.run(look(work.parent / "state", session_of(work)))
     assert phases == ["completed"] * CHILDREN
     assert len(rows) == len(set(rows)) == CHILDREN
     whole = re.findall(r"last-word-(\d+)", text)
@@ -81,13 +81,13 @@ def test_every_answer_arrives_once_wherever_the_process_was_killed(model: Model,
     else:
         done = fledge(model, work, *RUN, f"spawn {CHILDREN}")
     assert done.returncode == 0, done.stderr
-    judge(work.parent / "state")
+    judge(work)
 
 
 def test_a_spawn_beyond_the_cap_is_refused_by_name_and_the_others_arrive(model: Model, work: Path) -> None:
     done = fledge(model, work, "run", "--state", "../state", "--model", "openai/gpt-test", "spawn 7")
     assert done.returncode == 0, done.stderr
-    rows, phases, _ = asyncio.run(look(work.parent / "state"))
+    rows, phases, _ = asyncio.run(look(work.parent / "state", session_of(work)))
     assert (len(rows), phases) == (5, ["completed"] * 5)
     assert "active children 5 of 5: agents.defaults.subagents.maxChildrenPerAgent" in model.log.read_text()
 
@@ -96,6 +96,6 @@ def test_the_conversation_and_its_run_are_shown_afterwards(model: Model, work: P
     done = fledge(model, work, *RUN, "spawn 1")
     assert done.returncode == 0, done.stderr
     shown = fledge(model, work, "ps", "--state", "../state").stdout.splitlines()
-    assert shown[0] == "main · idle"
+    assert shown[0] == f"{name_in(work)} · idle"
     assert re.fullmatch(r"#1 n0  done  \d+s  .*  [0-9a-f]{8}", shown[1]), shown[1]
     assert len(shown) == 2

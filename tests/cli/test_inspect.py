@@ -1,6 +1,7 @@
 """`info`, `log` and `undelivered` by the command, on a store that was made with the rules themselves."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,3 +175,63 @@ def test_a_folder_without_a_store_is_refused_by_every_view(tmp_path: Path) -> No
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert "no fledge.db there" in done.stderr
     assert not (tmp_path / "none").exists()
+
+
+# ---- ps and tree -----------------------------------------------------------------------------------------------------
+
+
+def cells(line: str) -> list[str]:
+    return re.split(r"  +", line.strip())
+
+
+@proves("4.rows.4", "`fledge ps` and `fledge tree` show each run with number, label, state and why, age, model and id")
+def test_ps_shows_rows_with_what_each_waits_for_active_ones_first(world: World) -> None:
+    child(world, "survey")
+    child(world, "digger", None)
+    ids = {run.key: run.run_id for run in world.runs()}
+    shown = show(world, "ps")
+    assert shown[0].startswith("main · a turn is open")
+    assert [cells(line)[:2] for line in shown[1:3]] == [
+        ["#1 digger", "queued: nobody drives this folder"],
+        ["#2 survey", "done: its result is not read yet"],
+    ]
+    assert sorted(cells(line)[-1] for line in shown[1:3]) == sorted(one[:8] for one in ids.values())
+    assert shown[-1] == "nobody is at work here: `fledge run --continue` goes on"
+    tree = show(world, "tree")
+    assert [cells(line)[0] for line in tree[:2]] == ["├─ #2 survey", "└─ #1 digger"]
+
+
+@proves("4.rows.5", "They take filters, a search and a limit, and say how many more there are")
+def test_ps_and_tree_show_what_is_asked_for_and_say_how_much_more_there_is(world: World) -> None:
+    for name in ("one", "two", "three"):
+        child(world, name)
+    child(world, "four", None)
+    for view in ("ps", "tree"):
+        shown = show(world, view, "--limit", "2", "--search", "")
+        assert "and 2 more: --limit 4" in shown, view
+        assert len(show(world, view, "--active")) == (1 if view == "ps" else 2)
+        assert show(world, view, "--failed") == ["no runs"]
+        assert show(world, view, "--stuck") == ["no runs"]
+        assert show(world, view, "--undelivered") == ["no runs"]
+        assert show(world, view, "--waiting") == ["no runs"]
+        (found,) = show(world, view, "--search", "DO TWO")
+        assert "two" in found
+        assert show(world, view, "--agent", "nobody") == ["no runs"]
+        assert len(show(world, view, "--session", "main")) >= 4
+        assert show(world, view, "--session", "two") == ["no runs"]
+        rows = json.loads("\n".join(show(world, view, "--json", "--limit", "3")))
+        assert [row["label"] for row in rows] == ["four", "three", "two"]
+        assert rows[0]["now"]["kind"] == "undriven"
+        assert refused(world, view, "--limit", "0") == "fledge: --limit: must be 1 or more (got 0)\n"
+    assert show(world, "ps", "--search", "do t", "--limit", "1")[-1] == "and more: --limit N"
+
+
+@proves("4.rows.2")
+def test_a_dry_run_of_a_kill_says_what_would_end_and_ends_nothing(world: World) -> None:
+    child(world, "survey")
+    child(world, "digger", None)
+    assert show(world, "kill", "--dry-run", "digger") == ["digger · queued: nobody drives this folder"]
+    assert show(world, "kill", "all", "--dry-run") == ["digger · queued: nobody drives this folder"]
+    assert show(world, "kill", "survey", "--dry-run") == ["nothing would end"]
+    assert json.loads("\n".join(show(world, "kill", "all", "--dry-run", "--json")))[0]["label"] == "digger"
+    assert show(world, "kill", "all") == ["killed 1"]

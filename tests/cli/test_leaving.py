@@ -36,8 +36,9 @@ LEFT = "the process that held the folder has left; this one goes on with it"
 MOMENTS: tuple[Moment, ...] = ("before", "read", "carried out", "half answered")
 
 
-def said_to_main(tx: Tx) -> list[str]:
-    bodies = [from_body(entry.body) for entry in tx.entries(main_key())]
+def said(tx: Tx) -> list[str]:
+    """What was said in all conversations."""
+    bodies = [from_body(entry.body) for root in tx.roots() for entry in tx.entries(root)]
     return [body.text for body in bodies if isinstance(body, Spoken | Replied)]
 
 
@@ -146,7 +147,7 @@ def test_a_command_that_waits_goes_on_when_the_holder_is_killed(
         assert rows.look(state, tasks) == ["dig"]
         assert rows.look(state, lambda tx: tx.undelivered()) == []
     else:
-        assert rows.look(state, said_to_main) == ["dig", "dig"]
+        assert rows.look(state, said) == ["dig", "dig"]
 
 
 @pytest.mark.parametrize("moment", ["read", "half answered"])
@@ -201,10 +202,10 @@ def test_a_sitting_goes_on_when_the_holder_is_killed(tmp_path: Path, method: str
     state = tmp_path / "state"
     fledge.run_sync(_greet, state, model=ScriptedModel(echo), config={})
     with Holder(state, ScriptedModel(never)).at_work(dies(state, method, moment)):
-        code, out, err = do(tmp_path, "chat", "--model", ECHO, given="dig\n")
+        code, out, err = do(tmp_path, "chat", "--session", "main", "--model", ECHO, given="dig\n")
     assert (code, err) == (0, "")
     assert out.splitlines()[1:] == ["› hello", "hello", LEFT, "dig"]
-    assert rows.look(state, said_to_main) == ["hello", "hello", "dig", "dig"]
+    assert rows.look(state, said) == ["hello", "hello", "dig", "dig"]
 
 
 def test_without_a_model_here_a_sitting_says_where_its_words_are(tmp_path: Path) -> None:
@@ -215,7 +216,7 @@ def test_without_a_model_here_a_sitting_says_where_its_words_are(tmp_path: Path)
     assert "no model is set" in out
     assert "what was heard by then is kept: `fledge log` shows it, `fledge` goes on with it" in out
     assert do(tmp_path, "run", "--continue", "--model", ECHO)[0] == 0
-    assert rows.look(state, said_to_main) == ["dig", "dig"]
+    assert rows.look(state, said) == ["dig", "dig"]
 
 
 async def _greet(fl: fledge.Fledge) -> None:
@@ -251,7 +252,7 @@ class LeavesOnceAsked(Holder):
 
 def is_answered(tx: Tx) -> bool:
     runs = [tx.load_run(key) for root in tx.roots() for key in tx.children(root)]
-    return any(run.ended is not None for run in runs) or said_to_main(tx)[1:] == ["dig"]
+    return any(run.ended is not None for run in runs) or said(tx)[1:] == ["dig"]
 
 
 @proves("0.lost.6")
@@ -294,7 +295,7 @@ def test_without_a_model_here_run_says_how_to_go_on(tmp_path: Path) -> None:
     assert (code, out) == (1, "")
     assert "no model is set" in err.splitlines()[0]
     assert err.splitlines()[1:] == ["fledge: nothing is lost: `fledge run --continue` goes on"]
-    assert rows.look(tmp_path / "state", said_to_main) == ["dig"]
+    assert rows.look(tmp_path / "state", said) == ["dig"]
 
 
 def test_settings_cannot_count_beside_a_process_that_has_its_own(tmp_path: Path) -> None:

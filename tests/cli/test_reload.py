@@ -19,7 +19,7 @@ PLAIN = ("agents.defaults.sandbox.mode=off", "tools.exec.approval=never")
 
 @proves("3.prompt.20", "Without a chat, `fledge trust` takes in what was left out")
 def test_without_a_chat_the_line_names_fledge_trust_which_takes_it_in(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     work, state, systems = tmp_path / "work", tmp_path / "state", list[str]()
     work.mkdir()
@@ -29,10 +29,10 @@ def test_without_a_chat_the_line_names_fledge_trust_which_takes_it_in(
         return use("exec", command="echo obey me > SOUL.md") if said(request) == 0 else "done"
 
     def say(words: str) -> str:
-        request = Request(words, "scripted/one")
+        request = Request(words, "scripted/one", quiet=True)
         run = converse(Where(state), request, PLAIN, models={"scripted/one": ScriptedModel(script)})
         assert asyncio.run(run) == 0
-        return capsys.readouterr().err
+        return capfd.readouterr().err
 
     with chdir(work):
         assert say("go") == ""
@@ -40,8 +40,8 @@ def test_without_a_chat_the_line_names_fledge_trust_which_takes_it_in(
         assert say("and now?") == ""
         assert "obey me" not in systems[-1]
         assert main(["trust", "--state", str(state)]) == 0
-        assert capsys.readouterr().out == "taken in: SOUL.md\n"
+        assert capfd.readouterr().out == "taken in: SOUL.md\n"
         say("and now?")
         assert "obey me" in systems[-1]
         assert main(["trust", "--state", str(state)]) == 1
-        assert "nothing to trust" in capsys.readouterr().err
+        assert "nothing to trust" in capfd.readouterr().err

@@ -1,6 +1,7 @@
 """`fledge run` and `ps` against a strict server that speaks the real protocol."""
 
 import base64
+import re
 import signal
 import subprocess
 import sys
@@ -10,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from fledge.api.values import Message as Entry
+from fledge.cli.run import Printed, Told
 from fledge.models.base import Broke, ToolMessage
 from fledge.models.base import Request as Asked
 from fledge.models.scripted import Answer as Said
 from fledge.models.scripted import Reply, ScriptedModel, echo, use
 from tests import images
 from tests.cli import command
-from tests.cli.command import Done
+from tests.cli.command import Done, name_in
 from tests.cli.model_server import MODEL, Model, serving, until, workspace
 from tests.gateway import serving as gateway
 from tests.models.openai_server import tool_then_answer
@@ -59,7 +62,7 @@ def killed_amid(model: Model, work: Path, command: list[str]) -> Iterator[None]:
 def test_run_uses_a_tool_prints_the_answer_and_returns_when_all_is_settled(model: Model, work: Path) -> None:
     done = fledge(model, work, "run", "--state", "../state", *MODEL, "Please use list")
     assert (done.returncode, done.stdout) == (0, ANSWER), done.stderr
-    assert fledge(model, work, "ps", "--state", "../state").stdout == "main · idle\n"
+    assert fledge(model, work, "ps", "--state", "../state").stdout == f"{name_in(work)} · idle\n"
     assert model.requests == 2
 
 
@@ -68,7 +71,7 @@ def test_run_killed_with_minus_nine_goes_on_with_continue(model: Model, work: Pa
     command = [sys.executable, "-m", "fledge.cli.main", *arguments, "Please use list"]
     with killed_amid(model, work, command):
         assert fledge(model, work, "ps", "--state", "../state").stdout == (
-            "main · a turn is open\nnobody is at work here: `fledge run --continue` goes on\n"
+            f"{name_in(work)} · a turn is open\nnobody is at work here: `fledge run --continue` goes on\n"
         )
         done = fledge(model, work, *arguments, "--continue")
     assert (done.returncode, done.stdout) == (0, ANSWER), done.stderr
@@ -80,6 +83,38 @@ def test_the_conversation_remembers_what_was_said_before(model: Model, work: Pat
     assert fledge(model, work, *arguments, "one").stdout == "You said: one\n"
     assert fledge(model, work, *arguments, "two").stdout == "You said: two\n"
     assert all(f'"content":"{word}"' in model.log.read_text().splitlines()[-1] for word in ("one", "two"))
+
+
+@proves("4.tools.40")
+@pytest.mark.parametrize(
+    ("told", "printed"),
+    [
+        (["begin 4", "add 5 6"], [5, 6]),
+        (["hear 4", "begin 6", "add 5 6"], [5, 6]),
+        (["begin 6", "hear 4", "add 5 6"], [5, 6]),
+        (["hear 4", "hear 5", "begin 6", "add 5 6"], [5, 6]),
+        (["begin 4", "add 5", "hear 3", "add 6"], [5, 6]),
+        (["hear 7", "begin 6", "add 7"], [7]),
+    ],
+    ids=str,
+)
+def test_what_a_turn_says_before_the_run_knows_where_it_begins_is_printed_once(
+    told: list[str], printed: list[int]
+) -> None:
+    class Answers(Told):
+        def answer(self, text: str, *, is_cut: bool = False) -> None:
+            shown.append(int(text))
+
+    shown: list[int] = []
+    one = Printed("agent:main:main", Answers("agent:main:main"))
+    for move in told:
+        name, *numbers = move.split()
+        if name == "add":
+            entries = [Entry(seq=int(seq), at=0.0, role="assistant", text=seq) for seq in ("5", "6", "7")]
+            one.add([entry for entry in entries if entry.text in numbers and entry.seq > one.last])
+        else:
+            {"begin": one.begin, "hear": one.hear}[name](int(numbers[0]))
+    assert shown == printed
 
 
 @proves("4.tools.51", "`--session NAME` talks in another conversation, which begins if there is none of this name")
@@ -134,7 +169,7 @@ def test_a_provider_at_its_limit_is_waited_for_and_that_is_said(tmp_path: Path, 
     with serving(tmp_path, slow_down(1, "5.1")) as model:
         done = fledge(model, work, "run", "--state", "../state", *MODEL, "--set", "tools.allow=[]", "hello")
     assert (done.returncode, done.stdout) == (0, "here I am\n")
-    assert done.stderr == "fledge: retrying in 5 s: HTTP 429: slow down\n"
+    assert done.stderr == "model: HTTP 429: slow down · try 2 in 6s\n"
 
 
 @proves("2.asking.15")
@@ -149,10 +184,11 @@ def test_a_call_that_needs_a_person_ends_the_command_with_three_and_says_what_wa
     arguments = ("run", "--state", "../state", *MODEL, "--set", "tools.list.approval=ask")
     done = fledge(model, work, *arguments, "Please use list")
     assert (done.returncode, done.stdout) == (3, "Let me see.\n")
-    assert done.stderr.startswith("waits for approval ")
-    assert ": list {" in done.stderr
+    *events, waits = done.stderr.splitlines()
+    assert events == ["main · list", "main · waits for you"]
+    assert re.fullmatch(r"waits for approval (\w+): list {}  \(fledge approve \1, or reject\)", waits)
     shown = fledge(model, work, "ps", "--state", "../state").stdout.splitlines()
-    assert shown == ["main · a turn is open", done.stderr.strip()]
+    assert shown == [f"{name_in(work)} · a turn is open", waits]
 
 
 def test_a_model_that_cannot_answer_is_told_alike_beside_the_process_that_holds_the_folder(work: Path) -> None:
@@ -184,7 +220,7 @@ def test_a_model_that_is_down_is_waited_for_as_long_as_the_holders_settings_say(
                 process.send_signal(signal.SIGINT)
             rest = process.stderr.read()
     if patience_s:
-        assert (process.returncode, said) == (130, "fledge: retrying in 50 s: HTTP 503: busy\n")
+        assert (process.returncode, said) == (130, "model: HTTP 503: busy · try 2 in 50s\n")
     else:
         assert (process.returncode, said) == (1, "fledge: HTTP 503: busy\n")
         assert rest == "fledge: nothing is lost: `fledge run --continue` tries again\n"
@@ -203,8 +239,8 @@ def test_a_question_of_a_subagent_ends_the_command_with_three_beside_the_process
     with gateway.serving(work.parent / "state", ScriptedModel(asks), {"tools": {"write": {"approval": "ask"}}}):
         done = command.fledge("run", "--state", "../state", "go", cwd=work)
     assert (done.returncode, done.stdout) == (3, "it is under way\n")
-    assert done.stderr.startswith("waits for approval ")
-    assert "made.txt" in done.stderr
+    assert "writer · started\nwriter · waits for you\n" in done.stderr
+    assert re.search(r'^waits for approval \w+: write .*"made.txt".*\(fledge approve', done.stderr, re.MULTILINE)
 
 
 @proves("7.input.1")
@@ -257,7 +293,7 @@ def test_a_second_process_is_answered_by_the_one_that_has_the_store(model: Model
     with subprocess.Popen(arguments, cwd=work, env=model.env, stdout=subprocess.PIPE, text=True) as first:
         until(first, lambda: model.requests == 1)
         second = fledge(model, work, "ps", "--state", "../state")
-        assert second.stdout == "main · a turn is open\n"
+        assert second.stdout == f"{name_in(work)} · a turn is open\n"
         third = fledge(model, work, "serve", "--state", "../state", "--port", "0")
         assert third.returncode == 1
         assert f"is in use by process {first.pid} on " in third.stderr
@@ -336,3 +372,25 @@ def test_run_refuses_what_is_no_image(model: Model, work: Path, arguments: tuple
     assert done.returncode != 0
     assert words in done.stderr
     assert model.requests == 0
+
+
+def test_answers_that_cannot_be_written_end_the_command_with_one(model: Model, work: Path) -> None:
+    line = [*command.PROGRAM, "run", "--state", "../state", *MODEL, "hello"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(line, cwd=work, env=model.env, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "fledge: standard output cannot be written: No space left on device\n" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_answers_that_nobody_reads_are_no_error(model: Model, work: Path) -> None:
+    line = " ".join([*command.PROGRAM, "run", "--state", "../state", *MODEL, "hello"])
+    done = subprocess.run(
+        ["bash", "-c", f"{line} | true; echo ${{PIPESTATUS[0]}}"],
+        cwd=work,
+        env=model.env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "0\n"
+    assert "Traceback" not in done.stderr

@@ -10,7 +10,7 @@ import pytest
 from fledge.core.heartbeat import PROMPT
 from tests.cli import command
 from tests.cli.chat_server import talk
-from tests.cli.command import Done
+from tests.cli.command import Done, session_of
 from tests.cli.model_server import MODEL, Model, serving, workspace
 from tests.statements import proves
 
@@ -127,11 +127,14 @@ def test_sessions_and_agents_are_listed(fledge: Fledge) -> None:
 
 @proves("5.heartbeat.15")
 @proves("5.heartbeat.16")
-def test_an_event_and_a_heartbeat_from_the_shell_wait_until_somebody_drives_the_folder(fledge: Fledge) -> None:
+def test_an_event_and_a_heartbeat_from_the_shell_wait_until_somebody_drives_the_folder(
+    fledge: Fledge, tmp_path: Path
+) -> None:
+    own = session_of(tmp_path / "work")
     fledge("run", "hello", *MODEL)
     done = fledge("event", "-", given="the build is red")
-    assert done.stdout == "posted to agent:main:main; `fledge run --continue` goes on with it\n", done.stderr
-    assert value(fledge("heartbeat", "a new day", "--json")) == {"sessionKey": "agent:main:main"}
+    assert done.stdout == f"posted to {own}; `fledge run --continue` goes on with it\n", done.stderr
+    assert value(fledge("heartbeat", "a new day", "--json")) == {"sessionKey": own}
     refused = fledge("event", "hello", "--session", "agent:main:nobody")
     assert (refused.returncode, refused.stderr) == (1, "fledge: no session agent:main:nobody\n")
     fledge("run", "--continue", *MODEL)

@@ -228,6 +228,7 @@ def test_kill_ends_one_or_all_and_says_what_it_ended(tmp_path: Path) -> None:
     async def body(chat: Chat) -> None:
         for name in ("one", "two", "three"):
             await chat.child(name)
+        assert await chat("/kill two --dry-run") == "two · running: thinking"
         assert await chat("/kill two") == "killed: two"
         assert await chat.refused("/subagents stop two") != ""
         assert sorted((await chat("/subagents kill all")).removeprefix("killed: ").split(", ")) == ["one", "three"]

@@ -17,6 +17,7 @@ READ = [
     ("/subagents help", Order(verb="help")),
     ("/subagents tree", Order(verb="tree")),
     ("/subagents kill 2", Order(verb="kill", target="2")),
+    ("/kill AI Research --dry-run ", Order(verb="kill", target="AI Research", words="--dry-run")),
     ("/subagents stop all", Order(verb="kill", target="all")),
     ("/subagents kill AI Research", Order(verb="kill", target="AI Research")),
     ("/subagents resume 1", Order(verb="resume", target="1")),

@@ -20,6 +20,7 @@ from fledge.core.heartbeat import (
     Verdict,
     Wake,
     active_hours,
+    has_periodic,
     is_blank_checklist,
     is_idle_round,
     is_open,
@@ -247,6 +248,25 @@ def test_the_next_beat_is_a_whole_number_of_periods_after_the_last(
     every_s: float, last_at: float, now: float, next_at: float | None
 ) -> None:
     assert next_periodic_at(every_s, last_at, now) == next_at
+
+
+@pytest.mark.parametrize(
+    ("spoken", "beats"),
+    [
+        ({}, "x"),
+        ({"x": None}, "x"),
+        ({"x": None, "main": None}, "main"),
+        ({"x": None, "a": None}, "x"),
+        ({"x": 1.0, "main": None}, "x"),
+        ({"x": 1.0, "main": 2.0}, "main"),
+        ({"x": 2.0, "main": 2.0}, "main"),
+        ({"x": 3.0, "main": 2.0, "a": 1.0}, "x"),
+    ],
+)
+def test_one_of_an_agents_main_conversations_has_the_periodic_heartbeat(
+    spoken: dict[str, float | None], beats: str
+) -> None:
+    assert [one for one in spoken or {"x"} if has_periodic(one, "main", spoken)] == [beats]
 
 
 # ---- what it says ----------------------------------------------------------------------------------------------------

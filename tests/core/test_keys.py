@@ -9,11 +9,14 @@ from fledge.core.keys import (
     agent_of,
     check_agent_id,
     child_key,
+    conversation_name,
     is_called,
     is_child_key,
+    is_main_key,
     list_kind,
     main_key,
     parse_key,
+    project_key,
     short_id,
 )
 from fledge.errors import BadInput
@@ -195,3 +198,62 @@ def test_a_short_form_tells_a_uuid_from_others_of_the_same_minute(unique: str, s
     assert short_id(unique) == short
     assert all(is_called(unique, word) for word in (short, short[:4].upper(), unique, unique[:12]))
     assert not is_called(unique, "x" + short)
+
+
+# ---- projects --------------------------------------------------------------------------------------------------------
+
+
+@proves("1.keys.4", "A project's conversation is `agent:<id>:<folder>-<4 hex>`: the folder's name, its path's digest")
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("/src/docs", "docs-5cd1"),
+        ("/old/docs", "docs-8b78"),
+        ("/src/My Site (2)", "my-site-2-1aac"),
+        ("/src/Café", "cafe-a4b7"),
+        ("/src/-x-", "x-9281"),
+        ("/src/文書", "folder-630e"),
+        ("/src/___", "folder-b8f8"),
+        ("/src/main", "main-e158"),
+        ("/src/" + "long " * 20, "long-long-long-long-long-long-lo-e13b"),
+        ("/src/" + "a" * 31 + " b", "a" * 31 + "-7a4b"),
+    ],
+)
+def test_a_folder_names_its_conversation(folder: str, name: str) -> None:
+    key = project_key(folder)
+    assert key == f"agent:main:{name}"
+    assert str(parse_key(key)) == key
+    assert project_key(folder, "Critic") == f"agent:critic:{name}"
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_every_folder_has_a_key(name: str) -> None:
+    assert parse_key(project_key(f"/{name}")).kind == "named"
+
+
+@pytest.mark.parametrize(
+    ("key", "folder", "is_main"),
+    [
+        ("agent:main:main", "", True),
+        ("agent:critic:main", "/src/docs", True),
+        (project_key("/src/docs"), "/src/docs", True),
+        (project_key("/src/docs", "critic"), "/src/docs", True),
+        (project_key("/src/docs"), "/old/docs", False),
+        (project_key("/src/docs"), "", False),
+        ("agent:main:trip", "/src/docs", False),
+    ],
+)
+def test_an_agent_has_a_main_conversation_and_one_in_each_project(key: str, folder: str, is_main: bool) -> None:
+    assert is_main_key(key, folder) is is_main
+
+
+def test_a_main_conversation_is_listed_as_one_whatever_its_key() -> None:
+    assert list_kind(project_key("/src/docs"), is_main=True) == "main"
+    assert list_kind(project_key("/src/docs")) == "named"
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [("agent:main:main", "main"), ("agent:main:trip", "trip"), ("agent:critic:main", "critic:main")]
+)
+def test_a_conversation_is_called_by_its_name(key: str, name: str) -> None:
+    assert conversation_name(key) == name

@@ -14,6 +14,7 @@ from fledge.core.route import (
     answer_to,
     check_address,
     check_channel,
+    is_of_another,
     is_same_place,
     is_worth_sending,
     joined,
@@ -194,6 +195,21 @@ def test_a_message_knows_its_address() -> None:
 def test_a_message_knows_whether_a_transcript_has_its_words(key: str, about: About, is_entry: bool, entry: int) -> None:
     message = Message(id=key, channel="ops", to="u-1", about=about, session_key="s", text="hi", posted_at=AT)
     assert (message.is_entry, message.entry) == (is_entry, entry)
+
+
+@pytest.mark.parametrize(
+    ("session", "about", "is_anothers"),
+    [
+        ("agent:main:main", "reply", True),
+        ("agent:main:main", "result", True),
+        ("agent:main:main", "notice", False),
+        ("agent:main:docs-5cd1", "reply", False),
+        ("agent:main:subagent:x", "reply", False),
+    ],
+)
+def test_words_of_another_conversation_are_told_from_ones_own(session: str, about: About, is_anothers: bool) -> None:
+    message = Message(id="x", channel="ops", to="u-1", about=about, session_key=session, text="hi", posted_at=AT)
+    assert is_of_another(message, "agent:main:docs-5cd1") is is_anothers
 
 
 @pytest.mark.parametrize(

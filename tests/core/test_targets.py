@@ -3,7 +3,7 @@
 import pytest
 
 from fledge.core.prompts import ChildRow, Status
-from fledge.core.targets import pick
+from fledge.core.targets import is_everybody, pick
 from fledge.errors import NotFound
 from tests.statements import proves
 
@@ -138,3 +138,10 @@ def test_a_session_without_children_finds_what_lies_below_by_name_and_last_but_b
 def test_numbers_are_of_the_children_alone() -> None:
     with pytest.raises(NotFound, match="no subagent number 4: there are 3"):
         pick("4", ROWS, BELOW)
+
+
+@pytest.mark.parametrize(
+    ("word", "is_all"), [("all", True), (" ALL ", True), ("*", True), ("alle", False), ("", False)]
+)
+def test_two_words_mean_every_run(word: str, is_all: bool) -> None:
+    assert is_everybody(word) == is_all

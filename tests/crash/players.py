@@ -275,7 +275,7 @@ class Cast:
     def check_model(self, name: str, thinking: str | None) -> None:
         """Every name will do."""
 
-    def workspace_of(self, agent_id: str, given: str) -> Path:
+    def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
         return Path(given or self._folder / ("repo" if self._story.worktrees else ""))
 
     def own_folder(self, leaf: str, workspace: Path) -> Path:

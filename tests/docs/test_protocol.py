@@ -2,12 +2,14 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
+from fledge.cli.stream import StreamEvent
 from fledge.commands import rpc
 from fledge.commands.methods import METHODS
+from fledge.commands.wire import camel
 from fledge.core.params import former_names
 from tests.gateway.serving import OverHttp, serving
 
@@ -48,6 +50,16 @@ def test_every_method_and_code_the_page_names_is_there_and_none_is_left_out() ->
     assert codes == {
         value for name, value in vars(rpc).items() if name.isupper() and isinstance(value, int) and value < 0
     }
+
+
+def test_the_page_names_every_event_of_a_run_and_what_it_has() -> None:
+    part = PAGE.partition("## A run as a stream of events")[2].partition("\n## ")[0]
+    told = {
+        tag: set(re.findall(r"`([a-zA-Z]+)`", has)) for tag, has in re.findall(r"^\| `(\w+)` \| (.*) \|$", part, re.M)
+    }
+    kinds = get_args(StreamEvent)
+    fields = {kind.__struct_config__.tag: {camel(name) for name in kind.__struct_fields__} for kind in kinds}
+    assert {tag: told[tag] & fields[tag] for tag in told} == fields
 
 
 def test_the_page_names_every_former_name_of_a_parameter() -> None:

@@ -58,6 +58,7 @@ NOT_RUN = {
     ".venv/bin/fledge serve --model openai/gpt-5": NEEDS_A_MODEL,
     "fledge run": NEEDS_A_MODEL,
     "fledge run --continue": NEEDS_A_MODEL,
+    "fledge tree --watch": "needs runs; tests/cli/test_run_screen.py runs it beside some",
 }
 """Why a command of the README is not run here."""
 
@@ -83,6 +84,8 @@ def test_the_demo_is_killed_half_way_and_every_answer_arrives_once(clone: Clone)
     assert 'approve the plan of "tidy-up"' in after
     assert "interrupted        → queued  (crash in a step)" in after
     assert "open questions · completed (ok), attempt 2" in after
+    for label in ("open questions", "tidy-up"):
+        assert len(re.findall(rf"^✔ {label} · done · \d+s · [\d.k]+ tok\n  SUMMARY: ", after, re.MULTILINE)) == 1
     assert "3 subagents, 3 answers in the conversation: each exactly once.\n" in after
 
 

@@ -53,7 +53,7 @@ def handed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handed]:
         yield Handed(server, run["runId"], run["childSessionKey"], Path(told["workspace"]["folder"]) / "artifacts")
 
 
-@proves("8.gateway.24", "Artifacts are downloads: token needed, never shown by the browser, no way out of their folder")
+@proves("8.gateway.19", "Artifacts are downloads: token needed, never shown by the browser, no way out of their folder")
 def test_a_file_is_a_download_for_whoever_has_the_token(handed: Handed) -> None:
     for run in (handed.run, handed.key):
         status, headers, body = handed.get(run, "report.html")

@@ -46,7 +46,7 @@ def post(server: Server, body: object, **headers: str) -> tuple[int, Any]:
         connection.close()
 
 
-@proves("8.gateway.20", "A code of `fledge page` has 128 bits, is good once and for a minute, and is never the token")
+@proves("8.gateway.15", "A code of `fledge page` has 128 bits, is good once and for a minute, and is never the token")
 def test_a_code_is_good_once(server: Server) -> None:
     code = code_of(server)
     assert len(code) == 22
@@ -78,7 +78,7 @@ def test_a_page_of_another_site_cannot_post_a_code(server: Server) -> None:
     assert post(server, {"code": code})[0] == 200
 
 
-@proves("8.gateway.21", "Codes are made on the private socket alone")
+@proves("8.gateway.16", "Codes are made on the private socket alone")
 def test_no_code_is_made_over_the_gateway(server: Server) -> None:
     with pytest.raises(fledge.Refused, match="private socket"):
         OverHttp(server).call("page.link")
@@ -118,7 +118,7 @@ def test_without_a_gateway_the_command_says_how_to_start_one(
     assert "start one with `fledge serve`" in capsys.readouterr().err
 
 
-@proves("8.gateway.22", "No process is started with a code on its command line")
+@proves("8.gateway.17", "No process is started with a code on its command line")
 def test_a_browser_is_started_with_a_file_that_only_its_owner_can_read(server: Server, tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     browser = tmp_path / "browser"

@@ -76,7 +76,7 @@ SECRET = "hunter2-and-more"
 PATTERNED = "sk-proj-abcdefghijklmnop123456"
 
 
-@proves("8.settings.1", "`config.shown` never tells a secret, wherever in the settings one stands")
+@proves("8.gateway.20", "`config.shown` never tells a secret, wherever in the settings one stands")
 def test_no_secret_of_the_settings_is_shown(tmp_path: Path) -> None:
     settings: dict[str, object] = {
         "models": {

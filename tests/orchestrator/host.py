@@ -54,8 +54,8 @@ class FakeHost:
             raise Refused("error", "thread: no channel here can bind a thread")
         self.bound.append(run.key)
 
-    def workspace_of(self, agent_id: str, given: str) -> Path:
-        return Path(given or f"/workspace/{agent_id}")
+    def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
+        return Path(given or project or f"/workspace/{agent_id}")
 
     def own_folder(self, leaf: str, workspace: Path) -> Path:
         if self._state is None:

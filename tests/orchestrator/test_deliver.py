@@ -498,7 +498,8 @@ def test_an_entry_names_rows_runs_and_statuses_and_messages_say_who_sent_them(sc
     sent = scene.commit(lambda c: control.send(c, MAIN, "and now?", "agent:main:friend"))
     scene.start(MAIN)
     event, message = (msgspec.json.decode(entry.body) for entry in scene.entries(MAIN)[-2:])
-    assert event["completions"] == [{"row": row.key, "run": o.session, "status": "error"}]
+    (told,) = event["completions"]
+    assert (told["row"], told["run"], told["status"]) == (row.key, o.session, "error")
     assert "summarised" not in event
     assert message == {
         "type": "user",

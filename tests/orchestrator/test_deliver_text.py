@@ -231,7 +231,8 @@ def told_of(scene: Scene, words: str) -> tuple[str, str]:
     assert scene.read_main() == [o.session]
     body = msgspec.json.decode(scene.entries(MAIN)[-2].body)
     key = scene.outcome_row(o.session).key
-    assert body["completions"] == [{"row": key, "run": o.session, "status": "ok"}]
+    (told,) = body["completions"]
+    assert (told["row"], told["run"], told["status"]) == (key, o.session, "ok")
     assert set(body) - {"summarised"} == {"type", "text", "completions"}
     return o.session, body["text"]
 

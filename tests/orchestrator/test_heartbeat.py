@@ -3,17 +3,20 @@
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
 from fledge.core.heartbeat import HeartbeatSettings
+from fledge.core.keys import project_key
 from fledge.orchestrator import control, deliver, exchanges, heartbeat, spawn
 from fledge.orchestrator.heartbeat import time_of_day
 from fledge.store.base import Heartbeat
 from fledge.testing import START
 from tests.model.world import MAIN
 from tests.orchestrator.scene import PROGRAM, Scene, scene_fixture
+from tests.statements import proves
 
 scene = pytest.fixture(scene_fixture)
 
@@ -124,6 +127,42 @@ def test_a_heartbeat_that_begins_is_the_periodic_one_too_if_that_is_due(scene: S
     assert scene.start(MAIN).heartbeat == "interval"
     assert wanted(scene) == Heartbeat(MAIN, beat_at=began + 240.0)
     assert not scene.let_time_act()
+
+
+@proves("5.heartbeat.17", "One main conversation of an agent beats: the one a person spoke in last, else `main`")
+def test_of_an_agents_main_conversations_the_one_that_was_spoken_in_last_beats(scene: Scene) -> None:
+    scene.rules = replace(scene.rules, heartbeat=HeartbeatSettings(every_s=60.0))
+    mains = [MAIN, *(project_key(folder) for folder in ("/src/docs", "/src/site"))]
+    critic = project_key("/src/docs", "critic")
+    for key, folder in zip((*mains, critic), ("", "/src/docs", "/src/site", "/src/docs"), strict=True):
+        scene.commit(partial(spawn.open_conversation, key=key, folder=folder))
+
+    def beaten() -> list[str]:
+        """Which have a heartbeat when the time comes; they are over then."""
+        scene.pass_time(60.0)
+        queued = scene.read(lambda tx: [key for key in (*mains, critic) if tx.queued(key) is not None])
+        while scene.claim():
+            for drive in (*scene.drives.values(),):
+                scene.finish(drive, "HEARTBEAT_OK")
+        return queued
+
+    assert beaten() == [MAIN, critic]
+    for spoken in (mains[2], mains[1], MAIN):
+        scene.commit(partial(control.send, key=spoken, message="hello"))
+        scene.finish(scene.start(spoken), "well")
+        assert beaten() == [spoken, critic]
+        assert beaten() == [spoken, critic]
+
+
+def test_what_other_sessions_and_the_system_say_moves_no_heartbeat(scene: Scene) -> None:
+    docs = project_key("/src/docs")
+    scene.commit(lambda c: spawn.open_conversation(c, MAIN))
+    scene.commit(lambda c: spawn.open_conversation(c, docs, "/src/docs"))
+    scene.send(docs, "from a session")
+    scene.finish(scene.start(docs), "well")
+    scene.commit(lambda c: deliver.notice(c, docs, "n", "something is odd"))
+    scene.finish(scene.start(docs), "indeed")
+    assert scene.read(lambda tx: tx.last_spoken_at(docs)) is None
 
 
 def test_a_wake_that_is_held_stays_wanted_though_a_turn_was_queued_that_finds_nothing_to_read(scene: Scene) -> None:

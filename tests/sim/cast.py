@@ -147,7 +147,7 @@ class Cast:
     def runtimes(self) -> tuple[str, ...]:
         return self._witness.workers.names
 
-    def workspace_of(self, agent_id: str, given: str) -> Path:
+    def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
         return Path(given or "/nowhere")
 
     def own_folder(self, leaf: str, workspace: Path) -> Path:

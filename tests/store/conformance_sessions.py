@@ -6,6 +6,7 @@ import pytest
 
 from fledge.core.goods import Artifact, Goods, Worktree
 from fledge.core.progress import Progress
+from fledge.core.transcript import Spoken, to_body
 from fledge.errors import FledgeError, NotFound, Refused
 from fledge.store.base import (
     Counts,
@@ -45,6 +46,26 @@ class SessionConformance:
         bench.do(lambda tx: tx.change_session("s", facts))
         seen = bench.see(lambda tx: (tx.session("s"), tx.session("other")))
         assert [one.facts for one in seen if one is not None] == [facts, FACTS]
+
+    def test_a_session_can_become_one_of_another_kind(self, bench: Bench) -> None:
+        bench.do(lambda tx: tx.open_session("s", "named", None, 0, FACTS, AT))
+        bench.do(lambda tx: tx.change_session("s", FACTS, "main"))
+        session = bench.see(lambda tx: tx.session("s"))
+        assert session is not None
+        assert session.is_main
+
+    def test_the_time_of_a_persons_newest_words_is_known(self, bench: Bench) -> None:
+        bodies = [Spoken("a", "r1", "send"), Spoken("b", "r2", "send", "other"), Spoken("c", "r3", "notice")]
+        bench.do(lambda tx: conversation(tx, "s", "other"))
+
+        def job(tx: Tx) -> None:
+            for at, body in enumerate(bodies):
+                tx.append("s", AT + at, [("user", to_body(body))])
+
+        bench.do(job)
+        assert bench.see(lambda tx: (tx.last_spoken_at("s"), tx.last_spoken_at("other"))) == (AT, None)
+        bench.do(lambda tx: tx.append("s", AT + 9, [("user", to_body(bodies[0]))]))
+        assert bench.see(lambda tx: tx.last_spoken_at("s")) == AT + 9
 
     def test_a_deleted_session_may_keep_its_transcript_until_it_is_opened_again(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fledge.core.keys import project_key
 from fledge.core.transcript import CallEntry, Replied, Resulted, Spoken, to_body
 from fledge.orchestrator import spawn, transcripts
 from fledge.store.base import EntryKind, Tx
@@ -113,7 +114,9 @@ def test_a_list_can_be_of_some_kinds_of_the_active_or_short(tmp_path: Path) -> N
             "subagent",
             "named",
         }
-        assert keys(await desk("sessions_list", kinds=["main"])) == {MAIN, STRANGER}
+        docs = project_key("/src/docs")
+        await desk.engine.commit(lambda c: spawn.open_conversation(c, docs, "/src/docs"))
+        assert keys(await desk("sessions_list", kinds=["main"])) == {MAIN, STRANGER, docs}
         await desk.pass_time(600)
         await desk.engine.store.transact(write(("user", Spoken("hello")), session=OTHER, at=desk.engine.clock.now()))
         assert keys(await desk("sessions_list", activeMinutes=5)) == {OTHER}

@@ -43,6 +43,7 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
     "cli/importing.py": {"SqliteStore.open": (1, STATE)},
     "cli/main.py": {"os.open": (1, NONE + ": /dev/null")},
     "cli/opening.py": {"fledge.open": (1, STATE)},
+    "cli/page.py": {"webbrowser.open": (1, NONE + ": a browser, with a file of the state folder")},
     "cli/settings.py": {"path.open": (1, "made exclusively: a link that is there is not followed")},
     "cli/term/here.py": {"os.walk": (1, "names that a person completes; links are not followed, nothing is opened")},
     "cli/term/opening.py": {"os.open": (1, STATE)},

@@ -19,7 +19,6 @@ from fledge.cancellation import is_stop
 from fledge.clock import Clock
 from fledge.config import Config
 from fledge.core.images import ImageEntry
-from fledge.core.protected import Protected
 from fledge.errors import BadInput, Refused
 from fledge.ids import Ids
 from fledge.orchestrator import spawn
@@ -29,7 +28,7 @@ from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawner import Spawner
 from fledge.runtime.agent import Agent
-from fledge.runtime.profiles import AgentTools, ConfiguredProfiles
+from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import Spec, Store, Tx
 
 T = TypeVar("T")
@@ -192,21 +191,9 @@ class Opened:
         return await self._watch.until(look, None, deadline(self.engine, timeout))
 
     @property
-    def protected(self) -> Protected:
-        """What no tool may see here, and what none may write unasked.
-
-        >>> str(fl.state) in fl.protected.hidden
-        True
-        """
-        return self._parts.profiles.protected
-
-    def tools_of(self, agent_id: str) -> AgentTools:
-        """The tools of an agent's conversations: those it may use, those that ask, those it may not use.
-
-        >>> "read" in fl.tools_of("main").may
-        True
-        """
-        return self._parts.profiles.tools_of(agent_id)
+    def profiles(self) -> ConfiguredProfiles:
+        """How the sessions of this folder think: what is configured for each agent."""
+        return self._parts.profiles
 
     def watch(self, moved: asyncio.Event) -> None:
         """Set this event whenever anything moves, until `unwatch`. For those who look at rows themselves.

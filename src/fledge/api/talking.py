@@ -26,6 +26,7 @@ class Talking(Opened):
 
     def session(self, key: str = "main", *, address: Address | None = None) -> Conversation:
         """A conversation with a model that can spawn: `main`, a name, or a whole key. It begins with the first message.
+        It is `main` in every folder: a program is no person in a project, whose commands use the folder's own.
 
         `address` is where whoever speaks is reached: answers are sent there besides being returned. Without it they
         go to where the conversation was last spoken to from, if that was a channel.

@@ -1,8 +1,8 @@
 """What goes on in a conversation, folded from two sources: live events, which are quick and may be missed, and
 `sessions.below`, which is complete and asked for at most once a second.
 
-Pure: times are of the screen's clock and come with each call. A look that began before a live event came does not
-overrule that event.
+A subagent that has ended becomes a card. Pure: times are of the screen's clock and come with each call. A look that
+began before a live event came does not overrule that event.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,10 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fledge.cli.term.shown import Child, Turn
-from fledge.commands.values import Below
+from fledge.api.values import RunInfo
+from fledge.cli.term.shown import Card, Child, Turn
+from fledge.commands.lines import name_of
+from fledge.commands.values import Below, Story
 from fledge.core.calls import call_line
 from fledge.core.freeze import one_line
 
@@ -41,7 +43,7 @@ class _Work(Struct):
             case "assistant:text":
                 self.doing = "answering"
             case "retry" | "error":
-                calls, self.doing = {}, f"waits for its model: {one_line(_cause(event), CAUSE_CHARS)}"
+                calls, self.doing = {}, waits_for_model(event)
             case "usage":
                 pass
             case _:
@@ -148,6 +150,25 @@ class Activity:
         """A child that runs does what its events say; any other does as it stands."""
         work = self._work[key]
         return (work.call or work.doing) if state == "running" else state
+
+
+def waits_for_model(event: Event) -> str:
+    """What a session does whose model could not answer, and is asked again."""
+    return f"waits for its model: {one_line(_cause(event), CAUSE_CHARS)}"
+
+
+def card_of(story: Story) -> Card:
+    """How a subagent ended."""
+    run = story.run
+    took = (run.ended_at or 0.0) - (run.started_at or run.created_at)
+    return Card(name_of(run), _how(run), took, run.tokens, run.cost_usd or 0.0, story.text or run.error or "")
+
+
+def _how(run: RunInfo) -> str:
+    """How a run ended, in a word."""
+    if run.ended_reason == "killed":
+        return "killed"
+    return {"ok": "done", "error": "failed", "timeout": "timed out"}.get(run.status, "ended, nobody knows how")
 
 
 def _cause(event: Event) -> str:

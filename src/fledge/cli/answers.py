@@ -17,6 +17,12 @@ from fledge.core.route import is_worth_sending
 SILENT: Final = ("NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP")
 
 
+def may_be_silence(text: str) -> bool:
+    """True of the beginning of an answer that may become a word by which a model says nothing."""
+    begun = text.strip()
+    return not begun or any(word.startswith(begun) for word in SILENT)
+
+
 class Sink(Protocol):
     """Where words are shown: a part of `Screen`."""
 
@@ -73,8 +79,7 @@ class Answers:
             return  # of an answer that broke off and is given again
         if not self._heard.startswith(self._shown):
             self.forget_shown()
-        begun = self._heard.strip()
-        if begun and not any(word.startswith(begun) for word in SILENT):
+        if not may_be_silence(self._heard):
             self._screen.words(self._heard[len(self._shown) :])
             self._shown = self._heard
 

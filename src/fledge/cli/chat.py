@@ -22,16 +22,15 @@ from fledge.api.values import Message as Entry
 from fledge.api.values import Plan, Question, RunInfo
 from fledge.channels.terminal import HERE
 from fledge.cli import chat_commands
-from fledge.cli.activity import Activity
+from fledge.cli.activity import Activity, card_of
 from fledge.cli.answers import Answers
-from fledge.cli.chat_commands import Completions, key_of, name_of
+from fledge.cli.chat_commands import Completions, key_of
 from fledge.cli.opening import opening
 from fledge.cli.term import shown
 from fledge.cli.term.opening import screen_here
 from fledge.cli.term.shown import (
     Answered,
     Asked,
-    Card,
     Item,
     Leave,
     Notice,
@@ -42,7 +41,7 @@ from fledge.cli.term.shown import (
     Stop,
     Trouble,
 )
-from fledge.cli.where import Where
+from fledge.cli.where import OWN_CONVERSATION, Where
 from fledge.client.driving import Driving
 from fledge.client.folder import Client
 from fledge.commands import slash
@@ -54,13 +53,12 @@ from fledge.config.places import user_folder
 from fledge.core.calls import call_line, whole_call_text
 from fledge.core.freeze import one_line
 from fledge.core.freeze import sound as to_valid_utf8
-from fledge.core.keys import agent_of, main_key
-from fledge.core.route import Message, is_worth_sending
+from fledge.core.keys import agent_of, conversation_name, main_key
+from fledge.core.route import Message, is_of_another, is_worth_sending
 from fledge.errors import FledgeError
 from fledge.ids import RandomIds
 from fledge.plain_file import write_private
 
-MAIN: Final = main_key()
 HISTORY, COPIED = "chat_history", "last-answer.md"
 LOOK_S: Final = 1.0
 """How often what is below the conversation is looked at while something goes on."""
@@ -81,21 +79,25 @@ async def sit(
     where: Where,
     model: str | None,
     settings: tuple[str, ...],
-    session: str = "main",
+    session: str | None = None,
     started: Callable[[], object] = lambda: None,
 ) -> int:
-    """Talk; `started` is called once the screen stands. Refused, where this process opens the folder: no model is set,
-    or it cannot be used."""
+    """Talk, in the conversation of this folder unless one is named; `started` is called once the screen stands.
+    Refused, where this process opens the folder: no model is set, or it cannot be used."""
     channel, completions = ScreenChannel(), Completions()
     opened = opening(where.state, model, settings, channel, channel.note, program="chat")
     kept = where.state if where.gateway is None else user_folder()
     async with where.client(Driving(opened), settings) as client:
         # The folder is opened before the screen is: that may ask something, and may refuse.
-        begun = await client.call("sessions.open", once=False, session=session)
+        begun = await client.call("sessions.open", once=False, session=session or where.session, folder=where.project)
+        if begun["earlier"]:
+            channel.note(f"{OWN_CONVERSATION}; /resume {conversation_name(begun['earlier'])} opens the earlier one")
         completions.models = UsableModels(settings)
         async with screen_here(kept / HISTORY, completions) as screen:
             started()
-            chat = Chat(client, screen, channel, where.words, begun["sessionKey"], model or "", completions, kept)
+            chat = Chat(
+                client, screen, channel, where, begun["sessionKey"], model or "", completions=completions, kept=kept
+            )
             return await chat.run()
 
 
@@ -106,8 +108,8 @@ class ScreenChannel:
     def __init__(self) -> None:
         self._screen: Screen | None = None
         self._waiting: list[Item] = []
-        self.streams = MAIN
-        """The session that is talked with."""
+        self.conversation = self.streams = ""
+        """The conversation, and the session that is talked with: this one, or a subagent of its."""
 
     def show_on(self, screen: Screen) -> None:
         """From now on things are shown there."""
@@ -120,7 +122,9 @@ class ScreenChannel:
         """Show it."""
         if message.is_entry and message.session_key == self.streams:
             return
-        if message.about in ("reply", "result"):
+        if is_of_another(message, self.conversation):
+            self.note(f"in {conversation_name(message.session_key)}: {message.text}")
+        elif message.about in ("reply", "result"):
             self._say(shown.Answer(message.text))
         elif message.about != "approval":
             self.note(message.text)
@@ -176,14 +180,14 @@ class Chat:
         client: Client,
         screen: Screen,
         channel: ScreenChannel,
-        place: str,
-        session: str = MAIN,
+        where: Where,
+        session: str = "",
         model: str = "",
         completions: Completions | None = None,
         kept: Path | None = None,
     ) -> None:
-        self._client, self._screen, self._channel, self._place, self._model = client, screen, channel, place, model
-        self._session = session
+        self._client, self._screen, self._channel, self._where, self._model = client, screen, channel, where, model
+        self._session = session or where.session
         """The conversation. The session that is talked with is this one, or a subagent of its: `channel.streams`."""
         self._completions, self._kept = completions or Completions(), kept
         self._answers = Answers(screen, streams=not screen.in_turns)
@@ -208,7 +212,7 @@ class Chat:
         """For how long the turn could not answer when that was shown, and the error that was shown last."""
         self._typed: asyncio.Queue[Sent] = asyncio.Queue()
         self._following: asyncio.Task[None] | None = None
-        channel.streams = session
+        channel.conversation = channel.streams = self._session
         channel.show_on(screen)
 
     async def run(self) -> int:
@@ -354,7 +358,7 @@ class Chat:
         self._answers.begin(bound["entry"])
         self._activity.stop()
         self._show_turn()
-        name = "" if self._session == MAIN else name_of(self._session)
+        name = "" if self._session == self._where.session else conversation_name(self._session)
         self._screen.talks_to(name if self._is_talked_with else bound["name"])
 
     async def _open(self) -> Any:
@@ -462,7 +466,9 @@ class Chat:
                 self._copy()
             case "new":
                 rows = await self._conversations()
-                found = rest or chat_commands.new_name([name_of(row.key) for row in rows], time.localtime())
+                base = conversation_name(self._where.session) if self._where.project else ""
+                known = [conversation_name(row.key) for row in rows]
+                found = rest or chat_commands.new_name(known, time.localtime(), base)
                 await self._switch(key_of(found, agent_of(self._session)))
             case "resume":
                 await self._resume(rest)
@@ -527,21 +533,18 @@ class Chat:
             lines = [f"{number}) {name} · {about}" for number, (name, about) in enumerate(choices, 1)]
             self._screen.say(Notice("\n".join([*lines, "/resume and a name or number goes on with one"])))
             return
-        if word.isdecimal() and 1 <= int(word) <= len(rows):
-            await self._switch(rows[int(word) - 1].key)
-            return
-        key = key_of(word, agent_of(self._session))
-        if key not in [row.key for row in rows]:
+        key = chat_commands.resumed(word, rows, agent_of(self._session))
+        if key is None:
             self._screen.say(Trouble(f"there is no conversation {word}: /resume lists them, /new {word} begins it"))
             return
         await self._switch(key)
 
     async def _switch(self, session: str) -> None:
         """Talk in another conversation; what the one before does goes on."""
-        opened = await self._client.call("sessions.open", once=False, session=session)
+        opened = await self._client.call("sessions.open", once=False, session=session, folder=self._where.project)
         async with self._showing:
             self._sits.clear()
-            self._session = self._channel.streams = opened["sessionKey"]
+            self._session = self._channel.conversation = self._channel.streams = opened["sessionKey"]
             self._answers.forget()
             self._activity = Activity()
             self._unread.clear()
@@ -679,7 +682,8 @@ class Chat:
         bound = await self._open()
         entries = await self._entries(self._session, max(0, own["entry"] - LOOK_BACK_ENTRIES))
         held = " · held by another process, which answers" if self._client.is_held else ""
-        place = self._place if self._session == MAIN else f"{self._place} · {name_of(self._session)}"
+        name = conversation_name(self._session)
+        place = self._where.words if self._session == main_key() else f"{self._where.words} · {name}"
         self._screen.say(Notice(f"fledge {fledge.__version__} · {place}{held} · /help for commands, Ctrl-D to leave"))
         for item in [item for one in entries if (item := _earlier(one)) is not None][-LOOK_BACK:]:
             self._screen.say(item)
@@ -738,7 +742,8 @@ class Chat:
                 self._names[run.session_key] = run_name(run)
                 if run.ended_at is not None and run.run_id not in self._ended:
                     self._ended.add(run.run_id)
-                    self._screen.say(await self._card(run))
+                    told = await self._client.call("runs.info", target=run.session_key, requester=self._session)
+                    self._screen.say(card_of(from_wire(Story, told)))
         if news & {"questions", "plans"}:
             await self._look()
         if "questions" in news:
@@ -749,13 +754,6 @@ class Chat:
             self._asked.plans = [one for one in told_plans if one.session_key in self._names]
         if news & {"questions", "plans"}:
             self._screen.ask(self._asked.shown(self._who))
-
-    async def _card(self, run: RunInfo) -> Card:
-        told = await self._client.call("runs.info", target=run.session_key, requester=self._session)
-        story = from_wire(Story, told)
-        took = (run.ended_at or 0.0) - (run.started_at or run.created_at)
-        text = story.text or run.error or ""
-        return Card(run_name(run), _how(run), took, run.tokens, run.cost_usd or 0.0, text)
 
 
 class Questions:
@@ -801,13 +799,6 @@ class Questions:
 
     def _id(self, key: str) -> str:
         return f"{key}#{self._times.get(key, 0)}"
-
-
-def _how(run: RunInfo) -> str:
-    """How a run ended, in a word."""
-    if run.ended_reason == "killed":
-        return "killed"
-    return {"ok": "done", "error": "failed", "timeout": "timed out"}.get(run.status, "ended, nobody knows how")
 
 
 def _is_answer(entry: Entry) -> bool:

@@ -12,6 +12,7 @@ from fledge.commands import slash
 from fledge.commands.slash import Choice
 from fledge.commands.values import Below, SessionRow
 from fledge.core.freeze import one_line
+from fledge.core.keys import conversation_name
 
 Name = Literal["open", "cost", "copy", "expand", "new", "resume", "clear", "quit"]
 
@@ -77,32 +78,39 @@ class Completions:
 # ---- conversations ---------------------------------------------------------------------------------------------------
 
 
-def name_of(key: str) -> str:
-    """What a conversation is called: its name, with its agent unless that is the main one."""
-    _, agent, name = key.split(":", 2)
-    return name if agent == "main" else f"{agent}:{name}"
-
-
 def key_of(name: str, agent: str) -> str:
     """The session key that a conversation's name means: `name` for the same agent, `agent:name` for another."""
     other, _, rest = name.partition(":")
     return f"agent:{other}:{rest}" if rest else f"agent:{agent}:{name}"
 
 
-def new_name(known: Sequence[str], at: time.struct_time) -> str:
-    """A name for a new conversation, by the day and the hour, that none of the known has."""
-    base = time.strftime("%b%d-%H%M", at).lower()
-    return next(
-        name for name in (base, *(f"{base}-{number}" for number in range(2, len(known) + 3))) if name not in known
-    )
+def new_name(known: Sequence[str], at: time.struct_time, project: str = "") -> str:
+    """A name for a new conversation that none of the known has: that of the project's conversation with a number,
+    outside of a project the day and the hour."""
+    base = project or time.strftime("%b%d-%H%M", at).lower()
+    names: list[str] = [*([] if project else [base]), *(f"{base}-{number}" for number in range(2, len(known) + 3))]
+    return next(name for name in names if name not in known)
 
 
 def conversations(rows: Sequence[SessionRow], now: float) -> list[Choice]:
-    """Conversations by name, each with how long ago something was said there, and its first words."""
-    return [
-        (name_of(row.key), f"{ago(now - row.updated_at)} · {one_line(row.first_words, WORDS_CHARS) or 'nothing yet'}")
-        for row in rows
-    ]
+    """Conversations by name, each with its project folder, how long ago something was said there, and its first
+    words."""
+    return [(conversation_name(row.key), _about(row, now)) for row in rows]
+
+
+def _about(row: SessionRow, now: float) -> str:
+    first = one_line(row.first_words, WORDS_CHARS) or "nothing yet"
+    return " · ".join([*([row.project] if row.project else []), ago(now - row.updated_at), first])
+
+
+def resumed(word: str, rows: Sequence[SessionRow], agent: str) -> str | None:
+    """The key of the conversation that a word means: its number in the list, its name, or its project folder's name;
+    None if it means none, or several."""
+    if word.isdecimal() and 1 <= int(word) <= len(rows):
+        return rows[int(word) - 1].key
+    key = key_of(word, agent)
+    labelled = [row.key for row in rows if row.label and row.label.casefold() == word.casefold()]
+    return key if key in [row.key for row in rows] else labelled[0] if len(labelled) == 1 else None
 
 
 def ago(seconds: float) -> str:

@@ -15,12 +15,19 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from msgspec.structs import replace
+
 import fledge
 from fledge.api.views import timeline
+from fledge.cli.activity import card_of
 from fledge.cli.demo_script import PROMPT, QUESTIONS, TIDY, script
 from fledge.cli.live import LiveLines
 from fledge.cli.printing import say
+from fledge.cli.term.figures import sign_of
+from fledge.cli.term.plain import item_lines
+from fledge.cli.term.shown import Card
 from fledge.commands import lines
+from fledge.commands.looking import story
 from fledge.core.keys import main_key
 from fledge.core.transcript import Replied, Told, from_body
 from fledge.errors import BadInput
@@ -51,18 +58,21 @@ async def play(state: str, half_way: int) -> None:
             live.say(f"you    {PROMPT}")
             await chat.post(PROMPT)
         waiting = asyncio.Event()
+        ended = {run.run_id for run in await fl.runs(requester=MAIN) if run.ended_at is not None}
         while not await chat.settled(timeout=0):
             live.show(await _tree(fl))
             for message in await chat.history():
                 if message.role == "assistant" and message.seq not in told and message.text:
                     told.append(message.seq)
                     live.say(f"main   {message.text}")
+            await _tell_ends(fl, live, ended)
             await _direct(fl, live, is_second)
             if half_way and await fl.engine.store.read(_is_half_way):
                 os.write(half_way, b"now")
                 half_way = 0
             await fl.engine.clock.wait_until(fl.engine.clock.now() + LOOK_S, waiting)
         live.show(await _tree(fl))
+        await _tell_ends(fl, live, ended)
         for message in await chat.history():
             if message.role == "assistant" and message.seq not in told and message.text:
                 live.say(f"main   {message.text}")
@@ -71,6 +81,22 @@ async def play(state: str, half_way: int) -> None:
 async def _tree(fl: fledge.Fledge) -> list[str]:
     runs = await fl.tree("main")
     return ["", *(f"  {line}" for line in ["main", *lines.tree(runs, fl.engine.clock.now())])]
+
+
+async def _tell_ends(fl: fledge.Fledge, live: LiveLines, ended: set[str]) -> None:
+    """Subagents that have ended, each once, as the chat shows them."""
+    for run in await fl.runs(requester=MAIN):
+        if run.ended_at is not None and run.run_id not in ended:
+            ended.add(run.run_id)
+            card = await _card(fl, run.session_key)
+            live.say(f"{sign_of(card.status)[0]} {item_lines(card)}")
+
+
+async def _card(fl: fledge.Fledge, key: str) -> Card:
+    """How a subagent ended, with the last line of its words: the summary."""
+    now = fl.engine.clock.now()
+    card = card_of(await fl.engine.store.read(lambda tx: story(tx, key, now)))
+    return replace(card, text="".join(card.text.splitlines()[-1:]))
 
 
 async def _direct(fl: fledge.Fledge, live: LiveLines, approves: bool) -> None:

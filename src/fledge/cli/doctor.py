@@ -242,8 +242,12 @@ async def _store(state: Path) -> list[Finding]:
         return [Finding("store", "fail", str(error), "nothing was changed; restore a copy, or use another --state")]
     try:
         newest = await store.read(lambda tx: tx.next_due(0.0))
+        wrong = await store.read(lambda tx: tx.miscounted())
     finally:
         await store.close()
+    if wrong:
+        words = f"{len(wrong)} counts of runs are wrong, the first of {wrong[0]}"
+        return [Finding("store", "fail", words, "lists may say so many too few; no run is lost. Please report it")]
     words = f"{state / DATABASE} opens" + ("" if newest is None else ", with work that is due")
     return [Finding("store", "ok", words)]
 

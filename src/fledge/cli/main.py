@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fledge.cli.verbs import RunsWanted
     from fledge.cli.where import Where
 
-TALKS_IN = "the conversation to talk in, begun if there is none of this name (default: main)"
+TALKS_IN = "the conversation to talk in, begun if there is none of this name (default: that of this folder)"
 RUN = "its session key, run id or the beginning of one, or label"
 FILTERS: Final = {
     "active": "only runs that are not over",
@@ -40,6 +40,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import logging
 
         logging.basicConfig(level=logging.INFO if options.verbose == 1 else logging.DEBUG, stream=sys.stderr)
+    code = 1
+    try:
+        code = _carry_out(options)
+    finally:
+        if options.name == "run" and options.json:
+            from fledge.cli import stream
+
+            say(stream.line(stream.Settled(exit=code)))
+    return code
+
+
+def _carry_out(options: argparse.Namespace) -> int:
     try:
         _check_text(options)
         return int(options.command(options))
@@ -153,10 +165,14 @@ def _parser() -> argparse.ArgumentParser:
     thinks = (*asks, "model", "settings")
     shows = (*asks, "json")
     chat = add("chat", _chat, *thinks, help="talk to the main agent, as without a command")
-    chat.add_argument("--session", default="main", metavar="NAME", help=TALKS_IN)
-    run = add("run", _run, *thinks, help="send a prompt, print the answers, return when all is settled")
+    chat.add_argument("--session", metavar="NAME", help=TALKS_IN)
+    events = "print events for a program, a line of JSON each, ending in one of type settled (docs/protocol.md)"
+    run = add(
+        "run", _run, *thinks, "json", help="send a prompt, print the answers, return when all is settled", json=events
+    )
+    run.add_argument("-q", "--quiet", action="store_true", help="show nothing of the work on standard error")
     run.add_argument("prompt", nargs="?", help="what to say; without it, or with -, it is read from standard input")
-    run.add_argument("--session", default="main", metavar="NAME", help=TALKS_IN)
+    run.add_argument("--session", metavar="NAME", help=TALKS_IN)
     run.add_argument("--image", action="append", default=[], metavar="FILE", help="show it this image, with the prompt")
     run.add_argument("--continue", dest="go_on", action="store_true", help="say nothing new: finish what is unfinished")
     serve = add(
@@ -172,8 +188,8 @@ def _parser() -> argparse.ArgumentParser:
     page = add("page", _page, "state", help="open the page of this folder's gateway in a browser, signed in")
     page.add_argument("--no-open", dest="opens", action="store_false", help="only print the address")
 
-    ps = add("ps", _ps, *shows, help="show the conversation, the runs, and what waits for you")
-    tree = add("tree", _tree, *shows, help="show the runs below those that spawned them")
+    ps = add("ps", _ps, *shows, help="show this folder's conversation, its runs, and what waits for you")
+    tree = add("tree", _tree, *shows, help="show all runs below those that spawned them, this folder's first")
     for command, limit in ((ps, 20), (tree, 100)):
         which = command.add_mutually_exclusive_group()
         for name, words in FILTERS.items():
@@ -182,10 +198,11 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--agent", default="", metavar="ID", help="only runs of this agent")
         command.add_argument("--session", default="", metavar="NAME", help="only runs below this conversation or run")
         command.add_argument("--limit", type=int, default=limit, metavar="N", help=f"how many (default: {limit})")
+        command.add_argument("--watch", action="store_true", help="follow what happens until all is settled")
     info = add("info", _info, *shows, help="show one run in full, with its timeline")
     info.add_argument("run", help=RUN)
     log = add("log", _log, *shows, help="show the newest of a transcript")
-    log.add_argument("run", nargs="?", default="main", help="a run, as for info (default: the main conversation)")
+    log.add_argument("run", nargs="?", help="main, or a run, as for info (default: the conversation of this folder)")
     log.add_argument("-n", dest="last", type=int, default=20, metavar="N", help="how many entries (default: 20)")
     log.add_argument("--tools", action="store_true", help="tool results too")
     lost = add("undelivered", _undelivered, *shows, help="list undelivered results, or retry or dismiss one")
@@ -203,7 +220,8 @@ def _parser() -> argparse.ArgumentParser:
     spawn.add_argument("--plan", action="store_true", help="first only plan; exits with 3 and shows the plan")
     spawn.add_argument("--runtime", default="subagent", metavar="NAME", help="a configured runtime")
     send = add("send", _send, *thinks, "json", help="say something and wait for the answer")
-    send.add_argument("run", help=f"main, a session key, or a run: {RUN}")
+    to = f"main, a conversation, or a run: {RUN} (default: the conversation of this folder)"
+    send.add_argument("run", nargs="?", help=to)
     send.add_argument("message", help="what to say; with -, read from standard input")
     steer = add("steer", _steer, *shows, help="stop a run and redirect it")
     steer.add_argument("run", help=RUN)
@@ -229,15 +247,15 @@ def _parser() -> argparse.ArgumentParser:
     rules = add("permissions", _permissions, *shows, help="list commands that run without a question, or revoke one")
     rules.add_argument("action", nargs="?", choices=["revoke"])
     rules.add_argument("id", nargs="?", help="of a rule, or its beginning")
-    where = "main (the default), a session key, or a run"
+    where = "main, a conversation, or a run (default: the conversation of this folder)"
     event = add("event", _event, *shows, help="post a system event to a conversation")
     event.add_argument("text", help="what happened; with -, read from standard input")
-    event.add_argument("--session", default="main", metavar="KEY", help=where)
+    event.add_argument("--session", metavar="NAME", help=where)
     beat = add(
         "heartbeat", _heartbeat, *shows, help="ask for a heartbeat: let a conversation look after what it should"
     )
     beat.add_argument("reason", nargs="?", default="", help="why, for the record")
-    beat.add_argument("--session", default="main", metavar="KEY", help=where)
+    beat.add_argument("--session", metavar="NAME", help=where)
 
     init = add("init", _init, help="write a commented settings file into this folder")
     init.add_argument("folder", nargs="?", default=".", help="another folder")
@@ -346,8 +364,18 @@ def _run(options: argparse.Namespace) -> int:
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     images = tuple(read_files(options.image, "--image"))
-    request = run.Request(prompt, options.model, images, session_key(options.session, "--session"))
-    return asyncio.run(run.converse(_where(options), request, tuple(options.settings)))
+    session = "" if options.session is None else session_key(options.session, "--session")
+    request = run.Request(
+        prompt,
+        options.model,
+        images,
+        session,
+        json=options.json,
+        quiet=options.quiet,
+        draws=not options.verbose,
+    )
+    conversing = run.converse(_where(options), request, tuple(options.settings))
+    return asyncio.run(run.run_until_ended(conversing))
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -360,12 +388,16 @@ def _serve(options: argparse.Namespace) -> int:
 def _ps(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
+    if options.watch:
+        return _watch(options, "ps")
     return _tell(verbs.ps(_where(options), _runs_wanted(options)), options)
 
 
 def _tree(options: argparse.Namespace) -> int:
     from fledge.cli import verbs
 
+    if options.watch:
+        return _watch(options, "tree")
     return _tell(verbs.tree(_where(options), _runs_wanted(options)), options)
 
 
@@ -373,6 +405,16 @@ def _runs_wanted(options: argparse.Namespace) -> "RunsWanted":
     from fledge.cli.verbs import RunsWanted
 
     return RunsWanted(options.filter, options.search, options.agent, options.session, options.limit)
+
+
+def _watch(options: argparse.Namespace, what: Literal["tree", "ps"]) -> int:
+    from fledge.cli import watching
+
+    if options.json:
+        raise BadInput(
+            "--watch", "takes no --json: `fledge run --json` and the gateway's feeds tell events to programs"
+        )
+    return watching.watch(_where(options), what, _runs_wanted(options), draws=not options.verbose)
 
 
 def _info(options: argparse.Namespace) -> int:

@@ -1,60 +1,65 @@
 """What verbs answered, as lines for people. `--json` needs nothing of this file."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fledge.api.values import GivenUp, Message
 from fledge.cli.columns import table, terminal_width
 from fledge.commands import lines
 from fledge.commands.reading import from_wire
 from fledge.commands.values import Ends, Overview, RunPage, RunRow, SessionRow, Story
-from fledge.core.keys import main_key
 from fledge.core.permission import Permission
 from fledge.core.run import Instant
+
+if TYPE_CHECKING:
+    from fledge.cli.verbs import Looked
 
 NAME, STATE, _, MODEL, TOKENS, COST, _ = range(7)
 """The columns of a row."""
 
 
-def ps(page: Any, total: int | None, around: Any) -> list[str]:
+def ps(seen: "Looked", around: Any) -> list[str]:
     """`fledge ps`: rows in columns; with the overview, what else goes on and waits for a person."""
-    found = from_wire(RunPage, page)
-    cells = [lines.row_cells(row, found.now_at, main_key()) for row in found.rows]
+    found = from_wire(RunPage, seen.page)
+    cells = [lines.row_cells(row, found.now_at, seen.own) for row in found.rows]
     shown = table(cells, terminal_width(), cut=(STATE, NAME), drop=(MODEL, COST, TOKENS))
-    shown += _more(found, total)
+    shown += _more(found, seen.total)
     return (shown or ["no runs"]) if around is None else lines.overview(from_wire(Overview, around), shown)
 
 
-def tree(page: Any, total: int | None) -> list[str]:
+def tree(seen: "Looked") -> list[str]:
     """`fledge tree`: the same rows, below the runs that spawned them."""
-    found = from_wire(RunPage, page)
+    found, own = from_wire(RunPage, seen.page), seen.own
     listed = {row.session_key for row in found.rows}
     below: dict[str, list[RunRow]] = {}
-    for row in sorted(found.rows, key=lambda row: row.created_at):
+    oldest = [*reversed(found.rows)]
+    for row in sorted(oldest, key=lambda row: row.created_at):
         below.setdefault(row.requester, []).append(row)
-    rooted = sorted({row.root for row in found.rows}, key=lambda root: (root != main_key(), root))
+    rooted = sorted({row.root for row in found.rows}, key=lambda root: (root != own, root))
     apart = [session for session in below if session not in listed and session not in rooted]
     cells: list[tuple[str, ...]] = []
     for session in (*rooted, *apart):
         if session in apart:
             cells.append((f"{session} (not listed)", *[""] * 6))
-        elif session != main_key():
+        elif session != own:
             cells.append((session, *[""] * 6))
-        cells += _branches(below, session, found.now_at, "")
+        cells += _branches(below, session, found.now_at, own)
     shown = table(cells, terminal_width(), cut=(STATE, NAME), drop=(MODEL, COST, TOKENS))
-    shown += _more(found, total)
+    shown += _more(found, seen.total)
     if shown and not found.is_driven and any(row.now is not None and row.now.kind == "undriven" for row in found.rows):
         shown.append(lines.NOBODY_DRIVES)
     return shown or ["no runs"]
 
 
-def _branches(below: Mapping[str, list[RunRow]], session: str, now: Instant, indent: str) -> Iterator[tuple[str, ...]]:
+def _branches(
+    below: Mapping[str, list[RunRow]], session: str, now: Instant, own: str, indent: str = ""
+) -> Iterator[tuple[str, ...]]:
     rows = below.get(session, [])
     for at, row in enumerate(rows):
         is_last = at == len(rows) - 1
-        name, *rest = lines.row_cells(row, now, main_key())
+        name, *rest = lines.row_cells(row, now, own)
         yield (f"{indent}{'└─' if is_last else '├─'} {name}", *rest)
-        yield from _branches(below, row.session_key, now, indent + ("   " if is_last else "│  "))
+        yield from _branches(below, row.session_key, now, own, indent + ("   " if is_last else "│  "))
 
 
 def _more(page: RunPage, total: int | None) -> list[str]:

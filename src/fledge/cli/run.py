@@ -1,40 +1,54 @@
-"""`fledge run`: a conversation without a terminal. It says a prompt to the main conversation, prints the answers, and
-returns when everything has settled.
+"""`fledge run`: a conversation without an input. It says a prompt, prints the answers, shows what goes on meanwhile
+(`progress`), and returns when everything has settled. With `--json` it prints events (`stream`).
 
 Whoever holds the folder carries it out: another process, or this one, which then drives whatever is unfinished. If the
 other one leaves, this one goes on. Killed at any moment, `run --continue` goes on where it stood.
 """
 
 import asyncio
-import sys
-from contextlib import aclosing
-from typing import Any
+import signal
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import aclosing, suppress
+from typing import Any, Final
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from fledge.api.values import Message as Entry
 from fledge.api.values import Plan, Question
-from fledge.channels.terminal import HERE, TerminalChannel
+from fledge.channels.terminal import HERE
+from fledge.cli import stream
+from fledge.cli.activity import Activity, card_of, waits_for_model
+from fledge.cli.answers import may_be_silence
 from fledge.cli.opening import opening
-from fledge.cli.printing import note, say
-from fledge.cli.where import Where
+from fledge.cli.printing import note
+from fledge.cli.progress import Progress, progress_here
+from fledge.cli.where import OWN_CONVERSATION, Where
 from fledge.client.driving import Driving
 from fledge.client.folder import Client
 from fledge.commands import lines
 from fledge.commands.reading import from_wire
-from fledge.core.asking import CUT, is_worth_waiting, retry_text
+from fledge.commands.values import Below, Story
+from fledge.core.asking import CUT, is_worth_waiting
+from fledge.core.calls import call_line
+from fledge.core.freeze import one_line
 from fledge.core.images import Image
-from fledge.core.keys import main_key
-from fledge.core.route import Message, is_worth_sending
+from fledge.core.keys import agent_of, conversation_name
+from fledge.core.route import Message, is_of_another, is_worth_sending
 from fledge.errors import FledgeError
 from fledge.ids import RandomIds
 
-MAIN = main_key()
 FAILED, AWAITS_A_PERSON = 1, 3
+TERMINATED: Final = 128 + signal.SIGTERM
 WAIT_MS = 2000
 """How long one request waits; then it is made again."""
 PAGE = 1000
+LOOK_S: Final = 1.0
+"""How often the subagents at work are looked at, at most."""
+NOT_YET: Final = ("spawning", "queued")
+"""Phases of a run that has not begun to work."""
+OTHERS_CHARS: Final = 200
+"""How much is printed of what is said in another conversation."""
 
 
 class Request(Struct, frozen=True):
@@ -44,41 +58,107 @@ class Request(Struct, frozen=True):
     """None: only go on."""
     model: str | None = None
     images: tuple[Image, ...] = ()
-    session: str = MAIN
-    """The conversation: its key."""
+    session: str = ""
+    """The conversation: its key; empty: the one of the folder the command is given in."""
+    json: bool = False
+    """Events for a program, instead of answers for a person."""
+    quiet: bool = False
+    """Only answers, and what a person must know."""
+    draws: bool = True
+    """False: nothing is drawn anew, because a log is written to the terminal, too."""
 
 
-class Printed:
-    """What the main conversation says, each answer once. It is printed as it becomes an entry; an answer that was one
-    before, and that an earlier process has left unsent, as the message that this process sends."""
+class Told:
+    """What a run has to tell, to whoever is there: the person, or a program that reads events."""
 
     def __init__(self, session: str) -> None:
         self._session = session
+        self._progress: Progress | None = None
+        self._streams = False
+
+    def show_on(self, progress: Progress, *, streams: bool) -> None:
+        """Tell it there from now on."""
+        self._progress, self._streams = progress, streams
+
+    def close(self) -> None:
+        """Nothing is shown any more."""
+        self._progress = None
+
+    @property
+    def progress(self) -> Progress:
+        """What shows it. Raises OSError when the run is over: a message that comes then is sent by the next one."""
+        if self._progress is None:
+            raise OSError("the run is over")
+        return self._progress
+
+    def note(self, text: str) -> None:
+        """Something about the command itself. It can be told at any time."""
+        note(text)  # standard error is the progress's own while that shows something
+        if self._progress is not None:
+            self.event(stream.Notice(text=text))
+
+    def answer(self, text: str, *, is_cut: bool = False) -> None:
+        """A whole answer. Raises if it cannot be printed."""
+        if self._streams:
+            self.progress.words("")
+            self.event(stream.Answer(session_key=self._session, text=text, is_cut=is_cut))
+        else:
+            self.progress.answer(f"{text.rstrip()}\n\n[{CUT}]" if is_cut else text.rstrip())
+
+    def event(self, event: stream.StreamEvent | None) -> None:
+        """For a program alone."""
+        if self._streams and event is not None:
+            self.progress.print(stream.line(event))
+
+    def feed(self, event: Mapping[str, Any]) -> None:
+        """An event of the feed that is told to programs as it is."""
+        if self._streams:
+            self.progress.print(stream.wire_line(event))
+
+
+class Printed:
+    """What the conversation says, each answer once. It is printed as it becomes an entry; an answer that was one
+    before, and that an earlier process has left unsent, as the message that this process sends."""
+
+    def __init__(self, session: str, told: Told) -> None:
+        self.session, self._told = session, told
         self._first: int | None = None
         """The newest entry when this began; None until that is known."""
+        self._heard: int | None = None
+        """The entry that a turn stood at when it was first heard of."""
         self.last = 0
         """The newest entry that was looked at."""
         self._sent: set[int] = set()
-
-    @property
-    def has_begun(self) -> bool:
-        """Entries are printed from here on."""
-        return self._first is not None
+        self.has_begun = asyncio.Event()
+        """Entries are printed from here on, and it is known of each message whether it is one of them."""
 
     def begin(self, newest: int) -> None:
-        """Entries that come after this one are printed."""
-        self._first = self.last = newest
+        """Entries that come after this one are printed; and those that a turn has added since it was heard of, which
+        may go on before this is known."""
+        self._first = self.last = newest if self._heard is None else min(newest, self._heard)
+        self.has_begun.set()
+
+    def hear(self, entry: int) -> None:
+        """A turn stands at this entry."""
+        if self._heard is None:
+            self._heard = entry
+            if self._first is not None and self.last == self._first > entry:
+                self._first = self.last = entry
 
     def add(self, entries: list[Entry]) -> None:
         """These entries have been added."""
         for entry in entries:
             if entry.role == "assistant" and entry.seq not in self._sent and is_worth_sending(entry.text):
-                say(f"{entry.text.rstrip()}\n\n[{CUT}]" if entry.is_cut else entry.text.rstrip())
+                self._told.answer(entry.text, is_cut=entry.is_cut)
+            for call in entry.calls:
+                tool, _, arguments = call.partition(" ")
+                who = agent_of(self.session)
+                self._told.progress.called(who, call_line(tool, arguments), by_child=False)
             self.last = entry.seq
 
     def is_new(self, message: Message) -> bool:
         """True of a message that is not printed as an entry, before or after it is sent."""
-        if not message.is_entry or message.session_key != self._session:
+        if not message.is_entry or message.session_key != self.session:
             return True
         is_printed = self._first is not None and message.entry > self._first
         if is_printed or not message.entry or message.entry in self._sent:
@@ -87,47 +167,110 @@ class Printed:
         return True
 
 
-class RunChannel(TerminalChannel):
-    """The terminal of a run, at which no slash command can be typed."""
+class RunChannel:
+    """The terminal of a run as a channel: questions are told at its end, slash commands cannot be typed."""
 
-    def __init__(self, printed: Printed) -> None:
-        super().__init__(sys.stdout, sys.stderr, left_out=frozenset({"approval"}))
-        self._printed = printed
+    def __init__(self, told: Told, printed: Printed) -> None:
+        self._told, self._printed = told, printed
         self.notices: list[str] = []
 
     async def send(self, message: Message) -> None:
         """Print the message, with the command that does what a slash command would."""
+        await self._printed.has_begun.wait()
         if message.about == "notice":
             text = message.text.replace("/reload takes it in", "`fledge trust` takes it in")
             self.notices.append(text)
-            await super().send(replace(message, text=text))
+            self._told.note(text)
+        elif message.about == "approval":
+            return
+        elif is_of_another(message, self._printed.session):
+            name = conversation_name(message.session_key)
+            self._told.note(f"in {name}: {one_line(message.text, OTHERS_CHARS)}")
         elif self._printed.is_new(message):
-            await super().send(message)
+            self._told.answer(message.text)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+async def run_until_ended(running: Coroutine[Any, Any, int]) -> int:
+    """What it comes to; 143 if the process is asked to end (SIGTERM), which calls it off like Ctrl-C."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(running)
+    asked: list[bool] = []
+
+    def end() -> None:
+        asked.append(True)
+        task.cancel()
+
+    with suppress(ValueError, RuntimeError):  # only the main thread hears signals
+        loop.add_signal_handler(signal.SIGTERM, end)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not asked:
+            raise
+        return TERMINATED
+    finally:
+        with suppress(ValueError, RuntimeError):
+            loop.remove_signal_handler(signal.SIGTERM)
 
 
 async def converse(where: Where, request: Request, settings: tuple[str, ...] = (), **options: Any) -> int:
     """Say the prompt and wait until everything has settled: 0, 1 after an error, 3 if a person is awaited. `options`
     are of `fledge.open`, where this process drives the folder."""
-    printed = Printed(request.session)
-    terminal = RunChannel(printed)
+    request = replace(request, session=request.session or where.session)
+    told = Told(request.session)
+    printed = Printed(request.session, told)
+    terminal = RunChannel(told, printed)
     run: list[Run] = []
-    opened = opening(where.state, request.model, settings, terminal, note, lambda: run[0].goes_on, **options)
+    opened = opening(where.state, request.model, settings, terminal, told.note, lambda: run[0].goes_on, **options)
     async with where.client(Driving(opened), settings) as client:
-        run.append(Run(client, request, terminal, printed))
-        return await run[0].run()
+        run.append(Run(client, request, terminal, printed, told, where.project))
+        # The folder is opened before anything is drawn: that may ask something, and may refuse.
+        begun = await client.call("sessions.open", once=False, session=request.session, folder=where.project)
+        async with progress_here(quiet=request.quiet, is_stream=request.json, draws=request.draws) as progress:
+            told.show_on(progress, streams=request.json)
+            if begun["earlier"]:
+                name = conversation_name(begun["earlier"])
+                told.note(f"{OWN_CONVERSATION}; --session {name} goes on with the earlier one")
+            try:
+                return await run[0].run()
+            finally:
+                told.close()
 
 
 class Run:
     """One prompt, or what is unfinished, until everything has settled."""
 
-    def __init__(self, client: Client, request: Request, terminal: RunChannel, printed: Printed) -> None:
+    def __init__(
+        self,
+        client: Client,
+        request: Request,
+        terminal: RunChannel,
+        printed: Printed,
+        told: Told,
+        project: str = "",
+    ) -> None:
         self._client, self._request, self._terminal, self._printed = client, request, terminal, printed
+        self._told, self._project = told, project
         self._run_id = ""
         """Of the prompt, once it is accepted."""
         self._heard = asyncio.Event()
         """The feed has begun: what happens from here on is heard."""
         self._failing_since: float | None = None
         self._printing = asyncio.Lock()
+        self._activity = Activity()
+        self._words = ""
+        """The answer on its way."""
+        self._changed = asyncio.Event()
+        """Something happened below the conversation."""
+        self._names: dict[str, str] = {}
+        """What subagents are called, by session key."""
+        self._begun: set[str] = set()
+        self._ended: set[str] = set()
+        self._asked: set[str] = set()
+        """Session keys of subagents that have begun, run ids of those that ended, ids of questions and plans: each is
+        told once."""
 
     @property
     def goes_on(self) -> bool:
@@ -138,25 +281,28 @@ class Run:
         """0, 1 after an error, 3 if a person is awaited."""
         listening = asyncio.ensure_future(self._listen())
         waiting = asyncio.ensure_future(self._converse())
+        looking = asyncio.ensure_future(self._look_around())
+        tasks = (listening, waiting, looking)
         try:
-            await asyncio.wait((listening, waiting), return_when=asyncio.FIRST_COMPLETED)
-            return await (listening if listening.done() else waiting)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return next(code for task in done if (code := task.result()) is not None)
         except FledgeError as error:
             if not self._run_id:
                 raise
-            note(str(error))
+            self._told.note(str(error))
             goes_on = "it is answered there: `fledge log` shows it" if self._client.is_held else _CONTINUE
-            note(f"nothing is lost: {goes_on}")
+            self._told.note(f"nothing is lost: {goes_on}")
             return FAILED
         finally:
-            for task in (listening, waiting):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(listening, waiting, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _converse(self) -> int:
+    async def _converse(self) -> int | None:
         await self._heard.wait()
         session = self._request.session
-        self._printed.begin((await self._client.call("sessions.open", once=False, session=session))["entry"])
+        begun = await self._client.call("sessions.open", once=False, session=session, folder=self._project)
+        self._printed.begin(begun["entry"])
         if self._request.prompt is not None:
             self._run_id = (await self._say(self._request.prompt))["runId"]
         else:
@@ -184,42 +330,83 @@ class Run:
             if reply["status"] in ("error", "stopped"):
                 error = reply["error"] or reply["status"]
                 if not any(error in notice for notice in self._terminal.notices):
-                    note(error)
+                    self._told.note(error)
                 return FAILED
         unsent = [one for one in await self._client.call("undelivered.list") if one["kind"] == "message"]
         if unsent:
-            note(f"{len(unsent)} could not be delivered outside: see `fledge undelivered`")
-        waits = [lines.question(one) for one in from_wire(list[Question], rest["questions"])]
-        waits += [lines.plan(one) for one in from_wire(list[Plan], await self._client.call("plans.list"))]
+            self._told.note(f"{len(unsent)} could not be delivered outside: see `fledge undelivered`")
+        questions = from_wire(list[Question], rest["questions"])
+        plans = from_wire(list[Plan], rest["plans"])
+        self._tell_asked(questions, plans)
+        waits = [*map(lines.question, questions), *map(lines.plan, plans)]
         if waits:
-            say("\n".join(waits), sys.stderr)
+            self._told.progress.note("\n".join(waits))
         return AWAITS_A_PERSON if waits else 0
 
     # ---- what happens meanwhile
 
-    async def _listen(self) -> int:
-        """Print answers as they come; ends if the model cannot answer and is not waited for any longer."""
-        session = self._request.session
-        async with aclosing(self._client.events(session=session)) as feed:
+    async def _listen(self) -> int | None:
+        """Print answers as they come, and show what goes on; ends if the model cannot answer and is not waited for any
+        longer."""
+        async with aclosing(self._client.events(session=self._request.session)) as feed:
             async for event in feed:
-                if event["type"] in ("from", "lost"):
-                    self._heard.set()
-                    await self._print_new()
-                elif event["type"] == "turn" and event["sessionKey"] == session and await self._gives_up(event):
+                if await self._hear(event):
                     return FAILED
         raise AssertionError("a feed goes on with the next holder")
 
-    async def _gives_up(self, event: dict[str, Any]) -> bool:
-        match event["kind"]:
-            case "end" | "tool:start":
+    async def _hear(self, event: dict[str, Any]) -> bool:
+        """True if the conversation is not waited for any longer."""
+        match event["type"]:
+            case "from" | "lost":
+                self._heard.set()
+                self._forget_words()
                 await self._print_new()
+                if event["type"] == "lost":
+                    self._told.feed(event)
+            case "run":
+                self._told.feed(event)
+                await self._hear_run(event)
+            case "approvals":
+                await self._print_new()
+                told = from_wire(list[Question], await self._client.call("approvals.list"))
+                self._tell_asked([one for one in told if one.id in event["open"]], ())
+            case "turn":
+                self._told.event(stream.of_turn(event, self._request.session))
+                if event["sessionKey"] == self._request.session:
+                    return await self._hear_turn(event)
+                self._hear_below(event)
+            case _:
+                pass
+        self._changed.set()
+        return False
+
+    async def _hear_turn(self, event: dict[str, Any]) -> bool:
+        if event.get("entry"):
+            self._printed.hear(event["entry"])
+        match event["kind"]:
+            case "assistant:text":
+                self._words += event.get("text", "")
+                if not may_be_silence(self._words):
+                    self._told.progress.words(self._words)
+            case "end" | "tool:start" | "model:start":
+                await self._print_new()
+                self._forget_words()
             case "usage":
                 self._failing_since = None
             case "error":
-                return await self._is_over(event["text"], event.get("remedy", ""), event.get("retryInS", 0.0))
+                self._forget_words()
+                if await self._is_over(event["text"], event.get("remedy", ""), event.get("retryInS", 0.0)):
+                    return True
             case _:
-                pass
+                self._forget_words()
+        self._activity.hear(event, self._told.progress.now())
+        self._told.progress.turn(self._activity.turn)
         return False
+
+    def _forget_words(self) -> None:
+        """The answer on its way is an entry by now, or will not be one."""
+        self._words = ""
+        self._told.progress.words("")
 
     async def _is_over(self, error: str, remedy: str, retry_in_s: float) -> bool:
         """Whether the turn that has failed is left alone: nothing but a change can help, or patience is over."""
@@ -229,19 +416,103 @@ class Run:
         now = asyncio.get_running_loop().time()
         self._failing_since = now if self._failing_since is None else self._failing_since
         if is_worth_waiting(retry_in_s, self._failing_since, now, rest["patienceSeconds"]):
-            note(retry_text(retry_in_s, error, 0.0))
             return False
         await self._print_new()
-        note(error)
-        note(f"nothing is lost: {'after that change ' if remedy else ''}{_CONTINUE if remedy else _AGAIN}")
+        self._told.note(error)
+        self._told.note(f"nothing is lost: {'after that change ' if remedy else ''}{_CONTINUE if remedy else _AGAIN}")
         return True
 
     async def _print_new(self) -> None:
         async with self._printing:
-            if self._printed.has_begun:
+            if self._printed.has_begun.is_set():
                 session, after = self._request.session, self._printed.last
                 told = await self._client.call("sessions.history", session=session, after=after, limit=PAGE)
                 self._printed.add(from_wire(list[Entry], told))
+
+    # ---- subagents
+
+    async def _hear_run(self, event: dict[str, Any]) -> None:
+        """Something happened to a subagent: it is told when it begins, waits for a person, and ends."""
+        key, run_id, phase = event["sessionKey"], event["runId"], event["phase"]
+        is_over = event["endedReason"] is not None and run_id not in self._ended
+        story = await self._story(key) if is_over or (key not in self._names and not event["label"]) else None
+        if key not in self._names:
+            self._names[key] = event["label"] or ("" if story is None else lines.name_of(story.run))
+        if key not in self._begun and phase not in NOT_YET:
+            self._begun.add(key)
+            self._told.progress.started(self._names[key])
+        if phase == "awaiting_approval":
+            plans = from_wire(list[Plan], await self._client.call("plans.list"))
+            self._tell_asked((), [plan for plan in plans if plan.session_key == key])
+        if story is not None and is_over:
+            self._ended.add(run_id)
+            self._tell_end(story, event)
+
+    async def _story(self, key: str) -> Story:
+        return from_wire(Story, await self._client.call("runs.info", target=key, requester=self._request.session))
+
+    def _tell_end(self, story: Story, event: dict[str, Any]) -> None:
+        card = card_of(story)
+        self._told.progress.ended(card, is_direct=event["requester"] == self._request.session)
+        self._told.event(
+            stream.Result(
+                session_key=event["sessionKey"],
+                run_id=event["runId"],
+                label=card.label,
+                status=event["status"],
+                ended_reason=event["endedReason"],
+                seconds=round(card.seconds, 3),
+                tokens=card.tokens,
+                cost_usd=story.run.cost_usd,
+                text=card.text,
+            )
+        )
+
+    def _who(self, key: str) -> str:
+        session = self._request.session
+        return agent_of(session) if key == session else self._names.get(key, "a subagent")
+
+    def _hear_below(self, event: dict[str, Any]) -> None:
+        self._activity.hear_below(event)
+        who = self._who(event["sessionKey"])
+        match event["kind"]:
+            case "tool:start":
+                call = call_line(event.get("text", ""), event.get("arguments", ""))
+                self._told.progress.called(who, call, by_child=True)
+            case "retry" | "error":
+                self._told.progress.state(who, waits_for_model(event))
+            case _:
+                pass
+
+    def _tell_asked(self, questions: Sequence[Question], plans: Sequence[Plan]) -> None:
+        """Questions and plans that wait for a person, each once."""
+        for one in questions:
+            if one.id not in self._asked:
+                self._asked.add(one.id)
+                self._told.progress.state(self._who(one.session_key), "waits for you")
+                given = {"session_key": one.session_key, "tool": one.tool, "arguments": one.arguments}
+                self._told.event(stream.Asked(id=one.id, **given))
+        for plan in plans:
+            if plan.run_id not in self._asked:
+                self._asked.add(plan.run_id)
+                name = self._names.get(plan.session_key, plan.label)
+                self._told.progress.state(name, "waits for you")
+                about = {"run_id": plan.run_id, "session_key": plan.session_key}
+                self._told.event(stream.Planned(**about, label=name, text=plan.text))
+
+    async def _look_around(self) -> None:
+        """Show all subagents at work, not more than once a second, where there is a place for them."""
+        await self._heard.wait()
+        while self._told.progress.looks:
+            await self._changed.wait()
+            self._changed.clear()
+            session, heard = self._request.session, self._activity.heard
+            below = from_wire(Below, await self._client.call("sessions.below", session=session))
+            now = self._told.progress.now()
+            self._told.progress.children(self._activity.look(below, now, heard, is_talked_with=True))
+            self._told.progress.turn(self._activity.turn)
+            await asyncio.sleep(LOOK_S)
+        await asyncio.Event().wait()  # nobody looks
 
 
 _CONTINUE = "`fledge run --continue` goes on"

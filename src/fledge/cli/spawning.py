@@ -62,7 +62,8 @@ def spawn(where: Where, model: str | None, settings: tuple[str, ...], asked: Tas
 
     async def spawning(client: Client) -> Shown:
         nonlocal run_id
-        told = await client.call("runs.spawn", once=False, program=PROGRAM, defaultModel=model or "", **params)
+        given = {"program": PROGRAM, "defaultModel": model or "", "folder": where.project}
+        told = await client.call("runs.spawn", once=False, **given, **params)
         run_id = told["runId"]
         while True:
             result = await client.call("runs.result", run=run_id, timeoutMs=LOOK_MS)
@@ -107,12 +108,18 @@ def _came_of(result: dict[str, Any]) -> Shown:
     return Shown([f"{status}: {result['error'] or result['text'] or 'no output'}"], result, FAILED)
 
 
-def send(where: Where, model: str | None, settings: tuple[str, ...], name: str, message: str) -> Shown:
-    """Say something to a conversation or a run, and wait for the answer, whoever holds the folder meanwhile."""
+def send(where: Where, model: str | None, settings: tuple[str, ...], name: str | None, message: str) -> Shown:
+    """Say something to a run, or to a conversation (None: that of this folder), and wait for the answer, whoever holds
+    the folder meanwhile."""
     key = RandomIds().unique()
 
     async def sending(client: Client) -> Shown:
-        session = (await client.call("sessions.find", target=name))["sessionKey"]
+        if name is None:
+            begun = await client.call("sessions.open", once=False, session=where.session, folder=where.project)
+            session = begun["sessionKey"]
+        else:
+            shown = (await client.call("overview", session=where.session))["sessionKey"]
+            session = (await client.call("sessions.find", target=name, requester=shown))["sessionKey"]
         given = {"message": message, "defaultModel": model or "", "idempotencyKey": key}
         run_id = (await client.call("agent", once=False, session=session, **given))["runId"]
         while True:

@@ -78,7 +78,7 @@ class RunsWanted(NamedTuple):
     search: str = ""
     agent: str = ""
     session: str = ""
-    """Only below this one; empty: all of the folder."""
+    """Only below this one; empty: of `ps` the conversation of this folder, of `tree` everything."""
     limit: int = 20
 
     @property
@@ -87,59 +87,86 @@ class RunsWanted(NamedTuple):
         return bool(self.search or self.agent or self.session or self.filter != "all")
 
 
-def _page(where: Where, wanted: RunsWanted) -> Any:
+RUNS = RunsWanted()
+
+
+class Looked(NamedTuple):
+    """What `ps` and `tree` show."""
+
+    page: Any
+    around: Any
+    """The overview."""
+    total: int | None
+    """How many runs there are of those that are wanted; None if that was not counted."""
+
+    @property
+    def own(self) -> str:
+        """The conversation of the folder, which is shown first."""
+        return str(self.around["sessionKey"])
+
+
+async def look(client: Client, where: Where, wanted: RunsWanted, *, everywhere: bool) -> Looked:
+    """The rows that are wanted, of the conversation of this folder or `everywhere`, and what goes on around them."""
+    around = await client.call("overview", session=where.session, limit=0)
+    below = "" if everywhere else around["sessionKey"]
+    if wanted.session:
+        found = await client.call("sessions.find", target=wanted.session, folder=where.project)
+        below = found["sessionKey"]
+    page = await _page(client, wanted, below)
+    total = None if wanted.search or wanted.agent else int(page["counts"][wanted.filter])
+    return Looked(page, around, total)
+
+
+async def _page(client: Client, wanted: RunsWanted, below: str) -> Any:
     """The first rows that are wanted, active ones first, as the wire has them. Several pages are read where one ends
     early, or more are wanted than one holds."""
     if wanted.limit < 1:
         raise BadInput("--limit", "must be 1 or more", wanted.limit)
-    below = ask(where, "sessions.find", target=wanted.session).value["sessionKey"] if wanted.session else ""
-    given = {"filter": wanted.filter, "search": wanted.search, "agent": wanted.agent, "below": below, "sort": "active"}
-
-    async def reading(client: Client) -> Any:
-        rows: list[Any] = []
-        page: Any = {"next": ""}
-        while "rows" not in page or (page["next"] and len(rows) < wanted.limit):
-            asked = min(wanted.limit - len(rows), MOST_ROWS)
-            page = await client.call("runs.query", cursor=page["next"], limit=asked, **given)
-            rows += page["rows"]
-        return page | {"rows": rows}
-
-    return asyncio.run(with_client(where.client(AtRest(where.state, _settings)), reading))
+    given: dict[str, Any] = {"filter": wanted.filter, "search": wanted.search, "agent": wanted.agent, "below": below}
+    rows: list[Any] = []
+    page: Any = {"next": ""}
+    while "rows" not in page or (page["next"] and len(rows) < wanted.limit):
+        asked = min(wanted.limit - len(rows), MOST_ROWS)
+        page = await client.call("runs.query", cursor=page["next"], limit=asked, sort="active", **given)
+        rows += page["rows"]
+    return page | {"rows": rows}
 
 
-def _total(page: Any, wanted: RunsWanted) -> int | None:
-    """How many runs there are of those that are wanted; None if that was not counted."""
-    return None if wanted.search or wanted.agent else int(page["counts"][wanted.filter])
+def _look(where: Where, wanted: RunsWanted, *, everywhere: bool) -> Looked:
+    async def looking(client: Client) -> Looked:
+        return await look(client, where, wanted, everywhere=everywhere)
+
+    return asyncio.run(with_client(where.client(AtRest(where.state, _settings)), looking))
 
 
-def ps(where: Where, wanted: RunsWanted) -> Shown:
-    """What goes on in the folder, and what waits for a person; or the runs that are wanted, alone."""
-    page = _page(where, wanted)
-    around = None if wanted.is_narrowed else ask(where, "overview", limit=0).value
+def ps(where: Where, wanted: RunsWanted = RUNS) -> Shown:
+    """What goes on in the conversation of this folder, and what waits for a person, wherever it does; or the runs that
+    are wanted, alone."""
+    seen = _look(where, wanted, everywhere=False)
 
     def render() -> list[str]:
         from fledge.cli import rendering
 
-        return rendering.ps(page, _total(page, wanted), around)
+        return rendering.ps(seen, None if wanted.is_narrowed else seen.around)
 
-    return Shown(render, page["rows"])
+    return Shown(render, seen.page["rows"])
 
 
-def tree(where: Where, wanted: RunsWanted) -> Shown:
-    """The runs as trees, below their conversations and programs."""
-    page = _page(where, wanted)
+def tree(where: Where, wanted: RunsWanted = RUNS) -> Shown:
+    """The runs as trees: of the conversation of this folder, then of others and of programs."""
+    seen = _look(where, wanted, everywhere=True)
 
     def render() -> list[str]:
         from fledge.cli import rendering
 
-        return rendering.tree(page, _total(page, wanted))
+        return rendering.tree(seen)
 
-    return Shown(render, page["rows"])
+    return Shown(render, seen.page["rows"])
 
 
 def info(where: Where, name: str) -> Shown:
     """One run in full."""
-    told = ask(where, "runs.info", target=name).value
+    told = ask(where, "runs.info", target=name, folder=where.project).value
 
     def render() -> list[str]:
         from fledge.cli import rendering
@@ -149,9 +176,9 @@ def info(where: Where, name: str) -> Shown:
     return Shown(render, told["run"] | {name: value for name, value in told.items() if name not in ("run", "nowAt")})
 
 
-def log(where: Where, name: str, last: int, tools: bool) -> Shown:
-    """The newest of a transcript."""
-    key = ask(where, "sessions.find", target=name).value["sessionKey"]
+def log(where: Where, name: str | None, last: int, tools: bool) -> Shown:
+    """The newest of a transcript; None: of the conversation that `ps` shows."""
+    key = _session(where, name or "", begins=False)
     told = ask(where, "sessions.history", session=key, limit=min(last, MOST_RUNS), tools=tools).value
 
     def render() -> list[str]:
@@ -205,13 +232,13 @@ def sessions(where: Where, limit: int) -> Shown:
 
 def steer(where: Where, name: str, message: str) -> Shown:
     """Redirect a run."""
-    told = ask(where, "runs.steer", target=name, message=message)
+    told = ask(where, "runs.steer", target=name, message=message, folder=where.project)
     return Shown([f"steered: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
 def would_end(where: Where, name: str) -> Shown:
     """What a kill would end."""
-    told = ask(where, "runs.ends", target=name).value
+    told = ask(where, "runs.ends", target=name, folder=where.project).value
 
     def render() -> list[str]:
         from fledge.cli import rendering
@@ -222,15 +249,15 @@ def would_end(where: Where, name: str) -> Shown:
 
 
 def kill(where: Where, name: str) -> Shown:
-    """End a run and everything below it; `all` ends every one of the main conversation."""
-    told = ask(where, "runs.kill", target=name)
+    """End a run and everything below it; `all` ends every one of the conversation of this folder."""
+    told = ask(where, "runs.kill", target=name, folder=where.project)
     killed, stopping = told.value["killed"], told.value["stopping"]
     return Shown([f"killed {len(killed)}" + (f", {len(stopping)} stopping" if stopping else "")], told.value)
 
 
 def resume(where: Where, name: str, words: str) -> Shown:
     """Let a killed run go on."""
-    told = ask(where, "runs.resume", target=name, words=words)
+    told = ask(where, "runs.resume", target=name, words=words, folder=where.project)
     return Shown([f"resumed: attempt {told.value['attempt']}{told.later}"], told.value)
 
 
@@ -239,13 +266,15 @@ def again(where: Where, name: str) -> Shown:
     from fledge.core.keys import short_id
     from fledge.ids import RandomIds
 
-    told = ask(where, "runs.again", once=False, target=name, idempotencyKey=RandomIds().unique())
+    key = RandomIds().unique()
+    told = ask(where, "runs.again", once=False, target=name, folder=where.project, idempotencyKey=key)
     return Shown([f"started: run {short_id(told.value['runId'])}{told.later}"], told.value)
 
 
 def answer(where: Where, name: str, words: str, yes: bool, always: bool = False, children: bool = False) -> Shown:
     """Answer a question about a tool call, by the beginning of its id, or a plan."""
-    told = ask(where, "answer", target=name, approve=yes, words=words, always=always, children=children)
+    said: dict[str, Any] = {"approve": yes, "words": words, "always": always, "children": children}
+    told = ask(where, "answer", target=name, folder=where.project, **said)
     if tool := told.value["tool"]:
         if rule := told.value.get("permission"):
             return Shown(lambda: [f"{tool} may be run{told.later}", *_rules([rule], "from now on: ")], told.value)
@@ -274,25 +303,34 @@ def _rules(told: Any, before: str = "") -> list[str]:
 
 def take_up(where: Where, action: str, name: str) -> Shown:
     """Retry or dismiss an undelivered result, or a message by its key."""
-    told = ask(where, f"undelivered.{action}", target=name)
+    told = ask(where, f"undelivered.{action}", target=name, folder=where.project)
     key = told.value["key"]
     return Shown([f"{key} is offered again{told.later}" if action == "retry" else f"{key} is dismissed"], told.value)
 
 
-def event(where: Where, name: str, text: str) -> Shown:
-    """Post a system event to a session."""
-    key = ask(where, "sessions.find", target=name).value["sessionKey"]
+def event(where: Where, name: str | None, text: str) -> Shown:
+    """Post a system event to a session; None: to the conversation of this folder."""
+    key = _session(where, name or "", begins=True)
     told = ask(where, "system.event", session=key, text=text)
     posted = told.value["posted"]
     words = f"posted to {key}{told.later}" if posted else f"the last event that waits for {key} says the same"
     return Shown([words], {"sessionKey": key, **told.value})
 
 
-def heartbeat(where: Where, name: str, reason: str) -> Shown:
-    """Ask for a heartbeat of a session."""
-    key = ask(where, "sessions.find", target=name).value["sessionKey"]
+def heartbeat(where: Where, name: str | None, reason: str) -> Shown:
+    """Ask for a heartbeat of a session; None: of the conversation of this folder."""
+    key = _session(where, name or "", begins=True)
     told = ask(where, "heartbeat.request", session=key, reason=reason)
     return Shown([f"a heartbeat of {told.value['sessionKey']} is asked for{told.later}"], told.value)
+
+
+def _session(where: Where, name: str, *, begins: bool) -> str:
+    """The key of the session that a word means; of none, that of the conversation of this folder. `begins`: it begins
+    if it has not; else `main` is meant until then."""
+    if not name and begins:
+        begun = ask(where, "sessions.open", once=False, session=where.session, folder=where.project)
+        return str(begun.value["sessionKey"])
+    return str(ask(where, "sessions.find", target=name, folder=where.project).value["sessionKey"])
 
 
 def take_in(state: Path, workspace: Path, is_named: bool) -> list[str]:

@@ -1,23 +1,36 @@
-"""Where a command asks: a state folder of this machine, or a gateway elsewhere (`--gateway`)."""
+"""Where a command asks: a state folder of this machine, or a gateway elsewhere (`--gateway`); and, unless one is named,
+in which conversation: that of the project folder it is given in."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from fledge.client.connection import Gateway
 from fledge.client.folder import Client, Elsewhere, Folder, Local
+from fledge.core.keys import main_key, project_key
+from fledge.core.protected import is_broad
 from fledge.errors import BadInput
 from fledge.store.ways import token_in
 
+OWN_CONVERSATION: Final = "this folder has a conversation of its own now"
+"""Said once, in a folder whose conversation begins, where there is an earlier one for all folders."""
 RESTART_S: Final = 5.0
 """How long a gateway that was there is waited for."""
 
 
 class Where(NamedTuple):
-    """The folder, or the gateway that is asked instead."""
+    """The state folder, or the gateway that is asked instead; and the project folder in which the command is given."""
 
     state: Path
     gateway: Gateway | None = None
+    project: str = ""
+    """By its real path; empty if it is none, or if a gateway is asked, which knows nothing of folders here."""
+
+    @property
+    def session(self) -> str:
+        """The conversation that is meant where none is named: the project's, else `main`."""
+        return project_key(self.project) if self.project else main_key()
 
     def client(self, local: Local, settings: tuple[str, ...] = ()) -> Client:
         """A client of it; `local` does for the folder what no other process does."""
@@ -36,6 +49,16 @@ def state_folder(given: str | None, env: Mapping[str, str]) -> Path:
     return Path(given or env.get("FLEDGE_STATE") or "~/.fledge").expanduser()
 
 
+def project_here(env: Mapping[str, str]) -> str:
+    """The project folder that the current folder is, by its real path. The home folder and what holds it are none."""
+    try:
+        here = os.path.realpath(Path.cwd())
+        here.encode()
+    except (OSError, UnicodeEncodeError):  # the folder was removed, or its name is no text
+        return ""
+    return "" if is_broad(here, os.path.realpath(Path(env.get("HOME") or "~").expanduser())) else here
+
+
 def where(
     state: str | None,
     gateway: str | None,
@@ -49,7 +72,7 @@ def where(
     if not address:
         if token_file is not None:
             raise BadInput("--token-file", "needs --gateway URL", token_file)
-        return Where(state_folder(state, env))
+        return Where(state_folder(state, env), project=project_here(env))
     if state is not None:
         raise BadInput("--gateway", "cannot stand beside --state: name a folder or a gateway", address)
     if settings:

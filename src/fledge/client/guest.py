@@ -39,6 +39,7 @@ from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawner import Spawner
 from fledge.runtime.feed import Subscription
+from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import Spec, Tx
 
 T = TypeVar("T")
@@ -119,6 +120,11 @@ class Guest(Fledge):
     def engine(self) -> Engine:
         """Refused."""
         self._refuse("engine")
+
+    @property
+    def profiles(self) -> ConfiguredProfiles:
+        """Refused."""
+        self._refuse("profiles")
 
     @property
     def spawner(self) -> Spawner:

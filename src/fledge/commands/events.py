@@ -18,8 +18,8 @@ class Subscribe(Params, frozen=True, kw_only=True):
         str, Meta(max_length=256, description="only of this session and below"), formerly("sessionKey")
     ] = ""
     live: Annotated[bool, Meta(description="also what turns tell while they last")] = True
-    entries: Annotated[bool, Meta(description="also new entries of transcripts, as values")] = False
     rows: Annotated[bool, Meta(description="rows of runs, as `runs.query` has them, in place of their events")] = False
+    entries: Annotated[bool, Meta(description="also new entries of transcripts, as values")] = False
 
 
 class Subscribed(Struct, frozen=True, kw_only=True):

@@ -117,10 +117,10 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """Only of this session and what is below it; empty: of all."""
     live: bool = True
     """Also what turns tell."""
-    entries: bool = False
-    """Also new entries of transcripts: of the session that is watched, and of each whose turn tells something."""
     rows: bool = False
     """Rows in place of the numbered events."""
+    entries: bool = False
+    """Also new entries of transcripts: of the session that is watched, and of each whose turn tells something."""
 
 
 class Watch:
@@ -134,10 +134,10 @@ class Watch:
         self._asked: tuple[str, ...] = ()
         self._heard: Subscription | None = None
         self._early, self._before = early, list[TurnEvent]()
+        self._changed = Changed()
         self._since = fl.engine.clock.now()
         self._entries: dict[str, int] = {}
         """By session: the last entry that was told."""
-        self._changed = Changed()
         self._looked_at = 0
         """The last numbered event that was looked at."""
         self.cursor = 0
@@ -281,12 +281,6 @@ class Watch:
         )
 
 
-def _last_before(tx: Tx, session: str, since: Instant) -> int:
-    """The newest entry that is older than this; 0 if none is. Looks at so many as a feed tells at once."""
-    newest = tx.tail(session, PAGE)
-    return max((one.seq for one in newest if one.at < since), default=newest[0].seq - 1 if newest else 0)
-
-
 class Changed:
     """Runs whose row has changed and is still to be told: each at most once in `EVERY_S`."""
 
@@ -318,6 +312,12 @@ class Changed:
         """How long until a row that waits may be told; None: none waits."""
         waits = [self._told_at[key] + EVERY_S - now for key in self._changed if key in self._told_at]
         return max(0.0, min(waits)) if waits else None
+
+
+def _last_before(tx: Tx, session: str, since: Instant) -> int:
+    """The newest entry that is older than this; 0 if none is. Looks at so many as a feed tells at once."""
+    newest = tx.tail(session, PAGE)
+    return max((one.seq for one in newest if one.at < since), default=newest[0].seq - 1 if newest else 0)
 
 
 def _told(tx: Tx, happened: Happened) -> RunEvent:

@@ -12,7 +12,7 @@ from fledge.commands.values import Ends, Overview, RunRow, SessionRow, Standing,
 from fledge.core.asking import retry_text
 from fledge.core.documents import left_out_line
 from fledge.core.freeze import Stats, count_text, money, one_line, stats_line
-from fledge.core.keys import short_id
+from fledge.core.keys import conversation_name, short_id
 from fledge.core.permission import Permission
 from fledge.core.printable import printable, quoted_lines, whole_call
 from fledge.core.run import Instant
@@ -86,6 +86,14 @@ def row_state(row: RunRow) -> str:
     if row.crashes:
         state += f", {'1 crash' if row.crashes == 1 else f'{row.crashes} crashes'}"
     return state
+
+
+def row_status(row: RunRow) -> str:
+    """How a run stands, in words that change only with its state."""
+    words = row.phase.replace("_", " ") if row.ended_at is None else _outcome(row)
+    if row.stuck_at is not None:
+        words += " (stuck)"
+    return f"{words}, attempt {row.attempt}" if row.attempt > 1 else words
 
 
 def _outcome(row: RunRow) -> str:
@@ -170,7 +178,7 @@ def story(told: Story, now: Instant | None = None) -> list[str]:
     if told.budget:
         lines.append("budget    " + ", ".join(f"{one.used:g} of {one.most:g} {one.name}" for one in told.budget))
     lines += [f"cut       {one.name} {one.applied:g} of {one.asked:g}: {one.rule}" for one in told.limits if one.is_cut]
-    if told.due is not None:
+    if told.due is not None and run.ended_at is None:
         lines.append(f"next      {told.due.what}, in {max(0.0, told.due.at - told.now_at):.0f} s")
     if told.spawned:
         lines.append(f"children  {told.spawned}, {run.unsettled} unsettled")
@@ -237,7 +245,10 @@ def sent(name: str, told: "Sent") -> str:
 
 def overview(told: Overview, runs: Sequence[str]) -> list[str]:
     """What goes on in a folder, with lines of its runs, and what waits for a person."""
-    lines = [f"main · {told.state}" + (f" · {told.unread} unread" if told.unread else ""), *runs]
+    unread = f" · {told.unread} unread" if told.unread else ""
+    lines = [f"{conversation_name(told.session_key)} · {told.state}{unread}", *runs]
+    if told.elsewhere:
+        lines.append(f"and {told.elsewhere} at work in other conversations: fledge tree")
     if told.is_unfinished and not told.is_driven:
         lines.append(NOBODY_DRIVES)
     lines += unanswered(told.unanswered, told.now_at)

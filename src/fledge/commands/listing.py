@@ -49,8 +49,8 @@ FIRST_CHARS: Final = 80
 LOOKED_AT: Final = 2000
 """So many runs or sessions are gone through for one page."""
 BATCH: Final = 200
-NUMBERED: Final = 1000
-"""So many of a session's runs are numbered from either end of their list."""
+NUMBERED: Final = 200
+"""So many of a session's runs are numbered from either end of their list, or as many as a page holds."""
 PLACES: Final = 1000
 """So many places of a lane are told."""
 STEP_ENTRIES: Final = 64
@@ -93,7 +93,7 @@ def page_of_runs(tx: Tx, wanted: Wanted, now: Instant, is_driven: bool) -> RunPa
         until=wanted.until,
     )
     found, following = _ordered(tx, wanted, walk, _fitting(tx, wanted, "" if above is None else wanted.root))
-    rows = RowReader(tx, now, is_driven)
+    rows = RowReader(tx, now, is_driven, max(NUMBERED, wanted.limit))
     counts = tx.run_counts(walk.root, walk.requester)
     return RunPage(
         rows=tuple(map(rows.row, found)),
@@ -190,8 +190,8 @@ def _cursor(half: str, mark: RunMark | None) -> str:
 class RowReader:
     """Makes rows of runs in one look at the store; what several rows need is read once."""
 
-    def __init__(self, tx: Tx, now: Instant, is_driven: bool) -> None:
-        self._tx, self._now, self._is_driven = tx, now, is_driven
+    def __init__(self, tx: Tx, now: Instant, is_driven: bool, numbered: int = NUMBERED) -> None:
+        self._tx, self._now, self._is_driven, self._numbered = tx, now, is_driven, numbered
         self._questions: dict[str, list[Approval]] = {}
         for one in tx.open_approvals():
             self._questions.setdefault(one.session, []).append(one)
@@ -247,7 +247,7 @@ class RowReader:
     def _number(self, run: Run) -> int:
         parent = run.terms.parent
         if parent not in self._numbers:
-            self._numbers[parent] = self._tx.child_numbers(parent, NUMBERED)
+            self._numbers[parent] = self._tx.child_numbers(parent, self._numbered)
         return self._numbers[parent].get(run.key, 0)
 
     def _place(self, run: Run) -> int | None:
@@ -354,8 +354,9 @@ def page_of_sessions(tx: Tx, wanted: WantedSessions, now: Instant) -> SessionPag
     reader = SessionReader(tx, now)
     found: list[SessionRow] = []
     looked_at = 0
+    size = BATCH if words or wanted.kinds else wanted.limit + 1
     while True:
-        batch = tx.listed_sessions(wanted.agent, roots_only, behind, BATCH)
+        batch = tx.listed_sessions(wanted.agent, roots_only, behind, size)
         for one in batch:
             session = one.session
             if (not wanted.kinds or session.kind in wanted.kinds) and (not words or _says(tx, session, words)):
@@ -364,7 +365,7 @@ def page_of_sessions(tx: Tx, wanted: WantedSessions, now: Instant) -> SessionPag
                 found.append(reader.row(session, one.last_at))
             behind = one.last_at, session.key
         looked_at += len(batch)
-        if len(batch) < BATCH:
+        if len(batch) < size:
             return SessionPage(rows=tuple(found), next="", now_at=now)
         if looked_at >= LOOKED_AT:
             return SessionPage(rows=tuple(found), next=_session_cursor(behind), now_at=now)
@@ -419,6 +420,7 @@ class SessionReader:
             status="" if run is None else run.phase.name if run.ended is None else run.ended.outcome.status,
             unanswered=self._late.get(key, ""),
             first_words=first_words(tx, key),
+            project=session.facts.project,
             workspace=session.facts.workspace or ("" if ran is None else ran.workspace),
             model="" if ran is None else ran.model,
             waits=self._waits.get(key, 0),

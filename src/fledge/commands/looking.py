@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from fledge.api import views as api
 from fledge.commands.listing import budget_of
-from fledge.commands.params import One
+from fledge.commands.params import Asker, One
 from fledge.commands.values import Overview, Ran, Rest, Standing, Story, Try, Workspace
 from fledge.core.announce import announce_key
 from fledge.core.freeze import Stats
-from fledge.core.keys import main_key
+from fledge.core.keys import agent_of, is_main_key, main_key, project_key
 from fledge.core.limits import Above, Limit, limits, next_due
 from fledge.core.run import Instant, Run
 from fledge.core.targets import pick
@@ -28,14 +28,27 @@ FIRST_CHARS = 80
 # ---- what a word means -----------------------------------------------------------------------------------------------
 
 
+def session_of(tx: Tx, asker: Asker) -> str:
+    """The key of the session in which words are meant."""
+    if not asker.folder:
+        return api.session_key(asker.requester, "requester")
+    return begun_or_main(tx, project_key(asker.folder))
+
+
+def begun_or_main(tx: Tx, session: str) -> str:
+    """This conversation, or the main one if this has not begun."""
+    known = tx.session(session)
+    return session if known is not None and not known.deleted else main_key()
+
+
 def found(tx: Tx, one: One) -> str:
     """The key of the run that parameters mean."""
-    return run_meant(tx, one.target, api.session_key(one.requester, "requester"))
+    return run_meant(tx, one.target, session_of(tx, one))
 
 
 def run_meant(tx: Tx, word: str, session: str) -> str:
     """The key of the run that a word means to somebody in this session: a key or a run id of any; a number, a label or
-    the beginning of a run id of those below the session; from the main conversation, of all others after these.
+    the beginning of a run id of those below the session; from a main conversation, of all others after these.
     NotFound: unknown, or ambiguous."""
     if tx.find_run(word) is not None:
         return word
@@ -47,16 +60,27 @@ def run_meant(tx: Tx, word: str, session: str) -> str:
     except NotFound as unknown:
         rows = [row for root in tx.roots() for row in (*views.child_rows(tx, root), *views.rows_below(tx, root))]
         others = [row for row in rows if not views.is_below(tx, session, row.key)]
-        if session != main_key() or not others or "ambiguous" in str(unknown) or word.strip().lstrip("#").isdecimal():
+        own = tx.session(session)
+        is_main = is_main_key(session) if own is None else own.is_main
+        if not is_main or not others or "ambiguous" in str(unknown) or word.strip().lstrip("#").isdecimal():
             raise
         return pick(word, (), others).key
 
 
-def session_meant(tx: Tx, word: str) -> str:
-    """The key of the session that a word means: `main`, a key, or a word for a run."""
+def session_meant(tx: Tx, word: str, session: str) -> str:
+    """The key of the session that a word means to somebody in this one: `main`, a key, the name of a conversation, or a
+    word for a run; no word: this session."""
+    if not word.strip():
+        return session
     if word.strip().lower() == "main" or word.strip().startswith("agent:"):
         return api.session_key(word, "target")
-    return run_meant(tx, word, main_key())
+    try:
+        return run_meant(tx, word, session)
+    except NotFound:
+        known = None if ":" in word else tx.session(f"agent:{agent_of(session)}:{word.strip()}")
+        if known is None or known.deleted or known.kind not in ("main", "named"):
+            raise
+        return known.key
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
@@ -120,10 +144,14 @@ def standing(tx: Tx, key: str, rules: Rules, now: Instant) -> Standing:
     return Standing(session_key=key, view=views.session_status(tx, key, rules, now), left_out=tuple(names))
 
 
-def is_folder_at_rest(tx: Tx) -> bool:
-    """Nothing is left to do for the main conversation, and nothing for a program: what that has not read waits for
-    it."""
-    return api.is_at_rest(tx, main_key()) and not any(tx.counts(root).unsettled for root in tx.roots())
+def unfinished_roots(tx: Tx) -> list[str]:
+    """Conversations and programs for which something is left to do. What a program has not read waits for it."""
+    found = []
+    for root in tx.roots():
+        known = tx.session(root)
+        if tx.counts(root).unsettled or (known is not None and known.is_main and not api.is_at_rest(tx, root)):
+            found.append(root)
+    return found
 
 
 def asked_below(tx: Tx, session: str) -> list[Approval]:
@@ -132,16 +160,24 @@ def asked_below(tx: Tx, session: str) -> list[Approval]:
 
 
 def rest(tx: Tx, session: str, whole_folder: bool, patience_s: float) -> Rest:
-    """Whether a session, or the whole folder with it, is at rest, and whether only a person can let it go on."""
+    """Whether a session, or the whole folder with it, is at rest, and whether only a person can let it go on. With the
+    whole folder, what programs have started counts as the session's own. Another conversation that waits for a person
+    holds nothing up: its question is asked there."""
     sending = whole_folder and bool(tx.waiting_posts())
-    settled = api.is_at_rest(tx, session) and (not whole_folder or is_folder_at_rest(tx))
-    asked = tx.open_approvals() if whole_folder else asked_below(tx, session)
     drivers = [one.session for one in tx.drivers() if one.release_at is None]
     turn = tx.turn(session)
     goes_on = sending or any(whole_folder or is_below(tx, session, one) for one in drivers)
+    asked = tx.open_approvals()
+    blocked = {session, *(() if goes_on else (tx.lineage(one.session)[-1].key for one in asked))}
+    others = set(unfinished_roots(tx)) - blocked if whole_folder else ()
+
+    def is_own(key: str) -> bool:
+        return is_below(tx, session, key) or (whole_folder and tx.lineage(key)[-1].kind == "program")
+
     return Rest(
-        settled=settled and not sending,
-        questions=() if goes_on else tuple(api.question(tx, one) for one in asked),
+        settled=api.is_at_rest(tx, session) and not others and not sending,
+        questions=() if goes_on else tuple(api.question(tx, one) for one in asked if is_own(one.session)),
+        plans=tuple(one for one in api.plans(tx) if is_own(one.session_key)),
         failures=0 if turn is None else turn.failures,
         patience_seconds=patience_s,
     )
@@ -152,18 +188,21 @@ def is_below(tx: Tx, session: str, key: str) -> bool:
     return any(above.key == session for above in tx.lineage(key))
 
 
-def overview(tx: Tx, now: Instant, is_driven: bool, limit: int = MOST_SHOWN) -> Overview:
-    """What goes on in a folder."""
-    main = main_key()
-    turn = tx.turn(main)
+def overview(tx: Tx, now: Instant, is_driven: bool, session: str, limit: int = MOST_SHOWN) -> Overview:
+    """What goes on in a folder: in this conversation, or in the main one if this has not begun; and what waits for a
+    person, wherever it does."""
+    shown = begun_or_main(tx, session)
+    turn = tx.turn(shown)
     state = "idle" if turn is None else "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
-    below = api.forest(tx, [main], limit)
+    below, unfinished = api.forest(tx, [shown], limit), unfinished_roots(tx)
     return Overview(
         now_at=now,
         is_driven=is_driven,
-        is_unfinished=not is_folder_at_rest(tx) and not tx.open_approvals(),
+        is_unfinished=bool(unfinished) and not tx.open_approvals(),
+        session_key=shown,
+        elsewhere=sum(tx.counts(root).unsettled for root in unfinished if root != shown),
         state=state,
-        unread=len(tx.unread(main)),
+        unread=len(tx.unread(shown)),
         runs=tuple(below.runs),
         left_out=below.left_out,
         unanswered=tuple(views.unanswered(tx, now)),

@@ -155,6 +155,8 @@ class _Said:
                 return await self._spawn()
             case "kill":
                 target = order.target if is_everybody(order.target) else await self._run()
+                if order.words == slash.DRY_RUN:
+                    return _lines(lines.ends(await self._call("runs.ends", target=target, requester=session)))
                 return await self._ended(await self._call("runs.kill", target=target, requester=session, wait=True))
             case "stop":
                 done = await self._call("sessions.stop", session=session, wait=True)

@@ -25,16 +25,28 @@ Target = Annotated[
 ]
 
 
+Folder = Annotated[
+    str, Meta(max_length=4096, description="the project folder of the person who asks, by its real path; empty: none")
+]
+
+
 class Nothing(Params, frozen=True, kw_only=True):
     """Nothing."""
 
 
-class One(Params, frozen=True, kw_only=True):
+class Asker(Params, frozen=True, kw_only=True):
+    """In which session words such as `last` are meant (`looking.session_of`)."""
+
+    requester: Annotated[Key, formerly("sessionKey")] = "main"
+    """Words such as `last` are meant of this session's runs."""
+    folder: Folder = ""
+    """Instead: of the runs of this folder's conversation, or of `main` until that has begun."""
+
+
+class One(Asker, frozen=True, kw_only=True):
     """One run."""
 
     target: Target
-    requester: Annotated[Key, formerly("sessionKey")] = "main"
-    """Words such as `last` are meant of this session's runs."""
 
 
 class InWorkspace(Params, frozen=True, kw_only=True):

@@ -10,12 +10,12 @@ from fledge.api.identity import Identity
 from fledge.api.values import Question
 from fledge.api.views import session_key
 from fledge.commands.desk import Desk
-from fledge.commands.looking import found, run_meant
-from fledge.commands.params import InWorkspace, Nothing, One
+from fledge.commands.looking import found, run_meant, session_of
+from fledge.commands.params import Asker, InWorkspace, Nothing, One
 from fledge.commands.sessions import Done
 from fledge.commands.table import Params, method
 from fledge.core.exchange import plan_words
-from fledge.core.keys import is_called, main_key
+from fledge.core.keys import is_called
 from fledge.core.permission import Permission
 from fledge.errors import BadInput
 from fledge.orchestrator import control, documents
@@ -129,7 +129,7 @@ async def identity(desk: Desk, params: Nothing) -> Identity:
     return desk.fl.identity
 
 
-class ToAnswer(Params, frozen=True, kw_only=True):
+class ToAnswer(Asker, frozen=True, kw_only=True):
     """`answer`."""
 
     target: Annotated[
@@ -169,7 +169,7 @@ async def answer(desk: Desk, params: ToAnswer) -> Answered:
     def decide(c: Commit) -> Answered:
         if not params.approve and not params.words.strip():
             raise BadInput("words", "must say why the plan is rejected")
-        key = run_meant(c.tx, params.target, main_key())
+        key = run_meant(c.tx, params.target, session_of(c.tx, params))
         run = control.answer_plan(c, key, params.approve, plan_words(params.approve, params.words))
         return Answered(approved=params.approve, session_key=run.key, run_id=run.run_id)
 

@@ -12,8 +12,8 @@ from fledge.api.entries import EntriesPage
 from fledge.api.values import Forest, GivenUp, Message, Plan, Question, RunInfo
 from fledge.api.views import session_key
 from fledge.commands import looking
-from fledge.commands.looking import MOST_SHOWN, session_meant, story
-from fledge.commands.params import InWorkspace, Key, Nothing, One, SessionName
+from fledge.commands.looking import MOST_SHOWN, session_meant, session_of, story
+from fledge.commands.params import Asker, InWorkspace, Key, Nothing, One, SessionName
 from fledge.commands.table import Params, Reader, query
 from fledge.commands.values import Overview, Story
 from fledge.core.entries import HistoryEntry
@@ -112,10 +112,16 @@ async def plans_list(folder: Reader, params: Nothing) -> list[Plan]:
 # ---- sessions --------------------------------------------------------------------------------------------------------
 
 
-class SessionsFind(Params, frozen=True, kw_only=True):
+class SessionsFind(Asker, frozen=True, kw_only=True):
     """`sessions.find`."""
 
-    target: Annotated[str, Meta(min_length=1, max_length=256, description="`main`, a session key, or a word for a run")]
+    target: Annotated[
+        str,
+        Meta(
+            max_length=256,
+            description="`main`, a session key, a conversation's name, or a word for a run; empty: the asker's own",
+        ),
+    ] = ""
 
 
 class Found(Struct, frozen=True):
@@ -127,7 +133,7 @@ class Found(Struct, frozen=True):
 @query("sessions.find", Found)
 async def sessions_find(folder: Reader, params: SessionsFind) -> Found:
     """The session that a word means."""
-    return Found(await folder.read(lambda tx: session_meant(tx, params.target)))
+    return Found(await folder.read(lambda tx: session_meant(tx, params.target, session_of(tx, params))))
 
 
 class SessionsHistory(Params, frozen=True, kw_only=True):
@@ -196,13 +202,15 @@ def _check_session(tx: Tx, key: str) -> None:
 class OverviewOf(Params, frozen=True, kw_only=True):
     """`overview`."""
 
-    limit: Annotated[int, Meta(ge=0, le=MOST_SHOWN, description="runs below the main conversation")] = MOST_SHOWN
+    session: SessionName = "main"
+    limit: Annotated[int, Meta(ge=0, le=MOST_SHOWN, description="runs below the conversation")] = MOST_SHOWN
 
 
 @query("overview", Overview)
 async def overview(folder: Reader, params: OverviewOf) -> Overview:
-    """What goes on in the folder, and what waits for a person."""
-    return await folder.read(lambda tx: looking.overview(tx, folder.now(), folder.drives, params.limit))
+    """What goes on in a conversation, or in the main one if this has not begun, and what waits for a person."""
+    key = session_key(params.session, "session")
+    return await folder.read(lambda tx: looking.overview(tx, folder.now(), folder.drives, key, params.limit))
 
 
 class Asked(Params, frozen=True, kw_only=True):

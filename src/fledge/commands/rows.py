@@ -87,7 +87,7 @@ async def runs_ends(folder: Reader, params: One) -> Ends:
     def look(tx: Tx) -> Ends:
         if not is_everybody(params.target):
             return ends(tx, [looking.found(tx, params)], now, folder.drives, MOST_ENDS)
-        session = session_key(params.requester, "requester")
+        session = looking.session_of(tx, params)
         known = tx.session(session)
         if (known is None or known.deleted) and session != main_key():
             raise NotFound(f"no session {session}")

@@ -1,6 +1,7 @@
 """Verbs on runs that change something or wait: `runs.*` and `plans.*`. A target is a run id, a session key, or a word
 that lists show."""
 
+import asyncio
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
@@ -9,9 +10,9 @@ from msgspec.structs import replace
 from fledge.api.values import Reply, Result
 from fledge.api.views import session_key
 from fledge.commands.desk import Desk
-from fledge.commands.looking import found
-from fledge.commands.params import DefaultModel, Key, Milliseconds, One, RunId, Wait, Words
-from fledge.commands.sessions import StopsWait, stopped, while_open
+from fledge.commands.looking import found, session_of
+from fledge.commands.params import DefaultModel, Folder, Key, Milliseconds, One, RunId, Wait, Words
+from fledge.commands.sessions import StopsWait, check_folder, stopped, while_open
 from fledge.commands.table import Params, method
 from fledge.core.exchange import plan_words
 from fledge.core.keys import AGENT_ID, SessionKey, main_key
@@ -20,7 +21,7 @@ from fledge.core.policy import STEER_CHARS
 from fledge.core.targets import is_everybody
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import control, spawn
-from fledge.orchestrator.asked import Caller, SpawnParams
+from fledge.orchestrator.asked import SpawnParams
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.messenger import Sent
@@ -38,6 +39,8 @@ class Spawn(SpawnParams, frozen=True, kw_only=True, rename="camel"):
     requester: Key = "main"
     """The conversation that gets the answer."""
     program: Annotated[str, Meta(max_length=64, description="instead: a program, which reads it by run id")] = ""
+    folder: Folder = ""
+    """Where a program's run works, unless the settings name a workspace."""
     default_model: DefaultModel = ""
 
     @property
@@ -67,7 +70,12 @@ async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
                 raise NotFound(f"no session {session}: say something to it first, or name a program")
             spawn.open_conversation(c, session)
 
-    caller = Caller(session=session, is_program=True) if params.program else await desk.fl.spawner.caller_for(session)
+    if params.program:
+        if params.folder:
+            await asyncio.to_thread(check_folder, params.folder)
+        caller = desk.fl.spawner.program_in(session, params.folder)
+    else:
+        caller = await desk.fl.spawner.caller_for(session)
     caller = replace(caller, default_model=params.default_model)
     return accepted(await desk.fl.spawner.spawn(params.spawn, caller, open_requester))
 
@@ -170,8 +178,7 @@ class Tell(Told, frozen=True, kw_only=True):
 async def runs_tell(desk: Desk, params: Tell) -> Sent:
     """Tell a run something in its requester's name: `APPROVED:` or `REJECTED:` answers a plan. An answer that it gives
     in a turn of its own is waited for."""
-    sender = session_key(params.requester, "requester")
-    key = await desk.read(lambda tx: found(tx, params))
+    sender, key = await desk.read(lambda tx: (session_of(tx, params), found(tx, params)))
     return await desk.fl.messenger.tell(sender, key, params.message, params.timeout_seconds)
 
 
@@ -187,7 +194,7 @@ async def subagents_kill(desk: Desk, params: Kill) -> Killing:
 
     def kill(c: Commit) -> Killing:
         if is_everybody(params.target):
-            return control.kill_all(c, session_key(params.requester, "requester"))
+            return control.kill_all(c, session_of(c.tx, params))
         return control.kill(c, found(c.tx, params))
 
     return await stopped(desk, await desk.fl.engine.commit(kill), params.wait)

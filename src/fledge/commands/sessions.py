@@ -2,6 +2,7 @@
 `heartbeat.request`, `sessions.*`; and `slash.*`."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -15,12 +16,12 @@ from fledge.commands.desk import Desk
 from fledge.commands.listing import SessionReader
 from fledge.commands.looking import is_below, rest
 from fledge.commands.orders import CommandResult, below, named, run_line
-from fledge.commands.params import DefaultModel, Milliseconds, Nothing, RunId, SessionName, Wait, Words
+from fledge.commands.params import DefaultModel, Folder, Milliseconds, Nothing, RunId, SessionName, Wait, Words
 from fledge.commands.table import Params, method
 from fledge.commands.values import Below, Rest, SessionRow
 from fledge.config import DEFAULT_MODEL, Config, model_for_conversation
 from fledge.core.images import MAX_IMAGES, Image
-from fledge.core.keys import agent_of, is_child_key
+from fledge.core.keys import agent_of, is_child_key, is_main_key, main_key
 from fledge.core.params import as_written
 from fledge.core.route import Address, check_address
 from fledge.core.run import Instant
@@ -378,6 +379,7 @@ class SessionsOpen(Params, frozen=True, kw_only=True):
 
     session: SessionName = "main"
     address: Place = None
+    folder: Folder = ""
 
 
 class Begun(Struct, frozen=True, kw_only=True):
@@ -387,25 +389,44 @@ class Begun(Struct, frozen=True, kw_only=True):
     name: str
     entry: int
     """The newest entry of its transcript."""
+    earlier: str = ""
+    """The main conversation in which was talked until now, if that of this project folder has begun with this call."""
 
 
 @method("sessions.open", Begun)
 async def sessions_open(desk: Desk, params: SessionsOpen) -> Begun:
     """Let a conversation begin, if it has not, and speak to that place, if it speaks to none. Answers the session that
-    is talked with there: this one, unless `/focus` has bound the place to one below it."""
+    is talked with there: this one, unless `/focus` has bound the place to one below it. One that begins in a project
+    folder works there from then on."""
     key, address = conversation(desk, params.session).key, _checked(params.address)
+    if params.folder:
+        await asyncio.to_thread(check_folder, params.folder)
     if is_child_key(key) or agent_of(key) not in {"main", *(one.id for one in desk.fl.config.agents.list)}:
         raise BadInput("session", "must be a conversation of an agent that is configured, and no run", params.session)
 
     def begin(c: Commit) -> Begun:
-        spawn.open_conversation(c, key)
+        known = c.tx.session(key)
+        spawn.open_conversation(c, key, params.folder)
         if address is not None and c.tx.route(key) is None:
             bindings.follow(c, key, address)
         bound = None if address is None else bindings.session_at(c.tx, address)
         there = bound if bound is not None and is_below(c.tx, key, bound) else key
-        return Begun(session_key=there, name=named(c.tx, there), entry=c.tx.last_entry(there))
+        main, is_new = main_key(agent_of(key)), known is None or known.deleted
+        is_first = is_new and key != main and is_main_key(key, params.folder) and c.tx.last_entry(main) > 0
+        return Begun(
+            session_key=there,
+            name=named(c.tx, there),
+            entry=c.tx.last_entry(there),
+            earlier=main if is_first else "",
+        )
 
     return await desk.fl.engine.commit(begin)
+
+
+def check_folder(folder: str) -> None:
+    """Raise BadInput unless this is a folder here, by its real path."""
+    if not os.path.isabs(folder) or os.path.realpath(folder) != folder or not os.path.isdir(folder):
+        raise BadInput("folder", "must be the real path of a folder here", folder)
 
 
 class SessionsBelow(Params, frozen=True, kw_only=True):

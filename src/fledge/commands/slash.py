@@ -47,6 +47,8 @@ Verb = Literal[
 MOST_CHARS: Final = 100_000
 LOG_LINES: Final = 20
 LOG_MOST: Final = 200
+DRY_RUN: Final = "--dry-run"
+"""Behind a kill: only say what would end."""
 THINKING: Final = ("off", "minimal", "low", "medium", "high")
 
 _COMMAND: Final = re.compile(r"/([a-zA-Z]+)(?:\s+(.*))?", re.DOTALL)
@@ -83,7 +85,11 @@ SUBAGENTS: Final = (
     Usage("tree", "tree", "everything below this conversation"),
     Usage("send", "send <id|#> <message>", "tell it something without stopping it"),
     Usage("steer", "steer <id|#> <message>", "stop it and send it elsewhere"),
-    Usage("kill", "kill <id|#|all>", "end it and everything below it (also: stop)"),
+    Usage(
+        "kill",
+        "kill <id|#|all>",
+        "end it and everything below it (also: stop); with --dry-run: say what",
+    ),
     Usage("resume", "resume <id|#> [words]", "let a killed one go on with what it had done"),
     Usage("again", "again <id|#>", "start another with the same task and parameters"),
     Usage("spawn", "spawn <agent> <task> [--model m] [--thinking t]", "start one"),
@@ -192,6 +198,8 @@ def _order(said: _Said, rest: str) -> Order:
     match verb:
         case "list" | "tree" | "help" | "stop" | "agents" | "unfocus" | "approvals" | "reload":
             return Order(verb=verb)
+        case "kill" if rest.rstrip().endswith(f" {DRY_RUN}"):
+            return Order(verb=verb, target=_unquoted(rest.rstrip().removesuffix(DRY_RUN)), words=DRY_RUN)
         case "kill" | "again" | "info" | "focus" | "status" | "model":
             return _checked(Order(verb=verb, target=_unquoted(rest)), said)
         case "event" | "heartbeat":

@@ -205,7 +205,7 @@ async def agents_list(desk: Desk, params: Nothing) -> list[AgentDetails]:
 def _agent(desk: Desk, agent_id: str) -> AgentDetails:
     config = desk.fl.config
     model, limits = model_for_conversation(config, agent_id), subagent_limits(config, agent_id)
-    tools, sandbox = desk.fl.tools_of(agent_id), sandbox_for(config, agent_id)
+    tools, sandbox = desk.fl.profiles.tools_of(agent_id), sandbox_for(config, agent_id)
     return AgentDetails(
         id=agent_id,
         description=agent_view(config, agent_id).description,

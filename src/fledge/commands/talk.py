@@ -135,7 +135,7 @@ class _Talk:
             raise Fault(TOO_MANY, f"{FEEDS} feeds are watched on this connection already")
         key = session_key(params.session, "session") if params.session else ""
         wanted = Wanted(
-            cursor=params.cursor, session_key=key, live=params.live, entries=params.entries, rows=params.rows
+            cursor=params.cursor, session_key=key, live=params.live, rows=params.rows, entries=params.entries
         )
         watch = await watched(self._desk, wanted)
         number, self._next = self._next, self._next + 1

@@ -127,6 +127,8 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     """Of a run: how it stands."""
     unanswered: str = ""
     """For how long something that it has read is unanswered; empty if nothing is, for half an hour."""
+    project: str = ""
+    """Of a conversation: the project folder it was begun in."""
     first_words: str = ""
     """The beginning of the first thing that was said there."""
     workspace: str = ""
@@ -275,6 +277,8 @@ class Rest(Struct, frozen=True, kw_only=True):
     settled: bool
     questions: tuple[Question, ...] = ()
     """What a person must answer before anything goes on; empty while something does."""
+    plans: tuple[Plan, ...] = ()
+    """Plans that await a person's answer."""
     failures: int = 0
     """How often in a row the open turn has failed; it is tried again by itself."""
     patience_seconds: float = 0.0
@@ -335,8 +339,12 @@ class Overview(Struct, frozen=True, kw_only=True):
     """Somebody is at work here."""
     is_unfinished: bool
     """Something is left to do that needs no person."""
+    session_key: str
+    """The conversation that is shown."""
+    elsewhere: int
+    """Runs of other conversations and of programs that are not settled."""
     state: str
-    """Of the main conversation, in words."""
+    """Of that conversation, in words."""
     unread: int
     runs: tuple[RunInfo, ...]
     left_out: int

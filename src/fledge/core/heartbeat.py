@@ -7,6 +7,7 @@ heartbeat speaks of are inbox rows: referenced there, never counted or cut here.
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -188,6 +189,12 @@ def next_periodic_at(every_s: float, last_at: Instant, now: Instant) -> Instant 
         return None
     periods = max(1, math.floor((now - last_at) / every_s) + 1)
     return last_at + periods * every_s
+
+
+def has_periodic(session: str, main: str, spoken: Mapping[str, Instant | None]) -> bool:
+    """True if this one of an agent's main conversations has the periodic heartbeat: the one that a person spoke in
+    last, else `main`, else any one of them. `spoken` says when a person last spoke in each."""
+    return session == max(spoken, key=lambda one: (spoken[one] or 0.0, one == main, one), default=session)
 
 
 # ---- what it says ----------------------------------------------------------------------------------------------------

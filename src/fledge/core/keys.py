@@ -3,7 +3,9 @@
 Keys are flat at any depth; who spawned whom is stored, never read out of a key. This file knows nothing of stores.
 """
 
+import hashlib
 import re
+import unicodedata
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -16,6 +18,8 @@ ListKind = Literal["main", "named", "subagent", "acp", "group", "cron", "hook", 
 
 AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
+FOLDER_CHARS: Final = 32
+"""How much of a folder's name the name of its conversation has."""
 
 
 class SessionKey(Struct, frozen=True, gc=False):
@@ -38,8 +42,34 @@ def check_agent_id(value: str, field: str = "agentId") -> str:
 
 
 def main_key(agent_id: str = "main") -> str:
-    """The key of an agent's main conversation."""
+    """The key of the main conversation that an agent has outside of any project."""
     return f"agent:{check_agent_id(agent_id)}:main"
+
+
+def project_key(folder: str, agent_id: str = "main") -> str:
+    """The key of an agent's main conversation in a project folder, given by its real path: the folder's name in letters
+    a to z, digits and dashes, and four digits of the path's digest, so that folders of the same name differ."""
+    plain = unicodedata.normalize("NFKD", folder_name(folder)).encode("ascii", "ignore").decode().lower()
+    name = re.sub("[^a-z0-9]+", "-", plain).strip("-")[:FOLDER_CHARS].rstrip("-") or "folder"
+    digest = hashlib.sha256(folder.encode()).hexdigest()[:4]
+    return f"agent:{check_agent_id(agent_id)}:{name}-{digest}"
+
+
+def conversation_name(key: str) -> str:
+    """What people call a conversation: its name, with its agent unless that is the main one."""
+    parsed = parse_key(key)
+    return parsed.name if parsed.agent_id == "main" else f"{parsed.agent_id}:{parsed.name}"
+
+
+def is_main_key(key: str, folder: str = "") -> bool:
+    """True of the key of a main conversation of its agent: the one called `main`, or the one of this project folder."""
+    agent_id = agent_of(key)
+    return key == main_key(agent_id) or (folder != "" and key == project_key(folder, agent_id))
+
+
+def folder_name(folder: str) -> str:
+    """The last part of a path."""
+    return folder.rpartition("/")[2]
 
 
 def child_key(agent_id: str, unique: str, kind: Literal["subagent", "acp"] = "subagent") -> str:
@@ -79,8 +109,11 @@ def is_child_key(key: str) -> bool:
     return parse_key(key).kind in ("subagent", "acp")
 
 
-def list_kind(key: str) -> ListKind:
-    """What kind of session lists call it: by its key alone, in which a channel's groups and jobs say what they are."""
+def list_kind(key: str, is_main: bool = False) -> ListKind:
+    """What kind of session lists call it: by its key, in which a channel's groups and jobs say what they are; of a
+    main conversation, whatever its key, main."""
+    if is_main:
+        return "main"
     parsed = parse_key(key)
     if parsed.kind != "named":
         return parsed.kind

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from fledge.core import heartbeat, policy
 from fledge.core.freeze import REPLY_SKIP, said, without
+from fledge.core.keys import is_child_key
 from fledge.core.run import Instant
 from fledge.errors import BadInput
 
@@ -167,3 +168,9 @@ def next_try_at(
     again_at = at + max(policy.retry_s(retried + 1), wait_s)
     too_late = expires_at is not None and again_at > expires_at
     return None if retried >= retries or too_late else again_at
+
+
+def is_of_another(message: Message, session: str) -> bool:
+    """True of words for people that another conversation than this one says; a subagent's belong to any."""
+    is_words = message.about in ("reply", "result")
+    return is_words and message.session_key != session and not is_child_key(message.session_key)

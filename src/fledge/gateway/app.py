@@ -207,8 +207,8 @@ async def _body(request: Request, desk: Desk) -> bytes | Response:
 def _wanted(request: Request) -> Wanted:
     given = request.query_params
     for name in given:
-        if name not in ("cursor", "session", "live", "entries", "rows"):
-            raise BadInput(name[:80], "there is no such parameter: cursor, session, live, entries, rows")
+        if name not in ("cursor", "session", "live", "rows", "entries"):
+            raise BadInput(name[:80], "there is no such parameter: cursor, session, live, rows, entries")
     cursor = given.get("cursor", request.headers.get("last-event-id"))
     if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
         raise BadInput("cursor", "must be a number, as an event told it", cursor)
@@ -216,8 +216,8 @@ def _wanted(request: Request) -> Wanted:
         cursor=None if cursor is None else int(cursor),
         session_key=session_key(given["session"], "session") if given.get("session") else "",
         live=_flag(request, "live", True),
-        entries=_flag(request, "entries", False),
         rows=_flag(request, "rows", False),
+        entries=_flag(request, "entries", False),
     )
 
 

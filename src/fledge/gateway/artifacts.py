@@ -30,7 +30,8 @@ async def artifact(desk: Desk, run: str, name: str) -> Response:
     """The file, as something to save; or why there is none."""
     try:
         workspace, folder = await desk.read(lambda tx: _place(tx, run))
-        data, size = await asyncio.to_thread(read_artifact, workspace, folder, name, MOST_BYTES, desk.fl.protected)
+        hidden = desk.fl.profiles.protected
+        data, size = await asyncio.to_thread(read_artifact, workspace, folder, name, MOST_BYTES, hidden)
     except (NotFound, BadInput) as error:
         return JSONResponse({"error": str(error)}, 404, HEADERS)
     if size > MOST_BYTES:

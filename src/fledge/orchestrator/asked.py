@@ -144,8 +144,9 @@ class Host(Protocol):
         """Names of the runtimes that are configured besides `subagent`."""
         ...
 
-    def workspace_of(self, agent_id: str, given: str) -> Path:
-        """The folder in which a session of this agent works that was given this one, or none."""
+    def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
+        """The folder in which a session of this agent works that was given this one, or none, in a conversation of
+        that project, or of none."""
         ...
 
     def own_folder(self, leaf: str, workspace: Path) -> Path:

@@ -15,7 +15,7 @@ from fledge.core import policy, reconcile
 from fledge.core.effects import Owes
 from fledge.core.freeze import sound
 from fledge.core.images import ImageEntry, told
-from fledge.core.keys import main_key
+from fledge.core.keys import is_main_key
 from fledge.core.policy import enforce
 from fledge.core.route import address_of
 from fledge.core.run import AnnounceDeferred, Ending, Run
@@ -101,7 +101,7 @@ def kill_all(c: Commit, session: str) -> Killing:
     """End every run of a session that is not over, and everything below it. NotFound: no such session; the main
     conversation need not have begun."""
     known = c.tx.session(session)
-    if (known is None or known.deleted) and session != main_key():
+    if (known is None or known.deleted) and not is_main_key(session):
         raise NotFound(f"no session {session}")
     return kill_each(c, views.active_children(c.tx, session))
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from fledge.core import heartbeat as rules
 from fledge.core.heartbeat import Cause, Situation, Wake
+from fledge.core.keys import agent_of, main_key
 from fledge.core.run import Instant
 from fledge.core.transcript import Noted, Replied, Spoken
 from fledge.orchestrator import drain, exchanges, transcripts
@@ -51,9 +52,10 @@ def _pending(known: Heartbeat) -> Wake | None:
 
 
 def schedule(c: Commit) -> None:
-    """Let every main conversation beat as often as the settings say from now on; one that was missed is due at once."""
+    """Let every main conversation beat as often as the settings say from now on; one that was missed is due at once.
+    Of those of one agent, only one has the heartbeat when it is due."""
     for session, _ in c.tx.sessions(limit=1_000_000):
-        if session.kind == "main" and not session.deleted:
+        if session.is_main:
             keep_beat(c, session.key)
 
 
@@ -108,12 +110,19 @@ def come_due(c: Commit, session: str) -> bool:
 
 
 def _beaten(c: Commit, known: Heartbeat, beat_at: Instant) -> Heartbeat:
-    """The periodic heartbeat is wanted now, and the next a whole number of periods later: missed ones are one."""
+    """The periodic heartbeat is wanted now, if it is this conversation's, and the next a whole number of periods later:
+    missed ones are one."""
     every_s = c.rules.heartbeat.every_s
     known = replace(known, beat_at=rules.next_periodic_at(every_s, beat_at, c.at))
-    if _pending(known) is not None or every_s <= 0:
+    if _pending(known) is not None or every_s <= 0 or not _has_periodic(c, known.session):
         return known
     return replace(known, cause="interval", reason="heartbeat.every", due_at=c.at, held="")
+
+
+def _has_periodic(c: Commit, session: str) -> bool:
+    agent_id = agent_of(session)
+    mains = [one.key for one, _ in c.tx.sessions(agent_id, 1_000_000) if one.is_main]
+    return rules.has_periodic(session, main_key(agent_id), {key: c.tx.last_spoken_at(key) for key in mains})
 
 
 def _over(known: Heartbeat) -> Heartbeat:

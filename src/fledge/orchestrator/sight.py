@@ -11,7 +11,7 @@ from msgspec import Struct
 from fledge.config import Config, agent_to_agent, visibility_for
 from fledge.core.access import AgentToAgent, Sight, Visibility, refuse_agents, refuse_sight
 from fledge.core.history import History, Shown, history
-from fledge.core.keys import ListKind, agent_of, list_kind, parse_key
+from fledge.core.keys import ListKind, agent_of, list_kind, main_key, parse_key
 from fledge.core.policy import Refusal, enforce
 from fledge.core.prompts import child_row, flattened
 from fledge.core.run import AwaitingApproval, Instant
@@ -41,10 +41,15 @@ def looker(config: Config, tx: Tx, session: str) -> Looker:
 
 
 def key_meant(tx: Tx, session: str, word: str) -> str:
-    """The session key that a word means to this session: a key, `main`, or a word for something below it."""
-    if ":" in word or word.strip().lower() == "main":
-        own = tx.session(session)
-        return str(parse_key(word, "main" if own is None else own.facts.agent_id))
+    """The session key that a word means to this session: a key, `main`, or a word for something below it. `main` is the
+    main conversation of its agent that it belongs to, such as its project's, else the one of that name."""
+    own = tx.session(session)
+    agent_id = "main" if own is None else own.facts.agent_id
+    if word.strip().lower() == "main":
+        above = [one for one in tx.lineage(session) if one.is_main and one.facts.agent_id == agent_id]
+        return above[0].key if above else main_key(agent_id)
+    if ":" in word:
+        return str(parse_key(word, agent_id))
     return find_run(tx, session, word)
 
 
@@ -137,7 +142,7 @@ def list_sessions(tx: Tx, looker: Looker, wanted: Wanted) -> list[SessionView]:
     for session, last_at in _within_reach(tx, looker):
         if wanted.active_since is not None and last_at < wanted.active_since:
             continue
-        kind = list_kind(session.key)
+        kind = list_kind(session.key, session.is_main)
         if wanted.kinds and kind not in wanted.kinds and not ("other" in wanted.kinds and kind not in _OTHERS):
             continue
         if refuse_look(tx, looker, session.key, session.facts.agent_id) is None:
@@ -181,7 +186,7 @@ def _session_view(tx: Tx, session: Session, last_at: Instant, wanted: Wanted) ->
     )
     return SessionView(
         key=session.key,
-        kind=list_kind(session.key),
+        kind=list_kind(session.key, session.is_main),
         agent_id=session.facts.agent_id,
         created_at=to_ms(session.created_at),
         updated_at=to_ms(last_at),

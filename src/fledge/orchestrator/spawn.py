@@ -13,8 +13,17 @@ from fledge.core import events as ev
 from fledge.core import fork, policy
 from fledge.core.access import refuse_stopped
 from fledge.core.attachments import File
-from fledge.core.freeze import sound
-from fledge.core.keys import agent_of, check_agent_id, child_key, parse_key
+from fledge.core.freeze import one_line, sound
+from fledge.core.keys import (
+    FOLDER_CHARS,
+    agent_of,
+    check_agent_id,
+    child_key,
+    folder_name,
+    is_main_key,
+    main_key,
+    parse_key,
+)
 from fledge.core.policy import enforce
 from fledge.core.route import INTERNAL
 from fledge.core.run import Run, Spawning, Terms
@@ -255,11 +264,24 @@ def generations_of(c: Commit, session: str) -> dict[str, int]:
     return {above.key: above.generation for above in c.tx.lineage(session)}
 
 
-def open_conversation(c: Commit, key: str) -> None:
-    """Make a conversation; opening one that exists changes nothing, but that it is told of what was given up since."""
-    parsed = parse_key(key)
-    c.tx.open_session(key, "main" if parsed.kind == "main" else "named", None, 0, SessionFacts(parsed.agent_id), c.at)
-    if parsed.kind == "main" and c.rules.heartbeat.every_s:
+def open_conversation(c: Commit, key: str, folder: str = "") -> None:
+    """Make a conversation; opening one that exists changes nothing, but that it is told of what was given up since.
+
+    `folder` is the project folder it is begun in, by real path: it works there. It is a main conversation of its agent
+    if it is called `main`, or by the name that the folder gives. Refused: another folder's has that name.
+    """
+    agent_id, is_main = agent_of(key), is_main_key(key, folder)
+    project = "" if key == main_key(agent_id) else folder
+    label = one_line(folder_name(project), FOLDER_CHARS) if project and is_main else ""
+    facts, known = SessionFacts(agent_id, label, project=project), c.tx.session(key)
+    if project and is_main and known is not None and known.facts.project != project:
+        if known.facts.project or known.kind != "named":
+            owner = known.facts.project or "a program"
+            raise Refused("error", f"{key} is the conversation of {owner}: name another one with --session")
+        # It was begun by its name, before a person began it in its folder.
+        c.tx.change_session(key, replace(known.facts, project=project, label=known.facts.label or label), "main")
+    c.tx.open_session(key, "main" if is_main else "named", None, 0, facts, c.at)
+    if is_main and c.rules.heartbeat.every_s:
         heartbeat.keep_beat(c, key)
     undelivered.tell(c, key)
 

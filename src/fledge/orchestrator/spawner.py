@@ -70,7 +70,8 @@ class Spawner:
 
     def workspace_of(self, session: Session) -> Path:
         """The folder that a session works in."""
-        return self._host.workspace_of(session.facts.agent_id, session.facts.workspace)
+        facts = session.facts
+        return self._host.workspace_of(facts.agent_id, facts.workspace, facts.project)
 
     async def spawn(self, params: SpawnParams, caller: Caller, open_caller: Open | None = None) -> Spawned:
         """A child that was accepted. Raises BadInput or Refused, with nothing left behind, if it was not.
@@ -121,8 +122,13 @@ class Spawner:
         if known is None:
             known = Session(session, "named", None, 0, SessionFacts(agent_of(session)), False, 0, 0, 0.0)
         if known.kind == "program":
-            return Caller(session=session, is_program=True)
+            return self.program_in(session, "")
         return self._host.person_in(self._engine, known, run)
+
+    def program_in(self, session: str, folder: str) -> Caller:
+        """A program that spawns, on behalf of somebody in this project folder; empty: of nobody in one."""
+        workspace = str(self._host.workspace_of(agent_of(session), "", folder)) if folder else ""
+        return Caller(session=session, workspace=workspace, is_program=True)
 
     def read(self, params: SpawnParams, caller: Caller) -> Read:
         """What is asked for, as the configuration completes it. Raises BadInput or Refused."""

@@ -238,7 +238,7 @@ class ConfiguredProfiles:
         self._tools: dict[Box, ToolSet] = {}
         self._tools_of: Engine | None = None
         """The engine that the session tools belong to."""
-        self._folders: dict[tuple[str, str], Path] = {}
+        self._folders: dict[tuple[str, str, str], Path] = {}
         """Where sessions of an agent work that were given a folder, or none."""
         self._sets: dict[_Position, tuple[ToolSet, frozenset[str]]] = {}
         """The tools of sessions in the same position, and which of them ask a person: settings do not change."""
@@ -398,14 +398,15 @@ class ConfiguredProfiles:
         if card is not None and not card.thinks and thinking not in (None, "off"):
             raise BadInput("thinking", f"must be off: {name} has no other level", thinking)
 
-    def workspace_of(self, agent_id: str, given: str) -> Path:
-        """The folder in which a session of this agent works that was given this one, or none."""
-        place = (agent_id, given)
+    def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
+        """The folder in which a session of this agent works that was given this one, or none: the one that the settings
+        name, else that of the project whose conversation it is, else where this process works."""
+        place = (agent_id, given, project)
         if place not in self._folders:
             if len(self._folders) >= POSITIONS:
                 self._folders.clear()
             named = agent(self._config, agent_id).workspace or self._config.agents.defaults.workspace
-            self._folders[place] = Path(given or named or self._workspace).expanduser().absolute()
+            self._folders[place] = Path(given or named or project or self._workspace).expanduser().absolute()
         return self._folders[place]
 
     def own_folder(self, leaf: str, workspace: Path) -> Path:
@@ -449,7 +450,7 @@ class ConfiguredProfiles:
         return ModelChoice(chosen_model.name, chosen_model.fallbacks), _thinking(levels[-1])
 
     def _folder(self, agent_id: str, session: Session) -> Path:
-        return self.workspace_of(agent_id, session.facts.workspace)
+        return self.workspace_of(agent_id, session.facts.workspace, session.facts.project)
 
     def _check_workspace(self, workspace: Path) -> None:
         """Refused: a workspace that holds the whole home folder, where nobody has said yes to that."""

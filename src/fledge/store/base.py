@@ -227,8 +227,8 @@ class Tx(WorkTx, OutgoingTx, RowsTx, Protocol):
         """Keys of open sessions that nobody spawned: conversations and programs, oldest first."""
         ...
 
-    def change_session(self, key: str, facts: SessionFacts) -> None:
-        """From now on this is known of the session."""
+    def change_session(self, key: str, facts: SessionFacts, kind: SessionKind | None = None) -> None:
+        """From now on this is known of the session, and it is of this kind, if one is given."""
         ...
 
     def delete_session(self, key: str, keep_transcript: bool = False) -> None:
@@ -311,6 +311,10 @@ class Tx(WorkTx, OutgoingTx, RowsTx, Protocol):
     ) -> list[Entry]:
         """The newest entries of the transcript, or of those numbered below `before`; those kinds left out, oldest
         first."""
+        ...
+
+    def last_spoken_at(self, session: str) -> Instant | None:
+        """When the newest words of a person, or of a program in their place, were read in a conversation."""
         ...
 
     def open_turn(self, session: str, generations: dict[str, int], at: Instant) -> Turn:

@@ -44,6 +44,9 @@ class SessionFacts(Struct, frozen=True, gc=False, omit_defaults=True):
     model: str = ""
     """What a person set for its turns; empty: as configured."""
     thinking: str = ""
+    project: str = ""
+    """Of a conversation: the folder it was begun in, by real path. It works there, unless the settings name a
+    workspace. Empty: where its holder works."""
 
 
 class Session(Struct, frozen=True, gc=False):
@@ -59,6 +62,11 @@ class Session(Struct, frozen=True, gc=False):
     generation: int
     """Raised by every kill or stop that names this session."""
     created_at: Instant
+
+    @property
+    def is_main(self) -> bool:
+        """A main conversation of its agent: the one called `main`, or that of a project folder."""
+        return self.kind == "main"
 
 
 class Spec(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -89,10 +89,12 @@ class SessionVerbs(RunVerbs):
         """Sessions without a parent."""
         return self._column("SELECT key FROM sessions WHERE depth = 0 AND state = 'open' ORDER BY created_at, key")
 
-    def change_session(self, key: str, facts: SessionFacts) -> None:
+    def change_session(self, key: str, facts: SessionFacts, kind: SessionKind | None = None) -> None:
         """Replace what is known of the session."""
         self._known.sessions.pop(key, None)
-        self._db.execute("UPDATE sessions SET facts = ? WHERE key = ?", (to_json(facts), key))
+        self._db.execute(
+            "UPDATE sessions SET facts = ?, kind = coalesce(?, kind) WHERE key = ?", (to_json(facts), kind, key)
+        )
 
     def delete_session(self, key: str, keep_transcript: bool = False) -> None:
         """Drop transcript and turns; keep the row as a mark."""
@@ -270,6 +272,15 @@ class SessionVerbs(RunVerbs):
             (session, LAST if before is None else before, limit),
         )
         return [Entry(*row) for row in rows][::-1]
+
+    def last_spoken_at(self, session: str) -> Instant | None:
+        """The time of the newest `Spoken` that came as a message without a source."""
+        row = self._one(
+            "SELECT at FROM entries WHERE session = ? AND kind = 'user' AND body ->> 'kind' = 'send'"
+            " AND body ->> 'source' IS NULL ORDER BY seq DESC LIMIT 1",
+            session,
+        )
+        return None if row is None else row[0]
 
     def open_turn(self, session: str, generations: dict[str, int], at: Instant) -> Turn:
         """Open the session's next turn."""

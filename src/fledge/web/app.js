@@ -7,7 +7,7 @@
 import { tick } from "./cards.js";
 import { button, byId, el, fill, icon, plain } from "./dom.js";
 import { clock, plural } from "./format.js";
-import { Feed, forget, isSignedIn, signInByCode, Unauthorised, Unreachable } from "./gateway.js";
+import { call, Feed, forget, isSignedIn, signInByCode, Unauthorised, Unreachable } from "./gateway.js";
 import * as keys from "./keys.js";
 import * as layers from "./layers.js";
 import { chatPath, MAIN, newKey } from "./names.js";
@@ -44,6 +44,7 @@ class Page {
   #view = "";
   #params = [];
   #noticed = 0;
+  #chat = MAIN; // the conversation that was shown last
 
   constructor() {
     this.store = new Store();
@@ -61,7 +62,7 @@ class Page {
     });
     keys.bind({
       "?": keys.help, c: () => this.begin(), n: () => this.next(),
-      "g c": () => go(chatPath(MAIN)), "g r": () => go("#/runs"), "g y": () => go("#/you"), "g u": () => go("#/undelivered"),
+      "g c": () => go(chatPath(this.#chat)), "g r": () => go("#/runs"), "g y": () => go("#/you"), "g u": () => go("#/undelivered"),
       "g a": () => go("#/agents"), "g h": () => go("#/health"), "g s": () => go("#/settings"),
     });
     this.route();
@@ -75,7 +76,7 @@ class Page {
     this.main = el("main", { id: "main", tabindex: "-1" });
     this.tabs = TABS.map(([id, words, ico]) => {
       const badge = el("span", { class: "badge hot", hidden: true });
-      return { id, badge, link: el("a", { href: id === "chat" ? chatPath(MAIN) : `#/${id}` }, icon(ico, 20), badge, el("span", null, words)) };
+      return { id, badge, link: el("a", { href: `#/${id}` }, icon(ico, 20), badge, el("span", null, words)) };
     });
     const top = el("header", { class: "top" },
       button("", { kind: "ghost open-side", ico: "menu", label: "Open navigation", act: () => drawer(true) }),
@@ -95,7 +96,8 @@ class Page {
     try { params = rest.map(decodeURIComponent); } catch { this.#redirect(chatPath(MAIN)); return; }
     if (name === "chat" && isRun(params[0] ?? "")) { this.#redirect(`#/run/${rest[0]}`); return; }
     const view = Object.hasOwn(VIEWS, name ?? "") ? name : "chat";
-    if (view === "chat" && !params[0]) { this.#redirect(chatPath(MAIN)); return; }
+    if (view === "chat" && !params[0]) { this.#redirect(chatPath(this.#chat)); return; }
+    if (view === "chat") this.#chat = params[0];
     if (view === "run" && !params[0]) { this.#redirect("#/runs"); return; }
     drawer(false);
     layers.close();
@@ -114,9 +116,12 @@ class Page {
     this.route();
   }
 
-  /** Begin a conversation: its page is the empty one. */
+  /** Begin a conversation, in the folder of the one that was shown last: its page is the empty one. */
   begin() {
-    go(chatPath(newKey()));
+    const key = newKey();
+    const folder = this.store.conversations.get(this.#chat)?.workspace;
+    if (folder) this.shared.kept.set(`folder ${key}`, folder);
+    go(chatPath(key));
     addEventListener("hashchange", () => byId("say")?.focus(), { once: true });
   }
 
@@ -215,7 +220,12 @@ function signOut(why) {
   location.reload(); // nothing that was shown stays in this tab
 }
 
-function show() {
+/** Show the page: what its address names, else the conversation in which something happened last. */
+async function show() {
+  if (location.hash === "") {
+    const { rows } = await call("sessions.query", { kinds: ["main", "named"], limit: 1 }).catch(() => ({ rows: [] })); // the banner says why
+    history.replaceState(null, "", chatPath(rows[0]?.key ?? MAIN));
+  }
   page = new Page();
   byId("say")?.focus();
 }
@@ -236,7 +246,7 @@ async function begin() {
   } catch (error) {
     why = plain(`${error.message}.`);
   }
-  if (isSignedIn()) show();
+  if (isSignedIn()) await show();
   else showSignIn(byId("root"), why, show);
 }
 

@@ -42,6 +42,7 @@ class Chat {
     this.shared = shared;
     this.store = shared.store;
     this.transcript = transcriptOf(shared, key);
+    this.transcript.folder = shared.kept.get(`folder ${key}`) ?? "";
     this.stream = new Stream(this.transcript, this.store, ["You", "fledge"]);
     this.composer = composer(key, {
       say: (text, images) => { this.bottom(); this.transcript.say(text, images).catch((error) => { if (this.composer.isEmpty()) this.composer.put(text); fail(error); }); },
@@ -99,7 +100,8 @@ class Chat {
     const { store, transcript } = this;
     const conversation = store.conversations.get(this.key);
     this.name.textContent = title([this.key], this.shared);
-    fill(this.folder, conversation?.workspace && [icon("folder", 12), ` ${conversation.workspace}`]);
+    const folder = conversation?.workspace || transcript.folder;
+    fill(this.folder, folder && [icon("folder", 12), ` ${folder}`]);
     this.composer.model([conversation?.agentId ?? this.key.split(":")[1], conversation?.model].filter(Boolean).join(" · "));
     this.stream.draw(this.list);
     if (transcript.isLoaded) this.log.setAttribute("aria-live", "polite"); // what comes from now on is read out

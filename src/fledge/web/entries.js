@@ -6,6 +6,7 @@ import { bytes, clock, dayName, full, hm, short, span, usd } from "./format.js";
 import { doneCard, spawnCard, toolIcon } from "./cards.js";
 import { markdown } from "./markdown.js";
 import { sessionLink, runPath } from "./names.js";
+import { isOn } from "./theme.js";
 import { keyOf } from "./transcript.js";
 
 const SILENT = new Set(["NO_REPLY", "HEARTBEAT_OK", "ANNOUNCE_SKIP", "REPLY_SKIP"]);
@@ -116,6 +117,7 @@ export class Stream {
       el("summary", null, icon(toolIcon(name), 14), el("b", null, name), el("span", { class: "mono clip grow" }, shortArguments(toolCall.arguments)),
         el("span", { class: "faint num", "data-since": status === "running" ? startedAt : null }, endedAt ? span(endedAt - startedAt) : status === "asked" ? "waits for you" : span(Date.now() - startedAt)),
         sign, el("span", { class: "sr" }, status === "asked" ? "waits for you" : status)), body);
+    details.open = !isOn("fold");
     return details;
   }
 

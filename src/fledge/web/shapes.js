@@ -53,6 +53,7 @@
  * @property {string} sessionKey
  * @property {string} name
  * @property {number} entry
+ * @property {string} [earlier]
  */
 
 /** What goes on in a conversation and below it.
@@ -424,6 +425,8 @@
  * @property {number} nowAt
  * @property {boolean} isDriven
  * @property {boolean} isUnfinished
+ * @property {string} sessionKey
+ * @property {number} elsewhere
  * @property {string} state
  * @property {number} unread
  * @property {(RunInfo)[]} runs
@@ -528,6 +531,7 @@
  * @typedef {object} Rest
  * @property {boolean} settled
  * @property {(Question)[]} [questions]
+ * @property {(Plan)[]} [plans]
  * @property {number} [failures]
  * @property {number} [patienceSeconds]
  */
@@ -710,6 +714,7 @@
  * @property {number} unsettled
  * @property {string} [status]
  * @property {string} [unanswered]
+ * @property {string} [project]
  * @property {string} [firstWords]
  * @property {string} [workspace]
  * @property {string} [model]

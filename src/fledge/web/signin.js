@@ -24,7 +24,7 @@ export function showSignIn(root, why, done) {
       token.select();
       return;
     }
-    done();
+    await done();
   };
   root.replaceChildren(el("main", { class: "signin", id: "main" },
     el("div", { class: "signbox" },

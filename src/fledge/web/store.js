@@ -37,6 +37,7 @@ export class Store {
   #ticks = new Set();
   #listeners = new Set();
   #readsRows = true;
+  #byRequester = null; // made when it is asked for, from the rows of that moment
   #heard = new Map(); // rows that the feed told since the last reading began: they are newer than its answer
   #watched = new Map(); // by session key: how many views watch what is below it
   #isDue = false;
@@ -101,7 +102,8 @@ export class Store {
 
   /** The runs directly below a session, oldest first. */
   children(key) {
-    return [...this.rows.values()].filter((row) => row.requester === key).sort((one, other) => one.createdAt - other.createdAt);
+    this.#byRequester ??= Map.groupBy([...this.rows.values()].sort((one, other) => one.createdAt - other.createdAt), (row) => row.requester);
+    return this.#byRequester.get(key) ?? [];
   }
 
   /** Every run below a session, a child before its own. */
@@ -138,6 +140,7 @@ export class Store {
 
   #take(row) {
     this.rows.set(row.sessionKey, row);
+    this.#byRequester = null;
     this.#heard.set(row.sessionKey, row);
     if (this.rows.size > MOST_ROWS) this.#readsRows = true; // the old ones are forgotten
     this.changed();
@@ -185,6 +188,7 @@ export class Store {
     this.counts = answers[0].counts;
     this.rows = new Map(answers.flatMap((answer) => answer.rows).map((row) => [row.sessionKey, row]));
     for (const [key, row] of this.#heard) this.rows.set(key, row);
+    this.#byRequester = null;
     this.changed();
   });
 

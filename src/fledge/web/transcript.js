@@ -31,6 +31,8 @@ export class Transcript {
   live = null;
   /** Messages of a person that are not entries yet: `{id, text, images, runId, state}`. */
   unsent = [];
+  /** The folder in which the conversation begins, if it has not begun and one was chosen. */
+  folder = "";
   /** Answers to slash commands, as entries of the type `command`: only this page has them. */
   commands = [];
   #byKey = new Map();
@@ -200,6 +202,7 @@ export class Transcript {
   async #deliver(message) {
     for (;;) {
       try {
+        if (this.folder && !this.entries.length) await call("sessions.open", { session: this.key, folder: this.folder });
         const images = message.images.length ? { images: message.images } : {};
         const { runId } = await call("agent", { message: message.text, session: this.key, idempotencyKey: message.id, ...images });
         this.#mark(message, { runId, state: "sent" });

@@ -17,14 +17,15 @@ from pathlib import Path
 from tests.cli.term.scene import Glass
 
 PATIENCE_S = 60
+MARK = "⏹"
 
 
 class Program:
     """A program, the glass, and keys."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", descriptor: int, glass: Glass) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", descriptor: int, terminal: int, glass: Glass) -> None:
         self.process, self.glass = process, glass
-        self._descriptor = descriptor
+        self._descriptor, self._terminal = descriptor, terminal
         self._lock = threading.Lock()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -46,6 +47,15 @@ class Program:
         """The scrollback, and what stands on the terminal."""
         with self._lock:
             return self.glass.all()
+
+    def ended(self) -> tuple[int, list[str]]:
+        """Wait for the program's end; answers its exit code and what it has left on the terminal."""
+        code = self.process.wait(PATIENCE_S)
+        os.write(self._terminal, f"\r\n{MARK}".encode())  # comes behind all that the program has written
+        rows = self.wait_until(lambda rows: rows[-1:] == [MARK], "the end")[:-1]
+        while rows and not rows[-1]:
+            rows.pop()
+        return code, rows
 
     def wait_for(self, pattern: str) -> str:
         """Wait until this stands on the terminal; answers all that does."""
@@ -82,7 +92,7 @@ def program(
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )
     try:
-        yield Program(process, ours, Glass(columns, lines)), theirs
+        yield Program(process, ours, theirs, Glass(columns, lines)), theirs
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)

@@ -47,6 +47,11 @@ class Glass:
         """Column and row."""
         return self._screen.cursor.x, self._screen.cursor.y
 
+    @property
+    def hides_cursor(self) -> bool:
+        """True if the cursor is not shown."""
+        return bool(self._screen.cursor.hidden)
+
     def _row(self, row: Any) -> str:
         return "".join(row[x].data for x in range(self._screen.columns)).rstrip()
 

@@ -93,6 +93,17 @@ def test_items_are_shown_with_their_signs_and_hostile_text_as_text() -> None:
     assert shown(Answer("**a**\n\nb")) == ["a", "", "b"]
 
 
+def test_a_notice_in_two_columns_keeps_them_where_the_terminal_is_narrow() -> None:
+    def shown(text: str, width: int) -> list[str]:
+        return [plain(row) for row in item_rows(Notice(text), width, THEME)]
+
+    line = "/open <id|#>   the whole result of a subagent"
+    assert shown(line, 60) == [line]
+    assert shown(line, 32) == ["/open <id|#>   the whole result", "               of a subagent"]
+    assert shown(line, 20) == ["/open <id|#>", "    the whole result", "    of a subagent"]
+    assert shown("no  " + "x" * 30, 20) == ["no  " + "x" * 16, "    " + "x" * 14]
+
+
 def test_durations_and_numbers_take_few_signs() -> None:
     assert [seconds(took) for took in (-1, 0.9, 59, 60, 3599, 3600, 7500)] == [
         *("0s", "0s", "59s", "1m00s", "59m59s", "1h00m", "2h05m"),

@@ -1,4 +1,13 @@
-"""Durations and numbers in few signs. Apart from the rest because plain lines need it without the extra `chat`."""
+"""Durations, numbers and ends in few signs. Apart from the rest: plain lines need it without the extra `chat`."""
+
+from typing import Final
+
+SIGNS: Final = {"done": ("✔", "g"), "killed": ("■", "y"), "failed": ("✖", "r")}
+
+
+def sign_of(status: str) -> tuple[str, str]:
+    """What stands before a subagent that has ended like this, and in which style."""
+    return SIGNS.get(status, ("●", "y"))
 
 
 def seconds(took: float) -> str:
@@ -14,3 +23,9 @@ def count(number: int) -> str:
     if number < 1000:
         return str(number)
     return f"{number / 1000:.1f}k" if number < 999_950 else f"{number / 1_000_000:.1f}M"
+
+
+def next_try(attempt: int, retry_at: float, now: float) -> str:
+    """Which try comes next, and when; without a time if nobody knows it."""
+    when = f" in {seconds(max(0, retry_at - now) + 0.999)}" if retry_at else " follows"
+    return f"try {attempt}{when}"

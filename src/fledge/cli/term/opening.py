@@ -70,8 +70,8 @@ async def in_terminal(
     descriptor = sys.stdout.fileno()
 
     def size() -> "Size":
-        found = os.get_terminal_size(descriptor)
-        return Size(rows=found.lines or 24, columns=found.columns or 80)
+        found = terminal_size(descriptor)
+        return Size(rows=found.lines, columns=found.columns)
 
     if history is not None:
         history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -83,7 +83,7 @@ async def in_terminal(
         theme=Theme(colour=colour),
         history=None if history is None else FileHistory(str(history)),
         complete=complete,
-        folds=_folds(os.environ),
+        folds=folds(os.environ),
     )
     running = asyncio.ensure_future(screen.run())
     try:
@@ -95,6 +95,12 @@ async def in_terminal(
         writer.close()
 
 
-def _folds(environment: Mapping[str, str]) -> bool:
+def terminal_size(descriptor: int) -> os.terminal_size:
+    """How large a terminal is; one that does not know is taken for a usual one."""
+    found = os.get_terminal_size(descriptor)
+    return os.terminal_size((found.columns or 80, found.lines or 24))
+
+
+def folds(environment: Mapping[str, str]) -> bool:
     """True unless the terminal is known to cut rows at a new width instead of folding them."""
     return environment.get("TERM", "") not in ("linux", "xterm-direct") and "XTERM_VERSION" not in environment

@@ -35,6 +35,11 @@ class Painter:
         self._is_parked = False
         self._columns = 0
 
+    @property
+    def stands(self) -> bool:
+        """True while rows of a region stand on the terminal."""
+        return bool(self._rows)
+
     def forget(self) -> None:
         """Nothing of the region stands on the terminal; the cursor is where its first row shall be."""
         self._rows, self._cursor, self._is_parked, self._columns = [], Cursor(0, 0), False, 0

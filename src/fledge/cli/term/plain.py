@@ -31,6 +31,7 @@ from fledge.cli.term.shown import (
     Stop,
     Trouble,
     Turn,
+    Verbatim,
     Wish,
 )
 from fledge.core.printable import printable, quoted_lines
@@ -226,6 +227,14 @@ class PlainScreen:
         self._out.flush()
 
 
+def card_line(card: Card) -> str:
+    """How a subagent ended, on one line, made printable."""
+    facts = [card.label, card.status, seconds(card.seconds)]
+    facts += [f"{count(card.tokens)} tok"] if card.tokens else []
+    facts += [f"${card.cost:.2f}"] if card.cost else []
+    return printable(" · ".join(facts))
+
+
 def item_lines(item: Item) -> str:
     """An item as lines, made printable."""
     match item:
@@ -234,13 +243,10 @@ def item_lines(item: Item) -> str:
         case Trouble(text=text):
             lines = f"✖ {text}"
         case Card():
-            facts = [item.label, item.status, seconds(item.seconds)]
-            facts += [f"{count(item.tokens)} tok"] if item.tokens else []
-            facts += [f"${item.cost:.2f}"] if item.cost else []
-            lines = " · ".join(facts) + "".join(f"\n  {line}" for line in item.text.splitlines()[:3])
+            lines = card_line(item) + "".join(f"\n  {line}" for line in item.text.splitlines()[:3])
         case Called(call=call):
             lines = f"· {call}"
-        case Notice(text=text) | Answer(text=text) | Output(text=text):
+        case Notice(text=text) | Answer(text=text) | Verbatim(text=text) | Output(text=text):
             lines = text
     return printable(lines)
 

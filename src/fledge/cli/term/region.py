@@ -10,7 +10,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from fledge.cli.term.cells import Theme, chop, columns, fit
-from fledge.cli.term.figures import count, seconds
+from fledge.cli.term.figures import count, next_try, seconds
 from fledge.cli.term.shown import Asked, Child, PlanQuestion, Question, Turn
 from fledge.core.printable import printable
 
@@ -42,32 +42,34 @@ class View(Struct, frozen=True):
     queued: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Short notes about the input, such as what joins the next message."""
+    reads_keys: bool = True
+    """False: there is no input, so no key is named but Ctrl-C."""
 
 
 def region_rows(view: View, width: int, room: int, now: float, theme: Theme) -> list[str]:
     """The rows above the input: at most `room`, none wider than `width`."""
     question = question_rows(view, width, theme)
-    turn = [turn_row(view.turn, width, now, theme)] if view.turn else _at_work(view, width, theme)
+    turn = [turn_row(view.turn, width, now, theme, view.reads_keys)] if view.turn else _at_work(view, width, theme)
     notes = [theme.paint(fit(printable(note), width), "d") for note in view.notes]
     left = room - len(question) - len(turn) - len(notes)
     queued = queued_rows(view.queued, width, max(0, min(QUEUED_ROWS, left - 2)), theme)
     left -= len(queued) + bool(view.tail)
     most = left if view.shows_all else min(CHILD_ROWS, left)
-    children = child_rows(view.children, width, max(0, most), now, theme)
+    children = child_rows(view.children, width, max(0, most), now, theme, view.reads_keys)
     left -= len(children) - bool(view.tail)
     tail = view.tail[-min(TAIL_ROWS, left) :] if left > 0 else ()
     rows = [*tail, *turn, *children, *question, *queued, *notes]
     return rows[max(0, len(rows) - room) :]
 
 
-def turn_row(turn: Turn, width: int, now: float, theme: Theme) -> str:
-    """What the turn does, since when, and how to stop it."""
+def turn_row(turn: Turn, width: int, now: float, theme: Theme, reads_keys: bool = True) -> str:
+    """What the turn does, since when, and how to stop it. Where no keys are read, Ctrl-C ends the command."""
+    stops = "esc stops" if reads_keys else "ctrl-c leaves"
     tokens = [f"↓ {count(turn.tokens)} tok"] if turn.tokens else []
     match turn.state:
         case "retrying":
-            when = f" in {seconds(max(0, turn.retry_at - now) + 0.999)}" if turn.retry_at else " follows"
-            wait = f"try {turn.attempt}{when}"
-            return theme.paint("✖", "r") + " " + _facts([printable(turn.tool)], [wait, "esc stops"], width - 2)
+            wait = next_try(turn.attempt, turn.retry_at, now)
+            return theme.paint("✖", "r") + " " + _facts([printable(turn.tool)], [wait, stops], width - 2)
         case "waiting":
             first = "waits for you"
         case "tool":
@@ -76,9 +78,9 @@ def turn_row(turn: Turn, width: int, now: float, theme: Theme) -> str:
             first = state
     spin = "·" if turn.state == "waiting" else SPINNER[int(now * SPINS_PER_S) % len(SPINNER)]
     since = seconds(now - turn.since)
-    if columns(" · ".join([first, since, *tokens, "esc stops"])) > width - 2:
+    if columns(" · ".join([first, since, *tokens, stops])) > width - 2:
         tokens = []
-    return theme.paint(spin, "c") + " " + _facts([first], [since, *tokens, "esc stops"], width - 2)
+    return theme.paint(spin, "c") + " " + _facts([first], [since, *tokens, stops], width - 2)
 
 
 def _at_work(view: View, width: int, theme: Theme) -> list[str]:
@@ -89,11 +91,14 @@ def _at_work(view: View, width: int, theme: Theme) -> list[str]:
     return [theme.paint("·", "c") + " " + fit(f"{number} subagent{'s' * (number > 1)} at work", width - 2)]
 
 
-def child_rows(children: tuple[Child, ...], width: int, most: int, now: float, theme: Theme) -> list[str]:
+def child_rows(
+    children: tuple[Child, ...], width: int, most: int, now: float, theme: Theme, reads_keys: bool = True
+) -> list[str]:
     """One row for each child at work; if there are more, those that wait for the person come first."""
     chosen = sorted(range(len(children)), key=lambda number: (not children[number].waits, number))[:most]
     shown = [children[number] for number in sorted(chosen)]
-    hint = f"(ctrl-t: all {len(children)})" if len(shown) < len(children) else ""
+    more = f"ctrl-t: all {len(children)}" if reads_keys else f"{len(children) - len(shown)} more"
+    hint = f"({more})" if len(shown) < len(children) else ""
     rows = []
     for child in shown:
         is_last = child is shown[-1]

@@ -4,20 +4,35 @@ An item (a card, a notice, the person's words) never tears a sentence: while a b
 Rows are handed out once and never again. This file draws nothing.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from fledge.cli.term.cells import Theme, columns, fit, pieces, wrap
-from fledge.cli.term.figures import count, seconds
+from fledge.cli.term.figures import count, seconds, sign_of
 from fledge.cli.term.markdown import Boundary, Markdown, Out
-from fledge.cli.term.shown import Answer, Called, Card, Item, Notice, Output, PlanQuestion, Question, Spoken, Trouble
+from fledge.cli.term.shown import (
+    Answer,
+    Called,
+    Card,
+    Item,
+    Notice,
+    Output,
+    PlanQuestion,
+    Question,
+    Spoken,
+    Trouble,
+    Verbatim,
+)
 from fledge.core.printable import printable
 
 CARD_ROWS: Final = 3
 """Rows of a result that a card shows."""
 SPOKEN_ROWS: Final = 12
 """Rows of the person's words that are shown; they know the rest."""
-SIGNS: Final = {"done": ("✔", "g"), "killed": ("■", "y"), "failed": ("✖", "r")}
+
+BELOW: Final = "    "
+_TWO_COLUMNS: Final = re.compile(r"( *\S+(?: \S+)*)(  +)(\S.*)")
 
 Whole = Item | Question | PlanQuestion
 
@@ -25,8 +40,9 @@ Whole = Item | Question | PlanQuestion
 class Scrollback:
     """One conversation's rows. `take` answers those that are to be written now, each once."""
 
-    def __init__(self, theme: Theme) -> None:
-        self._theme = theme
+    def __init__(self, theme: Theme, opens: Callable[[str], str] = lambda label: f"/open {label}") -> None:
+        """`opens`: what shows the whole result of the subagent with this label."""
+        self._theme, self._opens = theme, opens
         self._markdown = Markdown(theme)
         self._waiting: list[Whole] = []
         self._out: list[str] = []
@@ -81,13 +97,15 @@ class Scrollback:
         follows: Literal["calls", "items"] = "calls" if isinstance(item, Called) else "items"
         if self._last not in ("nothing", "blank") and not (self._last == follows == "calls"):
             self._out.append("")
-        self._out += item_rows(item, width, self._theme)
+        self._out += item_rows(item, width, self._theme, self._opens)
         self._last = follows
         if isinstance(item, Question | PlanQuestion):
             self.shown.add(item.id)
 
 
-def item_rows(item: Whole, width: int, theme: Theme) -> list[str]:
+def item_rows(
+    item: Whole, width: int, theme: Theme, opens: Callable[[str], str] = lambda label: f"/open {label}"
+) -> list[str]:
     """An item as rows."""
     match item:
         case Spoken(text=text):
@@ -95,16 +113,18 @@ def item_rows(item: Whole, width: int, theme: Theme) -> list[str]:
             more = len(rows) - SPOKEN_ROWS
             return rows if more <= 0 else [*rows[:SPOKEN_ROWS], theme.paint(f"  … {more} more rows", "d")]
         case Notice(text=text):
-            return _wrapped(text, width, theme, "d")
+            return _notice_rows(text, width, theme)
         case Trouble(text=text):
             return _wrapped(text, width, theme, "r", "✖ ", "  ")
         case Called(call=call):
             return [theme.paint(fit(f"· {printable(call)}", width), "d")]
         case Card():
-            return _card_rows(item, width, theme)
+            return _card_rows(item, width, theme, opens)
         case Answer(text=text):
             markdown = Markdown(theme)
             return [row for row in (*markdown.feed(text, width), *markdown.end(width)) if isinstance(row, str)]
+        case Verbatim(text=text):
+            return printable(text).split("\n")
         case Output(call=call, text=text):
             head = theme.paint(fit(f"⎿ {printable(call)}", width), "d")
             return [head, *(theme.paint(f"  {line}", "d") for line in printable(text.rstrip()).split("\n"))]
@@ -116,8 +136,8 @@ def item_rows(item: Whole, width: int, theme: Theme) -> list[str]:
             return [head, *(f"    {line}" for line in printable(text).split("\n"))]
 
 
-def _card_rows(card: Card, width: int, theme: Theme) -> list[str]:
-    sign, style = SIGNS.get(card.status, ("●", "y"))
+def _card_rows(card: Card, width: int, theme: Theme, opens: Callable[[str], str]) -> list[str]:
+    sign, style = sign_of(card.status)
     facts = [card.status, seconds(card.seconds)]
     facts += [f"{count(card.tokens)} tok"] if card.tokens else []
     facts += [f"${card.cost:.2f}"] if card.cost else []
@@ -126,19 +146,37 @@ def _card_rows(card: Card, width: int, theme: Theme) -> list[str]:
     lines = [line for line in printable(card.text).splitlines() if line.strip()]
     rows += [f"  {fit(line, width - 2)}" for line in lines[:CARD_ROWS]]
     if len(lines) > CARD_ROWS or any(columns(line) > width - 2 for line in lines):
-        hint = _open_hint(printable(card.label), width // 2)
+        hint = _open_hint(printable(card.label), width // 2, opens)
         room = width - 2 - columns(hint) - 1
         last = fit(rows[-1].removesuffix("…") + " …", room)
         rows[-1] = f"  {last}" + " " * (room + 1 - columns(last)) + theme.paint(hint, "d")
     return rows
 
 
-def _open_hint(label: str, room: int) -> str:
+def _open_hint(label: str, room: int, opens: Callable[[str], str]) -> str:
     """The command that shows the whole result. The first words of a long label are enough: they mean it, too."""
     words = label.split()
-    while words and columns(f"/open {' '.join(words)}") > room:
+    while words and columns(opens(" ".join(words))) > room:
         words.pop()
-    return " ".join(["/open", *words])
+    return opens(" ".join(words)).strip()
+
+
+def _notice_rows(text: str, width: int, theme: Theme) -> list[str]:
+    """A notice. Of a line in two columns that does not fit, the second column is wrapped below itself; where the first
+    one leaves no room for that, it stands below the first."""
+    rows: list[str] = []
+    for line in printable(text).expandtabs(8).split("\n"):
+        found = _TWO_COLUMNS.fullmatch(line)
+        if found is None or columns(line) <= width:
+            rows += _wrapped(line, width, theme, "d")
+            continue
+        left, gap, right = found.groups()
+        hang = columns(left + gap)
+        if hang <= width // 2:
+            rows += _wrapped(right, width, theme, "d", left + gap, " " * hang)
+        else:
+            rows += [*_wrapped(left, width, theme, "d"), *_wrapped(right, width, theme, "d", BELOW, BELOW)]
+    return rows
 
 
 def _wrapped(text: str, width: int, theme: Theme, style: str, first: str = "", rest: str = "") -> list[str]:

@@ -1,8 +1,8 @@
 """What a chat gives its screen to show, and what the screen gives back. Values only.
 
 A chat tells the state as it is now (`Turn`, `Child`, `Question`), again and again; what stays is said once (`Spoken`,
-`Notice`, `Trouble`, `Card`, `Answer`, `Called`, `Output`). The person's wishes come back as `Sent`, `Stop`, `Leave` and
-`Answered`. Texts may be hostile: whoever shows them makes them printable.
+`Notice`, `Trouble`, `Card`, `Answer`, `Verbatim`, `Called`, `Output`). The person's wishes come back as `Sent`, `Stop`,
+`Leave` and `Answered`. Texts may be hostile: whoever shows them makes them printable.
 """
 
 from typing import Literal, Protocol
@@ -112,6 +112,12 @@ class Answer(Struct, frozen=True):
     text: str
 
 
+class Verbatim(Struct, frozen=True):
+    """A whole answer as the model wrote it, for those who want its markdown and not a picture of it."""
+
+    text: str
+
+
 class Called(Struct, frozen=True):
     """The agent has called a tool."""
 
@@ -128,7 +134,7 @@ class Output(Struct, frozen=True):
     """True: the person asked for this one."""
 
 
-Item = Spoken | Notice | Trouble | Card | Answer | Called | Output
+Item = Spoken | Notice | Trouble | Card | Answer | Verbatim | Called | Output
 
 # ---- what the person wants
 

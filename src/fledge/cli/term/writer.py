@@ -11,7 +11,6 @@ import queue
 import select
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 
 from fledge.clock import hold_time
 
@@ -28,6 +27,8 @@ class Writer:
         self._release: Callable[[], None] = lambda: None
         self._written = asyncio.Event()
         self._written.set()
+        self.failure: OSError | None = None
+        """Why something could not be written; nothing is written after it."""
         self._thread = threading.Thread(target=self._pump, name="terminal", daemon=True)
         self._thread.start()
 
@@ -44,8 +45,8 @@ class Writer:
         self._written.clear()
         self._given.put(data.encode("utf-8", "replace"))
 
-    async def drain(self, patience_s: float) -> bool:
-        """Wait until everything is written, but not longer than this; True if it is."""
+    async def drain(self, patience_s: float | None) -> bool:
+        """Wait until everything is written, but not longer than this; True if it is. None: as long as it takes."""
         try:
             async with asyncio.timeout(patience_s):
                 await self._written.wait()
@@ -59,8 +60,11 @@ class Writer:
 
     def _pump(self) -> None:
         while (data := self._given.get()) is not None:
-            with suppress(OSError):  # a terminal that is gone; its reader notices
-                self._write(data)
+            try:
+                if self.failure is None:
+                    self._write(data)
+            except OSError as error:  # a terminal that is gone, whose reader notices; a pipe nobody reads; a full disk
+                self.failure = error
             try:
                 self._loop.call_soon_threadsafe(self._one_written)
             except RuntimeError:

@@ -1,0 +1,102 @@
+"""What history costs: a page of runs, a list of sessions, a turn and `fledge ps` with many finished runs, beside few.
+
+Both folders hold the same conversation with a few runs that were really lived. In one of them a finished run is then
+copied many times, row by row in SQL, older than the others, as a conversation that has spawned for weeks has them. The
+two take turns; CPU counts.
+"""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import fledge
+from bench.history import copy_runs
+from bench.measure import Meter, children_cpu_s
+from fledge.commands.listing import Wanted, WantedSessions, page_of_runs, page_of_sessions
+from fledge.models.scripted import ScriptedModel, echo
+from fledge.orchestrator.asked import SpawnParams
+from fledge.store.base import Tx
+from fledge.store.files import DATABASE
+
+LIVED = 40
+"""Runs that were really lived, in both folders."""
+CALLS = 20
+"""Pages, lists and turns in one measurement."""
+TIMEOUT_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """CPU in ms."""
+
+    page: float
+    sessions: float
+    turn: float
+    ps: float
+
+
+def measured(runs: int, rounds: int) -> tuple[Cost, Cost]:
+    """What each costs with so many finished runs more, and without them."""
+    with tempfile.TemporaryDirectory(prefix="fledge-bench-") as folder:
+        few, many = Path(folder) / "few", Path(folder) / "many"
+        fledge.run_sync(_live, few, model=ScriptedModel(echo), config={})
+        shutil.copytree(few, many)
+        copy_runs(many / DATABASE, runs)
+        found: dict[Path, list[Cost]] = {many: [], few: []}
+        for _ in range(rounds):
+            for state, costs in found.items():
+                costs.append(_cost(state))
+    return _median(found[many]), _median(found[few])
+
+
+def _median(rounds: list[Cost]) -> Cost:
+    return Cost(*(median(getattr(one, name) for one in rounds) for name in ("page", "sessions", "turn", "ps")))
+
+
+async def _live(fl: fledge.Fledge) -> None:
+    main = fl.session("main")
+    await main.send("Hello")
+    caller = await fl.spawner.caller_for(main.key)
+    for number in range(LIVED):
+        await fl.spawner.spawn(SpawnParams(task=f"task {number}", label=f"run {number}"), caller)
+    await main.settled()
+
+
+def _cost(state: Path) -> Cost:
+    page, sessions, turn = fledge.run_sync(_asked, state, model=ScriptedModel(echo), config={})
+    return Cost(page, sessions, turn, _ps_ms(state))
+
+
+async def _asked(fl: fledge.Fledge) -> tuple[float, float, float]:
+    def page(tx: Tx) -> None:
+        assert len(page_of_runs(tx, Wanted(limit=LIVED), 0.0, True).rows) == LIVED
+
+    def sessions(tx: Tx) -> None:
+        assert len(page_of_sessions(tx, WantedSessions(limit=LIVED), 0.0).rows) == LIVED
+
+    took = []
+    for look in (page, sessions):
+        with Meter() as m:
+            for _ in range(CALLS):
+                await fl.engine.store.read(look)
+        took.append(1000 * m.cpu_s / CALLS)
+    main = fl.session("main")
+    await main.send("warm up")
+    with Meter() as m:
+        async with asyncio.timeout(TIMEOUT_S):
+            for number in range(CALLS):
+                assert (await main.send(f"turn {number}")).ok
+    return took[0], took[1], 1000 * m.cpu_s / CALLS
+
+
+def _ps_ms(state: Path) -> float:
+    before = children_cpu_s()
+    command = [sys.executable, "-m", "fledge.cli.main", "ps", "--state", str(state)]
+    subprocess.run(command, env=dict(os.environ), capture_output=True, timeout=TIMEOUT_S, check=True)
+    return 1000 * (children_cpu_s() - before)

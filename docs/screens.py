@@ -1,0 +1,109 @@
+"""The pictures of terminals in README.md: scenes on the real screen, before a terminal of pyte's, in virtual time.
+
+`python -m docs.screens` prints them. `docs.generate` writes them into README.md, behind their marks, and a test fails
+when one is stale.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from tests.cli.term.scene import Glass, GlassPen, scene
+
+from fledge.cli.progress import Region
+from fledge.cli.term.cells import Theme
+from fledge.cli.term.inplace import InPlace
+from fledge.cli.term.shown import Card, Child, Question, Spoken, Turn
+from fledge.testing import run_virtual
+
+TARGET = Path(__file__).parents[1] / "README.md"
+COLUMNS = 68
+CARD = Card(
+    "scout",
+    "done",
+    41,
+    8100,
+    0.01,
+    "Three files hold the rule.\nThe second one is wrong.\nThe third one is never read.\nTests cover the first.",
+)
+
+
+async def chat() -> list[str]:
+    """A chat: a subagent has ended, two are at work, one of them asks something."""
+    async with scene(COLUMNS, 30) as played:
+        screen = played.screen
+        screen.say(Spoken("How are lanes kept, and who may hold a slot?", is_typed_here=True))
+        screen.words("The scheduler keeps **one lane** for each session, and a run that waits holds no slot.\n\n")
+        screen.say(CARD)
+        begun = screen.now() - 12
+        children = (
+            Child("writer", "exec pytest -q", begun - 29, 8100),
+            Child("checker", "waits for you", begun + 9, waits=True),
+        )
+        screen.turn(Turn("answering", begun, tokens=340))
+        screen.children(children)
+        screen.ask((Question("q", "checker", "rm -rf build && make"),))
+        await played.pause(2)
+        screen.turn(Turn("answering", screen.now() - 12, tokens=340))
+        screen.children(tuple(Child(one.label, one.doing, one.since + 2, one.tokens, one.waits) for one in children))
+        await played.pause(0.2)
+        return [*played.glass.all()]
+
+
+class _Keys:
+    """Keys of a terminal that nobody types at."""
+
+    def hush(self) -> bool:
+        """There is nothing to echo."""
+        return True
+
+    def give_back(self) -> None:
+        """There is nothing to echo."""
+
+
+async def run() -> list[str]:
+    """`fledge run` in a terminal: an answer before its tool calls, a card, and what goes on."""
+    glass = Glass(COLUMNS, 30)
+    pen, region = GlassPen(glass), Region(Theme(), None)
+    place = InPlace(pen, lambda: os.terminal_size((COLUMNS, 30)), region, _Keys(), folds=False)
+    region.draw_in(place)
+    async with place:
+        region.answer("I send three subagents: one reads, one writes, one checks.")
+        for label in ("scout", "writer", "checker"):
+            region.called("main", f"sessions_spawn {label}", by_child=False)
+        region.ended(CARD, is_direct=True)
+        now = region.now()
+        region.turn(Turn("thinking", now - 3))
+        region.children(
+            (Child("writer", "exec pytest -q", now - 41, 8100), Child("checker", "thinking", now - 12, 2000))
+        )
+        await asyncio.sleep(0.2)
+        return glass.all()
+
+
+SCENES: dict[str, Callable[[], Coroutine[Any, Any, list[str]]]] = {"chat": chat, "run": run}
+
+
+def picture(name: str) -> str:
+    """What stands on the terminal in this scene."""
+    return "\n".join(run_virtual(SCENES[name]()))
+
+
+def page() -> str:
+    """README.md with the pictures as they are now, each in the block behind its mark."""
+    text = TARGET.read_text("utf-8")
+    for name in SCENES:
+        mark = f"<!-- screen: {name} -->\n```\n"
+        before, found, behind = text.partition(mark)
+        _, closed, after = behind.partition("\n```\n")
+        if not found or not closed:
+            raise ValueError(f"README.md must have a block behind <!-- screen: {name} -->")
+        text = f"{before}{mark}{picture(name)}\n```\n{after}"
+    return text
+
+
+if __name__ == "__main__":
+    for scene_name in SCENES:
+        print(f"{scene_name}:\n\n{picture(scene_name)}\n")

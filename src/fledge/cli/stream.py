@@ -1,0 +1,149 @@
+"""What `fledge run --json` prints: one JSON object a line, each of a type of this file, `settled` last.
+
+Names and values are those of the gateway's feeds: keys in camelCase, times in milliseconds, kinds and phases in the
+same words; `run` and `lost` are the feed's own. The page for programs is docs/protocol.md.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from fledge.commands.feed import Lost, RunEvent
+from fledge.commands.wire import to_wire
+from fledge.core.printable import printable_json
+
+
+class Text(Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
+    """A piece of an answer of the conversation, as it comes. What comes of it is told as `answer`."""
+
+    session_key: str
+    text: str
+
+
+class Tool(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="tool"):
+    """A tool call of the conversation or of a subagent begins or ends."""
+
+    session_key: str
+    kind: Literal["tool:start", "tool:end"]
+    call: str
+    text: str
+    """The tool's name when it begins, what it gave back when it ends."""
+    arguments: str = ""
+    """Of `tool:start`: as the model wrote them."""
+
+
+class Usage(Struct, frozen=True, kw_only=True, tag_field="type", tag="usage"):
+    """What one reply of the conversation or of a subagent has used."""
+
+    session_key: str
+    tokens_in: int
+    tokens_out: int
+    cost_usd: float | None
+    """None if the price is not known."""
+
+
+class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="error"):
+    """A model could not answer. It is asked again by itself, unless `settled` follows."""
+
+    session_key: str
+    kind: Literal["retry", "error"]
+    text: str
+    remedy: str = ""
+    """What a person must change before another try can help."""
+    retry_in_s: float = 0.0
+    """In how many seconds it is tried again; 0 if nobody knows."""
+
+
+class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
+    """A subagent has ended."""
+
+    session_key: str
+    run_id: str
+    label: str
+    """Its label, else the beginning of its task."""
+    status: str
+    ended_reason: str | None
+    seconds: float
+    tokens: int
+    cost_usd: float | None
+    text: str
+    """Its result, or the error it ended with."""
+
+
+class Asked(Struct, frozen=True, kw_only=True, tag_field="type", tag="question"):
+    """A tool call waits for a person: `fledge approve ID`, or `fledge reject ID`."""
+
+    id: str
+    session_key: str
+    tool: str
+    arguments: str
+
+
+class Planned(Struct, frozen=True, kw_only=True, tag_field="type", tag="plan"):
+    """A plan waits for a person: `fledge approve RUN`, or `fledge reject RUN`."""
+
+    run_id: str
+    session_key: str
+    label: str
+    text: str
+
+
+class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="answer"):
+    """A whole answer, also one before tool calls: each once, in order."""
+
+    session_key: str
+    text: str
+    is_cut: bool = False
+    """True: the model's token limit cut it."""
+
+
+class Notice(Struct, frozen=True, kw_only=True, tag_field="type", tag="notice"):
+    """What the command itself has to say: what it says on standard error, too."""
+
+    text: str
+
+
+class Settled(Struct, frozen=True, kw_only=True, tag_field="type", tag="settled"):
+    """The command is over, and this is its exit code. Nothing follows."""
+
+    exit: int
+
+
+StreamEvent = Text | Tool | Usage | Failure | RunEvent | Result | Asked | Planned | Answer | Notice | Lost | Settled
+
+_TOOL: Final[Mapping[str, Literal["tool:start", "tool:end"]]] = {"tool:start": "tool:start", "tool:end": "tool:end"}
+_FAILURE: Final[Mapping[str, Literal["retry", "error"]]] = {"retry": "retry", "error": "error"}
+
+
+def line(event: StreamEvent) -> str:
+    """The event as one line of JSON, which can be printed on a terminal."""
+    return wire_line(to_wire(event))
+
+
+def wire_line(event: Any) -> str:
+    """The same of an event that is on the wire already."""
+    return printable_json(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
+
+
+def of_turn(event: Mapping[str, Any], conversation: str) -> StreamEvent | None:
+    """An event of type `turn` of the feed, as the stream tells it; None of one that it does not tell."""
+    key, kind, text = event["sessionKey"], event["kind"], event.get("text", "")
+    if kind == "assistant:text":
+        return Text(session_key=key, text=text) if key == conversation else None
+    if kind in _TOOL:
+        call, arguments = event.get("call", ""), event.get("arguments", "")
+        return Tool(session_key=key, kind=_TOOL[kind], call=call, text=text, arguments=arguments)
+    if kind == "usage":
+        used = {"tokens_in": event.get("tokensIn", 0), "tokens_out": event.get("tokensOut", 0)}
+        return Usage(session_key=key, **used, cost_usd=event.get("costUsd"))
+    if kind in _FAILURE:
+        return Failure(
+            session_key=key,
+            kind=_FAILURE[kind],
+            text=event.get("cause") or text,
+            remedy=event.get("remedy", ""),
+            retry_in_s=event.get("retryInS", 0.0),
+        )
+    return None

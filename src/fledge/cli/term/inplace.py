@@ -1,0 +1,200 @@
+"""A live region without an input: rows that are drawn anew at the bottom of a terminal, and rows above them that stay.
+
+For commands that show their work and read no keys. What the rows are is their owner's affair; this file decides when a
+picture is drawn, and by `picture` what it takes. Keys that are typed meanwhile are not echoed: an echo would move the
+cursor, from which the next picture is drawn.
+"""
+
+import asyncio
+import os
+import signal
+import termios
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final, Protocol
+
+from fledge.cli.term.opening import folds, terminal_size
+from fledge.cli.term.outputs import Output, is_in_foreground
+from fledge.cli.term.picture import Cursor, Painter
+
+FRAME_S: Final = 0.05
+"""The least time between two pictures."""
+STOPPING_S: Final = 0.5
+"""How long a terminal is waited for before the process is stopped by Ctrl-Z."""
+
+
+class Pen(Protocol):
+    """Writes pictures: a `Writer`, or what a test puts in its place."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a picture is being written."""
+
+    def put(self, data: str) -> None:
+        """Write it."""
+
+
+class Size(Protocol):
+    """How large a terminal is."""
+
+    @property
+    def columns(self) -> int: ...
+    @property
+    def lines(self) -> int: ...
+
+
+class Keys(Protocol):
+    """The terminal's keys, while nobody reads them."""
+
+    def hush(self) -> bool:
+        """Echo them no more; False if the terminal is another program's now, and nothing may be drawn."""
+
+    def give_back(self) -> None:
+        """Echo them as before."""
+
+
+class Rows(Protocol):
+    """What the region shows."""
+
+    def rows(self, width: int, room: int) -> list[str]:
+        """Its rows now: at most `room`, none wider than `width`."""
+
+    def moves_in(self) -> float | None:
+        """After how long they look different by themselves; None: not at all."""
+
+
+class InPlace:
+    """A live region. Open it with `async with`; at its end it is taken away, and what was put above stays."""
+
+    def __init__(self, pen: Pen, size: Callable[[], Size], shown: Rows, keys: Keys, *, folds: bool = True) -> None:
+        self._pen, self._size, self._shown, self._keys = pen, size, shown, keys
+        self._painter = Painter(folds=folds)
+        self._above: list[str] = []
+        self._changed = asyncio.Event()
+        self._changed.set()
+        self._frames: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "InPlace":
+        self._frames = asyncio.ensure_future(self._draw_frames())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._frames is not None:
+            self._frames.cancel()
+            await asyncio.gather(self._frames, return_exceptions=True)
+        self.take_away()
+
+    @property
+    def width(self) -> int:
+        """Columns that are used: one less than there are, so that no terminal folds a full row."""
+        return max(1, self._size().columns - 1)
+
+    def above(self, rows: Sequence[str]) -> None:
+        """Rows that stay, above the region. One that is wider than the terminal is folded by it."""
+        self._above += rows
+        self._changed.set()
+
+    def change(self) -> None:
+        """What is shown has changed."""
+        self._changed.set()
+
+    def written(self) -> None:
+        """The terminal has taken everything."""
+        if self._frames is not None and not self._frames.done() and self._changed.is_set():
+            self.draw()
+
+    def draw(self) -> None:
+        """Draw a picture, unless one is still being written: the next one has what this one would have had."""
+        if self._pen.is_busy:
+            return
+        self._changed.clear()
+        size = self._size()
+        rows = self._shown.rows(self.width, max(0, size.lines - 1)) if self._keys.hush() else []
+        above, self._above = self._above, []
+        if above or rows or self._painter.stands:
+            self._put(self._painter.paint(above, rows, Cursor(0, 0), size.columns, is_parked=bool(rows)))
+
+    def take_away(self) -> None:
+        """Take the region away; rows that were not written yet are."""
+        above, self._above = self._above, []
+        if above or self._painter.stands:
+            self._put(self._painter.paint(above, [], Cursor(0, 0), self._size().columns))
+            self._painter.forget()
+        self._keys.give_back()
+
+    def _put(self, data: str) -> None:
+        if data:
+            self._pen.put(data)
+
+    async def _draw_frames(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._shown.moves_in()):
+                    await self._changed.wait()
+            self.draw()
+            await asyncio.sleep(FRAME_S)
+
+
+class TerminalKeys:
+    """The keys of a real terminal. Its modes are touched only while this process is in its foreground: whoever does so
+    in the background is stopped for it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._kept: list[int | list[bytes | int]] | None = None
+
+    def hush(self) -> bool:
+        """Echo keys no more. Ctrl-C stays a signal."""
+        if not is_in_foreground(self._descriptor):
+            return False
+        if self._kept is None:
+            with suppress(termios.error):
+                kept = termios.tcgetattr(self._descriptor)
+                quiet = [*kept]
+                flags = kept[3]
+                assert isinstance(flags, int)
+                quiet[3] = flags & ~(termios.ECHO | termios.ECHONL)
+                termios.tcsetattr(self._descriptor, termios.TCSANOW, quiet)
+                self._kept = kept
+        return True
+
+    def give_back(self) -> None:
+        """Echo keys as before, also where the terminal takes no bytes at the moment."""
+        if self._kept is not None and is_in_foreground(self._descriptor):
+            with suppress(termios.error):
+                termios.tcsetattr(self._descriptor, termios.TCSANOW, self._kept)
+        self._kept = None
+
+
+@asynccontextmanager
+async def in_place(output: Output, descriptor: int, shown: Rows) -> AsyncIterator[InPlace]:
+    """A live region on this terminal until the block ends. It is drawn anew at a new size, and is gone while Ctrl-Z
+    stops the process."""
+    keys = TerminalKeys(descriptor)
+    region = InPlace(output.writer, lambda: terminal_size(descriptor), shown, keys, folds=folds(os.environ))
+    output.on_written = region.written
+    loop = asyncio.get_running_loop()
+    stopping: set[asyncio.Task[None]] = set()
+
+    async def stop() -> None:
+        region.take_away()
+        await output.writer.drain(STOPPING_S)
+        os.kill(os.getpid(), signal.SIGSTOP)  # here the process stops, and goes on
+        region.change()
+
+    def stopped() -> None:
+        task = asyncio.ensure_future(stop())
+        stopping.add(task)
+        task.add_done_callback(stopping.discard)
+
+    handled = {signal.SIGWINCH: region.change, signal.SIGTSTP: stopped}
+    with suppress(ValueError, RuntimeError):  # only the main thread hears signals
+        for number, handler in handled.items():
+            loop.add_signal_handler(number, handler)
+    try:
+        async with region:
+            yield region
+    finally:
+        for number in handled:
+            with suppress(ValueError, RuntimeError):
+                loop.remove_signal_handler(number)

@@ -1,0 +1,125 @@
+"""Standard output and standard error of a command that shows its work: each written by a thread, so that one that takes
+nothing (Ctrl-S, a stuck pipe) stops nothing else. If both are the same file, one thread writes them, in order.
+"""
+
+import asyncio
+import io
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, redirect_stderr, suppress
+from typing import Final, TextIO
+
+from fledge.cli.term.opening import manner
+from fledge.cli.term.writer import Writer
+from fledge.errors import FledgeError
+
+LEAVING_S: Final = 1.0
+"""How long an output that takes nothing is waited for when the command is called off."""
+
+
+class Output:
+    """One of them, with its writer."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.on_written: Callable[[], None] = lambda: None
+        self.writer = Writer(descriptor, lambda: self.on_written())
+
+    def put(self, text: str) -> None:
+        """Write it, after all that was given before. Raises, as `drain` does, if something before could not be."""
+        self._check()
+        self.writer.put(text)
+
+    async def drain(self, patience_s: float | None) -> None:
+        """Everything is written, unless that takes longer than this. Raises BrokenPipeError if nobody reads any more,
+        FledgeError if something could not be written."""
+        await self.writer.drain(patience_s)
+        self._check()
+
+    def _check(self) -> None:
+        failure = self.writer.failure
+        if isinstance(failure, BrokenPipeError):
+            raise failure
+        if failure is not None:
+            raise FledgeError(f"standard output cannot be written: {failure.strerror}")
+
+
+class Outputs:
+    """Both."""
+
+    def __init__(self) -> None:
+        out, err = sys.stdout.fileno(), sys.stderr.fileno()
+        self.is_one = os.path.samestat(os.fstat(out), os.fstat(err))
+        """They are the same file, or the same terminal."""
+        self.out = Output(out)
+        self.err = self.out if self.is_one else Output(err)
+
+
+@asynccontextmanager
+async def opened_outputs() -> AsyncIterator[Outputs]:
+    """Both outputs, until the block ends; then everything is written. An output that takes nothing is waited for, but
+    not for long if the command is called off."""
+    outputs = Outputs()
+    patience_s: float | None = LEAVING_S
+    try:
+        yield outputs
+        patience_s = None
+    finally:
+        try:
+            with suppress(OSError, FledgeError):  # who reads errors may have gone; the answers count
+                await outputs.err.drain(LEAVING_S if outputs.err is not outputs.out else patience_s)
+            await outputs.out.drain(patience_s)
+        finally:
+            for output in {outputs.out, outputs.err}:
+                output.writer.close()
+
+
+def draws_on(stream: TextIO) -> bool:
+    """True if a live region can be drawn there, and the person wants one."""
+    found = manner(os.environ, reads_terminal=True, writes_terminal=stream.isatty())
+    return found == "terminal" and is_in_foreground(stream.fileno())
+
+
+def is_in_foreground(descriptor: int) -> bool:
+    """True if this process may draw on the terminal: it is in the foreground, or the terminal knows no such thing."""
+    try:
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:
+        return True
+
+
+@asynccontextmanager
+async def stray_lines(tell: Callable[[str], None]) -> AsyncIterator[None]:
+    """Whatever else writes to standard error, such as a log, is told by lines, until the block ends."""
+    lines = _Lines(tell)
+    try:
+        with redirect_stderr(lines):
+            yield
+    finally:
+        lines.finish()
+        await asyncio.sleep(0)  # those of other threads are told by then
+
+
+class _Lines(io.TextIOBase):
+    """A text file whose lines are told."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell, self._begun = tell, ""
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def write(self, text: str) -> int:
+        """Keep it until its line is whole. Any thread may write."""
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in lines:
+            if threading.get_ident() == self._thread:
+                self._tell(line)
+            else:
+                with suppress(RuntimeError):  # the loop is closed: nothing is shown any more
+                    self._loop.call_soon_threadsafe(self._tell, line)
+        return len(text)
+
+    def finish(self) -> None:
+        """A line that is not whole is told as it is."""
+        if self._begun:
+            self.write("\n")

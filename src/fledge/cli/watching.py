@@ -1,0 +1,178 @@
+"""`fledge tree --watch` and `fledge ps --watch`: the same lines, drawn anew in place while something happens; in a pipe
+a line for each run whose state has changed.
+
+It ends when everything has settled and nothing waits for a person. A folder that nobody drives is looked at again and
+again: somebody may come.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from fledge.cli import rendering, verbs
+from fledge.cli.term.outputs import Outputs, draws_on, opened_outputs, stray_lines
+from fledge.cli.verbs import RunsWanted
+from fledge.cli.where import Where
+from fledge.client.folder import Client
+from fledge.client.local import AtRest
+from fledge.commands import lines
+from fledge.commands.reading import from_wire
+from fledge.commands.values import Overview, RunPage, RunRow
+from fledge.config import Config
+from fledge.core.printable import printable
+from fledge.errors import Refused
+
+What = Literal["tree", "ps"]
+LOOK_S: Final = 1.0
+"""How long after a look the next one follows, if nothing happens: times in the lines have changed by then."""
+PAUSE_S: Final = 0.1
+"""The least time between two looks."""
+INTERRUPTED: Final = 130
+
+
+class Seen(NamedTuple):
+    """What there was at one look."""
+
+    lines: list[str]
+    runs: Sequence[RunRow]
+    is_over: bool
+    """Nothing is left to do, and nothing waits for a person."""
+
+
+async def look(client: Client, where: Where, what: What, wanted: RunsWanted) -> Seen:
+    """How everything stands."""
+    seen = await verbs.look(client, where, wanted, everywhere=what == "tree")
+    around = from_wire(Overview, seen.around)
+    shown = rendering.tree(seen) if what == "tree" else rendering.ps(seen, seen.around)
+    is_over = not (around.is_unfinished or around.questions or around.plans)
+    return Seen(shown, from_wire(RunPage, seen.page).rows, is_over)
+
+
+def watch(where: Where, what: What, wanted: RunsWanted, *, draws: bool = True) -> int:
+    """Show it until everything has settled, or Ctrl-C. Without `draws` nothing is drawn anew: something else writes to
+    the terminal, too."""
+    try:
+        asyncio.run(_watch(where, what, wanted, draws))
+    except KeyboardInterrupt:
+        return INTERRUPTED  # what is watched goes on
+    return 0
+
+
+async def _watch(where: Where, what: What, wanted: RunsWanted, draws: bool) -> None:
+    async with where.client(AtRest(where.state, _settings)) as client:
+        first = await look(client, where, what, wanted)  # what is refused is refused before anything is drawn
+        async with opened_outputs() as outputs:
+            watched = Watched(lambda: look(client, where, what, wanted), client)
+            if draws and draws_on(sys.stdout):
+                with suppress(ImportError):
+                    await _in_place(outputs, watched, first)
+                    return
+            await _in_lines(outputs, watched, first)
+
+
+def _settings() -> Config:
+    from fledge.cli.settings import load_settings
+
+    return load_settings(Path.cwd(), ())
+
+
+class Watched:
+    """A folder, looked at whenever something has happened."""
+
+    def __init__(self, look: Callable[[], Awaitable[Seen]], client: Client) -> None:
+        self._look, self._client = look, client
+        self._changed = asyncio.Event()
+
+    async def follow(self, first: Seen) -> AsyncGenerator[Seen, None]:
+        """How everything stands, again and again, until it is over."""
+        listening = asyncio.ensure_future(self._listen())
+        try:
+            yield first
+            while not first.is_over:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._changed.wait()
+                if listening.done():
+                    listening.result()
+                self._changed.clear()
+                first = await self._look()
+                yield first
+                await asyncio.sleep(PAUSE_S)
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async with aclosing(self._client.events(live=False)) as feed:
+                    async for _ in feed:
+                        self._changed.set()
+            except Refused:
+                await asyncio.sleep(LOOK_S)  # nobody drives the folder; somebody may, by then
+
+
+# ---- in a terminal ---------------------------------------------------------------------------------------------------
+
+
+class Picture:
+    """Lines as rows of a live region: `inplace.Rows`."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def rows(self, width: int, room: int) -> list[str]:
+        """As many as there is room for, cut at the terminal's edge."""
+        from fledge.cli.term.cells import chop
+
+        shown = self.lines if len(self.lines) <= room else self.lines[: max(0, room - 1)]
+        rows = []
+        for line in shown:
+            first, *more = chop(printable(line), width)
+            rows.append(f"{chop(first, width - 1)[0]}…" if more else first)
+        return rows if len(shown) == len(self.lines) else [*rows, f"… {len(self.lines) - len(shown)} more"][:room]
+
+    def moves_in(self) -> None:
+        """Only a look changes it."""
+
+
+async def _in_place(outputs: Outputs, watched: Watched, first: Seen) -> None:
+    """Draw the lines anew at each look; the last ones stay. ImportError: what it takes is not installed."""
+    from fledge.cli.term.inplace import in_place
+
+    picture = Picture()
+    async with in_place(outputs.out, sys.stdout.fileno(), picture) as place:
+
+        def say(line: str) -> None:
+            place.above([printable(line)])
+
+        try:
+            async with stray_lines(say), aclosing(watched.follow(first)) as looks:
+                async for seen in looks:
+                    picture.lines = seen.lines
+                    place.change()
+        finally:
+            place.above([printable(line) for line in picture.lines])
+
+
+# ---- in a pipe -------------------------------------------------------------------------------------------------------
+
+
+async def _in_lines(outputs: Outputs, watched: Watched, first: Seen) -> None:
+    """A line for each run whose state has changed."""
+    known: Mapping[str, str] = {}
+    async with aclosing(watched.follow(first)) as looks:
+        async for seen in looks:
+            stands = states(seen.runs)
+            for key, state in stands.items():
+                if known.get(key) != state:
+                    outputs.out.put(f"{printable(state)}\n")
+            known = stands
+
+
+def states(runs: Sequence[RunRow]) -> dict[str, str]:
+    """How each run stands, by session key, in words that change only with its state."""
+    return {run.session_key: f"{lines.row_name(run)} · {lines.row_status(run)}" for run in runs}
