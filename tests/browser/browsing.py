@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from playwright.sync_api import Browser, Dialog, Locator, Page, Route, expect, sync_playwright
 
@@ -108,10 +108,20 @@ class Gateway:
         return Client(self.address, self.token).call(method, **params)
 
 
+class Served(Protocol):
+    """A gateway: where it is, and its token."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def token(self) -> str: ...
+
+
 class Person:
     """Somebody in front of the page. Whatever the page should never do is remembered in `wrong`."""
 
-    def __init__(self, page: Page, gateway: Gateway) -> None:
+    def __init__(self, page: Page, gateway: Served) -> None:
         self.page, self.gateway = page, gateway
         self.wrong: list[str] = []
         page.set_default_timeout(PATIENCE_MS)
@@ -163,7 +173,7 @@ class Person:
 
 
 @contextmanager
-def sitting(browser: Browser, gateway: Gateway, **options: Any) -> Iterator[Person]:
+def sitting(browser: Browser, gateway: Served, **options: Any) -> Iterator[Person]:
     """A person with a fresh browser, as long as the block lasts; the page did nothing wrong meanwhile."""
     context = browser.new_context(**options)
     try:

@@ -3,7 +3,8 @@
 // row has changed.
 
 import * as actions from "./actions.js";
-import { ageOf, chip, settle, waitingCards } from "./cards.js";
+import { waitingCards } from "./asks.js";
+import { ageOf, chip } from "./cards.js";
 import { arrange, button, coalesced, el, fill, glyph, icon, oncePerFrame } from "./dom.js";
 import { age, clock, count, full, plural, usd } from "./format.js";
 import { call, NOT_FOUND, Refusal } from "./gateway.js";
@@ -167,9 +168,7 @@ class RunPage {
 
   #drawWaiting() {
     const mine = (one) => one.sessionKey === this.key;
-    const cards = waitingCards(this.store.questions.filter(mine), this.store.plans.filter(mine), this.shared, this.#cards);
-    arrange(this.waiting, cards);
-    settle(cards);
+    arrange(this.waiting, waitingCards(this.store.questions.filter(mine), this.store.plans.filter(mine), this.shared, this.#cards));
   }
 
   #statParts(row) {
