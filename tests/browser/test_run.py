@@ -15,6 +15,7 @@ from tests.browser.job_server import job_of, working
 from tests.browser.looks import CHECKED, WINDOWS, assert_fits, assert_sound
 from tests.browser.page_server import SHOWN
 from tests.cli.model_server import serving
+from tests.statements import proves
 
 SETTINGS = ("agents.defaults.subagents.maxSpawnDepth=3", "agents.defaults.subagents.budget.tokens=500000")
 
@@ -78,6 +79,7 @@ def test_the_page_of_a_run_fits_its_window_and_axe_finds_nothing(
         look(open_run(person, scene, "backfill script"))
 
 
+@proves("8.page.20")
 def test_the_page_says_why_and_offers_what_can_be_done(browser: Browser, scene: Scene) -> None:
     with signed_in(browser, scene.gateway) as person:
         page = open_run(person, scene, "ledger migration")
@@ -151,6 +153,7 @@ def test_tabs_tell_transcript_events_result_and_json_and_are_moved_in_by_arrows(
         )
 
 
+@proves("8.page.21")
 def test_a_run_is_killed_resumed_and_run_again_from_its_page(browser: Browser, scene: Scene) -> None:
     scene.spawn("lively", "later: lively-release")
     with signed_in(browser, scene.gateway) as person:
@@ -211,6 +214,7 @@ def test_limits_show_what_was_asked_what_holds_and_the_rule(browser: Browser, sc
         person.see(".limits tr:not(.cut)", "10m 00s")
 
 
+@proves("8.gateway.24")
 def test_files_that_a_run_handed_over_are_downloads(browser: Browser, scene: Scene, tmp_path: Path) -> None:
     scene.spawn("filer", "files: make one", workspace="dir")
     with signed_in(browser, scene.gateway) as person:
@@ -224,6 +228,7 @@ def test_files_that_a_run_handed_over_are_downloads(browser: Browser, scene: Sce
         assert (tmp_path / "saved").read_text() == "41 sites\n"
 
 
+@proves("8.gateway.9")
 def test_hostile_words_are_text_on_every_tab(browser: Browser, scene: Scene) -> None:
     scene.gateway.call("agent", message="hostile", session="hostile")
     with signed_in(browser, scene.gateway) as person:

@@ -14,6 +14,7 @@ from tests.browser.job_server import job_of, working
 from tests.browser.looks import CHECKED, WINDOWS, assert_fits, assert_sound
 from tests.browser.page_server import SHOWN
 from tests.cli.model_server import serving
+from tests.statements import proves
 
 DEPTH = "agents.defaults.subagents.maxSpawnDepth=3"
 
@@ -59,6 +60,7 @@ def test_the_table_fits_its_window_and_axe_finds_nothing(
         (assert_sound if window in CHECKED else assert_fits)(person.page)
 
 
+@proves("8.page.20", "What does not move says in the table and on its page what it waits for and what a person can do")
 def test_runs_are_trees_below_their_conversation_and_say_why_they_wait(browser: Browser, gateway: Gateway) -> None:
     with signed_in(browser, gateway) as person:
         grid = table(person)
@@ -144,6 +146,7 @@ def test_the_table_is_moved_in_folded_and_opened_by_keys(browser: Browser, gatew
         assert current() == "cut-over plan", "the table is as it was left"
 
 
+@proves("8.page.21", "A kill lists everything that ends before anything does, with the focus on Cancel")
 def test_selected_runs_are_killed_after_a_list_of_what_ends(browser: Browser, gateway: Gateway) -> None:
     with signed_in(browser, gateway) as person:
         page, grid = person.page, table(person)
@@ -187,6 +190,7 @@ def test_a_row_changes_while_it_is_shown_and_nothing_is_reloaded(browser: Browse
         assert element.evaluate("node => node.isConnected"), "the row is the same element"
 
 
+@proves("8.gateway.9")
 def test_hostile_names_are_text_in_every_cell(browser: Browser, gateway: Gateway) -> None:
     with signed_in(browser, gateway) as person:
         page = person.page
@@ -199,6 +203,7 @@ def test_hostile_names_are_text_in_every_cell(browser: Browser, gateway: Gateway
         assert_fits(page)
 
 
+@proves("8.page.22", "However many runs there are, they are read page by page and few rows are in the document")
 def test_two_thousand_runs_are_read_page_by_page_and_few_are_in_the_document(
     browser: Browser, gateway: Gateway, tmp_path: Path
 ) -> None:
