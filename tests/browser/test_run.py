@@ -214,7 +214,7 @@ def test_limits_show_what_was_asked_what_holds_and_the_rule(browser: Browser, sc
         person.see(".limits tr:not(.cut)", "10m 00s")
 
 
-@proves("8.gateway.24")
+@proves("8.gateway.19")
 def test_files_that_a_run_handed_over_are_downloads(browser: Browser, scene: Scene, tmp_path: Path) -> None:
     scene.spawn("filer", "files: make one", workspace="dir")
     with signed_in(browser, scene.gateway) as person:
