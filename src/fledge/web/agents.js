@@ -1,9 +1,9 @@
 // Agents: who thinks with what, who may do what, and who may start whom. The settings say so; this view only shows it.
 
 import { page, block, command, facts, keeper, steps } from "./desk.js";
-import { arrange, coalesced, el, fill, icon } from "./dom.js";
+import { arrange, el, fill, icon } from "./dom.js";
 import { count, usd } from "./format.js";
-import { call } from "./gateway.js";
+import { call, reading } from "./gateway.js";
 
 /** How an agent stands to a tool: sign and words. */
 const STANDS = { may: ["check", "may use it"], asks: ["hand", "asks you first"], never: ["x", "may never use it"] };
@@ -26,7 +26,7 @@ export function mount(root, params, { store }) {
     }));
     teach.hidden = agents.length !== 1; // main alone
   };
-  const read = coalesced(async () => { agents = await call("agents.list"); draw(); });
+  const read = reading(async () => { agents = await call("agents.list"); draw(); });
   read();
   const unsubscribe = store.subscribe(draw);
   const unlisten = store.listen((event) => { if (event.type === "connected") read(); }); // it may have other settings now

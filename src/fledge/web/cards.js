@@ -1,10 +1,12 @@
 // Cards that stand for a run: a live subagent, a completion. Ages tick by `data-since`, bars by `.strip`; app.js moves
 // both once a second, so that a card is made anew only when its rows change. What waits for a person is in asks.js.
 
+import { strip } from "./bars.js";
 import { button, el, fail, fill, glyph, icon } from "./dom.js";
 import { age, bytes, clock, count, full, plural, span, usd } from "./format.js";
 import { inline, markdown } from "./markdown.js";
 import { runLink, runPath } from "./names.js";
+import { costOfAll, purse } from "./spent.js";
 import { nameOf, standing, tookMs } from "./standing.js";
 import * as actions from "./actions.js";
 
@@ -27,18 +29,6 @@ export function tick(now = Date.now()) {
   for (const one of document.querySelectorAll(".strip[data-live]")) one.place?.(now);
 }
 
-/** A run's cost, of its budget if it has one. */
-export function purse(row, isWide = false) {
-  const cost = row.costBelowUsd ?? row.costUsd;
-  const limit = row.budget.find((one) => one.name.toLowerCase().includes("usd") || one.name.toLowerCase().includes("cost"));
-  if (cost === null && !limit) return null;
-  const part = limit ? Math.min(1, limit.used / limit.most) : 0;
-  const tone = part > 0.9 ? "bad" : part > 0.65 ? "warm" : "";
-  return el("span", { class: "purse", title: limit ? `${usd(limit.used)} of ${usd(limit.most)}` : null }, el("span", { class: "num" }, usd(cost)),
-    limit && isWide && el("span", { class: "faint" }, ` of ${usd(limit.most)}`),
-    limit && el("span", { class: `meter ${tone}`, "aria-hidden": "true" }, el("i", { css: { width: `${Math.round(part * 100)}%` } })));
-}
-
 const TOOL_ICONS = { exec: "term", edit: "edit", write: "edit", read: "file", web_fetch: "globe", web_search: "globe", sessions_spawn: "branch" };
 export const toolIcon = (name) => TOOL_ICONS[name] ?? "gear";
 
@@ -52,31 +42,6 @@ export function doing(row) {
   const words = kind === "tool" ? [el("b", null, tool), " ", el("span", { class: "mono" }, more.join(" "))] : text;
   return [icon(kind === "tool" ? toolIcon(tool) : NOW_ICONS[kind] ?? "clock", 14), el("span", { class: "clip" }, words),
     sinceAt && ["tool", "model"].includes(kind) ? el("span", { class: "faint nowrap num", "data-since": sinceAt }, age(Date.now() - sinceAt)) : null];
-}
-
-/** A run on a time axis that begins at `from` and ends now (`to` null) or then: queue, work, waiting for a person. */
-export function strip(row, from, to = null) {
-  const began = row.startedAt ?? row.createdAt;
-  const parts = [];
-  const bar = (kind, begin, end) => { const element = el("span", { class: `bar ${kind}` }); parts.push({ element, begin, end }); };
-  if (began - row.createdAt > 2000) bar("b-queue", row.createdAt, began);
-  const { tone } = standing(row);
-  bar(`b-${tone}`, began, row.endedAt);
-  const held = row.now?.sinceAt;
-  if (held && (tone === "you" || tone === "plan")) bar("b-hold", held, null);
-  if (held && tone === "stuck") bar("b-stuckhold", held, null);
-  const element = el("span", { class: "strip", "aria-hidden": "true", "data-live": to === null }, parts.map((part) => part.element));
-  element.place = (now) => {
-    const end = to ?? now;
-    const share = (at) => Math.max(0, Math.min(100, ((at - from) / Math.max(1, end - from)) * 100));
-    for (const part of parts) {
-      const left = share(part.begin);
-      part.element.style.setProperty("left", `${left}%`);
-      part.element.style.setProperty("width", `max(3px, ${share(part.end ?? end) - left}%)`);
-    }
-  };
-  element.place(Date.now());
-  return element;
 }
 
 /** A subagent: a card while it is at work, one line once it is over. */
@@ -95,7 +60,7 @@ export function spawnCard(store, row) {
     now && el("p", { class: `doing ${tone === "stuck" ? "is-stuck" : ""}` }, now),
     below.length > 0 && el("ul", { class: "kids", "aria-label": "Its children" }, below.map((kid) => kidRow(kid, row.createdAt))),
     el("footer", { class: "cardfoot" },
-      el("span", null, [row.agentId, row.model].filter(Boolean).join(" · ")), el("span", { class: "num" }, `${count(row.tokensIn + row.tokensOut)} tok`), purse(row, true), el("span", { class: "grow" }),
+      el("span", null, [row.agentId, row.model].filter(Boolean).join(" · ")), el("span", { class: "num" }, `${count(row.tokensIn + row.tokensOut)} tok`), costOfAll(row) !== null && purse(row, true, costOfAll(row)), el("span", { class: "grow" }),
       el("span", { class: "controls" },
         button("Steer", { kind: "small ghost", ico: "steer", act: () => actions.steer(row) }),
         button("Kill", { kind: "small ghost danger", ico: "kill", act: () => actions.kill(row) }),
@@ -104,9 +69,11 @@ export function spawnCard(store, row) {
 
 function kidRow(row, from) {
   const { word, tone } = standing(row);
+  const bars = strip(row, (now) => ({ from, to: now }));
+  bars.dataset.live = "";
   return el("li", null, el("a", { href: runPath(row.sessionKey), class: "kid" }, glyph(tone, 14),
     el("span", { class: "clip" }, nameOf(row), row.attempt > 1 && el("span", { class: "faint" }, ` · attempt ${row.attempt}`)),
-    strip(row, from), el("span", { class: `kidstate c-${tone}` }, word), ageOf(row, "num kidage")));
+    bars, el("span", { class: `kidstate c-${tone}` }, word), ageOf(row, "num kidage")));
 }
 
 const OUTCOME_TONES = { ok: "ok", error: "error", timeout: "timeout", killed: "killed", unknown: "waiting" };

@@ -2,9 +2,9 @@
 // was counted, and what went wrong lately. It is read every few seconds while it is seen.
 
 import { bars, block, facts, keeper, page } from "./desk.js";
-import { arrange, coalesced, el, fill, glyph } from "./dom.js";
+import { arrange, el, fill, glyph } from "./dom.js";
 import { bytes, clock, full, hm, plural, span } from "./format.js";
-import { call } from "./gateway.js";
+import { call, reading } from "./gateway.js";
 import { sessionLink } from "./names.js";
 
 const EVERY_S = 5;
@@ -45,7 +45,7 @@ export function mount(root, params, { store }) {
       keep("errors", [errors, errors.map((one) => sessionLink(store, one.sessionKey).textContent)], () => errorBlock(store, errors)),
     ]);
   };
-  const read = coalesced(async () => { health = await call("health"); draw(); });
+  const read = reading(async () => { health = await call("health"); draw(); });
   read();
   let seconds = 0;
   const untick = store.everySecond(() => {

@@ -2,9 +2,9 @@
 // Secrets are never among it; the gateway leaves them out.
 
 import { block, page } from "./desk.js";
-import { announce, coalesced, el, fill, icon } from "./dom.js";
+import { announce, el, fill, icon } from "./dom.js";
 import { plural } from "./format.js";
-import { call } from "./gateway.js";
+import { call, reading } from "./gateway.js";
 import { chooseTheme, isOn, theme, THEMES, turn } from "./theme.js";
 
 const TOGGLES = [
@@ -37,7 +37,7 @@ export function mount(root) {
   };
   search.addEventListener("input", draw);
   onlySet.addEventListener("change", draw);
-  coalesced(async () => { settings = await call("config.shown"); draw(); })();
+  reading(async () => { settings = await call("config.shown"); draw(); })();
   return () => {};
 }
 

@@ -3,9 +3,9 @@
 
 import { waitingCards } from "./asks.js";
 import { block, command, keeper, page, steps } from "./desk.js";
-import { announce, arrange, button, coalesced, el, fill, glyph, icon, kbd } from "./dom.js";
+import { announce, arrange, button, el, fill, glyph, icon, kbd } from "./dom.js";
 import { age, full, plural, when } from "./format.js";
-import { call } from "./gateway.js";
+import { call, reading } from "./gateway.js";
 import { chatPath, conversationName, runLink, runPath } from "./names.js";
 
 const TRY = "fledge run \"Plan how to tidy this folder. Show me the plan before you do anything.\"";
@@ -72,7 +72,7 @@ const lostCard = (number) => lookCard("giveup", el("a", { class: "runlink strong
 function rulesBlock() {
   const list = el("ul", { class: "rules" });
   const element = block("Allowed for good", el("span", { class: "soft" }, "commands that run without a question"), list);
-  const read = coalesced(async () => {
+  const read = reading(async () => {
     const rules = await call("permissions.list");
     fill(list, rules.length ? rules.map((rule) => ruleItem(rule, read)) : el("li", { class: "soft" }, "Nothing yet. “Always …” on a question makes a rule, and it is listed here."));
   });
