@@ -434,7 +434,7 @@ class Chat:
         self._screen.say(Notice(said))
 
     async def _answer_plan(self, plan: Plan, answered: Answered) -> None:
-        target: dict[str, Any] = {"target": plan.session_key, "requester": self._session}
+        target: dict[str, Any] = {"target": plan.session_key, "requester": self._session, "run": plan.run_id}
         match answered.verdict:
             case "carry out":
                 await self._client.call("plans.approve", **target)

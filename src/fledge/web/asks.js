@@ -208,7 +208,6 @@ class Ask {
     this.element.setAttribute("aria-busy", "true");
     this.tell("");
     try {
-      await this.look();
       await call(method, params);
       this.over(words, tone);
     } catch (error) {
@@ -220,9 +219,6 @@ class Ask {
       this.store.readWaiting();
     }
   }
-
-  /** See that what is to be answered is still what the card shows; else a Refusal. */
-  async look() {}
 
   /** It is not among what waits any more. If this card has not answered it, somebody or something else has. */
   gone() {
@@ -337,24 +333,21 @@ class Plan extends Ask {
     ];
   }
 
-  allow() { return this.answer("plans.approve", { target: this.one.sessionKey }, `Approved: ${this.who} carries it out.`, "ok"); }
+  allow() { return this.answer("plans.approve", this.shown(), `Approved: ${this.who} carries it out.`, "ok"); }
   deny() { return this.change(); } // a plan is sent back with a reason
 
   change() {
     this.askWords({ label: "What should be different?", send: "Send it back",
-      act: (reason) => this.answer("plans.reject", { target: this.one.sessionKey, reason }, `Sent back: ${this.who} plans again, with your words.`, "waiting") });
+      act: (reason) => this.answer("plans.reject", { ...this.shown(), reason }, `Sent back: ${this.who} plans again, with your words.`, "waiting") });
   }
 
   edit() {
     this.askWords({ label: "The plan as it is to be carried out", send: "Approve this plan", value: this.one.text, rows: 12, most: MOST_PLAN,
-      act: (text) => this.answer("plans.approve", { target: this.one.sessionKey, words: `Carry out this plan. It replaces yours.\n\n${text}` }, `Approved as you wrote it: ${this.who} carries it out.`, "ok") });
+      act: (text) => this.answer("plans.approve", { ...this.shown(), words: `Carry out this plan. It replaces yours.\n\n${text}` }, `Approved as you wrote it: ${this.who} carries it out.`, "ok") });
   }
 
-  /** An answer goes to whatever plan the run has by then: see that it is this one. */
-  async look() {
-    const plans = await call("plans.list");
-    if (!plans.some(({ sessionKey, runId }) => sessionKey === this.one.sessionKey && runId === this.one.runId)) throw new Refusal("this plan waits no more", 0);
-  }
+  /** Which plan an answer is for: any other is refused. */
+  shown() { return { target: this.one.sessionKey, run: this.one.runId }; }
 
   async ended() {
     const { timeline } = await call("runs.info", { target: this.one.sessionKey });
