@@ -333,21 +333,21 @@ class Plan extends Ask {
     ];
   }
 
-  allow() { return this.answer("plans.approve", this.shown(), `Approved: ${this.who} carries it out.`, "ok"); }
+  allow() { return this.answer("plans.approve", this.meant(), `Approved: ${this.who} carries it out.`, "ok"); }
   deny() { return this.change(); } // a plan is sent back with a reason
 
   change() {
     this.askWords({ label: "What should be different?", send: "Send it back",
-      act: (reason) => this.answer("plans.reject", { ...this.shown(), reason }, `Sent back: ${this.who} plans again, with your words.`, "waiting") });
+      act: (reason) => this.answer("plans.reject", { ...this.meant(), reason }, `Sent back: ${this.who} plans again, with your words.`, "waiting") });
   }
 
   edit() {
     this.askWords({ label: "The plan as it is to be carried out", send: "Approve this plan", value: this.one.text, rows: 12, most: MOST_PLAN,
-      act: (text) => this.answer("plans.approve", { ...this.shown(), words: `Carry out this plan. It replaces yours.\n\n${text}` }, `Approved as you wrote it: ${this.who} carries it out.`, "ok") });
+      act: (text) => this.answer("plans.approve", { ...this.meant(), words: `Carry out this plan. It replaces yours.\n\n${text}` }, `Approved as you wrote it: ${this.who} carries it out.`, "ok") });
   }
 
   /** Which plan an answer is for: any other is refused. */
-  shown() { return { target: this.one.sessionKey, run: this.one.runId }; }
+  meant() { return { target: this.one.sessionKey, run: this.one.runId }; }
 
   async ended() {
     const { timeline } = await call("runs.info", { target: this.one.sessionKey });
