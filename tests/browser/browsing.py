@@ -20,6 +20,7 @@ from tests.left_out import requires
 
 PATIENCE_MS = 20_000
 SETTINGS = ("tools.write.approval=ask", "announce.maxRetries=0", "agents.defaults.subagents.maxSpawnDepth=2")
+expect.set_options(timeout=PATIENCE_MS)
 PAGE_FILE = re.compile(r"/page/[a-z]+\.(js|css|svg)")
 ARTIFACT = re.compile(r"/artifacts/[^?]+")
 FEED = re.compile(r"/events\?rows=true(&cursor=\d+)?")

@@ -190,3 +190,25 @@ def test_a_reading_that_the_gateway_could_not_answer_is_tried_again(browser: Bro
         person.say("hello")
         person.said("How can I help?")
         assert len(refused) == 3
+
+
+def test_nothing_moves_under_a_pressed_pointer(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        person.say("wait")
+        person.said("The tool said: ")
+        kill = page.locator("#chat-log .card.live").get_by_role("button", name="Kill")
+        box = kill.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 5, box["y"] + 5)
+        page.mouse.down()
+        with page.expect_response(lambda answer: answer.url.endswith("/rpc") and "How can I help?" in answer.text()):
+            gateway.call("send", session="main", message="hello", timeoutSeconds=10)
+        page.evaluate("new Promise(go => requestAnimationFrame(() => requestAnimationFrame(go)))")
+        assert kill.bounding_box() == box
+        expect(page.locator("#chat-log .msg[data-role=assistant]").filter(has_text="How can I help?")).to_have_count(0)
+        page.mouse.up()
+        expect(page.get_by_role("dialog", name="Kill waiter?")).to_be_visible()
+        page.keyboard.press("Escape")
+        person.said("How can I help?")

@@ -9,6 +9,7 @@ const MOST_ROWS = 3000; // that are held; beyond, only those above are read agai
 const MOST_CONVERSATIONS = 100;
 const SOON_MS = 50;
 const CALM_MS = 400; // between two readings; more if a reading takes long
+const CHECK_MS = 30_000;
 const HIDDEN_MS = 1000; // between two draws while the tab is hidden: only its title is seen
 
 /** True of the key of a run's own session, which has a page of its own. */
@@ -48,6 +49,7 @@ export class Store {
   constructor() {
     this.readWaiting = reading(() => this.#readWaiting());
     setInterval(() => { if (!document.hidden) for (const tick of this.#ticks) tick(); }, 1000);
+    setInterval(() => { if (!document.hidden && this.connection.state === "connected") this.stale(); }, CHECK_MS); // not all that changes has an event
     document.addEventListener("visibilitychange", () => { if (!document.hidden) this.changed(); });
   }
 
@@ -133,7 +135,7 @@ export class Store {
     if (event.type === "connected" || event.type === "lost") { this.#readsRows = true; this.stale(); }
     if (event.type === "row") this.#take(event.row);
     if (event.type === "approvals") this.readWaiting();
-    if (event.type === "turn" && ["end", "error", "start"].includes(event.kind)) this.stale();
+    if (event.type === "turn" && ["start", "end", "error", "interrupt"].includes(event.kind)) this.stale();
     for (const hear of [...this.#listeners]) hear(event);
   }
 
