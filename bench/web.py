@@ -117,7 +117,7 @@ def _gateway(state: Path) -> Iterator[Gateway]:
         yield Gateway(found[0], (state / "gateway.token").read_text().strip(), process.pid)
     finally:
         process.terminate()
-        process.wait(30)
+        process.communicate(timeout=30)
 
 
 class Measured:
