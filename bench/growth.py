@@ -8,16 +8,15 @@ two take turns; CPU counts.
 import asyncio
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import fledge
+from bench.history import copy_runs
 from bench.measure import Meter, children_cpu_s
 from fledge.commands.listing import Wanted, WantedSessions, page_of_runs, page_of_sessions
 from fledge.models.scripted import ScriptedModel, echo
@@ -30,9 +29,6 @@ LIVED = 40
 CALLS = 20
 """Pages, lists and turns in one measurement."""
 TIMEOUT_S = 120
-_TABLES = ("sessions", "entries", "turns", "attempts", "run_events", "inbox", "deliveries")
-_OWN = {"inbox": "seq", "deliveries": "seq", "run_events": "seq"}
-"""The column that numbers the rows of a table itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +47,7 @@ def measured(runs: int, rounds: int) -> tuple[Cost, Cost]:
         few, many = Path(folder) / "few", Path(folder) / "many"
         fledge.run_sync(_live, few, model=ScriptedModel(echo), config={})
         shutil.copytree(few, many)
-        _copy_runs(many / DATABASE, runs)
+        copy_runs(many / DATABASE, runs)
         found: dict[Path, list[Cost]] = {many: [], few: []}
         for _ in range(rounds):
             for state, costs in found.items():
@@ -70,42 +66,6 @@ async def _live(fl: fledge.Fledge) -> None:
     for number in range(LIVED):
         await fl.spawner.spawn(SpawnParams(task=f"task {number}", label=f"run {number}"), caller)
     await main.settled()
-
-
-def _copy_runs(path: Path, runs: int) -> None:
-    """Copy one finished run so many times, each older than the one before."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        number, key = db.execute("SELECT id, key FROM runs WHERE phase = 'completed' ORDER BY id LIMIT 1").fetchone()
-        (run_id,) = db.execute("SELECT run_id FROM attempts WHERE run = ?", (number,)).fetchone()
-        (last,) = db.execute("SELECT max(id) FROM runs").fetchone()
-        named = f"replace(replace({{}}, '{key}', '{key[:-12]}' || printf('%012x', n)), '{run_id}', 'copy-' || n)"
-        given = {
-            "runs.id": f"{last} + n",
-            "run": f"{last} + n",
-            "created_at": "created_at - n",
-            "due_at": "due_at + 9e6",
-        }
-        whose = {"sessions": "key", "entries": "session", "turns": "session", "inbox": "source", "deliveries": "run"}
-        db.execute("BEGIN")
-        for table in ("runs", *_TABLES):
-            columns = [row[1:3] for row in db.execute(f"PRAGMA table_info({table})") if row[1] != _OWN.get(table)]
-            values = [
-                given.get(f"{table}.{name}")
-                or (given.get(name) if kind != "TEXT" else None)
-                or (named.format(name) if kind == "TEXT" else name)
-                for name, kind in columns
-            ]
-            where = (
-                f"{whose[table]} = '{key}'" if table in whose else f"{'id' if table == 'runs' else 'run'} = {number}"
-            )
-            db.execute(
-                "WITH RECURSIVE copies(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM copies WHERE n < ?)"
-                f" INSERT INTO {table} ({', '.join(name for name, _ in columns)})"
-                f" SELECT {', '.join(values)} FROM copies CROSS JOIN (SELECT * FROM {table} WHERE {where})",
-                (runs,),
-            )
-        db.execute("UPDATE children SET spawned = spawned + ? WHERE session = 'agent:main:main'", (runs,))
-        db.execute("COMMIT")
 
 
 def _cost(state: Path) -> Cost:

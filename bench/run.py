@@ -26,6 +26,7 @@ from bench import (
     terminal,
     transitions,
     turns,
+    web,
 )
 from bench.measure import ROUNDS, Bar, Line, Meter, Rate, machine, median_rate, percentile, table
 from bench.peers import libraries
@@ -59,6 +60,9 @@ CHEAP_WORDS = Bar("at most", 2, "ms")
 TALKING = Bar("at most", 250, "ms")
 FEW_BYTES = Bar("at most", 200, "bytes")
 ECHOED = Bar("at most", 60, "ms")
+FIRST_SHOWN = Bar("at most", 1000, "ms")
+FEW_NODES = Bar("at most", 3000, "elements")
+FILTERED = Bar("at most", 100, "ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,10 @@ class Sizes:
     """Children of other libraries; 0: they are not even looked for."""
     terminal_s: float
     """How long a terminal is watched while an answer streams into it, and then stalled."""
+    listed: int
+    """Runs in the table of the web page."""
+    entries: int
+    """In the conversation that it shows."""
 
 
 FULL = Sizes(
@@ -133,6 +141,8 @@ FULL = Sizes(
     hostile_mb=5,
     peers=100,
     terminal_s=10.0,
+    listed=10_000,
+    entries=5000,
 )
 QUICK = Sizes(
     rounds=ROUNDS,
@@ -161,6 +171,8 @@ QUICK = Sizes(
     hostile_mb=1,
     peers=100,
     terminal_s=4.0,
+    listed=2000,
+    entries=1000,
 )
 
 
@@ -416,6 +428,22 @@ def in_a_terminal(sizes: Sizes) -> Iterator[Line]:
         yield Line("  start of the chat", took, f"{nothing:.0f} ms CPU (pass)", chat_ms - nothing, TALKING, "ms")
 
 
+def on_the_page(sizes: Sizes) -> Iterator[Line]:
+    """The web page in a browser, with many runs and a long conversation."""
+    cost = web.measured(sizes.listed, sizes.entries, sizes.rounds)
+    if cost is None:
+        yield Line("the web page", "not measured", "there is no chromium")
+        return
+    runs, entries = f"{sizes.listed:,} runs", f"{sizes.entries:,} entries"
+    what = f"web page, {runs}: CPU until the first is shown"
+    yield Line(what, f"{cost.runs_ms:.0f} ms", "page and gateway", cost.runs_ms, FIRST_SHOWN, "ms")
+    yield Line("  elements", f"{cost.runs_nodes:,}", "all read", cost.runs_nodes, FEW_NODES, "elements")
+    yield Line("  CPU of a filter", f"{cost.filter_ms:.0f} ms", "page", cost.filter_ms, FILTERED, "ms")
+    what = f"web page, {entries}: CPU until the newest are shown"
+    yield Line(what, f"{cost.chat_ms:.0f} ms", "page and gateway", cost.chat_ms, FIRST_SHOWN, "ms")
+    yield Line("  elements", f"{cost.chat_nodes:,}", "", cost.chat_nodes, FEW_NODES, "elements")
+
+
 def with_history(sizes: Sizes) -> Iterator[Line]:
     """Looking and talking in a folder with many finished runs, beside one with few."""
     many, few = growth.measured(sizes.existing, sizes.rounds)
@@ -446,6 +474,7 @@ PARTS = {
     "html": pages_read,
     "growth": with_history,
     "terminal": in_a_terminal,
+    "page": on_the_page,
     "peers": compared_with_peers,
 }
 

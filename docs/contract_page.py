@@ -100,6 +100,7 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
         "Security",
         {
             "gateway": "Gateway",
+            "page": "Page",
             "trust": "Trust",
             "exec": "Runtimes and exec",
             "files": "Files and the web",

@@ -37,6 +37,8 @@ TINY = run.Sizes(
     hostile_mb=1,
     peers=0,
     terminal_s=0.5,
+    listed=20,
+    entries=20,
 )
 
 
@@ -81,6 +83,11 @@ def test_every_part_of_the_table_is_measured_printed_and_kept(
         "  key to echo, p95",
         "  terminal stalled for 0.5 s, lag of the loop",
         "  start of the chat",
+        "web page, 20 runs: CPU until the first is shown",
+        "  elements",
+        "  CPU of a filter",
+        "web page, 20 entries: CPU until the newest are shown",
+        "  elements",
     ]
     assert failed == sum(line["verdict"] == "FAIL" for line in lines)
     assert all(line["what"] in printed for line in lines)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fledge.api.agents import Agent
     from fledge.api.conversation import Conversation
     from fledge.api.handle import Handle
     from fledge.api.program import Fledge
@@ -11,13 +12,14 @@ if TYPE_CHECKING:
     from fledge.core.images import Image
     from fledge.core.permission import Permission
     from fledge.core.policy import Budget
-    from fledge.errors import BadInput, FledgeError, NotFound, Refused, StoreError, StoreLocked
+    from fledge.errors import BadInput, FledgeError, NotFound, Refused, RunFailed, StoreError, StoreLocked
     from fledge.models.providers import Provider
     from fledge.runtime.feed import TurnEvent
     from fledge.tools.base import ToolContext, tool
 
 __version__ = "0.1.0"
 __all__ = [
+    "Agent",
     "BadInput",
     "Budget",
     "Conversation",
@@ -35,6 +37,7 @@ __all__ = [
     "Refused",
     "Reply",
     "Result",
+    "RunFailed",
     "RunInfo",
     "StoreError",
     "StoreLocked",
@@ -49,6 +52,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "fledge.api.agents": ("Agent",),
     "fledge.api.conversation": ("Conversation",),
     "fledge.api.handle": ("Handle",),
     "fledge.client.opening": ("connect", "open", "run_sync"),
@@ -57,7 +61,7 @@ _HOMES = {
     "fledge.core.images": ("Image",),
     "fledge.core.permission": ("Permission",),
     "fledge.core.policy": ("Budget",),
-    "fledge.errors": ("BadInput", "FledgeError", "NotFound", "Refused", "StoreError", "StoreLocked"),
+    "fledge.errors": ("BadInput", "FledgeError", "NotFound", "Refused", "RunFailed", "StoreError", "StoreLocked"),
     "fledge.models.providers": ("Provider",),
     "fledge.runtime.feed": ("TurnEvent",),
     "fledge.tools.base": ("ToolContext", "tool"),

@@ -3,6 +3,7 @@
 FledgeError
 ├── BadInput            a field is wrong; nothing was changed
 ├── Refused             a rule forbids it now; nothing was changed
+│   ├── NeedsProgram    a run needs what only a program can bring, and that is not here
 │   ├── NotFound        no such run, session or row (or none that the caller may see)
 │   └── Stopped         its run was killed: the driver has nothing more to do
 ├── StoreError          the database cannot be used as asked
@@ -11,6 +12,7 @@ FledgeError
 │   ├── StoreLost       its lock was taken away: another process may own it now
 │   └── StaleWrite      a newer owner has taken over; nothing was written
 │       └── Interrupted the step was called off; its driver reads what came in, and goes on
+├── RunFailed           a value was wanted of a run that has none
 ├── NotArrived          something sent to the outside did not get there
 │   └── Undeliverable   it cannot arrive: sending it again would fail the same way
 └── IllegalTransition   a bug of ours: this event cannot happen in this phase
@@ -53,6 +55,13 @@ class NotFound(Refused):
         super().__init__("error", reason)
 
 
+class NeedsProgram(Refused):
+    """The run needs what only a program can bring: it waits until a process brings it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("error", reason)
+
+
 class Stopped(Refused):
     """The run was killed: its driver has nothing more to do."""
 
@@ -87,6 +96,15 @@ class StaleWrite(StoreError):
 
 class Interrupted(StaleWrite):
     """The step was called off; its driver reads what came in, and goes on."""
+
+
+class RunFailed(FledgeError):
+    """The run has no value: it failed, has not ended, or its answer is not of the type that was asked for."""
+
+    def __init__(self, reason: str, result: Any = None) -> None:
+        super().__init__(reason)
+        self.result = result
+        """The `Result` that has none; its `text` has the words."""
 
 
 class NotArrived(FledgeError):

@@ -17,9 +17,9 @@ from fledge.testing import InlineStore, ScriptedModel
 from tests.api.scene import Place
 
 PUBLIC = """
-BadInput Budget Conversation Fledge FledgeError GivenUp Handle Image Message NotFound Permission Plan Provider Question
-Refused Reply Result RunInfo StoreError StoreLocked TimelineEvent ToolContext TurnEvent __version__ connect open
-run_sync tool
+Agent BadInput Budget Conversation Fledge FledgeError GivenUp Handle Image Message NotFound Permission Plan Provider
+Question Refused Reply Result RunFailed RunInfo StoreError StoreLocked TimelineEvent ToolContext TurnEvent __version__
+connect open run_sync tool
 """
 IMPORT_MS = 100
 """How much CPU `import fledge` may take more than starting Python."""
@@ -74,7 +74,9 @@ def test_importing_fledge_loads_nothing_heavy_and_costs_next_to_nothing() -> Non
         ("state", {"state": 3}),
         ("model", {"model": 3}),
         ("models.mine", {"models": {"mine": "openai/gpt-5"}}),
-        ("tools", {"tools": [print]}),
+        ("tools", {"tools": [3]}),
+        ("tools", {"tools": "read"}),
+        ("print(args)", {"tools": [print]}),
         ("agents", {"agents": "reviewer"}),
         ("agents", {"agents": 3}),
         ("agents.reviewer", {"agents": {"reviewer": "gpt"}}),

@@ -397,13 +397,19 @@ def test_a_typed_result_is_read_from_the_text_or_says_why_not(
     place: Place, said: str, value: Point | None, ok: bool
 ) -> None:
     async def body(fl: fledge.Fledge) -> None:
-        run = await fl.spawn("Where?", result_type=Point)
+        run = await fl.spawn("Where?", output_type=Point)
         result = await run
-        assert (result.value, result.ok) == (value, ok)
+        assert result.ok == ok
         assert (result.value_error is None) == ok
-        assert (await (await fl.run(run.run_id, result_type=Point))).value == value
-        untyped = await (await fl.run(run.run_id))
-        assert untyped.value == (None if value is None else msgspec.json.decode(result.text))
+        if ok:
+            assert result.value == result.unwrap() == value
+            assert (await (await fl.run(run.run_id, result_type=Point))).value == value
+            assert (await (await fl.run(run.run_id))).value == msgspec.json.decode(result.text)
+        else:
+            with pytest.raises(fledge.RunFailed, match=r"not what was asked for: .*; `text` has its words") as failed:
+                result.value  # noqa: B018  (it raises)
+            assert failed.value.result is result
+            assert result.text == said
         assert len(model.requests) == (1 if ok else 2), "one nudge, then the words as they are"
 
     model = ScriptedModel(lambda _: said)
@@ -415,17 +421,23 @@ def test_an_answer_that_does_not_fit_a_type_says_where(place: Place) -> None:
         run = await fl.spawn("Where?")
         await run
         typed = await (await fl.run(run.run_id, result_type=Point))
-        assert (typed.value, typed.value_error) == (None, "x: does not fit the type that was asked for")
+        assert typed.value_error == "x: does not fit the type that was asked for"
         typed = await (await fl.run(run.run_id, result_type=list[int]))
         assert typed.value_error == "answer: does not fit the type that was asked for"
 
     place.act(body, ScriptedModel(lambda _: '{"x": "three"}'))
 
 
-def test_a_type_that_cannot_be_read_from_json_is_refused_by_name(place: Place) -> None:
+@pytest.mark.parametrize("name", ["output_type", "result_type"])
+def test_a_type_that_cannot_be_read_from_json_is_refused_by_name(place: Place, name: str) -> None:
     async def body(fl: fledge.Fledge) -> None:
-        with pytest.raises(fledge.BadInput, match=r"^result_type: "):
-            await fl.spawn("Where?", result_type=asyncio.Event)
+        options: Any = {name: asyncio.Event}
+        with pytest.raises(fledge.BadInput, match=rf"^{name}: must be a type that can be read from JSON \(got <class"):
+            await fl.spawn("Where?", **options)
+        with pytest.raises(fledge.BadInput, match=rf"^output_schema: must not be given beside {name}"):
+            await fl.spawn("Where?", **{**options, name: int}, output_schema={"type": "integer"})
+        with pytest.raises(fledge.BadInput, match=r"^result_type: is another name of output_type"):
+            await fl.spawn("Where?", output_type=int, result_type=int)
 
     place.act(body)
 

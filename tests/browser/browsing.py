@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from playwright.sync_api import Browser, Dialog, Locator, Page, Route, expect, sync_playwright
 
@@ -22,6 +22,7 @@ PATIENCE_MS = 20_000
 SETTINGS = ("tools.write.approval=ask", "announce.maxRetries=0", "agents.defaults.subagents.maxSpawnDepth=2")
 expect.set_options(timeout=PATIENCE_MS)
 PAGE_FILE = re.compile(r"/page/[a-z]+\.(js|css|svg)")
+ARTIFACT = re.compile(r"/artifacts/[^?]+")
 FEED = re.compile(r"/events\?rows=true(&cursor=\d+)?")
 
 
@@ -67,14 +68,14 @@ def _give(route: Route) -> None:
 class Gateway:
     """`fledge serve` in a process of its own, which can be killed and started again at the same address."""
 
-    def __init__(self, model: Model, folder: Path) -> None:
-        self.model, self.folder = model, folder
+    def __init__(self, model: Model, folder: Path, *settings: str) -> None:
+        self.model, self.folder, self.settings = model, folder, settings
         self.state, self.port = folder / "state", 0
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Start it; it takes requests afterwards."""
-        settings = [part for one in SETTINGS for part in ("--set", one)]
+        settings = [part for one in (*SETTINGS, *self.settings) for part in ("--set", one)]
         place = ("--state", str(self.state), "--port", str(self.port))
         command = [sys.executable, "-m", "fledge.cli.main", "serve", *place, *MODEL, *settings]
         (self.folder / "work").mkdir(exist_ok=True)
@@ -108,10 +109,20 @@ class Gateway:
         return Client(self.address, self.token).call(method, **params)
 
 
+class Served(Protocol):
+    """A gateway: where it is, and its token."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def token(self) -> str: ...
+
+
 class Person:
     """Somebody in front of the page. Whatever the page should never do is remembered in `wrong`."""
 
-    def __init__(self, page: Page, gateway: Gateway) -> None:
+    def __init__(self, page: Page, gateway: Served) -> None:
         self.page, self.gateway = page, gateway
         self.wrong: list[str] = []
         page.set_default_timeout(PATIENCE_MS)
@@ -131,7 +142,7 @@ class Person:
 
     def _asked(self, url: str, cookie: str | None) -> None:
         path = url.partition("#")[0].removeprefix(self.gateway.address)
-        is_known = path in ("/", "/rpc", "/login") or PAGE_FILE.fullmatch(path) or FEED.fullmatch(path)
+        is_known = path in ("/", "/rpc", "/login") or any(one.fullmatch(path) for one in (PAGE_FILE, FEED, ARTIFACT))
         if not url.startswith(self.gateway.address) or not is_known or self.gateway.token in url or cookie:
             self.wrong.append(f"request {url} cookie {cookie}")
 
@@ -163,7 +174,7 @@ class Person:
 
 
 @contextmanager
-def sitting(browser: Browser, gateway: Gateway, **options: Any) -> Iterator[Person]:
+def sitting(browser: Browser, gateway: Served, **options: Any) -> Iterator[Person]:
     """A person with a fresh browser, as long as the block lasts; the page did nothing wrong meanwhile."""
     context = browser.new_context(**options)
     try:
@@ -174,3 +185,14 @@ def sitting(browser: Browser, gateway: Gateway, **options: Any) -> Iterator[Pers
         assert person.wrong == [], person.wrong
     finally:
         context.close()
+
+
+@contextmanager
+def signed_in(
+    browser: Browser, gateway: Gateway, width: int = 1440, height: int = 900, theme: str = "light"
+) -> Iterator[Person]:
+    """A person who has signed in, in a window so wide, and who wants no motion."""
+    size = {"width": width, "height": height}
+    with sitting(browser, gateway, viewport=size, color_scheme=theme, reduced_motion="reduce") as person:
+        person.sign_in()
+        yield person

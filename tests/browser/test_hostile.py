@@ -3,11 +3,12 @@
 The values are made from the published schema, so a new field is tried as soon as it is there.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Route, expect
 
 from fledge.commands.methods import schema
 from tests.browser.browsing import browsing, modules
@@ -19,9 +20,9 @@ PARTS: dict[str, Any] = {name.rpartition(".")[2]: part for name, part in SCHEMA[
 CARDS = {
     "spawnCard": ("RunRow", "cards.spawnCard(store, value)"),
     "spawnCard of one that is over": ("RunRow", "cards.spawnCard(store, {...value, isActive: false, endedAt: 2})"),
-    "questionCard": ("Question", "cards.questionCard(value, shared)"),
-    "questionCard of a command": ("Question", "cards.questionCard({...value, tool: 'exec', arguments: call}, shared)"),
-    "planCard": ("Plan", "cards.planCard(value, shared)"),
+    "a question": ("Question", "asks([value], [])"),
+    "a question about a command": ("Question", "asks([{...value, tool: 'exec', arguments: call}], [])"),
+    "a plan": ("Plan", "asks([], [value])"),
     "doneCard": ("CompletionValue", "cards.doneCard({...value, resultBytes: 0}, 1, async () => '')"),
     "the sidebar": ("SessionRow", "side(value)"),
     "the panel": ("RunRow", "tree(value)"),
@@ -35,6 +36,7 @@ CARDS = {
 }
 DRAW = """async ([value, call]) => {
   const cards = await import("/page/cards.js");
+  const { waitingCards } = await import("/page/asks.js");
   const { Stream } = await import("/page/entries.js");
   const { sidebar } = await import("/page/side.js");
   const { panel } = await import("/page/panel.js");
@@ -44,6 +46,7 @@ DRAW = """async ([value, call]) => {
     children: () => [], below: () => [], rootOf: (key) => key, listen() {}, readWaiting() {},
   };
   const shared = { store, kept: new Map() };
+  const asks = (questions, plans) => waitingCards(questions, plans, shared, new Map())[0];
   const side = (conversation) => {
     store.conversations.set(conversation.key, conversation);
     const made = sidebar(store, {});
@@ -67,6 +70,22 @@ DRAW = """async ([value, call]) => {
   for (const one of document.querySelectorAll("details")) one.open = true;
   await new Promise(requestAnimationFrame);
   return document.body.textContent;
+}"""
+
+QUIET = {"you": ".rules li", "undelivered": ".card", "agents": ".card", "health": ".errors li", "settings": "tr"}
+"""The quiet views, and what each shows last."""
+MOUNT = """async ([view, { RunRow, SessionRow, Question, Plan, GivenUp }]) => {
+  const { mount } = await import(`/page/${view}.js`);
+  const store = {
+    rows: new Map([[RunRow.sessionKey, RunRow]]), conversations: new Map([[SessionRow.key, SessionRow]]),
+    questions: [Question], plans: [Plan], undelivered: [GivenUp, { ...GivenUp, key: "m", kind: "message" }],
+    waiting: 2, isLoaded: true, connection: { state: "connected" },
+    subscribe: () => () => {}, listen: () => () => {}, everySecond: () => () => {},
+    readWaiting() {}, readUndelivered() {},
+  };
+  const root = document.createElement("main");
+  document.body.replaceChildren(document.getElementById("says") ?? "", root);
+  mount(root, [], { store, kept: new Map() });
 }"""
 
 
@@ -106,6 +125,31 @@ def test_hostile_words_in_every_field_are_only_words(page: Page, name: str) -> N
     text = page.evaluate(
         DRAW.replace("HOW", how), [hostile(PARTS[shape]), '{"command": "<img src=x onerror=hacked()>"}']
     )
+    assert_only_words(page, text)
+
+
+def answering(route: Route) -> None:
+    """Answer a method with hostile words in every field."""
+    method = json.loads(route.request.post_data or "{}")["method"]
+    result = hostile(SCHEMA["methods"][method]["result"])
+    if method == "health":
+        result["counters"] = {"outcomes": {HOSTILE: 1}, "deliveries": {f"{HOSTILE}:x": 1}, "interrupts": {}}
+    route.fulfill(json={"jsonrpc": "2.0", "id": 1, "result": result})
+
+
+@proves("8.gateway.9")
+@pytest.mark.parametrize(("view", "part"), QUIET.items())
+def test_hostile_words_in_every_field_of_a_quiet_view_are_only_words(page: Page, view: str, part: str) -> None:
+    page.route("https://page.test/rpc", answering)
+    shapes = {name: hostile(PARTS[name]) for name in ("RunRow", "SessionRow", "Question", "Plan", "GivenUp")}
+    page.evaluate(MOUNT, [view, shapes])
+    expect(page.locator(part).filter(has_text="onerror").first).to_be_visible()
+    page.unroute("https://page.test/rpc")
+    assert_only_words(page, page.evaluate("document.body.textContent"))
+
+
+def assert_only_words(page: Page, text: str) -> None:
+    """Hostile words were shown, and nothing came of them."""
     assert "onerror" in text
     assert SHOWN[:60] in text or "<img src=x onerror=hacked()>" in text
     assert page.evaluate("window.hacked") is None

@@ -2,13 +2,13 @@
 finds nothing. One gateway has the scene."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from tests.browser.browsing import Gateway, Person, browsing, sitting
+from tests.browser.looks import findings
 from tests.browser.page_server import speaking
 from tests.cli.model_server import serving
 
@@ -16,7 +16,6 @@ Scheme = Literal["light", "dark"]
 WIDTHS = {390: 844, 1440: 900}
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 VIEWS = ("chat/main", "chat/none", "runs", "you", "undelivered", "agents", "health", "settings")
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +48,6 @@ def show(person: Person, view: str) -> None:
     if view == "chat/main":
         person.see("#waiting .card", "May it run write?")
         person.see("#chat-log .card.live", "waiter")
-
-
-def findings(page: Page) -> list[str]:
-    """What axe finds, each with its element."""
-    told: dict[str, Any] = Axe().run(page, options={"runOnly": {"type": "tag", "values": RULES}}).response
-    return [f"{one['id']}: {node['html'][:200]}" for one in told["violations"] for node in one["nodes"]]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote
@@ -15,12 +14,7 @@ from urllib.parse import unquote
 import pytest
 from playwright.sync_api import Browser, expect
 
-import fledge
-from fledge.core.keys import main_key, project_key
-from fledge.core.route import Address, origin_of
-from fledge.orchestrator import outbox
-from fledge.orchestrator.commit import Commit
-from fledge.store.base import Turn
+from fledge.core.keys import project_key
 from fledge.store.files import DATABASE
 from tests.browser.browsing import Gateway, browsing, sitting
 from tests.browser.page_server import SHOWN, speaking
@@ -107,13 +101,16 @@ def test_a_subagents_answer_arrives_once_and_its_page_tells_all(browser: Browser
         person.say("spawn")
         person.said("The digger found gold.")
         page.locator("#panel").get_by_role("link", name="digger").click()
-        person.see(".facts dd", "gold, at the very bottom")
-        person.see(".facts dd", "unknown; tokens: 10 in, 5 out")
-        person.see("section[aria-label=Timeline] li", "finished → ")
+        person.see("#run-panel", "gold, at the very bottom")
+        person.see(".stat", "10 in, 5 out")
+        person.see("section[aria-label=Delivery] li", "Read by its requester")
+        page.get_by_role("tab", name="Events").click()
+        person.see(".events li", "finished")
         # By which way depends on whether the conversation is still busy with its own words.
-        told = person.see("section[aria-label=Delivery] li", "to agent:main:main (fallback): ")
+        told = person.see(".events li", "to agent:main:main (fallback): ")
         assert "delivered" in told.inner_text()
-        person.see("section[aria-label=Transcript] .msg", "dig deep")
+        page.get_by_role("tab", name="Transcript").click()
+        person.see("#run-panel .msg", "dig deep")
         page.goto(f"{gateway.address}/#/run/agent:main:subagent:none")
         person.see("#view-run", "There is no such run")
 
@@ -127,11 +124,12 @@ def test_hostile_words_are_shown_and_do_nothing(browser: Browser, gateway: Gatew
         told = person.said("It said: ")
         assert SHOWN in told.inner_text()
         page.locator("#panel").get_by_role("link", name="<i>label</i>").click()
-        person.see(".facts dd", "onerror")
-        person.see("section[aria-label=Transcript] .msg", "onerror")
-        assert SHOWN in page.locator("section[aria-label=Transcript]").inner_text()
-        assert SHOWN in page.locator(".facts").inner_text()
-        person.see(".facts dd", "hostile <b>task</b>")
+        person.see("#run-panel", "onerror")
+        assert SHOWN in page.locator("#run-panel").inner_text()
+        page.get_by_role("tab", name="Transcript").click()
+        person.see("#run-panel .msg", "onerror")
+        assert SHOWN in page.locator("#run-panel").inner_text()
+        person.see("#run-panel .msg", "hostile <b>task</b>")
         page.goto(f"{gateway.address}/#/chat")
         person.say("<img src=x onerror=alert(1)>")
         person.see("#chat-log .msg[data-role=user]", "<img src=x onerror=alert(1)>")
@@ -162,11 +160,12 @@ def test_plans_are_answered_and_calls_are_denied_and_allowed(browser: Browser, g
         person.say("plan")
         card = person.see("#waiting .card", "A plan for you")
         card.get_by_role("button", name="Ask for changes").click()
-        expect(card.get_by_label("Words for the plan")).to_be_focused()
-        card.get_by_role("button", name="Ask for changes").click()
+        expect(card.get_by_label("What should be different?")).to_be_focused()
+        card.get_by_role("button", name="Send it back").click()
+        person.see("#waiting .notice", "There are no words to send yet.")
         assert gateway.call("plans.list") != [], "nothing is rejected without words"
-        card.get_by_label("Words for the plan").fill("deeper")
-        card.get_by_role("button", name="Ask for changes").click()
+        card.get_by_label("What should be different?").fill("deeper")
+        card.get_by_role("button", name="Send it back").click()
         person.see("#waiting .card", "child heard")
         page.get_by_role("button", name="Approve").click()
         expect(page.locator("#waiting .card")).to_have_count(0)
@@ -194,8 +193,10 @@ def test_a_run_is_steered_and_killed(browser: Browser, gateway: Gateway) -> None
         page.get_by_role("button", name="Steer").click()
         page.get_by_label("Where should it go instead?").fill("look left")
         page.get_by_role("dialog").get_by_role("button", name="Steer").click()
-        person.see("section[aria-label=Timeline] li", "Steered")
-        person.see(".facts dd", "child heard:")
+        page.get_by_role("tab", name="Events").click()
+        person.see(".events li", "steered")
+        page.get_by_role("tab", name="Transcript").click()
+        person.see("#run-panel .msg", "child heard:")
         page.go_back()
         person.said("The waiter changed its mind.")
         person.say("wait")
@@ -239,9 +240,11 @@ def test_words_are_sent_to_a_run_that_goes_on(browser: Browser, gateway: Gateway
         dialog.get_by_role("button", name="Send", exact=True).click()
         expect(dialog).to_have_count(0)
         release(gateway)
-        person.see("section[aria-label=Transcript] .msg[data-role=user]", "mind the gap")
-        person.see("section[aria-label=Transcript] .msg[data-role=assistant]", "child heard: mind the gap")
-        assert page.locator("section[aria-label=Timeline] li").filter(has_text="Steered").count() == 0
+        person.see("#run-panel .msg[data-role=user]", "mind the gap")
+        person.see("#run-panel .msg[data-role=assistant]", "child heard: mind the gap")
+        page.get_by_role("tab", name="Events").click()
+        expect(page.locator(".events li").first).to_be_visible()
+        assert page.locator(".events li").filter(has_text="steered").count() == 0
 
 
 def test_the_page_begins_in_the_conversation_that_was_spoken_in_last_and_calls_a_projects_by_its_folder(
@@ -389,56 +392,6 @@ def test_a_gateway_that_was_killed_is_found_again_and_nothing_is_doubled(browser
         person.said("The waiter is done.")
         expect(page.locator("#chat-log .card.slim")).to_contain_text("done")
         assert page.locator("#chat-log .msg").all_inner_texts() == shown
-
-
-@proves("2.hops.26")
-def test_a_message_that_could_not_be_sent_is_shown_and_dismissed(browser: Browser, gateway: Gateway) -> None:
-    def lose(c: Commit) -> None:
-        turn = Turn(main_key(), 1, {}, 0, 0, 0, c.at, origin=origin_of(Address("ops", "ann")))
-        outbox.reply(c, turn, 7, "for ann")
-        c.tx.give_up_post(f"reply:{main_key()}:7", "HTTP 500", c.at + 9e9, c.at)
-
-    async def change(fl: fledge.Fledge) -> None:
-        await fl.engine.commit(lose)
-
-    gateway.end()
-    with ThreadPoolExecutor(1) as beside:  # this thread has the browser's event loop
-        beside.submit(fledge.run_sync, change, gateway.state, config={}, drives=False).result()
-    gateway.start()
-    with sitting(browser, gateway) as person:
-        person.sign_in()
-        person.see("#undelivered-count", "1")
-        person.page.locator("#side").get_by_role("link", name="Undelivered").click()
-        card = person.see("#undelivered-cards .card", "for ann")
-        assert "to ann on ops" in card.inner_text()
-        assert "HTTP 500" in card.inner_text()
-        card.get_by_role("button", name="Dismiss").click()
-        person.see("#undelivered-empty", "Everything has arrived.")
-
-
-def test_undelivered_results_are_retried_and_dismissed(browser: Browser, gateway: Gateway) -> None:
-    with sitting(browser, gateway) as person:
-        page = person.page
-        person.sign_in()
-        page.locator("#side").get_by_role("link", name="Undelivered").click()
-        person.see("#undelivered-empty", "Everything has arrived.")
-        page.locator("#conversations").get_by_role("link", name="main").click()
-        for number in (1, 2):
-            person.say("wait")
-            person.see("#panel a", "running", times=number)
-        gateway.call("sessions.delete", session="main")
-        release(gateway)
-        person.see("#undelivered-count", "2")
-        person.say("hello")
-        person.said("How can I help?")
-        page.locator("#side").get_by_role("link", name="Undelivered").click()
-        cards = person.see("#undelivered-cards .card", "I waited", times=2)
-        cards.first.get_by_role("button", name="Dismiss").click()
-        person.see("#undelivered-cards .card", "I waited")
-        cards.first.get_by_role("button", name="Deliver again").click()
-        person.see("#undelivered-empty", "Everything has arrived.")
-        page.locator("#conversations").get_by_role("link", name="main").click()
-        person.said("The waiter is done.")
 
 
 @proves("8.gateway.18", "The page takes a one-time code out of its address before any request")

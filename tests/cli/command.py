@@ -6,6 +6,7 @@ a terminal, two commands at once, logging.
 """
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -91,3 +92,8 @@ def _streams(stdin: TextIO, stdout: TextIO, stderr: TextIO) -> Iterator[None]:
         yield
     finally:
         sys.stdin, sys.stdout, sys.stderr = kept
+
+
+def ageless(shown: str) -> str:
+    """Rows of runs without their age, which goes on between two looks."""
+    return re.sub(r" +\d+s ", " age ", shown)

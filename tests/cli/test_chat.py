@@ -22,7 +22,7 @@ import pytest
 
 import fledge
 from fledge.channels.base import Channel
-from fledge.cli.chat import Chat, ScreenChannel
+from fledge.cli.chat import Chat, ScreenChannel, from_home
 from fledge.cli.term.plain import item_lines
 from fledge.cli.term.shown import Asked, Child, Item, Leave, Output, Sent, Spoken, Stop, Turn, Wish
 from fledge.cli.where import Where
@@ -653,3 +653,9 @@ def test_without_a_model_it_says_what_to_do(work: Path) -> None:
     done = subprocess.run(command, cwd=work, env=env, input="", capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "give --model NAME" in done.stderr
+
+
+def test_a_folder_is_written_as_people_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    folders = ("/home/me/src", "/home/me", "/home/mercury", "/srv", "")
+    assert [from_home(folder) for folder in folders] == ["~/src", "~", "/home/mercury", "/srv", ""]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fledge.cli.term.cells import fit
 from fledge.models.base import Usage
 from fledge.models.scripted import Reply
 from tests.cli.model_server import MODEL, workspace
@@ -145,10 +146,10 @@ def test_a_tool_call_is_allowed_or_denied_by_a_key(stage: Stage, tmp_path: Path)
         for number, (key, reason) in enumerate((("y", ""), ("e", "not now")), 1):
             say(chat, "ask")
             rows = chat.wait_for(r"\? scout wants to run(.|\n)*y once · n no · e say why\n›").split("\n")
-            question = len(rows) - 4
-            assert rows[question:] == [
+            assert rows[-5:] == [
                 "? scout wants to run",
                 "    echo one > made.txt && echo done",
+                f"    {fit(f'in {work}', 75)}",
                 "  y once · n no · e say why",
                 "›",
             ]

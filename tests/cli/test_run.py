@@ -317,7 +317,7 @@ def test_two_who_run_at_once_share_the_conversation_and_both_are_answered(model:
 
 
 def test_the_twenty_line_example_goes_on_after_kill_minus_nine(model: Model, work: Path) -> None:
-    command = [sys.executable, str(ROOT / "examples" / "conversation.py"), "../state"]
+    command = [sys.executable, str(ROOT / "tests" / "programs" / "conversation.py"), "../state"]
     with killed_amid(model, work, command):
         done = subprocess.run(command, cwd=work, env=model.env, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "The tool said: 1 files\n"), done.stderr

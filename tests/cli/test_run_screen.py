@@ -260,10 +260,11 @@ def at_work(stage: Stage, work: Path, prompt: str) -> Iterator["subprocess.Popen
 @proves("4.tools.57", "`fledge tree --watch` follows the runs in place, until everything has settled or Ctrl-C")
 def test_a_tree_is_watched_in_place_until_everything_has_settled(stage: Stage, work: Path) -> None:
     with at_work(stage, work, "delegate"), program(line(work, "tree", "--watch"), work, stage.env) as (tree, terminal):
-        tree.wait_for("└─ scout · running")
+        tree.wait_for("└─ #1 scout  running: ")
         assert not termios.tcgetattr(terminal)[3] & termios.ECHO
         stage.go_on("look")
-        assert left_behind(tree) == ["└─ scout · completed (ok)"]
+        (row,) = left_behind(tree)
+        assert row.startswith("└─ #1 scout  done  ")
         assert termios.tcgetattr(terminal)[3] & termios.ECHO
 
 
@@ -271,9 +272,10 @@ def test_a_tree_is_watched_in_place_until_everything_has_settled(stage: Stage, w
 def test_ctrl_c_leaves_the_tree_as_it_stands_and_what_is_watched_goes_on(stage: Stage, work: Path) -> None:
     with at_work(stage, work, "delegate") as run:
         with program(line(work, "tree", "--watch"), work, stage.env) as (tree, terminal):
-            tree.wait_for("└─ scout · running")
+            tree.wait_for("└─ #1 scout  running: ")
             tree.type(CTRL_C)
-            assert left_behind(tree, 130) == ["└─ scout · running"]
+            (row,) = left_behind(tree, 130)
+            assert row.startswith("└─ #1 scout  running: ")
             assert termios.tcgetattr(terminal)[3] & termios.ECHO
             assert not tree.glass.hides_cursor
         stage.go_on("look")
@@ -290,8 +292,8 @@ def test_in_a_pipe_a_watched_run_has_a_line_for_each_change(stage: Stage, work: 
             assert watch.stdout.readline() == "scout · running\n"
             stage.go_on("look")
             rest = watch.stdout.read().splitlines()
-    assert (watch.returncode, rest[-1]) == (0, "scout · completed (ok)")
-    assert all(re.fullmatch(r"scout · [a-z ]+(\(ok\))?", row) for row in rest)
+    assert (watch.returncode, rest[-1]) == (0, "scout · done")
+    assert all(re.fullmatch("scout · [a-z ]+", row) for row in rest)
 
 
 def test_watching_a_folder_that_is_settled_is_like_looking_at_it(stage: Stage, work: Path) -> None:
@@ -300,7 +302,7 @@ def test_watching_a_folder_that_is_settled_is_like_looking_at_it(stage: Stage, w
     state = str(work / "state")
     assert command.fledge("run", *MODEL, "--state", state, "delegate", cwd=work, env=stage.env).returncode == 0
     done = command.fledge("tree", "--watch", "--state", state, cwd=work, env=stage.env)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "scout · completed (ok)\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "scout · done\n", "")
     refused = command.fledge("tree", "--watch", "--json", "--state", state, cwd=work, env=stage.env)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("fledge: --watch: takes no --json")

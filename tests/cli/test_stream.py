@@ -97,7 +97,7 @@ def test_what_happens_is_told_as_events(model: Model, work: Path) -> None:
     assert (read[0].text, "hello" in read[1].text) == ("read", True)
     assert json.loads(read[0].arguments) == {"path": "notes.txt"}
     assert read[0].call == read[1].call
-    assert stream.Usage(session_key="agent:main:main", tokens_in=100, tokens_out=7, cost_usd=None) in found
+    assert stream.Usage(session_key=command.session_of(work), tokens_in=100, tokens_out=7, cost_usd=None) in found
     assert kinds.index("Result") > kinds.index("RunEvent")
 
 

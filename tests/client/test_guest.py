@@ -16,11 +16,13 @@ import fledge
 from fledge.client.guest import Guest
 from fledge.client.guest_conversation import GuestConversation
 from fledge.client.guest_run import GuestHandle
-from fledge.models.scripted import echo
+from fledge.models.base import Request, ToolMessage
+from fledge.models.scripted import Answer, echo, use
 from fledge.testing import ScriptedModel
 from tests.api.scene import obedient
 from tests.api.test_docstrings import EXAMPLES, play
 from tests.gateway.serving import serving
+from tests.statements import proves
 
 T = TypeVar("T")
 FOR_HOLDERS = ("Fledge.until", "Fledge.watch", "Fledge.unwatch", "Fledge.keeping_images")
@@ -152,6 +154,59 @@ def count_more(text: str, times: int) -> int:
     return len(text) * times
 
 
+def counter(tool: Any = count, **fields: Any) -> fledge.Agent[int]:
+    """An agent that counts, as each process makes it."""
+    return fledge.Agent("counter", instructions="You count.", tools=[tool], output_type=int, **fields)
+
+
+async def counts(request: Request) -> Answer:
+    """The model of that agent."""
+    last = request.messages[-1]
+    return last.text if isinstance(last, ToolMessage) else use("count", text="hello")
+
+
+@pytest.mark.parametrize("way", ["open", "connect"])
+@proves("4.code.14", "A guest spawns an agent by value where the holder has the same; functions run there")
+def test_a_guest_spawns_an_agent_that_the_holder_has_too(tmp_path: Path, way: str) -> None:
+    async def main() -> None:
+        model, own = ScriptedModel(counts), counter()
+        async with opened(tmp_path / "state", model=model, agents=[counter()]) as holder:
+            again = opened(tmp_path / "state", model=model, agents=[own])
+            async with again if way == "open" else fledge.connect(tmp_path / "state") as guest:
+                run = await guest.spawn("Count", agent=own, label="counting")
+                assert (await run).value == 5
+                info = await run.info()
+                assert repr(run).startswith(f'<fledge run "counting" {run.run_id}: ok, after ')
+                assert (info.label, [one.label for one in await holder.runs()]) == ("counting", ["counting"])
+                with pytest.raises(fledge.BadInput, match="tools: must be names here: functions run in the process"):
+                    await guest.spawn("Count", tools=[count])
+                assert (
+                    await (await guest.spawn("Count", agent="counter", tools=["count"], output_type=int))
+                ).value == 5
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [
+        (fledge.Agent("judge"), "the agent judge is only here"),
+        (counter(max_tokens=10), "the agent counter is another one"),
+        (counter(fledge.tool(name="count")(lambda: 3)), "the tool count is another one"),
+    ],
+)
+def test_an_agent_that_the_holder_has_otherwise_is_refused(
+    tmp_path: Path, agent: fledge.Agent[Any], words: str
+) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "state", agents=[counter()]), fledge.connect(tmp_path / "state") as guest:
+            with pytest.raises(fledge.BadInput, match=f"agent: must be the same where the folder is held: {words}"):
+                await guest.spawn("Count", agent=agent)
+            assert await guest.runs() == []
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("holders", "own", "words"),
     [
@@ -160,6 +215,12 @@ def count_more(text: str, times: int) -> int:
         ({"tools": [count]}, {"tools": [count_more]}, "the tool count is another one"),
         ({}, {"config": {"models": {"patienceSeconds": 5}}}, "settings of models differ"),
         ({"agents": {"digger": {}}}, {"agents": {"digger": {"model": "a/b"}}}, "the agent digger is another one"),
+        (
+            {"agents": [fledge.Agent("judge")]},
+            {"agents": [fledge.Agent("judge", tools=[])]},
+            "the agent judge is another",
+        ),
+        ({"agents": [counter()]}, {"agents": [counter(count_more)]}, "the tool count is another one"),
         ({}, {"runtimes": {"mine": obedient}}, "the runtime mine is only here"),
         ({}, {"workspace": "/"}, "its workspace is "),
     ],

@@ -25,6 +25,7 @@ from fledge.core.asking import (
     after_try,
     dropped_words,
     is_worth_waiting,
+    program_pause_s,
     retry_text,
 )
 from fledge.core.run import Failing
@@ -122,6 +123,15 @@ def test_pauses_grow_up_to_a_limit_and_differ_between_sessions(pauses: int, leas
 def test_sessions_that_failed_together_come_back_apart() -> None:
     ends = {after_failure(failure(), None, 1000.0, 600.0, f"agent:a:subagent:{n}") for n in range(100)}
     assert len(ends) == 100
+
+
+@pytest.mark.parametrize(
+    ("pauses", "expected"), [(None, 8.0), (0, 8.0), (1, 16.0), (4, 128.0), (6, 300.0), (99, 300.0)]
+)
+def test_a_run_looks_for_its_program_more_and_more_seldom_and_never_gives_up(
+    pauses: int | None, expected: float
+) -> None:
+    assert program_pause_s(None if pauses is None else Failing(0.0, pauses)) == expected
 
 
 def test_the_first_pause_counts_from_the_first_failure_of_the_step() -> None:

@@ -25,8 +25,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from fledge.testing import START, InlineStore, VirtualClock, run_virtual
-from tests.crash.every_commit import SharedClock, in_a_process
+from fledge.testing import START, InlineStore, SharedClock, VirtualClock, run_virtual
+from tests.crash.every_commit import in_a_process
 from tests.crash.judgement import Left, judge, left
 from tests.crash.players import Story, perform
 from tests.crash.stories import STORIES, UNDER_FIRE

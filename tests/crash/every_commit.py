@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Literal, Protocol, cast
 
 from fledge.clock import Clock
-from fledge.core.run import Instant
 from fledge.store.base import Store, Tx
-from fledge.testing import START, CrashPoint, InlineStore, VirtualClock, run_virtual
+from fledge.testing import START, CrashPoint, InlineStore, SharedClock, VirtualClock, run_virtual
 
 When = Literal["before", "after"]
 CRASHED = 86
@@ -36,19 +35,6 @@ class Scenario(Protocol):
 
     def perform(self, store: Store, clock: Clock) -> Coroutine[None, None, None]: ...
     def verdict(self, tx: Tx) -> list[str]: ...
-
-
-class SharedClock(VirtualClock):
-    """Leaves the time where the next process can find it."""
-
-    def __init__(self, memory: mmap.mmap) -> None:
-        super().__init__(struct.unpack("d", memory[:8])[0])
-        self._memory = memory
-
-    def now(self) -> Instant:
-        now = super().now()
-        self._memory[:8] = struct.pack("d", now)
-        return now
 
 
 def in_a_process(work: Callable[[], None]) -> int:

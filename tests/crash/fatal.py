@@ -32,8 +32,8 @@ from fledge.orchestrator import control, spawn, steps
 from fledge.orchestrator.commit import Commit
 from fledge.runtime import context
 from fledge.store.base import Store, Tx
-from fledge.testing import START, InlineStore, run_virtual
-from tests.crash.every_commit import SharedClock, in_a_process
+from fledge.testing import START, InlineStore, SharedClock, run_virtual
+from tests.crash.every_commit import in_a_process
 from tests.crash.judgement import judge
 from tests.crash.players import RUNTIME, TALKING, Mind, Story, perform
 from tests.crash.stories import calls, child, runs, said, speak

@@ -20,8 +20,8 @@ from typing import Protocol, cast
 
 from fledge.clock import Clock
 from fledge.store.base import Store, Tx
-from fledge.testing import START, CrashPoint, InlineStore, VirtualClock, run_virtual
-from tests.crash.every_commit import CRASHED, SharedClock, When, in_a_process
+from fledge.testing import START, CrashPoint, InlineStore, SharedClock, VirtualClock, run_virtual
+from tests.crash.every_commit import CRASHED, When, in_a_process
 from tests.crash.outbox_scenario import notes
 
 

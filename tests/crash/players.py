@@ -275,6 +275,9 @@ class Cast:
     def check_model(self, name: str, thinking: str | None) -> None:
         """Every name will do."""
 
+    def functions_of(self, agent_id: str) -> frozenset[str] | None:
+        return None
+
     def workspace_of(self, agent_id: str, given: str, project: str = "") -> Path:
         return Path(given or self._folder / ("repo" if self._story.worktrees else ""))
 

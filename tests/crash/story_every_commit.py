@@ -16,8 +16,8 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from fledge.testing import START, CrashPoint, InlineStore, VirtualClock, run_virtual
-from tests.crash.every_commit import CRASHED, SharedClock, When, in_a_process
+from fledge.testing import START, CrashPoint, InlineStore, SharedClock, VirtualClock, run_virtual
+from tests.crash.every_commit import CRASHED, When, in_a_process
 from tests.crash.judgement import Left, judge, left
 from tests.crash.players import Story, perform
 from tests.crash.stories import STORIES

@@ -15,8 +15,8 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from fledge.testing import START, CrashPoint, InlineStore, VirtualClock, run_virtual
-from tests.crash.every_commit import CRASHED, SharedClock, When, in_a_process
+from fledge.testing import START, CrashPoint, InlineStore, SharedClock, VirtualClock, run_virtual
+from tests.crash.every_commit import CRASHED, When, in_a_process
 from tests.crash.turn_scenario import committed, perform, verdict
 
 AGAIN = (1, 2, 3, 4)

@@ -18,9 +18,10 @@ LAYERS = (
     "channels tools",
     "hooks workspaces",
     "runtime",
-    "api testing",
+    "api",
     "commands web",
     "client",
+    "testing",
     "gateway",
     "cli",
 )

@@ -1,6 +1,8 @@
 """What the README says is true in a clone alone: its examples and its commands run there, its links lead somewhere."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,18 +104,39 @@ def test_the_python_example_runs_and_prints_the_answer(code: str, clone: Clone) 
     assert done.stdout == "SUMMARY: the answer is 42\n"
 
 
+def test_the_program_in_the_page_of_agents_runs_and_prints_what_the_page_says(clone: Clone) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "agents.md").read_text("utf-8"), re.DOTALL)
+    done = clone.run("python", "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "fine\n"
+
+
 EXAMPLES = {
-    "two_levels.py": "told once: 1 entry, 1 completion",
-    "shared_folder.py": "12 tasks, 12 runs: each exactly once",
-    "orchestrated.py": "four answers in place, each exactly once; the killed worker is silent",
+    "three_agents.py": "rust: Here is what matters about rust: less than you think.",
+    "service.py": "one run",
+    "typed_agent.py": "3 lines: short enough",
+    "approval.py": "Result: deploy was refused by the person who was asked; it was not run",
+    "crash.py": "3 runs for 3 tasks: ok, ok, ok",
 }
-"""What each example ends with. `conversation.py` needs a model server: tests/cli/test_run.py runs and kills it."""
+"""What each example ends with, without a key and without a terminal."""
+MOST_LINES = 80
 
 
 def test_every_example_is_run_by_a_test_and_linked_in_the_readme() -> None:
     examples = {path.name for path in (ROOT / "examples").glob("*.py")}
-    assert examples == {*EXAMPLES, "conversation.py"}
+    assert examples == set(EXAMPLES)
     assert set(re.findall(r"\]\(examples/([^)]+)\)", README)) == examples
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_short(name: str) -> None:
+    assert len((ROOT / "examples" / name).read_text("utf-8").splitlines()) <= MOST_LINES
+
+
+def test_pyright_accepts_the_examples_as_mypy_does() -> None:
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, str(ROOT / "examples")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -12,6 +12,8 @@ OUTSIDE = re.compile(r"(?<![\w-])shared/|(?<!\w)/work/(?:main|wt|shared)\b")
 """Folders that lay beside the repository where it was written."""
 NUMBER = re.compile(r"(?<![\w%#;.\\/-])[A-Z]{1,2}\d{1,3}(?![\w%-])")
 LINT_RULES = re.compile(r"# noqa:.*|^select = .*", re.MULTILINE)
+DRAWINGS = re.compile(r'"M[\d.]+ [-\d. a-zA-Z]*"')
+"""Paths of icons, whose commands are letters and numbers."""
 GUARANTEES = {f"G{number}" for number in range(1, 9)}
 """In docs/contract.md."""
 FORMATS = {"VP8"}
@@ -24,7 +26,7 @@ def unknown_references(path: Path, text: str) -> list[str]:
     """What a file refers to that cannot be looked up."""
     names_the_model = path.is_relative_to("tests/model") or "tests/model/spec" in text
     known = GUARANTEES | FORMATS | (OF_THE_MODEL if names_the_model else set())
-    return [*OUTSIDE.findall(text), *sorted(set(NUMBER.findall(LINT_RULES.sub("", text))) - known)]
+    return [*OUTSIDE.findall(text), *sorted(set(NUMBER.findall(DRAWINGS.sub("", LINT_RULES.sub("", text)))) - known)]
 
 
 def test_files_refer_to_nothing_that_cannot_be_looked_up() -> None:
@@ -44,6 +46,8 @@ def test_files_refer_to_nothing_that_cannot_be_looked_up() -> None:
         ("F3 of tests/model/spec/findings.md", []),
         ("G8, not G9", ["G9"]),
         ("x = 1  # noqa: B023", []),
+        ('back: "M13 8H3M7 4 3 8l4 4",', []),
+        ('ruled in "M13", and M7', ["M13", "M7"]),
         ("memory that is shared, a-shared/x", []),
         ("/state/work/7", []),
     ],

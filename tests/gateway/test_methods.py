@@ -435,13 +435,16 @@ def test_an_approval_reads_the_same_with_and_without_its_first_word(ask: Asks, c
 
 
 @proves("4.gateway.10", "`plans.*`")
+@proves("4.gateway.40", "An answer to a plan names the run id that was shown, and is refused for another plan")
 def test_plans_are_listed_and_answered(ask: Asks, chat: str) -> None:
     accepted = spawned(ask, "Say hello", chat, label="planner", planMode=True)
     plan = wait_for(lambda: [one for one in ask.call("plans.list") if one["sessionKey"] == accepted["childSessionKey"]])
     assert (plan[0]["label"], plan[0]["text"]) == ("planner", "echo: Say hello")
     again = ask.call("plans.reject", target=accepted["runId"], reason="too short")
     wait_for(lambda: [one for one in ask.call("plans.list") if one["runId"] == again["runId"]])
-    approved = ask.call("plans.approve", target=again["runId"])
+    with pytest.raises(fledge.Refused, match="another plan waits now than the one that was shown"):
+        ask.call("plans.approve", target=accepted["childSessionKey"], run=accepted["runId"])
+    approved = ask.call("plans.approve", target=again["runId"], run=again["runId"])
     assert ask.call("agent.wait", run=approved["runId"])["status"] == "ok"
 
 

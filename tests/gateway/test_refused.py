@@ -129,8 +129,12 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
         {"session": MAIN, "address": ["ops", "x"]},
     ],
     "runs.kill": [{"target": "nobody"}, {"target": "done"}, {"target": "all", "requester": NOBODY}],
-    "plans.approve": [{"target": "nobody"}, {"target": "done"}],
-    "plans.reject": [{"target": "nobody", "reason": "x"}, {"target": "done", "reason": "x"}],
+    "plans.approve": [{"target": "nobody"}, {"target": "done"}, {"target": "planner", "run": "another"}],
+    "plans.reject": [
+        {"target": "nobody", "reason": "x"},
+        {"target": "done", "reason": "x"},
+        {"target": "planner", "reason": "x", "run": "another"},
+    ],
     "answer": [
         {"target": "nobody", "approve": True},
         {"target": "done", "approve": True},

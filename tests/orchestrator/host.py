@@ -49,6 +49,9 @@ class FakeHost:
         if name == PLAIN and thinking not in (None, "off"):
             raise BadInput("thinking", f"must be off: {name} has no other level", thinking)
 
+    def functions_of(self, agent_id: str) -> frozenset[str] | None:
+        return None
+
     async def bind_thread(self, engine: Engine, run: Run) -> None:
         if not self._channel:
             raise Refused("error", "thread: no channel here can bind a thread")

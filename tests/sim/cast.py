@@ -159,6 +159,9 @@ class Cast:
     def check_model(self, name: str, thinking: str | None) -> None:
         """Every name will do."""
 
+    def functions_of(self, agent_id: str) -> frozenset[str] | None:
+        return None
+
     async def bind_thread(self, engine: Engine, run: Run) -> None:
         """By whoever listens, if somebody does. Else it takes a while, and does not always work: a child that has to be
         prepared. A program has no channel."""

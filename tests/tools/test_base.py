@@ -109,6 +109,12 @@ def unknown(a: int) -> None: ...
 unknown.__annotations__["a"] = "Nowhere"
 
 
+def unreadable(a: int) -> None: ...
+
+
+unreadable.__annotations__["a"] = "int["
+
+
 @pytest.mark.parametrize(
     ("function", "told"),
     [
@@ -116,8 +122,10 @@ unknown.__annotations__["a"] = "Nowhere"
         (keywords, "keywords(a): must be a parameter that can be given by name"),
         (positional, "positional(a): must be a parameter that can be given by name"),
         (underscored, "underscored(_a): must have a type, and a name that does not begin with _"),
-        (uncheckable, "uncheckable_arguments: must be types that msgspec can check"),
-        (unknown, "unknown: its types must be known"),
+        (uncheckable, "uncheckable(a): must have a type that can be read from JSON"),
+        (unknown, "unknown(a): must have a type that is known where the function is defined (name 'Nowhere'"),
+        (unreadable, "unreadable(a): must have a type"),
+        (dict.fromkeys, "fromkeys"),
         (lambda: None, "name: must be 1–64 letters"),
     ],
 )
@@ -144,12 +152,105 @@ def test_a_timeout_must_be_a_time(timeout: float) -> None:
         tool(name="x", timeout=timeout)(lambda: None)
 
 
-def test_the_longest_name_and_a_partial_are_taken() -> None:
-    def add(a: int, b: int) -> int:
-        return a + b
+def add(a: int, b: int, c: int = 0) -> int:
+    """Add numbers.
 
-    made = tool(name="x" * 64)(partial(add, b=2))
-    assert run(made, '{"a": 1}').text == "3"
+    Args:
+        a: the first
+    """
+    return a + b + c
+
+
+class Shop:
+    """Sells things."""
+
+    def __init__(self, price: int) -> None:
+        self.price = price
+
+    def total(self, count: int) -> int:
+        """What so many cost."""
+        return self.price * count
+
+    async def __call__(self, count: int, context: ToolContext | None = None) -> str:
+        return f"{context.session if context else ''} pays {self.price * count}"
+
+    @classmethod
+    def open(cls, count: int) -> int:
+        """Open shops."""
+        return count
+
+    @staticmethod
+    def close(count: int) -> int:
+        """Close shops."""
+        return count
+
+
+@pytest.mark.parametrize(
+    ("callable_", "name", "description", "takes", "answer"),
+    [
+        (partial(add, b=2), "add", "Add numbers.", {"a", "c"}, "3"),
+        (partial(add, 2), "add", "Add numbers.", {"b", "c"}, None),
+        (partial(partial(add, b=2), c=5), "add", "Add numbers.", {"a"}, "8"),
+        (Shop(3).total, "total", "What so many cost.", {"count"}, "6"),
+        (partial(Shop(3).total), "total", "What so many cost.", {"count"}, "6"),
+        (Shop.open, "open", "Open shops.", {"count"}, "2"),
+        (Shop.close, "close", "Close shops.", {"count"}, "2"),
+        (Shop(3), "Shop", "Sells things.", {"count"}, "agent:main:main pays 6"),
+        (partial(Shop(3), count=4), "Shop", "Sells things.", set(), "agent:main:main pays 12"),
+    ],
+)
+def test_methods_partials_and_callable_objects_become_tools(
+    callable_: Any, name: str, description: str, takes: set[str], answer: str | None
+) -> None:
+    made = tool(callable_)
+    assert (made.name, made.description, set(made.arguments.__struct_fields__)) == (name, description, takes)
+    given = {"a": 1} if "a" in takes else {"count": 2} if "count" in takes else {}
+    told = run(made, msgspec.json.encode(given).decode())
+    assert told.text == answer if answer else told.is_error
+
+
+def test_what_a_partial_has_bound_is_no_argument_of_a_models() -> None:
+    assert "is not a parameter" in run(tool(partial(add, b=2)), '{"a": 1, "b": 7}').text
+
+
+def test_the_longest_name_is_taken_and_a_name_may_be_given_to_anything() -> None:
+    assert run(tool(name="x" * 64)(partial(add, b=2)), '{"a": 1}').text == "3"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Say it.\n\nArgs:\n    words: what\n        to say\n    loud (bool): how\n",
+        "Say it.\n\n:param words: what\n    to say\n:param bool loud: how\n:type loud: bool\n:returns: nothing\n",
+        "Say it.\n\nParameters\n----------\nwords : str\n    what\n    to say\nloud\n    how\n",
+    ],
+)
+def test_parameters_are_described_by_the_docstring_in_three_styles(text: str) -> None:
+    def say(words: str, loud: bool = False) -> None: ...
+
+    say.__doc__ = text
+    made = tool(say)
+    properties: Any = made.schema["properties"]
+    assert made.description == "Say it."
+    assert {name: form["description"] for name, form in properties.items()} == {"words": "what to say", "loud": "how"}
+
+
+def test_sections_behind_the_parameters_stay_in_the_description() -> None:
+    def say(words: str) -> None: ...
+
+    say.__doc__ = "Say it.\n\nParameters\n----------\nwords\n    what\n\nReturns\n-------\nNone\n"
+    assert tool(say).description == "Say it.\n\nReturns\n-------\nNone"
+
+
+@pytest.mark.parametrize("approval", ["always", True, ""])
+def test_an_approval_must_be_one_of_its_words(approval: Any) -> None:
+    with pytest.raises(BadInput, match="approval: must be ask, never, or None"):
+        tool(name="x", approval=approval)(lambda: None)
+
+
+def test_a_tool_is_made_of_something_that_can_be_called() -> None:
+    with pytest.raises(BadInput, match="function: must be a function, a method or another callable"):
+        tool(name="x")(7)  # type: ignore[arg-type]
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -241,6 +342,18 @@ def test_the_context_is_given_and_never_taken_from_a_model() -> None:
 
     assert run(who, "{}") == ToolResult("agent:main:main#3.1")
     assert run(who, '{"context": {}}').is_error
+
+
+@pytest.mark.parametrize("kind", [ToolContext, "ToolContext", Annotated[ToolContext, "where"], ToolContext | None])
+def test_a_context_is_known_however_its_type_is_written(kind: Any) -> None:
+    def who(at: int, ctx=None) -> str:  # type: ignore[no-untyped-def]
+        return f"{at} {ctx.session}"
+
+    who.__annotations__["ctx"] = kind
+    made = tool(who)
+    assert made.context_parameter == "ctx"
+    assert "ctx" not in str(made.schema)
+    assert run(made, '{"at": 1}').text == "1 agent:main:main"
 
 
 def test_a_default_that_can_change_is_new_for_each_call() -> None:

@@ -4,10 +4,12 @@ What is said becomes a commission: it has a run id, and whoever has that can wai
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 
 from fledge.api import views
 from fledge.api.images import GivenImage, kept
+from fledge.api.streams import answer_events
 from fledge.api.values import Message, Question, Reply
 from fledge.core.freeze import said
 from fledge.core.keys import SessionKey
@@ -103,13 +105,21 @@ class Conversation:
             raise NotFound(f"{self.key} was not asked anything under the run id {run_id!r}")
         return await self._answer(run_id, failures, at, self._is_asked if asks is None else asks)
 
-    async def stream(self, message: str, *, images: Sequence[GivenImage] = ()) -> AsyncIterator[TurnEvent]:
-        """Say something and watch the answer come: words, tools, retries, until it is there.
+    async def stream(
+        self, message: str, *, images: Sequence[GivenImage] = ()
+    ) -> AsyncGenerator[TurnEvent | Reply, None]:
+        """Say something and watch the answer come: words, tools, retries; the last event is the `Reply`, whole.
 
-        >>> events = [event async for event in fl.session("main").stream("Hello")]
-        >>> "".join(event.text for event in events if event.kind == "assistant:text")
-        'echo: Hello'
+        Replies of which a slow reader lost pieces come whole before it, as one `message` each. Leaving the stream early
+        leaves the turn alone.
+
+        >>> async for event in fl.session("main").stream("Hello"):
+        ...     if event.kind in ("assistant:text", "reply"):
+        ...         print(event.kind, event.text)
+        assistant:text echo: Hello
+        reply echo: Hello
         """
+        after = await self._engine.store.read(lambda tx: tx.last_entry(self.key))
         heard = self._feed.listen()
         try:
             run_id, failures = await self._say(message, images)
@@ -117,16 +127,13 @@ class Conversation:
         except BaseException:
             heard.close()
             raise
-        answer.add_done_callback(lambda _: heard.close())
-        try:
-            async for event in heard:
-                if event.session in ("", self.key):
-                    yield event
-            answer.result()
-        finally:
-            heard.close()
-            answer.cancel()
-            await asyncio.wait([answer])
+
+        async def entries() -> list[Message]:
+            return await self._engine.store.read(lambda tx: views.messages(tx, self.key, after, views.LOOK_BACK))
+
+        async with aclosing(answer_events(self.key, after, heard, answer, entries)) as events:
+            async for event in events:
+                yield event
 
     async def post_event(self, text: str) -> bool:
         """Post a system event: an idle conversation reads it in a heartbeat turn, a busy one at its next step, and it

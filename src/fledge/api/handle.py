@@ -3,19 +3,36 @@
 A handle holds no state of its own: any number of handles on one run say the same, and dropping one changes nothing.
 """
 
-from collections.abc import AsyncIterator, Generator
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from fledge.api import views
-from fledge.api.values import Plan, Result, RunInfo, TimelineEvent
+from fledge.api.streams import Looked, RunEvent, run_events
+from fledge.api.values import Plan, Result, RunInfo, quoted
+from fledge.core.freeze import duration
+from fledge.core.run import Instant
 from fledge.orchestrator import control
 from fledge.orchestrator.changes import Changes, deadline
 from fledge.orchestrator.control import Killing
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawner import Spawner
-from fledge.store.base import Tx
+from fledge.runtime.feed import Feed, Subscription
+from fledge.store.base import Session, Tx
 
 T = TypeVar("T")
+
+
+class Seen(Struct, frozen=True):
+    """What a handle last saw of its run."""
+
+    status: str
+    """The outcome's word once there is one, else the phase."""
+    since: Instant | None
+    """When it was spawned; None if that is not known any more."""
+    ended_at: Instant | None
 
 
 class Handle(Generic[T]):
@@ -31,20 +48,26 @@ class Handle(Generic[T]):
         engine: Engine,
         spawner: Spawner,
         changes: Changes,
+        feed: Feed,
         session_key: str,
         run_id: str,
-        result_type: type[T] | None = None,
+        output_type: type[T] | None = None,
+        label: str = "",
     ) -> None:
-        self._engine, self._spawner, self._changes = engine, spawner, changes
-        self.result_type = result_type
+        self._engine, self._spawner, self._changes, self._feed = engine, spawner, changes, feed
+        self.output_type = output_type
         """What its answer is read into, if anything."""
+        self.label = label
+        """The label it was spawned with."""
         self.session_key = session_key
         """Its name for life."""
+        self._seen: Seen | None = None
+        """How it stood when this handle last looked; for `repr` alone."""
         self.run_id = run_id
         """The id it was attached by; it finds the run for ever, however often that is steered or resumed."""
 
     def __repr__(self) -> str:
-        return f"<fledge run {self.run_id}>"
+        return shown(self.label, self.run_id, self._seen, self._engine.clock.now())
 
     def __await__(self) -> Generator[Any, None, Result[T]]:
         return self.result().__await__()
@@ -75,7 +98,14 @@ class Handle(Generic[T]):
         >>> (await run.peek()).status in ("pending", "ok")
         True
         """
-        return await self._engine.store.read(lambda tx: views.result(tx, self.session_key, self.result_type))
+
+        def look(tx: Tx) -> tuple[Result[T], Session | None]:
+            return views.result(tx, self.session_key, self.output_type), tx.session(self.session_key)
+
+        found, session = await self._engine.store.read(look)
+        since = found.started_at if session is None else session.created_at
+        self._seen = Seen(found.status if found.done else found.phase, since, found.ended_at)
+        return found
 
     async def info(self) -> RunInfo:
         """Where it is in its life.
@@ -84,30 +114,29 @@ class Handle(Generic[T]):
         >>> (await run.info()).label
         'greeting'
         """
-        return await self._engine.store.read(lambda tx: views.run_info(tx, self.session_key))
+        found = await self._engine.store.read(lambda tx: views.run_info(tx, self.session_key))
+        self._seen = Seen(found.status, found.created_at, found.ended_at)
+        return found
 
-    async def events(self) -> AsyncIterator[TimelineEvent]:
-        """Everything that happened to it and will, from its beginning until its outcome is fixed.
+    def events(self) -> AsyncGenerator[RunEvent, None]:
+        """Everything that happened to it and will, until it has settled: phases of its life from its beginning
+        (`kind` is `phase`), and what happens in its turns from now on: words, tools, retries. Words that were said
+        before, or that a slow reader lost, come as one `message` each. Dropping the stream changes nothing.
 
         >>> run = await fl.spawn("Say hello")
-        >>> [event.phase async for event in run.events()][-1]
-        'announcing'
+        >>> async for event in run.events():
+        ...     match event.kind:
+        ...         case "phase":
+        ...             print(event.phase)
+        ...         case "assistant:text" | "message":
+        ...             print(event.text)
+        spawning
+        queued
+        running
+        echo: Say hello
+        announcing
         """
-        told = 0
-        while True:
-
-            def more(tx: Tx, told: int = told) -> tuple[list[TimelineEvent], bool] | None:
-                events = views.timeline(tx.events(self.session_key))
-                over = tx.load_run(self.session_key).ended is not None
-                return (events[told:], over) if over or len(events) > told else None
-
-            found = await self._changes.until(more, [self.session_key])
-            assert found is not None
-            for event in found[0]:
-                yield event
-            told += len(found[0])
-            if found[1]:
-                return
+        return run_events(_Rows(self._engine, self._changes, self._feed, self.session_key), self.session_key)
 
     async def plan(self, timeout: float | None = None) -> Plan | None:
         """The plan that awaits its answer, as soon as there is one; None if the run ends or time runs out first.
@@ -170,6 +199,42 @@ class Handle(Generic[T]):
         True
         """
         return (await self._spawner.resume(self.session_key, words)).run_id
+
+
+class _Rows:
+    """What the stream of a run is made of, in the process that holds the folder."""
+
+    def __init__(self, engine: Engine, changes: Changes, feed: Feed, key: str) -> None:
+        self._engine, self._changes, self._feed, self._key = engine, changes, feed, key
+
+    def listen(self, poke: Callable[[], None]) -> Subscription:
+        return self._feed.listen(poke=poke)
+
+    def watch(self, key: str, moved: asyncio.Event) -> None:
+        self._changes.watch(moved, key)
+
+    def unwatch(self, key: str, moved: asyncio.Event) -> None:
+        self._changes.unwatch(moved, key)
+
+    async def look(self, told: int, after: int) -> Looked:
+        self._changes.check_open()
+        key = self._key
+
+        def look(tx: Tx) -> Looked:
+            timeline = views.timeline(tx.events(key))[told:]
+            return Looked(timeline, views.messages(tx, key, after, views.LOOK_BACK), views.is_settled(tx, key))
+
+        return await self._engine.store.read(look)
+
+
+def shown(label: str, run_id: str, seen: Seen | None, now: Instant) -> str:
+    """A handle as it is printed: label, status and age, as far as it has looked."""
+    name = f"{quoted(label)} {run_id}" if label else run_id
+    if seen is None or seen.since is None:
+        return f"<fledge run {name}{'' if seen is None else f': {seen.status}'}>"
+    if seen.ended_at is None:
+        return f"<fledge run {name}: {seen.status}, spawned {duration(now - seen.since)} ago>"
+    return f"<fledge run {name}: {seen.status}, after {duration(seen.ended_at - seen.since)}>"
 
 
 async def consume(engine: Engine, key: str) -> None:

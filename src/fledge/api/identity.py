@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from fledge.config import Config
+from fledge.api.agents import Agent
+from fledge.config import Config, with_agents
 from fledge.hooks import Hooks
 from fledge.tools.base import Tool
 
@@ -55,6 +56,23 @@ def identity(
         settings={name: _digest(one) for name, one in {**sections, "agents.defaults": agents}.items()},
         workspace=workspace,
     )
+
+
+def agent_differences(agent: Agent[Any], holders: Identity) -> list[str]:
+    """What the holder of a folder has otherwise of an agent that is given as a value, in words."""
+    (entry,) = with_agents(Config(), [agent.settings(f"given/{agent.name}" if agent.model else "")]).agents.list[:1]
+    found = _differences_of("agent", {agent.name: _digest(msgspec.to_builtins(entry))}, holders.agents)
+    tools = {tool.name: _digest(tool.schema) for tool in agent.functions}
+    return [*found, *_differences_of("tool", tools, holders.tools)]
+
+
+def _differences_of(kind: str, here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+    """What of this is not there, or is there otherwise."""
+    missing = [f"the {kind} {name} is only here" for name in sorted(here) if name not in there]
+    return [
+        *missing,
+        *(f"the {kind} {name} is another one" for name in sorted(here) if there.get(name, here[name]) != here[name]),
+    ]
 
 
 def differences(own: Identity, holders: Identity) -> list[str]:

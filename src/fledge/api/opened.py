@@ -9,10 +9,11 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from msgspec import Struct
 
+from fledge.api.agents import Agent
 from fledge.api.identity import Identity
 from fledge.api.images import GivenImage, kept
 from fledge.cancellation import is_stop
@@ -27,7 +28,7 @@ from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
 from fledge.orchestrator.spawner import Spawner
-from fledge.runtime.agent import Agent
+from fledge.runtime.agent import Agent as Loop
 from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import Spec, Store, Tx
 
@@ -42,11 +43,13 @@ class Parts(Struct, frozen=True, kw_only=True):
     state: Path
     config: Config
     profiles: ConfiguredProfiles
-    agent: Agent
+    agent: Loop
     rules: Rules
     program: str
     """The program's own session key."""
     open_store: Callable[[], Store]
+    agents: tuple[Agent[Any], ...] = ()
+    """Agents that the program gave as values."""
     identity: Callable[[], Identity]
     """What is brought to the folder, for comparing it with what another process brings."""
     drives: bool = True

@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from fledge.api import spawning, views
+from fledge.api.agents import Agent
 from fledge.api.handle import Handle, consume
 from fledge.api.opened import Opened
 from fledge.api.spawning import SpawnOptions
 from fledge.api.values import Result, RunInfo
+from fledge.core.access import tool_name
 from fledge.core.params import as_written
 from fledge.errors import BadInput
 from fledge.orchestrator.asked import NATIVE, Caller
@@ -26,33 +28,85 @@ class Runs(Opened):
     """The part of `Fledge` that is about runs."""
 
     @overload
-    async def spawn(self, task: str, *, result_type: type[T], **options: Unpack[SpawnOptions]) -> Handle[T]: ...
+    async def spawn(self, task: str, *, agent: Agent[T], **options: Unpack[SpawnOptions]) -> Handle[T]: ...
 
     @overload
-    async def spawn(self, task: str, **options: Unpack[SpawnOptions]) -> Handle[Any]: ...
+    async def spawn(
+        self,
+        task: str,
+        *,
+        output_type: type[T],
+        agent: Agent[Any] | str | None = ...,
+        **options: Unpack[SpawnOptions],
+    ) -> Handle[T]: ...
+
+    @overload
+    async def spawn(
+        self,
+        task: str,
+        *,
+        result_type: type[T],
+        agent: Agent[Any] | str | None = ...,
+        **options: Unpack[SpawnOptions],
+    ) -> Handle[T]: ...
+
+    @overload
+    async def spawn(
+        self,
+        task: str,
+        *,
+        agent: Agent[Any] | str | None = ...,
+        output_type: object = ...,
+        result_type: object = ...,
+        **options: Unpack[SpawnOptions],
+    ) -> Handle[Any]: ...
 
     async def spawn(
-        self, task: str, *, result_type: type[Any] | None = None, **options: Unpack[SpawnOptions]
+        self,
+        task: str,
+        *,
+        agent: Agent[Any] | str | None = None,
+        output_type: Any = None,
+        result_type: Any = None,
+        **options: Unpack[SpawnOptions],
     ) -> Handle[Any]:
         """Start a run whose answer this program gets; returns at once, with a handle.
 
         The run is durable from here on: it goes on after a crash, and `fl.run(id)` finds it. `Refused` if a limit
-        forbids it, `BadInput` for a field that makes no sense; then nothing was started. With `result_type`, anything
-        msgspec can read, the answer must be JSON of that type, and is read into `Result.value`.
+        forbids it, `BadInput` for a field that makes no sense; then nothing was started. `agent` is the agent that does
+        it: a `fledge.Agent` given to `fledge.open`, or a name. With `output_type` (also called `result_type`) the
+        answer must be of that type, and is read into `Result.value`: a struct, dataclass, TypedDict, pydantic model or
+        plain type. A function among `tools` is given to this run alone; after a restart the run waits until the program
+        spawns it again with the same `idempotency_key`, or opens the folder with that function.
 
         >>> run = await fl.spawn("Say hello", label="greeting", timeout=60)
         >>> (await run).label
         'greeting'
         """
-        params = spawning.params(task, options, result_type)
+        asked = spawning.asked(task, agent, output_type, result_type, options)
+        self._check_agent(asked.agent)
+        if asked.functions:
+            self._parts.profiles.bring(asked.functions)
+        caller = Caller(
+            session=self.program, is_program=True, brings=tuple(tool_name(one.name) for one in asked.functions)
+        )
         try:
-            asked = self.spawner.read(params, Caller(session=self.program, is_program=True))
+            read = self.spawner.read(asked.params, caller)
         except BadInput as error:
             raise as_written(error, spawning.WRITTEN) from None
-        if asked.request.spec.runtime == NATIVE:
-            self.check(asked.request.spec.agent_id, asked.request.spec)
-        run = await self.spawner.admit(asked.request)
-        return Handle(self.engine, self.spawner, self._watch, run.key, run.run_id, result_type)
+        if read.request.spec.runtime == NATIVE:
+            self.check(read.request.spec.agent_id, read.request.spec)
+        run = await self.spawner.admit(read.request)
+        return self._handle(run.key, run.run_id, asked.output_type, read.request.spec.label)
+
+    def _check_agent(self, value: Agent[Any] | None) -> None:
+        """Refused: an agent given as a value that was not given to `open`, or another one of its name."""
+        if value is not None and value not in self._parts.agents:
+            raise BadInput("agent", "must be one that was given to fledge.open(agents=[…])", value.name)
+
+    def _handle(self, key: str, run_id: str, output_type: Any = None, label: str = "") -> Handle[Any]:
+        feed = self._parts.agent.feed
+        return Handle(self.engine, self.spawner, self._watch, feed, key, run_id, output_type, label)
 
     async def again(self, which: Which, *, idempotency_key: str = "") -> Handle[Any]:
         """Start a new run with the task and the parameters of an earlier one, whatever became of that.
@@ -66,9 +120,15 @@ class Runs(Opened):
         """
         (handle,) = await self._handles([which])
         run = (await self.spawner.again(handle.session_key, idempotency_key)).run
-        return Handle(self.engine, self.spawner, self._watch, run.key, run.run_id, handle.result_type)
+        return self._handle(run.key, run.run_id, handle.output_type, handle.label)
 
-    async def run(self, run_id: str, *, result_type: type[Any] | None = None) -> Handle[Any]:
+    @overload
+    async def run(self, run_id: str, *, output_type: type[T]) -> Handle[T]: ...
+
+    @overload
+    async def run(self, run_id: str, *, output_type: object = ..., result_type: object = ...) -> Handle[Any]: ...
+
+    async def run(self, run_id: str, *, output_type: Any = None, result_type: Any = None) -> Handle[Any]:
         """A handle on a run that exists: by any run id it ever had, or its session key. `NotFound` if there is none.
 
         >>> first = await fl.spawn("Say hello")
@@ -77,8 +137,14 @@ class Runs(Opened):
         """
         if not isinstance(run_id, str):
             raise BadInput("run_id", "must be a run id or a session key", run_id)
-        key = await self.engine.store.read(lambda tx: views.named(tx, run_id))
-        return Handle(self.engine, self.spawner, self._watch, key, run_id, result_type)
+        kind = spawning.one_type(output_type, result_type)
+
+        def look(tx: Tx) -> tuple[str, str]:
+            key = views.named(tx, run_id)
+            return key, tx.spec(key).label
+
+        key, label = await self.engine.store.read(look)
+        return self._handle(key, run_id, kind, label)
 
     async def gather(
         self,

@@ -4,16 +4,20 @@ A program is not a model that may run wild: it decides itself how many it starts
 So the depth and the retention limits hold for it, the number of active children does not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, TypedDict
 
 import msgspec
+from msgspec import Struct
 
+from fledge.api.agents import Agent, TextOrTool, read_tools
+from fledge.api.output_type import schema_for
 from fledge.core.attachments import Attachment
 from fledge.core.params import read_params
 from fledge.core.policy import Budget
 from fledge.errors import BadInput
 from fledge.orchestrator.asked import SpawnParams
+from fledge.tools.base import Tool
 
 
 class SpawnOptions(TypedDict, total=False):
@@ -38,7 +42,7 @@ class SpawnOptions(TypedDict, total=False):
     """First only plan, and wait until the plan is approved."""
     sandbox: Literal["inherit", "require"]
     output_schema: dict[str, Any]
-    """A JSON Schema that the answer must meet; `result_type` makes one."""
+    """A JSON Schema that the answer must meet; `output_type` makes one."""
     thread: bool
     """Its session stays open in a thread outside, which a `subagent_spawning` hook makes ready."""
     budget: Budget
@@ -50,6 +54,10 @@ class SpawnOptions(TypedDict, total=False):
     """Files it is given to read, if the settings allow that."""
     runtime: str
     """A configured runtime, or one given to `open`; without one, our own loop over a model."""
+    instructions: str
+    """What it is told about itself, besides its agent's instructions."""
+    tools: Iterable[TextOrTool]
+    """The only tools it may use: names of those its agent has, and functions that it alone is given."""
     idempotency_key: str
     """Spawning again with the same key finds the same run."""
 
@@ -63,12 +71,47 @@ SPELLED: Final = {
 WRITTEN: Final = {wire: name for name, wire in SPELLED.items()}
 
 
-def params(task: str, options: SpawnOptions, result_type: type[Any] | None = None) -> SpawnParams:
+class Asked(Struct, frozen=True):
+    """A spawn as a program asks for it."""
+
+    params: SpawnParams
+    functions: tuple[Tool, ...]
+    """Functions that this run alone is given."""
+    output_type: Any
+    """What its answer is read into; None: it stays text."""
+    agent: Agent[Any] | None
+    """The agent, where it was given as a value."""
+
+
+def asked(
+    task: str, agent: Agent[Any] | str | None, output_type: Any, result_type: Any, options: SpawnOptions
+) -> Asked:
     """The parameters of a spawn; None means "not given". Raises BadInput that names the parameter as it was written."""
-    if result_type is not None:
-        options = {**options, "output_schema": _schema(result_type)}
-    given = {"task": task} | {name: _plain(name, value) for name, value in options.items()}
-    return read_params(SpawnParams, given, "spawn", SPELLED).params
+    given: dict[str, object] = {"task": task, **options}
+    value = agent if isinstance(agent, Agent) else None
+    if agent is not None:
+        given["agent"] = agent.name if isinstance(agent, Agent) else agent
+    kind = one_type(output_type, result_type)
+    if kind is not None:
+        field = "output_type" if result_type is None else "result_type"
+        if given.get("output_schema") is not None:
+            raise BadInput("output_schema", f"must not be given beside {field}, which makes one")
+        given["output_schema"] = schema_for(kind, field)
+    names, functions = read_tools(options.get("tools"))
+    if names is not None:
+        given["tools"] = list(names)
+    plain = {name: _plain(name, one) for name, one in given.items()}
+    params = read_params(SpawnParams, plain, "spawn", SPELLED).params
+    if kind is None and value is not None and options.get("output_schema") is None:
+        kind = value.output_type
+    return Asked(params, tuple(functions), kind, value)
+
+
+def one_type(output_type: Any, result_type: Any) -> Any:
+    """`output_type`, which may also be called `result_type`. Refused: both."""
+    if output_type is not None and result_type is not None:
+        raise BadInput("result_type", "is another name of output_type, which was given too: leave one of them out")
+    return result_type if output_type is None else output_type
 
 
 def on_wire(params: SpawnParams) -> dict[str, Any]:
@@ -78,15 +121,6 @@ def on_wire(params: SpawnParams) -> dict[str, Any]:
     given = {wire: getattr(params, name) for name, wire in names if getattr(params, name) != getattr(unset, name)}
     agent = {"agent": given.pop("agentId")} if "agentId" in given else {}
     return {"task": params.task, **msgspec.to_builtins(given), **agent}
-
-
-def _schema(result_type: type[Any]) -> dict[str, Any]:
-    try:
-        return msgspec.json.schema(result_type)
-    except TypeError as error:
-        raise BadInput(
-            "result_type", f"must be a type that msgspec can read from JSON ({error})", result_type
-        ) from None
 
 
 def _plain(name: str, value: object) -> object:

@@ -1,14 +1,18 @@
 """What a program gets to see, as values: results, replies, runs in lists. They are copies; nothing in them is live."""
 
-from typing import Generic, Literal, TypeVar
+from typing import ClassVar, Final, Generic, Literal, TypeVar, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
 from fledge.core.entries import CompletionValue
-from fledge.core.freeze import Stats
+from fledge.core.freeze import Stats, duration, one_line
 from fledge.core.run import EndedReason, Instant, Outcome
+from fledge.errors import RunFailed
 
 T = TypeVar("T")
+
+SHOWN: Final = 60
+"""How many characters of a text are shown where a value is printed."""
 
 Status = Literal["ok", "error", "timeout", "killed", "unknown", "pending"]
 """How a run came out; `pending`: it has not, as far as anyone waited."""
@@ -30,10 +34,10 @@ class Result(Struct, Generic[T], frozen=True, kw_only=True):
     """Why it is over; on the gateway's wire a killed run's status is `error`, and this says `killed`."""
     outcome: Outcome | None = None
     """The same as `status` and `error`, typed; None while pending."""
-    value: T | None = None
-    """The JSON in the text, as `result_type`, where that or an `output_schema` was asked for and the text fits."""
+    value_: T | UnsetType | None = UNSET
+    """What `value` answers, on the wire as `value`: the JSON in the text, where a type or schema was asked for."""
     value_error: str | None = None
-    """Why the text does not fit."""
+    """Why the text does not fit that type or schema."""
     stats: Stats = Stats()
     run_id: str
     """Of the attempt that stands now; older ids find the same run."""
@@ -54,6 +58,43 @@ class Result(Struct, Generic[T], frozen=True, kw_only=True):
     def done(self) -> bool:
         """True once there is an outcome."""
         return self.status != "pending"
+
+    @property
+    def value(self) -> T:
+        """The answer as the type that was asked for; as plain data for a schema; its text if neither was.
+
+        Raises `RunFailed` if there is none: the run failed, has not ended, or its answer is of another form.
+        """
+        return self.unwrap()
+
+    def unwrap(self) -> T:
+        """The same as `value`.
+
+        >>> (await (await fl.spawn("Say hello"))).unwrap()
+        'echo: Say hello'
+        """
+        if self.ok:
+            return cast(T, self.text if self.value_ is UNSET else self.value_)
+        raise RunFailed(self._why_no_value(), self)
+
+    def _why_no_value(self) -> str:
+        name = f"run {quoted(self.label) if self.label else self.run_id}"
+        if not self.done:
+            return f"{name} has not ended: it is {self.phase}"
+        if self.status == "ok":
+            return f"the answer of {name} is not what was asked for: {self.value_error}; `text` has its words"
+        return f"{name} ended with status {self.status}" + (f": {self.error}" if self.error else "")
+
+    def __repr__(self) -> str:
+        parts = [
+            quoted(self.label) if self.label else self.run_id,
+            self.status if self.done else f"{self.status} ({self.phase})",
+            *([f"after {duration(self.ended_at - self.started_at)}"] if self.started_at and self.ended_at else []),
+            *([f"error: {self.error}"] if self.error else []),
+            *([f"value error: {self.value_error}"] if self.value_error else []),
+            *([quoted(self.text)] if self.text else []),
+        ]
+        return f"<fledge result {', '.join(parts)}>"
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
@@ -108,10 +149,12 @@ class TimelineEvent(Struct, frozen=True, kw_only=True):
     """One thing that happened to a run, and the phase that left it in.
 
     >>> run = await fl.spawn("Say hello")
-    >>> [event.name async for event in run.events()]
+    >>> [event.name async for event in run.events() if event.kind == "phase"]
     ['Admitted', 'Prepared', 'Claimed', 'AttemptEnded']
     """
 
+    kind: ClassVar[Literal["phase"]] = "phase"
+    """What it is among the events of a stream."""
     at: Instant
     name: str
     phase: str
@@ -120,6 +163,11 @@ class TimelineEvent(Struct, frozen=True, kw_only=True):
     """What happened, in people's words."""
     reason: str = ""
     """Why it happened, where the name does not say it."""
+
+    @property
+    def text(self) -> str:
+        """The same as `words`."""
+        return self.words
 
 
 class Message(Struct, frozen=True, kw_only=True):
@@ -242,6 +290,8 @@ class Reply(Struct, frozen=True, kw_only=True):
     ('ok', 'echo: Hello')
     """
 
+    kind: ClassVar[Literal["reply"]] = "reply"
+    """What it is among the events of a stream, which it ends."""
     status: Literal["ok", "error", "stopped", "pending"]
     """`error`: the turn failed; it is tried again by itself. `stopped`: it ended without an answer. `pending`: time ran
     out, or a person is asked first."""
@@ -286,3 +336,8 @@ class Forest(Struct, frozen=True, kw_only=True):
     runs: list[RunInfo]
     left_out: int
     """How many there are directly below the sessions that are not among them."""
+
+
+def quoted(text: str) -> str:
+    """A text as it is shown in one line."""
+    return f'"{one_line(text, SHOWN)}"'

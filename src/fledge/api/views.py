@@ -5,8 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from fledge.api.output_type import read_as
 from fledge.api.values import Forest, GivenUp, Message, Plan, Question, Result, RunInfo, Status, TimelineEvent
 from fledge.core.announce import Completion, announce_key
 from fledge.core.entries import completions
@@ -15,7 +17,6 @@ from fledge.core.freeze import Stats
 from fledge.core.goods import Goods
 from fledge.core.keys import parse_key
 from fledge.core.lifecycle import born, transition
-from fledge.core.params import place_of
 from fledge.core.prompts import is_stuck
 from fledge.core.run import PHASES, AnnounceDeferred, AwaitingApproval, Instant, Ok, Queued, Run, on_wire
 from fledge.core.schema import fit
@@ -108,7 +109,7 @@ def is_settled(tx: Tx, key: str) -> bool:
     return tx.load_run(key).concluded and tx.counts(key).unsettled == 0
 
 
-def result(tx: Tx, key: str, result_type: type[T] | None = None) -> Result[T]:
+def result(tx: Tx, key: str, output_type: type[T] | None = None) -> Result[T]:
     """What came of the run so far."""
     run = tx.load_run(key)
     ended = run.ended
@@ -118,16 +119,17 @@ def result(tx: Tx, key: str, result_type: type[T] | None = None) -> Result[T]:
     told = _completion(tx, run)
     text = "" if ended.result is None else tx.text(ended.result)
     schema = tx.spec(key).output_schema if isinstance(ended.outcome, Ok) else None
-    value, value_error = None, None
-    if isinstance(ended.outcome, Ok) and (schema is not None or result_type is not None):
-        value, value_error = read_value(text, schema, result_type)
+    value: Any = UNSET
+    value_error = None
+    if isinstance(ended.outcome, Ok) and (schema is not None or output_type is not None):
+        value, value_error = read_value(text, schema, output_type)
     return Result(
         status=_status(ended.outcome.status),
         text=text,
         error=ended.outcome.error,
         ended_reason=on_wire(ended.outcome)[1],
         outcome=ended.outcome,
-        value=value,
+        value_=value,
         value_error=value_error,
         stats=told.stats,
         run_id=run.run_id,
@@ -144,15 +146,14 @@ def _status(word: str) -> Status:
     return next(status for status in get_args(Status) if status == word)
 
 
-def read_value(text: str, schema: dict[str, Any] | None, result_type: type[T] | None) -> tuple[Any, str | None]:
-    """The JSON in a text, as the type that was asked for; or what is wrong with it."""
+def read_value(text: str, schema: dict[str, Any] | None, output_type: type[T] | None) -> tuple[Any, str | None]:
+    """The answer in a text, as the type that was asked for; or what is wrong with it."""
+    if output_type is str and schema is None:
+        return text, None
     fitted = fit(schema or {}, text)
     if fitted.error is not None:
         return None, fitted.error
-    try:
-        return msgspec.json.decode(fitted.text, type=Any if result_type is None else result_type), None
-    except msgspec.ValidationError as error:
-        return None, f"{place_of(error) or 'answer'}: does not fit the type that was asked for"
+    return read_as(Any if output_type is None else output_type, fitted.text)
 
 
 def handed_over(tx: Tx, key: str) -> Goods:

@@ -434,7 +434,7 @@ class Chat:
         self._screen.say(Notice(said))
 
     async def _answer_plan(self, plan: Plan, answered: Answered) -> None:
-        target: dict[str, Any] = {"target": plan.session_key, "requester": self._session}
+        target: dict[str, Any] = {"target": plan.session_key, "requester": self._session, "run": plan.run_id}
         match answered.verdict:
             case "carry out":
                 await self._client.call("plans.approve", **target)
@@ -779,6 +779,7 @@ class Questions:
                     self._id(one.id),
                     who(one.session_key),
                     whole_call_text(one.tool, one.arguments),
+                    place=from_home(one.cwd),
                     always=one.always,
                     for_subagents=one.for_subagents,
                 )
@@ -799,6 +800,12 @@ class Questions:
 
     def _id(self, key: str) -> str:
         return f"{key}#{self._times.get(key, 0)}"
+
+
+def from_home(folder: str) -> str:
+    """A folder as people write it: with `~` for the home folder."""
+    home = os.path.expanduser("~")
+    return f"~{folder.removeprefix(home)}" if folder == home or folder.startswith(f"{home}/") else folder
 
 
 def _is_answer(entry: Entry) -> bool:

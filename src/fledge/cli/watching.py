@@ -46,7 +46,8 @@ async def look(client: Client, where: Where, what: What, wanted: RunsWanted) -> 
     """How everything stands."""
     seen = await verbs.look(client, where, wanted, everywhere=what == "tree")
     around = from_wire(Overview, seen.around)
-    shown = rendering.tree(seen) if what == "tree" else rendering.ps(seen, seen.around)
+    own = None if wanted.is_narrowed else seen.around
+    shown = rendering.tree(seen) if what == "tree" else rendering.ps(seen, own)
     is_over = not (around.is_unfinished or around.questions or around.plans)
     return Seen(shown, from_wire(RunPage, seen.page).rows, is_over)
 

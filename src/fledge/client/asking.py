@@ -97,7 +97,7 @@ class Asking:
         if time runs out first."""
         ends_at = deadline(timeout)
         moved = asyncio.Event()
-        self._waiting.setdefault(key, set()).add(moved)
+        self.watch(key, moved)
         try:
             while True:
                 moved.clear()
@@ -109,12 +109,24 @@ class Asking:
                         await moved.wait()
                 except TimeoutError:
                     return None
-                if self._trouble is not None:
-                    raise self._trouble
+                self.check_heard()
         finally:
-            self._waiting[key].discard(moved)
-            if not self._waiting[key]:
-                del self._waiting[key]
+            self.unwatch(key, moved)
+
+    def watch(self, key: str | None, moved: asyncio.Event) -> None:
+        """Set this event whenever this session (None: any) moves, or nothing can be heard, until `unwatch`."""
+        self._waiting.setdefault(key, set()).add(moved)
+
+    def unwatch(self, key: str | None, moved: asyncio.Event) -> None:
+        """Leave the event alone from now on."""
+        self._waiting[key].discard(moved)
+        if not self._waiting[key]:
+            del self._waiting[key]
+
+    def check_heard(self) -> None:
+        """Raise why nothing can be heard of the folder now, if that is so."""
+        if self._trouble is not None:
+            raise self._trouble
 
     async def in_slices(self, look: Callable[[int], Awaitable[T | None]], timeout: float | None) -> T | None:
         """What `look` finds, given so many milliseconds to wait at a time; None if time runs out first."""

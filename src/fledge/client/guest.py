@@ -8,14 +8,15 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
+from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack
 
 from msgspec import to_builtins
 
 from fledge.api import spawning, views
+from fledge.api.agents import Agent
 from fledge.api.answering import Answer
 from fledge.api.handle import Handle
-from fledge.api.identity import Identity
+from fledge.api.identity import Identity, agent_differences
 from fledge.api.images import GivenImage, read_files
 from fledge.api.program import Fledge
 from fledge.api.runs import Told, Which, wanted
@@ -153,28 +154,47 @@ class Guest(Fledge):
 
     # ---- runs
 
-    @overload
-    async def spawn(self, task: str, *, result_type: type[T], **options: Unpack[SpawnOptions]) -> Handle[T]: ...
-
-    @overload
-    async def spawn(self, task: str, **options: Unpack[SpawnOptions]) -> Handle[Any]: ...
-
     async def spawn(
-        self, task: str, *, result_type: type[Any] | None = None, **options: Unpack[SpawnOptions]
+        self,
+        task: str,
+        *,
+        agent: Agent[Any] | str | None = None,
+        output_type: Any = None,
+        result_type: Any = None,
+        **options: Unpack[SpawnOptions],
     ) -> Handle[Any]:
         """Start a run whose answer this program gets. It has a key, so that it is started once, whoever holds the
         folder by then."""
         options = {"idempotency_key": RandomIds().unique(), **options}
-        given = spawning.on_wire(spawning.params(task, options, result_type))
+        asked = spawning.asked(task, agent, output_type, result_type, options)
+        self._check_agent(asked.agent)
+        if asked.functions:
+            raise BadInput("tools", "must be names here: functions run in the process that holds the folder")
+        given = spawning.on_wire(asked.params)
         try:
             if self._own is not None and not ({"model", "runtime"} & options.keys()):
-                self._own.check(options.get("agent_id") or "main")
+                self._own.check(asked.params.agent_id or "main")
             told: dict[str, Any] = await self._asking.call(
                 dict[str, Any], "runs.spawn", once=False, program=self._named.rpartition(":")[2], **given
             )
         except BadInput as error:
             raise as_written(error, {**spawning.WRITTEN, "agent": "agent_id"}) from None
-        return GuestHandle(self._asking, told["childSessionKey"], told["runId"], result_type)
+        return self._handle(told["childSessionKey"], told["runId"], asked.output_type, asked.params.label.strip())
+
+    def _check_agent(self, value: Agent[Any] | None) -> None:
+        """Refused: an agent given as a value that the holder of the folder does not have, or has otherwise."""
+        if value is None:
+            return
+        if self._own is not None:
+            self._own._check_agent(value)  # both bring the same, or this process would not be a guest
+            return
+        assert self._holder is not None
+        found = agent_differences(value, self._holder)
+        if found:
+            raise BadInput("agent", f"must be the same where the folder is held: {'; '.join(found)}", value.name)
+
+    def _handle(self, key: str, run_id: str, output_type: Any = None, label: str = "") -> Handle[Any]:
+        return GuestHandle(self._asking, key, run_id, output_type, label)
 
     async def again(self, which: Which, *, idempotency_key: str = "") -> Handle[Any]:
         """Start a new run with the task and the parameters of an earlier one, whatever became of that."""
@@ -185,15 +205,16 @@ class Guest(Fledge):
             target=_target(which),
             idempotencyKey=idempotency_key or RandomIds().unique(),
         )
-        kind = which.result_type if isinstance(which, Handle) else None
-        return GuestHandle(self._asking, told["childSessionKey"], told["runId"], kind)
+        kind, label = (which.output_type, which.label) if isinstance(which, Handle) else (None, "")
+        return self._handle(told["childSessionKey"], told["runId"], kind, label)
 
-    async def run(self, run_id: str, *, result_type: type[Any] | None = None) -> Handle[Any]:
+    async def run(self, run_id: str, *, output_type: Any = None, result_type: Any = None) -> Handle[Any]:
         """A handle on a run that exists: by any run id it ever had, or its session key."""
         if not isinstance(run_id, str):
             raise BadInput("run_id", "must be a run id or a session key", run_id)
+        kind = spawning.one_type(output_type, result_type)
         found = await self._asking.call(Result[Any], "runs.result", run=run_id, peek=True)
-        return GuestHandle(self._asking, found.session_key, run_id, result_type)
+        return self._handle(found.session_key, run_id, kind, found.label)
 
     async def gather(
         self,

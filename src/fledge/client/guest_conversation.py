@@ -1,13 +1,15 @@
 """A conversation of a folder that another process may hold."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from msgspec import to_builtins
 
 from fledge.api.conversation import Conversation
 from fledge.api.images import GivenImage, read_files
+from fledge.api.streams import answer_events
 from fledge.api.values import Accepted, Message, Reply
 from fledge.client.asking import Asking
 from fledge.commands.sessions import Done, HeartbeatOf, Posted
@@ -17,6 +19,9 @@ from fledge.errors import BadInput, NotFound
 from fledge.ids import RandomIds
 from fledge.orchestrator.control import Killing
 from fledge.runtime.feed import TurnEvent
+
+MOST_ENTRIES = 1000
+"""So many of the newest entries are looked at for words that were not heard."""
 
 
 class GuestConversation(Conversation):
@@ -68,8 +73,12 @@ class GuestConversation(Conversation):
 
         return await self._asking.in_slices(look, timeout) or Reply(status="pending", run_id=run_id)
 
-    async def stream(self, message: str, *, images: Sequence[GivenImage] = ()) -> AsyncIterator[TurnEvent]:
-        """Say something and watch the answer come: words, tools, retries, until it is there."""
+    async def stream(
+        self, message: str, *, images: Sequence[GivenImage] = ()
+    ) -> AsyncGenerator[TurnEvent | Reply, None]:
+        """Say something and watch the answer come: words, tools, retries; the last event is the `Reply`, whole."""
+        before = await self.history(limit=1, tools=True)
+        after = before[-1].seq if before else 0
         heard = self._asking.listen()
         try:
             said = await self._accepted(message, images)
@@ -77,16 +86,13 @@ class GuestConversation(Conversation):
         except BaseException:
             heard.close()
             raise
-        answer.add_done_callback(lambda _: heard.close())
-        try:
-            async for event in heard:
-                if event.session in ("", self.key):
-                    yield event
-            answer.result()
-        finally:
-            heard.close()
-            answer.cancel()
-            await asyncio.wait([answer])
+
+        async def entries() -> list[Message]:
+            return await self.history(limit=MOST_ENTRIES, after=after)
+
+        async with aclosing(answer_events(self.key, after, heard, answer, entries)) as events:
+            async for event in events:
+                yield event
 
     async def post_event(self, text: str) -> bool:
         """Post a system event; False if the last event that waits says the same."""

@@ -1,28 +1,42 @@
 """A handle on a run of a folder that another process may hold."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from fledge.api.handle import Handle
-from fledge.api.values import Plan, Reply, Result, RunInfo, TimelineEvent
+from fledge.api.handle import Handle, Seen, shown
+from fledge.api.streams import Looked, RunEvent, run_events
+from fledge.api.values import Message, Plan, Reply, Result, RunInfo
 from fledge.api.views import read_value
 from fledge.client.asking import Asking
 from fledge.commands.runs import Attempt
 from fledge.commands.values import Story
+from fledge.errors import NotFound
 from fledge.ids import RandomIds
 from fledge.orchestrator.control import Killing
+from fledge.runtime.feed import Subscription
 
 T = TypeVar("T")
+
+MOST_REPLIES = 1000
+"""So many of its newest entries are looked at for words that were not heard."""
 
 
 class GuestHandle(Handle[T]):
     """The same as `Handle`, in verbs."""
 
-    def __init__(self, asking: Asking, session_key: str, run_id: str, result_type: type[T] | None = None) -> None:
-        self._asking, self.result_type = asking, result_type
+    def __init__(
+        self, asking: Asking, session_key: str, run_id: str, output_type: type[T] | None = None, label: str = ""
+    ) -> None:
+        self._asking, self.output_type, self.label = asking, output_type, label
         self.session_key, self.run_id = session_key, run_id
+        self._seen: Seen | None = None
+
+    def __repr__(self) -> str:
+        return shown(self.label, self.run_id, self._seen, time.time())
 
     async def result(self, timeout: float | None = None) -> Result[T]:
         """What came of it, as soon as there is an outcome; `pending` after `timeout` seconds."""
@@ -43,34 +57,23 @@ class GuestHandle(Handle[T]):
         )
         if found.ended_reason == "killed":
             found = replace(found, status="killed")
-        if self.result_type is not None and found.status == "ok" and found.value_error is None:
-            value, error = read_value(found.text, None, self.result_type)
-            found = replace(found, value=value, value_error=error)
+        if self.output_type is not None and found.status == "ok" and found.value_error is None:
+            value, error = read_value(found.text, None, self.output_type)
+            found = replace(found, value_=value, value_error=error)
         return found
 
     async def info(self) -> RunInfo:
         """Where it is in its life."""
-        return as_library((await self._story()).run)
+        found = as_library((await self._story()).run)
+        self._seen = Seen(found.status, found.created_at, found.ended_at)
+        return found
 
     async def _story(self) -> Story:
         return await self._asking.call(Story, "runs.info", target=self.session_key)
 
-    async def events(self) -> AsyncIterator[TimelineEvent]:
-        """Everything that happened to it and will, from its beginning until its outcome is fixed."""
-        told = 0
-        while True:
-
-            async def more(told: int = told) -> Story | None:
-                story = await self._story()
-                return story if story.run.ended_at is not None or len(story.timeline) > told else None
-
-            story = await self._asking.until(self.session_key, more)
-            assert story is not None  # it waits for ever
-            for event in story.timeline[told:]:
-                yield event
-            told = len(story.timeline)
-            if story.run.ended_at is not None:
-                return
+    def events(self) -> AsyncGenerator[RunEvent, None]:
+        """Everything that happened to it and will, until it has settled."""
+        return run_events(_Verbs(self._asking, self.session_key), self.session_key)
 
     async def plan(self, timeout: float | None = None) -> Plan | None:
         """The plan that awaits its answer, as soon as there is one; None if the run ends or time runs out first."""
@@ -104,6 +107,37 @@ class GuestHandle(Handle[T]):
     async def resume(self, words: str = "") -> str:
         """Let it go on after it was killed, with these words to it; answers the new attempt's run id."""
         return (await self._asking.call(Attempt, "runs.resume", target=self.session_key, words=words)).run_id
+
+
+class _Verbs:
+    """What the stream of a run is made of, for a process that asks another one."""
+
+    def __init__(self, asking: Asking, key: str) -> None:
+        self._asking, self._key = asking, key
+
+    def listen(self, poke: Callable[[], None]) -> Subscription:
+        return self._asking.listen(poke=poke)
+
+    def watch(self, key: str, moved: asyncio.Event) -> None:
+        self._asking.watch(key, moved)
+
+    def unwatch(self, key: str, moved: asyncio.Event) -> None:
+        self._asking.unwatch(key, moved)
+
+    async def look(self, told: int, after: int) -> Looked:
+        self._asking.check_heard()
+        story = await self._asking.call(Story, "runs.info", target=self._key)
+        run = story.run
+        is_concluded = run.ended_at is not None or run.phase == "awaiting_approval"
+        return Looked(story.timeline[told:], await self._replies(after), is_concluded and run.unsettled == 0)
+
+    async def _replies(self, after: int) -> list[Message]:
+        try:
+            return await self._asking.call(
+                list[Message], "sessions.history", session=self._key, limit=MOST_REPLIES, after=after
+            )
+        except NotFound:
+            return []  # its session is gone
 
 
 def as_library(run: RunInfo) -> RunInfo:

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fledge.api.agents import Agent as Value
+from fledge.api.agents import with_those_they_name
 from fledge.api.identity import identity
 from fledge.api.opened import Parts
 from fledge.api.program import Fledge
@@ -39,11 +41,14 @@ from fledge.runtime.profiles import ConfiguredProfiles
 from fledge.store.base import Store
 from fledge.store.sqlite import SqliteStore
 from fledge.store.ways import HATCH
-from fledge.tools.base import Tool
+from fledge.tools.base import Tool, ToolLike, as_tool
 
 T = TypeVar("T")
 Carries = Callable[[Work], Awaitable[str]]
 """An async function that carries out a piece of work."""
+
+Agents = Mapping[str, Mapping[str, object]] | Sequence[Value[Any] | Mapping[str, object]]
+"""Agents as a program gives them: values, or settings as `agents.list` has them."""
 
 GIVEN = "given/model"
 """The name of a model that was given as an object."""
@@ -57,8 +62,8 @@ def open(
     model: str | Model | None = None,
     models: Mapping[str, Model] | None = None,
     providers: Iterable[Provider] = (),
-    tools: Iterable[Tool] = (),
-    agents: Mapping[str, Mapping[str, object]] | Sequence[Mapping[str, object]] = (),
+    tools: Iterable[ToolLike] = (),
+    agents: Agents = (),
     runtimes: Mapping[str, Runtime | Carries] | None = None,
     channels: Mapping[str, Channel] | None = None,
     hooks: Hooks | None = None,
@@ -83,16 +88,17 @@ def open(
 
     `model` is a name such as `openai/gpt-5`, or an object that answers, and stands in the place of the setting
     `agents.defaults.model`; `models` are more of those by name; `providers` are services with models besides those that
-    are built in or in the settings. `tools` are what agents may use besides their own (`@fledge.tool`). `agents` are
-    agents over those of the settings, by id or as the list `agents.list` has them; the model of `main` may spawn them
-    too, unless `allowAgents` is set. `runtimes` carry out tasks in a child's place, by name: an async function from
-    `Work` to text, or a `CommandRuntime`. `channels` are ways to people outside, by name, besides those of the
-    settings; `hooks` are functions that are told of runs, `context_engine` is told when runs are done with. `config` is
-    a file, a mapping, or a `Config`; without it the user's settings count, and the workspace's as far as they are
-    trusted. `workspace` is the folder agents work in (the current one; the home folder, or one that holds it, only if
-    it is named here or was accepted by `fledge trust --workspace`). `program` names this program: under the same name
-    it finds its results after a restart. With `drives=False` nothing unfinished goes on: for a program that looks, or
-    decides something and leaves the work to another. `store`, `clock` and `ids` are for tests.
+    are built in or in the settings. `tools` are functions that every agent may use besides its own tools
+    (`@fledge.tool`). `agents` are agents over those of the settings: `fledge.Agent` values, or entries as `agents.list`
+    has them, in a list or by id; the model of `main` may spawn them too, unless `allowAgents` is set. `runtimes` carry
+    out tasks in a child's place, by name: an async function from `Work` to text, or a `CommandRuntime`. `channels` are
+    ways to people outside, by name, besides those of the settings; `hooks` are functions that are told of runs,
+    `context_engine` is told when runs are done with. `config` is a file, a mapping, or a `Config`; without it the
+    user's settings count, and the workspace's as far as they are trusted. `workspace` is the folder agents work in (the
+    current one; the home folder, or one that holds it, only if it is named here or was accepted by
+    `fledge trust --workspace`). `program` names this program: under the same name it finds its results after a restart.
+    With `drives=False` nothing unfinished goes on: for a program that looks, or decides something and leaves the work
+    to another. `store`, `clock` and `ids` are for tests.
 
     >>> async with fledge.open("state", model=ScriptedModel(echo)) as fl:
     ...     run = await fl.spawn("Say hello")
@@ -103,7 +109,8 @@ def open(
     work = Path.cwd() if workspace is None else _folder(workspace, "workspace")
     if not work.is_dir():
         raise BadInput("workspace", "must be a folder that exists", str(work))
-    settings = _with_agents(_config(config, work), agents)
+    values = _values(agents)
+    settings = _with_agents(_config(config, work), agents, values)
     catalog = configured_catalog(settings)
     registry = configured_registry(settings, env, catalog)
     for provider in providers:
@@ -112,6 +119,9 @@ def open(
         registry.add_provider(provider)
     for name, own in (models or {}).items():
         registry.add_model(name, _model(own, f"models.{name}"))
+    for own_agent in values:
+        if own_agent.model is not None and not isinstance(own_agent.model, str):
+            registry.add_model(_given(own_agent), _model(own_agent.model, f"agents.{own_agent.name}.model"))
     if isinstance(model, str):
         settings = with_default_model(settings, model)
     elif model is not None:
@@ -133,6 +143,7 @@ def open(
         hooks=hooks,
         context_engine=context_engine,
         env=env,
+        given_agents={one.name: one.functions for one in values},
     )
     shares = control and not address and store is None
     session = str(SessionKey("main", "named", program))
@@ -143,11 +154,12 @@ def open(
         agent=Agent(profiles, places=profiles),
         rules=profiles.rules(),
         program=session,
+        agents=tuple(values),
         open_store=lambda: SqliteStore.open(folder, address=HATCH if shares else address) if store is None else store,
         identity=lambda: identity(
             state=str(folder.resolve()),
             program=session,
-            tools=given_tools,
+            tools=[*given_tools, *(function for one in values for function in one.functions)],
             runtimes=runtimes or (),
             hooks=hooks,
             config=settings,
@@ -232,10 +244,24 @@ def _config(config: Config | Mapping[str, object] | str | Path | None, workspace
     return loaded.config
 
 
-def _with_agents(config: Config, agents: object) -> Config:
+def _values(agents: Agents) -> list[Value[Any]]:
+    """The agents that were given as values, with those that they may spawn."""
     if isinstance(agents, str) or not isinstance(agents, Mapping | Sequence):
-        raise BadInput("agents", "must be a mapping from ids to settings, or a list as agents.list is", agents)
-    return with_agents(config, agents) if agents else config
+        raise BadInput("agents", "must be a list of agents, or a mapping from ids to settings", agents)
+    return [] if isinstance(agents, Mapping) else with_those_they_name([a for a in agents if isinstance(a, Value)])
+
+
+def _with_agents(config: Config, agents: Agents, values: Sequence[Value[Any]]) -> Config:
+    if isinstance(agents, Mapping):
+        return with_agents(config, agents) if agents else config
+    entries = [one for one in agents if not isinstance(one, Value)]
+    given = [*entries, *(one.settings(_given(one)) for one in values)]
+    return with_agents(config, given) if given else config
+
+
+def _given(agent: Value[Any]) -> str:
+    """The name of the model that was given to an agent as an object; empty if none was."""
+    return "" if agent.model is None or isinstance(agent.model, str) else f"given/{agent.name}"
 
 
 def _model(value: object, field: str) -> Model:
@@ -265,9 +291,7 @@ def _channels(given: Mapping[str, Channel]) -> dict[str, Channel]:
     return found
 
 
-def _tools(tools: Iterable[Tool]) -> list[Tool]:
-    found = list(tools)
-    for tool in found:
-        if not isinstance(tool, Tool):
-            raise BadInput("tools", "must be made with @fledge.tool", tool)
-    return found
+def _tools(tools: Iterable[ToolLike]) -> list[Tool]:
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise BadInput("tools", "must be a list of functions and tools", tools)
+    return [as_tool(one, "tools") for one in tools]

@@ -18,6 +18,7 @@ from fledge.core.exchange import plan_words
 from fledge.core.keys import AGENT_ID, SessionKey, main_key
 from fledge.core.params import also_called, formerly
 from fledge.core.policy import STEER_CHARS
+from fledge.core.run import Run
 from fledge.core.targets import is_everybody
 from fledge.errors import BadInput, NotFound
 from fledge.orchestrator import control, spawn
@@ -203,7 +204,13 @@ async def subagents_kill(desk: Desk, params: Kill) -> Killing:
 # ---- plans -----------------------------------------------------------------------------------------------------------
 
 
-class Approved(One, frozen=True, kw_only=True):
+class PlanShown(One, frozen=True, kw_only=True):
+    """A plan, as the person saw it."""
+
+    run: Annotated[str, Meta(max_length=256, description="its run id: the answer to another plan is refused")] = ""
+
+
+class Approved(PlanShown, frozen=True, kw_only=True):
     """A plan that may be carried out."""
 
     words: Annotated[
@@ -217,7 +224,7 @@ async def plans_approve(desk: Desk, params: Approved) -> Attempt:
     return await _answered(desk, params, True, params.words)
 
 
-class Rejected(One, frozen=True, kw_only=True):
+class Rejected(PlanShown, frozen=True, kw_only=True):
     """A plan that may not."""
 
     reason: Annotated[str, Meta(min_length=1, max_length=4000)]
@@ -229,7 +236,11 @@ async def plans_reject(desk: Desk, params: Rejected) -> Attempt:
     return await _answered(desk, params, False, params.reason)
 
 
-async def _answered(desk: Desk, params: One, approve: bool, words: str) -> Attempt:
+async def _answered(desk: Desk, params: PlanShown, approve: bool, words: str) -> Attempt:
     message = plan_words(approve, words)
-    run = await desk.fl.engine.commit(lambda c: control.answer_plan(c, found(c.tx, params), approve, message))
+
+    def answer(c: Commit) -> Run:
+        return control.answer_plan(c, found(c.tx, params), approve, message, params.run)
+
+    run = await desk.fl.engine.commit(answer)
     return Attempt(session_key=run.key, run_id=run.run_id, attempt=run.attempt)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, convert
 from msgspec.inspect import (
+    AnyType,
     BoolType,
     DictType,
     FloatType,
@@ -34,6 +35,7 @@ from fledge.config.schema import (
 from fledge.config.shape import Shape, allowed, fields_of, nearest, shape, struct_shape
 from fledge.core.keys import AGENT_ID
 from fledge.core.route import TERMINAL, check_channel
+from fledge.core.schema import check_schema
 from fledge.errors import BadInput
 
 Document = Mapping[str, object]
@@ -160,6 +162,9 @@ def _fit(kind: Type, value: object, place: _Place, warnings: list[str]) -> objec
                 raise _wrong(of, value, place)
             places = (place.element(_name(one, index)) for index, one in enumerate(value))
             return [_fit(item, one, at, warnings) for one, at in zip(value, places, strict=True)]
+        case DictType(value_type=AnyType()):
+            check_schema(value, place.path)
+            return value
         case DictType(value_type=item):
             if not isinstance(value, Mapping):
                 raise _wrong(of, value, place)

@@ -16,6 +16,7 @@ from fledge.config.text import value_of
 from fledge.errors import BadInput
 
 _AGENTS = "agents.list"
+_SCHEMA = "outputSchema"
 Layers = Sequence[tuple[str, Document]]
 """Documents of settings with their names, the weakest first."""
 
@@ -114,7 +115,9 @@ def _merged(base: Mapping[str, object], over: Mapping[str, object], path: str) -
     merged = dict(base)
     for key, value in over.items():
         here, old = f"{path}.{key}".lstrip("."), merged.get(key)
-        if isinstance(value, Mapping):
+        if key == _SCHEMA:
+            merged[key] = _copied(value)  # parts of two schemas are none
+        elif isinstance(value, Mapping):
             merged[key] = _merged(old if isinstance(old, Mapping) else {}, value, here)
         elif here == _AGENTS and isinstance(old, list) and isinstance(value, list | tuple):
             merged[key] = _merged_agents(old, value)

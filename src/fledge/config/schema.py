@@ -5,7 +5,7 @@ This file does not know how a file is read, how layers are merged, or which sett
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -223,6 +223,7 @@ class Agent(Struct, frozen=True, rename="camel", omit_defaults=True):
     tools: ToolPolicy = ToolPolicy()
     sandbox: AgentSandbox = AgentSandbox()
     subagents: AgentSubagents = AgentSubagents()
+    output_schema: Annotated[dict[str, Any], _means("JSON Schema that answers of its runs meet")] | None = None
 
 
 class AgentDefaults(Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -10,6 +10,7 @@ from typing import get_args
 
 from msgspec import NODEFAULT, Struct
 from msgspec.inspect import (
+    AnyType,
     BoolType,
     DictType,
     Field,
@@ -91,6 +92,8 @@ def allowed(of: Shape) -> str:
             return choices(next(get_args(words) for words in WORDS if set(get_args(words)) == set(values)))
         case VarTupleType(item_type=item):
             return f"a list, each element {allowed(shape(item))}"
+        case DictType(value_type=AnyType()):
+            return "a JSON Schema"
         case DictType(value_type=item):
             return f"an object, each value {allowed(shape(item))}"
         case StructType(cls=cls):

@@ -162,6 +162,8 @@ def after_try(
 FIRST_PAUSE_S: Final = 8.0
 LONGEST_PAUSE_S: Final = 30.0
 """No pause of our own is longer; one that a provider asks for may be."""
+LONGEST_PROGRAM_PAUSE_S: Final = 300.0
+"""How often, at least, a run looks whether the program is here that has its agent."""
 REASON_CHARS: Final = 200
 
 
@@ -226,6 +228,12 @@ def after_failure(
     own_s *= 1.0 - _share(session, pauses) / 4
     pause_s = min(left_s, max(own_s, asked_s))
     return Pause(at + pause_s, since_at, one_line(failure.message, REASON_CHARS))
+
+
+def program_pause_s(failing: Failing | None) -> float:
+    """How long a run pauses before it looks again whether its program is here. It never gives up."""
+    pauses = 0 if failing is None else failing.pauses
+    return min(LONGEST_PROGRAM_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(pauses, 8))
 
 
 def _share(session: str, pauses: int) -> float:

@@ -156,13 +156,14 @@ def stats_line(stats: Stats) -> str:
 
     Unknown figures read `n/a`. A cost that is not known is left out, and so are cached tokens where there are none.
     """
-    parts = [f"runtime {_duration(stats.runtime_s)}", f"tokens {_tokens(stats)}"]
+    parts = [f"runtime {duration(stats.runtime_s)}", f"tokens {_tokens(stats)}"]
     if stats.cost_usd is not None and math.isfinite(stats.cost_usd):
         parts.append(f"est {money(stats.cost_usd)}")
     return " • ".join(parts)
 
 
-def _duration(seconds: float | None) -> str:
+def duration(seconds: float | None) -> str:
+    """A time for people: `2m34s`; `n/a` if it is not known."""
     if seconds is None or not math.isfinite(seconds):
         return "n/a"
     minutes, rest_s = divmod(int(max(0.0, seconds) + 0.5), 60)

@@ -32,10 +32,11 @@ _COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems")
 _BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _REMARKS: Final = ("title", "description", "default", "examples", "$schema", "$comment", "$id", "format", "deprecated")
 """They say something to people and bind nobody."""
-_RULES: Final = (
+RULES: Final = (
     *("type", "enum", "const", "anyOf", "properties", "required", "additionalProperties", "items", "pattern"),
     *("$ref", *_COUNTS, *_BOUNDS),
 )
+"""The keywords that bind an answer."""
 _FENCED: Final = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 _REF: Final = re.compile(r"#/(?:\$defs|definitions)/([^/]+)")
 
@@ -76,10 +77,10 @@ def _check(schema: object, field: str, depth: int, defined: Schema) -> None:
         if word in ("$defs", "definitions"):
             if depth or not isinstance(said, Mapping):
                 raise BadInput(f"{field}.{word}", "must be an object at the top of the schema")
-        elif word in _RULES:
+        elif word in RULES:
             _check_rule(word, said, f"{field}.{word}", depth, defined)
         elif word not in _REMARKS:
-            raise BadInput(f"{field}.{_shown(word)}", f"is not supported; there are: {', '.join(_RULES)}")
+            raise BadInput(f"{field}.{_shown(word)}", f"is not supported; there are: {', '.join(RULES)}")
 
 
 def _check_rule(word: str, said: Any, field: str, depth: int, defined: Schema) -> None:
@@ -168,7 +169,7 @@ class _Checking:
         if depth > MAX_VALUE_DEPTH or self._steps > MAX_STEPS:
             return f"{place} is too deep or too large to be checked"
         for word, said in schema.items():
-            if word in _RULES and (told := self._broken(word, said, schema, value, place, depth)) is not None:
+            if word in RULES and (told := self._broken(word, said, schema, value, place, depth)) is not None:
                 return told
         return None
 

@@ -93,6 +93,10 @@ class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
         "isolated"
     )
     attachments: Annotated[tuple[Attachment, ...], Meta(description="files it is given to read")] = ()
+    instructions: Annotated[
+        str, Meta(max_length=100_000, description="who it is and how it works, beside the task; for its system prompt")
+    ] = ""
+    tools: Annotated[tuple[str, ...], Meta(description="only these tools, of those it would have")] | None = None
     sandbox: Annotated[Literal["inherit", "require"], Meta(description="require: only in a sandbox")] = "inherit"
     expects_completion_message: Annotated[bool, Meta(description="false: nobody waits for the answer")] = True
     output_schema: (
@@ -122,6 +126,8 @@ class Caller(Struct, frozen=True, kw_only=True):
     """The folder it works in, which a child inherits; empty: the agent's own."""
     default_model: str = ""
     """The model of its child in place of `agents.defaults.model`; empty: as the settings say."""
+    brings: tuple[str, ...] = ()
+    """Names of functions that a program gives to this run alone, as tools."""
     is_program: bool = False
     """It decides itself how many it starts: the number of its active children is not limited."""
 
@@ -160,6 +166,10 @@ class Host(Protocol):
         """Raise BadInput for a model that cannot be used here, or a thinking level that it does not have."""
         ...
 
+    def functions_of(self, agent_id: str) -> frozenset[str] | None:
+        """Names of the functions that this agent alone has as tools; None unless a program gave it as a value."""
+        ...
+
 
 class Read(Struct, frozen=True):
     """A spawn that was read: what to admit, and the model it will use, empty if none is configured."""
@@ -191,6 +201,8 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
     # The settings of later turns do not know the caller's default, so the run itself keeps it.
     kept = caller.default_model if chosen and chosen.setting == DEFAULT_MODEL else ""
     level = thinking_for_child(config, params.thinking, target)
+    given = host.functions_of(target) if params.runtime == NATIVE else None
+    functions = given or frozenset()
     asked_s = params.timeout_seconds if params.run_timeout_seconds is None else params.run_timeout_seconds
     timeout_s = limits.run_timeout_seconds if asked_s is None else asked_s
     request = Request(
@@ -201,7 +213,10 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             model=params.model.strip() or kept,
             thinking=level.name if level else "",
             runtime=params.runtime,
-            output_schema=params.output_schema,
+            output_schema=agent(config, target).output_schema if params.output_schema is None else params.output_schema,
+            instructions=params.instructions.strip(),
+            tools=params.tools,
+            needs=_needs(None if given is None else target, functions | frozenset(caller.brings)),
             attachments=receipts(place.files),
             images=images_among(place.files),
             asked=_besides(params),
@@ -232,7 +247,8 @@ def read_spawn(config: Config, params: SpawnParams, caller: Caller, host: Host, 
             workspace=place.workspace,
             cwd=params.cwd.strip(),
             artifacts=artifacts_folder(unique, owns_workspace=params.workspace != "inherit"),
-            tools=None if caller.tools is None else tuple(sorted(caller.tools)),
+            # Its agent's own functions come with the agent: whoever may spawn that lets it use them.
+            tools=None if caller.tools is None else tuple(sorted(caller.tools | functions)),
             boxed=caller.boxed or params.sandbox == "require",
             offline=caller.offline,
         ),
@@ -262,7 +278,10 @@ def limits_in(config: Config, agent_id: str, is_program: bool = False) -> Limits
     return Limits(found.max_spawn_depth, most, found.max_retained)
 
 
-_IN_SPEC = ("task", "label", "agentId", "model", "runtime", "outputSchema", "attachments", "idempotencyKey")
+_IN_SPEC = (
+    *("task", "label", "agentId", "model", "runtime", "outputSchema", "instructions", "tools"),
+    *("attachments", "idempotencyKey"),
+)
 """Parameters that a spec has by itself, or that belong to one call alone."""
 
 
@@ -285,7 +304,19 @@ def params_of(spec: Spec, requester: str) -> SpawnParams:
         model=spec.model,
         runtime=spec.runtime,
         output_schema=spec.output_schema,
+        instructions=spec.instructions,
+        tools=spec.tools,
     )
+
+
+def tools_needed(spec: Spec) -> tuple[str, ...]:
+    """The functions of a program that a run was given as tools, by name."""
+    return tuple(need.removeprefix("tool:") for need in spec.needs if need.startswith("tool:"))
+
+
+def _needs(agent_id: str | None, functions: frozenset[str]) -> tuple[str, ...]:
+    """What a run needs of a program: its agent, if that was given as a value, and these functions."""
+    return (*([] if agent_id is None else [f"agent:{agent_id}"]), *(f"tool:{name}" for name in sorted(functions)))
 
 
 def _old_names(params: SpawnParams) -> str:
@@ -313,6 +344,7 @@ def _check_runtime(params: SpawnParams, host: Host) -> None:
         raise BadInput("runtime", f"must be one that is configured: {there_are}", name)
     unfit: dict[str, object] = {"model": params.model, "thinking": params.thinking, "planMode": params.plan_mode}
     unfit |= {"context": params.context == "fork", "attachments": len(params.attachments)}
+    unfit |= {"instructions": params.instructions, "tools": params.tools}
     for field, value in unfit.items():
         if value:
             raise BadInput(field, f"cannot be applied to runtime {name}: it is for {NATIVE} only", value)

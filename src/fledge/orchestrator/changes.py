@@ -30,13 +30,23 @@ class Changes:
         for event in (*self._waiting.get(key, ()), *self._everywhere):
             event.set()
 
-    def watch(self, moved: asyncio.Event) -> None:
-        """Set the event whenever any session moves, until `unwatch`."""
-        self._everywhere.add(moved)
+    def watch(self, moved: asyncio.Event, key: str | None = None) -> None:
+        """Set the event whenever this session, or any, moves, until `unwatch`."""
+        (self._everywhere if key is None else self._waiting.setdefault(key, set())).add(moved)
 
-    def unwatch(self, moved: asyncio.Event) -> None:
+    def unwatch(self, moved: asyncio.Event, key: str | None = None) -> None:
         """Leave the event alone from now on."""
-        self._everywhere.discard(moved)
+        if key is None:
+            self._everywhere.discard(moved)
+        elif key in self._waiting:
+            self._waiting[key].discard(moved)
+            if not self._waiting[key]:
+                del self._waiting[key]
+
+    def check_open(self) -> None:
+        """Refused once nothing more will change here."""
+        if self._closed:
+            raise Refused("error", CLOSED)
 
     def close(self) -> None:
         """Nothing more will change here: whoever waits is told so, by `Refused`."""
@@ -59,8 +69,7 @@ class Changes:
         try:
             while True:
                 moved.clear()
-                if self._closed:
-                    raise Refused("error", CLOSED)
+                self.check_open()
                 found = await self._engine.store.read(look)
                 if found is not None or (at is not None and self._engine.clock.now() >= at):
                     return found

@@ -217,9 +217,13 @@ def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks:
     exchanges.drop_begun(c, key, "its sender was deleted")
 
 
-def answer_plan(c: Commit, key: str, approve: bool, words: str) -> Run:
-    """Approve or reject the plan that awaits it; a new attempt follows."""
-    enforce(policy.refuse_answer(c.run(key)))
+def answer_plan(c: Commit, key: str, approve: bool, words: str, run_id_seen: str = "") -> Run:
+    """Approve or reject the plan that awaits it; a new attempt follows. Refused: another plan than the one that was
+    seen."""
+    run = c.run(key)
+    enforce(policy.refuse_answer(run))
+    if run_id_seen and run_id_seen != run.run_id:
+        raise Refused("error", "another plan waits now than the one that was shown")
     c.words = sound(words)
     next_id = c.ids.unique()
     answered = ev.PlanApproved if approve else ev.PlanRejected

@@ -23,7 +23,7 @@ from fledge.core.prompts import accepted_note
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import spawn
-from fledge.orchestrator.asked import Caller, Host, Read, SpawnParams, limits_in, params_of, read_spawn
+from fledge.orchestrator.asked import Caller, Host, Read, SpawnParams, limits_in, params_of, read_spawn, tools_needed
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn import Request
@@ -105,12 +105,12 @@ class Spawner:
         """A new run with the task and the parameters of an earlier one, whatever became of that, for whoever asked for
         it; for the nearest above, where that one is gone. Raises as `spawn` does."""
 
-        def look(tx: Tx) -> tuple[SpawnParams, str]:
-            requester = spawn.present_requester(tx, key)
-            return params_of(tx.spec(key), requester), requester
+        def look(tx: Tx) -> tuple[SpawnParams, str, tuple[str, ...]]:
+            requester, spec = spawn.present_requester(tx, key), tx.spec(key)
+            return params_of(spec, requester), requester, tools_needed(spec)
 
-        params, requester = await self._engine.store.read(look)
-        caller = replace(await self.caller_for(requester), default_model=default_model)
+        params, requester, brings = await self._engine.store.read(look)
+        caller = replace(await self.caller_for(requester), default_model=default_model, brings=brings)
         return await self.spawn(replace(params, idempotency_key=idempotency_key), caller)
 
     async def caller_for(self, session: str) -> Caller:

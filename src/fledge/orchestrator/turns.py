@@ -14,7 +14,7 @@ from fledge.core import answer, inbox, policy
 from fledge.core import events as ev
 from fledge.core.announce import forwarded
 from fledge.core.answer import NO_ANSWER, is_spoken_to, last_visible, rows_read
-from fledge.core.asking import CUT, Fail, Failure, Falter, Pause, after_failure
+from fledge.core.asking import CUT, Fail, Failure, Falter, Pause, after_failure, program_pause_s
 from fledge.core.effects import Owes
 from fledge.core.exchange import Asked
 from fledge.core.freeze import NO_REPLY, freeze, one_line, said, sound
@@ -406,6 +406,19 @@ def model_failed(c: Commit, drive: Drive, failure: Failure, patience_s: float) -
             return ModelFailed("over")
         case follows:
             assert_never(follows)
+
+
+def needs_program(c: Commit, drive: Drive, reason: str) -> float:
+    """The run needs what only a program can bring: it pauses, and looks again for as long as it takes. Answers in how
+    many seconds. A turn after its end, which a message began, is due again as any that failed."""
+    run = c.find(drive.session)
+    if run is None or run.ended is not None:
+        return fail(c, drive, reason)
+    fence(c, drive)
+    pause_s = program_pause_s(run.failing)
+    paused = ev.Paused(at=c.at, attempt=run.attempt, until_at=c.at + pause_s, since_at=c.at, reason=sound(reason))
+    c.apply(drive.session, paused)
+    return pause_s
 
 
 def falter(

@@ -41,7 +41,7 @@ from fledge.core.transcript import (
     last_step,
     open_calls,
 )
-from fledge.errors import Interrupted, Refused, StaleWrite, StoreError, StoreLost
+from fledge.errors import Interrupted, NeedsProgram, Refused, StaleWrite, StoreError, StoreLost
 from fledge.models.base import Broke, Call, Ended, Message, Opaque, Request, Text, Thought, Usage, UserMessage
 from fledge.models.retry import Retry, Retrying, close_stream
 from fledge.orchestrator import budget, documents, steps, transcripts, turns
@@ -134,6 +134,11 @@ class Agent:
                 return
         try:
             profile = await self.profiles.profile(engine, drive)
+        except NeedsProgram as needs:
+            reason = needs.reason
+            pause_s = await engine.commit(lambda c: turns.needs_program(c, drive, reason))
+            self.feed.emit(TurnEvent("retry", drive.session, reason, drive.turn, cause=reason, retry_in_s=pause_s))
+            return
         except Refused as refused:
             reason = refused.reason
             await engine.commit(lambda c: turns.fail(c, drive, reason))

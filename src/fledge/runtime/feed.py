@@ -21,6 +21,7 @@ Kind = Literal[
     "retry",
     "interrupt",
     "lost",
+    "message",
 ]
 
 
@@ -47,7 +48,7 @@ class TurnEvent(Struct, frozen=True, omit_defaults=True):
     how many seconds the model is asked again."""
     entry: int = 0
     """Of `start`, `model:start`, `tool:start` and `end`: the newest entry of the transcript. Words that follow are of a
-    later one."""
+    later one. Of `message`: the entry whose whole text it is, told where pieces of it were lost."""
     arguments: str = ""
     """Of `tool:start`: the arguments of the call, as the model wrote them."""
     cause: str = ""

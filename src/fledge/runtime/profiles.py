@@ -34,7 +34,7 @@ from fledge.config.permissions import read_rules
 from fledge.config.places import user_folder
 from fledge.config.workspaces import accepted, needs_yes
 from fledge.context_engine import ContextEngine
-from fledge.core.access import Role, ToolRules, child_tools, planning_tools, refuse_tool
+from fledge.core.access import Role, ToolRules, child_tools, planning_tools, refuse_tool, tool_name
 from fledge.core.goods import Goods
 from fledge.core.keys import AGENT_ID
 from fledge.core.permission import Asker, Offer, Permission, covering, offer
@@ -48,13 +48,13 @@ from fledge.core.prompts import (
 from fledge.core.protected import Protected, is_broad, protected_at
 from fledge.core.route import Address
 from fledge.core.run import Run
-from fledge.errors import BadInput, Refused
+from fledge.errors import BadInput, NeedsProgram, Refused
 from fledge.hooks import Hooks
 from fledge.models.base import Thinking, Usage
 from fledge.models.catalog import Card, Catalog
 from fledge.models.names import Registry
 from fledge.orchestrator import bindings, documents, hook_calls
-from fledge.orchestrator.asked import NATIVE, Caller
+from fledge.orchestrator.asked import NATIVE, Caller, tools_needed
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
@@ -158,6 +158,10 @@ class _Position(Struct, frozen=True):
     box: Box
     searches: bool
     """Its model's provider searches the web."""
+    allow: tuple[str, ...] | None = None
+    """The tools that its spawn named; None: all."""
+    brought: tuple[str, ...] = ()
+    """Functions that its spawn gave it."""
 
 
 class AgentTools(Struct, frozen=True):
@@ -169,12 +173,15 @@ class AgentTools(Struct, frozen=True):
     never: tuple[str, ...]
 
 
-def _position(session: Session, run: Run | None, box: Box, searches: bool) -> _Position:
+def _position(session: Session, run: Run | None, box: Box, searches: bool, spec: Spec | None = None) -> _Position:
     role: Role | None = "orchestrator" if session.facts.role == "orchestrator" else "leaf"
     if session.kind in ("main", "named"):
         role = None
     planning = run is not None and run.plan == "planning"
-    return _Position(session.facts.agent_id, role, session.facts.tools, planning, box, searches)
+    facts = session.facts
+    if spec is None:
+        return _Position(facts.agent_id, role, facts.tools, planning, box, searches)
+    return _Position(facts.agent_id, role, facts.tools, planning, box, searches, spec.tools, tools_needed(spec))
 
 
 class ConfiguredProfiles:
@@ -195,7 +202,9 @@ class ConfiguredProfiles:
         channels: Mapping[str, Channel] | None = None,
         hooks: Hooks | None = None,
         context_engine: ContextEngine | None = None,
+        given_agents: Mapping[str, Iterable[Tool]] | None = None,
     ) -> None:
+        """`given_agents`: agents that a program gave as values, each with its own functions."""
         self._config, self._workspace, self._state = config, workspace, state
         self._catalog = catalog or configured_catalog(config)
         self._registry = registry or configured_registry(config, env, self._catalog)
@@ -232,8 +241,14 @@ class ConfiguredProfiles:
         searching = [] if search is None else [search_tool(search)]
         if search is None and config.tools.web.search.enabled and not any(is_search(one) for one in own_tools):
             searching = [hosted_search_tool()]
-        own = (*file_tools(), fetch_tool(Fetcher(env=given)), *searching, *own_tools)
-        self._own_tools = own
+        self._own_tools = (*file_tools(), fetch_tool(Fetcher(env=given)), *searching, *own_tools)
+        self._for_all = frozenset(tool_name(one.name) for one in own_tools)
+        """Functions of the program that every agent may use."""
+        self._given = {name: ToolSet(functions) for name, functions in (given_agents or {}).items()}
+        self._brought: dict[str, Tool] = {}
+        """Functions that belong to agents or to single runs, by name."""
+        for name, functions in self._given.items():
+            self._bring(functions, f"agents.{name}.tools")
         self._session_tools: tuple[Tool, ...] = ()
         self._tools: dict[Box, ToolSet] = {}
         self._tools_of: Engine | None = None
@@ -242,6 +257,39 @@ class ConfiguredProfiles:
         """Where sessions of an agent work that were given a folder, or none."""
         self._sets: dict[_Position, tuple[ToolSet, frozenset[str]]] = {}
         """The tools of sessions in the same position, and which of them ask a person: settings do not change."""
+
+    # ---- what a program brings
+
+    def bring(self, functions: Iterable[Tool]) -> None:
+        """From now on these functions are here, for runs that were given them. Refused: another one of a name that is
+        taken."""
+        self._bring(functions, "tools")
+        self._tools, self._sets = {}, {}
+
+    def _bring(self, functions: Iterable[Tool], field: str) -> None:
+        taken = {tool_name(one.name): one for one in self._own_tools} | self._brought
+        for one in functions:
+            name = tool_name(one.name)
+            if name in taken and not _is_same(taken[name], one):
+                raise BadInput(field, "must be named otherwise than other tools here", one.name)
+            if name not in self._for_all:
+                self._brought[name] = taken[name] = one
+
+    def functions_of(self, agent_id: str) -> frozenset[str] | None:
+        """Names of the functions that this agent alone has as tools; None unless a program gave it as a value."""
+        found = self._given.get(agent_id)
+        return None if found is None else found.names - self._for_all
+
+    def _check_needs(self, spec: Spec) -> None:
+        """Raise NeedsProgram if the run needs something that only a program can bring, and that is not here."""
+        agents = {f"agent:{one.id}" for one in self._config.agents.list}
+        tools = {f"tool:{name}" for name in (*self._brought, *self._for_all)}
+        missing = [need.replace(":", " ") for need in spec.needs if need not in agents | tools]
+        if missing:
+            raise NeedsProgram(
+                f"it waits for its program, which has the {' and the '.join(missing)}: open the folder with"
+                " fledge.open(agents=[…], tools=[…]) again, or kill it"
+            )
 
     def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
         """Refused if the agent's conversation (with `spec`: such a child of it) could not think: no model is set, its
@@ -259,6 +307,8 @@ class ConfiguredProfiles:
         if seat is None:
             raise Refused("error", f"no session {drive.session}")
         session, spec = seat.session, seat.spec
+        if spec is not None and spec.needs:
+            self._check_needs(spec)
         agent_id = session.facts.agent_id
         choice, thinking = self._choice(agent_id, spec, [_set(session.facts), *seat.wishes])
         try:
@@ -269,10 +319,10 @@ class ConfiguredProfiles:
         workspace = self._folder(agent_id, session)
         self._check_workspace(workspace)
         box = self._box(agent_id, session)
-        tools, asks = self._tools_in(_position(session, seat.run, box, card.search))
+        tools, asks = self._tools_in(_position(session, seat.run, box, card.search, spec))
         makes_files = bool(tools.names & MAKING_TOOLS)
         brief = None if spec is None or seat.run is None else self._brief(session, seat.run, spec, makes_files)
-        own = self._system(session, brief, workspace)
+        own = self._system(session, spec, brief, workspace)
         place = _real(workspace)
         asker = Asker(_real(workspace / session.facts.cwd), agent_id, session.kind not in ("main", "named"))
         papers = await self._documents(engine, session, seat.run, place)
@@ -497,7 +547,8 @@ class ConfiguredProfiles:
                 self._sets.clear()
             every = self._tools_with(position.box)
             names = self._allowed(position, every)
-            asks = {name for name in names if self._asks(position.agent_id, name, position.box != "plain")}
+            boxed = position.box != "plain"
+            asks = {tool_name(one.name) for one in every.only(names) if self._asks(position.agent_id, one, boxed)}
             # Nobody can be asked about what a provider does in the middle of its reply.
             left_out = every.hosted & asks if position.searches else every.hosted
             denied = self._denied(position, every)
@@ -507,7 +558,7 @@ class ConfiguredProfiles:
     def _tools_with(self, box: Box) -> ToolSet:
         if box not in self._tools:
             command = exec_tool(None if box == "plain" else self._box_of(box))
-            self._tools[box] = ToolSet([*self._own_tools, command, *self._session_tools])
+            self._tools[box] = ToolSet([*self._own_tools, *self._brought.values(), command, *self._session_tools])
         return self._tools[box]
 
     def _allowed(self, position: "_Position", every: ToolSet) -> frozenset[str]:
@@ -523,8 +574,11 @@ class ConfiguredProfiles:
         """The tools that the settings and the parent leave, before what holds for subagents."""
         config = self._config
         own = agent(config, position.agent_id).tools
-        names = chosen(every.names, config.tools.allow, config.tools.deny)
-        names = chosen(names, own.allow, own.deny)
+        held = (self.functions_of(position.agent_id) or frozenset()) | frozenset(position.brought)
+        names = chosen(every.names - (self._brought.keys() - held), config.tools.allow, config.tools.deny)
+        names = chosen(names, None if own.allow is None else (*own.allow, *position.brought), own.deny)
+        if position.allow is not None:
+            names = chosen(names, position.allow, ())
         return names if position.ceiling is None else names & frozenset(position.ceiling)
 
     def _denied(self, position: "_Position", every: ToolSet) -> dict[str, str]:
@@ -539,11 +593,12 @@ class ConfiguredProfiles:
         layer = self._config.tools.subagents.tools
         return ToolRules(deny=tuple(layer.deny), allow=layer.allow, also_allow=tuple(layer.also_allow))
 
-    def _asks(self, agent_id: str, tool: str, boxed: bool) -> bool:
-        said = approval_for(self._config, agent_id, tool)
+    def _asks(self, agent_id: str, tool: Tool, boxed: bool) -> bool:
+        name = tool_name(tool.name)
+        said = approval_for(self._config, agent_id, name) or tool.approval
         if said is not None:
             return said == "ask"
-        return tool in ASKS_BY_DEFAULT and not boxed
+        return name in ASKS_BY_DEFAULT and not boxed
 
     def _rule_for(self, asker: Asker, command: str) -> Permission | Offer | None:
         """What the person's rules say of a command that would ask. They are read anew each time: a rule that is revoked
@@ -577,10 +632,10 @@ class ConfiguredProfiles:
             branch=self._files.branch(run),
         )
 
-    def _system(self, session: Session, brief: Brief | None, workspace: Path) -> str:
+    def _system(self, session: Session, spec: Spec | None, brief: Brief | None, workspace: Path) -> str:
         own = agent(self._config, session.facts.agent_id).prompt
         prompt = MAIN_PROMPT.format(workspace=workspace) if brief is None else child_prompt(brief)
-        return "\n\n".join([*([own] if own else []), prompt])
+        return "\n\n".join(filter(None, [own, "" if spec is None else spec.instructions, prompt]))
 
     async def _documents(self, engine: Engine, session: Session, run: Run | None, place: str) -> list[str]:
         """The workspace's own documents for this session, as prompts have them: none that is left out.
@@ -665,6 +720,11 @@ def check_runtime_name(name: str) -> None:
     """Refused: a name that a model could not give, or that means our own loop."""
     if not AGENT_ID.fullmatch(name) or name == NATIVE:
         raise BadInput(f"runtimes.{name}", f"must be named by letters, digits, - and _, and not {NATIVE}", name)
+
+
+def _is_same(one: Tool, other: Tool) -> bool:
+    """True of one function, also if a tool was made of it twice."""
+    return one is other or (one.function == other.function and one.schema == other.schema)
 
 
 def _set(facts: SessionFacts) -> Wishes:

@@ -84,6 +84,12 @@ class Spec(Struct, frozen=True, gc=False, omit_defaults=True):
     idempotency_key: str = ""
     output_schema: dict[str, Any] | None = None
     """The JSON Schema its answer is to meet, if one was asked for."""
+    instructions: str = ""
+    """What it is told about itself besides its agent's instructions."""
+    tools: tuple[str, ...] | None = None
+    """Names, or globs of names, of the tools it may use of those its agent has; None: all of them."""
+    needs: tuple[str, ...] = ()
+    """What only a program can bring, as `agent:<name>` and `tool:<name>`: without it the run waits."""
     attachments: tuple[Receipt, ...] = ()
     """Files it was given."""
     images: tuple[ImageEntry, ...] = ()

@@ -313,10 +313,11 @@ class RunVerbs:
         first, last = self._event_at(since), self._event_at(until)
         marks = ",".join("?" * len(names))
         sql = (
-            "SELECT e.seq, r.key, e.version, e.event"
-            " FROM (SELECT * FROM run_events WHERE seq >= ? AND seq < ? AND run > 0 ORDER BY seq DESC LIMIT ?) e"
-            " JOIN runs r ON r.id = e.run"
-            f" WHERE (r.parent = ? OR r.key = ?) AND json_extract(e.event, '$.type') IN ({marks}) ORDER BY e.seq"
+            "SELECT found.seq, r.key, found.version, found.event"
+            " FROM (SELECT * FROM run_events WHERE seq >= ? AND seq < ? AND run > 0 ORDER BY seq DESC LIMIT ?) found"
+            " JOIN runs r ON r.id = found.run"
+            f" WHERE (r.parent = ? OR r.key = ?) AND json_extract(found.event, '$.type') IN ({marks})"
+            " ORDER BY found.seq"
         )
         rows = self._db.execute(sql, (first, last, scanned, session, session, *names))
         return [Happened(at, key, version, _decode_event(event)) for at, key, version, event in rows]

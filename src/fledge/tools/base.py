@@ -7,13 +7,12 @@ wire formats; what a tool may touch arrives in its `ToolContext`.
 
 import asyncio
 import contextvars
-import copy
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, get_type_hints, overload
+from typing import Any, Final, Literal, TypeVar, overload
 
 import msgspec
 from msgspec import Struct, field
@@ -24,6 +23,7 @@ from fledge.core.images import Image, read_images, told
 from fledge.core.params import read_params
 from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput, FledgeError
+from fledge.tools.signature import is_async, name_of, schema_of, signature_of
 
 TIMEOUT_S: Final = 120.0
 MAX_CHARS: Final = 50_000
@@ -35,8 +35,6 @@ THREAD_GRACE_S: Final = 1.0
 S = TypeVar("S", bound=Struct)
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_ARGS: Final = re.compile(r"(?:Args|Arguments|Parameters):\s*")
-_ARG: Final = re.compile(r"\s+(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
 _BYTE: Final = re.compile(r"\(byte (\d+)\)")
 
 
@@ -86,6 +84,8 @@ class ToolContext(Struct, frozen=True, kw_only=True):
         return f"{self.session}#{self.entry}.{self.index}"
 
 
+Approval = Literal["ask", "never"]
+"""Whether a tool asks a person before each call, as the setting `tools.<name>.approval` says it."""
 Asks = Callable[[Mapping[str, Any], ToolContext], bool]
 """Whether a call with these arguments, in this place, needs a person's yes."""
 Commands = Callable[[Mapping[str, Any]], str]
@@ -121,6 +121,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     """The parameter that is given the context; no argument of a model's has its name. None: it is given no context."""
     takes: Literal["parameters", "struct"] = "parameters"
     """How the function is called: with each argument by name, or with the context and one struct of all arguments."""
+    approval: Approval | None = None
+    """Whether each call needs a person's yes where the settings do not say; None: as for any other tool."""
     asks: Asks | None = None
     """Says of which calls a person must be asked, whatever the settings say."""
     commands: Commands | None = None
@@ -211,7 +213,7 @@ class Tool(Struct, frozen=True, kw_only=True):
         return partial(self.function, **named_arguments(arguments), **given)
 
     async def _run(self, call: Callable[[], Any]) -> Any:
-        if inspect.iscoroutinefunction(self.function):
+        if is_async(self.function):
             return await call()
         value = await _in_thread(call)
         return await value if inspect.isawaitable(value) else value
@@ -243,6 +245,10 @@ class Tool(Struct, frozen=True, kw_only=True):
         return ToolResult(capped(_clean(f"{self.name}: {why}"), MAX_ERROR_CHARS), is_error=True)
 
 
+ToolLike = Tool | Callable[..., Any]
+"""A tool, or a function that one is made of."""
+
+
 @overload
 def tool(function: Callable[..., Any], /) -> Tool: ...
 
@@ -256,6 +262,7 @@ def tool(
     read_only: bool = False,
     timeout: float | None = TIMEOUT_S,
     max_chars: int = MAX_CHARS,
+    approval: Approval | None = None,
     asks: Asks | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
@@ -270,16 +277,20 @@ def tool(
     read_only: bool = False,
     timeout: float | None = TIMEOUT_S,
     max_chars: int = MAX_CHARS,
+    approval: Approval | None = None,
     asks: Asks | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function, async or plain, whose parameters all have types that msgspec can check.
+    """Make a tool of a function, async or plain, whose parameters all have types that can be read from JSON. Methods,
+    partials and objects with `__call__` work too. A parameter of the type `fledge.ToolContext` is given the context.
 
-    Its name and docstring are the model's; an `Args:` section, or `msgspec.Meta(description=…)`, describes parameters.
-    What it returns is told as it is if it is text, shown if it is a `fledge.Image` or a list of texts and images, and
-    written as JSON if it is anything else. On the wire parameters are in camelCase. A tool that is `read_only` is
-    `repeatable`. `asks` says of which calls a person must be asked first, whatever the settings say. Refused, by
-    `BadInput`: a parameter without a type, `*args`, `**kwargs`, positional-only ones, and names a provider would not
-    take.
+    Its name and docstring are the model's; the docstring's section of parameters (`Args:`, NumPy's or Sphinx's), or
+    `msgspec.Meta(description=…)`, describes parameters. What it returns is told as it is if it is text, shown if it is
+    a `fledge.Image` or a list of texts and images, and written as JSON if it is anything else. On the wire parameters
+    are in camelCase. `read_only` says that it changes nothing; `repeatable`, that it may be started again after a crash
+    in the middle, which every tool that only reads may be. `approval="ask"` asks a person before each call, unless the
+    settings say otherwise; `asks` says of which calls a person must be asked, whatever the settings say. Refused, by
+    `BadInput` that names the parameter: one without a type, one of a type that JSON has not, `*args`, `**kwargs`,
+    positional-only ones; and names a provider would not take.
 
     >>> @fledge.tool
     ... def add(a: int, b: int) -> int:
@@ -290,28 +301,41 @@ def tool(
     """
 
     def made(function: Callable[..., Any]) -> Tool:
-        own = name if name is not None else getattr(function, "__name__", "")
+        if not callable(function):
+            raise BadInput("function", "must be a function, a method or another callable", function)
+        own = name if name is not None else name_of(function)
         if not _NAME.fullmatch(own):
             raise BadInput("name", "must be 1–64 letters, digits, _ or -", own)
         if timeout is not None and not timeout > 0:
             raise BadInput("timeout", "must be seconds, more than 0, or None", timeout)
-        text, described = _read_docstring(inspect.getdoc(function) or "")
-        arguments, context_parameter = _arguments_of(own, function)
+        if approval not in (None, "ask", "never"):
+            raise BadInput("approval", "must be ask, never, or None to leave it to the settings", approval)
+        signature = signature_of(own, function, ToolContext)
         return Tool(
             name=own,
-            description=text if description is None else description,
-            schema=_schema_of(arguments, described),
+            description=signature.description if description is None else description,
+            schema=signature.schema,
             repeatable=repeatable or read_only,
             read_only=read_only,
             timeout_s=timeout,
             max_chars=max_chars,
             function=function,
-            arguments=arguments,
-            context_parameter=context_parameter,
+            arguments=signature.arguments,
+            context_parameter=signature.context_parameter,
+            approval=approval,
             asks=asks,
         )
 
     return made if function is None else made(function)
+
+
+def as_tool(given: object, field: str) -> Tool:
+    """A tool, or the tool that `@fledge.tool` makes of a function. Refused, by `BadInput`: anything else."""
+    if isinstance(given, Tool):
+        return given
+    if not callable(given) or isinstance(given, type):
+        raise BadInput(field, "must be functions, or tools made with @fledge.tool", given)
+    return tool(given)
 
 
 def tool_taking(
@@ -327,7 +351,7 @@ def tool_taking(
     return Tool(
         name=name,
         description=description,
-        schema=_schema_of(arguments, {}),
+        schema=schema_of(arguments, {}),
         repeatable=repeatable,
         read_only=False,
         timeout_s=timeout,
@@ -358,74 +382,6 @@ def capped(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     return f"{text[:limit]}\n[cut: {len(text) - limit} of {len(text)} characters are not shown]"
-
-
-# ---- from a function to a schema -------------------------------------------------------------------------------------
-
-
-def _arguments_of(name: str, function: Callable[..., Any]) -> tuple[type[Struct], str | None]:
-    target = function if inspect.isroutine(function) else getattr(function, "func", type(function).__call__)
-    try:
-        hints = get_type_hints(target, include_extras=True)
-    except NameError as error:
-        raise BadInput(name, f"its types must be known where it is defined ({error})") from None
-    fields: list[tuple[str, Any, Any]] = []
-    context_parameter = None
-    for parameter in inspect.signature(function).parameters.values():
-        where = f"{name}({parameter.name})"
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise BadInput(where, "must be a parameter that can be given by name")
-        if parameter.name not in hints or parameter.name.startswith("_"):
-            raise BadInput(where, "must have a type, and a name that does not begin with _")
-        if hints[parameter.name] is ToolContext:
-            if context_parameter is not None:
-                raise BadInput(where, f"must not be a second context: {context_parameter} is one already")
-            context_parameter = parameter.name
-            continue
-        default: Any = field()
-        if parameter.default is not parameter.empty:
-            default = field(default=parameter.default)
-            if isinstance(parameter.default, list | dict | set | bytearray):
-                default = field(default_factory=partial(copy.deepcopy, parameter.default))
-        fields.append((parameter.name, hints[parameter.name], default))
-    try:
-        made = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True, rename="camel")
-    except ValueError as error:
-        raise BadInput(name, f"its parameters must differ in camelCase ({error})") from None
-    return made, context_parameter
-
-
-def _schema_of(arguments: type[Struct], described: Mapping[str, str]) -> dict[str, object]:
-    try:
-        (reference,), parts = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
-    except TypeError as error:
-        raise BadInput(arguments.__name__, f"must be types that msgspec can check ({error})") from None
-    schema: dict[str, Any] = parts.pop(reference["$ref"].removeprefix("#/$defs/"))
-    schema.pop("title", None)
-    for own, wire in zip(arguments.__struct_fields__, arguments.__struct_encode_fields__, strict=True):
-        if own in described:
-            schema["properties"][wire].setdefault("description", described[own])
-    return schema | ({"$defs": parts} if parts else {})
-
-
-def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    # Everything but the section of arguments is the description; a line without indentation ends the section.
-    kept: list[str] = []
-    described: dict[str, str] = {}
-    inside, last = False, ""
-    for line in text.splitlines():
-        if inside and (not line.strip() or line[0].isspace()):
-            begun = _ARG.fullmatch(line)
-            if begun:
-                last = begun[1]
-                described[last] = begun[2].strip()
-            elif last and line.strip():
-                described[last] += " " + line.strip()
-            continue
-        inside = _ARGS.fullmatch(line) is not None
-        if not inside:
-            kept.append(line)
-    return "\n".join(kept).strip(), described
 
 
 def _shape(form: Any) -> str:

@@ -2,8 +2,9 @@
 
 import { announce, button, el, fill, glyph } from "./dom.js";
 import { age, plural } from "./format.js";
-import { call } from "./gateway.js";
+import { call, unique } from "./gateway.js";
 import * as layers from "./layers.js";
+import { runPath } from "./names.js";
 import { nameOf, standing, tookMs } from "./standing.js";
 
 /** Ask for words, then do something with them. */
@@ -38,23 +39,25 @@ export function send(row) {
   });
 }
 
-/** End a run and everything below it, after showing what that is. */
-export const kill = (row) => confirmEnd(`Kill ${nameOf(row)}?`, { target: row.sessionKey });
+/** End runs and everything below them, after showing what that is. */
+export const kill = (...rows) => confirmEnd(rows.length === 1 ? `Kill ${nameOf(rows[0])}?` : `Kill ${rows.length} runs?`, rows.map((row) => ({ target: row.sessionKey })));
 
 /** End everything below a conversation, after showing what that is. */
-export const killBelow = (key) => confirmEnd("Kill everything below this conversation?", { target: "all", requester: key });
+export const killBelow = (key) => confirmEnd("Kill everything below this conversation?", [{ target: "all", requester: key }]);
 
-function confirmEnd(title, target) {
+function confirmEnd(title, targets) {
   const list = el("ul", { class: "ends", "aria-label": "What ends" }, el("li", { class: "soft" }, "looking …"));
   const explanation = el("p", null);
   const go = button("Kill", { kind: "danger", ico: "kill", act: async () => {
-    await call("runs.kill", target);
+    for (const target of targets) await call("runs.kill", target);
     layers.close();
     announce("killed");
   } });
   layers.dialog(title, "kill", [explanation, list], go);
   const show = async () => {
-    const { rows, leftOut } = await call("runs.ends", target);
+    const answers = await Promise.all(targets.map((target) => call("runs.ends", target)));
+    const rows = [...new Map(answers.flatMap((answer) => answer.rows).map((row) => [row.sessionKey, row])).values()];
+    const leftOut = answers.reduce((sum, answer) => sum + answer.leftOut, 0);
     const number = rows.length + leftOut;
     explanation.textContent = number
       ? `${plural(number, "run ends", "runs end")} within 5 s. Nobody is told; what was said and done so far is kept.`
@@ -64,4 +67,42 @@ function confirmEnd(title, target) {
       leftOut > 0 && el("li", { class: "soft" }, `and ${leftOut} more`));
   };
   show().catch((error) => { explanation.textContent = error.message; });
+}
+
+/** Start a new run with the task of an earlier one, and go to its page. */
+export function runAgain(row) {
+  const idempotencyKey = unique();
+  layers.dialog(`Run ${nameOf(row)} again?`, "retry", el("p", null, "A new run begins with the same task and the same parameters, for the same requester, which gets its answer. This one stays as it is."),
+    button("Run again", { kind: "primary", act: async () => {
+      const { childSessionKey } = await call("runs.again", { target: row.sessionKey, idempotencyKey });
+      layers.close();
+      location.hash = runPath(childSessionKey);
+    } }));
+}
+
+/** Let a killed run go on. */
+export function resume(row) {
+  const box = el("textarea", { class: "field", rows: 3, "aria-label": "Words for it, if you like", placeholder: "Words for it, if you like", maxlength: 100_000, "data-first": true });
+  layers.dialog(`Let ${nameOf(row)} go on?`, "steer", [el("p", { class: "soft" }, "It begins another attempt with all it had done. What was killed below it stays killed."), box],
+    button("Resume", { kind: "primary", act: async () => {
+      await call("runs.resume", { target: row.sessionKey, words: box.value.trim() });
+      layers.close();
+      announce(`${nameOf(row)} goes on`);
+    } }));
+}
+
+/** Offer a result that found nobody once more. */
+export async function deliverAgain(row) {
+  await call("undelivered.retry", { target: row.sessionKey });
+  announce("it is delivered again");
+}
+
+/** Take a result off the undelivered list, after asking. */
+export function dismiss(row) {
+  layers.dialog(`Dismiss the result of ${nameOf(row)}?`, "mail", el("p", null, "It is taken off the list of undelivered results. Nobody gets it; its words stay on this page."),
+    button("Dismiss", { kind: "danger", act: async () => {
+      await call("undelivered.dismiss", { target: row.sessionKey });
+      layers.close();
+      announce("dismissed");
+    } }));
 }

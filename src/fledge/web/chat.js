@@ -5,7 +5,7 @@
 import { announce, arrange, button, el, fail, fill, glyph, icon, kbd, oncePerFrame } from "./dom.js";
 import { count, plural, usd } from "./format.js";
 import { killBelow } from "./actions.js";
-import { settle, waitingCards } from "./cards.js";
+import { waitingCards } from "./asks.js";
 import { composer } from "./composer.js";
 import { Stream } from "./entries.js";
 import { call } from "./gateway.js";
@@ -143,7 +143,6 @@ class Chat {
     const hadFocus = this.waiting.contains(document.activeElement) && document.activeElement !== this.waiting;
     arrange(this.waiting, cards);
     if (hadFocus && !this.waiting.contains(document.activeElement)) (cards[0] ?? document.getElementById("say"))?.focus();
-    settle(cards);
   }
 
   #drawUnsent() {

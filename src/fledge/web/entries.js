@@ -71,6 +71,9 @@ export class Stream {
 
   #message(entry) {
     const [asker] = this.names;
+    if (entry.kind === "task") {
+      return item(entry, "task", "told", el("p", { class: "iolabel" }, "task, from ", entry.source ? sessionLink(this.store, entry.source) : asker.toLowerCase()), wordsOf(this.transcript, entry), images(entry));
+    }
     if (entry.by === "person") {
       return item(entry, "user", "user", el("div", { class: "bubble" }, el("span", { class: "sr" }, `${asker}: `), wordsOf(this.transcript, entry), images(entry)),
         entry.kind === "steer" && el("span", { class: "faint" }, "steered"), stamp(entry.at));

@@ -61,11 +61,12 @@ export function usd(dollars) {
   return `$${dollars.toFixed(dollars > 0 && dollars < 0.005 ? 4 : 2)}`;
 }
 
-/** 31 kB */
+/** 31 kB, 2.3 MB, 74 GB */
 export function bytes(number) {
   if (number < 1000) return `${number} B`;
   if (number < 999_500) return `${Math.round(number / 1000)} kB`;
-  return `${(number / 1e6).toFixed(1)} MB`;
+  if (number < 999_500_000) return `${(number / 1e6).toFixed(1)} MB`;
+  return `${(number / 1e9).toFixed(number < 99.5e9 ? 1 : 0)} GB`;
 }
 
 /** 1 run, 2 runs */

@@ -106,6 +106,18 @@ export const reading = (work) => coalesced(async () => {
   }
 });
 
+/** Save a file that the gateway gives, under this name. The token goes into the header here, too, so that no address
+ * carries it. */
+export async function download(path, name) {
+  const response = await ask(path);
+  if (!response.ok) throw new Refusal("the gateway does not have this file any more", NOT_FOUND);
+  const address = URL.createObjectURL(await response.blob());
+  const link = document.createElement("a");
+  Object.assign(link, { href: address, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 60_000);
+}
+
 /** A name that nothing else has: a request that carries it is carried out once, however often it is sent. */
 export function unique() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));

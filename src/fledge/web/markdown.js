@@ -96,7 +96,7 @@ function table(rows) {
   const cells = (line) => line.trim().slice(1, -1).split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
   const sides = cells(rows[1]).map((cell) => (/^:-+:$/.test(cell) ? "middle" : /-:$/.test(cell) ? "right" : null));
   const tableRow = (line, tag) => el("tr", null, cells(line).map((cell, n) => el(tag, { class: sides[n] }, inline(cell))));
-  return el("div", { class: "tablebox", tabindex: "0", role: "region", "aria-label": "Table" },
+  return el("div", { class: "tablebox", tabindex: "0", role: "group", "aria-label": "Table" },
     el("table", null, el("thead", null, tableRow(rows[0], "th")), el("tbody", null, rows.slice(2).map((line) => tableRow(line, "td")))));
 }
 
@@ -192,7 +192,7 @@ export function code(text, info = "") {
   const name = info || "text";
   return el("div", { class: "code" },
     el("div", { class: "codehead" }, el("span", null, name), copyButton(text, "Copy this code")),
-    el("pre", { tabindex: "0", role: "region", "aria-label": `${name} code`, dir: "ltr" }, body));
+    el("pre", { tabindex: "0", role: "group", "aria-label": `${name} code`, dir: "ltr" }, body));
 }
 
 function diffLine(line) {

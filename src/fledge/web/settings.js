@@ -1,10 +1,96 @@
-// The view Settings.
+// Settings: the switches of this browser, and the configuration of the gateway, read only: value, default, where from.
+// Secrets are never among it; the gateway leaves them out.
 
-import { el, fill } from "./dom.js";
+import { block, page } from "./desk.js";
+import { announce, el, fill, icon } from "./dom.js";
+import { plural } from "./format.js";
+import { call, reading } from "./gateway.js";
+import { chooseTheme, isOn, theme, THEMES, turn } from "./theme.js";
+
+const TOGGLES = [
+  ["letters", "Single-letter keys", "a, d, s, j, k … never while you type"],
+  ["notices", "Tell me when something waits", "a notice of the browser while this tab is hidden; never what is asked"],
+  ["fold", "Fold tool calls", "one line each until opened"],
+  ["calm", "Calm", "no moving signs"],
+];
+const THEME_WORDS = { auto: "as the system", light: "light", dark: "dark" };
 
 export const title = () => "Settings";
 
 export function mount(root) {
-  fill(root, el("section", { class: "page narrow", tabindex: "0", "aria-label": "Settings" }, el("header", { class: "head" }, el("h1", null, "Settings"))));
+  const told = el("p", { class: "notice", role: "alert", hidden: true });
+  const search = el("input", { type: "search", class: "field", placeholder: "Search settings", "aria-label": "Search settings", autocomplete: "off" });
+  const onlySet = el("input", { type: "checkbox" });
+  const tables = el("div", { class: "stack", id: "config" });
+  fill(root, page("Settings", "Your switches for this page, and what the gateway runs with.", { kind: "narrow" },
+    block("This page", el("span", { class: "soft" }, "kept in this browser"), el("div", { class: "toggles" }, TOGGLES.map((one) => toggle(one, told)), themes()), told),
+    el("header", { class: "sect wrap" }, el("div", { class: "grow" }, el("h2", null, "Configuration"), el("p", { class: "soft remedy" }, "Read only: change the file, then restart the gateway.")),
+      el("label", { class: "tick" }, onlySet, "only what is set"), el("div", { class: "findbox" }, icon("search", 14), search)),
+    tables));
+  let settings = [];
+  const draw = () => {
+    const wanted = search.value.trim().toLowerCase();
+    const found = settings.filter((one) => (!onlySet.checked || isSet(one)) && `${one.key} ${one.meaning} ${one.value} ${one.source}`.toLowerCase().includes(wanted));
+    const groups = Map.groupBy(found, ({ key }) => groupOf(key));
+    fill(tables, !wanted && sources(settings), [...groups].map(([name, rows]) => table(name, rows)),
+      settings.length > 0 && !found.length && el("p", { class: "soft" }, onlySet.checked && !wanted ? "Nothing is set: every value is the default." : "No setting is called that."));
+  };
+  search.addEventListener("input", draw);
+  onlySet.addEventListener("change", draw);
+  reading(async () => { settings = await call("config.shown"); draw(); })();
   return () => {};
 }
+
+// ---- this page
+
+function toggle([name, words, more], told) {
+  const box = el("input", { type: "checkbox", role: "switch", id: `switch-${name}` });
+  box.checked = isOn(name);
+  box.addEventListener("change", async () => {
+    told.hidden = true;
+    if (name === "notices" && box.checked && !(await mayNotify())) {
+      box.checked = false;
+      told.textContent = "The browser does not allow notices from this page. Allow them in its settings for this site, then try again.";
+      told.hidden = false;
+      return;
+    }
+    turn(name, box.checked);
+    announce(`${words}: ${box.checked ? "on" : "off"}`);
+  });
+  return el("label", { class: "toggle" }, box, el("span", { class: "track", "aria-hidden": "true" }), el("span", null, el("b", null, words), el("span", { class: "soft" }, more)));
+}
+
+async function mayNotify() {
+  return "Notification" in globalThis && (await Notification.requestPermission()) === "granted";
+}
+
+const themes = () => el("fieldset", { class: "themes" }, el("legend", null, el("b", null, "Theme")), THEMES.map((name) => {
+  const choice = el("input", { type: "radio", name: "theme", value: name });
+  choice.checked = theme() === name;
+  choice.addEventListener("change", () => chooseTheme(name));
+  return el("label", { class: "tick" }, choice, THEME_WORDS[name]);
+}));
+
+// ---- the configuration
+
+const isSet = ({ source }) => source !== "default";
+/** The table that a setting stands in: those of children and of each agent have their own. */
+function groupOf(key) {
+  const parts = key.split(".");
+  if (parts[0] !== "agents") return parts[0];
+  return parts.slice(0, parts[1] === "list" || parts[2] === "subagents" ? 3 : 2).join(".");
+}
+
+/** Where settings come from, and how many each place sets. */
+function sources(settings) {
+  const bySource = Map.groupBy(settings.filter(isSet), ({ source }) => source);
+  return block("Where it comes from", null, bySource.size
+    ? el("ul", { class: "counts" }, [...bySource].map(([source, rows]) => el("li", null, icon("file", 13), el("span", { class: "mono grow min" }, source), el("span", { class: "soft nowrap" }, `sets ${plural(rows.length, "value")}`))))
+    : el("p", { class: "soft" }, "Nothing is set: every value is the default. ", el("code", null, "fledge init"), " writes a settings file with all of them, commented."));
+}
+
+const table = (name, rows) => block(name, null, el("table", { class: "settab" },
+  el("thead", null, el("tr", null, ["setting", "value", "default", "from"].map((word) => el("th", { scope: "col" }, word)))),
+  el("tbody", null, rows.map((one) => el("tr", { class: isSet(one) ? "set" : null, "data-key": one.key },
+    el("th", { scope: "row" }, el("span", { class: "mono" }, one.key), one.meaning && el("p", { class: "soft" }, one.meaning)),
+    el("td", { class: "mono value" }, one.value), el("td", { class: "mono faint default" }, one.default), el("td", { class: "faint from" }, one.source))))));

@@ -34,13 +34,12 @@ export function sidebar(store, acts) {
   const list = el("div", { class: "convs", id: "conversations" });
   const dot = el("span", { class: "dot" });
   const words = el("span", { class: "grow soft clip", id: "connection", role: "status" });
-  const look = button("", { kind: "ghost", ico: THEME_ICONS[theme()], label: themeLabel(), act: () => {
-    const chosen = nextTheme();
-    fill(look, icon(THEME_ICONS[chosen]));
+  const look = button("", { kind: "ghost", ico: THEME_ICONS[theme()], label: themeLabel(), act: () => announce(`theme: ${nextTheme()}`) });
+  addEventListener("theme", () => {
+    fill(look, icon(THEME_ICONS[theme()]));
     look.setAttribute("aria-label", themeLabel());
     look.title = themeLabel();
-    announce(`theme: ${chosen}`);
-  } });
+  });
   const groups = new Map(); // by project: what is kept of its section between draws
   let here = { view: "", key: "" };
   let others = [];

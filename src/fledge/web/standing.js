@@ -39,6 +39,9 @@ function judged(row) {
   return OUTCOMES[outcome(row)] ?? [outcome(row), "waiting"];
 }
 
+/** True while the result of a run is safe but nobody has it: it can be delivered again or dismissed. */
+export const isUndelivered = (row) => row.phase === "completed_giveup";
+
 /** How long a run took, or takes by now. */
 export const tookMs = (row, now = Date.now()) => (row.endedAt ?? now) - (row.startedAt ?? row.createdAt);
 

@@ -20,10 +20,16 @@ export function turn(name, on) {
   paint();
 }
 
+/** Take a theme; the window tells of it (`theme`). */
+export function chooseTheme(name) {
+  store("theme", name);
+  paint();
+  dispatchEvent(new Event("theme"));
+}
+
 /** Take the next theme, and answer its name. */
 export function nextTheme() {
-  store("theme", THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length]);
-  paint();
+  chooseTheme(THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length]);
   return theme();
 }
 

@@ -1,24 +1,35 @@
-// Results that found nobody, and messages that could not be sent.
+// Undelivered: results that are safe but found nobody, and messages that could not be sent. Each says for whom it was,
+// why it did not arrive and how long it is kept, and can be delivered again, given to another conversation, or dismissed.
+// A card that was dealt with stays where it is until the view is left, so that nothing moves under the pointer.
 
-import { arrange, button, el, fill, glyph } from "./dom.js";
-import { full, span } from "./format.js";
+import { foldable } from "./cards.js";
+import { command, page } from "./desk.js";
+import { announce, arrange, button, el, fail, fill, glyph, icon } from "./dom.js";
+import { age, full, plural, when } from "./format.js";
 import { call } from "./gateway.js";
+import * as layers from "./layers.js";
 import { markdown } from "./markdown.js";
-import { sessionLink } from "./names.js";
+import { conversationName, runPath, sessionLink, shortKey } from "./names.js";
+import { isRun } from "./store.js";
+
+const LIST = "fledge undelivered";
 
 export const title = () => "Undelivered";
 
 export function mount(root, params, { store }) {
-  const cards = el("div", { id: "undelivered-cards" });
-  const empty = el("div", { class: "teach", id: "undelivered-empty" });
-  fill(root, el("section", { class: "page narrow", tabindex: "0", "aria-label": "Undelivered" },
-    el("header", { class: "head" }, el("div", null, el("h1", null, "Undelivered"), el("p", { class: "soft" }, "Results that are safe but found nobody, and messages that could not be sent."))), cards, empty));
-  const made = new Map();
+  const cards = el("div", { class: "stack", id: "undelivered-cards" });
+  const empty = nothing();
+  fill(root, page("Undelivered", "Results that are safe but found nobody, and messages that could not be sent.", { kind: "narrow" }, cards, empty));
+  const made = new Map(); // cards by key
   const draw = () => {
-    for (const one of store.undelivered) if (!made.has(one.key)) made.set(one.key, card(store, one));
-    arrange(cards, store.undelivered.map((one) => made.get(one.key)));
-    empty.hidden = store.undelivered.length > 0;
-    fill(empty, store.isLoaded ? el("h2", null, "Everything has arrived.") : "loading …");
+    for (const one of store.undelivered) {
+      const known = made.get(one.key);
+      if (!known || known.hasLeft || known.tries !== one.tries) made.set(one.key, card(store, one)); // new, or back again
+    }
+    const waiting = new Set(store.undelivered.map((one) => one.key));
+    for (const [key, known] of made) if (!waiting.has(key)) known.gone();
+    arrange(cards, [...made.values()].map(({ element }) => element));
+    empty.hidden = waiting.size > 0 || !store.isLoaded;
   };
   draw();
   store.readUndelivered(); // no event tells of a message that was given up
@@ -26,11 +37,74 @@ export function mount(root, params, { store }) {
 }
 
 function card(store, one) {
-  const act = (method) => async () => { await call(method, { target: one.key }); await store.readUndelivered(); };
-  const about = one.sessionKey ? sessionLink(store, one.sessionKey) : el("b", null, one.label || one.key);
-  return el("article", { class: "card edge-giveup", "data-run": one.sessionKey },
-    el("header", { class: "cardline" }, glyph("giveup"), about, one.kind === "message" && el("span", null, `to ${one.label}`), el("span", { class: "grow" }),
-      one.arrivedAt && el("time", { class: "num soft", title: full(one.arrivedAt) }, `${span(Date.now() - one.arrivedAt)} ago`)),
-    el("p", { class: "because" }, one.reason), markdown(one.text || "(without words)"),
-    el("footer", { class: "cardfoot acts" }, button("Deliver again", { kind: "primary", ico: "retry", act: act("undelivered.retry") }), button("Dismiss", { kind: "ghost", act: act("undelivered.dismiss") })));
+  const isMessage = one.kind === "message";
+  const text = one.text || "(without words)";
+  const body = el("div", { class: "result" }, markdown(text));
+  const foot = el("footer", { class: "cardfoot acts" });
+  const since = one.arrivedAt && el("time", { class: "soft nowrap", datetime: new Date(one.arrivedAt).toISOString(), title: full(one.arrivedAt) },
+    el("span", { class: "num", "data-since": one.arrivedAt }, age(Date.now() - one.arrivedAt)), " ago");
+  let isDone = false;
+  const done = (words, tone) => {
+    if (isDone) return;
+    isDone = true;
+    const hadFocus = element.contains(document.activeElement);
+    element.classList.add("answered");
+    fill(foot, el("p", { class: "cardline outcome" }, glyph(tone), el("span", null, words)));
+    if (hadFocus) element.focus();
+    announce(words);
+  };
+  const act = (method, more, words, tone) => async () => {
+    await call(method, { target: one.key, ...more });
+    done(words, tone);
+    await store.readUndelivered();
+  };
+  const give = (to) => act("undelivered.retry", { to: to.key }, `Offered to ${conversationName(to)}.`, "announcing")();
+  fill(foot,
+    button("Deliver again", { kind: "primary", ico: "retry", act: act("undelivered.retry", {}, "Offered again. If it finds nobody, it comes back here.", "announcing") }),
+    !isMessage && button("To a conversation …", { ico: "chat", act: () => chooseConversation(store, give) }),
+    button("Dismiss", { kind: "ghost", act: act("undelivered.dismiss", {}, "Dismissed. Nobody is told of it any more.", "killed") }),
+    el("span", { class: "grow" }),
+    foldable(body, text),
+    isRun(one.sessionKey) && el("a", { class: "runlink", href: runPath(one.sessionKey) }, "Trace"));
+  const element = el("article", { class: "card edge-giveup", tabindex: "-1", "data-run": one.sessionKey, "aria-label": `${isMessage ? "Message to" : "Result of"} ${one.label || one.key}` },
+    el("header", { class: "cardline" }, glyph("giveup"),
+      isMessage ? el("b", { class: "grow" }, `message to ${one.label}`) : el("a", { class: "runlink strong clip grow", href: runPath(one.sessionKey) }, one.label || shortKey(one.key)), since),
+    el("p", { class: "task" }, isMessage ? "from " : "was for ", isMessage ? sessionLink(store, one.sessionKey) : recipient(store, one)),
+    el("p", { class: "because" }, icon("warn", 14), el("span", null, sentence(one.reason || "It is not known why it could not be delivered"), el("span", { class: "faint" }, ` ${plural(one.tries, "try", "tries")}.`, one.keptUntilAt && ` Kept until ${when(one.keptUntilAt)}.`))),
+    body, foot);
+  const made = { element, tries: one.tries, hasLeft: false };
+  made.gone = () => { made.hasLeft = true; done("Dealt with elsewhere, or no longer kept.", "waiting"); };
+  return made;
 }
+
+const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}${/[.!?]$/.test(words) ? "" : "."}`;
+
+/** For whom it was: a session that the page knows, or an address. */
+function recipient(store, { to }) {
+  if (!to) return el("b", null, "nobody in particular");
+  return to.startsWith("agent:") ? sessionLink(store, to) : el("b", null, to);
+}
+
+/** Ask for a conversation; `chosen(conversation)` is called with it. */
+function chooseConversation(store, chosen) {
+  const search = el("input", { type: "search", class: "field", placeholder: "Search conversations", "aria-label": "Search conversations", autocomplete: "off", "data-first": true });
+  const list = el("ul", { class: "choices", "aria-label": "Conversations" });
+  const draw = (found) => fill(list, found.length
+    ? found.map((one) => el("li", null, button(conversationName(one), { kind: "ghost wide", ico: "chat", title: one.firstWords || null, act: async () => { await chosen(one); layers.close(); } })))
+    : el("li", { class: "soft" }, "No conversation is called that."));
+  let asked = 0;
+  search.addEventListener("input", () => {
+    const mine = (asked += 1);
+    const words = search.value.trim();
+    const found = words ? store.findConversations(words) : Promise.resolve([...store.conversations.values()]);
+    found.then((rows) => { if (mine === asked) draw(rows); }).catch(fail);
+  });
+  draw([...store.conversations.values()]);
+  layers.dialog("Give it to a conversation", "chat", [el("p", { class: "soft" }, "The conversation reads the result as if it had asked for it, exactly once."), search, list], null);
+}
+
+const nothing = () => el("div", { class: "teach", id: "undelivered-empty" },
+  glyph("ok", 40), el("h2", null, "Everything has arrived"),
+  el("p", { class: "soft" }, "When a result finds nobody, because its conversation was deleted or a channel does not answer, it is kept here instead of being lost. You can deliver it again, give it to another conversation, or let it go."),
+  el("p", { class: "soft" }, "The same list in a terminal:"),
+  command(LIST));

@@ -1,6 +1,6 @@
 """A conversation spawns an agent that spawns two more and waits for both. A script stands in for the model.
 
-Run it: `.venv/bin/python examples/two_levels.py`. It ends by printing the tree and what the conversation was told.
+Run it: `python tests/programs/two_levels.py`. It ends by printing the tree and what the conversation was told.
 """
 
 import asyncio

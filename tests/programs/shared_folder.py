@@ -1,7 +1,7 @@
 """Two processes on one folder, as the workers of a web server are: the one that holds it is ended with -9 half-way, the
 other one takes over, and every task is done and answered exactly once.
 
-    python examples/shared_folder.py
+    python tests/programs/shared_folder.py
 
 A scripted model plays the model's part; everything else is real. Each worker opens the folder in the same way and does
 not care which of them holds it.

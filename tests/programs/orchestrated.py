@@ -1,7 +1,7 @@
 """Main → orchestrator → three workers, and a planner: one worker is steered, one is killed, a plan is approved, and the
 process is ended with -9 in the middle and started again. Every answer is in place exactly once.
 
-    python examples/orchestrated.py
+    python tests/programs/orchestrated.py
 
 A scripted model plays the model's part; everything else is real. The play runs in a process of its own, so that it can
 really be killed.

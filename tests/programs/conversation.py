@@ -1,7 +1,7 @@
 """A conversation with a tool, in twenty lines. Kill it with -9 at any moment and start it again: it goes on.
 
 Run it against any OpenAI-compatible server:
-`OPENAI_BASE_URL=http://127.0.0.1:8000/v1 .venv/bin/python examples/conversation.py DIR`.
+`OPENAI_BASE_URL=http://127.0.0.1:8000/v1 .venv/bin/python tests/programs/conversation.py DIR`.
 """
 
 import sys

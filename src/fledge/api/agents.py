@@ -1,0 +1,210 @@
+"""`fledge.Agent`: an agent as a value of a program. The same fields as a file `agents/<name>.md` and an entry of
+`agents.list` have, under names of Python; what it is as settings is said here and nowhere else.
+
+What settings cannot hold goes beside them: functions that are its tools, a model that is an object, the type of its
+answers. This file does not know what a folder is.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Generic, Literal, TypeVar, overload
+
+import msgspec
+
+from fledge.api.output_type import schema_for
+from fledge.core.keys import AGENT_ID
+from fledge.core.policy import Budget
+from fledge.errors import BadInput
+from fledge.models.base import Model, Thinking
+from fledge.tools.base import Tool, ToolLike, as_tool
+
+T = TypeVar("T")
+
+TextOrTool = str | ToolLike
+"""A tool by its name (or a glob of names), or a function."""
+SHORT: Final = 40
+
+
+class Agent(Generic[T]):
+    """An agent: what it is told, what it may use, what it answers. Give it to `fledge.open(agents=[…])`, and spawn runs
+    of it with `fl.spawn(task, agent=…)`. docs/agents.md has every field beside its name in the settings.
+
+    >>> @fledge.tool(read_only=True)
+    ... def count(text: str) -> int:
+    ...     "Count letters."
+    ...     return len(text)
+    >>> counter = fledge.Agent("counter", instructions="You count.", tools=[count], output_type=int)
+    >>> counter
+    <fledge agent counter: tools count, answers int>
+    """
+
+    @overload
+    def __init__(
+        self: "Agent[str]",
+        name: str,
+        *,
+        instructions: str = ...,
+        description: str = ...,
+        tools: Iterable[TextOrTool] | None = ...,
+        model: str | Model | None = ...,
+        thinking: Thinking | None = ...,
+        output_type: None = ...,
+        limits: Budget | None = ...,
+        max_tokens: int | None = ...,
+        workspace: str | Path | None = ...,
+        sandbox: Literal["auto", "all", "non-main", "off"] | None = ...,
+        agents: "Iterable[Agent[Any] | str] | None" = ...,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Agent[T]",
+        name: str,
+        *,
+        instructions: str = ...,
+        description: str = ...,
+        tools: Iterable[TextOrTool] | None = ...,
+        model: str | Model | None = ...,
+        thinking: Thinking | None = ...,
+        output_type: type[T],
+        limits: Budget | None = ...,
+        max_tokens: int | None = ...,
+        workspace: str | Path | None = ...,
+        sandbox: Literal["auto", "all", "non-main", "off"] | None = ...,
+        agents: "Iterable[Agent[Any] | str] | None" = ...,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Agent[Any]",
+        name: str,
+        *,
+        instructions: str = ...,
+        description: str = ...,
+        tools: Iterable[TextOrTool] | None = ...,
+        model: str | Model | None = ...,
+        thinking: Thinking | None = ...,
+        output_type: object,
+        limits: Budget | None = ...,
+        max_tokens: int | None = ...,
+        workspace: str | Path | None = ...,
+        sandbox: Literal["auto", "all", "non-main", "off"] | None = ...,
+        agents: "Iterable[Agent[Any] | str] | None" = ...,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        instructions: str = "",
+        description: str = "",
+        tools: Iterable[TextOrTool] | None = None,
+        model: str | Model | None = None,
+        thinking: Thinking | None = None,
+        output_type: Any = None,
+        limits: Budget | None = None,
+        max_tokens: int | None = None,
+        workspace: str | Path | None = None,
+        sandbox: Literal["auto", "all", "non-main", "off"] | None = None,
+        agents: "Iterable[Agent[Any] | str] | None" = None,
+    ) -> None:
+        """Refused, by `BadInput` that names the field: what cannot be a name, a tool, a type or a budget. The rest is
+        checked as settings are, when the agent is given to `fledge.open`."""
+        if not isinstance(name, str) or not AGENT_ID.fullmatch(name):
+            raise BadInput("name", "must be a word of letters, digits, '-' or '_'", name)
+        for field, text in (("instructions", instructions), ("description", description)):
+            if not isinstance(text, str):
+                raise BadInput(field, "must be text", text)
+        if limits is not None and not isinstance(limits, Budget):
+            raise BadInput("limits", "must be a fledge.Budget", limits)
+        self.name = name.lower()
+        self.instructions, self.description = instructions, description
+        self.tools, self.functions = read_tools(tools)
+        self.model, self.thinking, self.max_tokens = model, thinking, max_tokens
+        self.output_type = output_type
+        self.output_schema = None if output_type is None else schema_for(output_type, "output_type")
+        self.limits, self.workspace, self.sandbox = limits, workspace, sandbox
+        self.agents = None if agents is None else tuple(agents)
+        for one in self.agents or ():
+            if not isinstance(one, Agent | str):
+                raise BadInput("agents", "must be agents, or their names", one)
+
+    def __repr__(self) -> str:
+        about = [f"tools {', '.join(self.tools) or 'none'}"] if self.tools is not None else []
+        about += [f"model {self.model}"] if isinstance(self.model, str) else []
+        about += [f"answers {getattr(self.output_type, '__name__', self.output_type)}"] if self.output_type else []
+        return f"<fledge agent {self.name}{': ' if about else ''}{', '.join(about)}>"
+
+    def settings(self, model_name: str = "") -> dict[str, object]:
+        """The entry of `agents.list` that says the same. A model that is an object stands there under `model_name`.
+
+        >>> fledge.Agent("critic", instructions="You find faults.", tools=["read"]).settings()
+        {'id': 'critic', 'prompt': 'You find faults.', 'tools': {'allow': ['read']}}
+        """
+        model = self.model if isinstance(self.model, str) else model_name
+        budget = {} if self.limits is None else msgspec.structs.asdict(self.limits)
+        spawns = None if self.agents is None else [_name(one) for one in self.agents]
+        children = {
+            # Its own word counts before a model that is set for all subagents.
+            "model": model or None,
+            "thinking": self.thinking,
+            "budget": {key: ceiling for key, ceiling in budget.items() if ceiling is not None} or None,
+            "allowAgents": spawns,
+        }
+        entry = {
+            "prompt": self.instructions or None,
+            "description": self.description or None,
+            "model": model or None,
+            "maxTokens": self.max_tokens,
+            "workspace": None if self.workspace is None else str(self.workspace),
+            "outputSchema": self.output_schema,
+            "tools": None if self.tools is None else {"allow": list(self.tools)},
+            "sandbox": None if self.sandbox is None else {"mode": self.sandbox},
+            "subagents": _given(children) or None,
+        }
+        return {"id": self.name} | _given(entry)
+
+
+def read_tools(tools: Iterable[TextOrTool] | None, field: str = "tools") -> tuple[tuple[str, ...] | None, list[Tool]]:
+    """The names of these tools, None if all may be used; and those of them that are functions of the program."""
+    if tools is None:
+        return None, []
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise BadInput(field, "must be a list of functions, tools and names of tools", tools)
+    names: list[str] = []
+    functions: list[Tool] = []
+    for one in tools:
+        if isinstance(one, str):
+            names.append(one)
+            continue
+        functions.append(as_tool(one, field))
+        names.append(functions[-1].name)
+    return tuple(names), functions
+
+
+def with_those_they_name(agents: Sequence[object]) -> list[Agent[Any]]:
+    """These agents, and those that they may spawn, each once. Refused: two of one name, and what is no agent."""
+    found: dict[str, Agent[Any]] = {}
+    for one in _all(agents):
+        if found.setdefault(one.name, one) is not one:
+            raise BadInput("agents", f"must have names of their own; two are called {one.name}")
+    return list(found.values())
+
+
+def _all(agents: Sequence[object], above: tuple[object, ...] = ()) -> Iterator[Agent[Any]]:
+    for one in agents:
+        if isinstance(one, str) and above:
+            continue  # an agent that the settings have
+        if not isinstance(one, Agent):
+            raise BadInput("agents", "must be fledge.Agent values, or settings as agents.list has them", one)
+        if one not in above:
+            yield one
+            yield from _all(one.agents or (), (*above, one))
+
+
+def _name(one: "Agent[Any] | str") -> str:
+    return one.name if isinstance(one, Agent) else one
+
+
+def _given(entry: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in entry.items() if value is not None}

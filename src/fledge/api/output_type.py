@@ -1,0 +1,115 @@
+"""The type of a run's answer: its JSON Schema for the model, and reading the answer into it.
+
+msgspec reads structs, dataclasses, TypedDicts and plain types. Types with pydantic models in them are read by pydantic,
+which is used only where the program has imported it. What the schemas of answers cannot say is left out of them and
+checked when the answer is read.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from fledge.core.params import place_of
+from fledge.core.patterns import Pattern
+from fledge.core.schema import RULES
+from fledge.errors import BadInput
+
+T = TypeVar("T")
+
+_NESTED: Final = ("properties", "$defs", "definitions")
+"""Keywords whose values are schemas by name."""
+_KEPT: Final = (*RULES, "$defs", "definitions", "description", "title", "default", "format")
+
+
+def schema_for(kind: Any, field: str) -> dict[str, Any] | None:
+    """The JSON Schema that an answer of this type meets; None of `str`, which is any answer as it is.
+
+    Raises BadInput that names the field for a type that cannot be read from JSON.
+    """
+    if kind is str:
+        return None
+    try:
+        found = msgspec.json.schema(kind)
+    except (TypeError, ValueError, NameError):
+        adapter = _pydantic(kind)
+        if adapter is None:
+            raise BadInput(field, "must be a type that can be read from JSON", kind) from None
+        found = adapter.json_schema()
+    plain: dict[str, Any] = _plain(found)
+    return plain
+
+
+def read_as(kind: Any, text: str) -> tuple[Any, str | None]:
+    """The JSON in a text as this type, or what is wrong with it."""
+    if kind is str:
+        return text, None
+    try:
+        msgspec.json.schema(kind)
+    except (TypeError, ValueError, NameError):
+        return _read_by_pydantic(kind, text)
+    try:
+        return msgspec.json.decode(text, type=kind), None
+    except msgspec.ValidationError as error:
+        return None, f"{place_of(error) or 'answer'}: does not fit the type that was asked for"
+
+
+def _pydantic(kind: Any) -> Any | None:
+    """What pydantic reads this type with; None if the program does not use pydantic, or it cannot."""
+    pydantic: Any = sys.modules.get("pydantic")
+    if pydantic is None:
+        return None
+    try:
+        adapter = pydantic.TypeAdapter(kind)
+        adapter.json_schema()
+    except (pydantic.PydanticUserError, pydantic.errors.PydanticInvalidForJsonSchema):
+        return None
+    return adapter
+
+
+def _read_by_pydantic(kind: Any, text: str) -> tuple[Any, str | None]:
+    adapter = _pydantic(kind)
+    if adapter is None:
+        raise BadInput("output_type", "must be a type that can be read from JSON", kind)
+    errors: Any = sys.modules["pydantic_core"]
+    try:
+        return adapter.validate_json(text), None
+    except errors.ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "answer"
+        return None, f"{place}: {first['msg']}"
+
+
+def _plain(schema: Any) -> Any:
+    """The schema in the keywords that answers are checked by, without those it has besides."""
+    if not isinstance(schema, Mapping):
+        return schema
+    told: dict[str, Any] = {}
+    for word, said in schema.items():
+        match word:
+            case "oneOf" | "anyOf":
+                told["anyOf"] = [_plain(one) for one in said]
+            case "allOf" if len(said) == 1:
+                told |= _plain(said[0])
+            case "items" if isinstance(said, bool):
+                pass  # beside prefixItems; minItems and maxItems say how many
+            case "items" | "additionalProperties":
+                told[word] = _plain(said)
+            case "pattern" if not _is_checkable(said):
+                pass
+            case _ if word in _NESTED:
+                told[word] = {name: _plain(one) for name, one in said.items()}
+            case _ if word in _KEPT:
+                told[word] = said
+            case _:
+                pass
+    return told
+
+
+def _is_checkable(pattern: str) -> bool:
+    try:
+        Pattern.read(pattern)
+    except BadInput:
+        return False
+    return True

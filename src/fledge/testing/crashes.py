@@ -1,0 +1,174 @@
+"""`survives_crashes`: play a program in processes that are ended at chosen commits, start it again, and check the end.
+
+For users' programs; `fledge.testing` has it. Processes are forked, so everything the program is given (models, tools,
+agents) is there in each of them, and time is virtual and goes on from one process to the next. Linux and macOS.
+"""
+
+import asyncio
+import mmap
+import os
+import signal
+import struct
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from fledge.api.program import Fledge
+from fledge.client.opening import open as open_folder
+from fledge.errors import BadInput, Refused
+from fledge.testing import START, CrashPoint, InlineStore, SharedClock, run_virtual
+
+When = Literal["before", "after"]
+Acts = Callable[[Fledge], Awaitable[object]]
+POINTS: Final = 30
+PATIENCE_S: Final = 60.0
+_CRASHED: Final = 86
+_FAILED: Final = 87
+
+
+class _Point(Struct, frozen=True):
+    """Where a process ends: before or after its n-th commit."""
+
+    nth: int
+    when: When
+
+
+_NOWHERE: Final = _Point(sys.maxsize, "before")
+
+
+def survives_crashes(
+    main: Acts,
+    check: Acts | None = None,
+    *,
+    points: int | None = POINTS,
+    patience_s: float = PATIENCE_S,
+    **options: Any,
+) -> int:
+    """Run `main(fl)` on a new folder, end its process before or after a commit as kill -9 would, run it again to its
+    end, then run `check(fl)`; so for `points` of all commits, evenly chosen, or for every one if None.
+
+    `main` is your program: what it does must be the same however often it is begun, so it spawns with an
+    `idempotency_key`, and says something once by `fl.agent(…, idempotency_key=…)`. `check` asserts what must hold in
+    the end. `options` are those of `fledge.open`; without them no settings count and the workspace is an empty folder.
+    Answers how many crashes there were. Raises AssertionError that says at which commits `main` or `check` failed, and
+    why. A process that takes longer than `patience_s` real seconds has failed. Not inside a running event loop.
+
+    >>> async def main(fl):
+    ...     run = await fl.spawn("Say hello", idempotency_key="hello")
+    ...     assert (await run).text == "Say hello"
+    >>> async def check(fl):
+    ...     assert len(await fl.runs()) == 1
+    >>> survives_crashes(main, check, points=6, model=ScriptedModel(echo))
+    6
+    """
+    _check_arguments(main, check, points)
+    play = _Play(main, check, patience_s, options)
+    total = play.commits()
+    all_points = [_Point(nth, when) for nth in range(1, total + 1) for when in ("before", "after")]
+    chosen = _spread(all_points, points)
+    wrong = [(point, found) for point in chosen if (found := play.crash_at(point))]
+    if wrong:
+        shown = "\n".join(f"crashed {point.when} commit {point.nth} of {total}:\n{found}" for point, found in wrong[:3])
+        raise AssertionError(f"{len(wrong)} of {len(chosen)} crashes were not survived. {shown}")
+    return len(chosen)
+
+
+def _check_arguments(main: object, check: object, points: object) -> None:
+    for name, given in (("main", main), ("check", check)):
+        if not callable(given) and (name == "main" or given is not None):
+            raise BadInput(name, "must be an async function that takes the opened fledge", given)
+    if points is not None and (isinstance(points, bool) or not isinstance(points, int) or points < 1):
+        raise BadInput("points", "must be 1 or more, or None for every commit", points)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise Refused("error", "survives_crashes cannot be used inside a running event loop: it forks processes")
+
+
+def _spread(points: list[_Point], most: int | None) -> list[_Point]:
+    """So many of the points, from the first to the last, evenly."""
+    if most is None or most >= len(points):
+        return points
+    last = max(1, most - 1)
+    return [points[round(at * (len(points) - 1) / last)] for at in range(most)]
+
+
+class _Play:
+    """Plays one program in processes."""
+
+    def __init__(self, main: Acts, check: Acts | None, patience_s: float, options: dict[str, Any]) -> None:
+        self._main, self._check, self._patience_s, self._options = main, check, patience_s, options
+
+    def commits(self) -> int:
+        """How many commits the program takes when nothing goes wrong. Raises AssertionError if it fails even then."""
+        with tempfile.TemporaryDirectory() as name, mmap.mmap(-1, 16) as memory:
+            _set_out(memory)
+            found = self._to_the_end(Path(name), memory)
+            if found:
+                raise AssertionError(f"it fails without a crash:\n{found}")
+            return int(struct.unpack("q", memory[8:16])[0])
+
+    def crash_at(self, point: _Point) -> str:
+        """Crash there, and play on to the end; answers what is wrong with that."""
+        with tempfile.TemporaryDirectory() as name, mmap.mmap(-1, 16) as memory:
+            _set_out(memory)
+            found = self._process(Path(name), memory, self._main, point)
+            return found or self._to_the_end(Path(name), memory)
+
+    def _to_the_end(self, folder: Path, memory: mmap.mmap) -> str:
+        found = self._process(folder, memory, self._main, _NOWHERE)
+        if found or self._check is None:
+            return found
+        commits = memory[8:16]
+        found = self._process(folder, memory, self._check, _NOWHERE)
+        memory[8:16] = commits
+        return found
+
+    def _process(self, folder: Path, memory: mmap.mmap, acts: Acts, point: _Point) -> str:
+        """Do this in a process of its own; answers why it failed, empty if it did not, or crashed as it was to."""
+        report = folder / "failed"
+        with warnings.catch_warnings():
+            # A thread that only waits, as of a test runner, is no harm: the child uses none of its locks.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            signal.setitimer(signal.ITIMER_REAL, self._patience_s)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            try:
+                run_virtual(self._act(folder, memory, acts, point))
+                os._exit(0)
+            except BaseException:
+                report.write_text(traceback.format_exc(), "utf-8")
+                os._exit(_FAILED)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        match code:
+            case 0:
+                return ""
+            case _ if code == _CRASHED and point is not _NOWHERE:
+                return ""
+            case _ if code == -signal.SIGALRM:
+                return f"it did not end within {self._patience_s:g} s"
+            case _ if code == _FAILED:
+                return report.read_text("utf-8")
+            case _:
+                return f"its process ended with {code}"
+
+    async def _act(self, folder: Path, memory: mmap.mmap, acts: Acts, point: _Point) -> None:
+        state, workspace = folder / "state", folder / "workspace"
+        workspace.mkdir(exist_ok=True)
+        store = CrashPoint(InlineStore(state), point.nth, point.when, _CRASHED)
+        given = {"config": {}, "workspace": workspace, **self._options}
+        async with open_folder(state, store=store, clock=SharedClock(memory), **given) as fl:
+            await acts(fl)
+        memory[8:16] = struct.pack("q", store.begun)
+
+
+def _set_out(memory: mmap.mmap) -> None:
+    memory[:16] = struct.pack("dq", START, 0)

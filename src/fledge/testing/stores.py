@@ -1,0 +1,130 @@
+"""Stores and names for tests: a real SQLite file in the caller's thread, one that ends the process at a chosen
+transaction, and names that are the same each time.
+"""
+
+import asyncio
+import os
+import random
+import sqlite3
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from fledge.errors import StoreError
+from fledge.store.base import Store, Tx
+from fledge.store.files import DATABASE, log_of, unmark
+from fledge.store.known import Known
+from fledge.store.migrate import migrate
+from fledge.store.sqlite import store_error
+from fledge.store.sqlite_flow import SqliteTx
+
+T = TypeVar("T")
+
+
+class SeededIds:
+    """The same names in the same order for the same seed."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+
+    def unique(self) -> str:
+        """The next uuid of the seed."""
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    def nonce(self) -> str:
+        """The next 64 bits of the seed, in hex."""
+        return f"{self._random.getrandbits(64):016x}"
+
+
+class InlineStore:
+    """A real SQLite file, one job at a time, in the caller's thread and without waiting for the disk.
+
+    What a crash test needs of it: a job is written whole or not at all, and closing without ceremony loses nothing.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self._path = Path(folder) / DATABASE
+        self._db = sqlite3.connect(self._path, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = OFF")
+        self._db.execute("PRAGMA temp_store = MEMORY")
+        migrate(self._db, self._path)
+        self._known = Known()
+
+    def run(self, job: Callable[[Tx], T]) -> T:
+        """Run a job now."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            result = job(SqliteTx(self._db, self._known))
+        except BaseException as error:
+            self._known.forget()
+            self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise store_error(error) from error
+            raise
+        self._db.execute("COMMIT")
+        return result
+
+    async def transact(self, job: Callable[[Tx], T]) -> T:
+        """Run a job now, and let others run before its answer arrives, as with a real store."""
+        result = self.run(job)
+        await asyncio.sleep(0)
+        return result
+
+    async def read(self, job: Callable[[Tx], T]) -> T:
+        """Run a job that only reads; a write in it is refused."""
+        self._db.execute("PRAGMA query_only = ON")
+        try:
+            return job(SqliteTx(self._db))
+        except sqlite3.OperationalError as error:
+            raise StoreError(str(error)) from error
+        finally:
+            self._db.execute("PRAGMA query_only = OFF")
+
+    async def close(self) -> None:
+        """Close the file."""
+        self.close_now()
+
+    def close_now(self) -> None:
+        """Close the file, from code that has no loop. What a dead process left in its log is taken in."""
+        self._db.close()
+        if not log_of(self._path).exists():
+            unmark(self._path)
+
+
+class CrashPoint:
+    """A store that ends the process, at once and without cleanup, at one chosen transaction.
+
+    Wrapped around a store with a batch of 1, `before` the n-th leaves n - 1 transactions on disk, `after` it leaves n.
+    """
+
+    def __init__(self, store: Store, nth: int, when: Literal["before", "after"], code: int = 86) -> None:
+        self._store, self._nth, self._when, self._code = store, nth, when, code
+        self.begun = 0
+
+    async def transact(self, job: Callable[[Tx], T]) -> T:
+        """Run the job, unless its turn has come."""
+        number = 0
+
+        def counted(tx: Tx) -> T:
+            nonlocal number
+            number = self.begun = self.begun + 1
+            # A job that begins proves that the one before it is on disk.
+            if self.begun == self._nth + (self._when == "after"):
+                os._exit(self._code)
+            return job(tx)
+
+        result = await self._store.transact(counted)
+        if self._when == "after" and number == self._nth:
+            os._exit(self._code)  # nobody has heard that it is done
+        return result
+
+    async def read(self, job: Callable[[Tx], T]) -> T:
+        """Reading crashes nothing."""
+        return await self._store.read(job)
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self._store.close()

@@ -1,0 +1,122 @@
+"""A scripted world: a performer that plays every session from a script, so an engine needs neither model nor tools."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fledge.core import events as ev
+from fledge.core import policy
+from fledge.core.route import Address
+from fledge.core.run import Run, Terms
+from fledge.orchestrator import control, spawn, turns
+from fledge.orchestrator.engine import Engine
+from fledge.orchestrator.turns import Drive, Goes
+from fledge.store.base import Post, Row, Spec
+
+
+class Stage:
+    """What a script can do while it drives a session."""
+
+    def __init__(self, engine: Engine, drive: Drive) -> None:
+        self.engine, self.drive = engine, drive
+        self.over = False
+
+    @property
+    def session(self) -> str:
+        """The session being driven."""
+        return self.drive.session
+
+    @property
+    def run(self) -> Run | None:
+        """The run as it was when the drive began; None for a conversation."""
+        return self.drive.run
+
+    async def sleep(self, seconds: float) -> None:
+        """Take time."""
+        clock = self.engine.clock
+        await clock.wait_until(clock.now() + seconds, asyncio.Event())
+
+    async def task(self) -> str:
+        """The words of the last task, steer, wake, approval or message in the transcript."""
+        entries = await self.engine.store.read(lambda tx: tx.entries(self.session))
+        return next((entry.body for entry in reversed(entries) if entry.kind == "user"), "")
+
+    async def inbox(self) -> list[Row]:
+        """What is unread."""
+        return await self.engine.store.read(lambda tx: tx.unread(self.session))
+
+    async def spawn(self, task: str, *, limits: policy.Limits | None = None, **terms: Any) -> str:
+        """Spawn a child; answers its key."""
+        request = spawn.Request(
+            spec=Spec(task=task, label=task),
+            terms=Terms(parent=self.session, **terms),
+            limits=limits or policy.Limits(max_depth=5, max_children=100),
+            generations=self.drive.generations,
+        )
+        return (await self.engine.commit(lambda c: spawn.spawn(c, request))).key
+
+    async def step(self, text: str = "") -> int:
+        """Commit a step; answers how many rows entered at its boundary."""
+        return await self.engine.commit(lambda c: turns.step(c, self.drive, [("tool", text)] if text else []))
+
+    async def say(self, text: str) -> Goes:
+        """The final reply; `on` if completions had to be read first and the attempt goes on."""
+        goes = await self.engine.commit(lambda c: turns.finish(c, self.drive, text))
+        self.over = goes == "over"
+        return goes
+
+    async def fail(self, error: str) -> None:
+        """End with an error."""
+        await self.engine.commit(lambda c: turns.fail(c, self.drive, error))
+        self.over = True
+
+    async def falter(self, error: str) -> None:
+        """Report a provisional error."""
+        await self.engine.commit(lambda c: turns.falter(c, self.drive, error))
+
+    async def recover(self) -> None:
+        """Go on after a provisional error."""
+        await self.engine.commit(lambda c: turns.recovered(c, self.drive))
+
+    async def wait(self, asked: ev.Asked | None = None, wait_s: float | None = None) -> None:
+        """Yield; the turn goes on if what it would wait for was unread."""
+        terms = policy.YieldTerms(asked, wait_s)
+        self.over = await self.engine.commit(lambda c: turns.wait(c, self.drive, terms)) == "over"
+
+    async def steer(self, key: str, message: str) -> None:
+        """Steer a child."""
+        await self.engine.commit(lambda c: control.steer(c, key, message))
+
+    async def kill(self, key: str) -> None:
+        """Kill a child."""
+        await self.engine.commit(lambda c: control.kill(c, key))
+
+
+Script = Callable[[Stage], Awaitable[None]]
+
+
+class ScriptedPerformer:
+    """Plays the world: `script` drives every session, removals and posts are remembered."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.removed: list[str] = []
+        self.posted: list[Post] = []
+        self.driven: list[tuple[str, int]] = []
+
+    async def drive(self, engine: Engine, drive: Drive) -> None:
+        """Play the script; a reply that has to read first is said again, with what it read."""
+        stage = Stage(engine, drive)
+        self.driven.append((drive.session, drive.epoch))
+        await self.script(stage)
+        while not stage.over:
+            await stage.say("done")
+
+    async def remove(self, leaves: tuple[str, ...]) -> None:
+        """Remember what was to be removed."""
+        self.removed.extend(leaves)
+
+    async def call(self, post: Post) -> Address | None:
+        """Remember what was to be sent; nobody answers."""
+        self.posted.append(post)
+        return None

@@ -1,0 +1,39 @@
+// A run as bars on a time axis: solid while it works, outlined while it waits for a slot, hatched while it waits for
+// something else. Lists, cards and the timeline draw runs by these parts, so that they look alike everywhere.
+
+import { el, fill } from "./dom.js";
+import { standing } from "./standing.js";
+
+/** @typedef {{from: number, to: number, kind: string}} Part `kind` names its looks: `b-…` in base.css */
+
+/** The parts of a run by now, by its row. Parts may lie on each other; the later is on top.
+ * @returns {Part[]} */
+export function parts(row, now) {
+  const { tone } = standing(row);
+  const begun = row.startedAt ?? row.endedAt ?? now;
+  const end = row.endedAt ?? now;
+  const found = [];
+  if (begun > row.createdAt) found.push({ from: row.createdAt, to: begun, kind: "queue" });
+  if (row.startedAt !== null && end >= begun) found.push({ from: begun, to: end, kind: row.phase === "queued" ? "waiting" : tone });
+  const since = row.now?.sinceAt ?? null;
+  if ((tone === "you" || tone === "plan") && row.startedAt !== null) found.push({ from: since ?? begun, to: now, kind: "hold" });
+  if (tone === "stuck") found.push({ from: since ?? row.stuckAt, to: now, kind: "stuckhold" });
+  if (row.endedAt !== null && (tone === "giveup" || tone === "announcing")) found.push({ from: row.endedAt, to: tone === "giveup" ? since ?? now : now, kind: "try" });
+  return found.filter((part) => part.to >= part.from);
+}
+
+/** A strip of the parts of a run on an axis; `time(now)` answers from when until when that is. Its words are elsewhere.
+ * `place(now)` of the element moves it on. */
+export function strip(row, time) {
+  const element = el("span", { class: "strip", "aria-hidden": "true" });
+  element.place = (now) => {
+    const { from, to } = time(now);
+    const percent = (at) => ((Math.max(from, Math.min(to, at)) - from) / Math.max(1, to - from)) * 100;
+    fill(element, parts(row, now).filter((part) => part.to >= from && part.from <= to).map((part) => {
+      const left = percent(part.from);
+      return el("span", { class: `bar b-${part.kind}`, css: { left: `${left}%`, width: `max(3px, ${percent(part.to) - left}%)` } });
+    }));
+  };
+  element.place(Date.now());
+  return element;
+}

@@ -1,0 +1,87 @@
+// How a tool call looks to the person who is asked about it: a command as a shell block, a change of a file as a diff,
+// anything else as a table of its arguments; the raw text behind a toggle. Nothing is left out: a person answers for
+// the whole call. What the page does not know how to read it shows as it is.
+
+import { button, el } from "./dom.js";
+import { bytes } from "./format.js";
+import { code } from "./markdown.js";
+
+const MOST_SHOWN = 20_000; // characters of a block, until the person asks for all of them
+
+/** The arguments of a call as an object; null if they are anything else. */
+export function argumentsOf(text) {
+  try {
+    const given = JSON.parse(text);
+    return given !== null && typeof given === "object" && !Array.isArray(given) ? given : null;
+  } catch {
+    return null;
+  }
+}
+
+/** What is asked of the person, in words. */
+export function askedFor(tool) {
+  return tool === "exec" || tool === "bash" ? "May it run this command?" : `May it run ${tool}?`;
+}
+
+/** The elements that show a call: `tool` and its arguments, as the model wrote them. */
+export function callView(tool, text) {
+  const given = argumentsOf(text);
+  if (given === null) return [block(text, "")];
+  const [shown, named] = byTool(tool, given);
+  const others = Object.entries(given).filter(([name]) => !named.includes(name));
+  return [shown, others.length > 0 && table(others), raw(text)];
+}
+
+/** The part of a call that its tool is about, and the arguments that it shows. */
+function byTool(tool, given) {
+  const isText = (...names) => names.every((name) => typeof given[name] === "string");
+  if ((tool === "exec" || tool === "bash") && isText("command")) return [block(given.command, "bash"), ["command"]];
+  if (tool === "write" && isText("path", "content")) return [fileChange(given.path, "", given.content), ["path", "content"]];
+  if (tool === "edit" && isText("path", "old", "new")) return [fileChange(given.path, given.old, given.new), ["path", "old", "new"]];
+  return [null, []];
+}
+
+const fileChange = (path, before, after) => el("figure", { class: "change" },
+  el("figcaption", { class: "mono" }, path), block(diff(before, after), "diff"));
+
+/** The lines that go (-) and come (+), between those that both texts begin and end with. Where one text ends with a line
+ * break and the other does not, a line says so. */
+export function diff(before, after) {
+  const isUneven = before !== "" && after !== "" && before.endsWith("\n") !== after.endsWith("\n");
+  const linesOf = (text) => {
+    const lines = text.split("\n");
+    if (lines.at(-1) === "") lines.pop();
+    else if (isUneven) lines.push("(no line break at the end)");
+    return lines;
+  };
+  const old = linesOf(before);
+  const fresh = linesOf(after);
+  const most = Math.min(old.length, fresh.length);
+  let first = 0;
+  while (first < most && old[first] === fresh[first]) first += 1;
+  let last = 0;
+  while (last < most - first && old.at(-1 - last) === fresh.at(-1 - last)) last += 1;
+  const marked = (lines, mark) => lines.map((line) => mark + line);
+  return [
+    ...marked(old.slice(0, first), " "),
+    ...marked(old.slice(first, old.length - last), "-"), ...marked(fresh.slice(first, fresh.length - last), "+"),
+    ...marked(old.slice(old.length - last), " "),
+  ].join("\n");
+}
+
+/** A block of code; of a long one the beginning, with a button for the rest. */
+function block(text, language) {
+  if (text.length <= MOST_SHOWN) return code(text, language);
+  const box = el("div", { class: "cut" }, code(text.slice(0, MOST_SHOWN), language));
+  box.append(button(`Only the beginning is shown. Show all (${bytes(text.length)})`, { kind: "link", act: () => box.replaceChildren(code(text, language)) }));
+  return box;
+}
+
+const table = (entries) => el("dl", { class: "arguments" }, entries.map(([name, value]) =>
+  [el("dt", null, name), el("dd", { dir: "auto" }, typeof value === "string" ? value : JSON.stringify(value, null, 2))]));
+
+function raw(text) {
+  const made = el("details", { class: "raw" }, el("summary", null, "Raw"));
+  made.addEventListener("toggle", () => { if (made.open && made.childElementCount === 1) made.append(block(text, "json")); });
+  return made;
+}

@@ -1,0 +1,39 @@
+// Why a run does not move, or how it came out, and what a person can do about it: one banner. A run that waits for an
+// answer has its card instead.
+
+import { doing } from "./cards.js";
+import { el, glyph } from "./dom.js";
+import { age, plural, until } from "./format.js";
+import { standing } from "./standing.js";
+
+/** The first words and the rest, for each kind of standing still. `story` may be missing at first. */
+const WORDS = {
+  stuck: (row) => [`It has not got through a step for ${age(Date.now() - (row.now?.sinceAt ?? row.stuckAt))}.`, `${row.now?.text ?? ""}. Its requester was told once; it is never killed for that. Look at the call, steer it, or kill it.`],
+  giveup: (row, due) => ["The result is safe, but nobody has it.", `${sentence(row.delivery?.why)}${due ? ` It is kept until ${until(due.at)}.` : ""}`],
+  queue: (row, due) => ["It waits for a slot.", `${sentence(row.now.text)} Its lane is ${row.lane}.${due ? ` If it has none by ${until(due.at)}, it ends.` : ""}`],
+  retry: (row) => ["No model could answer.", `${sentence(row.now.text)} It goes on by itself; nothing is lost.`],
+  undriven: () => ["Nobody drives this folder.", "It goes on where it was as soon as somebody does: fledge serve, fledge chat or fledge run."],
+  children: (row, due) => ["It waits, and holds no slot.", `It wakes when its children have settled (${row.children - row.unsettled} of ${row.children} have), ${due ? `when it is told something, or at ${until(due.at)}` : "or when it is told something"}.`],
+  ending: (row) => ["It is ending.", sentence(row.now.text)],
+  delivery: (row) => [row.error ? "It failed, and its requester has not read that yet." : "It is done, and its requester has not read the result yet.", `${sentence(row.error)}${row.error ? " " : ""}It is in the requester's inbox, and is read once, whatever crashes.${row.delivery?.why ? ` ${sentence(row.now.text)}` : ""}`],
+  error: (row) => ["It failed.", row.error],
+  timeout: (row) => ["It ran out of time.", sentence(row.error)],
+  killed: () => ["It was killed.", "Nobody was told. What it had said and done is kept: it can go on from there."],
+};
+
+const sentence = (words) => (words ? `${words[0].toUpperCase()}${words.slice(1)}${/[.!?…]$/.test(words) ? "" : "."}` : "");
+
+/** The banner of a run; null if there is nothing to say. */
+export function why(row, story) {
+  const { tone } = standing(row);
+  if (tone === "you" || tone === "plan") return null;
+  const words = WORDS[tone] ?? WORDS[row.now?.kind];
+  if (words) {
+    const [first, rest] = words(row, story?.due);
+    const below = row.endedAt !== null && row.unsettled > 0 ? ` ${plural(row.unsettled, "run")} below it ${row.unsettled === 1 ? "is" : "are"} still at work.` : "";
+    return el("div", { class: `why y-${tone}`, role: "note" }, glyph(tone, 18), el("p", null, el("b", null, first), ` ${rest}${below}`));
+  }
+  const now = doing(row);
+  return now && el("div", { class: `why y-${tone}`, role: "note" }, now);
+}
+

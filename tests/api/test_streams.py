@@ -1,0 +1,247 @@
+"""Streams of a run and of a conversation: phases, words and tools in order, their end, what a slow reader is told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import fledge
+from fledge.api.streams import Words
+from fledge.api.values import Message
+from fledge.models.base import Request, ToolMessage
+from fledge.models.scripted import Answer, Cut, Reply, use
+from fledge.runtime.feed import TurnEvent
+from fledge.testing import ScriptedModel, run_virtual
+from tests.api.scene import Place, obedient
+from tests.statements import proves
+
+T = TypeVar("T")
+SHOWN = ("phase", "assistant:text", "tool:start", "tool:end", "message", "retry", "lost", "reply")
+
+
+@fledge.tool(read_only=True)
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+async def adding(request: Request) -> Answer:
+    """Adds, then says so, after a moment each."""
+    await asyncio.sleep(0.02)
+    if isinstance(request.messages[-1], ToolMessage):
+        return "It is three."
+    return Reply(text="Let me see.", calls=(use("add", a=1, b=2),))
+
+
+def pieces(script: Any = adding, **options: Any) -> ScriptedModel:
+    return ScriptedModel(script, piece_chars=4, **options)
+
+
+def shown(events: list[Any]) -> list[str]:
+    """Each event in a word or two; streamed pieces of one reply are joined."""
+    told: list[str] = []
+    for event in events:
+        if event.kind not in SHOWN:
+            continue
+        if event.kind == "assistant:text" and told and told[-1].startswith("> "):
+            told[-1] += event.text
+        elif event.kind == "assistant:text":
+            told.append(f"> {event.text}")
+        else:
+            told.append(event.phase if event.kind == "phase" else f"{event.kind} {event.text}".strip())
+    return told
+
+
+@asynccontextmanager
+async def holder(state: Path, **options: Any) -> AsyncIterator[fledge.Fledge]:
+    async with fledge.open(state, config={}, workspace=state.parent, tools=[add], **options) as fl:
+        yield fl
+
+
+@asynccontextmanager
+async def guest(state: Path, **options: Any) -> AsyncIterator[fledge.Fledge]:
+    async with holder(state, **options), fledge.connect(state) as fl:
+        yield fl
+
+
+def as_either(door: str, tmp_path: Path, body: Callable[[fledge.Fledge], Awaitable[T]], model: ScriptedModel) -> T:
+    async def main() -> T:
+        async with (guest if door == "guest" else holder)(tmp_path / "state", model=model) as fl:
+            return await body(fl)
+
+    return asyncio.run(main())
+
+
+DOORS = pytest.mark.parametrize("door", ["holder", "guest"])
+
+
+@DOORS
+@proves(
+    "4.code.11", "run.events() tells phases, words and tools in order and ends when the run has settled, for guests too"
+)
+def test_a_run_is_watched_from_its_beginning_to_its_end(door: str, tmp_path: Path) -> None:
+    async def body(fl: fledge.Fledge) -> list[str]:
+        run = await fl.spawn("Add one and two")
+        return shown([event async for event in run.events()])
+
+    assert as_either(door, tmp_path, body, pieces()) == [
+        "spawning",
+        "queued",
+        "running",
+        "> Let me see.",
+        "tool:start add",
+        "tool:end 3",
+        "> It is three.",
+        "announcing",
+    ]
+
+
+@DOORS
+def test_a_run_that_is_over_is_told_from_what_was_committed(door: str, tmp_path: Path) -> None:
+    async def body(fl: fledge.Fledge) -> list[str]:
+        run = await fl.spawn("Add one and two")
+        await run
+        return shown([event async for event in run.events()])[:6]
+
+    assert as_either(door, tmp_path, body, pieces()) == [
+        "spawning",
+        "queued",
+        "running",
+        "message Let me see.",
+        "message It is three.",
+        "announcing",
+    ]
+
+
+@DOORS
+@proves(
+    "4.code.12",
+    "conversation.stream() ends with the whole reply; replies of which pieces were lost come whole before it",
+)
+def test_a_slow_reader_of_a_conversation_gets_every_reply_whole(door: str, tmp_path: Path) -> None:
+    long = "word " * 2000
+
+    def script(request: Request) -> Answer:
+        if isinstance(request.messages[-1], ToolMessage):
+            return "It is three."
+        return Reply(text=long.strip(), calls=(use("add", a=1, b=2),))
+
+    async def body(fl: fledge.Fledge) -> list[str]:
+        events: list[Any] = []
+        async for event in fl.session("main").stream("Add one and two"):
+            events.append(event)
+            if event.kind == "model:start":
+                assert await fl.session("main").settled(timeout=60), "it reads nothing meanwhile"
+        return shown(events)
+
+    told = as_either(door, tmp_path, body, ScriptedModel(script, piece_chars=5))
+    assert any(one.startswith("lost") for one in told)
+    assert told[-2:] == [f"message {long.strip()}", "reply It is three."] or told[-3:] == [
+        f"message {long.strip()}",
+        "message It is three.",
+        "reply It is three.",
+    ]
+
+
+@DOORS
+def test_a_stream_says_what_a_reply_came_to_when_there_is_none(door: str, tmp_path: Path) -> None:
+    async def body(fl: fledge.Fledge) -> Any:
+        return [event async for event in fl.session("main").stream("Hello")][-1]
+
+    last = as_either(door, tmp_path, body, ScriptedModel(lambda _: "", failures={1: "auth"}))
+    assert isinstance(last, fledge.Reply)
+    assert (last.kind, last.status) == ("reply", "error")
+
+
+def test_words_of_a_try_that_broke_are_not_taken_for_the_reply(tmp_path: Path) -> None:
+    async def body(fl: fledge.Fledge) -> list[str]:
+        return shown([event async for event in (await fl.spawn("Say hello")).events()])
+
+    model = ScriptedModel(lambda _: "Hello there.", failures={1: Cut(after=1)}, piece_chars=4)
+    told = Place(tmp_path).act(body, model)
+    assert told[3] == "> Hell"
+    assert told[4].startswith("retry")
+    assert told[5:] == ["> Hello there.", "announcing"]
+
+
+def test_a_stream_ends_when_the_run_is_killed(tmp_path: Path) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        run = await fl.spawn("Wait for me")
+        told: list[str] = []
+        async for event in run.events():
+            told += shown([event])
+            if told[-1] == "running":
+                await run.kill()
+        assert "cleanup_pending" in told
+
+    Place(tmp_path).act(body)
+
+
+def test_whoever_watches_a_run_is_told_when_the_folder_is_closed(tmp_path: Path) -> None:
+    async def watch(run: fledge.Handle[Any]) -> None:
+        async for _ in run.events():
+            pass
+
+    async def body(fl: fledge.Fledge) -> asyncio.Future[None]:
+        watching = asyncio.ensure_future(watch(await fl.spawn("Wait for me")))
+        await asyncio.sleep(1)
+        return watching
+
+    async def acting() -> None:
+        async with fledge.open(tmp_path / "state", model=ScriptedModel(obedient), config={}, workspace=tmp_path) as fl:
+            watching = await body(fl)
+        with pytest.raises(fledge.Refused, match="closed"):
+            await watching
+
+    run_virtual(acting())
+
+
+# ---- words held against replies --------------------------------------------------------------------------------------
+
+
+def said(seq: int, text: str) -> Message:
+    return Message(seq=seq, at=0.0, role="assistant", text=text)
+
+
+def heard(words: Words, *events: tuple[Any, str, int]) -> list[str]:
+    found = [one for kind, text, entry in events for one in words.heard(TurnEvent(kind, "s", text, entry=entry))]
+    return [event.text for event in found if event.kind == "assistant:text"]
+
+
+def test_what_was_heard_whole_is_not_told_again() -> None:
+    words = Words("s", 4)
+    assert heard(words, ("model:start", "", 5), ("assistant:text", "ab", 0), ("assistant:text", "c", 0)) == ["ab", "c"]
+    assert words.committed([said(3, "old"), said(6, "abc")]) == []
+    assert words.told == 6
+
+
+def test_a_reply_that_was_missed_is_told_whole_and_its_late_pieces_are_not() -> None:
+    words = Words("s")
+    assert heard(words, ("model:start", "", 1), ("assistant:text", "a", 0)) == ["a"]
+    assert [(event.text, event.entry) for event in words.committed([said(2, "abc")])] == [("abc", 2)]
+    assert heard(words, ("assistant:text", "bc", 0), ("model:start", "", 3), ("assistant:text", "d", 0)) == ["d"]
+
+
+def test_nothing_streams_of_a_reply_whose_beginning_was_lost() -> None:
+    words = Words("s")
+    assert heard(words, ("assistant:text", "x", 0)) == []
+    assert heard(words, ("model:start", "", 1), ("lost", "", 0), ("assistant:text", "b", 0)) == []
+    assert [event.text for event in words.committed([said(2, "ab")])] == ["ab"]
+
+
+def test_a_step_that_began_before_its_reply_was_told_streams_nothing() -> None:
+    words = Words("s")
+    assert [event.text for event in words.committed([said(2, "ab")])] == ["ab"]
+    assert heard(words, ("model:start", "", 1), ("assistant:text", "ab", 0)) == []
+
+
+def test_a_reply_in_two_parts_is_heard_as_one_and_other_sessions_are_not() -> None:
+    words = Words("s")
+    assert words.heard(TurnEvent("assistant:text", "other", "x")) == []
+    heard(
+        words, ("model:start", "", 1), ("assistant:text", "ab", 0), ("model:start", "", 3), ("assistant:text", "c", 0)
+    )
+    assert words.committed([said(4, "abc"), said(5, "")]) == []
