@@ -199,6 +199,7 @@ def test_a_run_is_steered_and_killed(browser: Browser, gateway: Gateway) -> None
         person.see("#run-panel .msg", "child heard:")
         page.go_back()
         person.said("The waiter changed its mind.")
+        person.see("#chat-log .card.slim", "waiter")  # rows are told at most once a second
         person.say("wait")
         card = person.see("#chat-log .card.live", "waiter")
         card.get_by_role("button", name="Kill").click()
