@@ -9,11 +9,13 @@ import pytest
 
 import fledge
 from fledge.commands.desk import Desk
+from fledge.commands.looking import rest
 from fledge.commands.methods import call
 from fledge.commands.orders import below
 from fledge.commands.values import Below
 from fledge.models.base import Broke, Request, ToolMessage
 from fledge.models.scripted import Answer, Reply, last_text, use
+from fledge.store.base import Tx
 from fledge.testing import ScriptedModel
 from fledge.tools.base import tool
 from tests.api.scene import Place
@@ -190,6 +192,27 @@ def test_a_tool_call_is_allowed_or_denied_by_its_person(place: Place) -> None:
         said = [message.text for message in await fl.session("main").history()]
         assert "done: pushed" in said
         assert any("refused by the person" in text for text in said)
+
+    play(place, body)
+
+
+@proves("4.gateway.41", "Only a person is awaited while nothing is driven, and nothing that is queued can be")
+def test_what_is_about_to_be_driven_is_not_left_for_a_question(place: Place) -> None:
+    async def body(fl: fledge.Fledge, say: Say) -> None:
+        await fl.session("main").send("push it")
+        engine = fl.engine
+
+        def stands(tx: Tx) -> int:
+            return len(rest(tx, MAIN, True, engine.rules, 0.0, engine.clock.now()).questions)
+
+        def with_one_queued(tx: Tx) -> tuple[int, int, int]:
+            before = stands(tx)
+            tx.enqueue(MAIN, "main", MAIN, False)
+            queued = stands(tx)
+            tx.dequeue(MAIN)
+            return before, queued, stands(tx)
+
+        assert await engine.store.transact(with_one_queued) == (1, 0, 1)
 
     play(place, body)
 

@@ -159,14 +159,15 @@ def asked_below(tx: Tx, session: str) -> list[Approval]:
     return [one for one in tx.open_approvals() if is_below(tx, session, one.session)]
 
 
-def rest(tx: Tx, session: str, whole_folder: bool, patience_s: float) -> Rest:
-    """Whether a session, or the whole folder with it, is at rest, and whether only a person can let it go on. With the
-    whole folder, what programs have started counts as the session's own. Another conversation that waits for a person
-    holds nothing up: its question is asked there."""
+def rest(tx: Tx, session: str, whole_folder: bool, rules: Rules, patience_s: float, now: Instant) -> Rest:
+    """Whether a session, or the whole folder with it, is at rest, and whether only a person can let it go on: nothing
+    is driven, and nothing in the queue can be. With the whole folder, what programs have started counts as the
+    session's own. Another conversation that waits for a person holds nothing up: its question is asked there."""
     sending = whole_folder and bool(tx.waiting_posts())
-    drivers = [one.session for one in tx.drivers() if one.release_at is None]
+    moving = [one.session for one in tx.drivers() if one.release_at is None]
+    moving += [place.session for place in tx.claimable(rules.widths, now, MOST_SHOWN)]
     turn = tx.turn(session)
-    goes_on = sending or any(whole_folder or is_below(tx, session, one) for one in drivers)
+    goes_on = sending or any(whole_folder or is_below(tx, session, one) for one in moving)
     asked = tx.open_approvals()
     blocked = {session, *(() if goes_on else (tx.lineage(one.session)[-1].key for one in asked))}
     others = set(unfinished_roots(tx)) - blocked if whole_folder else ()

@@ -362,7 +362,7 @@ async def sessions_wait(desk: Desk, params: SessionsWait) -> Rest:
     fl, key = desk.fl, conversation(desk, params.session).key
 
     def stands(tx: Tx) -> Rest:
-        return rest(tx, key, params.whole_folder, fl.config.models.patience_seconds)
+        return rest(tx, key, params.whole_folder, fl.engine.rules, fl.config.models.patience_seconds, desk.now())
 
     def is_over(tx: Tx) -> Rest | None:
         found = stands(tx)
