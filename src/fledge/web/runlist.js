@@ -114,7 +114,8 @@ export class RunList {
 }
 
 const isLive = (row) => Number(row.isActive);
-const newestFirst = (one, other) => isLive(other) - isLive(one) || other.createdAt - one.createdAt;
+const oldestFirst = (one, other) => one.createdAt - other.createdAt || (one.runId < other.runId ? -1 : 1); // ids are in order of time
+const newestFirst = (one, other) => isLive(other) - isLive(one) || oldestFirst(other, one);
 
 /** @typedef {object} Line
  * @property {string} key
@@ -148,7 +149,7 @@ function lines(rows, hits, { isTree, isGrouped, folded }) {
   const add = (row, depth) => {
     const children = below.get(row.sessionKey) ?? [];
     made.push({ key: row.sessionKey, depth, hasBelow: children.length > 0, isContext: !shown.get(row.sessionKey) });
-    if (!folded.has(row.sessionKey)) for (const child of children.sort((one, other) => one.createdAt - other.createdAt)) add(child, depth + 1);
+    if (!folded.has(row.sessionKey)) for (const child of children.sort(oldestFirst)) add(child, depth + 1);
   };
   if (!isGrouped) {
     for (const row of (below.get("#") ?? []).sort(newestFirst)) add(row, 0);
