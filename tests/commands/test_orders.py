@@ -11,10 +11,11 @@ import fledge
 from fledge.commands.desk import Desk
 from fledge.commands.looking import rest
 from fledge.commands.methods import call
-from fledge.commands.orders import below
+from fledge.commands.orders import COMPACTED, below
 from fledge.commands.values import Below
 from fledge.models.base import Broke, Request, ToolMessage
 from fledge.models.scripted import Answer, Reply, last_text, use
+from fledge.runtime.context import COMPACT_PROMPT
 from fledge.store.base import Tx
 from fledge.testing import ScriptedModel
 from fledge.tools.base import tool
@@ -194,6 +195,27 @@ def test_a_tool_call_is_allowed_or_denied_by_its_person(place: Place) -> None:
         assert any("refused by the person" in text for text in said)
 
     play(place, body)
+
+
+@proves("4.tools.58", "`/compact` lets the model go on from notes of what was said so far")
+def test_a_conversation_is_summarised_when_its_person_wants_it(place: Place) -> None:
+    model = ScriptedModel(world)
+
+    async def body(fl: fledge.Fledge) -> None:
+        await fl.session("main").send("remember the cat")
+        told = (await run_command(fl, MAIN, "/compact and the dog")).text
+        assert told == "what was said so far is summarised before the next answer"
+        await fl.session("main").settled()
+        await fl.session("main").send("go on")
+
+    place.act(body, model)
+    assert [last_text(request) for request in model.requests[-3:]] == [
+        COMPACT_PROMPT,
+        f"{COMPACTED} and the dog",
+        "go on",
+    ]
+    summarised, *later = ["remember the cat" in str(request.messages[0]) for request in model.requests[-3:]]
+    assert (summarised, later) == (True, [False, False])
 
 
 @proves("4.gateway.41", "Only a person is awaited while nothing is driven, and nothing that is queued can be")

@@ -66,12 +66,14 @@ class Talking(Opened):
         idempotency_key: str = "",
         images: Sequence[GivenImage] = (),
         address: Address | None = None,
+        compact: bool = False,
     ) -> Accepted:
         """Say something to a session, with wishes for the turn that answers; returns at once, with a run id.
 
-        Model, thinking and prompt hold for that turn; it is stopped after `timeout_seconds`. Without `deliver` its
-        reply goes to no channel. The same `idempotency_key` finds the same run id, also after a restart.
-        `images`: as of `Conversation.send`; `address`: as of `session`.
+        Model, thinking and prompt hold for that turn; it is stopped after `timeout_seconds`. With `compact` the model
+        first summarises what was said before, and goes on from its notes. Without `deliver` its reply goes to no
+        channel. The same `idempotency_key` finds the same run id, also after a restart. `images`: as of
+        `Conversation.send`; `address`: as of `session`.
 
         >>> accepted = await fl.agent("Hello", session_key="main", idempotency_key="greeting")
         >>> accepted.status
@@ -84,7 +86,7 @@ class Talking(Opened):
             if not isinstance(words, str):
                 raise BadInput(field, "must be text", words)
         session = self._conversation(session_key, "session_key", address)
-        wishes = self._wishes(model, thinking, lane, timeout_seconds, extra_system_prompt, deliver)
+        wishes = self._wishes(model, thinking, lane, timeout_seconds, extra_system_prompt, deliver, compact)
         if not model:
             self._check_thinks(parse_key(session.key).agent_id)
         async with self.keeping_images(images) as entries:
@@ -97,7 +99,9 @@ class Talking(Opened):
 
             return await self.engine.commit(accept)
 
-    def _wishes(self, model: str, thinking: str, lane: str, timeout_s: float, prompt: str, deliver: bool) -> Wishes:
+    def _wishes(
+        self, model: str, thinking: str, lane: str, timeout_s: float, prompt: str, deliver: bool, compact: bool
+    ) -> Wishes:
         levels = get_args(Thinking)
         if thinking and thinking not in levels:
             raise BadInput("thinking", f"must be one of {', '.join(levels)}", thinking)
@@ -108,9 +112,10 @@ class Talking(Opened):
             raise BadInput("lane", f"must be one of {', '.join(lanes)}", lane)
         if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 <= timeout_s < 1e9:
             raise BadInput("timeout_seconds", "must be seconds, 0 for no limit", timeout_s)
-        if not isinstance(deliver, bool):
-            raise BadInput("deliver", "must be True or False", deliver)
-        return Wishes(model, thinking, prompt, lane, float(timeout_s), deliver)
+        for field, given in (("deliver", deliver), ("compact", compact)):
+            if not isinstance(given, bool):
+                raise BadInput(field, "must be True or False", given)
+        return Wishes(model, thinking, prompt, lane, float(timeout_s), deliver, compact)
 
     async def agent_wait(self, run_id: str, timeout_ms: float = 30_000) -> Waited:
         """Wait for what `agent` accepted, or for any run: how it ended, or `pending` if it has not by then.

@@ -294,6 +294,7 @@ class Guest(Fledge):
         idempotency_key: str = "",
         images: Sequence[GivenImage] = (),
         address: Address | None = None,
+        compact: bool = False,
     ) -> Accepted:
         """Say something to a session, with wishes for the turn that answers; returns at once, with a run id."""
         shown = to_builtins(await asyncio.to_thread(read_files, images)) if images else []
@@ -313,6 +314,7 @@ class Guest(Fledge):
                 idempotencyKey=idempotency_key or RandomIds().unique(),
                 images=shown,
                 address=address,
+                compact=compact,
             )
         except BadInput as error:
             raise as_written(error, _WRITTEN) from None

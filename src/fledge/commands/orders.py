@@ -33,6 +33,8 @@ from fledge.workspaces.documents import versions_in
 
 T = TypeVar("T")
 
+COMPACTED = "Your notes stand for our conversation so far. Say in one sentence where we stand."
+"""What a person says with `/compact`, so that the turn has something to answer."""
 NAME_CHARS = 48
 LABEL_CHARS = 40
 """How much of its task names a subagent that a person starts."""
@@ -147,6 +149,10 @@ class _Said:
                 return _lines(await self._agents())
             case "model":
                 return await self._model()
+            case "compact":
+                words = f"{COMPACTED} {order.words}".strip()
+                await self._call("agent", session=session, message=words, compact=True)
+                return "what was said so far is summarised before the next answer"
             case "send":
                 key = await self._run()
                 sent = await self._call("runs.tell", target=key, requester=session, message=order.words)

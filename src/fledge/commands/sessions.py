@@ -89,6 +89,7 @@ class Agent(Params, frozen=True, kw_only=True):
     default_model: DefaultModel = ""
     images: Images = ()
     address: Place = None
+    compact: Annotated[bool, Meta(description="first summarise what was said before")] = False
 
 
 @method("agent", Accepted)
@@ -110,6 +111,7 @@ async def agent(desk: Desk, params: Agent) -> Accepted:
         idempotency_key=params.idempotency_key,
         images=params.images,
         address=params.address,
+        compact=params.compact,
     )
 
 

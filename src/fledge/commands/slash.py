@@ -32,6 +32,7 @@ Verb = Literal[
     "status",
     "agents",
     "model",
+    "compact",
     "focus",
     "unfocus",
     "approvals",
@@ -107,6 +108,7 @@ ALONE: Final = (
     Usage("status", "/status [id|#]", "how it stands: model, tokens, cost, queue, subagents"),
     Usage("agents", "/agents", "agents you may start, and subagents that are bound to a thread"),
     Usage("model", "/model [name|default]", "show or set the model of this conversation alone"),
+    Usage("compact", "/compact [words]", "let the model go on from notes of what was said so far"),
     Usage("focus", "/focus <id|#>", "bind this thread to a subagent"),
     Usage("unfocus", "/unfocus", "let go of it"),
     Usage("approvals", "/approvals", "tool calls that wait for you"),
@@ -202,7 +204,7 @@ def _order(said: _Said, rest: str) -> Order:
             return Order(verb=verb, target=_unquoted(rest.rstrip().removesuffix(DRY_RUN)), words=DRY_RUN)
         case "kill" | "again" | "info" | "focus" | "status" | "model":
             return _checked(Order(verb=verb, target=_unquoted(rest)), said)
-        case "event" | "heartbeat":
+        case "event" | "heartbeat" | "compact":
             return _checked(Order(verb=verb, words=rest), said)
         case "log":
             return _checked(_log(rest, said), said)

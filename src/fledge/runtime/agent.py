@@ -188,6 +188,8 @@ class _Turn:
         """Its patience is over, and a provisional error is committed."""
         self.wrote: dict[str, str] = {}
         """Digests of documents that it wrote and that are not recorded yet."""
+        self.has_compacted = False
+        """What was said before was summarised, because somebody wished it."""
         self.hold: Hold | None = None
         """Images of tool results, until the turn is over; None where images are not kept."""
 
@@ -297,6 +299,9 @@ class _Turn:
     async def _think(self) -> bool:
         """One model step; False if the turn is over."""
         self.tell("model:start", entry=self.last)
+        if self.profile.compacts and not self.has_compacted:
+            self.has_compacted = True
+            await self._compact(0)
         request = await self._request()
         length = context.length(request.system, request.messages)
         if length > context.COMPACT_AT * self.profile.window:

@@ -58,6 +58,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     patience_s: float = 600.0
     """How long a run waits for a model that cannot answer."""
     approval_s: float = 24 * 3600.0
+    compacts: bool = False
+    """What was said before the turn is summarised before its first step."""
     unasked: frozenset[str] = frozenset()
     """Tools about which nobody is asked: what would need a person's yes is refused."""
     boxed: bool = False

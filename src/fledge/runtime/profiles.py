@@ -348,6 +348,7 @@ class ConfiguredProfiles:
             step_limits=step_limits(self._config),
             patience_s=self._config.models.patience_seconds,
             approval_s=self._config.plan.approval_hours * 3600.0,
+            compacts=any(wish.compact for wish in seat.wishes),
             unasked=self._unasked(agent_id, tools.names),
             boxed=box != "plain",
             offline=box == "none",

@@ -406,6 +406,8 @@ class Wishes(Struct, frozen=True, gc=False, omit_defaults=True):
     """How long that turn may take; 0: no limit."""
     deliver: bool = True
     """False: its reply goes to no channel."""
+    compact: bool = False
+    """True: what was said before is summarised first."""
 
 
 class Commission(Struct, frozen=True, gc=False, kw_only=True):

@@ -129,7 +129,7 @@
  * @typedef {object} CommandResult
  * @property {string} text
  * @property {boolean} [ok]
- * @property {"again"|"agents"|"allow"|"approvals"|"approve"|"deny"|"event"|"focus"|"heartbeat"|"help"|"image"|"info"|"kill"|"list"|"log"|"model"|"permissions"|"reject"|"reload"|"resume"|"send"|"spawn"|"status"|"steer"|"stop"|"tree"|"undelivered"|"unfocus"|null} [verb]
+ * @property {"again"|"agents"|"allow"|"approvals"|"approve"|"compact"|"deny"|"event"|"focus"|"heartbeat"|"help"|"image"|"info"|"kill"|"list"|"log"|"model"|"permissions"|"reject"|"reload"|"resume"|"send"|"spawn"|"status"|"steer"|"stop"|"tree"|"undelivered"|"unfocus"|null} [verb]
  */
 
 /** What a session was told of a child.
