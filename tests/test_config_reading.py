@@ -382,7 +382,8 @@ def documents(draw: st.DrawFn) -> dict[str, object]:
                 if ".cost." in key:
                     document = merge(document, nested("models.providers.codex.models[].cost", PRICE))
                     continue  # lists are replaced: a price must be whole
-            document = merge(document, nested(key, draw(fitting(row.shape))))
+            given = {"type": "object"} if key.endswith(".outputSchema") else draw(fitting(row.shape))
+            document = merge(document, nested(key, given))
     return document
 
 

@@ -247,7 +247,7 @@ def test_through_a_pipe_it_ends_where_only_a_person_could_go_on(model: Model, wo
         command, cwd=work, env=model.env, input="write\n", capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.returncode == 0, done.stderr
-    assert "? the agent wants to run:\n  | write\n  | path: made.txt" in done.stdout
+    assert f"? the agent wants to run in {work}:\n  | write\n  | path: made.txt" in done.stdout
 
 
 def test_without_the_line_editor_it_is_plain_and_says_what_to_install(model: Model, work: Path, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_commands_targets_conversations_and_models_are_completed() -> None:
     def words(line: str) -> list[str]:
         return [word for word, _ in completions(line)]
 
-    assert words("/co") == ["/cost", "/copy"]
+    assert words("/co") == ["/compact", "/cost", "/copy"]
     assert {"/subagents", "/new", "/status"} <= set(words("/"))
     assert words("/open ") == ["scout", '"my scout"']
     assert words("/open m") == ['"my scout"']
@@ -278,7 +278,8 @@ def test_a_question_is_answered_for_the_call_that_was_shown(
         screen.type("write")
         await asyncio.sleep(2)
         (asked,) = screen.asked
-        assert asked == Question(asked.id, "the agent", "write\npath: made.txt\ncontent: made")
+        call = "write\npath: made.txt\ncontent: made"
+        assert asked == Question(asked.id, "the agent", call, place=str(tmp_path))
         assert screen.turns[-1] is not None
         assert screen.turns[-1].state == "waiting"
         screen.want(Answered(asked.id, verdict, words))

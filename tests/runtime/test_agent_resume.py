@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fledge.core.transcript import Replied, Resulted, Spoken
+from fledge.core.transcript import Replied, Resulted, Spoken, Told, from_body
 from fledge.models.base import ToolMessage, UserMessage
 from fledge.models.scripted import Reply, ScriptedModel
 from fledge.runtime.agent import UNKNOWN_OUTCOME
@@ -251,7 +251,8 @@ def test_the_answer_arrives_once_though_the_process_died_right_after_it(office: 
         return await desk.look(told)
 
     def told(tx: Tx) -> int:
-        return sum(entry.body.count("the words") for entry in tx.entries(MAIN) if entry.kind == "event")
+        bodies = [from_body(entry.body) for entry in tx.entries(MAIN)]
+        return sum(body.text.count("the words") for body in bodies if isinstance(body, Told))
 
     office.act(body, model, ends="crashed")
     assert office.act(end, model) == 1

@@ -75,7 +75,8 @@ async def runs_query(folder: Reader, params: RunsQuery) -> RunPage:
 
 
 def _instant(ms: int | None) -> Instant | None:
-    return None if ms is None else ms / 1000
+    """The first instant that is shown as this millisecond: on the wire times are rounded."""
+    return None if ms is None else (ms - 0.5) / 1000
 
 
 @query("runs.ends", Ends)
