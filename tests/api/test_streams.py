@@ -9,16 +9,17 @@ from typing import Any, TypeVar
 import pytest
 
 import fledge
-from fledge.api.streams import Words
-from fledge.api.values import Message
+from fledge.api.streams import Looked, Words, run_events
+from fledge.api.values import Message, TimelineEvent
 from fledge.models.base import Request, ToolMessage
 from fledge.models.scripted import Answer, Cut, Reply, use
-from fledge.runtime.feed import TurnEvent
+from fledge.runtime.feed import Feed, Subscription, TurnEvent
 from fledge.testing import ScriptedModel, run_virtual
 from tests.api.scene import Place, obedient
 from tests.statements import proves
 
 T = TypeVar("T")
+RUN = "agent:main:subagent:1"
 SHOWN = ("phase", "assistant:text", "tool:start", "tool:end", "message", "retry", "lost", "reply")
 
 
@@ -245,3 +246,50 @@ def test_a_reply_in_two_parts_is_heard_as_one_and_other_sessions_are_not() -> No
         words, ("model:start", "", 1), ("assistant:text", "ab", 0), ("model:start", "", 3), ("assistant:text", "c", 0)
     )
     assert words.committed([said(4, "abc"), said(5, "")]) == []
+
+
+class Source:
+    """Rows and words of a run that move while they are looked at: `looks` are done one after the other."""
+
+    def __init__(self, *looks: Callable[["Source"], Looked]) -> None:
+        self.feed, self._looks = Feed(), list(looks)
+        self.moved = asyncio.Event()
+
+    def listen(self, poke: Callable[[], None]) -> Subscription:
+        return self.feed.listen(poke=poke)
+
+    def watch(self, key: str, moved: asyncio.Event) -> None:
+        self.moved = moved
+
+    def unwatch(self, key: str, moved: asyncio.Event) -> None:
+        assert moved is self.moved
+
+    async def look(self, told: int, after: int) -> Looked:
+        return self._looks.pop(0)(self)
+
+
+def phase(name: str) -> TimelineEvent:
+    return TimelineEvent(at=0.0, name=name, phase=name, attempt=1, words=name)
+
+
+def test_what_moves_while_it_is_looked_at_is_looked_at_again_and_phases_come_before_their_words() -> None:
+    def first(source: Source) -> Looked:
+        source.moved.set()
+        source.feed.emit(TurnEvent("start", RUN))
+        source.feed.emit(TurnEvent("model:start", RUN))
+        source.feed.emit(TurnEvent("assistant:text", RUN, "hello"))
+        return Looked([phase("spawning"), phase("queued")], [], False)
+
+    def second(source: Source) -> Looked:
+        return Looked([phase("running"), phase("announcing")], [], True)
+
+    async def told() -> list[str]:
+        events = run_events(Source(first, second), RUN)
+        async with asyncio.timeout(5):
+            return [event.phase if event.kind == "phase" else event.kind async for event in events]
+
+    assert asyncio.run(told()) == [
+        *("spawning", "queued", "running"),
+        *("start", "model:start", "assistant:text"),
+        "announcing",
+    ]

@@ -8,7 +8,7 @@ rows are is not known here; the holder of a folder and its guests both use this.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -117,6 +117,10 @@ class _Moved(asyncio.Event):
         self._woken.set()
 
 
+_NEEDS_A_LOOK: Final = ("start", "lost")
+"""A turn begins, so the run's phase has changed; or words are missing, whose reply may be committed already."""
+
+
 async def run_events(source: Source, key: str) -> AsyncGenerator[RunEvent, None]:
     """Everything that happened to a run and will, until it has settled."""
     woken, words, told = asyncio.Event(), Words(key), 0
@@ -126,19 +130,20 @@ async def run_events(source: Source, key: str) -> AsyncGenerator[RunEvent, None]
     try:
         moved.set()
         while True:
+            # Words first, then the rows: so the rows tell of the turn that the words are of. What happens during the
+            # look wakes this again.
+            woken.clear()
+            said = list(heard.waiting())
             looked = None
-            if moved.is_set():
+            if moved.is_set() or any(one.kind in _NEEDS_A_LOOK for one in said):
                 moved.clear()
                 looked = await source.look(told, words.told)
                 told += len(looked.timeline)
-            woken.clear()
             timeline = [] if looked is None else list(looked.timeline)
             begins = max((at + 1 for at, event in enumerate(timeline) if event.phase == "running"), default=0)
             for phase in timeline[:begins]:
                 yield phase
-            for one in heard.waiting():
-                if one.kind == "lost":
-                    moved.set()  # its reply may be committed already
+            for one in said:
                 for event in words.heard(one):
                     yield event
             for event in words.committed([] if looked is None else looked.replies):

@@ -126,10 +126,11 @@ class _Verbs:
 
     async def look(self, told: int, after: int) -> Looked:
         self._asking.check_heard()
+        replies = await self._replies(after)  # first, so that the story tells of the turns that they are of
         story = await self._asking.call(Story, "runs.info", target=self._key)
         run = story.run
-        is_concluded = run.ended_at is not None or run.phase == "awaiting_approval"
-        return Looked(story.timeline[told:], await self._replies(after), is_concluded and run.unsettled == 0)
+        is_over = (run.ended_at is not None or run.phase == "awaiting_approval") and run.unsettled == 0
+        return Looked(story.timeline[told:], await self._replies(after) if is_over else replies, is_over)
 
     async def _replies(self, after: int) -> list[Message]:
         try:
