@@ -55,6 +55,8 @@ READ = [
     ("/agents", Order(verb="agents")),
     ("/model", Order(verb="model")),
     ("/model openai/gpt-5", Order(verb="model", target="openai/gpt-5")),
+    ("/compact", Order(verb="compact")),
+    ("/compact keep the names", Order(verb="compact", words="keep the names")),
     ("/focus eyes", Order(verb="focus", target="eyes")),
     ("/unfocus", Order(verb="unfocus")),
     ("/reload", Order(verb="reload")),
