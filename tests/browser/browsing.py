@@ -19,7 +19,12 @@ from tests.gateway.asking import Client
 from tests.left_out import requires
 
 PATIENCE_MS = 20_000
-SETTINGS = ("tools.write.approval=ask", "announce.maxRetries=0", "agents.defaults.subagents.maxSpawnDepth=2")
+SETTINGS = (
+    "tools.write.approval=ask",
+    "announce.maxRetries=0",
+    "agents.defaults.subagents.maxSpawnDepth=2",
+    "agents.defaults.subagents.maxChildrenPerAgent=200",  # tests spawn faster than models answer
+)
 expect.set_options(timeout=PATIENCE_MS)
 PAGE_FILE = re.compile(r"/page/[a-z]+\.(js|css|svg)")
 ARTIFACT = re.compile(r"/artifacts/[^?]+")
