@@ -140,11 +140,11 @@ async def measured(home: Household, children: int, width: int) -> Lives:
 
 def _at_work(tx: Tx) -> bool:
     """True while the conversation has something to read, or is answering."""
-    return bool(tx.unread(MAIN, 1)) or tx.turn(MAIN) is not None or tx.queued(MAIN) is not None
+    return bool(tx.inbox.unread(MAIN, 1)) or tx.turns.get(MAIN) is not None or tx.queue.place(MAIN) is not None
 
 
 def _check_all_read(tx: Tx, children: int) -> None:
-    phases = [tx.load_run(key).phase for key in tx.children(MAIN)]
+    phases = [tx.runs.load(key).phase for key in tx.runs.children(MAIN)]
     read = sum(isinstance(phase, Completed) and phase.delivery.word == "delivered" for phase in phases)
     if read != children:
         raise RuntimeError(f"{read} of {children} answers were read: the figures mean nothing")
@@ -199,6 +199,6 @@ async def _one_by_one(home: Household, times: int, said_at: list[float]) -> Late
             await quiet.wait()
         deliveries.append(1000 * (told[-1] - said_at[0]))
         began = time.perf_counter()
-        await home.sqlite.transact(lambda tx: tx.raise_generation(PROBE))
+        await home.sqlite.transact(lambda tx: tx.sessions.raise_generation(PROBE))
         commits.append(1000 * (time.perf_counter() - began))
     return Latencies(spawns, deliveries, commits)

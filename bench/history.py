@@ -6,9 +6,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-_WHOSE = {"sessions": "key", "entries": "session", "turns": "session", "inbox": "source", "deliveries": "run"}
+_WHOSE = {"sessions": "key", "entries": "session", "inbox": "source", "deliveries": "run"}
 """Tables with rows of a run by its session key; the others know it by its number."""
-_TABLES = ("runs", "sessions", "entries", "turns", "attempts", "run_events", "inbox", "deliveries")
+_TABLES = ("runs", "sessions", "entries", "attempts", "run_events", "inbox", "deliveries")
 _NUMBERED = {"inbox": "seq", "deliveries": "seq", "run_events": "seq"}
 """The column that a table numbers its rows by itself."""
 _COPIES = "WITH RECURSIVE copies(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM copies WHERE n < ?)"
@@ -43,7 +43,8 @@ def copy_runs(path: Path, runs: int) -> None:
                 f" SELECT {', '.join(values)} FROM copies CROSS JOIN (SELECT * FROM {table} WHERE {where})",
                 (runs,),
             )
-        db.execute("UPDATE children SET spawned = spawned + ? WHERE session = ?", (runs, requester))
+        db.execute("UPDATE sessions SET spawned = spawned + ? WHERE key = ?", (runs, requester))
+        db.execute("UPDATE tallies SET listed = listed + ? WHERE session = ? OR session = ''", (runs, requester))
         db.execute("COMMIT")
 
 

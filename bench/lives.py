@@ -140,7 +140,7 @@ async def _measured(
         asked, reads, writes = store.asked, store.reads, sqlite.commits
         with Meter() as m:
             await asyncio.gather(*(engine.commit(lambda c: spawn.spawn(c, request)) for _ in range(children)))
-            while len(ended) < children or await store.read(lambda tx: bool(tx.unread(MAIN, 1))):
+            while len(ended) < children or await store.read(lambda tx: bool(tx.inbox.unread(MAIN, 1))):
                 await changed.wait()
                 changed.clear()
         asked, reads, writes = store.asked - asked, store.reads - reads, sqlite.commits - writes
@@ -149,7 +149,7 @@ async def _measured(
 
 
 def _check_all_read(tx: Tx, children: int) -> None:
-    phases = [tx.load_run(key).phase for key in tx.children(MAIN)]
+    phases = [tx.runs.load(key).phase for key in tx.runs.children(MAIN)]
     read = sum(isinstance(phase, Completed) and phase.delivery.word == "delivered" for phase in phases)
     if read != children:
         raise RuntimeError(f"{read} of {children} results were read: the figures mean nothing")

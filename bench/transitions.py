@@ -53,8 +53,8 @@ def _admitted(key: str) -> ev.Admitted:
 
 
 def _apply(tx: Tx, key: str, event: ev.Event) -> None:
-    before = tx.load_run(key)
-    tx.save_run(before, transition(before, event).run, event)
+    before = tx.runs.load(key)
+    tx.runs.save(before, transition(before, event).run, event)
 
 
 Plan = list[tuple[str, tuple[ev.Event, ...]]]
@@ -75,10 +75,10 @@ def _live_through(plan: Plan, tx: Tx) -> None:
     for key, life in plan:
         admitted = _admitted(key)
         run = born(admitted)
-        tx.create_run(run, SPEC, admitted)
+        tx.runs.create(run, SPEC, admitted)
         for event in life:
             after = transition(run, event).run
-            tx.save_run(run, after, event)
+            tx.runs.save(run, after, event)
             run = after
 
 

@@ -164,7 +164,9 @@ def _speak(tx: Tx, keys: list[str], rules: Rules) -> None:
 
 def _check_all_answered(tx: Tx, keys: list[str]) -> None:
     answered = sum(
-        [entry.kind for entry in tx.entries(key)] == KINDS and tx.turn(key) is None and not tx.unread(key, 1)
+        [entry.kind for entry in tx.transcripts.entries(key)] == KINDS
+        and tx.turns.get(key) is None
+        and not tx.inbox.unread(key, 1)
         for key in keys
     )
     if answered != len(keys):

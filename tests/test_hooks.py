@@ -298,7 +298,7 @@ def test_a_thread_that_cannot_be_bound_refuses_the_spawn_and_leaves_nothing(
         with pytest.raises(Refused) as refused:
             await fl.spawn("Look around", thread=True)
         assert str(refused.value) == said
-        assert await fl.engine.store.read(lambda tx: tx.children(fl.program)) == []
+        assert await fl.engine.store.read(lambda tx: tx.runs.children(fl.program)) == []
 
     place.act(body, config=config)
 

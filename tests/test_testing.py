@@ -229,12 +229,12 @@ def test_seeded_names_are_as_real_ones_look() -> None:
 
 
 def open_main(tx: Tx) -> str:
-    tx.open_session(MAIN, "main", None, 0, SessionFacts(), START)
+    tx.sessions.open(MAIN, "main", None, 0, SessionFacts(), START)
     return "opened"
 
 
 def is_open(tx: Tx) -> bool:
-    return tx.session(MAIN) is not None
+    return tx.sessions.get(MAIN) is not None
 
 
 def open_and_fail(tx: Tx) -> None:
@@ -317,11 +317,11 @@ class append:
         self.n = n
 
     def __call__(self, tx: Tx) -> None:
-        tx.put_row(f"send:{self.n}", MAIN, "send", None, "x", START)
+        tx.inbox.put(f"send:{self.n}", MAIN, "send", None, "x", START)
 
     @staticmethod
     def count(tx: Tx) -> int:
-        return len(tx.unread(MAIN))
+        return len(tx.inbox.unread(MAIN))
 
 
 @pytest.mark.parametrize(
@@ -392,11 +392,11 @@ def test_a_stage_tells_its_script_who_it_is_and_what_it_was_asked(tmp_path: Path
             request = spawn.Request(spec=Spec(task="find it"), terms=Terms(parent=MAIN))
             run = await engine.commit(lambda c: spawn.spawn(c, request))
             await asyncio.sleep(10)
-            ended = (await store.read(lambda tx: tx.load_run(run.key))).ended
+            ended = (await store.read(lambda tx: tx.runs.load(run.key))).ended
             assert ended is not None
             assert ended.result is not None
             text = ended.result
-            assert await store.read(lambda tx: tx.text(text)) == "done"
+            assert await store.read(lambda tx: tx.texts.get(text)) == "done"
             assert performer.driven == [(run.key, 1), (MAIN, 1)]
         await store.close()
 

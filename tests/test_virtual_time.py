@@ -463,7 +463,7 @@ def test_what_the_loop_knows_of_or_blocks_it_needs_no_hold(tmp_path: Path, sourc
 
 
 def open_main(tx: Tx) -> None:
-    tx.open_session("agent:main:main", "main", None, 0, SessionFacts(), START)
+    tx.sessions.open("agent:main:main", "main", None, 0, SessionFacts(), START)
 
 
 def test_what_a_cancelled_caller_wrote_is_on_disk_before_time_passes(tmp_path: Path) -> None:
@@ -479,7 +479,7 @@ def test_what_a_cancelled_caller_wrote_is_on_disk_before_time_passes(tmp_path: P
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.sleep(1)
-        found = await store.read(lambda tx: tx.session("agent:main:main") is not None)
+        found = await store.read(lambda tx: tx.sessions.get("agent:main:main") is not None)
         await store.close()
         return found and blocked.left == 1
 

@@ -196,7 +196,9 @@ def test_an_event_that_cannot_be_read_is_refused_and_leaves_nothing_behind(
             await fl.session(key).post_event(text)
         with pytest.raises(fledge.BadInput, match="reason: must be text"):
             await fl.session("main").request_heartbeat(3)  # type: ignore[arg-type]
-        sessions = await fl.engine.store.read(lambda tx: [session.key for session, _ in tx.sessions(None, 99)])
+        sessions = await fl.engine.store.read(
+            lambda tx: [session.key for session, _ in tx.lists.recent_sessions(None, 99)]
+        )
         assert "agent:main:notes" not in sessions
 
     place.act(body)

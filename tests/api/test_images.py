@@ -94,7 +94,9 @@ def test_an_image_needs_no_words(place: Place) -> None:
 def test_a_transcript_holds_no_bytes(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> list[str]:
         await fl.session("main").send("Look.", images=[Image(CAT, "cat.png"), Image(CAT, "again.png")])
-        return await fl.engine.store.read(lambda tx: [entry.body for entry in tx.entries("agent:main:main")])
+        return await fl.engine.store.read(
+            lambda tx: [entry.body for entry in tx.transcripts.entries("agent:main:main")]
+        )
 
     said = from_body(place.act(body)[0])
     assert isinstance(said, Spoken)

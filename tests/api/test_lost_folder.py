@@ -40,7 +40,7 @@ def test_a_program_whose_lock_was_removed_stops_with_the_reason_at_its_next_comm
             await asyncio.Event().wait()
 
     def look(tx: Tx) -> list[tuple[str, int]]:
-        return [(tx.load_run(key).phase.name, len(tx.drivers())) for key in tx.children("agent:main:program")]
+        return [(tx.runs.load(key).phase.name, len(tx.drivers.all())) for key in tx.runs.children("agent:main:program")]
 
     async def main() -> None:
         with pytest.raises(StoreLost, match="lock was removed or replaced"):

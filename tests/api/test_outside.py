@@ -189,7 +189,7 @@ def lost(place: Place, **options: Any) -> list[tuple[str, str]]:
     """Key and reason of what is undelivered."""
 
     async def body(fl: fledge.Fledge) -> list[tuple[str, str]]:
-        posts = await fl.engine.store.read(lambda tx: tx.undelivered_posts())
+        posts = await fl.engine.store.read(lambda tx: tx.outbox.undelivered())
         return [(post.key.split(":")[0], post.error) for post in posts]
 
     return place.act(body, **options)
@@ -248,7 +248,7 @@ def test_a_channel_that_is_not_there_any_more_is_given_up_at_once(place: Place) 
     async def body(fl: fledge.Fledge) -> None:
         await fl.session("main", address=ANN).send("Hello")
         await asyncio.sleep(0.5)
-        (post,) = await fl.engine.store.read(lambda tx: tx.undelivered_posts())
+        (post,) = await fl.engine.store.read(lambda tx: tx.outbox.undelivered())
         assert (post.tries, post.error) == (1, "no channel ops is configured")
 
     place.act(body)
@@ -344,8 +344,8 @@ def test_a_server_that_will_never_take_a_message_is_asked_once(tmp_path: Path, s
 
             async def body(fl: fledge.Fledge) -> None:
                 await fl.session("main", address=ANN).send("Hello")
-                await fl.until(lambda tx: tx.undelivered_posts() or None)
-                (post,) = await fl.engine.store.read(lambda tx: tx.undelivered_posts())
+                await fl.until(lambda tx: tx.outbox.undelivered() or None)
+                (post,) = await fl.engine.store.read(lambda tx: tx.outbox.undelivered())
                 assert (post.tries, post.error) == (1, f"HTTP {status}: gone")
 
             await over_http(tmp_path, receiver, body)

@@ -146,7 +146,7 @@ def test_a_subagent_inherits_a_rule_only_if_that_was_ticked(folder: Folder, chil
     async def body(fl: fledge.Fledge) -> None:
         await allow(fl, "echo hi", children=children)
         run = await fl.spawn("run: echo hi")
-        await fl.until(lambda tx: bool(tx.open_approvals()) or tx.load_run(run.session_key).ended is not None or None)
+        await fl.until(lambda tx: bool(tx.approvals.open()) or tx.runs.load(run.session_key).ended is not None or None)
         assert [one.session_key for one in await fl.approvals()] == [run.session_key] * asks
 
     folder.act(body)
@@ -155,7 +155,7 @@ def test_a_subagent_inherits_a_rule_only_if_that_was_ticked(folder: Folder, chil
 def test_the_rule_of_a_subagents_question_covers_the_next_subagent(folder: Folder) -> None:
     async def body(fl: fledge.Fledge) -> None:
         await fl.spawn("run: echo hi")
-        await fl.until(lambda tx: tx.open_approvals() or None)
+        await fl.until(lambda tx: tx.approvals.open() or None)
         (question,) = await fl.approvals()
         assert (question.always, question.for_subagents) == ("echo hi", True)
         rule = await fl.approve(question.id, always=True)
@@ -242,8 +242,8 @@ class Losing(InlineStore):
 
 
 def _deny_all(tx: Tx) -> None:
-    for one in tx.open_approvals():
-        assert tx.move_approval(one.session, one.entry, one.index, "denied", "another")
+    for one in tx.approvals.open():
+        assert tx.approvals.move(one.session, one.entry, one.index, "denied", "another")
 
 
 def test_a_rule_whose_answer_came_too_late_is_taken_back(folder: Folder) -> None:

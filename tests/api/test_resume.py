@@ -24,7 +24,7 @@ def place(tmp_path: Path) -> Place:
 
 async def killed(fl: fledge.Fledge, task: str = "Wait for me", **options: Any) -> fledge.Handle[Any]:
     run = await fl.spawn(task, **options)
-    await fl.until(lambda tx: tx.entries(run.session_key, limit=1) or None, timeout=60)
+    await fl.until(lambda tx: tx.transcripts.entries(run.session_key, limit=1) or None, timeout=60)
     await run.kill()
     assert (await run).status == "killed"
     return run
@@ -114,7 +114,7 @@ def test_a_resume_is_refused_with_what_to_do_instead(place: Place) -> None:
 def test_a_run_whose_folder_is_gone_is_refused(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         run = await killed(fl, workspace="dir")
-        session = await fl.engine.store.read(lambda tx: tx.session(run.session_key))
+        session = await fl.engine.store.read(lambda tx: tx.sessions.get(run.session_key))
         assert session is not None
         shutil.rmtree(session.facts.workspace)
         with pytest.raises(fledge.Refused, match="which is gone: run it again"):
@@ -153,7 +153,10 @@ def test_again_has_the_parameters_of_the_first_whatever_became_of_that(place: Pl
 
         def look(tx: Any) -> list[Any]:
             keys = (first.session_key, second.session_key)
-            return [(tx.spec(key).asked, tx.load_run(key).terms, tx.spec(key), tx.purse(key)) for key in keys]
+            return [
+                (tx.runs.spec(key).asked, tx.runs.load(key).terms, tx.runs.spec(key), tx.budgets.get(key))
+                for key in keys
+            ]
 
         (before, terms, spec, purse), (after, terms2, spec2, purse2) = await fl.engine.store.read(look)
         assert after == before

@@ -28,7 +28,7 @@ def place(tmp_path: Path) -> Place:
 
 
 async def row_states(fl: fledge.Fledge, key: str) -> list[str]:
-    rows = await fl.engine.store.read(lambda tx: tx.rows_of(key))
+    rows = await fl.engine.store.read(lambda tx: tx.inbox.of_run(key))
     return [row.state for row in rows]
 
 
@@ -74,10 +74,10 @@ def test_reading_consumes_the_row_and_reading_again_is_free(place: Place) -> Non
         first = await run
         assert await row_states(fl, run.session_key) == []
         assert (await run.info()).delivery == "delivered"
-        version = (await fl.engine.store.read(lambda tx: tx.load_run(run.session_key))).version
+        version = (await fl.engine.store.read(lambda tx: tx.runs.load(run.session_key))).version
         again = await (await fl.run(run.run_id))
         assert again.text == first.text
-        assert (await fl.engine.store.read(lambda tx: tx.load_run(run.session_key))).version == version
+        assert (await fl.engine.store.read(lambda tx: tx.runs.load(run.session_key))).version == version
 
     place.act(body)
 
@@ -507,7 +507,7 @@ def test_none_for_any_option_of_a_spawn_means_not_given(place: Place) -> None:
 def test_a_program_has_every_parameter_of_a_spawn(place: Place) -> None:
     async def body(fl: fledge.Fledge) -> None:
         run = await fl.spawn("Say hello", mode="run", context="isolated", expects_completion_message=False)
-        terms = await fl.engine.store.read(lambda tx: tx.load_run(run.session_key).terms)
+        terms = await fl.engine.store.read(lambda tx: tx.runs.load(run.session_key).terms)
         assert (terms.mode, terms.expects) == ("run", False)
         with pytest.raises(fledge.Refused, match="fork"):
             await fl.spawn("Say hello", context="fork")
@@ -556,8 +556,8 @@ def test_what_was_meant_for_a_terminal_is_not_undelivered_where_nobody_sits_at_o
         await fl.session("main").send("Hello")
         await fl.engine.commit(lambda c: bindings.follow(c, "agent:main:main", HERE))
         await fl.session("main").send("Hello again")
-        await fl.until(lambda tx: not tx.waiting_posts() or None)
-        assert await fl.engine.store.read(lambda tx: tx.undelivered_posts()) == []
+        await fl.until(lambda tx: not tx.outbox.count_waiting() or None)
+        assert await fl.engine.store.read(lambda tx: tx.outbox.undelivered()) == []
 
     place.act(body)
 

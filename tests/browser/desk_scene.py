@@ -56,13 +56,13 @@ class Scene:
         """Have a conversation call a tool that asks; answers the question's id once it waits."""
         known = {one["id"] for one in self.call("approvals.list")}
         self.say(f"call {tool} {msgspec.json.encode(arguments).decode()}", session)
-        return str(self.until(lambda tx: next((one.id for one in tx.open_approvals() if one.id not in known), None)))
+        return str(self.until(lambda tx: next((one.id for one in tx.approvals.open() if one.id not in known), None)))
 
     def plan(self, label: str, text: str) -> str:
         """Have a child plan; answers its session key once its plan waits."""
         spawned = self.call("runs.spawn", task=f"say {text}", label=label, planMode=True)
         key = str(spawned["childSessionKey"])
-        self.until(lambda tx: True if key in tx.awaiting() else None)
+        self.until(lambda tx: True if key in tx.runs.awaiting() else None)
         return key
 
     def until(self, finds: Callable[[Tx], T | None]) -> T:

@@ -42,7 +42,7 @@ def lose(desk: Scene, label: str, words: str) -> str:
     run = desk.call("runs.spawn", task=f"say {words}", label=label, requester="agent:main:gone")
     desk.call("sessions.delete", session="gone")
     key = str(run["childSessionKey"])
-    desk.until(lambda tx: next((True for row in tx.undelivered() if key in row.key), None))
+    desk.until(lambda tx: next((True for row in tx.inbox.undelivered() if key in row.key), None))
     return key
 
 
@@ -90,7 +90,7 @@ def test_results_are_given_to_another_conversation_offered_again_and_dismissed(b
         expect(second.locator(".outcome")).to_contain_text("Offered again.")
         person.see("#undelivered-empty", "Everything has arrived")
         for session, words in (("other", "words of first"), ("gone", "words of second")):
-            desk.until(lambda tx, one=session: True if len(tx.entries(f"agent:main:{one}")) > 1 else None)  # type: ignore[misc]
+            desk.until(lambda tx, one=session: True if len(tx.transcripts.entries(f"agent:main:{one}")) > 1 else None)  # type: ignore[misc]
             assert str(desk.call("sessions.history", session=session)).count(words) >= 1
         assert desk.call("undelivered.list") == []
 
@@ -102,7 +102,7 @@ def test_a_result_that_finds_nobody_again_comes_back(browser: Browser, desk: Sce
         page = look(person, "undelivered")
         person.see(".because", f"{tries} tries.")
         page.get_by_role("button", name="Deliver again").click()
-        desk.until(lambda tx: True if tx.undelivered() and len(tx.traces(key)) > tries else None)
+        desk.until(lambda tx: True if tx.inbox.undelivered() and len(tx.deliveries.of(key)) > tries else None)
         again = desk.call("undelivered.list")[0]["tries"]
         person.see(".because", f"{again} tries.")
         expect(page.locator("#undelivered-cards .card")).to_have_count(1)
@@ -114,7 +114,7 @@ def test_a_message_that_could_not_be_sent_is_shown_and_dismissed(browser: Browse
     def lost(c: Commit) -> None:
         turn = Turn(main_key(), 1, {}, 0, 0, 0, c.at, origin=origin_of(Address("ops", "ann")))
         outbox.reply(c, turn, 7, "for ann")
-        c.tx.give_up_post(f"reply:{main_key()}:7", "HTTP 500", c.at + 9e9, c.at)
+        c.tx.outbox.give_up(f"reply:{main_key()}:7", "HTTP 500", c.at + 9e9, c.at)
 
     desk.server.do(desk.server.desk.fl.engine.commit(lost))
     with sitting(browser, desk) as person:

@@ -327,7 +327,7 @@ def test_a_plan_that_was_replaced_meanwhile_is_not_approved_unseen(browser: Brow
         look(person)
         card = card_of(person, "the first plan")
         desk.call("plans.reject", target=key, reason="another one")
-        desk.until(lambda tx: True if key in tx.awaiting() else None)
+        desk.until(lambda tx: True if key in tx.runs.awaiting() else None)
         page.unroute_all(behavior="wait")
         card.get_by_role("button", name="Approve").click()
         expect(card.locator(".outcome")).to_have_text("Sent back elsewhere: it plans again.")

@@ -639,7 +639,7 @@ def test_a_chat_beside_the_holder_shows_what_is_unanswered(tmp_path: Path) -> No
     with gateway.serving(state, ScriptedModel(down)) as server:
         assert server.client().call("send", sessionKey="main", message="hello")["status"] == "error"
     with closing(sqlite3.connect(state / DATABASE)) as rows, rows:
-        rows.execute("UPDATE turns SET opened_at = opened_at - 2400")
+        rows.execute("UPDATE active SET turn = json_set(turn, '$.opened_at', json_extract(turn, '$.opened_at') - 2400)")
     with gateway.serving(state, ScriptedModel(down)) as server:
         assert beside(server, screen) == 0
     assert any(line.startswith("✖ unanswered for 40 min, tried ") for line in screen.lines)

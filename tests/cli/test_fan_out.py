@@ -46,9 +46,11 @@ async def look(state: Path, session: str) -> tuple[list[str], list[str], str]:
     """Rows told in the conversation, phases of its runs, and all the text it was told."""
 
     def view(tx: Tx) -> tuple[list[str], list[str], str]:
-        told = [msgspec.json.decode(e.body) for e in tx.entries(session, limit=100_000) if e.kind == "event"]
+        told = [
+            msgspec.json.decode(e.body) for e in tx.transcripts.entries(session, limit=100_000) if e.kind == "event"
+        ]
         rows = [item["row"] for entry in told for item in entry["completions"]]
-        phases = [tx.load_run(key).phase.name for key in tx.children(session)]
+        phases = [tx.runs.load(key).phase.name for key in tx.runs.children(session)]
         return rows, phases, "\n".join(entry["text"] for entry in told)
 
     store = SqliteStore.open(state)

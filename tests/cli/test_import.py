@@ -115,24 +115,29 @@ def test_runs_and_transcripts_become_history_and_importing_twice_is_importing_on
 def _checked(tx: Tx) -> None:
     parent = conversation_key(MAIN)
     assert parent == "agent:main:openclaw-main"
-    assert tx.children(parent) == [A, C]
-    assert tx.children(A) == [B]
+    assert tx.runs.children(parent) == [A, C]
+    assert tx.runs.children(A) == [B]
     for key in (A, B, C):
-        run = tx.load_run(key)
+        run = tx.runs.load(key)
         assert isinstance(run.phase, Completed)
-        assert replay(tx.events(key)) == run
-        assert (tx.queued(key), tx.turn(key), tx.driver(key), tx.unread(key)) == (None, None, None, [])
-        assert tx.counts(key).unsettled == 0
-    assert tx.unread(parent) == []
-    assert tx.undelivered() == []
-    assert tx.counts(parent).unsettled == 0
-    first, last = tx.load_run(A).ended, tx.load_run(C).ended
+        assert replay(tx.events.of(key)) == run
+        assert (tx.queue.place(key), tx.turns.get(key), tx.drivers.get(key), tx.inbox.unread(key)) == (
+            None,
+            None,
+            None,
+            [],
+        )
+        assert tx.sessions.counts(key).unsettled == 0
+    assert tx.inbox.unread(parent) == []
+    assert tx.inbox.undelivered() == []
+    assert tx.sessions.counts(parent).unsettled == 0
+    first, last = tx.runs.load(A).ended, tx.runs.load(C).ended
     assert first is not None
     assert last is not None
     assert first.result is not None
-    assert tx.text(first.result) == "all is well"
+    assert tx.texts.get(first.result) == "all is well"
     assert isinstance(last.outcome, Failed)
-    lines = [Line(entry.seq, from_body(entry.body)) for entry in tx.entries(B)]
+    lines = [Line(entry.seq, from_body(entry.body)) for entry in tx.transcripts.entries(B)]
     assert open_calls(lines) == []
     results = [line.body for line in lines if isinstance(line.body, Resulted)]
     assert [(result.text, result.is_error) for result in results] == [("a.txt", False), ("it was not finished", True)]
@@ -207,7 +212,7 @@ def test_hostile_rows_are_read_or_left_out(
 def _imported(tx: Tx, run: PastRun) -> bool:
     commit = Commit(tx, 1_900_000_000.0, SeededIds(1), Rules(), carry_out)
     history.import_run(commit, run, [])
-    assert replay(tx.events(run.key)) == tx.load_run(run.key)
+    assert replay(tx.events.of(run.key)) == tx.runs.load(run.key)
     return True
 
 

@@ -147,7 +147,7 @@ def test_a_message_that_could_not_be_sent_is_listed_beside_the_results_retried_a
         for n in (1, 2):
             turn = Turn(MAIN, n, {}, 0, 0, 0, c.at, origin=origin_of(Address("ops", "ann")))
             outbox.reply(c, turn, n, f"answer {n}\nfor ann")
-            c.tx.give_up_post(f"reply:{MAIN}:{n}", "HTTP 500", c.at + 9e9, c.at)
+            c.tx.outbox.give_up(f"reply:{MAIN}:{n}", "HTTP 500", c.at + 9e9, c.at)
 
     world.commit(lose)
     first, second = f"reply:{MAIN}:1", f"reply:{MAIN}:2"

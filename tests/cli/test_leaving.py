@@ -39,12 +39,12 @@ MOMENTS: tuple[Moment, ...] = ("before", "read", "carried out", "half answered")
 
 def said(tx: Tx) -> list[str]:
     """What was said in all conversations."""
-    bodies = [from_body(entry.body) for root in tx.roots() for entry in tx.entries(root)]
+    bodies = [from_body(entry.body) for root in tx.sessions.roots() for entry in tx.transcripts.entries(root)]
     return [body.text for body in bodies if isinstance(body, Spoken | Replied)]
 
 
 def tasks(tx: Tx) -> list[str]:
-    return [tx.spec(key).task for root in tx.roots() for key in tx.children(root)]
+    return [tx.runs.spec(key).task for root in tx.sessions.roots() for key in tx.runs.children(root)]
 
 
 # ---- killed: the holder ends without another word --------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_a_command_that_waits_goes_on_when_the_holder_is_killed(
     assert (code, out, err) == (0, "dig\n", "")
     if line[0] == "spawn":
         assert rows.look(state, tasks) == ["dig"]
-        assert rows.look(state, lambda tx: tx.undelivered()) == []
+        assert rows.look(state, lambda tx: tx.inbox.undelivered()) == []
     else:
         assert rows.look(state, said) == ["dig", "dig"]
 
@@ -179,7 +179,7 @@ def test_a_decision_is_made_once_when_the_holder_is_killed(
     with Holder(state, ScriptedModel(never)).at_work(dies(state, 1, moment)):
         code, out, err = do(tmp_path, *line)
     events = rows.look(
-        state, lambda tx: [type(event).__name__ for event in tx.events(run_meant(tx, "digger", main_key()))]
+        state, lambda tx: [type(event).__name__ for event in tx.events.of(run_meant(tx, "digger", main_key()))]
     )
     times = events.count("KillOrdered" if line[0] == "kill" else "Steered")
     if moment == "before":
@@ -253,7 +253,7 @@ class LeavesOnceAsked(Holder):
 
 
 def is_answered(tx: Tx) -> bool:
-    runs = [tx.load_run(key) for root in tx.roots() for key in tx.children(root)]
+    runs = [tx.runs.load(key) for root in tx.sessions.roots() for key in tx.runs.children(root)]
     return any(run.ended is not None for run in runs) or said(tx)[1:] == ["dig"]
 
 
@@ -279,8 +279,8 @@ def test_without_a_model_here_the_run_is_named_and_how_to_go_on_with_it(tmp_path
     holder = LeavesOnceAsked(state)
     with holder.at_work(holder.body):
         code, out, err = do(tmp_path, "spawn", "dig")
-    (key,) = rows.look(state, lambda tx: [key for root in tx.roots() for key in tx.children(root)])
-    short = short_id(rows.look(state, lambda tx: tx.load_run(key).run_id))
+    (key,) = rows.look(state, lambda tx: [key for root in tx.sessions.roots() for key in tx.runs.children(root)])
+    short = short_id(rows.look(state, lambda tx: tx.runs.load(key).run_id))
     assert (code, err) == (1, "")
     assert out.startswith(f"run {short} is unfinished: the process at work on it has left")
     assert f"then `fledge info {short}` shows what came of it" in out

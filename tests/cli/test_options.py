@@ -114,7 +114,7 @@ def do(folder: Path, line: list[str]) -> tuple[int, str, str]:
 
 
 def phase_in(state: Path) -> str:
-    return rows.look(state, lambda tx: tx.load_run(run_meant(tx, "digger", main_key())).phase.name)
+    return rows.look(state, lambda tx: tx.runs.load(run_meant(tx, "digger", main_key())).phase.name)
 
 
 def test_the_table_has_every_command_and_every_shared_option() -> None:

@@ -72,7 +72,7 @@ def test_a_long_command_is_shown_whole_before_it_is_allowed(tmp_path: Path) -> N
     with serving(state, ScriptedModel(says), settings) as server:
         server.begin("agent:main:main")
         server.client().call("agent", message="ask first")
-        server.do(server.desk.fl.until(lambda tx: tx.open_approvals() or None))
+        server.do(server.desk.fl.until(lambda tx: tx.approvals.open() or None))
         shown = command("ps", "--state", str(state), cwd=tmp_path).stdout
         (asked,) = from_wire(list[Question], server.client().call("approvals.list"))
         listed = server.client().call("slash.run", line="/approvals")["text"]

@@ -60,7 +60,7 @@ def test_a_kill_is_told_to_the_hooks_of_the_settings(state: Path, tmp_path: Path
     env = {"HOME": str(tmp_path), "FLEDGE_CONFIG": str(folder), "OPS_SECRET": "s" * 32}
     done = command("kill", "digger", "--state", str(state), cwd=tmp_path, env=env)
     assert (done.returncode, done.stdout) == (0, "killed 1\n"), done.stderr
-    assert look(state, lambda tx: tx.waiting_posts()) == posts
+    assert look(state, lambda tx: tx.outbox.count_waiting()) == posts
 
 
 def test_nothing_goes_on_while_somebody_looks_or_decides(state: Path) -> None:
@@ -68,12 +68,12 @@ def test_nothing_goes_on_while_somebody_looks_or_decides(state: Path) -> None:
         async with fledge.open(state, model=ScriptedModel(never), config={}, drives=False) as fl:
             run = next(iter(await fl.tree()))
             await asyncio.sleep(0)
-            return run.phase, await fl.engine.store.read(lambda tx: tx.drivers())
+            return run.phase, await fl.engine.store.read(lambda tx: tx.drivers.all())
 
     before = (state / DATABASE).read_bytes()
     phase, drivers = asyncio.run(main())
     assert phase in ("queued", "running")
-    assert drivers == look(state, lambda tx: tx.drivers())
+    assert drivers == look(state, lambda tx: tx.drivers.all())
     assert (state / DATABASE).read_bytes() == before
 
 

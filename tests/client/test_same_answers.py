@@ -100,7 +100,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
         said = client.call("agent", message="Hello")["runId"]
         run = client.call("runs.spawn", params={"task": "dig", "label": "digger"})["runId"]
         client.call("sessions.wait", key="main")
-        server.do(server.desk.fl.until(lambda tx: (not tx.drivers() and not tx.waiting_posts()) or None))
+        server.do(server.desk.fl.until(lambda tx: (not tx.drivers.all() and not tx.outbox.count_waiting()) or None))
         names = {"run": run, "said": said}
         ask("http", client.call, names)
         ask("socket", Hatch(state).call, names)

@@ -117,7 +117,10 @@ def test_nothing_is_lost_or_doubled_when_the_holder_is_killed_under_load(tmp_pat
     assert {key: one["text"].rpartition(" ")[2] for key, one in answers.items()} == {
         f"key-{number}": f"key-{number}" for number in range(REQUESTS)
     }
-    runs = peek(state, lambda tx: [(tx.spec(key).label, tx.load_run(key)) for key in tx.children("agent:main:program")])
+    runs = peek(
+        state,
+        lambda tx: [(tx.runs.spec(key).label, tx.runs.load(key)) for key in tx.runs.children("agent:main:program")],
+    )
     assert Counter(label for label, _ in runs) == Counter([*answers, "last"])
     assert {run.ended.outcome.status for _, run in runs if run.ended is not None} == {"ok"}
     assert len({one["run"] for one in answers.values()}) == REQUESTS

@@ -46,7 +46,7 @@ def test_a_timeline_says_when_what_happened_and_where_that_led() -> None:
     world.claim()
     world.clock.advance(1.5)
     world.commit(lambda c: turns.fail(c, world.drives[run.key], "no\nmodel"))
-    assert world.read(lambda tx: lines.timeline(timeline(tx.events(run.key)))) == [
+    assert world.read(lambda tx: lines.timeline(timeline(tx.events.of(run.key)))) == [
         "   0.000 s  accepted           → spawning",
         "   0.000 s  ready to start     → queued",
         "   0.000 s  taken up           → running",

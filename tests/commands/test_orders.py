@@ -229,9 +229,9 @@ def test_what_is_about_to_be_driven_is_not_left_for_a_question(place: Place) -> 
 
         def with_one_queued(tx: Tx) -> tuple[int, int, int]:
             before = stands(tx)
-            tx.enqueue(MAIN, "main", MAIN, False)
+            tx.queue.put(MAIN, "main", MAIN, False)
             queued = stands(tx)
-            tx.dequeue(MAIN)
+            tx.queue.remove(MAIN)
             return before, queued, stands(tx)
 
         assert await engine.store.transact(with_one_queued) == (1, 0, 1)
@@ -268,7 +268,7 @@ def test_a_person_may_spawn_every_agent_within_the_ceiling_of_the_conversation(p
         await until_ended(fl, "look hard")
         (child,) = await fl.runs(requester=MAIN)
         key = child.session_key
-        ran = await fl.engine.store.read(lambda tx: tx.last_ran(key))
+        ran = await fl.engine.store.read(lambda tx: tx.turns.last_ran(key))
         assert ran is not None
         seen["tools"] = set(ran.tools)
 

@@ -71,7 +71,7 @@ class Chat:
         """What stands in a transcript."""
 
         def view(tx: Tx) -> list[str]:
-            bodies = [from_body(entry.body) for entry in tx.entries(session)]
+            bodies = [from_body(entry.body) for entry in tx.transcripts.entries(session)]
             return [body.text for body in bodies if isinstance(body, Spoken | Replied)]
 
         return await self.engine.store.read(view)
@@ -110,7 +110,7 @@ def test_list_reads_as_the_contract_has_it(tmp_path: Path) -> None:
         done = await chat.child("A", f"{SAY}done")
         key = await chat.child("AI Research")
         await chat.pass_time(149.0)
-        ids = await chat.engine.store.read(lambda tx: [tx.load_run(one).run_id[:8] for one in (key, done)])
+        ids = await chat.engine.store.read(lambda tx: [tx.runs.load(one).run_id[:8] for one in (key, done)])
         assert await chat("/subagents list") == (
             "Subagents (current session)\n"
             "Active: 1 · Done: 1\n"
@@ -137,7 +137,7 @@ def test_info_log_and_tree_show_the_one_that_is_meant(tmp_path: Path) -> None:
 def test_a_deeper_one_is_found_by_its_names(tmp_path: Path) -> None:
     async def body(chat: Chat) -> None:
         parent = await chat.child("lead")
-        turn = await chat.engine.store.read(lambda tx: tx.turn(parent))
+        turn = await chat.engine.store.read(lambda tx: tx.turns.get(parent))
         assert turn is not None
         request = spawn.Request(
             spec=Spec(task="dig", label="deep"), terms=Terms(parent=parent), limits=Limits(max_depth=3)
@@ -272,7 +272,7 @@ def test_spawn_starts_one_that_reports_as_usual(tmp_path: Path) -> None:
         key = said.split()[1]
         assert key.startswith("agent:helper:subagent:")
         await chat.pass_time(5.0)
-        run = await chat.engine.store.read(lambda tx: (tx.load_run(key), tx.spec(key)))
+        run = await chat.engine.store.read(lambda tx: (tx.runs.load(key), tx.runs.spec(key)))
         assert (run[0].terms.parent, run[0].terms.expects, run[0].terms.cleanup) == (MAIN, True, "keep")
         assert (run[0].delivery is not None, run[1].thinking) == (True, "low")
 
@@ -300,7 +300,7 @@ def test_a_plan_is_answered(tmp_path: Path, line: str, said: str, message: str, 
         assert await chat(line) == said
         await chat.pass_time(1.0)
         assert message in await chat.words(key)
-        assert (await chat.engine.store.read(lambda tx: tx.load_run(key))).plan == state
+        assert (await chat.engine.store.read(lambda tx: tx.runs.load(key))).plan == state
 
     chat(tmp_path, body)
 
@@ -330,7 +330,7 @@ def test_undelivered_is_listed_retried_and_dismissed(tmp_path: Path) -> None:
         assert await chat(f"/subagents undelivered dismiss {keys[1]}") == f"{keys[1]} is dismissed"
         await chat.pass_time(5.0)
         assert await chat("/subagents undelivered") == "nothing is undelivered"
-        run = await chat.engine.store.read(lambda tx: tx.load_run(keys[0]))
+        run = await chat.engine.store.read(lambda tx: tx.runs.load(keys[0]))
         assert run.delivery is not None
         assert run.delivery.word == "delivered"
 
@@ -377,7 +377,7 @@ def question(session: str, name: str, at: float) -> Approval:
 
 
 def ask(asked: Approval, tx: Tx) -> None:
-    tx.ask_approval(asked)
+    tx.approvals.ask(asked)
 
 
 def test_questions_are_listed_and_answered_by_the_person(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ def test_questions_are_listed_and_answered_by_the_person(tmp_path: Path) -> None
         assert await chat("/allow 1A2B0") == "allowed: exec for eyes"
         assert await chat("/deny 1a2bf") == f"denied: exec for {MAIN}"
         assert "no question" in await chat.refused("/deny 9z")
-        found = await chat.engine.store.read(lambda tx: [tx.approval(name) for name in ids])
+        found = await chat.engine.store.read(lambda tx: [tx.approvals.get(name) for name in ids])
         assert [(one.state, one.answered_by) for one in found if one is not None] == [
             ("allowed", "me"),
             ("denied", "me"),

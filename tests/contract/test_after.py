@@ -65,8 +65,8 @@ def test_a_kept_session_and_a_timeline_stay_for_their_days_after_the_archive(
         assert scene.phase(o.session) == "archived"
         assert scene.result(o.session) == "the answer"
     scene.pass_time(DAY_S)
-    assert scene.read(lambda tx: tx.find_run(o.session)) is None
-    assert scene.read(lambda tx: tx.session(o.session)) is None
+    assert scene.read(lambda tx: tx.runs.find(o.session)) is None
+    assert scene.read(lambda tx: tx.sessions.get(o.session)) is None
 
 
 @proves("6.sweep.11", "`archive.deleteKept: true` removes it at once")
@@ -78,7 +78,7 @@ def test_delete_kept_removes_a_kept_session_with_the_archive_and_the_timeline_st
         assert scene.phase(key) == "archived"
         assert scene.session(key).deleted
         assert scene.entries(key) == []
-        assert len(scene.read(lambda tx: tx.events(key))) >= 6
+        assert len(scene.read(lambda tx: tx.events.of(key))) >= 6
         scene.check()
 
 
@@ -129,7 +129,7 @@ def test_what_was_handed_up_to_a_program_that_never_reads_is_given_up_after_half
     assert scene.phase(key) == "announcing"
     scene.pass_time(1.0)
     assert scene.phase(key) == "completed_giveup"
-    assert [row.source for row in scene.read(lambda tx: tx.undelivered())] == [key]
+    assert [row.source for row in scene.read(lambda tx: tx.inbox.undelivered())] == [key]
 
 
 def late_and_nobody_there(scene: Scene) -> str:
@@ -139,7 +139,7 @@ def late_and_nobody_there(scene: Scene) -> str:
     scene.read_main()
     scene.delete()
     scene.complete_late(o.session, "here after all")
-    assert [row.kind for row in scene.read(lambda tx: tx.undelivered())] == ["late"]
+    assert [row.kind for row in scene.read(lambda tx: tx.inbox.undelivered())] == ["late"]
     return o.session
 
 
@@ -147,7 +147,7 @@ def late_and_nobody_there(scene: Scene) -> str:
 def test_a_late_answer_that_found_nobody_can_be_dismissed(scene: Scene) -> None:
     key = late_and_nobody_there(scene)
     scene.commit(lambda c: control.dismiss(c, key))
-    assert scene.read(lambda tx: tx.undelivered()) == []
+    assert scene.read(lambda tx: tx.inbox.undelivered()) == []
     scene.pass_time(3600.0)
     assert scene.phase(key) == "archived"
 
@@ -156,10 +156,10 @@ def test_a_late_answer_that_found_nobody_can_be_dismissed(scene: Scene) -> None:
 def test_a_late_answer_that_found_nobody_can_be_retried_once_somebody_is_there(scene: Scene) -> None:
     key = late_and_nobody_there(scene)
     scene.commit(lambda c: control.retry(c, key))
-    assert [row.kind for row in scene.read(lambda tx: tx.undelivered())] == ["late"], "in vain"
+    assert [row.kind for row in scene.read(lambda tx: tx.inbox.undelivered())] == ["late"], "in vain"
     scene.commit(lambda c: spawn.open_conversation(c, MAIN))
     scene.commit(lambda c: control.retry(c, key))
-    assert scene.read(lambda tx: tx.undelivered()) == []
+    assert scene.read(lambda tx: tx.inbox.undelivered()) == []
     assert scene.read_main() == [key]
     assert "here after all" in scene.said(MAIN)[-2]
     scene.pass_time(3600.0)
@@ -170,9 +170,9 @@ def test_a_late_answer_that_found_nobody_can_be_retried_once_somebody_is_there(s
 def test_a_late_answer_that_found_nobody_leaves_the_list_after_seven_days(scene: Scene) -> None:
     key = late_and_nobody_there(scene)
     scene.pass_time(7 * DAY_S - 60.0)
-    assert len(scene.read(lambda tx: tx.undelivered())) == 1
+    assert len(scene.read(lambda tx: tx.inbox.undelivered())) == 1
     scene.pass_time(120.0)
-    assert scene.read(lambda tx: tx.undelivered()) == []
+    assert scene.read(lambda tx: tx.inbox.undelivered()) == []
     assert scene.phase(key) == "archived"
 
 
@@ -185,6 +185,6 @@ def test_a_plan_that_expires_unread_by_its_program_is_given_up_and_its_run_archi
     scene.pass_time(DAY_S)
     assert [row.kind for row in scene.unread(PROGRAM)] == ["expired"]
     scene.pass_time(3600.0)
-    assert [row.kind for row in scene.read(lambda tx: tx.undelivered())] == ["expired"]
+    assert [row.kind for row in scene.read(lambda tx: tx.inbox.undelivered())] == ["expired"]
     scene.pass_time(7 * DAY_S)
     assert scene.phase(drive.session) == "archived"

@@ -60,7 +60,7 @@ def test_a_child_sees_its_task_and_nothing_of_its_parents_conversation(office: O
 
     async def body(desk: Desk) -> None:
         await desk.send("the word is swordfish")
-        await desk.until(lambda tx: tx.turn(MAIN) is None and not tx.unread(MAIN))
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None and not tx.inbox.unread(MAIN))
         await desk.work()
 
     office.act(body, model)
@@ -191,7 +191,7 @@ def test_a_model_says_for_how_many_it_yields_and_for_how_long(
         await desk.sleep_until(0.001)
         for label in ("quick", "slow"):
             await desk.spawn(label, key)
-        await desk.until(lambda tx: tx.load_run(key).wakes == 1)
+        await desk.until(lambda tx: tx.runs.load(key).wakes == 1)
         at = desk.at()
         await desk.clock.sleep(1)
         return at, len(await desk.all_told(key))

@@ -138,7 +138,7 @@ def test_no_message_answers_a_question_to_a_person(tmp_path: Path, words: str) -
 
     async def body(desk: Desk) -> None:
         key = await desk.spawn("worker")
-        await desk.until(lambda tx: bool(tx.open_approvals()))
+        await desk.until(lambda tx: bool(tx.approvals.open()))
         (question,) = await desk.questions()
         await desk.send(words, key)
         await desk.clock.sleep(60)

@@ -82,9 +82,9 @@ def test_what_was_due_at_the_crash_happens_at_its_time_in_the_next_process(scene
     scene.crash()
     scene.pass_time(due_at - scene.clock.now() - 0.001)
     assert scene.phase(key) == phase
-    events = len(scene.read(lambda tx: tx.events(key)))
+    events = len(scene.read(lambda tx: tx.events.of(key)))
     scene.pass_time(0.001)
-    assert len(scene.read(lambda tx: tx.events(key))) > events
+    assert len(scene.read(lambda tx: tx.events.of(key))) > events
 
 
 @proves("2.phases.19", "After a crash a grace continues from its due time")
@@ -262,7 +262,7 @@ def test_a_completion_tells_the_childs_own_time_tokens_and_cost(office: Office) 
 
     async def body(desk: Desk) -> str:
         await desk.work()
-        await desk.until(lambda tx: tx.turn(MAIN) is None and not tx.unread(MAIN))
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None and not tx.inbox.unread(MAIN))
         return "".join(await desk.heard(kind="event"))
 
     def price(name: str, usage: Usage) -> float:
@@ -318,7 +318,7 @@ def test_a_wake_names_only_those_that_were_silent_since_the_last_one(scene: Scen
 def test_the_backoff_of_a_conversation_begins_anew_after_a_success(scene: Scene) -> None:
     def failed_for(main: turns.Drive) -> float:
         scene.fail(main)
-        place = scene.read(lambda tx: tx.queued(MAIN))
+        place = scene.read(lambda tx: tx.queue.place(MAIN))
         assert place is not None
         assert place.due_at is not None
         return place.due_at - scene.clock.now()

@@ -85,7 +85,7 @@ async def perform(store: Store, clock: Clock) -> None:
 
 
 def _begin(c: Commit) -> None:
-    if c.tx.session(A) is None:
+    if c.tx.sessions.get(A) is None:
         spawn.open_conversation(c, A)
         spawn.open_conversation(c, B)
         control.send(c, A, "go", row_key="go")
@@ -93,8 +93,8 @@ def _begin(c: Commit) -> None:
 
 def is_over(tx: Tx) -> bool:
     """The exchange was closed and nothing is open."""
-    exchange = tx.exchange(f"{A}#2.0")
-    at_rest = all(tx.turn(key) is None and not tx.unread(key, 1) for key in (A, B))
+    exchange = tx.exchanges.get(f"{A}#2.0")
+    at_rest = all(tx.turns.get(key) is None and not tx.inbox.unread(key, 1) for key in (A, B))
     return at_rest and exchange is not None and isinstance(exchange.stage, Over)
 
 
@@ -106,7 +106,7 @@ def verdict(tx: Tx) -> list[str]:
         B: (["hello", "and you?", "closing"], ["hi", "fine", "ANNOUNCE_SKIP"], 0),
     }
     for key, (heard, said, results) in expected.items():
-        bodies = [from_body(entry.body) for entry in tx.entries(key)]
+        bodies = [from_body(entry.body) for entry in tx.transcripts.entries(key)]
         found = [_words(body.text) for body in bodies if isinstance(body, Spoken)]
         if found != heard:
             wrong.append(f"{key} heard {found}")
@@ -115,8 +115,8 @@ def verdict(tx: Tx) -> list[str]:
             wrong.append(f"{key} said {spoken}")
         if sum(isinstance(body, Resulted) for body in bodies) != results:
             wrong.append(f"{key} has other results")
-    if tx.drivers():
-        wrong.append(f"drivers left: {tx.drivers()}")
+    if tx.drivers.all():
+        wrong.append(f"drivers left: {tx.drivers.all()}")
     return wrong
 
 

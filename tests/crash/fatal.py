@@ -215,7 +215,7 @@ _FIRST = Request(model="", system="", messages=(UserMessage("do doomed"),))
 
 
 def begin_both(c: Commit) -> None:
-    if c.tx.session(BOB) is None:
+    if c.tx.sessions.get(BOB) is None:
         spawn.open_conversation(c, BOB)
     for session in (MAIN, OTHER):
         control.send(c, session, "go", row_key=f"go:{session}")
@@ -225,11 +225,11 @@ def people(tx: Tx, at: float, approve: bool = True) -> list[Callable[[Commit], o
     """Approve what is asked for; once nothing goes on any more, say something to main."""
     wishes: list[Callable[[Commit], object]] = [
         partial(steps.answer, approval_id=asked.id, allow=True, answered_by="a person")
-        for asked in (tx.open_approvals() if approve else ())
+        for asked in (tx.approvals.open() if approve else ())
     ]
-    begun = tx.row("go:" + MAIN) is not None and tx.unread(MAIN) == [] and tx.turn(MAIN) is None
-    ended = all(tx.load_run(key).ended is not None for key in walk(tx))
-    if begun and ended and list(walk(tx)) and tx.row(AFTER) is None:
+    begun = tx.inbox.get("go:" + MAIN) is not None and tx.inbox.unread(MAIN) == [] and tx.turns.get(MAIN) is None
+    ended = all(tx.runs.load(key).ended is not None for key in walk(tx))
+    if begun and ended and list(walk(tx)) and tx.inbox.get(AFTER) is None:
         wishes.append(partial(control.send, key=MAIN, message=AFTER, row_key=AFTER))
     return wishes
 
@@ -296,14 +296,14 @@ def kill_all(call: Call, story: Story, doomed: str) -> tuple[int, list[str]]:
 def faults(tx: Tx, call: Call, story: Story, doomed: str, folder: Path) -> list[str]:
     """What is wrong with the end: of the story, of the doomed one, of the folder."""
     wrong = judge(tx, story, folder, []).wrong
-    bodies = [from_body(entry.body) for entry in tx.entries(MAIN, limit=1000)]
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(MAIN, limit=1000)]
     if doomed == "doomed":
         ended = runs(tx)["doomed"].ended
         if ended is None or ended.outcome != Failed(call.reason):
             wrong.append(f"the doomed run came out {ended}")
     else:
         session = next(key for key, name in NAMES.items() if name == doomed)
-        told = [from_body(entry.body) for entry in tx.entries(session, limit=1000)]
+        told = [from_body(entry.body) for entry in tx.transcripts.entries(session, limit=1000)]
         if not any(isinstance(body, Spoken) and "crashed 3 times and was given up" in body.text for body in told):
             wrong.append(f"the conversation does not know that its turn was given up: {told}")
     answers = [body.text for body in bodies if isinstance(body, Replied)]

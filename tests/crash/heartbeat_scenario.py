@@ -46,7 +46,7 @@ async def perform(store: Store, clock: Clock, folder: Path) -> None:
 
 
 def _begin(c: Commit) -> None:
-    if c.tx.session(MAIN) is None:
+    if c.tx.sessions.get(MAIN) is None:
         spawn.open_conversation(c, MAIN)
         heartbeat.keep_beat(c, MAIN)
         control.send(c, MAIN, "go", row_key="go")
@@ -62,7 +62,7 @@ async def play(stage: Stage) -> None:
         await stage.sleep(1)
         await stage.say(HEARTBEAT_OK)
         return
-    if not await stage.engine.store.read(lambda tx: tx.children(MAIN)):
+    if not await stage.engine.store.read(lambda tx: tx.runs.children(MAIN)):
         await stage.spawn("child", expects=False)
     await stage.engine.commit(lambda c: heartbeat.request(c, MAIN, "somebody asks"))
     await stage.say("under way")
@@ -70,10 +70,12 @@ async def play(stage: Stage) -> None:
 
 def is_at_rest(tx: Tx) -> bool:
     """Nothing goes on, and nothing is wanted before the next beat."""
-    wanted = tx.heartbeat(MAIN)
-    runs = [tx.load_run(key) for key in tx.children(MAIN)]
+    wanted = tx.heartbeats.get(MAIN)
+    runs = [tx.runs.load(key) for key in tx.runs.children(MAIN)]
     settled = bool(runs) and all(run.phase.name == "completed" for run in runs)
-    return settled and tx.turn(MAIN) is None and not tx.unread(MAIN, 1) and (wanted is None or not wanted.cause)
+    return (
+        settled and tx.turns.get(MAIN) is None and not tx.inbox.unread(MAIN, 1) and (wanted is None or not wanted.cause)
+    )
 
 
 def began(folder: Path) -> list[float]:
@@ -85,19 +87,19 @@ def began(folder: Path) -> list[float]:
 def verdict(tx: Tx, folder: Path) -> list[str]:
     """What is wrong with the end."""
     wrong: list[str] = []
-    entries = tx.entries(MAIN, limit=1000)
+    entries = tx.transcripts.entries(MAIN, limit=1000)
     bodies = [from_body(entry.body) for entry in entries]
     told = [body for body in bodies if isinstance(body, Told)]
-    if len(tx.children(MAIN)) != 1 or len(told) != 1:
-        wrong.append(f"{len(tx.children(MAIN))} children, told {len(told)} times")
+    if len(tx.runs.children(MAIN)) != 1 or len(told) != 1:
+        wrong.append(f"{len(tx.runs.children(MAIN))} children, told {len(told)} times")
     quiet = {seq for seq, following in pairwise(range(len(bodies))) if isinstance(bodies[following], Told)}
     beats = [
         entries[at].at
         for at, body in enumerate(bodies)
         if isinstance(body, Spoken) and body.kind == "heartbeat" and at not in quiet
     ]
-    if tx.drivers():
-        wrong.append(f"drivers left: {tx.drivers()}")
+    if tx.drivers.all():
+        wrong.append(f"drivers left: {tx.drivers.all()}")
     written = [entry.at for entry in entries]
     return wrong + _beats(tx, beats, written, began(folder), float((folder / "ended").read_text()))
 
@@ -105,7 +107,7 @@ def verdict(tx: Tx, folder: Path) -> list[str]:
 def _beats(tx: Tx, beats: list[float], written: list[float], lives: list[float], ended: float) -> list[str]:
     """Compare the beats with who was there to have them. The first may be the one that somebody asked for; one that was
     missed may be a turn that goes on or comes anyway."""
-    wanted = tx.heartbeat(MAIN)
+    wanted = tx.heartbeats.get(MAIN)
     assert wanted is not None
     assert wanted.beat_at is not None
     first = wanted.beat_at % EVERY_S

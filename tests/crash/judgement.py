@@ -64,7 +64,7 @@ def _committed(tx: Tx) -> tuple[set[tuple[str, str]], set[str]]:
     replies: set[tuple[str, str]] = set()
     results: set[str] = set()
     for session in (*ROOTS, *walk(tx)):
-        lines = [Line(entry.seq, from_body(entry.body)) for entry in tx.entries(session, limit=100_000)]
+        lines = [Line(entry.seq, from_body(entry.body)) for entry in tx.transcripts.entries(session, limit=100_000)]
         for at, line in enumerate(lines):
             if isinstance(line.body, Replied):
                 replies.add((session, place(context.messages(lines[:at]))))
@@ -85,10 +85,10 @@ def _ledger(tx: Tx) -> Noted:
     """What transcripts hold; no session of a story is deleted once it was told something that counts."""
     found = Noted()
     for key in walk(tx):
-        found.admitted[key] = tx.load_run(key)
-        found.labels[key] = tx.spec(key).label
+        found.admitted[key] = tx.runs.load(key)
+        found.labels[key] = tx.runs.spec(key).label
     for session in (*ROOTS, *walk(tx)):
-        for entry in tx.entries(session, limit=100_000):
+        for entry in tx.transcripts.entries(session, limit=100_000):
             match from_body(entry.body):
                 case Told(completions=completions):
                     for item in completions:
@@ -127,8 +127,8 @@ def _repeated(folder: Path, before: list[Left]) -> list[str]:
 def _general(tx: Tx, story: Story, ledger: Noted) -> list[str]:
     wrong = verdict.judge(tx, ledger)
     for key, label in ledger.labels.items():
-        ended = tx.load_run(key).ended
+        ended = tx.runs.load(key).ended
         status = "nothing" if ended is None else ended.outcome.status
         if status != story.ends.get(label):
             wrong.append(f"{label} came out {status} instead of {story.ends.get(label)}")
-    return wrong + [f"undelivered in the end: {row.key}" for row in tx.undelivered()]
+    return wrong + [f"undelivered in the end: {row.key}" for row in tx.inbox.undelivered()]

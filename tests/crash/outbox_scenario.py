@@ -71,8 +71,8 @@ async def play(stage: Stage) -> None:
         await stage.sleep(1)
         await stage.say("42")
         return
-    children = await stage.engine.store.read(lambda tx: tx.children(MAIN))
-    entries = await stage.engine.store.read(lambda tx: tx.entries(MAIN))
+    children = await stage.engine.store.read(lambda tx: tx.runs.children(MAIN))
+    entries = await stage.engine.store.read(lambda tx: tx.transcripts.entries(MAIN))
     if not children:
         await stage.spawn("child")
     await stage.say("it says 42" if any(entry.kind == "event" for entry in entries) else "under way")
@@ -91,20 +91,20 @@ async def perform(store: Store, clock: Clock, folder: Path) -> None:
 
 def is_over(tx: Tx) -> bool:
     """Everything is read, answered and sent."""
-    runs = [tx.load_run(key) for key in tx.children(MAIN)]
+    runs = [tx.runs.load(key) for key in tx.runs.children(MAIN)]
     settled = bool(runs) and all(run.phase.name == "completed" for run in runs)
-    return settled and tx.turn(MAIN) is None and not tx.unread(MAIN, 1) and not tx.waiting_posts()
+    return settled and tx.turns.get(MAIN) is None and not tx.inbox.unread(MAIN, 1) and not tx.outbox.count_waiting()
 
 
 def verdict(tx: Tx, folder: Path) -> list[str]:
     """What is wrong with the end, in sentences; empty if nothing is."""
     wrong: list[str] = []
-    keys = tx.children(MAIN)
+    keys = tx.runs.children(MAIN)
     if len(keys) != 1:
         return [f"{len(keys)} children"]
     expected = {f"hook:subagent_{hook}:audit:{keys[0]}" for hook in ("spawned", "ended")}
     expected |= {f"hook:subagent_delivery_target:router:{keys[0]}", f"context:completed:{keys[0]}"}
-    replies = [f"reply:{MAIN}:{entry.seq}" for entry in tx.entries(MAIN) if entry.kind == "assistant"]
+    replies = [f"reply:{MAIN}:{entry.seq}" for entry in tx.transcripts.entries(MAIN) if entry.kind == "assistant"]
     if len(replies) != 2:
         wrong.append(f"{len(replies)} replies")
     arrived = notes(folder, "arrived")
@@ -115,13 +115,13 @@ def verdict(tx: Tx, folder: Path) -> list[str]:
     if set(bodies) != expected | set(replies):
         wrong.append(f"arrived: {sorted(bodies)}")
     for key in bodies:
-        post = tx.find_post(key)
+        post = tx.outbox.get(key)
         if post is None or post.state != "sent":
             wrong.append(f"{key} is {post}")
     lanes = {key: lane for key, lane, _ in arrived}
     if [lanes.get(key) for key in replies] != ["ops", "news"]:
         wrong.append(f"replies went to {[lanes.get(key) for key in replies]}")
-    told = [entry for entry in tx.entries(MAIN) if entry.kind == "event"]
+    told = [entry for entry in tx.transcripts.entries(MAIN) if entry.kind == "event"]
     if len(told) != 1:
         wrong.append(f"told {len(told)} times")
     return wrong

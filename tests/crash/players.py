@@ -192,7 +192,7 @@ class Cast:
         self._tools: ToolSet | None = None
 
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
-        label, facts = await engine.store.read(lambda tx: (label_of(tx, drive.session), tx.session(drive.session)))
+        label, facts = await engine.store.read(lambda tx: (label_of(tx, drive.session), tx.sessions.get(drive.session)))
         tools = self._tools_of(engine)
         names = tools.names
         if facts is not None and facts.kind == "subagent":
@@ -297,7 +297,7 @@ class Cast:
 
 def label_of(tx: Tx, session: str) -> str:
     """What a session is called."""
-    return NAMES.get(session) or tx.spec(session).label
+    return NAMES.get(session) or tx.runs.spec(session).label
 
 
 # ---- the performance -------------------------------------------------------------------------------------------------
@@ -332,5 +332,5 @@ async def perform(story: Story, store: Store, clock: Clock, folder: Path) -> Non
 
 def is_over(tx: Tx, story: Story) -> bool:
     """Every run that must exist does, and nothing goes on any more."""
-    labels = {tx.spec(key).label for key in walk(tx)}
+    labels = {tx.runs.spec(key).label for key in walk(tx)}
     return labels >= set(story.ends) and not verdict.restless(tx)

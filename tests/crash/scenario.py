@@ -44,7 +44,7 @@ EXPECTED = {
 
 async def play(stage: Stage) -> None:
     label = await stage.engine.store.read(lambda tx: _label(tx, stage.session))
-    children = await stage.engine.store.read(lambda tx: {_label(tx, key) for key in tx.children(stage.session)})
+    children = await stage.engine.store.read(lambda tx: {_label(tx, key) for key in tx.runs.children(stage.session)})
     match label:
         case "main":
             wanted: dict[str, dict[str, Any]] = {
@@ -99,7 +99,7 @@ async def _spawn(stage: Stage, wanted: dict[str, dict[str, Any]], there: set[str
 
 
 def _label(tx: Tx, key: str) -> str:
-    return {MAIN: "main", OTHER: "other"}.get(key) or tx.spec(key).label
+    return {MAIN: "main", OTHER: "other"}.get(key) or tx.runs.spec(key).label
 
 
 # ---- the person ------------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ async def direct(engine: Engine) -> None:
 def _wishes(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
     """What the person wants done, seeing what there is."""
     wishes: list[Callable[[Commit], object]] = []
-    runs = {tx.spec(key).label: tx.load_run(key) for key in walk(tx)}
+    runs = {tx.runs.spec(key).label: tx.runs.load(key) for key in walk(tx)}
     steered, killed, plan = runs.get("steer me"), runs.get("kill me"), runs.get("plan")
     if steered is not None and steered.attempt == 1 and steered.phase.name == "running" and _age(steered, at) > 1:
         wishes.append(partial(control.steer, key=steered.key, message="rather do this"))
@@ -128,7 +128,7 @@ def _wishes(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
         wishes.append(partial(control.kill, key=killed.key))
     if plan is not None and plan.phase.name == "awaiting_approval":
         wishes.append(partial(control.answer_plan, key=plan.key, approve=True, words="APPROVED: proceed"))
-    other = tx.session(OTHER)
+    other = tx.sessions.get(OTHER)
     if other is not None and not other.deleted and "orphan" in runs:
         wishes.append(partial(control.delete_session, key=OTHER))
     return wishes
@@ -140,7 +140,7 @@ def _age(run: Run, at: float) -> float:
 
 def _begin(c: Commit) -> None:
     for key in (MAIN, OTHER):
-        if c.tx.session(key) is None:
+        if c.tx.sessions.get(key) is None:
             spawn.open_conversation(c, key)
             control.send(c, key, "go", row_key=f"go:{key}")
 
@@ -160,24 +160,24 @@ async def perform(store: Store, clock: Clock) -> None:
 
 def walk(tx: Tx) -> list[str]:
     """All runs, parents first."""
-    found = [*tx.children(MAIN), *tx.children(OTHER)]
+    found = [*tx.runs.children(MAIN), *tx.runs.children(OTHER)]
     for key in found:
-        found.extend(tx.children(key))
+        found.extend(tx.runs.children(key))
     return found
 
 
 def is_over(tx: Tx) -> bool:
     """Every run that must exist has settled, and nothing that can be read is unread."""
-    runs = [tx.load_run(key) for key in walk(tx)]
+    runs = [tx.runs.load(key) for key in walk(tx)]
     if len(runs) < len(EXPECTED) or any(run.phase.name not in FINAL for run in runs):
         return False
-    return tx.turn(MAIN) is None and not tx.unread(MAIN, 1)
+    return tx.turns.get(MAIN) is None and not tx.inbox.unread(MAIN, 1)
 
 
 def verdict(tx: Tx) -> list[str]:
     """What is wrong with the end, in sentences; empty if nothing is."""
     wrong: list[str] = []
-    runs = {tx.spec(key).label: tx.load_run(key) for key in walk(tx)}
+    runs = {tx.runs.spec(key).label: tx.runs.load(key) for key in walk(tx)}
     if len(walk(tx)) != len(EXPECTED):
         wrong.append(f"{len(walk(tx))} runs instead of {len(EXPECTED)}: {sorted(runs)}")
     for label, (phase, status) in EXPECTED.items():
@@ -187,10 +187,10 @@ def verdict(tx: Tx) -> list[str]:
             continue
         if run.phase.name != phase or run.ended.outcome.status not in status:
             wrong.append(f"{label} is {run.phase.name} ({run.ended.outcome}) instead of {phase} ({status})")
-        if replay(tx.events(run.key)) != run:
+        if replay(tx.events.of(run.key)) != run:
             wrong.append(f"{label} is not the fold of its events")
-        if tx.counts(run.key).unsettled:
-            wrong.append(f"{label} still counts {tx.counts(run.key).unsettled} unsettled children")
+        if tx.sessions.counts(run.key).unsettled:
+            wrong.append(f"{label} still counts {tx.sessions.counts(run.key).unsettled} unsettled children")
     told = [(session, item) for session in (MAIN, OTHER, *walk(tx)) for item in _told(tx, session)]
     expected = {"orchestrate", "steer me", "plan", "delete me", "quietly"}
     for label, run in runs.items():
@@ -201,14 +201,14 @@ def verdict(tx: Tx) -> list[str]:
     rows = [row for _, (_, row) in told]
     if len(rows) != len(set(rows)):
         wrong.append(f"told twice: {sorted(row for row in set(rows) if rows.count(row) > 1)}")
-    undelivered = [row.source for row in tx.undelivered()]
+    undelivered = [row.source for row in tx.inbox.undelivered()]
     if undelivered != [runs["orphan"].key]:
         wrong.append(f"undelivered: {undelivered}")
-    if tx.drivers():
-        wrong.append(f"drivers left: {tx.drivers()}")
+    if tx.drivers.all():
+        wrong.append(f"drivers left: {tx.drivers.all()}")
     return wrong
 
 
 def _told(tx: Tx, session: str) -> list[tuple[str, str]]:
-    events = [entry for entry in tx.entries(session, limit=100_000) if entry.kind == "event"]
+    events = [entry for entry in tx.transcripts.entries(session, limit=100_000) if entry.kind == "event"]
     return [(item["run"], item["row"]) for entry in events for item in msgspec.json.decode(entry.body)["completions"]]

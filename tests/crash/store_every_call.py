@@ -18,13 +18,14 @@ from functools import partial
 from pathlib import Path
 
 from fledge.store.files import DATABASE
-from fledge.store.migrate import migrate, migrations, schema_version
+from fledge.store.migrate import newest, schema_version
 from fledge.store.sqlite import SqliteStore
 from tests.crash.tracing import begin_counting, killed_at
 from tests.empty import MEMORY
+from tests.store.old import make_old
 from tests.store.racer import NOTES, note, open_notes
 
-SCHEMA = migrations()[-1][0]
+SCHEMA = newest()
 
 
 def opened(folder: Path) -> None:
@@ -51,10 +52,9 @@ def nothing(folder: Path) -> None:
 
 
 def old(folder: Path) -> None:
-    """There is a store of the first schema, closed."""
-    with closing(sqlite3.connect(folder / DATABASE, isolation_level=None)) as db:
+    """There is a store of fledge 0.1, closed."""
+    with closing(make_old(folder / DATABASE)) as db:
         db.execute("PRAGMA journal_mode = WAL")
-        migrate(db, folder / DATABASE, migrations()[:1])
 
 
 DEEDS: dict[str, tuple[Callable[[Path], None], Callable[[Path], None], list[str]]] = {
@@ -85,7 +85,7 @@ async def go_on(folder: Path) -> list[str]:
     """Open the store, read its notes, write another, close it."""
     store = SqliteStore.open(folder)
     try:
-        found = [entry.body for entry in await store.read(lambda tx: tx.entries(NOTES))]
+        found = [entry.body for entry in await store.read(lambda tx: tx.transcripts.entries(NOTES))]
         if not found:
             await store.transact(open_notes)
         await store.transact(note("more"))

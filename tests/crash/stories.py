@@ -83,7 +83,7 @@ def rules(mode: QueueMode = "collect", width: int = 8) -> Rules:
 
 def runs(tx: Tx) -> dict[str, Run]:
     """All runs by label."""
-    return {tx.spec(key).label: tx.load_run(key) for key in walk(tx)}
+    return {tx.runs.spec(key).label: tx.runs.load(key) for key in walk(tx)}
 
 
 # ---- what people do --------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def answer_plans(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
 
 def lose_and_find(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
     """The requester is deleted while its child works; once its result is given up, it is there again and wants it."""
-    run, other = runs(tx).get("orphan"), tx.session(OTHER)
+    run, other = runs(tx).get("orphan"), tx.sessions.get(OTHER)
     if run is None or other is None:
         return []
     if run.phase.name == "completed_giveup":
@@ -130,7 +130,7 @@ def lose_and_find(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
 
 def begin_other(c: Commit) -> None:
     """Only while nobody has said it: a deleted conversation stays deleted."""
-    if c.tx.row(f"go:{OTHER}") is None:
+    if c.tx.inbox.get(f"go:{OTHER}") is None:
         control.send(c, OTHER, "go", row_key=f"go:{OTHER}")
 
 
@@ -163,7 +163,7 @@ def heard_outside(tx: Tx, folder: Path) -> list[str]:
     told = Counter(label for text in forwards for label in ("w", "v") if f"> SUMMARY: {label} is done" in text)
     if told != {"w": 1, "v": 1}:
         wrong.append(f"handed on: {forwards}")
-    bodies = [from_body(entry.body) for entry in tx.entries(MAIN)]
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(MAIN)]
     nudges = [body.row for body in bodies if isinstance(body, Spoken) and body.kind == "nudge"]
     if len(nudges) != len(forwards) or len(set(nudges)) != len(nudges):
         wrong.append(f"asked for words by {nudges}")
@@ -178,8 +178,9 @@ def asked_for(c: Commit) -> None:
 
 def answered_in_the_end(tx: Tx, folder: Path) -> list[str]:
     """What is wrong with a request whose turn yielded: it is answered by the turn that read the result."""
-    asked = tx.commission_keyed("the request")
-    bodies = {entry.seq: from_body(entry.body) for entry in tx.entries(MAIN)}
+    known = tx.asks.find("", "the request")
+    asked = None if known is None else tx.commissions.get(known.answer)
+    bodies = {entry.seq: from_body(entry.body) for entry in tx.transcripts.entries(MAIN)}
     told = [seq for seq, body in bodies.items() if isinstance(body, Told)]
     if asked is None or asked.ended != "replied":
         return [f"the request: {asked}"]
@@ -192,13 +193,13 @@ def answered_in_the_end(tx: Tx, folder: Path) -> list[str]:
 def in_one_piece(tx: Tx, folder: Path) -> list[str]:
     """What is wrong with a result whose reply was cut: both parts are there, each once."""
     ended = runs(tx)["w"].ended
-    text = None if ended is None or ended.result is None else tx.text(ended.result)
+    text = None if ended is None or ended.result is None else tx.texts.get(ended.result)
     return [] if text == "SUMMARY: w is done" else [f"the result: {text}"]
 
 
 def send_once(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
     run = runs(tx).get("w3")
-    if run is None or run.ended is not None or tx.row("by the way") is not None or not _ran(run, 2.2, at):
+    if run is None or run.ended is not None or tx.inbox.get("by the way") is not None or not _ran(run, 2.2, at):
         return []
     return [partial(control.send, key=run.key, message="by the way", row_key="by the way")]
 
@@ -227,13 +228,13 @@ def all_orders(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
 def allow_all(tx: Tx, at: float) -> list[Callable[[Commit], object]]:
     """Approve whatever a person is asked."""
     return [
-        partial(steps.answer, approval_id=asked.id, allow=True, answered_by="a person") for asked in tx.open_approvals()
+        partial(steps.answer, approval_id=asked.id, allow=True, answered_by="a person") for asked in tx.approvals.open()
     ]
 
 
 def begin_with_bob(c: Commit) -> None:
     """There is another agent."""
-    if c.tx.session(BOB) is None:
+    if c.tx.sessions.get(BOB) is None:
         spawn.open_conversation(c, BOB)
     control.send(c, MAIN, "go", row_key=f"go:{MAIN}")
 

@@ -48,8 +48,8 @@ def test_another_end_than_the_storys_is_wrong(folder: Path) -> None:
 
 def test_an_answer_that_was_told_twice_is_doubled(folder: Path) -> None:
     def tell_again(tx: Tx) -> None:
-        told = [entry for entry in tx.entries(MAIN) if isinstance(from_body(entry.body), Told)]
-        tx.append(MAIN, 0.0, [(told[0].kind, told[0].body)])
+        told = [entry for entry in tx.transcripts.entries(MAIN) if isinstance(from_body(entry.body), Told)]
+        tx.transcripts.append(MAIN, 0.0, [(told[0].kind, told[0].body)])
 
     assert len(judged(folder, spoil=tell_again).doubled) == 1
 
@@ -72,7 +72,7 @@ def test_a_committed_reply_that_is_asked_for_again_and_a_tool_begun_again_are_re
 def test_a_lost_row_is_found_by_the_general_promises(folder: Path) -> None:
     def forget(tx: Tx) -> None:
         for key in walk(tx):
-            if any(isinstance(from_body(entry.body), Told) for entry in tx.entries(key)):
-                tx.delete_session(key)
+            if any(isinstance(from_body(entry.body), Told) for entry in tx.transcripts.entries(key)):
+                tx.sessions.delete(key)
 
     assert any("is consumed, and in transcripts None" in words for words in judged(folder, spoil=forget).other)

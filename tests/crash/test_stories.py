@@ -36,7 +36,9 @@ class Told:
         run_virtual(perform(replace(story, wishes=look), InlineStore(folder), VirtualClock(), folder))
         store = InlineStore(folder)
         try:
-            self.events: Happened = store.run(lambda tx: {label: tx.events(run.key) for label, run in runs(tx).items()})
+            self.events: Happened = store.run(
+                lambda tx: {label: tx.events.of(run.key) for label, run in runs(tx).items()}
+            )
             self.wrong = store.run(lambda tx: judge(tx, story, folder, [])).wrong
         finally:
             store.close_now()

@@ -55,7 +55,7 @@ def test_a_thousand_sessions_at_once_all_finish_and_leave_nothing_behind(tmp_pat
             spawn.spawn(c, spawn.Request(spec=Spec(task="worker", label="worker"), terms=terms, limits=limits))
 
     def statuses(tx: Tx) -> list[str]:
-        ends = [tx.load_run(key).ended for key in tx.children(PROGRAM)]
+        ends = [tx.runs.load(key).ended for key in tx.runs.children(PROGRAM)]
         return [ended.outcome.status for ended in ends if ended is not None]
 
     async def main() -> None:
@@ -79,7 +79,7 @@ def test_a_thousand_sessions_at_once_all_finish_and_leave_nothing_behind(tmp_pat
             async with asyncio.timeout(120):
                 await all_ended.wait()
             assert await store.read(statuses) == ["ok"] * SESSIONS
-            assert await store.read(lambda tx: tx.drivers()) == []
+            assert await store.read(lambda tx: tx.drivers.all()) == []
         await store.close()
         assert asyncio.all_tasks() == tasks
         # The loop's own pool of threads opens nothing; the store's files are closed.

@@ -128,14 +128,14 @@ async def perform(store: Store, clock: Clock, folder: Path) -> None:
 
 
 def _begin(c: Commit) -> None:
-    if c.tx.session(MAIN) is None:
+    if c.tx.sessions.get(MAIN) is None:
         spawn.open_conversation(c, MAIN)
         control.send(c, MAIN, "go", row_key="go")
 
 
 def is_over(tx: Tx) -> bool:
     """The answer is there and nothing is open."""
-    return tx.turn(MAIN) is None and not tx.unread(MAIN, 1) and len(tx.entries(MAIN)) > 1
+    return tx.turns.get(MAIN) is None and not tx.inbox.unread(MAIN, 1) and len(tx.transcripts.entries(MAIN)) > 1
 
 
 # ---- the judgement ---------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def committed(tx: Tx) -> tuple[dict[int, int], set[str]]:
 
     The key of a reply is how many messages the model saw before it.
     """
-    bodies = [(entry.seq, from_body(entry.body)) for entry in tx.entries(MAIN)]
+    bodies = [(entry.seq, from_body(entry.body)) for entry in tx.transcripts.entries(MAIN)]
     asked = {sum(1 for seq, _ in bodies if seq < at): at for at, body in bodies if isinstance(body, Replied)}
     done = {f"{MAIN}#{body.entry}.{body.index}" for _, body in bodies if isinstance(body, Resulted)}
     return asked, done
@@ -155,7 +155,7 @@ def committed(tx: Tx) -> tuple[dict[int, int], set[str]]:
 def verdict(tx: Tx, folder: Path, before: list[tuple[int, dict[int, int], set[str]]]) -> list[str]:
     """What is wrong with the end; `before`: for each restart, how many notes there were, and what was committed."""
     wrong: list[str] = []
-    bodies = [from_body(entry.body) for entry in tx.entries(MAIN)]
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(MAIN)]
     replies = [body.text for body in bodies if isinstance(body, Replied)]
     if replies != ["first", "second", FINAL]:
         wrong.append(f"replies: {replies}")
@@ -181,6 +181,6 @@ def verdict(tx: Tx, folder: Path, before: list[tuple[int, dict[int, int], set[st
                 wrong.append(f"asked again for the reply to {line['messages']} messages")
             if line["what"] == "begun" and line["call"] in done:
                 wrong.append(f"{line['tool']} was begun again though its result was committed")
-    if tx.drivers():
-        wrong.append(f"drivers left: {tx.drivers()}")
+    if tx.drivers.all():
+        wrong.append(f"drivers left: {tx.drivers.all()}")
     return wrong

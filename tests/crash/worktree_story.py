@@ -90,9 +90,9 @@ def die_halfway(folder: Path, places: int) -> None:
 def faults(tx: Tx, folder: Path) -> list[str]:
     """What is wrong with files, branches and answers."""
     wrong: list[str] = []
-    labels = {key: tx.spec(key).label for key in tx.children(MAIN)}
-    leaves = {label: tx.load_run(key).terms.leaves[0] for key, label in labels.items()}
-    told = [from_body(entry.body) for entry in tx.entries(MAIN, limit=1000)]
+    labels = {key: tx.runs.spec(key).label for key in tx.runs.children(MAIN)}
+    leaves = {label: tx.runs.load(key).terms.leaves[0] for key, label in labels.items()}
+    told = [from_body(entry.body) for entry in tx.transcripts.entries(MAIN, limit=1000)]
     answers = "\n".join(body.text for body in told if isinstance(body, Told))
     kept = {"dirty": "new.txt", "ahead": "kept.txt"}
     for label, leaf in leaves.items():

@@ -135,7 +135,7 @@ def test_a_completion_is_a_value_that_outlives_its_run(ask: OverHttp, chat: str,
     assert message["completions"] == entry["completions"]
 
     async def forgotten() -> None:
-        await server.desk.fl.engine.commit(lambda c: c.tx.forget_run(completion["sessionKey"]))
+        await server.desk.fl.engine.commit(lambda c: c.tx.runs.forget(completion["sessionKey"]))
 
     server.do(forgotten())
     (after,) = [one for one in values(ask, chat) if one["type"] == "completions"]

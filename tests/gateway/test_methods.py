@@ -321,7 +321,7 @@ def test_a_spawn_of_a_runtime_is_refused_where_a_sandbox_is_demanded(ask: Asks, 
     with pytest.raises(fledge.Refused, match="sandbox: require, but runtime foreign runs outside any sandbox"):
         spawned(ask, "Say hello", chat, runtime="foreign", sandbox="require")
     box = SessionFacts("main", boxed=True)
-    server.do(server.desk.fl.engine.commit(lambda c: c.tx.open_session(f"{chat}-boxed", "named", None, 0, box, 1.0)))
+    server.do(server.desk.fl.engine.commit(lambda c: c.tx.sessions.open(f"{chat}-boxed", "named", None, 0, box, 1.0)))
     if find_sandbox() is None:
         words = "it was spawned to run in a sandbox, but bubblewrap does not work here"
     else:
@@ -489,7 +489,7 @@ def test_undelivered_results_are_listed_retried_and_dismissed(server: Server, as
     async def give_up(key: str) -> None:
         late = ev.CameDue(at=fl.engine.clock.now() + UNREAD_PROGRAM_S + 1, next_run_id="none")
         await fl.engine.commit(lambda c: c.apply(key, late))
-        await fl.until(lambda tx: isinstance(tx.load_run(key).phase, CompletedGiveup) or None)
+        await fl.until(lambda tx: isinstance(tx.runs.load(key).phase, CompletedGiveup) or None)
 
     key = server.do(lose())
     (lost,) = [one for one in ask.call("undelivered.list") if one["sessionKey"] == key]
@@ -515,7 +515,7 @@ def test_a_given_up_result_is_delivered_to_another_conversation(server: Server, 
             pass
         late = ev.CameDue(at=fl.engine.clock.now() + UNREAD_PROGRAM_S + 1, next_run_id="none")
         await fl.engine.commit(lambda c: c.apply(run.session_key, late))
-        await fl.until(lambda tx: isinstance(tx.load_run(run.session_key).phase, CompletedGiveup) or None)
+        await fl.until(lambda tx: isinstance(tx.runs.load(run.session_key).phase, CompletedGiveup) or None)
         return run.session_key
 
     key = server.do(lose())
@@ -548,7 +548,7 @@ def test_a_question_and_a_plan_say_whose_they_are(server: Server, ask: Asks, cha
     ask.call("runs.kill", target=run["runId"])
     planned = ask.call("runs.spawn", requester=chat, task="Say a plan", label="planner", planMode=True)
     key = planned["childSessionKey"]
-    server.do(server.desk.fl.until(lambda tx: tx.load_run(key).phase.name == "awaiting_approval" or None, timeout=20))
+    server.do(server.desk.fl.until(lambda tx: tx.runs.load(key).phase.name == "awaiting_approval" or None, timeout=20))
     (plan,) = [one for one in ask.call("plans.list") if one["sessionKey"] == key]
     assert (plan["requester"], plan["lineage"]) == (chat, ["billing"])
     assert 0 < plan["askedAt"] < plan["expiresAt"]
@@ -852,7 +852,7 @@ def test_a_message_that_could_not_be_sent_is_listed_retried_and_dismissed(server
     def lose(c: Commit) -> None:
         turn = Turn(chat, 1, {}, 0, 0, 0, c.at, origin=origin_of(Address("ops", "ann")))
         outbox.reply(c, turn, 7, "for ann")
-        c.tx.give_up_post(key, "HTTP 500", c.at + 9e9, c.at)
+        c.tx.outbox.give_up(key, "HTTP 500", c.at + 9e9, c.at)
 
     server.do(server.desk.fl.engine.commit(lose))
     (lost,) = [one for one in ask.call("undelivered.list") if one["sessionKey"] == chat]

@@ -158,7 +158,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         known = client.call("runs.spawn", program="known", task="dig", label="read")
         client.call("runs.result", run=known["runId"])
         client.call("sessions.wait", session=MAIN)
-        server.do(server.desk.fl.until(lambda tx: (not tx.drivers() and not tx.waiting_posts()) or None))
+        server.do(server.desk.fl.until(lambda tx: (not tx.drivers.all() and not tx.outbox.count_waiting()) or None))
         yield server
 
 

@@ -243,14 +243,14 @@ def test_a_row_is_told_at_once_then_after_a_second_and_its_last_state_is_never_d
             loop = asyncio.get_running_loop()
             begun = loop.time()
             assert told(await watch.take()) == [], "not twice within a second"
-            assert before <= watch.cursor < await fl.engine.store.read(lambda tx: tx.last_event())
+            assert before <= watch.cursor < await fl.engine.store.read(lambda tx: tx.events.last())
             held_back = watch.cursor
             await watch.wait(15)
             while not (rows := told(await watch.take())):
                 await watch.wait(15)
             assert rows == [("child", "completed")]
             assert 0.9 <= loop.time() - begun <= 1.1
-            assert watch.cursor == await fl.engine.store.read(lambda tx: tx.last_event())
+            assert watch.cursor == await fl.engine.store.read(lambda tx: tx.events.last())
         async with Watch(fl, Wanted(cursor=held_back, rows=True, live=False)) as again:
             assert told(await again.take()) == [("child", "completed")], "who resumes is told what was held back"
 

@@ -29,7 +29,7 @@ def test_the_life_of_a_run_is_told_in_lanes(tmp_path: Path) -> None:
     with serving(tmp_path / "state", ScriptedModel(script), nested) as server:
         ask = OverHttp(server)
         key = ask.call("runs.spawn", task="Lead", label="lead", program="tester")["childSessionKey"]
-        server.do(server.desk.fl.until(lambda tx: tx.load_run(key).phase.name == "waiting" or None, timeout=20))
+        server.do(server.desk.fl.until(lambda tx: tx.runs.load(key).phase.name == "waiting" or None, timeout=20))
         told = ask.call("runs.spans", target=key)
         lanes: dict[str, list[dict[str, Any]]] = {}
         for span in told["spans"]:
@@ -58,7 +58,7 @@ def test_the_story_of_a_run_has_its_limits_its_folder_its_files_and_what_is_due(
         ask = OverHttp(server)
         given: dict[str, Any] = {"budget": {"tokens": 9000}, "runTimeoutSeconds": 60, "workspace": "dir"}
         run = ask.call("runs.spawn", task="Wait for me", program="tester", **given)
-        server.do(server.desk.fl.until(lambda tx: tx.load_run(run["childSessionKey"]).started_at, timeout=20))
+        server.do(server.desk.fl.until(lambda tx: tx.runs.load(run["childSessionKey"]).started_at, timeout=20))
         told = ask.call("runs.info", target=run["runId"])
         assert told["limits"] == [
             {"name": "timeoutSeconds", "asked": 60, "applied": 60, "rule": "", "isCut": False},

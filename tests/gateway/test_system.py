@@ -12,7 +12,7 @@ def test_health_tells_lanes_store_steps_and_what_went_wrong(tmp_path: Path) -> N
     with serving(tmp_path / "state", settings=settings) as server:
         ask = OverHttp(server)
         first = ask.call("runs.spawn", task="Wait for me", program="tester")
-        server.do(server.desk.fl.until(lambda tx: tx.load_run(first["childSessionKey"]).started_at, timeout=20))
+        server.do(server.desk.fl.until(lambda tx: tx.runs.load(first["childSessionKey"]).started_at, timeout=20))
         ask.call("runs.spawn", task="Wait for me", program="tester")
         ask.call("send", session="main", message="hello")
         told = ask.call("health")

@@ -143,7 +143,7 @@ class House:
 
     def runs(self) -> list[Run]:
         """All runs there are, parents first."""
-        return self.look(lambda tx: [tx.load_run(key) for key in walk(tx)])
+        return self.look(lambda tx: [tx.runs.load(key) for key in walk(tx)])
 
     # ---- what happens by itself
 
@@ -253,7 +253,7 @@ class House:
         for run in self.runs():
             if run.phase.name == "awaiting_approval":
                 self._act(partial(control.answer_plan, key=run.key, approve=True, words="APPROVED: proceed"))
-        for asked in self.look(lambda tx: tx.open_approvals()):
+        for asked in self.look(lambda tx: tx.approvals.open()):
             self._act(partial(steps.answer, approval_id=asked.id, allow=True, answered_by="a person"))
         return bool(waiting)
 

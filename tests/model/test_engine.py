@@ -328,7 +328,7 @@ class EngineMoves(RuleBasedStateMachine):
         return [run for run in self.house.runs() if run.phase.name == phase]
 
     def _questions(self) -> list[Approval]:
-        return self.house.look(lambda tx: tx.open_approvals())
+        return self.house.look(lambda tx: tx.approvals.open())
 
     def _name(self, run: Run) -> str:
         return f"{self.house.witness.label(run.key)} ({run.phase.name})"

@@ -97,7 +97,7 @@ class TreeOfRuns(RuleBasedStateMachine):
         keys = list(self.world.reservations)
         key = keys[pick % len(keys)]
         drive = self.world.reservations.pop(key)
-        if self.world.read(lambda tx: tx.find_run(key)) is None:
+        if self.world.read(lambda tx: tx.runs.find(key)) is None:
             return
         if not works or self.world.attempt(lambda c: spawn.prepared(c, key, drive.generations)) is None:
             self.world.commit(lambda c: spawn.failed(c, key, "no space"))
@@ -159,7 +159,7 @@ class TreeOfRuns(RuleBasedStateMachine):
 
     @rule(pick=PICK, allow=st.booleans())
     def a_person_answers(self, pick: int, allow: bool) -> None:
-        asked = self.world.read(lambda tx: tx.open_approvals())
+        asked = self.world.read(lambda tx: tx.approvals.open())
         if asked:
             question = asked[pick % len(asked)].id
             self.world.attempt(lambda c: steps.answer(c, question, allow, "a person"))
@@ -168,9 +168,9 @@ class TreeOfRuns(RuleBasedStateMachine):
     @rule(pick=PICK)
     def superseded_driver_writes(self, pick: int) -> None:
         ghost = self.world.ghosts[pick % len(self.world.ghosts)]
-        before = self.world.read(lambda tx: tx.entries(ghost.session, limit=100_000))
+        before = self.world.read(lambda tx: tx.transcripts.entries(ghost.session, limit=100_000))
         assert self.world.attempt(lambda c: turns.finish(c, ghost, "too late")) is None
-        assert self.world.read(lambda tx: tx.entries(ghost.session, limit=100_000)) == before
+        assert self.world.read(lambda tx: tx.transcripts.entries(ghost.session, limit=100_000)) == before
 
     @rule(pick=PICK)
     def driver_exits(self, pick: int) -> None:
@@ -229,11 +229,11 @@ class TreeOfRuns(RuleBasedStateMachine):
     def late_complete(self, pick: int) -> None:
         """A foreign runtime's end, unfenced, after the outcome was fixed."""
         key = self._key(pick)
-        run = None if key is None else self.world.read(lambda tx: tx.find_run(key))
+        run = None if key is None else self.world.read(lambda tx: tx.runs.find(key))
         if run is not None and run.ended is not None:
 
             def late(c: Any) -> None:
-                text = c.tx.keep_text(run.key, f"late {run.version}")
+                text = c.tx.texts.keep(run.key, f"late {run.version}")
                 end = ev.Finished("text", text)
                 c.apply(run.key, ev.AttemptEnded(at=c.at, attempt=run.attempt, end=end, next_run_id=c.ids.unique()))
 

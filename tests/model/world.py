@@ -24,7 +24,7 @@ from fledge.orchestrator.carry_out import carry_out
 from fledge.orchestrator.commit import Commit, Rules
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Spec, Tx
-from fledge.store.sqlite_flow import SqliteTx
+from fledge.store.unit import Table, Unit
 from fledge.testing import InlineStore, ManualClock, SeededIds
 from tests.empty import empty_store
 
@@ -93,14 +93,14 @@ class World:
 
     def _is_current(self, drive: Drive) -> bool:
         try:
-            self.read(lambda tx: tx.fence(drive.session, drive.epoch))
+            self.read(lambda tx: tx.drivers.fence(drive.session, drive.epoch))
         except StaleWrite:
             return False
         return True
 
     def claim(self) -> bool:
         """Claim whoever is first; False if nobody may be claimed now."""
-        places = self.read(lambda tx: tx.claimable(self.rules.widths, self.clock.now(), 1))
+        places = self.read(lambda tx: tx.queue.claimable(self.rules.widths, self.clock.now(), 1))
         if not places:
             return False
         drive = self.commit(lambda c: turns.claim(c, places[0], self.owner))
@@ -167,16 +167,16 @@ class World:
         return bool(self.read(lambda tx: open_calls(transcripts.lines(tx, drive.session))))
 
     def let_time_act(self) -> bool:
-        keys = self.read(lambda tx: tx.due_runs(self.clock.now(), 1000))
+        keys = self.read(lambda tx: tx.runs.due(self.clock.now(), 1000))
         moved = [self.commit(partial(due.come_due, key=key)) for key in keys]
-        beats = self.read(lambda tx: tx.due_heartbeats(self.clock.now(), 1000))
+        beats = self.read(lambda tx: tx.heartbeats.due(self.clock.now(), 1000))
         moved += [self.commit(partial(heartbeat.come_due, session=session)) for session in beats]
         return any(moved)
 
     # ---- looking
 
     def runs(self) -> list[Run]:
-        return self.read(lambda tx: [tx.load_run(key) for key in walk(tx, MAIN)])
+        return self.read(lambda tx: [tx.runs.load(key) for key in walk(tx, MAIN)])
 
     def settle(self) -> None:
         """Only what the system does by itself, and people who answer: everything must come to rest."""
@@ -185,7 +185,7 @@ class World:
                 self._wind_up(self.drives[key])
             for key in self.read(_awaiting):
                 self.commit(partial(control.answer_plan, key=key, approve=True, words="APPROVED: proceed"))
-            for asked in self.read(lambda tx: tx.open_approvals()):
+            for asked in self.read(lambda tx: tx.approvals.open()):
                 self.attempt(partial(steps.answer, approval_id=asked.id, allow=True, answered_by="a person"))
             if not self.claim() and not self.let_time_act():
                 next_at = self.read(lambda tx: tx.next_due(self.clock.now()))
@@ -201,7 +201,7 @@ class World:
         if not self._is_current(drive):
             self.exit(drive)
             return
-        run = self.read(lambda tx: tx.find_run(drive.session))
+        run = self.read(lambda tx: tx.runs.find(drive.session))
         if run is not None and run.phase.name == "ending" and run.ended is None:
             self.exit(drive)  # its executor gives up: a stop is acknowledged, a grace runs out
         elif self.has_open_calls(drive):
@@ -211,16 +211,16 @@ class World:
 
     def current(self, drive: Drive) -> Drive:
         """The drive as its driver knows it once it has read on after an interrupt."""
-        driver = self.read(lambda tx: tx.driver(drive.session))
+        driver = self.read(lambda tx: tx.drivers.get(drive.session))
         return drive if driver is None else replace(drive, interrupts=driver.interrupts)
 
     def at_rest(self) -> bool:
         def look(tx: Tx) -> bool:
-            runs = [tx.load_run(key) for key in walk(tx, MAIN)]
+            runs = [tx.runs.load(key) for key in walk(tx, MAIN)]
             settled = all(run.phase.name in ("completed", "completed_giveup", "archived") for run in runs)
             sessions = [MAIN, *(run.key for run in runs)]
-            read = all(not tx.unread(key, 1) for key in sessions)
-            return settled and read and tx.turn(MAIN) is None
+            read = all(not tx.inbox.unread(key, 1) for key in sessions)
+            return settled and read and tx.turns.get(MAIN) is None
 
         return self.read(look)
 
@@ -231,21 +231,26 @@ class World:
         self._remembered()
 
     def _remembered(self) -> None:
-        known, stored = self.store._known, SqliteTx(self.store._db)
-        assert {key: run and run[1] for key, run in known.runs.items()} == {k: stored.find_run(k) for k in known.runs}
-        assert known.specs == {key: stored.spec(key) for key in known.specs}
-        assert known.sessions == {key: stored.session(key) for key in known.sessions}
-        assert known.counts == {key: stored.counts(key) for key in known.counts}
-        assert known.turns == {key: stored.turn(key) for key in known.turns}
-        assert known.drivers == {key: stored.driver(key) for key in known.drivers}
-        assert known.places == {key: stored.queued(key) for key in known.places}
-        assert not [key for key in known.quiet if stored.unread(key)]
-        assert not [table for table, empty in known.unused.items() if empty and not stored._is_unused(table)]
+        """What the writer keeps from one commit to the next is what is stored."""
+        kept, stored = self.store._tx, Tx(Unit(self.store._db))
+        assert not kept.unit.dirty
+        for name, table in kept.unit.tables.items():
+            other = stored.unit.tables[name]
+            if isinstance(table, Table) and isinstance(other, Table):
+                assert table.kept == {key: other.get(key) for key in table.kept}, name
+        assert kept.runs.awaiting() == stored.runs.awaiting()
+        assert {key: kept.runs.spec(key) for key in kept.runs._specs} == {
+            key: stored.runs.spec(key) for key in kept.runs._specs
+        }
+        for session, waiting in kept.inbox._unread.items():
+            assert list(waiting.values()) == stored.inbox.unread(session)
+        empty = {table: stored.unit.is_empty(table) for table in kept.unit._empty}
+        assert kept.unit._empty == empty
 
     def _check(self, tx: Tx) -> None:
-        runs = [tx.load_run(key) for key in walk(tx, MAIN)]
+        runs = [tx.runs.load(key) for key in walk(tx, MAIN)]
         for run in runs:
-            assert replay(tx.events(run.key)) == run, "the row is the fold of its events"
+            assert replay(tx.events.of(run.key)) == run, "the row is the fold of its events"
             self._one_outcome(tx, run)
         for key in [MAIN, *(run.key for run in runs)]:
             self._counted(tx, key)
@@ -259,8 +264,8 @@ class World:
             del self.outcomes[run.key], self.ended_ids[run.key]
             known = None
         if known is None and now is not None and isinstance(now.outcome, Ok):
-            killed = any(isinstance(event, ev.KillOrdered) for event in tx.events(run.key))
-            below = tx.counts(run.key).unsettled
+            killed = any(isinstance(event, ev.KillOrdered) for event in tx.events.of(run.key))
+            below = tx.sessions.counts(run.key).unsettled
             assert killed or not below, f"{run.key} came out ok with {below} unsettled below it"
         if known is not None and now != known:
             assert now is not None, f"{run.key} lost its outcome"
@@ -269,12 +274,14 @@ class World:
             self.outcomes[run.key], self.ended_ids[run.key] = now, run.run_id
 
     def _counted(self, tx: Tx, key: str) -> None:
-        children = [tx.load_run(child) for child in tx.children(key)]
+        children = [tx.runs.load(child) for child in tx.runs.children(key)]
         unsettled = sum(not _is_settled(tx, child) for child in children)
-        assert tx.counts(key).unsettled == unsettled, f"{key} counts {tx.counts(key)}, but {unsettled} are unsettled"
-        run = tx.find_run(key)
+        assert tx.sessions.counts(key).unsettled == unsettled, (
+            f"{key} counts {tx.sessions.counts(key)}, but {unsettled} are unsettled"
+        )
+        run = tx.runs.find(key)
         if run is not None and isinstance(run.phase, Waiting):
-            counts = tx.counts(key)
+            counts = tx.sessions.counts(key)
             assert not policy.holds(run.phase.until_settled, counts.unsettled, counts.settled), f"{key} sleeps for ever"
 
     def _caps(self, tx: Tx, runs: list[Run]) -> None:
@@ -284,7 +291,7 @@ class World:
             places[run.terms.parent] = places.get(run.terms.parent, 0) + active
         assert all(count <= CAP for count in places.values()), places
         now = self.clock.now()
-        live = [d for d in tx.drivers() if d.release_at is None or d.release_at > now]
+        live = [d for d in tx.drivers.all() if d.release_at is None or d.release_at > now]
         for lane, width in self.rules.widths.items():
             assert sum(d.lane == lane for d in live) <= width, f"{lane} is over its width"
 
@@ -293,48 +300,48 @@ class World:
         once."""
         told: dict[str, int] = {}
         for session in sessions:
-            for entry in tx.entries(session, limit=100_000):
+            for entry in tx.transcripts.entries(session, limit=100_000):
                 if entry.kind == "event":
                     for item in msgspec.json.decode(entry.body)["completions"]:
                         told[item["row"]] = told.get(item["row"], 0) + 1
         assert all(count == 1 for count in told.values()), told
         for key in [*self.rows, *told]:
-            row = tx.row(key)
+            row = tx.inbox.get(key)
             if row is None:
                 known = next((run for run in self.outcomes if key.startswith(f"announce:v1:{run}:")), "")
                 closed = key in told or self.rows.get(key, "unread") not in ("unread", "undelivered")
                 assert closed, f"row {key} was deleted"
-                assert tx.find_run(known) is None, f"row {key} was deleted before its run"
+                assert tx.runs.find(known) is None, f"row {key} was deleted before its run"
                 continue
             assert (key in told) <= (row.state == "consumed"), f"{key} is told but {row.state}"
             before = self.rows.get(key, "unread")
             assert before == row.state or before in ("unread", "undelivered"), f"{key}: {before} → {row.state}"
             self.rows[key] = row.state
-        for run in (tx.find_run(session) for session in sessions):
+        for run in (tx.runs.find(session) for session in sessions):
             if run is not None:
-                for row in tx.rows_of(run.key):
+                for row in tx.inbox.of_run(run.key):
                     self.rows.setdefault(row.key, row.state)
                 self._announced(tx, run)
 
     def _announced(self, tx: Tx, run: Run) -> None:
         if run.phase.name == "announcing":
-            assert any(row.kind == "outcome" for row in tx.rows_of(run.key)), f"{run.key} announces without a row"
+            assert any(row.kind == "outcome" for row in tx.inbox.of_run(run.key)), f"{run.key} announces without a row"
         if run.ended is not None and isinstance(run.ended.outcome, Killed):
-            open_rows = [row for row in tx.rows_of(run.key) if row.kind != "late"]
+            open_rows = [row for row in tx.inbox.of_run(run.key) if row.kind != "late"]
             assert not open_rows, f"the kill of {run.key} is not silent: {open_rows}"
 
 
 def _is_settled(tx: Tx, run: Run) -> bool:
     """Computed from scratch, for comparison with the counters."""
-    return run.concluded and all(_is_settled(tx, tx.load_run(child)) for child in tx.children(run.key))
+    return run.concluded and all(_is_settled(tx, tx.runs.load(child)) for child in tx.runs.children(run.key))
 
 
 def _awaiting(tx: Tx) -> list[str]:
-    return [key for key in walk(tx, MAIN) if tx.load_run(key).phase.name == "awaiting_approval"]
+    return [key for key in walk(tx, MAIN) if tx.runs.load(key).phase.name == "awaiting_approval"]
 
 
 def walk(tx: Tx, root: str) -> Iterator[str]:
     """All runs below a session, parents first."""
-    for key in tx.children(root):
+    for key in tx.runs.children(root):
         yield key
         yield from walk(tx, key)

@@ -73,7 +73,7 @@ async def hear(world: World, address: Address, text: str, message_id: str) -> st
 
 async def entries(world: World, session: str = MAIN) -> list[str]:
     """The kinds of a transcript's entries."""
-    return [entry.kind for entry in await world.look(lambda tx: tx.entries(session))]
+    return [entry.kind for entry in await world.look(lambda tx: tx.transcripts.entries(session))]
 
 
 async def delegate(stage: Stage) -> None:

@@ -25,8 +25,8 @@ PROGRAM = "agent:main:script"
 NOBODY = "agent:main:subagent:nobody"
 
 TABLES = (
-    *("sessions", "children", "entries", "inbox", "turns", "runs", "attempts"),
-    *("run_events", "texts", "queue", "lanes", "drivers", "outbox", "deliveries"),
+    *("sessions", "entries", "inbox", "runs", "attempts"),
+    *("run_events", "texts", "active", "lanes", "outbox", "deliveries"),
 )
 
 
@@ -61,7 +61,7 @@ class Scene(World):
             if not self.claim():
                 if self._heartbeat(key):
                     continue
-                place = self.read(lambda tx: tx.queued(key))
+                place = self.read(lambda tx: tx.queue.place(key))
                 assert place is not None, f"{key} is not queued"
                 assert place.due_at is not None, f"{key} cannot be claimed"
                 assert place.due_at > self.clock.now(), f"{key} cannot be claimed"
@@ -70,7 +70,7 @@ class Scene(World):
 
     def _heartbeat(self, key: str) -> bool:
         """Wait for the wake of this session, if one is wanted."""
-        beat = self.read(lambda tx: tx.heartbeat(key))
+        beat = self.read(lambda tx: tx.heartbeats.get(key))
         if beat is None or beat.due_at is None:
             return False
         self.clock.advance(max(0.0, beat.due_at - self.clock.now()))
@@ -149,7 +149,7 @@ class Scene(World):
         run = self.run(key)
 
         def end(c: Any) -> None:
-            said = ev.Finished("text", c.tx.keep_text(key, words))
+            said = ev.Finished("text", c.tx.texts.keep(key, words))
             c.apply(key, ev.AttemptEnded(at=c.at, attempt=run.attempt, end=said, next_run_id=c.ids.unique()))
 
         self.commit(end)
@@ -157,7 +157,7 @@ class Scene(World):
     # ---- looking
 
     def run(self, key: str) -> Run:
-        return self.read(lambda tx: tx.load_run(key))
+        return self.read(lambda tx: tx.runs.load(key))
 
     def phase(self, key: str) -> str:
         return self.run(key).phase.name
@@ -168,18 +168,18 @@ class Scene(World):
         return ended
 
     def session(self, key: str) -> Session:
-        found = self.read(lambda tx: tx.session(key))
+        found = self.read(lambda tx: tx.sessions.get(key))
         assert found is not None, f"no session {key}"
         return found
 
     def counts(self, key: str) -> Counts:
-        return self.read(lambda tx: tx.counts(key))
+        return self.read(lambda tx: tx.sessions.counts(key))
 
     def unread(self, key: str) -> list[Row]:
-        return self.read(lambda tx: tx.unread(key))
+        return self.read(lambda tx: tx.inbox.unread(key))
 
     def row(self, key: str) -> Row:
-        found = self.read(lambda tx: tx.row(key))
+        found = self.read(lambda tx: tx.inbox.get(key))
         assert found is not None, f"no row {key}"
         return found
 
@@ -187,7 +187,7 @@ class Scene(World):
         return self.row(f"announce:v1:{key}:{self.run(key).run_id}")
 
     def entries(self, key: str) -> list[Entry]:
-        return self.read(lambda tx: tx.entries(key, limit=100_000))
+        return self.read(lambda tx: tx.transcripts.entries(key, limit=100_000))
 
     def said(self, key: str) -> list[str]:
         """The words of the transcript, oldest first."""
@@ -199,13 +199,13 @@ class Scene(World):
         return [item["run"] for event in events for item in event["completions"]]
 
     def text(self, text_id: str | None) -> str | None:
-        return None if text_id is None else self.read(lambda tx: tx.text(text_id))
+        return None if text_id is None else self.read(lambda tx: tx.texts.get(text_id))
 
     def result(self, key: str) -> str | None:
         return self.text(self.ended(key).result)
 
     def claimable(self) -> list[str]:
-        places = self.read(lambda tx: tx.claimable(self.rules.widths, self.clock.now(), 99))
+        places = self.read(lambda tx: tx.queue.claimable(self.rules.widths, self.clock.now(), 99))
         return [place.session for place in places]
 
     def sql(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
@@ -230,9 +230,13 @@ class Scene(World):
         return [msgspec.json.decode(trace, type=DeliveryTrace) for (trace,) in found]
 
     def ended_as(self, key: str, turn: int) -> str | None:
-        """How a turn was closed; None while it is open."""
-        ((ended,),) = self.sql("SELECT ended FROM turns WHERE session = ? AND turn = ?", key, turn)
-        return None if ended is None else str(ended)
+        """How a turn was closed, if it was the last; None while it is open."""
+        now = self.read(lambda tx: tx.turns.get(key))
+        ((last, ended),) = self.sql("SELECT last_turn, ended FROM sessions WHERE key = ?", key)
+        if now is not None and now.turn == turn:
+            return None
+        assert turn == (last if now is None else last - 1), "only the last one is known"
+        return str(ended)
 
 
 def scene_fixture() -> Iterator[Scene]:

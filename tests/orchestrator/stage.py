@@ -162,10 +162,10 @@ class World:
         return await self.store.read(job)
 
     async def label(self, key: str) -> str:
-        return await self.look(lambda tx: "main" if tx.find_run(key) is None else tx.spec(key).label)
+        return await self.look(lambda tx: "main" if tx.runs.find(key) is None else tx.runs.spec(key).label)
 
     async def run(self, key: str) -> Run:
-        return await self.look(lambda tx: tx.load_run(key))
+        return await self.look(lambda tx: tx.runs.load(key))
 
     async def outcome(self, key: str) -> tuple[str, str | None, float]:
         """Status, error and time of a run's end."""
@@ -178,10 +178,10 @@ class World:
         assert ended is not None
         assert ended.result is not None
         text_id = ended.result
-        return await self.look(lambda tx: tx.text(text_id))
+        return await self.look(lambda tx: tx.texts.get(text_id))
 
     async def timeline(self, key: str) -> list[tuple[str, float]]:
-        events = await self.look(lambda tx: tx.events(key))
+        events = await self.look(lambda tx: tx.events.of(key))
         return [(type(event).__name__, round(event.at - START, 6)) for event in events]
 
     async def happened(self, key: str, kind: type[ev.Event]) -> int:
@@ -191,9 +191,9 @@ class World:
         """Labels of the runs whose completions are in the transcript, one list for each event entry."""
 
         def read(tx: Tx) -> list[list[str]]:
-            entries = [entry for entry in tx.entries(session, limit=100_000) if entry.kind == "event"]
+            entries = [entry for entry in tx.transcripts.entries(session, limit=100_000) if entry.kind == "event"]
             return [
-                [tx.spec(item["run"]).label for item in msgspec.json.decode(entry.body)["completions"]]
+                [tx.runs.spec(item["run"]).label for item in msgspec.json.decode(entry.body)["completions"]]
                 for entry in entries
             ]
 
@@ -205,12 +205,12 @@ class World:
 
     async def heard(self, session: str = MAIN, kind: Literal["user", "event", "assistant"] = "user") -> list[str]:
         """The words of all entries of a kind, but for what a heartbeat begins with."""
-        entries = await self.look(lambda tx: tx.entries(session, limit=100_000))
+        entries = await self.look(lambda tx: tx.transcripts.entries(session, limit=100_000))
         bodies = [msgspec.json.decode(entry.body) for entry in entries if entry.kind == kind]
         return [str(body["text"]) for body in bodies if body.get("kind") != "heartbeat"]
 
     async def unsettled(self, session: str = MAIN) -> int:
-        return await self.look(lambda tx: tx.counts(session).unsettled)
+        return await self.look(lambda tx: tx.sessions.counts(session).unsettled)
 
 
 class Theatre:

@@ -56,7 +56,7 @@ def test_nor_while_a_late_row_is_undelivered(scene: Scene) -> None:
     o = completed(scene)
     scene.delete()
     scene.complete_late(o.session, "here after all")
-    assert [row.kind for row in scene.read(lambda tx: tx.undelivered())] == ["late"]
+    assert [row.kind for row in scene.read(lambda tx: tx.inbox.undelivered())] == ["late"]
     scene.pass_time(7200.0)
     assert scene.phase(o.session) == "completed"
 

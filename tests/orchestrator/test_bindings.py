@@ -50,13 +50,13 @@ def in_thread(scene: Scene, address: Address = OPS, **terms: Any) -> str:
 
 def ended(scene: Scene) -> list[Ended]:
     """What was posted to whoever listens to ends."""
-    posts = scene.read(lambda tx: tx.due_posts(1e12, 99))
+    posts = scene.read(lambda tx: tx.outbox.due(1e12, 99))
     calls = [call for post in posts if (call := hook_calls.call_of(post)) is not None]
     return [call.event for call in calls if isinstance(call.event, Ended)]
 
 
 def route(scene: Scene, key: str) -> Route | None:
-    return scene.read(lambda tx: tx.route(key))
+    return scene.read(lambda tx: tx.routes.get(key))
 
 
 def test_a_bound_place_is_its_sessions_until_it_is_unbound_and_then_the_main_conversations(scene: Scene) -> None:
@@ -188,7 +188,7 @@ def test_a_spawn_that_fails_after_its_thread_was_bound_says_farewell(scene: Scen
     scene.commit(lambda c: spawn.failed(c, key, "no attachments"))
     (event,) = ended(scene)
     assert (event.reason, event.outcome, event.send_farewell, event.address) == ("spawn-failed", "error", True, OPS)
-    assert (route(scene, key), scene.read(lambda tx: tx.find_run(key))) == (None, None)
+    assert (route(scene, key), scene.read(lambda tx: tx.runs.find(key))) == (None, None)
 
 
 def test_a_spawn_that_fails_without_a_thread_tells_nobody(scene: Scene) -> None:
@@ -277,9 +277,9 @@ def test_a_binding_ends_a_while_after_the_last_word_or_at_its_age_and_says_so(
         await world.sleep_until(4 * HOUR)
         assert await hear(world, OPS, "hello", "m-1") == key
         await world.sleep_until(ends_h * HOUR - 1)
-        assert await world.look(lambda tx: tx.route(key)) is not None
+        assert await world.look(lambda tx: tx.routes.get(key)) is not None
         await world.clock.sleep(2)
-        assert await world.look(lambda tx: tx.route(key)) is None
+        assert await world.look(lambda tx: tx.routes.get(key)) is None
         (event,) = outside.events
         assert isinstance(event, Ended)
         assert (event.reason, event.outcome, event.address) == (why, "reset", OPS)
@@ -296,7 +296,7 @@ def test_without_limits_a_binding_stays(theatre: Theatre) -> None:
         await world.engine.commit(lambda c: bindings.bind(c, MAIN, OPS))
         await world.clock.sleep(5000 * HOUR)
         assert await hear(world, OPS, "still here?", "m-1") == MAIN
-        assert await world.look(lambda tx: tx.route(MAIN)) is not None
+        assert await world.look(lambda tx: tx.routes.get(MAIN)) is not None
 
     played(theatre, play, rules=limits(0, 0))
 
@@ -310,7 +310,7 @@ def test_a_binding_that_came_to_its_end_while_nobody_was_there_ends_at_the_start
 
     async def after(world: World, outside: Outside) -> None:
         await world.clock.sleep(1)
-        assert await world.look(lambda tx: tx.route(MAIN)) is None
+        assert await world.look(lambda tx: tx.routes.get(MAIN)) is None
         assert len(outside.arrived) == 1
 
     played(theatre, after, rules=limits(1, 0))
@@ -401,7 +401,7 @@ def test_a_thread_hears_nothing_of_silence_or_a_kill_and_one_line_of_a_failure(
             scene.pass_time(61.0)
         case _:
             scene.finish(child, words)
-    posts = [outbox.message_of(post) for post in scene.read(lambda tx: tx.due_posts(1e12, 99))]
+    posts = [outbox.message_of(post) for post in scene.read(lambda tx: tx.outbox.due(1e12, 99))]
     assert [(one.about, one.text) for one in posts if one is not None] == [("notice", line) for line in heard]
 
 
@@ -412,7 +412,7 @@ def test_a_place_that_is_the_childs_thread_and_its_requesters_hears_the_answer_o
 ) -> None:
     async def bound(stage: Stage) -> None:
         await stage.spawn("child")
-        key = (await stage.engine.store.read(lambda tx: tx.children(MAIN)))[-1]
+        key = (await stage.engine.store.read(lambda tx: tx.runs.children(MAIN)))[-1]
         await stage.engine.commit(lambda c: bindings.bind(c, key, OPS))
         await stage.say("under way")
 

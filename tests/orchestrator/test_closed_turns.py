@@ -44,7 +44,7 @@ def test_a_stop_between_two_tries_answers_the_turn_too(scene: Scene) -> None:
     while scene.claim():
         pass
     assert MAIN not in scene.drives
-    assert scene.read(lambda tx: tx.turn(MAIN)) is None
+    assert scene.read(lambda tx: tx.turns.get(MAIN)) is None
 
 
 @proves("2.hops.8", "A turn closed by /stop, kill, steer or its run's end is answered by that")

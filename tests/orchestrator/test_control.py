@@ -81,10 +81,10 @@ def test_a_steer_is_one_commit_that_replaces_the_attempt(scene: Scene) -> None:
     assert scene.session(o.session).epoch == o.epoch + 1
     assert [(row.kind, row.body) for row in scene.unread(o.session)] == [("steer", "rather this")]
     assert scene.ended_as(o.session, o.turn) == "interrupted"
-    assert scene.read(lambda tx: tx.find_run(reserved)) is None
-    assert scene.read(lambda tx: tx.run_named(before.run_id)) == (o.session, 1)
-    assert scene.read(lambda tx: tx.run_named(run.run_id)) == (o.session, 2)
-    ghost = scene.read(lambda tx: tx.driver(o.session))
+    assert scene.read(lambda tx: tx.runs.find(reserved)) is None
+    assert scene.read(lambda tx: tx.runs.named(before.run_id)) == (o.session, 1)
+    assert scene.read(lambda tx: tx.runs.named(run.run_id)) == (o.session, 2)
+    ghost = scene.read(lambda tx: tx.drivers.get(o.session))
     assert ghost is not None
     assert (ghost.epoch, ghost.release_at) == (o.epoch, scene.clock.now() + 5.0)
 
@@ -221,7 +221,7 @@ def test_a_kill_of_what_is_not_a_run_finds_nothing(scene: Scene) -> None:
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_kill_ends_what_is_live_and_says_what_has_not_stopped_yet(scene: Scene, phase: str) -> None:
     key = child_in(scene, phase)
-    below = scene.read(lambda tx: tx.children(key))
+    below = scene.read(lambda tx: tx.runs.children(key))
     if phase in ("announcing", "announce_deferred", "completed", "completed_giveup", "archived"):
         with refused(scene, "done", f"{key} has ended, and nothing below it is running"):
             scene.kill(key)
@@ -232,7 +232,7 @@ def test_a_kill_ends_what_is_live_and_says_what_has_not_stopped_yet(scene: Scene
     assert done.killed == (() if driven else (key,))
     assert done.stopping == ((key,) if driven else tuple(below))
     if phase == "spawning":
-        assert scene.read(lambda tx: tx.session(key)) is None
+        assert scene.read(lambda tx: tx.sessions.get(key)) is None
         return
     assert scene.session(key).generation == generation + 1
     if driven:
@@ -321,7 +321,7 @@ def test_a_stop_ends_the_turn_fences_its_driver_and_kills_the_tree(scene: Scene)
     assert scene.session(MAIN).generation == 1
     with pytest.raises(StaleWrite):
         scene.commit(lambda c: turns.finish(c, main, "too late"))
-    driver = scene.read(lambda tx: tx.driver(MAIN))
+    driver = scene.read(lambda tx: tx.drivers.get(MAIN))
     assert driver is not None
     assert driver.release_at == scene.clock.now() + 5.0
 
@@ -403,7 +403,7 @@ def test_deleting_a_conversation_fences_its_turn_withdraws_reservations_and_lets
     o, reserved = scene.begin(main), scene.reserve(main)
     sent = scene.send(MAIN, "too late")
     scene.delete()
-    assert scene.read(lambda tx: tx.find_run(reserved)) is None
+    assert scene.read(lambda tx: tx.runs.find(reserved)) is None
     assert scene.phase(o.session) == "running"
     assert scene.row(sent).state == "void"
     with pytest.raises(StaleWrite):

@@ -69,7 +69,7 @@ def test_a_send_joins_live_work_and_gets_a_turn_where_none_is_coming(scene: Scen
         assert after.phase == Queued(serving=before.phase)
     else:
         assert after == before
-    place = scene.read(lambda tx: tx.queued(key))
+    place = scene.read(lambda tx: tx.queue.place(key))
     starts = ("queued", "waiting", "announcing", "announce_deferred", "completed", "completed_giveup")
     assert (place is not None) is (phase in starts)
 
@@ -239,7 +239,7 @@ def test_a_dismissed_result_leaves_the_list_and_stays_readable(scene: Scene) -> 
     run = scene.commit(lambda c: control.dismiss(c, key))
     assert run.phase.name == "completed"
     assert scene.outcome_row(key).state == "dismissed"
-    assert scene.read(lambda tx: tx.undelivered()) == []
+    assert scene.read(lambda tx: tx.inbox.undelivered()) == []
     assert scene.read_result(key) == "the answer"
 
 
@@ -309,6 +309,6 @@ def test_reading_the_result_of_a_plan_that_expired_leaves_nothing_unread(scene: 
     scene.finish(drive, "1. look")
     scene.pass_time(24 * 3600.0)
     assert scene.read_result(drive.session) == "1. look"
-    assert scene.read(lambda tx: tx.rows_of(drive.session)) == []
+    assert scene.read(lambda tx: tx.inbox.of_run(drive.session)) == []
     scene.pass_time(3600.0)
     assert scene.phase(drive.session) == "archived"

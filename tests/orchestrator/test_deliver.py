@@ -130,7 +130,7 @@ def test_what_is_not_an_outcome_and_has_nobody_left_to_read_it_is_undelivered(sc
     o = scene.orchestrator(plan=True)
     scene.finish(o, "1. look")
     scene.delete()
-    assert [(row.kind, row.state) for row in scene.read(lambda tx: tx.undelivered())] == [("plan", "undelivered")]
+    assert [(row.kind, row.state) for row in scene.read(lambda tx: tx.inbox.undelivered())] == [("plan", "undelivered")]
     assert scene.phase(o.session) == "awaiting_approval"
 
 
@@ -201,7 +201,7 @@ def test_a_row_is_taken_once_or_not_at_all(scene: Scene) -> None:
     before = scene.dump()
 
     def twice(c: Commit) -> None:
-        rows = c.tx.unread(MAIN)
+        rows = c.tx.inbox.unread(MAIN)
         drain.consume(c, MAIN, rows, at_boundary=False)
         drain.consume(c, MAIN, rows, at_boundary=False)
 
@@ -216,7 +216,7 @@ MESSAGES: tuple[RowKind, ...] = ("task", "steer", "wake", "approval", "notice", 
 
 
 def put(c: Commit, session: str, kind: RowKind) -> None:
-    c.tx.put_row(f"x:{kind}", session, kind, MAIN, "words", c.at)
+    c.tx.inbox.put(f"x:{kind}", session, kind, MAIN, "words", c.at)
 
 
 @proves("2.arbitration.18", "Task, steer, wake and approval messages in that inbox become void")

@@ -44,7 +44,7 @@ def test_a_child_lives_from_spawn_to_completed_with_exactly_these_events(theatre
         assert (run.phase.name, run.delivery, run.attempt) == ("completed", Delivered("direct"), 1)
         assert await world.outcome(key) == ("ok", None, 2.0)
         assert await world.result(key) == "the answer"
-        assert await world.look(lambda tx: tx.drivers()) == []
+        assert await world.look(lambda tx: tx.drivers.all()) == []
 
     theatre.act(body, {"a": two_steps})
 
@@ -57,7 +57,7 @@ def test_its_result_is_in_the_requesters_transcript_once_and_is_answered(theatre
         assert await world.told() == [["a"]]
         assert "".join(await world.heard(kind="event")).count("the answer") == 1
         assert await world.heard(kind="assistant") == ["answer of main"]
-        assert await world.look(lambda tx: (tx.unread(MAIN), tx.turn(MAIN))) == ([], None)
+        assert await world.look(lambda tx: (tx.inbox.unread(MAIN), tx.turns.get(MAIN))) == ([], None)
 
     theatre.act(body, {"a": two_steps})
 
@@ -138,8 +138,8 @@ def test_a_kill_that_falls_between_the_claim_and_the_start_of_a_driver_stops_it_
         killing: list[asyncio.Task[control.Killing]] = []
 
         def check(tx: Tx) -> None:
-            for key in tx.children(MAIN):
-                if not killing and tx.driver(key) is not None:
+            for key in tx.runs.children(MAIN):
+                if not killing and tx.drivers.get(key) is not None:
                     killing.append(asyncio.ensure_future(world.engine.commit(lambda c, key=key: control.kill(c, key))))  # type: ignore[misc]
 
         world.store.check = check
@@ -344,7 +344,7 @@ def test_a_nested_yield_finishes_with_every_lane_one_wide(theatre: Theatre, aske
                 await stage.spawn(name)
             await stage.wait(asked)
         else:
-            entries = await stage.engine.store.read(lambda tx: tx.entries(stage.session))
+            entries = await stage.engine.store.read(lambda tx: tx.transcripts.entries(stage.session))
             seen.append(sum(entry.kind == "event" for entry in entries))
             await stage.say("all read")
 

@@ -284,10 +284,10 @@ def test_cleanup_by_deletion_removes_the_session_and_its_result_stays_readable(t
     async def body(world: World) -> None:
         key = await world.spawn("a", cleanup="delete")
         await world.clock.sleep(60)
-        session = await world.look(lambda tx: tx.session(key))
+        session = await world.look(lambda tx: tx.sessions.get(key))
         assert session is not None
         assert session.deleted
-        assert await world.look(lambda tx: tx.entries(key)) == []
+        assert await world.look(lambda tx: tx.transcripts.entries(key)) == []
         assert await world.result(key) == "answer of a"
         assert await world.told() == [["a"]]
         with pytest.raises(NotFound):
@@ -336,7 +336,7 @@ def test_a_completed_run_is_archived_after_its_time(theatre: Theatre, after_s: f
 @proves("6.sweep.4", "Never while a row from it is unread")
 def test_a_run_is_not_archived_while_a_row_of_it_is_unread(theatre: Theatre) -> None:
     def complete_late(c: Commit, key: str) -> None:
-        text = c.tx.keep_text(key, "it worked after all")
+        text = c.tx.texts.keep(key, "it worked after all")
         end = ev.Finished("text", text)
         c.apply(key, ev.AttemptEnded(at=c.at, attempt=1, next_run_id=c.ids.unique(), end=end))
 
@@ -396,9 +396,9 @@ def test_a_program_that_does_not_read_for_half_an_hour_finds_its_result_undelive
         run = await world.run(key)
         assert run.phase.name == "completed_giveup"
         assert run.delivery == Undelivered("the program did not read it for 30 min")
-        assert [row.source for row in await world.look(lambda tx: tx.undelivered())] == [key]
+        assert [row.source for row in await world.look(lambda tx: tx.inbox.undelivered())] == [key]
         assert await world.engine.commit(read(key)) == "answer of a"
-        assert await world.look(lambda tx: tx.undelivered()) == []
+        assert await world.look(lambda tx: tx.inbox.undelivered()) == []
         assert (await world.run(key)).phase.name == "completed"
         assert await world.engine.commit(read(key)) == "answer of a"
 
@@ -443,7 +443,7 @@ def test_a_result_that_nobody_is_left_to_hear_is_tried_three_times_and_then_unde
         key = await orphan(world)
         run = await world.run(key)
         assert (run.phase.name, run.delivery) == ("completed_giveup", Undelivered("nobody is left to tell"))
-        assert [row.source for row in await world.look(lambda tx: tx.undelivered())] == [key]
+        assert [row.source for row in await world.look(lambda tx: tx.inbox.undelivered())] == [key]
         assert [at for name, at in await world.timeline(key) if name == "CameDue"] == [2.0, 4.0, 8.0]
         assert await world.result(key) == "answer of a"
 
@@ -454,7 +454,7 @@ def test_an_undelivered_result_can_be_dismissed_and_is_then_off_the_list(theatre
     async def body(world: World) -> None:
         key = await orphan(world)
         await world.engine.commit(lambda c: control.dismiss(c, key))
-        assert await world.look(lambda tx: tx.undelivered()) == []
+        assert await world.look(lambda tx: tx.inbox.undelivered()) == []
         assert (await world.run(key)).phase.name == "completed"
         for again in (control.dismiss, control.retry):
             with pytest.raises(Refused) as refusal:
@@ -469,10 +469,10 @@ def test_an_undelivered_result_that_is_retried_in_vain_is_undelivered_again(thea
         key = await orphan(world)
         await world.engine.commit(lambda c: control.retry(c, key))
         assert (await world.run(key)).phase.name == "announce_deferred"
-        assert await world.look(lambda tx: tx.undelivered()) == []
+        assert await world.look(lambda tx: tx.inbox.undelivered()) == []
         await world.clock.sleep(20)
         assert (await world.run(key)).phase.name == "completed_giveup"
-        assert [row.source for row in await world.look(lambda tx: tx.undelivered())] == [key]
+        assert [row.source for row in await world.look(lambda tx: tx.inbox.undelivered())] == [key]
 
     theatre.act(body, {"a": works(1)})
 
@@ -499,7 +499,7 @@ def test_an_undelivered_result_leaves_the_list_by_itself_after_seven_days(theatr
         assert (await world.run(key)).phase.name == "completed_giveup"
         await world.sleep_until(8 + 7 * 86400 + 1)
         assert (await world.run(key)).phase.name == "completed"
-        assert await world.look(lambda tx: tx.undelivered()) == []
+        assert await world.look(lambda tx: tx.inbox.undelivered()) == []
 
     theatre.act(body, {"a": works(1)})
 
@@ -514,6 +514,6 @@ def test_a_nested_result_of_a_requester_that_is_gone_goes_to_the_one_above(theat
         await world.clock.sleep(60)
         assert await world.told() == [["boss"], ["slow"]]
         assert await world.told(key) == []
-        assert await world.look(lambda tx: tx.unread(MAIN)) == []
+        assert await world.look(lambda tx: tx.inbox.unread(MAIN)) == []
 
     theatre.act(body, {"boss": boss, "slow": works(5)})

@@ -51,7 +51,7 @@ def test_a_kill_is_silent_stops_everything_below_and_reports_what_is_stopping(
     async def body(world: World) -> None:
         key = await world.spawn("boss")
         await world.sleep_until(1)
-        (child,) = await world.look(lambda tx: tx.children(key))
+        (child,) = await world.look(lambda tx: tx.runs.children(key))
         done = await world.kill(key)
         assert (done.killed, done.stopping) == (((), (key, child)) if stops else ((key,), (child,)))
         await world.clock.sleep(60)
@@ -116,7 +116,7 @@ def test_a_complete_end_below_the_killed_run_does_not_win(theatre: Theatre) -> N
         await world.sleep_until(1)
         await world.kill(key)
         await world.clock.sleep(60)
-        (child,) = await world.look(lambda tx: tx.children(key))
+        (child,) = await world.look(lambda tx: tx.runs.children(key))
         assert await world.outcome(child) == ("killed", "killed", 1.0)
         assert await world.told() == []
 
@@ -170,7 +170,7 @@ def test_a_driver_that_learns_of_the_kill_from_its_next_step_leaves_quietly(
         await world.sleep_until(1)
         await world.kill(key)
         await world.sleep_until(3)
-        assert await world.look(lambda tx: tx.driver(key)) is None
+        assert await world.look(lambda tx: tx.drivers.get(key)) is None
         return await world.outcome(key)
 
     assert theatre.act(body, {"W": late_to_hear}) == ("killed", "killed", 2.0)
@@ -225,13 +225,13 @@ def test_a_stop_of_a_conversation_ends_its_turn_and_everything_below(theatre: Th
     async def body(world: World) -> None:
         await world.send()
         await world.sleep_until(1)
-        (child,) = await world.look(lambda tx: tx.children(MAIN))
+        (child,) = await world.look(lambda tx: tx.runs.children(MAIN))
         done = await world.engine.commit(lambda c: control.stop(c, MAIN))
         assert done.stopping == (child,)
         await world.clock.sleep(60)
         assert await world.outcome(child) == ("killed", "killed", 1.0)
         assert world.driven("main") == [0.0]
-        assert await world.look(lambda tx: (tx.turn(MAIN), tx.drivers())) == (None, [])
+        assert await world.look(lambda tx: (tx.turns.get(MAIN), tx.drivers.all())) == (None, [])
 
     theatre.act(body, {"main": in_turns(main), "below": works(100)})
 
@@ -309,7 +309,7 @@ def test_an_agent_steers_and_kills_its_own_children(theatre: Theatre) -> None:
     async def body(world: World) -> None:
         key = await world.spawn("boss")
         await world.clock.sleep(60)
-        steered, killed = await world.look(lambda tx: tx.children(key))
+        steered, killed = await world.look(lambda tx: tx.runs.children(key))
         assert await world.outcome(steered) == ("ok", None, 1.0)
         assert await world.outcome(killed) == ("killed", "killed", 1.0)
         assert await world.told(key) == [["steered"]]

@@ -89,7 +89,7 @@ def test_a_driver_that_returns_without_an_end_ends_its_run_with_an_error(tmp_pat
             request = spawn.Request(spec=Spec(task="a"), terms=Terms(parent=MAIN))
             run = await engine.commit(lambda c: spawn.spawn(c, request))
             await asyncio.sleep(10)
-            ended = (await store.read(lambda tx: tx.load_run(run.key))).ended
+            ended = (await store.read(lambda tx: tx.runs.load(run.key))).ended
         assert ended is not None
         assert (ended.outcome.status, ended.outcome.error) == ("error", "the driver returned without an end")
         store.close_now()
@@ -127,7 +127,7 @@ def test_a_graceful_close_requeues_without_counting_a_crash_and_the_next_engine_
     async def second(world: World) -> None:
         run = await world.run(key)
         assert (run.phase.name, run.crashes, run.attempt) == ("queued", 0, 1)
-        assert await world.look(lambda tx: tx.drivers()) == []
+        assert await world.look(lambda tx: tx.drivers.all()) == []
         await world.clock.sleep(60)
         assert await world.outcome(key) == ("ok", None, 2.5)
         assert await world.happened(key, ev.LeaseLost) == 1
@@ -190,7 +190,7 @@ def test_closing_on_a_store_that_fails_ends_and_the_next_engine_takes_over(theat
     async def second(world: World) -> None:
         await world.clock.sleep(10)
         assert (await world.outcome(key))[0] == "ok"
-        lost = [event for event in await world.look(lambda tx: tx.events(key)) if isinstance(event, ev.LeaseLost)]
+        lost = [event for event in await world.look(lambda tx: tx.events.of(key)) if isinstance(event, ev.LeaseLost)]
         assert [event.step_open for event in lost] == [True]
         assert await world.told() == [["a"]]
 
@@ -231,7 +231,7 @@ def test_the_third_crash_without_progress_fails_the_run_and_that_is_announced(th
         assert await world.outcome(key) == ("error", error, 3.0)
         assert await world.told() == [["a"]]
         assert await world.unsettled() == 0
-        assert await world.look(lambda tx: tx.drivers()) == []
+        assert await world.look(lambda tx: tx.drivers.all()) == []
 
     theatre.act(last)
 
@@ -494,7 +494,7 @@ def test_a_reservation_of_a_dead_process_is_gone_and_its_parents_count_is_right(
 
     async def second(world: World) -> None:
         await world.clock.sleep(1)
-        assert await world.look(lambda tx: (tx.find_run(key), tx.session(key))) == (None, None)
+        assert await world.look(lambda tx: (tx.runs.find(key), tx.sessions.get(key))) == (None, None)
         assert await world.unsettled() == 1
         assert [(post.kind, post.body) for post in world.performer.posted] == [("remove", '["/made/for/it"]')]
         await world.clock.sleep(10)
@@ -512,7 +512,7 @@ def test_a_reservation_that_is_never_prepared_is_gone_after_thirty_seconds(theat
         await world.sleep_until(29.75)
         assert (await world.run(key)).phase.name == "spawning"
         await world.sleep_until(30.25)
-        assert await world.look(lambda tx: tx.find_run(key)) is None
+        assert await world.look(lambda tx: tx.runs.find(key)) is None
         assert await world.unsettled() == 0
         assert await world.told() == []
 
@@ -538,7 +538,7 @@ def test_a_store_that_fails_for_a_while_kills_no_engine_and_loses_nothing(theatr
         assert await world.outcome(keys["amid"]) == ("error", "internal error: disk full", 7.1)
         assert await world.all_told() == ["across", "after", "amid", "before", "timed"]
         assert await world.unsettled() == 0
-        assert await world.look(lambda tx: tx.drivers()) == []
+        assert await world.look(lambda tx: tx.drivers.all()) == []
 
     scripts = {"before": works(1), "amid": works(4), "across": works(8), "timed": works(100)}
     theatre.act(body, scripts)
@@ -566,7 +566,7 @@ def test_a_claim_that_raises_for_one_session_does_not_stop_others(theatre: Theat
         bad: set[str] = set()
 
         def refuse(tx: Tx) -> None:
-            if any(tx.driver(key) is not None for key in bad):
+            if any(tx.drivers.get(key) is not None for key in bad):
                 raise error
 
         await world.spawn("blocker")
@@ -593,7 +593,7 @@ def test_a_claim_that_raises_for_one_session_does_not_keep_hooks_from_being_call
         bad: set[str] = set()
 
         def refuse(tx: Tx) -> None:
-            if any(tx.driver(key) is not None for key in bad):
+            if any(tx.drivers.get(key) is not None for key in bad):
                 raise error
 
         world.store.check = refuse
@@ -611,7 +611,7 @@ def test_a_claim_that_raises_for_one_session_does_not_keep_hooks_from_being_call
 def test_a_claim_that_raised_is_tried_again_though_nothing_else_happens(theatre: Theatre, error: Exception) -> None:
     async def body(world: World) -> None:
         def refuse_at_first(tx: Tx) -> None:
-            if tx.drivers() and world.at() < 0.5:
+            if tx.drivers.all() and world.at() < 0.5:
                 raise error
 
         world.store.check = refuse_at_first

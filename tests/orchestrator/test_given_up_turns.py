@@ -75,10 +75,10 @@ def test_what_waits_behind_a_turn_that_was_given_up_after_crashes_has_its_own_tu
     _two_words_apart(scene)
     for _ in range(3):
         scene.start(MAIN)
-        scene.commit(lambda c: c.tx.progress(MAIN, c.at, step_open=True))
-        driver = scene.read(lambda tx: tx.driver(MAIN))
+        scene.commit(lambda c: c.tx.drivers.progress(MAIN, c.at, step_open=True))
+        driver = scene.read(lambda tx: tx.drivers.get(MAIN))
         assert driver is not None
         scene.commit(partial(turns.lost, driver=replace(driver, step_open=True), crashed=True))
         del scene.drives[MAIN]
-    assert scene.read(lambda tx: tx.turn(MAIN)) is None
+    assert scene.read(lambda tx: tx.turns.get(MAIN)) is None
     assert scene.claimable() == [MAIN]

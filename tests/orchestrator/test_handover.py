@@ -98,4 +98,4 @@ def test_deleting_a_session_deletes_no_row_and_nobody_left_is_missing_requester(
     scene.pass_time(2.0)
     scene.pass_time(4.0)
     assert scene.phase(o.session) == "completed_giveup"
-    assert [row.key for row in scene.read(lambda tx: tx.undelivered())] == [row.key]
+    assert [row.key for row in scene.read(lambda tx: tx.inbox.undelivered())] == [row.key]

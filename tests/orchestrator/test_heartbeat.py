@@ -36,7 +36,7 @@ def in_honolulu() -> Iterator[None]:
 
 
 def wanted(scene: Scene, key: str = MAIN) -> Heartbeat | None:
-    return scene.read(lambda tx: tx.heartbeat(key))
+    return scene.read(lambda tx: tx.heartbeats.get(key))
 
 
 def ask(scene: Scene, key: str = MAIN) -> None:
@@ -140,7 +140,7 @@ def test_of_an_agents_main_conversations_the_one_that_was_spoken_in_last_beats(s
     def beaten() -> list[str]:
         """Which have a heartbeat when the time comes; they are over then."""
         scene.pass_time(60.0)
-        queued = scene.read(lambda tx: [key for key in (*mains, critic) if tx.queued(key) is not None])
+        queued = scene.read(lambda tx: [key for key in (*mains, critic) if tx.queue.place(key) is not None])
         while scene.claim():
             for drive in (*scene.drives.values(),):
                 scene.finish(drive, "HEARTBEAT_OK")
@@ -162,7 +162,7 @@ def test_what_other_sessions_and_the_system_say_moves_no_heartbeat(scene: Scene)
     scene.finish(scene.start(docs), "well")
     scene.commit(lambda c: deliver.notice(c, docs, "n", "something is odd"))
     scene.finish(scene.start(docs), "indeed")
-    assert scene.read(lambda tx: tx.last_spoken_at(docs)) is None
+    assert scene.read(lambda tx: tx.transcripts.last_spoken_at(docs)) is None
 
 
 def test_a_wake_that_is_held_stays_wanted_though_a_turn_was_queued_that_finds_nothing_to_read(scene: Scene) -> None:

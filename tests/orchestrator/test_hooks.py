@@ -39,7 +39,7 @@ def test_every_listener_of_a_hook_gets_a_row_of_its_own_once_a_run(theatre: Thea
         key = await world.spawn("child")
         await world.clock.sleep(5000)
         keys = [f"hook:{SPAWNED}:a:{key}", f"hook:{SPAWNED}:b:{key}", f"hook:{ENDED}:b:{key}"]
-        posts = await world.look(lambda tx: [tx.find_post(one) for one in keys])
+        posts = await world.look(lambda tx: [tx.outbox.get(one) for one in keys])
         assert [post.state for post in posts if post is not None] == ["sent"] * 3
         assert [type(event) for event in outside.events] == [Spawned, Spawned, Ended]
 
@@ -50,7 +50,7 @@ def test_spawned_says_who_was_spawned_by_whom_and_where_it_was_asked_for(theatre
     async def play(world: World, outside: Outside) -> None:
         await hear(world, OPS, "look into it", "m-1")
         await world.clock.sleep(10)
-        (key,) = await world.look(lambda tx: tx.children(MAIN))
+        (key,) = await world.look(lambda tx: tx.runs.children(MAIN))
         run = await world.run(key)
         event = outside.events[0]
         assert event == Spawned(
@@ -102,7 +102,7 @@ def test_a_killed_run_ends_its_hook_as_killed_and_a_failed_one_with_its_error() 
         scene.finish(main, "NO_REPLY")
         scene.read_main()
         events = [
-            call.event for post in scene.read(lambda tx: tx.due_posts(1e12, 9)) if (call := hook_calls.call_of(post))
+            call.event for post in scene.read(lambda tx: tx.outbox.due(1e12, 9)) if (call := hook_calls.call_of(post))
         ]
         told = [(one.reason, one.outcome, one.error) for one in events if isinstance(one, Ended)]
         assert told == [("killed", "killed", "killed"), ("error", "error", "no model")]
@@ -122,7 +122,7 @@ def test_a_listener_that_fails_is_tried_as_often_as_it_was_set_and_holds_up_no_o
         assert await world.told() == [["child"]]
         called = [at for at, hook in world.performer.called if hook == ENDED]
         assert called == [1.0, 2.0]
-        lost = await world.look(lambda tx: tx.undelivered_posts())
+        lost = await world.look(lambda tx: tx.outbox.undelivered())
         assert {post.key for post in lost} == {f"hook:{ENDED}:b:{key}", f"hook:{SPAWNED}:b:{key}"}
         assert (await world.run(key)).phase.name == "completed"
 
@@ -192,7 +192,7 @@ def test_the_first_of_several_to_name_an_address_counts_and_silence_waits_for_al
         for first, second, goes in ((None, NEWS, "hook"), (NEWS, OPS, "hook"), (None, None, "fallback")):
             child = scene.orchestrator()
             scene.finish(child, "done")
-            posts = {post.key: post for post in scene.read(lambda tx: tx.due_posts(1e12, 9))}
+            posts = {post.key: post for post in scene.read(lambda tx: tx.outbox.due(1e12, 9))}
             for listener, answer in (("one", first), ("two", second)):
                 post = posts[f"hook:{TARGET}:{listener}:{child.session}"]
                 scene.commit(partial(due.sent, post=post, answer=answer))
@@ -259,7 +259,7 @@ def test_a_requester_that_is_deleted_while_a_hook_is_asked_is_lost_as_usual() ->
         child = scene.orchestrator()
         scene.finish(child, "done")
         scene.delete()
-        (post,) = scene.read(lambda tx: tx.due_posts(1e12, 9))
+        (post,) = scene.read(lambda tx: tx.outbox.due(1e12, 9))
         scene.commit(lambda c: due.sent(c, post, NEWS))
         assert scene.phase(child.session) == "announce_deferred"
 
@@ -283,7 +283,7 @@ def test_with_deliver_send_the_result_is_posted_once_the_hook_has_answered(theat
 
 
 def left(scene: Scene) -> list[tuple[str, str]]:
-    posts = [post for post in scene.read(lambda tx: tx.due_posts(1e12, 99)) if post.kind == "context"]
+    posts = [post for post in scene.read(lambda tx: tx.outbox.due(1e12, 99)) if post.kind == "context"]
     return [(body["sessionKey"], body["reason"]) for body in (msgspec.json.decode(post.body) for post in posts)]
 
 
@@ -340,4 +340,4 @@ def test_without_a_context_engine_nothing_is_posted() -> None:
         child = scene.orchestrator()
         scene.finish(child, "done")
         scene.read_main()
-        assert scene.read(lambda tx: tx.waiting_posts()) == 0
+        assert scene.read(lambda tx: tx.outbox.count_waiting()) == 0

@@ -153,7 +153,7 @@ def test_a_result_is_posted_without_a_model_turn_and_stands_in_the_transcript(th
         assert world.driven("main") == [0.0]
         assert await entries(world) == ["user", "assistant", "event"]
         assert await world.told() == [["child"]]
-        (key,) = await world.look(lambda tx: tx.children(MAIN))
+        (key,) = await world.look(lambda tx: tx.runs.children(MAIN))
         run = await world.run(key)
         assert (run.phase.name, run.delivery) == ("completed", Delivered("direct"))
         at, message = outside.arrived[1]
@@ -185,7 +185,7 @@ def test_a_result_below_a_run_is_read_by_that_run_and_not_posted(theatre: Theatr
     async def scene(world: World, outside: Outside) -> None:
         await hear(world, OPS, "look into it", "m-1")
         await world.clock.sleep(100)
-        (key,) = await world.look(lambda tx: tx.children(MAIN))
+        (key,) = await world.look(lambda tx: tx.runs.children(MAIN))
         assert await world.told(key) == [["grandchild"]]
         assert [message.about for _, message in outside.arrived] == ["reply", "result"]
 
@@ -256,7 +256,7 @@ def test_one_function_tells_a_person_and_the_same_key_twice_is_one_notice(theatr
 
 
 def bound(session: str, address: Address) -> Callable[[Commit], None]:
-    return lambda c: c.tx.set_route(Route(session=session, kind="bound", address=address, used_at=c.at))
+    return lambda c: c.tx.routes.set(Route(session=session, kind="bound", address=address, used_at=c.at))
 
 
 def test_what_is_said_in_a_bound_place_is_said_to_its_session_whoever_says_it(theatre: Theatre) -> None:
@@ -281,13 +281,13 @@ def test_a_bound_session_keeps_its_route_whoever_speaks_to_it_from_elsewhere(the
         await world.sleep_until(5)
         await hear(world, NEWS, "hello", "m-1")
         await world.clock.sleep(5)
-        route = await world.look(lambda tx: tx.route(MAIN))
+        route = await world.look(lambda tx: tx.routes.get(MAIN))
         assert route is not None
         assert (route.kind, route.address) == ("bound", OPS)
         assert outside.heard == [("news", "bob", "answer of main")]
         before = route.used_at
         await hear(world, OPS, "hello", "m-2")
-        route = await world.look(lambda tx: tx.route(MAIN))
+        route = await world.look(lambda tx: tx.routes.get(MAIN))
         assert route is not None
         assert route.used_at == before + 10
 
@@ -324,7 +324,7 @@ def test_what_cannot_be_taken_in_is_refused_by_its_field_and_changes_nothing(
         with pytest.raises(BadInput) as refused:
             await inbound(world.engine, *given)
         assert refused.value.field == field
-        assert await world.look(lambda tx: (tx.unread(MAIN), tx.route(MAIN))) == ([], None)
+        assert await world.look(lambda tx: (tx.inbox.unread(MAIN), tx.routes.get(MAIN))) == ([], None)
 
     played(theatre, scene)
 
@@ -335,7 +335,7 @@ def test_speaking_from_an_address_makes_it_the_route_and_words_of_another_sessio
             origin = origin_of(address)
             await world.engine.commit(partial(control.send, key=MAIN, message="hi", origin=origin))
         await world.engine.commit(partial(control.send, key=MAIN, message="psst", source="agent:other:main"))
-        route = await world.look(lambda tx: tx.route(MAIN))
+        route = await world.look(lambda tx: tx.routes.get(MAIN))
         assert route is not None
         assert (route.kind, route.address) == ("last", OPS)
 
@@ -349,8 +349,8 @@ def test_a_call_that_needs_a_person_is_asked_on_the_channel_of_the_conversation_
         scene.commit(lambda c: bindings.follow(c, MAIN, OPS))
         call = CallEntry("id", "exec", '{"command": "rm -rf /\\n\\u001b[2J"}', "asked")
         scene.commit(lambda c: steps.replied(c, child, Replied(calls=(call,)), 0, 3600.0))
-        (asked,) = scene.read(lambda tx: tx.open_approvals())
-        (post,) = scene.read(lambda tx: tx.due_posts(scene.clock.now(), 9))
+        (asked,) = scene.read(lambda tx: tx.approvals.open())
+        (post,) = scene.read(lambda tx: tx.outbox.due(scene.clock.now(), 9))
         message = outbox.message_of(post)
         assert message is not None
         assert (message.id, message.about, message.address) == (f"approval:{asked.id}", "approval", OPS)

@@ -32,7 +32,7 @@ def test_a_message_that_does_not_arrive_is_sent_again_1_2_and_4_s_later_under_th
         assert [at for at, _ in outside.tried] == tried
         assert {key for _, key in outside.tried} == {f"reply:{MAIN}:2"}
         assert outside.heard == [("ops", "ann", "answer of main")]
-        assert await world.look(lambda tx: tx.undelivered_posts()) == []
+        assert await world.look(lambda tx: tx.outbox.undelivered()) == []
 
     played(theatre, scene)
 
@@ -44,10 +44,10 @@ def test_then_it_is_undelivered_and_no_run_and_no_transcript_has_changed(theatre
         await hear(world, OPS, "hello", "m-1")
         await world.clock.sleep(1000)
         assert [at for at, _ in outside.tried] == [0.0, 1.0, 3.0, 7.0]
-        (lost,) = await world.look(lambda tx: tx.undelivered_posts())
+        (lost,) = await world.look(lambda tx: tx.outbox.undelivered())
         assert (lost.key, lost.error, lost.state) == (f"reply:{MAIN}:2", "ops is down", "undelivered")
         assert await entries(world) == ["user", "assistant"]
-        assert await world.look(lambda tx: tx.unread(MAIN)) == []
+        assert await world.look(lambda tx: tx.inbox.unread(MAIN)) == []
 
     played(theatre, scene)
 
@@ -61,7 +61,7 @@ def test_it_can_be_retried_and_is_then_gone_from_the_list(theatre: Theatre) -> N
         await world.clock.sleep(100)
         assert [at for at, _ in outside.tried][4:] == [100.0, 101.0]
         assert outside.heard == [("ops", "ann", "answer of main")]
-        assert await world.look(lambda tx: tx.undelivered_posts()) == []
+        assert await world.look(lambda tx: tx.outbox.undelivered()) == []
 
     played(theatre, scene)
 
@@ -73,12 +73,12 @@ def test_it_can_be_dismissed_and_is_dismissed_by_itself_after_a_week(theatre: Th
         await world.clock.sleep(50)
         await hear(world, OPS, "hello again", "m-2")
         await world.clock.sleep(50)
-        keys = [post.key for post in await world.look(lambda tx: tx.undelivered_posts())]
+        keys = [post.key for post in await world.look(lambda tx: tx.outbox.undelivered())]
         assert len(keys) == 2
         await world.engine.commit(lambda c: outbox.dismiss(c, keys[0]))
-        assert [post.key for post in await world.look(lambda tx: tx.undelivered_posts())] == keys[1:]
+        assert [post.key for post in await world.look(lambda tx: tx.outbox.undelivered())] == keys[1:]
         await world.clock.sleep(7 * 86400.0)
-        assert await world.look(lambda tx: tx.undelivered_posts()) == []
+        assert await world.look(lambda tx: tx.outbox.undelivered()) == []
         for act in (outbox.retry, outbox.dismiss):
             with pytest.raises(Refused, match=r"^reply:.* is dismissed$"):
                 await world.engine.commit(partial(act, key=keys[1]))
@@ -182,7 +182,7 @@ def test_a_server_that_says_never_in_time_is_given_up_at_once(theatre: Theatre) 
         await hear(world, OPS, "hello", "m-1")
         await world.clock.sleep(5000)
         assert [at for at, _ in outside.tried] == [0.0]
-        assert len(await world.look(lambda tx: tx.undelivered_posts())) == 1
+        assert len(await world.look(lambda tx: tx.outbox.undelivered())) == 1
 
     played(theatre, scene)
 

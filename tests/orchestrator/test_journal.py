@@ -186,7 +186,7 @@ def test_deferrals_are_counted_for_each_try_and_interrupts_by_step(scene: Scene)
 
 
 def _finished(c: Commit, key: str) -> ev.AttemptEnded:
-    said = ev.Finished("text", c.tx.keep_text(key, "the answer"))
+    said = ev.Finished("text", c.tx.texts.keep(key, "the answer"))
     return ev.AttemptEnded(at=c.at, attempt=1, next_run_id=c.ids.unique(), end=said)
 
 

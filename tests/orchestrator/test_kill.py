@@ -25,7 +25,7 @@ def test_a_driven_run_keeps_epoch_slot_and_place_until_it_acknowledges(scene: Sc
     o = scene.orchestrator()
     assert scene.kill(o.session) == control.Killing(killed=(), stopping=(o.session,))
     assert scene.run(o.session).phase == Ending(scene.clock.now() + 5.0, Stopping(named=True, may_win=True))
-    driver = scene.read(lambda tx: tx.fence(o.session, o.epoch))
+    driver = scene.read(lambda tx: tx.drivers.fence(o.session, o.epoch))
     assert driver.release_at == scene.clock.now() + 5.0
     assert scene.counts(MAIN).unsettled == 1
     scene.exit(o)
@@ -46,7 +46,7 @@ def test_a_complete_in_the_window_wins_and_is_announced_without_waiting_for_desc
     run = scene.run(o.session)
     assert run.ended is not None
     assert (run.phase.name, run.ended.outcome) == ("announcing", Ok())
-    assert any(isinstance(event, ev.KillOrdered) for event in scene.read(lambda tx: tx.events(o.session)))
+    assert any(isinstance(event, ev.KillOrdered) for event in scene.read(lambda tx: tx.events.of(o.session)))
     assert scene.phase(w.session) == "ending"
     assert scene.read_main() == [o.session]
     assert "just in time" in scene.said(MAIN)[-2]
@@ -184,7 +184,7 @@ def test_one_commit_ends_or_marks_everything_below_through_finished_parents(scen
     done = scene.kill(o.session)
     assert set(done.killed) == {queued, reserved}
     assert set(done.stopping) == {o.session, below.session}
-    assert scene.read(lambda tx: tx.find_run(reserved)) is None
+    assert scene.read(lambda tx: tx.runs.find(reserved)) is None
     phases = {key: scene.phase(key) for key in (o.session, p.session, below.session, queued)}
     assert phases == {o.session: "ending", p.session: "completed", below.session: "ending", queued: "completed"}
     assert scene.run(p.session).delivery == Skipped("suppressed")
@@ -221,7 +221,7 @@ def test_what_was_spawned_before_the_kill_is_refused_after_it_wherever_the_kill_
 def test_a_reservation_may_not_be_accepted_after_a_stop_above_it(scene: Scene) -> None:
     o = scene.orchestrator()
     key = scene.reserve(o)
-    scene.commit(lambda c: c.tx.raise_generation(MAIN))
+    scene.commit(lambda c: c.tx.sessions.raise_generation(MAIN))
     with pytest.raises(Refused, match=f"{MAIN} was stopped after this turn began"):
         scene.commit(lambda c: spawn.prepared(c, key, o.generations))
     assert scene.phase(key) == "spawning"

@@ -20,9 +20,9 @@ def test_a_result_that_no_program_reads_for_30_minutes_is_given_up_and_still_rea
     assert scene.phase(drive.session) == "announcing"
     scene.pass_time(1.0)
     assert scene.phase(drive.session) == "completed_giveup"
-    assert [row.key for row in scene.read(lambda tx: tx.undelivered())] == [key]
+    assert [row.key for row in scene.read(lambda tx: tx.inbox.undelivered())] == [key]
     assert scene.read_result(drive.session) == "the answer"
-    assert scene.read(lambda tx: tx.undelivered()) == []
+    assert scene.read(lambda tx: tx.inbox.undelivered()) == []
     assert scene.phase(drive.session) == "completed"
 
 
@@ -39,7 +39,7 @@ def test_reading_through_a_handle_consumes_the_row_once_and_again_is_free(scene:
     assert scene.read_result(drive.session) == "the answer"
     assert scene.dump() == before
     scene.pass_time(1800.0)
-    assert scene.read(lambda tx: tx.undelivered()) == []
+    assert scene.read(lambda tx: tx.inbox.undelivered()) == []
 
 
 # ---- programs --------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ DOCS = project_key(FOLDER)
 
 def opened(scene: Scene, key: str, folder: str = "") -> Session:
     scene.commit(lambda c: spawn.open_conversation(c, key, folder))
-    found = scene.read(lambda tx: tx.session(key))
+    found = scene.read(lambda tx: tx.sessions.get(key))
     assert found is not None
     return found
 
@@ -57,7 +57,7 @@ def test_a_name_that_another_folder_or_a_program_has_is_refused(scene: Scene) ->
     session = opened(scene, project_key(one), one)
     with pytest.raises(Refused, match=f"is the conversation of {one}: name another one with --session"):
         opened(scene, project_key(twin), twin)
-    assert scene.read(lambda tx: tx.session(project_key(one))) == session
+    assert scene.read(lambda tx: tx.sessions.get(project_key(one))) == session
     scene.commit(lambda c: spawn.open_program(c, DOCS))
     with pytest.raises(Refused, match="is the conversation of a program"):
         opened(scene, DOCS, FOLDER)

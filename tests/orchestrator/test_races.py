@@ -47,8 +47,8 @@ def test_a_run_that_is_killed_between_looking_and_claiming_is_no_trouble(
             store.meddle = lambda tx: _kill_all(tx, engine)
             await engine.commit(_spawn_for_program)
             await clock.sleep(30)
-            keys = await store.read(lambda tx: tx.children(PROGRAM))
-            run = await store.read(lambda tx: tx.load_run(keys[0]))
+            keys = await store.read(lambda tx: tx.runs.children(PROGRAM))
+            run = await store.read(lambda tx: tx.runs.load(keys[0]))
         await store.close()
         return run.phase.name if run.ended is None else run.ended.outcome.status
 
@@ -67,7 +67,7 @@ def _spawn_for_program(c: Commit) -> None:
 
 def _kill_all(tx: Tx, engine: Engine) -> None:
     c = Commit(tx, engine.clock.now(), engine.ids, engine.rules, carry_out)
-    for key in tx.children(PROGRAM):
+    for key in tx.runs.children(PROGRAM):
         control.kill(c, key)
 
 

@@ -37,8 +37,8 @@ def test_a_reservation_goes_with_the_call_that_asked_for_it_and_is_settled(scene
             scene.pass_time(0.1)
         case _:
             scene.crash()
-    assert scene.read(lambda tx: tx.find_run(key)) is None
-    assert scene.read(lambda tx: tx.session(key)) is None
+    assert scene.read(lambda tx: tx.runs.find(key)) is None
+    assert scene.read(lambda tx: tx.sessions.get(key)) is None
     assert scene.counts(o.session).unsettled == 0
     with pytest.raises(NotFound, match=f"no run {key}"):
         scene.commit(lambda c: spawn.prepared(c, key, o.generations))

@@ -51,7 +51,7 @@ def test_a_killed_run_goes_on_with_its_transcript_and_is_told_once(scene: Scene)
     assert scene.ended(key).outcome == Ok()
     assert scene.read_main() == [key]
     assert scene.phase(key) == "completed"
-    assert scene.read(lambda tx: [tx.run_named(one) for one in (first, run.run_id)]) == [(key, 1), (key, 2)]
+    assert scene.read(lambda tx: [tx.runs.named(one) for one in (first, run.run_id)]) == [(key, 1), (key, 2)]
 
 
 def test_one_that_was_killed_before_it_read_its_task_reads_it_once(scene: Scene) -> None:
@@ -111,8 +111,8 @@ def test_a_parent_that_was_told_of_a_silent_end_is_told_of_the_next_one_too(scen
     key = scene.spawn(o)
     for _ in range(2):
         scene.kill(key)
-        assert scene.commit(lambda c: c.tx.name_silent_children(o.session)) == [key]
-        assert scene.commit(lambda c: c.tx.name_silent_children(o.session)) == []
+        assert scene.commit(lambda c: c.tx.runs.name_silent(o.session)) == [key]
+        assert scene.commit(lambda c: c.tx.runs.name_silent(o.session)) == []
         resume(scene, key)
 
 

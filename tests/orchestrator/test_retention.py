@@ -11,7 +11,7 @@ from tests.orchestrator.scene import Scene, scene_fixture
 
 DAY_S = 86400.0
 BOB = "agent:bob:main"
-TABLES = ("runs", "run_events", "attempts", "texts", "deliveries", "spawns", "entries", "turns", "children")
+TABLES = ("runs", "run_events", "attempts", "texts", "deliveries", "asks", "entries", "active")
 
 scene = pytest.fixture(scene_fixture)
 
@@ -51,7 +51,7 @@ def test_a_kept_session_is_readable_for_its_days_after_the_archive_and_then_goes
     scene.pass_time(1.0)
     assert scene.entries(o) == []
     assert scene.session(o).deleted
-    assert scene.read(lambda tx: len(tx.events(o))) > 5
+    assert scene.read(lambda tx: len(tx.events.of(o))) > 5
     scene.pass_time(20 * DAY_S)
     assert (left(scene, o), left(scene, w)) == (0, 0)
 
@@ -64,7 +64,7 @@ def test_nothing_of_a_forgotten_tree_is_left_but_the_conversation(scene: Scene) 
     assert (left(scene, o), left(scene, w)) == (0, 0)
     after = {table: len(scene.sql(f"SELECT 1 FROM {table}")) for table in TABLES}
     # One empty event keeps the number of the last one.
-    own = {"entries": len(scene.entries(MAIN)), "turns": 2, "children": 1, "run_events": 1}
+    own = {"entries": len(scene.entries(MAIN)), "run_events": 1}
     assert after == {table: own.get(table, count) for table, count in before.items()}
     assert [kind for (kind,) in scene.sql("SELECT kind FROM inbox")] == ["send"]
 
@@ -75,7 +75,7 @@ def test_delete_kept_removes_the_session_with_the_archive_and_keeps_the_timeline
     tidy.pass_time(3600.0)
     assert tidy.entries(o) == []
     assert tidy.session(o).deleted
-    assert tidy.read(lambda tx: len(tx.events(o))) > 5
+    assert tidy.read(lambda tx: len(tx.events.of(o))) > 5
 
 
 def test_what_is_unread_is_never_removed_however_old_it_is(scene: Scene) -> None:
@@ -95,10 +95,10 @@ def test_what_is_undelivered_stays_its_days_and_its_run_as_long(scene: Scene) ->
     scene.delete()
     for wait_s in (1.0, 2.0, 4.0, 7 * DAY_S - 1):
         scene.pass_time(wait_s)
-    assert [row.source for row in scene.read(lambda tx: tx.undelivered())] == [o.session]
+    assert [row.source for row in scene.read(lambda tx: tx.inbox.undelivered())] == [o.session]
     assert scene.result(o.session) == "the answer"
     scene.pass_time(1.0)
-    assert scene.read(lambda tx: tx.undelivered()) == []
+    assert scene.read(lambda tx: tx.inbox.undelivered()) == []
     assert scene.phase(o.session) == "completed"
 
 

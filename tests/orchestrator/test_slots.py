@@ -54,11 +54,11 @@ def test_a_superseded_or_stopped_driver_holds_its_slot_for_5_seconds(scene: Scen
             scene.pass_time(15.0)
             assert scene.phase(drive.session) == "announcing"
     scene.clock.advance(4.9)
-    assert scene.read(lambda tx: tx.claimable({}, scene.clock.now(), 9)) == []
+    assert scene.read(lambda tx: tx.queue.claimable({}, scene.clock.now(), 9)) == []
     scene.clock.advance(0.2)
     if way == "kill":
         scene.let_time_act()
-    assert second in [place.session for place in scene.read(lambda tx: tx.claimable({}, scene.clock.now(), 9))]
+    assert second in [place.session for place in scene.read(lambda tx: tx.queue.claimable({}, scene.clock.now(), 9))]
 
 
 @proves("2.kill.17")

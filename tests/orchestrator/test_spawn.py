@@ -81,8 +81,8 @@ def test_twenty_concurrent_spawns_against_a_cap_of_five_admit_exactly_five(tmp_p
         await store.transact(lambda tx: spawn.open_conversation(commit(tx), MAIN))
         jobs = [store.transact(lambda tx: spawn.spawn(commit(tx), request(MAIN))) for _ in range(20)]
         answers = await asyncio.gather(*jobs, return_exceptions=True)
-        runs = await store.read(lambda tx: [tx.load_run(key) for key in tx.children(MAIN)])
-        unsettled = (await store.read(lambda tx: tx.counts(MAIN))).unsettled
+        runs = await store.read(lambda tx: [tx.runs.load(key) for key in tx.runs.children(MAIN)])
+        unsettled = (await store.read(lambda tx: tx.sessions.counts(MAIN))).unsettled
         await store.close()
         return answers, runs, unsettled
 
@@ -284,7 +284,7 @@ def test_a_stop_of_the_session_or_an_ancestor_refuses_what_an_older_turn_asks(sc
     w = scene.begin(o)
     key = {"own": w.session, "parent": o.session, "main": MAIN}[stopped]
     reserved = scene.commit(lambda c: spawn.reserve(c, replace(asked_by(w), limits=policy.Limits(max_depth=3))))
-    scene.commit(lambda c: c.tx.raise_generation(key))
+    scene.commit(lambda c: c.tx.sessions.raise_generation(key))
     reason = f"{key} was stopped after this turn began: stop_generation is 1"
     assert refusal(scene, asked_by(w)) == ("forbidden", reason)
     before = scene.dump()
@@ -311,7 +311,7 @@ def test_a_stop_elsewhere_refuses_nothing(scene: Scene) -> None:
 
 def test_a_program_has_no_turn_that_could_be_stopped(scene: Scene) -> None:
     scene.commit(lambda c: spawn.open_program(c, PROGRAM))
-    scene.commit(lambda c: c.tx.raise_generation(PROGRAM))
+    scene.commit(lambda c: c.tx.sessions.raise_generation(PROGRAM))
     assert spawned(scene, PROGRAM).phase.name == "queued"
 
 
@@ -340,13 +340,13 @@ def test_an_accepted_child_is_queued_with_its_task_and_its_names(scene: Scene) -
     run = scene.commit(lambda c: spawn.spawn(c, request(MAIN, spec=spec, lane="nested")))
     assert run.key.startswith("agent:writer:subagent:")
     assert [(row.kind, row.body, row.source) for row in scene.unread(run.key)] == [("task", "look it up", MAIN)]
-    assert scene.read(lambda tx: tx.spec(run.key)) == spec
+    assert scene.read(lambda tx: tx.runs.spec(run.key)) == spec
     facts = scene.session(run.key).facts
     assert (facts.agent_id, facts.label) == ("writer", "Look")
-    place = scene.read(lambda tx: tx.queued(run.key))
+    place = scene.read(lambda tx: tx.queue.place(run.key))
     assert place is not None
     assert place.lane == "nested"
-    assert scene.read(lambda tx: tx.run_named(run.run_id)) == (run.key, 1)
+    assert scene.read(lambda tx: tx.runs.named(run.run_id)) == (run.key, 1)
 
 
 @proves("2.phases.2", "`accepted` is answered only after the preparation is committed")
@@ -371,10 +371,10 @@ def test_a_spawn_that_fails_leaves_no_row_but_the_parents_count_of_what_it_ever_
     scene.commit(lambda c: spawn.failed(c, run.key, "no space"))
     after = scene.dump()
     # The number of its last event stays taken, by nobody's event, so that feeds can resume behind it.
-    assert {table for table in before if before[table] != after[table]} == {"children", "run_events"}
+    assert {table for table in before if before[table] != after[table]} == {"sessions", "run_events"}
     assert len(after["run_events"]) == len(before["run_events"]) + 1
     assert (scene.counts(MAIN).unsettled, scene.counts(MAIN).spawned) == (counts.unsettled, counts.spawned + 1)
-    assert scene.read(lambda tx: tx.run_named(run.run_id)) is None
+    assert scene.read(lambda tx: tx.runs.named(run.run_id)) is None
     with pytest.raises(NotFound):
         scene.commit(lambda c: spawn.prepared(c, run.key, None))
 
@@ -383,7 +383,7 @@ def test_a_spawn_that_fails_leaves_no_row_but_the_parents_count_of_what_it_ever_
 def test_what_a_failed_spawn_made_outside_the_database_is_posted_for_removal(scene: Scene) -> None:
     run = scene.commit(lambda c: spawn.reserve(c, request(MAIN, leaves=("attachments/a",))))
     scene.commit(lambda c: spawn.failed(c, run.key, "no space"))
-    posts = scene.read(lambda tx: tx.due_posts(scene.clock.now(), 9))
+    posts = scene.read(lambda tx: tx.outbox.due(scene.clock.now(), 9))
     assert [(post.key, post.kind, post.body) for post in posts] == [
         (f"remove:{run.key}:end", "remove", '["attachments/a"]')
     ]
@@ -466,7 +466,7 @@ def test_what_was_said_before_it_is_no_word_of_a_forked_child(scene: Scene) -> N
     key = scene.commit(lambda c: spawn.spawn(c, forking(MAIN))).key
     scene.start(key)
     assert scene.commit(lambda c: transcripts.last_words(c, key)) is None
-    assert scene.commit(lambda c: c.tx.used(key)).tokens_in is None
+    assert scene.commit(lambda c: c.tx.transcripts.used(key)).tokens_in is None
 
 
 @proves("3.params.16", "A fork needs the same agent, at most 100 000 tokens, and is redacted")

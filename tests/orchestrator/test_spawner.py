@@ -46,7 +46,7 @@ def play(tmp_path: Path, host: FakeHost, body: Callable[[Engine, Spawner], Await
 
 async def rows(engine: Engine) -> tuple[int, int]:
     """How many children main was ever given, and how many it has."""
-    return await engine.store.read(lambda tx: (tx.counts(MAIN).spawned, len(tx.children(MAIN))))
+    return await engine.store.read(lambda tx: (tx.sessions.counts(MAIN).spawned, len(tx.runs.children(MAIN))))
 
 
 def test_twenty_concurrent_calls_against_a_cap_of_five_admit_exactly_five(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_program_may_have_as_many_children_as_it_likes(tmp_path: Path) -> None
 def test_an_accepted_spawn_says_what_it_was_given(tmp_path: Path) -> None:
     async def body(engine: Engine, spawner: Spawner) -> None:
         answer = await spawner.answer(wanted(), CALLER)
-        run = await engine.store.read(lambda tx: tx.load_run(str(answer["childSessionKey"])))
+        run = await engine.store.read(lambda tx: tx.runs.load(str(answer["childSessionKey"])))
         assert answer.pop("note")
         assert answer == {
             "status": "accepted",
@@ -137,8 +137,8 @@ def test_a_spawn_that_cannot_be_prepared_leaves_nothing(tmp_path: Path) -> None:
     async def body(engine: Engine, spawner: Spawner) -> None:
         answer = await spawner.answer(wanted(thread=True, idempotencyKey="k"), CALLER)
         assert answer == {"status": "error", "error": "thread: no channel here can bind a thread"}
-        assert await engine.store.read(lambda tx: tx.children(MAIN)) == []
-        assert await engine.store.read(lambda tx: tx.counts(MAIN).unsettled) == 0
+        assert await engine.store.read(lambda tx: tx.runs.children(MAIN)) == []
+        assert await engine.store.read(lambda tx: tx.sessions.counts(MAIN).unsettled) == 0
         assert (await spawner.answer(wanted(idempotencyKey="k"), CALLER))["status"] == "accepted"
 
     play(tmp_path, FakeHost(), body)
@@ -147,7 +147,7 @@ def test_a_spawn_that_cannot_be_prepared_leaves_nothing(tmp_path: Path) -> None:
 def test_a_stop_while_it_is_being_prepared_withdraws_it(tmp_path: Path) -> None:
     class Slow(FakeHost):
         async def bind_thread(self, engine: Engine, run: Run) -> None:
-            await engine_of[0].store.transact(lambda tx: tx.raise_generation(MAIN))
+            await engine_of[0].store.transact(lambda tx: tx.sessions.raise_generation(MAIN))
 
     engine_of: list[Engine] = []
 
@@ -156,7 +156,7 @@ def test_a_stop_while_it_is_being_prepared_withdraws_it(tmp_path: Path) -> None:
         caller = Caller(session=MAIN, generations={MAIN: 0})
         with pytest.raises(Refused, match="was stopped after this turn began"):
             await spawner.spawn(wanted(thread=True), caller)
-        assert await engine.store.read(lambda tx: tx.children(MAIN)) == []
+        assert await engine.store.read(lambda tx: tx.runs.children(MAIN)) == []
 
     play(tmp_path, Slow(), body)
 
@@ -179,7 +179,7 @@ def test_a_caller_that_gives_up_while_it_is_being_prepared_leaves_nothing(tmp_pa
 
 
 async def _runs(engine: Engine) -> list[Run]:
-    return await engine.store.read(lambda tx: [tx.load_run(key) for key in tx.children(MAIN)])
+    return await engine.store.read(lambda tx: [tx.runs.load(key) for key in tx.runs.children(MAIN)])
 
 
 def test_a_call_that_is_repeated_finds_what_was_prepared_before(tmp_path: Path) -> None:

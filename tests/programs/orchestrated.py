@@ -76,14 +76,14 @@ async def play(state: str) -> None:
 
 def told(tx: Tx, session: str) -> list[str]:
     """The runs whose outcome is in this transcript, as often as it is."""
-    bodies = [from_body(entry.body) for entry in tx.entries(session)]
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(session)]
     rows = [item for body in bodies if isinstance(body, Told) for item in body.completions]
-    return [tx.spec(item.run or "").label for item in rows if not item.row.endswith(":plan")]
+    return [tx.runs.spec(item.run or "").label for item in rows if not item.row.endswith(":plan")]
 
 
 def story(tx: Tx) -> None:
     """What is in the store at the end."""
-    orchestrator = tx.children(MAIN)[0]
+    orchestrator = tx.runs.children(MAIN)[0]
     print(
         "\n".join(
             [
@@ -91,12 +91,12 @@ def story(tx: Tx) -> None:
                 *lines.tree(forest(tx, [MAIN], 100).runs),
                 "",
                 "The orchestrator:",
-                *lines.timeline(timeline(tx.events(orchestrator))),
+                *lines.timeline(timeline(tx.events.of(orchestrator))),
             ]
         )
     )
-    for key in tx.children(orchestrator):
-        print("\n".join(["", f"{tx.spec(key).label}:", *lines.timeline(timeline(tx.events(key)))]))
+    for key in tx.runs.children(orchestrator):
+        print("\n".join(["", f"{tx.runs.spec(key).label}:", *lines.timeline(timeline(tx.events.of(key)))]))
     heard = Counter(told(tx, MAIN) + told(tx, orchestrator))
     assert heard == Counter(["orchestrator", "planner", "worker 1", "worker 2"]), heard
     print("\nfour answers in place, each exactly once; the killed worker is silent")

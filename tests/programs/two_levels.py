@@ -23,7 +23,7 @@ LIMITS = Limits(max_depth=2, max_children=5)
 
 async def script(stage: Stage) -> None:
     """What each agent does; a real one would ask a model."""
-    children = await stage.engine.store.read(lambda tx: tx.children(stage.session))
+    children = await stage.engine.store.read(lambda tx: tx.runs.children(stage.session))
     if stage.session == MAIN:
         if not children:
             await stage.spawn("compare two libraries", limits=LIMITS)
@@ -40,8 +40,8 @@ async def script(stage: Stage) -> None:
 
 def at_rest(tx: Tx) -> bool:
     """The child's answer is in the conversation, and the conversation has replied."""
-    keys = tx.children(MAIN)
-    return bool(keys) and tx.turn(MAIN) is None and tx.load_run(keys[0]).phase.name == "completed"
+    keys = tx.runs.children(MAIN)
+    return bool(keys) and tx.turns.get(MAIN) is None and tx.runs.load(keys[0]).phase.name == "completed"
 
 
 async def main() -> None:
@@ -57,7 +57,7 @@ async def main() -> None:
                 changed.clear()
                 await engine.clock.wait_until(engine.clock.now() + 0.05, changed)
             print("\n".join(await store.read(lambda tx: lines.tree(forest(tx, [MAIN], 100).runs))))
-            entries = await store.read(lambda tx: tx.entries(MAIN))
+            entries = await store.read(lambda tx: tx.transcripts.entries(MAIN))
             told = [msgspec.json.decode(entry.body) for entry in entries if entry.kind == "event"]
             print(f"told once: {len(told)} entry, {len(told[0]['completions'])} completion")
         await store.close()

@@ -137,7 +137,9 @@ class OneProfile:
         if self.refuses:
             raise Refused("error", self.refuses.pop(0))
         session = drive.session
-        label = await engine.store.read(lambda tx: "main" if tx.find_run(session) is None else tx.spec(session).label)
+        label = await engine.store.read(
+            lambda tx: "main" if tx.runs.find(session) is None else tx.runs.spec(session).label
+        )
         return Profile(
             model=self._model,
             model_name="scripted-1",
@@ -183,7 +185,7 @@ class Desk(World):
 
     async def ended(self, key: str) -> None:
         """Wait until the run's outcome is fixed."""
-        await self.until(lambda tx: tx.load_run(key).ended is not None)
+        await self.until(lambda tx: tx.runs.load(key).ended is not None)
 
     async def until(self, holds: Callable[[Tx], bool]) -> None:
         """Wait until the rows say so, for a quarter of an hour at most."""
@@ -202,26 +204,26 @@ class Desk(World):
 
     async def purse(self, key: str) -> tuple[Spent, Spent]:
         """What a budget's owner has used, time apart, and what is set aside."""
-        found = await self.look(lambda tx: tx.purse(key))
+        found = await self.look(lambda tx: tx.budgets.get(key))
         assert found is not None
         return replace(found.used, seconds=0.0), found.reserved
 
     async def worked_s(self, key: str) -> float:
         """How long a budget's owner, and those below it, have worked."""
-        found = await self.look(lambda tx: tx.purse(key))
+        found = await self.look(lambda tx: tx.budgets.get(key))
         assert found is not None
         return round(found.used.seconds, 3)
 
     async def questions(self) -> list[Approval]:
         """What waits for a person, anywhere."""
-        return await self.look(lambda tx: tx.open_approvals())
+        return await self.look(lambda tx: tx.approvals.open())
 
     async def answer(self, approval: Approval, allow: bool = True, digest: str | None = None) -> None:
         await self.engine.commit(lambda c: steps.answer(c, approval.id, allow, "a person", digest))
 
     async def bodies(self, key: str) -> list[Body]:
         """The whole transcript."""
-        entries = await self.look(lambda tx: tx.entries(key, limit=100_000))
+        entries = await self.look(lambda tx: tx.transcripts.entries(key, limit=100_000))
         return [from_body(entry.body) for entry in entries]
 
     async def replies(self, key: str) -> list[Replied]:
@@ -237,8 +239,8 @@ class Desk(World):
         lengths: list[int] = []
 
         def check(tx: Tx) -> None:
-            for key in tx.children(MAIN)[-1:]:
-                length = len(tx.entries(key))
+            for key in tx.runs.children(MAIN)[-1:]:
+                length = len(tx.transcripts.entries(key))
                 if length and length not in lengths[-1:]:
                     lengths.append(length)
 

@@ -126,10 +126,10 @@ def test_a_run_of_two_model_calls_and_one_tool_call_takes_six_commits(office: Of
         counted: list[int] = []
 
         def check(tx: Tx) -> None:
-            heard = [entry for entry in tx.entries(MAIN) if entry.kind == "event"]
+            heard = [entry for entry in tx.transcripts.entries(MAIN) if entry.kind == "event"]
             if not counted and sum(entry.body.count('"status"') for entry in heard) == children:
                 # The requester's own replies are no part of any child.
-                replies = sum(entry.kind == "assistant" for entry in tx.entries(MAIN))
+                replies = sum(entry.kind == "assistant" for entry in tx.transcripts.entries(MAIN))
                 counted.append(desk.store.commits + 1 - before - replies)
 
         desk.store.check = check
@@ -150,9 +150,9 @@ def test_what_a_turn_ran_with_is_recorded_with_its_first_reply_and_no_commit_mor
 
     async def body(desk: Desk) -> Ran | None:
         key = await desk.spawn("worker")
-        assert await desk.look(lambda tx: tx.last_ran(key)) is None
+        assert await desk.look(lambda tx: tx.turns.last_ran(key)) is None
         await desk.ended(key)
-        return await desk.look(lambda tx: tx.last_ran(key))
+        return await desk.look(lambda tx: tx.turns.last_ran(key))
 
     ran = office.act(body, model, Kit().tool("look"), Kit().tool("act"), thinking="low", boxed=True)
     assert ran == Ran("scripted-1", "low", ("act", "look"), True, "/nowhere")
@@ -275,7 +275,7 @@ def test_the_answer_of_a_child_is_read_by_its_requesters_model_once(office: Offi
 
     async def body(desk: Desk) -> None:
         await desk.work()
-        await desk.until(lambda tx: len(tx.entries(MAIN)) == 2 and tx.turn(MAIN) is None)
+        await desk.until(lambda tx: len(tx.transcripts.entries(MAIN)) == 2 and tx.turns.get(MAIN) is None)
 
     office.act(body, model)
     (request,) = asked(model, "main")
@@ -333,7 +333,7 @@ def test_a_kill_cancels_running_tools_and_leaves_no_task_behind(office: Office) 
         await desk.ended(key)
         await desk.rest()
         assert len(asyncio.all_tasks()) == before
-        assert await desk.look(lambda tx: tx.drivers()) == []
+        assert await desk.look(lambda tx: tx.drivers.all()) == []
         return await desk.outcome(key)
 
     tools = kit.tool("a", 100), kit.tool("b", 100), kit.tool("quick", 1)
@@ -398,7 +398,7 @@ def test_an_approved_call_that_is_under_way_at_a_timeout_counts(office: Office) 
 
     async def body(desk: Desk) -> str:
         key = await desk.spawn("worker", timeout_s=30)
-        await desk.until(lambda tx: bool(tx.open_approvals()))
+        await desk.until(lambda tx: bool(tx.approvals.open()))
         await desk.answer((await desk.questions())[0])
         await desk.ended(key)
         return await desk.result(key)
@@ -457,7 +457,7 @@ def test_a_stopped_conversation_closes_its_calls_and_answers_the_next_message(of
         await desk.engine.commit(lambda c: control.stop(c, MAIN))
         await desk.sleep_until(6)
         await desk.send("once more")
-        await desk.until(lambda tx: tx.turn(MAIN) is None and not tx.unread(MAIN))
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None and not tx.inbox.unread(MAIN))
         assert await desk.results(MAIN) == [("slow", "stopped; it was not finished", True)]
         return [reply.text for reply in await desk.replies(MAIN)]
 

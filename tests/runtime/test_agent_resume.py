@@ -135,7 +135,7 @@ def test_a_conversations_turn_goes_on_where_it_stood(office: Office) -> None:
         await desk.sleep_until(5)
 
     async def end(desk: Desk) -> list[type[object]]:
-        await desk.until(lambda tx: tx.turn(MAIN) is None)
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None)
         return [type(entry) for entry in await desk.bodies(MAIN)]
 
     office.act(begin, models[0], slow, ends="crashed")
@@ -247,11 +247,15 @@ def test_the_answer_arrives_once_though_the_process_died_right_after_it(office: 
         return await desk.work()
 
     async def end(desk: Desk) -> int:
-        await desk.until(lambda tx: tx.turn(MAIN) is None and not tx.unread(MAIN) and len(tx.entries(MAIN)) > 1)
+        await desk.until(
+            lambda tx: (
+                tx.turns.get(MAIN) is None and not tx.inbox.unread(MAIN) and len(tx.transcripts.entries(MAIN)) > 1
+            )
+        )
         return await desk.look(told)
 
     def told(tx: Tx) -> int:
-        bodies = [from_body(entry.body) for entry in tx.entries(MAIN)]
+        bodies = [from_body(entry.body) for entry in tx.transcripts.entries(MAIN)]
         return sum(body.text.count("the words") for body in bodies if isinstance(body, Told))
 
     office.act(body, model, ends="crashed")

@@ -70,7 +70,7 @@ def test_a_cut_stream_runs_none_of_the_calls_it_had_named(office: Office) -> Non
         await desk.send("go")
         await desk.sleep_until(1)
         assert kit.begun == []
-        await desk.until(lambda tx: tx.turn(MAIN) is None)
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None)
         return [type(entry) for entry in await desk.bodies(MAIN)]
 
     assert office.act(body, model, kit.tool("look")) == [Spoken, Replied, Resulted, Replied]
@@ -90,7 +90,7 @@ def test_a_conversation_that_could_not_be_answered_is_due_again_with_backoff_unt
         while not (await desk.heard(kind="assistant")):
             await desk.clock.sleep(0.5)
             times.extend([desk.at()] * sum(event.kind == "start" for event in feed.waiting()))
-        assert await desk.look(lambda tx: tx.turn(MAIN)) is None
+        assert await desk.look(lambda tx: tx.turns.get(MAIN)) is None
         assert await desk.heard() == ["go"]
         return await desk.heard(kind="assistant")
 
@@ -106,7 +106,7 @@ def test_a_failed_turn_goes_on_after_its_last_committed_step(office: Office) -> 
 
     async def body(desk: Desk) -> None:
         await desk.send("go")
-        await desk.until(lambda tx: len(tx.entries(MAIN)) == 4)
+        await desk.until(lambda tx: len(tx.transcripts.entries(MAIN)) == 4)
 
     office.act(body, model, kit.tool("look"))
     assert kit.begun == ["look"]
@@ -131,7 +131,7 @@ def test_a_conversation_without_a_usable_profile_is_tried_again(office: Office) 
     async def body(desk: Desk) -> float:
         desk.profiles.refuses.extend(["no key", "no key"])
         await desk.send("go")
-        await desk.until(lambda tx: len(tx.entries(MAIN)) == 2)
+        await desk.until(lambda tx: len(tx.transcripts.entries(MAIN)) == 2)
         return desk.at()
 
     assert office.act(body, ScriptedModel(cast())) == pytest.approx(6.0, abs=0.02)
@@ -276,8 +276,8 @@ def test_a_disk_that_fails_between_a_reply_and_its_calls_costs_nothing(office: O
         store = desk.store
 
         def check(tx: Tx) -> None:
-            keys = tx.children(MAIN)
-            if keys and len(tx.entries(keys[0])) == 2 and not kit.begun and not store.broken:
+            keys = tx.runs.children(MAIN)
+            if keys and len(tx.transcripts.entries(keys[0])) == 2 and not kit.begun and not store.broken:
                 store.broken = True
                 asyncio.get_running_loop().call_later(3, setattr, store, "broken", False)
                 store.check = lambda tx: None

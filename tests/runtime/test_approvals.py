@@ -28,13 +28,13 @@ def office(tmp_path: Path) -> Office:
 
 async def question(desk: Desk) -> Approval:
     """The one question, once it is asked and its turn has let go."""
-    await desk.until(lambda tx: bool(tx.open_approvals()) and not tx.drivers())
+    await desk.until(lambda tx: bool(tx.approvals.open()) and not tx.drivers.all())
     (found,) = await desk.questions()
     return found
 
 
 async def questions(desk: Desk, count: int) -> list[Approval]:
-    await desk.until(lambda tx: len(tx.open_approvals()) == count and not tx.drivers())
+    await desk.until(lambda tx: len(tx.approvals.open()) == count and not tx.drivers.all())
     return sorted(await desk.questions(), key=lambda found: found.index)
 
 
@@ -65,7 +65,7 @@ def test_what_is_allowed_runs_once_and_what_is_denied_is_an_error_the_model_read
         second = await question(desk)
         await desk.answer(second, allow=False)
         await desk.ended(key)
-        stored = await desk.look(lambda tx: [(asked.state, asked.answered_by) for asked in tx.approvals(key)])
+        stored = await desk.look(lambda tx: [(asked.state, asked.answered_by) for asked in tx.approvals.of(key)])
         assert stored == [("started", "a person"), ("denied", "a person")]
         assert await desk.result(key) == "done"
         return await desk.results(key)
@@ -122,7 +122,7 @@ def test_a_conversations_question_expires_too(office: Office) -> None:
     async def body(desk: Desk) -> float:
         await desk.send("go")
         await question(desk)
-        await desk.until(lambda tx: tx.turn(MAIN) is None)
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None)
         return desk.at()
 
     assert office.act(body, model, kit.tool("push"), asks=ASKS, approval_s=60.0) == pytest.approx(60, abs=0.02)
@@ -301,7 +301,7 @@ def test_a_conversation_that_is_stopped_while_a_person_is_asked_forgets_the_ques
         with pytest.raises(Refused, match="void"):
             await desk.answer(found)
         await desk.send("are you there?")
-        await desk.until(lambda tx: tx.turn(MAIN) is None and not tx.unread(MAIN))
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None and not tx.inbox.unread(MAIN))
         await desk.sleep_until(2 * DAY)
 
     office.act(body, model, kit.tool("push"), asks=ASKS)
@@ -393,7 +393,7 @@ def test_a_conversation_goes_on_when_its_question_is_answered(office: Office) ->
         found = await question(desk)
         await desk.sleep_until(100)
         await desk.answer(found)
-        await desk.until(lambda tx: tx.turn(MAIN) is None)
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None)
         assert desk.at() < 100.1
         return (await desk.replies(MAIN))[-1].text
 
@@ -412,9 +412,9 @@ def test_a_message_to_a_conversation_that_asks_waits_until_the_question_is_answe
         await desk.send("hurry")
         await desk.sleep_until(100)
         assert len(asked(model, "main")) == 1
-        assert [row.body for row in await desk.look(lambda tx: tx.unread(MAIN))] == ["hurry"]
+        assert [row.body for row in await desk.look(lambda tx: tx.inbox.unread(MAIN))] == ["hurry"]
         await desk.answer(found)
-        await desk.until(lambda tx: tx.turn(MAIN) is None)
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None)
 
     office.act(body, model, kit.tool("push"), asks=ASKS)
     assert asked(model, "main")[1][-1] == UserMessage("hurry")

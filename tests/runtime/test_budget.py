@@ -94,7 +94,7 @@ def test_eighty_percent_are_told_once(office: Office, ceiling: int, told: list[s
     async def body(desk: Desk) -> list[str]:
         key = await spawn_with(desk, parent=MAIN, tokens=ceiling)
         await desk.ended(key)
-        await desk.until(lambda tx: tx.turn(MAIN) is None and not tx.unread(MAIN))
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None and not tx.inbox.unread(MAIN))
         return [words.replace(key, "worker") for words in await desk.heard()]
 
     found = office.act(body, model, Kit().tool("look"), is_budgeted=True, max_tokens=1)
@@ -113,7 +113,7 @@ def test_a_budget_that_is_used_up_refuses_the_next_step_and_keeps_what_was_done(
         status, error, _ = await desk.outcome(key)
         assert [event.text for event in feed.waiting() if event.kind == "error"] == ["budget"]
         assert await desk.purse(key) == (Spent(tokens=(await desk.purse(key))[0].tokens, turns=2), NOTHING)
-        assert await desk.look(lambda tx: tx.drivers()) == []
+        assert await desk.look(lambda tx: tx.drivers.all()) == []
         return status, str(error).replace(key, "worker"), await desk.result(key)
 
     assert office.act(body, model, kit.tool("look"), is_budgeted=True) == (
@@ -149,7 +149,7 @@ def test_a_step_is_charged_to_its_session_and_to_everyone_above_who_has_a_budget
         middle = await desk.spawn("middle", parent=top)
         low = await spawn_with(desk, "low", parent=middle, tokens=10_000)
         await desk.ended(top)
-        assert await desk.look(lambda tx: tx.purse(middle)) is None
+        assert await desk.look(lambda tx: tx.budgets.get(middle)) is None
         return [used for used, reserved in (await desk.purse(top), await desk.purse(low)) if reserved == NOTHING]
 
     top, low = office.act(body, model, Kit().tool("wait", 5), is_budgeted=True, max_tokens=10)
@@ -164,7 +164,7 @@ def test_a_budget_below_another_is_never_wider(office: Office) -> None:
         await desk.give(MAIN, tokens=100, turns=5)
         key = await desk.spawn("worker", parent=MAIN)
         await desk.give(key, tokens=1000, turns=2, usd=1.0)
-        found = await desk.look(lambda tx: [tx.purse(MAIN), tx.purse(key)])
+        found = await desk.look(lambda tx: [tx.budgets.get(MAIN), tx.budgets.get(key)])
         return [purse.budget for purse in found if purse is not None]
 
     assert office.act(body, worker("done")) == [Budget(tokens=100, turns=5), Budget(tokens=100, turns=2, usd=1.0)]

@@ -89,15 +89,15 @@ async def until(fl: fledge.Fledge, holds: Callable[[Tx], bool]) -> None:
 
 
 def is_removed(tx: Tx) -> bool:
-    return not tx.due_posts(float("inf"), 1)
+    return not tx.outbox.due(float("inf"), 1)
 
 
 def reported(*children: str) -> Callable[[Tx], bool]:
     """Every child of the conversation has reported, and it has answered."""
     return lambda tx: (
-        tx.counts(main_key()).spawned > 0
-        and all(tx.load_run(key).phase.name == "completed" for key in tx.children(main_key()))
-        and tx.turn(main_key()) is None
+        tx.sessions.counts(main_key()).spawned > 0
+        and all(tx.runs.load(key).phase.name == "completed" for key in tx.runs.children(main_key()))
+        and tx.turns.get(main_key()) is None
         and is_removed(tx)
     )
 
@@ -131,9 +131,11 @@ def test_a_child_reads_what_it_is_given_and_its_requester_reads_what_it_hands_ov
     async def body(fl: fledge.Fledge) -> None:
         await fl.session("main").send("go")
         await until(fl, reported())
-        (key,) = await fl.engine.store.read(lambda tx: tx.children(main_key()))
+        (key,) = await fl.engine.store.read(lambda tx: tx.runs.children(main_key()))
         name = key.rpartition(":")[2]
-        results = await fl.engine.store.read(lambda tx: [e.body for e in tx.entries(key) if e.kind == "tool"])
+        results = await fl.engine.store.read(
+            lambda tx: [e.body for e in tx.transcripts.entries(key) if e.kind == "tool"]
+        )
         texts = [msgspec.json.decode(result)["text"] for result in results]
         assert "the sky is blue" in texts[0]
         assert [line.split()[0] for line in texts[1].splitlines()] == [".manifest.json", "notes.txt"]
@@ -142,7 +144,7 @@ def test_a_child_reads_what_it_is_given_and_its_requester_reads_what_it_hands_ov
         assert bench.leaves("attachments") == []
         assert bench.leaves("work") == [name]
         answer = await fl.engine.store.read(
-            lambda tx: [e.body for e in tx.entries(main_key()) if e.kind == "assistant"]
+            lambda tx: [e.body for e in tx.transcripts.entries(main_key()) if e.kind == "assistant"]
         )
         assert "It is blue." in answer[-1]
         again = [request for request in bench.requests if not is_child(request)][1]
@@ -223,7 +225,7 @@ def test_attachments_go_after_the_delivery_unless_a_kept_session_retains_them(
     async def body(fl: fledge.Fledge) -> None:
         run = await fl.spawn("read", attachments=[Attachment("a", "x")], cleanup=cleanup)
         await run
-        await until(fl, lambda tx: tx.load_run(run.session_key).phase.name == "completed")
+        await until(fl, lambda tx: tx.runs.load(run.session_key).phase.name == "completed")
         assert len(bench.leaves("attachments")) == left
         await fl.engine.commit(lambda c: control.remove(c, run.session_key))
         await until(fl, is_removed)
@@ -256,7 +258,7 @@ def test_a_child_starts_where_it_is_told_to_and_relative_paths_begin_there(bench
         run = await fl.spawn("look", cwd="sub")
         await run
         entries = await fl.engine.store.read(
-            lambda tx: [e.body for e in tx.entries(run.session_key) if e.kind == "tool"]
+            lambda tx: [e.body for e in tx.transcripts.entries(run.session_key) if e.kind == "tool"]
         )
         texts = [msgspec.json.decode(entry)["text"] for entry in entries]
         assert ["inside" in texts[0], "top" in texts[2], "inside" in texts[3]] == [True] * 3
@@ -296,7 +298,7 @@ def test_a_child_in_a_worktree_changes_nothing_elsewhere_and_its_work_is_told_an
     async def body(fl: fledge.Fledge) -> None:
         await fl.session("main").send("go")
         await until(fl, reported())
-        (key,) = await fl.engine.store.read(lambda tx: tx.children(main_key()))
+        (key,) = await fl.engine.store.read(lambda tx: tx.runs.children(main_key()))
         told = next(last_text(one) for one in reversed(bench.requests) if "Worktree:" in last_text(one))
         place = bench.state / "worktrees" / key.rpartition(":")[2]
         assert f"Worktree: {place}, branch fledge/" in told
@@ -315,7 +317,7 @@ def test_a_worktree_without_work_is_gone_once_its_run_is_off_the_lists(bench: Be
     async def body(fl: fledge.Fledge) -> None:
         run = await fl.spawn("look", workspace="worktree")
         await run
-        await until(fl, lambda tx: tx.load_run(run.session_key).phase.name == "completed")
+        await until(fl, lambda tx: tx.runs.load(run.session_key).phase.name == "completed")
         assert len(bench.leaves("worktrees")) == 3
         await fl.engine.commit(lambda c: control.remove(c, run.session_key))
         await until(fl, is_removed)
@@ -351,7 +353,7 @@ def test_a_worktree_of_a_repository_that_leads_to_a_hidden_one_shows_nothing_of_
         answer = await fl.session("main").send("go")
         assert msgspec.json.decode(answer.text)["status"] == "forbidden"
         assert f".git/objects/info/alternates leads to {hidden}/.git/objects" in answer.text
-        assert await fl.engine.store.read(lambda tx: tx.children(main_key())) == []
+        assert await fl.engine.store.read(lambda tx: tx.runs.children(main_key())) == []
 
     bench.act(body, script)
     assert bench.leaves("worktrees") == []

@@ -92,7 +92,7 @@ def test_a_job_for_a_closed_call_changes_nothing(office: Office, how: str, what:
         await close_the_call(desk, how, key)
         await desk.clock.sleep(5)
         assert [said for _, said, _ in await desk.results(key)] == ["interrupted; it was not finished"]
-        assert await desk.look(lambda tx: tuple(tx.children(key))) == box.children
+        assert await desk.look(lambda tx: tuple(tx.runs.children(key))) == box.children
         for child in box.children:
             assert (await desk.run(child)).phase.name == "running"
             assert await desk.heard(child) == ["older"]
@@ -107,7 +107,7 @@ def test_what_is_done_for_an_open_call_is_done(office: Office) -> None:
         box.desk = desk
         key = await desk.spawn("worker")
         await desk.ended(key)
-        return [await desk.label(child) for child in await desk.look(lambda tx: tx.children(key))]
+        return [await desk.label(child) for child in await desk.look(lambda tx: tx.runs.children(key))]
 
     model = ScriptedModel(cast(worker=in_turn(Reply("", (use("hold"),)), "done")))
     assert office.act(body, model, box.holding("spawn")) == ["child"]

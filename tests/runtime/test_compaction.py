@@ -191,11 +191,11 @@ def test_a_conversation_reads_on_from_its_note_in_later_turns_and_after_a_restar
     async def first(desk: Desk) -> None:
         for word in ("one", "two", "three", "four"):
             await desk.send(word + " " + "x" * 1000)
-            await desk.until(lambda tx: tx.turn(MAIN) is None and not tx.unread(MAIN))
+            await desk.until(lambda tx: tx.turns.get(MAIN) is None and not tx.inbox.unread(MAIN))
 
     async def second(desk: Desk) -> int:
         await desk.send("five")
-        await desk.until(lambda tx: tx.turn(MAIN) is None and not tx.unread(MAIN))
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None and not tx.inbox.unread(MAIN))
         return len(await desk.bodies(MAIN))
 
     office.act(first, models[0], window=WINDOW, ends="crashed")

@@ -37,7 +37,7 @@ async def result(desk: Desk, key: str) -> str:
     ended = (await desk.run(key)).ended
     assert isinstance(ended, Ended)
     text = ended.result
-    return "" if text is None else await desk.look(lambda tx: tx.text(text))
+    return "" if text is None else await desk.look(lambda tx: tx.texts.get(text))
 
 
 @proves("2.asking.1", "A reply cut at the token limit is committed, then continued; both texts are one result")
@@ -199,7 +199,7 @@ def test_a_crash_between_both_parts_asks_for_the_rest_alone(office: Office) -> N
 
     async def first(desk: Desk) -> str:
         key = await desk.spawn("worker")
-        await desk.until(lambda tx: len(tx.entries(key)) == 3)
+        await desk.until(lambda tx: len(tx.transcripts.entries(key)) == 3)
         await desk.send("by the way", key)
         return key
 

@@ -179,7 +179,12 @@ def _sit_down(c: Commit) -> None:
 
 async def settled(fl: fledge.Fledge) -> None:
     """Wait until the conversation has answered all that came of its last turn."""
-    await fl.until(lambda tx: (not tx.counts(MAIN).unsettled and tx.turn(MAIN) is None and not tx.unread(MAIN)) or None)
+    await fl.until(
+        lambda tx: (
+            (not tx.sessions.counts(MAIN).unsettled and tx.turns.get(MAIN) is None and not tx.inbox.unread(MAIN))
+            or None
+        )
+    )
 
 
 @pytest.fixture

@@ -163,7 +163,9 @@ def test_a_turn_tells_at_which_entry_it_stands_where_words_begin_and_end(office:
         feed = desk.listen()
         key = await desk.work()
         told = [(told.kind, told.entry) for told in feed.waiting() if told.session == key and told.entry]
-        return told, await desk.engine.store.read(lambda tx: [(one.seq, one.kind) for one in tx.entries(key)])
+        return told, await desk.engine.store.read(
+            lambda tx: [(one.seq, one.kind) for one in tx.transcripts.entries(key)]
+        )
 
     told, entries = office.act(body, model, Kit().tool("look", 1, says="here"))
     (task, first, result, last) = [seq for seq, _ in entries]

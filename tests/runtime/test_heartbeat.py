@@ -334,7 +334,7 @@ def test_what_waits_for_its_hours_leaves_the_session_at_rest_and_is_read_along_w
         assert watched.at == []
         await desk.send("good morning")
         await desk.sleep_until(200)
-        assert await desk.look(lambda tx: tx.unread(MAIN)) == []
+        assert await desk.look(lambda tx: tx.inbox.unread(MAIN)) == []
         return await desk.heard()
 
     assert watched.act(office, body, rules=beating(hours=active_hours("12:00", "12:00"))) == [
@@ -587,7 +587,7 @@ def test_a_blank_checklist_spares_the_model_a_beat(office: Office, checklist: st
 
     async def body(desk: Desk) -> None:
         await desk.sleep_until(1.5 * HOUR_S)
-        assert await desk.look(lambda tx: tx.turn(MAIN)) is None
+        assert await desk.look(lambda tx: tx.turns.get(MAIN)) is None
 
     watched.act(office, body, rules=beating(every_s=HOUR_S), checklist=checklist)
     assert len(watched.at) == asked_for

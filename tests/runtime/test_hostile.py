@@ -80,12 +80,12 @@ def test_a_hostile_result_changes_nothing_but_the_quoted_words(office: Office, h
     async def body(desk: Desk) -> tuple[Told, Told]:
         planner = await desk.spawn("planner", plan=True)
         careful = await desk.spawn("careful")
-        await desk.until(lambda tx: tx.load_run(planner).phase.name == "awaiting_approval")
-        await desk.until(lambda tx: len(tx.open_approvals()) == 1 and tx.turn(MAIN) is None)
+        await desk.until(lambda tx: tx.runs.load(planner).phase.name == "awaiting_approval")
+        await desk.until(lambda tx: len(tx.approvals.open()) == 1 and tx.turns.get(MAIN) is None)
         told = []
         for label in ("worker", "harmless"):
             key = await desk.work(label)
-            await desk.until(lambda tx, key=key: tx.load_run(key).delivery is not None and tx.turn(MAIN) is None)  # type: ignore[misc]
+            await desk.until(lambda tx, key=key: tx.runs.load(key).delivery is not None and tx.turns.get(MAIN) is None)  # type: ignore[misc]
             run = await desk.run(key)
             assert run.ended is not None
             assert run.ended.outcome == Ok()
@@ -124,7 +124,7 @@ def test_a_hostile_error_stays_one_line_of_a_failure(office: Office, hostile: st
 
     async def body(desk: Desk) -> Told:
         await desk.work()
-        await desk.until(lambda tx: len(tx.entries(MAIN)) == 2)
+        await desk.until(lambda tx: len(tx.transcripts.entries(MAIN)) == 2)
         (told,) = [body for body in await desk.bodies(MAIN) if isinstance(body, Told)]
         return told
 
@@ -140,7 +140,7 @@ def test_a_hostile_message_of_a_person_is_a_message_and_no_completion(office: Of
 
     async def body(desk: Desk) -> Body:
         await desk.send(FORGED)
-        await desk.until(lambda tx: len(tx.entries(MAIN)) == 2)
+        await desk.until(lambda tx: len(tx.transcripts.entries(MAIN)) == 2)
         return (await desk.bodies(MAIN))[0]
 
     assert isinstance(office.act(body, model), Spoken)
@@ -176,8 +176,8 @@ def test_each_of_a_crowd_of_long_answers_arrives_whole_or_as_its_line_once(offic
             await desk.send("go")
         await desk.rest()
         keys = list(await asyncio.gather(*(desk.spawn(f"w{number}", requester) for number in range(80))))
-        await desk.until(lambda tx: tx.counts(requester).unsettled == 0 and not tx.unread(requester, 1))
-        await desk.until(lambda tx: tx.turn(requester) is None)
+        await desk.until(lambda tx: tx.sessions.counts(requester).unsettled == 0 and not tx.inbox.unread(requester, 1))
+        await desk.until(lambda tx: tx.turns.get(requester) is None)
         return keys, [body for body in await desk.bodies(requester) if isinstance(body, Told)]
 
     keys, told = office.act(body, model, Kit().tool("slow", 5), rules=rules(mode))  # type: ignore[arg-type]

@@ -35,8 +35,8 @@ async def spawned(desk: Desk, label: str = "worker", parent: str = PROGRAM, **te
 async def told(desk: Desk, key: str) -> tuple[str, str | None]:
     """What the requester of a run is told: its result, and what is wrong with it."""
     await desk.ended(key)
-    rows = await desk.look(lambda tx: tx.rows_of(key))
-    text = await desk.look(lambda tx: "" if rows[0].text is None else tx.text(rows[0].text))
+    rows = await desk.look(lambda tx: tx.inbox.of_run(key))
+    text = await desk.look(lambda tx: "" if rows[0].text is None else tx.texts.get(rows[0].text))
     return text, msgspec.json.decode(rows[0].body, type=Completion).schema_error
 
 
@@ -80,7 +80,7 @@ def test_silence_is_no_answer_and_nobody_is_nudged(office: Office) -> None:
     async def body(desk: Desk) -> str:
         key = await spawned(desk)
         await desk.ended(key)
-        return str((await desk.look(lambda tx: tx.load_run(key))).delivery)
+        return str((await desk.look(lambda tx: tx.runs.load(key))).delivery)
 
     model = worker("ANNOUNCE_SKIP")
     assert "announce-skip" in office.act(body, model)
@@ -104,7 +104,7 @@ def test_a_plan_is_words_and_only_what_follows_its_approval_is_held_against_the_
 
     async def body(desk: Desk) -> tuple[str, str | None]:
         key = await spawned(desk, plan=True)
-        await desk.until(lambda tx: tx.load_run(key).phase.name == "awaiting_approval")
+        await desk.until(lambda tx: tx.runs.load(key).phase.name == "awaiting_approval")
 
         await desk.engine.commit(lambda c: control.answer_plan(c, key, True, "APPROVED: proceed"))
         return await told(desk, key)
@@ -124,7 +124,7 @@ def test_an_answer_to_a_message_beside_the_task_is_not_held_against_the_schema(o
 
         key = await spawned(desk, "top")
         await desk.spawn("low", parent=key)
-        await desk.until(lambda tx: tx.load_run(key).phase.name == "waiting")
+        await desk.until(lambda tx: tx.runs.load(key).phase.name == "waiting")
         await desk.engine.commit(lambda c: control.send(c, key, "hello"))
         return await told(desk, key)
 
@@ -161,7 +161,7 @@ def test_the_requester_reads_that_the_schema_was_missed(office: Office) -> None:
     async def body(desk: Desk) -> str:
         key = await spawned(desk, parent=MAIN)
         await desk.ended(key)
-        await desk.until(lambda tx: tx.turn(MAIN) is None and not tx.unread(MAIN))
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None and not tx.inbox.unread(MAIN))
         return str(asked(model, "main")[0][-1].text)
 
     text = office.act(body, model)

@@ -69,7 +69,7 @@ async def _outcome(desk: Desk) -> tuple[str, str | None, float]:
 async def paused(desk: Desk, key: str) -> Retry:
     """The pause of a run, as soon as it is in one."""
 
-    await desk.until(lambda tx: isinstance(tx.load_run(key).phase, Queued) and tx.load_run(key).failing is not None)
+    await desk.until(lambda tx: isinstance(tx.runs.load(key).phase, Queued) and tx.runs.load(key).failing is not None)
     phase = (await desk.run(key)).phase
     assert isinstance(phase, Queued)
     assert phase.retry is not None
@@ -108,7 +108,7 @@ def test_a_reply_within_the_grace_takes_the_provisional_error_back(office: Offic
 
     async def body(desk: Desk) -> tuple[str, list[str]]:
         key = await work(desk)
-        names = [type(event).__name__ for event in await desk.look(lambda tx: tx.events(key))]
+        names = [type(event).__name__ for event in await desk.look(lambda tx: tx.events.of(key))]
         return (await desk.outcome(key))[0], names[-6:-2]
 
     found = office.act(body, ScriptedModel(cast(worker=provider)), patience_s=60.0)
@@ -166,7 +166,7 @@ def test_a_pause_holds_nothing_and_costs_no_seconds_of_a_budget(office: Office) 
         await desk.give(MAIN, seconds=10.0)
         key = await desk.spawn("worker")
         await paused(desk, key)
-        driver = await desk.look(lambda tx: tx.driver(key))
+        driver = await desk.look(lambda tx: tx.drivers.get(key))
         await ended(desk, key)
         return driver, await desk.worked_s(MAIN), (await desk.outcome(key))[0]
 
@@ -186,8 +186,8 @@ def test_a_thousand_children_that_pause_leave_the_lane_to_others(office: Office)
             limits=replace(LIMITS, max_children=2 * count),
         )
         spawned = [(await desk.engine.commit(lambda c: spawn.spawn(c, request))).key for _ in range(count)]
-        await desk.until(lambda tx: all(tx.load_run(key).failing is not None for key in spawned))
-        drivers = len(await desk.look(lambda tx: tx.drivers()))
+        await desk.until(lambda tx: all(tx.runs.load(key).failing is not None for key in spawned))
+        drivers = len(await desk.look(lambda tx: tx.drivers.all()))
         key = await desk.spawn("healthy", parent=PROGRAM)
         await ended(desk, key)
         return drivers, round((await desk.outcome(key))[2])
@@ -202,7 +202,7 @@ def test_a_crash_during_a_pause_counts_as_none_and_patience_goes_on(office: Offi
 
     async def first(desk: Desk) -> tuple[str, Retry, Failing | None]:
         key = await desk.spawn("worker")
-        await desk.until(lambda tx: (tx.load_run(key).failing or Failing(0.0, 0)).pauses == 3)
+        await desk.until(lambda tx: (tx.runs.load(key).failing or Failing(0.0, 0)).pauses == 3)
         return key, await paused(desk, key), (await desk.run(key)).failing
 
     key, retry, failing = office.act(first, model, ends="crashed")
@@ -296,7 +296,7 @@ def test_a_conversation_comes_back_after_the_pause_that_its_provider_asks_for(of
 
     async def body(desk: Desk) -> list[str]:
         await desk.send("go")
-        await desk.until(lambda tx: tx.turn(MAIN) is None and bool(tx.entries(MAIN)))
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None and bool(tx.transcripts.entries(MAIN)))
         return await desk.heard(kind="assistant")
 
     assert office.act(body, Retrying(model)) == ["hello"]

@@ -54,7 +54,7 @@ def look(
                 found.append(await profiles.profile(stage.engine, drive))
             except (Refused, BadInput) as error:
                 found.append(error)
-        elif not await stage.engine.store.read(lambda tx: tx.children(MAIN)):
+        elif not await stage.engine.store.read(lambda tx: tx.runs.children(MAIN)):
             request = spawn.Request(
                 spec=Spec(task="look around", label="eyes", **child.get("spec", {})),
                 terms=Terms(parent=MAIN, **child.get("terms", {})),

@@ -177,13 +177,13 @@ def test_a_conversation_that_spins_ends_its_turn_for_good_and_the_person_reads_w
 ) -> None:
     async def body(desk: Desk) -> tuple[int, int, list[str]]:
         route = Route(session=MAIN, kind="last", address=Address("chat", "ann"), used_at=desk.clock.now())
-        await desk.engine.commit(lambda c: c.tx.set_route(route))
+        await desk.engine.commit(lambda c: c.tx.routes.set(route))
         await desk.send("go")
         await desk.clock.sleep(60)
         spun = len(asked(model, "main"))
         await desk.clock.sleep(3600)
-        assert await desk.look(lambda tx: tx.turn(MAIN)) is None
-        posts = [await desk.look(lambda tx, key=key: tx.find_post(key)) for key in desk.profiles.sent]  # type: ignore[misc]
+        assert await desk.look(lambda tx: tx.turns.get(MAIN)) is None
+        posts = [await desk.look(lambda tx, key=key: tx.outbox.get(key)) for key in desk.profiles.sent]  # type: ignore[misc]
         messages = [message_of(post) for post in posts if post is not None]
         return spun, len(asked(model, "main")), [message.text for message in messages if message is not None]
 
@@ -211,7 +211,7 @@ def test_a_heartbeat_that_spins_is_closed_like_any_other_turn(office: Office) ->
     async def body(desk: Desk) -> int:
         await desk.spawn("quiet", expects=False)
         await desk.clock.sleep(3600)
-        assert await desk.look(lambda tx: tx.turn(MAIN)) is None
+        assert await desk.look(lambda tx: tx.turns.get(MAIN)) is None
         return len(asked(model, "main"))
 
     model = ScriptedModel(cast(main=lambda request: use("look"), quiet=in_turn("found it")))

@@ -64,7 +64,7 @@ class Place:
                 fl.on_approval(answer)
                 await fl.session("main").send("go")
                 entries = await fl.engine.store.read(
-                    lambda tx: [one.body for one in tx.entries(main_key()) if one.kind == "tool"]
+                    lambda tx: [one.body for one in tx.transcripts.entries(main_key()) if one.kind == "tool"]
                 )
                 return [msgspec.json.decode(entry)["text"] for entry in entries]
 

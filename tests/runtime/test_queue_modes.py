@@ -59,7 +59,9 @@ async def begin(desk: Desk, who: Who) -> str:
 async def at_rest(desk: Desk, key: str) -> None:
     """Wait until the requester has read everything and said its last words."""
     if key == MAIN:
-        await desk.until(lambda tx: tx.turn(key) is None and not tx.unread(key, 1) and tx.queued(key) is None)
+        await desk.until(
+            lambda tx: tx.turns.get(key) is None and not tx.inbox.unread(key, 1) and tx.queue.place(key) is None
+        )
     else:
         await desk.ended(key)
 
@@ -70,7 +72,7 @@ async def two_answers(desk: Desk, who: Who) -> tuple[list[list[str]], list[str]]
     await desk.sleep_until(1)
     await desk.spawn("4", key)  # answers at 5
     await desk.spawn("13", key)  # answers at 14
-    await desk.until(lambda tx: tx.counts(key).unsettled == 0)
+    await desk.until(lambda tx: tx.sessions.counts(key).unsettled == 0)
     await at_rest(desk, key)
     return await desk.told(key), [type(body).__name__ for body in await desk.bodies(key)]
 
@@ -132,7 +134,7 @@ def test_an_answer_that_was_steered_into_a_turn_gets_no_turn_of_its_own(office: 
         await at_rest(desk, MAIN)
         await desk.sleep_until(600)
         assert (await desk.run(child)).delivery == Delivered("steered")
-        assert await desk.look(lambda tx: (tx.queued(MAIN), tx.unread(MAIN))) == (None, [])
+        assert await desk.look(lambda tx: (tx.queue.place(MAIN), tx.inbox.unread(MAIN))) == (None, [])
         return len(asked(model, "main")), [type(body).__name__ for body in await desk.bodies(MAIN)]
 
     found = office.act(body, model, Kit().tool("slow", 10), rules=rules(mode))
@@ -313,7 +315,7 @@ def test_news_of_an_interrupt_that_its_driver_has_read_already_calls_off_nothing
         await desk.sleep_until(5)
         await desk.send("wait")
         await desk.sleep_until(6)
-        driver = await desk.engine.store.read(lambda tx: tx.driver(MAIN))
+        driver = await desk.engine.store.read(lambda tx: tx.drivers.get(MAIN))
         assert driver is not None
         assert driver.interrupts == 1
         # The commit that called the step off tells its driver late: it was read from the rows meanwhile.
@@ -367,7 +369,7 @@ def test_a_crash_right_after_an_interrupt_goes_on_the_same_way(office: Office, w
         key = await begin(desk, who)
         await desk.sleep_until(1)
         await desk.spawn("4", key)
-        await desk.until(lambda tx: len(tx.entries(key)) == 4)
+        await desk.until(lambda tx: len(tx.transcripts.entries(key)) == 4)
         return key
 
     key = office.act(cut, ScriptedModel(script), kit.tool("slow", 10), rules=rules("interrupt"), ends="crashed")
@@ -415,7 +417,7 @@ def test_what_somebody_says_elsewhere_does_not_join_a_turn_and_each_is_answered_
 
 
 def _post(tx: Tx, key: str) -> Message:
-    post = tx.find_post(key)
+    post = tx.outbox.get(key)
     assert post is not None
     message = outbox.message_of(post)
     assert message is not None
@@ -452,7 +454,7 @@ def test_nothing_is_interrupted_where_no_step_is_under_way(scene: Scene) -> None
     scene.send(o.session, "wait")
     scene.kill(o.session)
     assert not scene.commit(lambda c: deliver.interrupt(c, o.session))
-    w = scene.read(lambda tx: tx.driver(o.session))
+    w = scene.read(lambda tx: tx.drivers.get(o.session))
     assert w is not None
     assert w.interrupts == 0
 
@@ -470,5 +472,5 @@ def test_a_reservation_goes_with_the_call_that_an_interrupt_closes(scene: Scene)
     key = scene.reserve(main)
     scene.send(MAIN, "wait")
     assert scene.commit(lambda c: deliver.interrupt(c, MAIN))
-    assert scene.read(lambda tx: tx.find_run(key)) is None
+    assert scene.read(lambda tx: tx.runs.find(key)) is None
     assert scene.counts(MAIN).unsettled == 0

@@ -192,20 +192,22 @@ class Room:
         """Wait until the work was begun so many times and hangs."""
         if self.kind == "command":
             await asyncio.to_thread(wait_for, lambda: begun(self.house) == times and _pid(self.house) is not None)
-        while not await self.engine.store.read(lambda tx: tx.driver(key) is not None and len(tx.entries(key)) > 1):
+        while not await self.engine.store.read(
+            lambda tx: tx.drivers.get(key) is not None and len(tx.transcripts.entries(key)) > 1
+        ):
             await self.engine.clock.wait_until(self.engine.clock.now() + 0.1, asyncio.Event())
 
     async def ended(self, key: str) -> Run:
-        return await self.until(lambda tx: run if (run := tx.load_run(key)).phase.name == "completed" else None)
+        return await self.until(lambda tx: run if (run := tx.runs.load(key)).phase.name == "completed" else None)
 
     async def result(self, key: str) -> str:
         run = await self.ended(key)
         assert run.ended is not None
         text = run.ended.result
-        return "" if text is None else await self.engine.store.read(lambda tx: tx.text(text))
+        return "" if text is None else await self.engine.store.read(lambda tx: tx.texts.get(text))
 
     async def told(self) -> list[str]:
-        entries = await self.engine.store.read(lambda tx: tx.entries(MAIN))
+        entries = await self.engine.store.read(lambda tx: tx.transcripts.entries(MAIN))
         return [body.text for entry in entries if isinstance(body := from_body(entry.body), Told)]
 
 
@@ -304,7 +306,7 @@ def test_a_message_after_the_end_is_answered_without_an_announce(house: House) -
             await room.engine.commit(lambda c: control.send(c, key, "and again?"))
 
             def answer(tx: Tx) -> str | None:
-                bodies = [from_body(entry.body) for entry in tx.entries(key)]
+                bodies = [from_body(entry.body) for entry in tx.transcripts.entries(key)]
                 return next((b.text for b in bodies if isinstance(b, Replied) and "heard" in b.text), None)
 
             assert await room.until(answer) == "heard: again"
@@ -371,7 +373,7 @@ def test_an_error_of_a_foreign_runtime_waits_out_its_grace_and_is_told(foreign: 
         async with foreign.opened() as room:
             key = await room.spawn("fail")
             run = await room.ended(key)
-            events = await room.engine.store.read(lambda tx: tx.events(key))
+            events = await room.engine.store.read(lambda tx: tx.events.of(key))
             names = [type(event).__name__ for event in events]
             assert names.index("AttemptFaltered") < names.index("CameDue")
             assert run.ended is not None
@@ -464,7 +466,9 @@ def test_a_complete_that_comes_after_the_timeout_is_told_as_late(tmp_path: Path)
             key = await room.spawn("stubborn", timeout_s=5.0)
             await room.ended(key)
             room_read.set()
-            await room.until(lambda tx: True if any("better late" in e.body for e in tx.entries(MAIN)) else None)
+            await room.until(
+                lambda tx: True if any("better late" in e.body for e in tx.transcripts.entries(MAIN)) else None
+            )
             run = await room.ended(key)
             assert run.ended is not None
             assert run.ended.outcome == TimedOut()

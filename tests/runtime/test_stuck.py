@@ -27,7 +27,7 @@ def script(request: Request) -> Answer:
 async def told(desk: Desk) -> int:
     """How often main was told that its child is stuck."""
     heard = [body.text for body in await desk.bodies(MAIN) if isinstance(body, Spoken)]
-    unread = await desk.look(lambda tx: [row.body for row in tx.unread(MAIN)])
+    unread = await desk.look(lambda tx: [row.body for row in tx.inbox.unread(MAIN)])
     return sum("no progress" in words for words in heard + unread)
 
 

@@ -46,7 +46,7 @@ async def late(desk: Desk) -> list[Unanswered]:
 
 async def notices(desk: Desk) -> list[str]:
     def read(tx: Tx) -> list[str]:
-        keys = [row.key for row in tx.unread(MAIN) if row.kind == "notice"]
+        keys = [row.key for row in tx.inbox.unread(MAIN) if row.kind == "notice"]
         return keys
 
     told = [body for body in await desk.heard(MAIN) if "half an hour" in body]
@@ -88,7 +88,7 @@ def test_what_is_answered_in_the_end_is_unanswered_no_more(office: Office) -> No
         await desk.send("are you there?")
         await desk.sleep_until(1950.0)
         assert len(await late(desk)) == 1
-        await desk.until(lambda tx: tx.turn(MAIN) is None)
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None)
         return await late(desk)
 
     assert office.act(body, failing.model) == []

@@ -71,7 +71,7 @@ def test_such_a_yield_names_children_that_ended_silently_once(office: Office) ->
     async def body(desk: Desk) -> str:
         desk.profiles.add(hatch(desk))
         key = await desk.work()
-        (child,) = await desk.look(lambda tx: tx.children(key))
+        (child,) = await desk.look(lambda tx: tx.runs.children(key))
         return child
 
     script = in_turn(use("hatch", labels=["quiet"]), use("look"), YIELD, YIELD, "done")
@@ -184,7 +184,7 @@ def test_from_the_tenth_wake_on_the_result_of_a_yield_is_the_refusal(office: Off
     async def body(desk: Desk) -> list[tuple[str, str, bool]]:
         desk.profiles.add(hatch(desk))
         key = await desk.spawn("worker")
-        await desk.until(lambda tx: tx.load_run(key).phase.name == "waiting" and tx.load_run(key).wakes == MAX_WAKES)
+        await desk.until(lambda tx: tx.runs.load(key).phase.name == "waiting" and tx.runs.load(key).wakes == MAX_WAKES)
         return await desk.results(key)
 
     model = ScriptedModel(cast(worker=tenth_wake, slow=in_turn(use("sleep"), "late")))
@@ -204,8 +204,8 @@ def test_at_its_deadline_a_yield_says_who_answered_and_who_is_missing(office: Of
     async def body(desk: Desk) -> list[str]:
         desk.profiles.add(hatch(desk))
         key = await desk.spawn("worker")
-        await desk.until(lambda tx: tx.load_run(key).wakes == 1)
-        children = await desk.look(lambda tx: tx.children(key))
+        await desk.until(lambda tx: tx.runs.load(key).wakes == 1)
+        children = await desk.look(lambda tx: tx.runs.children(key))
         await desk.clock.sleep(1)
         return children
 
@@ -276,7 +276,7 @@ def test_a_conversations_yield_is_handed_what_is_unread_in_the_same_turn(office:
     async def body(desk: Desk) -> list[list[str]]:
         desk.profiles.add(hatch(desk))
         await desk.send("go")
-        await desk.until(lambda tx: tx.turn(MAIN) is None and tx.last_entry(MAIN) > 1)
+        await desk.until(lambda tx: tx.turns.get(MAIN) is None and tx.transcripts.last(MAIN) > 1)
         return await desk.told()
 
     script = in_turn(use("hatch", labels=["loud"]), use("look"), YIELD, "here it is")

@@ -57,12 +57,12 @@ def unsound(tx: Tx, closed: Iterable[Closed], posted: Iterable[str]) -> list[str
         if mute and turn.ended == "replied":
             wrong.append(f"{name} ended without words")
         woken = any(isinstance(body, Spoken) and body.kind == "wake" for body in turn.bodies)
-        came = bool(turn.told) or woken or not tx.counts(turn.session).unsettled
+        came = bool(turn.told) or woken or not tx.sessions.counts(turn.session).unsettled
         if turn.is_talk and turn.answers_earlier and turn.ended == "replied" and not came:
             wrong.append(f"{name} answers for an earlier one that still waits")
         if turn.ended in (NO_ANSWER, "forwarded"):
             wrong += _handed_on(tx, turn, name)
-        rows = [tx.row(key) for key in turn.told]
+        rows = [tx.inbox.get(key) for key in turn.told]
         quiet = bool(rows) and all(row is not None and row.origin == INTERNAL for row in rows)
         only = quiet and not any(isinstance(body, Spoken) and body.row for body in turn.bodies)
         if only and any(key.startswith(f"reply:{turn.session}:") for key in posted):
@@ -72,7 +72,7 @@ def unsound(tx: Tx, closed: Iterable[Closed], posted: Iterable[str]) -> list[str
 
 def _handed_on(tx: Tx, turn: Closed, name: str) -> list[str]:
     """Results that were read and for which there were no words stand in the transcript as the subagents' own."""
-    rows = [tx.row(key) for key in turn.told if tx.find_post(f"result:{key}") is None]
+    rows = [tx.inbox.get(key) for key in turn.told if tx.outbox.get(f"result:{key}") is None]
     open_rows = [row.key for row in rows if row is not None and row.origin != INTERNAL]
     forwards = [body for body in turn.bodies if isinstance(body, Replied) and body.text.startswith("[No reply. What ")]
     if len(forwards) != bool(open_rows):

@@ -43,12 +43,14 @@ def _moved(tx: Tx, plan: Schedule, before: Heartbeat, after: Heartbeat, now: Ins
 
 def _is_taken_up(tx: Tx, session: str) -> bool:
     """A turn of the conversation is open, or comes."""
-    return tx.turn(session) is not None or tx.queued(session) is not None or tx.driver(session) is not None
+    return (
+        tx.turns.get(session) is not None or tx.queue.place(session) is not None or tx.drivers.get(session) is not None
+    )
 
 
 def _may_go(tx: Tx, before: Heartbeat, after: Heartbeat) -> bool:
     """A turn that is open takes it in; what was wanted of it was read meanwhile; or it is switched off."""
-    if tx.turn(after.session) is not None:
+    if tx.turns.get(after.session) is not None:
         return True
     return before.cause == "default" or (before.cause == "interval" and after.beat_at is None)
 

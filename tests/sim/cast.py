@@ -57,7 +57,9 @@ class Cast:
     async def profile(self, engine: Engine, drive: Drive) -> Profile:
         """A mind for the session, with the tools its role allows."""
         plan, session = self._plan, drive.session
-        budgeted = await engine.store.read(lambda tx: any(tx.purse(above.key) for above in tx.lineage(session)))
+        budgeted = await engine.store.read(
+            lambda tx: any(tx.budgets.get(above.key) for above in tx.sessions.lineage(session))
+        )
         tools = await self._tools(engine, drive)
         who = Who(
             session=session,
@@ -101,7 +103,7 @@ class Cast:
             ours += [command()] if beyond.runtimes else []
             self._every = ToolSet([*self._hands(), *ours])
         every = self._every
-        session = await engine.store.read(lambda tx: tx.session(drive.session))
+        session = await engine.store.read(lambda tx: tx.sessions.get(drive.session))
         assert session is not None
         facts = session.facts
         names = every.names if facts.tools is None else every.names & frozenset(facts.tools)

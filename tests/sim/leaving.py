@@ -40,7 +40,7 @@ def judge(tx: Tx, plan: Schedule, ledger: Noted, outside: Outside, runs: dict[st
 def _posts(tx: Tx, ledger: Noted, outside: Outside) -> list[str]:
     wrong: list[str] = []
     for key, posted in ledger.posted.items():
-        post = tx.find_post(key)
+        post = tx.outbox.get(key)
         bodies = {told.body for told in outside.arrived.get(key, ())}
         if post is None:
             wrong.append(f"post {key} is nowhere")
@@ -119,7 +119,7 @@ def unheard(tx: Tx, done: Iterable[Done], runs: dict[str, Run], lived: dict[int,
         run = runs.get(one.session)
         if run is None or run.ended is None or one.run_id != run.run_id or lived[one.life] < one.at + 1.0:
             continue
-        late = tx.row(announce_key(run.key, run.run_id, "late")) is not None
+        late = tx.inbox.get(announce_key(run.key, run.run_id, "late")) is not None
         if isinstance(run.ended.outcome, Failed | TimedOut) and not late and run.phase.name != "archived":
             wrong.append(f"{run.key} said {one.text!r} at {one.at:.3f}, and is told to have failed: {run.ended}")
     return wrong
@@ -133,8 +133,8 @@ def misquoted(tx: Tx, done: Iterable[Done], runs: dict[str, Run]) -> list[str]:
         ended = run.ended
         if ended is None or ended.result is None or not isinstance(ended.outcome, Ok):
             continue
-        if tx.spec(run.key).runtime != NATIVE and (run.key, tx.text(ended.result)) not in said:
-            wrong.append(f"{run.key} is told to have said {tx.text(ended.result)[:80]!r}")
+        if tx.runs.spec(run.key).runtime != NATIVE and (run.key, tx.texts.get(ended.result)) not in said:
+            wrong.append(f"{run.key} is told to have said {tx.texts.get(ended.result)[:80]!r}")
     return wrong
 
 
@@ -156,8 +156,8 @@ def _exchanges(tx: Tx, ledger: Noted) -> list[str]:
 
 
 def _said(tx: Tx, session: str, words: str) -> bool:
-    known = tx.session(session)
+    known = tx.sessions.get(session)
     if known is None or known.deleted:
         return True
-    bodies = [from_body(entry.body) for entry in tx.entries(session, limit=1_000_000)]
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(session, limit=1_000_000)]
     return any(isinstance(body, Replied) and body.text.startswith(words) for body in bodies)

@@ -30,7 +30,7 @@ Deciding = Callable[[Commit], object]
 def opening(c: Commit) -> None:
     """Conversations and the program's place; again after a restart that changes nothing."""
     for key in (MAIN, OTHER):
-        if c.tx.session(key) is None:
+        if c.tx.sessions.get(key) is None:
             spawn.open_conversation(c, key)
     spawn.open_program(c, PROGRAM)
 
@@ -38,7 +38,7 @@ def opening(c: Commit) -> None:
 def walk(tx: Tx, *roots: str) -> Iterator[str]:
     """All runs below these sessions, parents first."""
     for root in roots or ROOTS:
-        for key in tx.children(root):
+        for key in tx.runs.children(root):
             yield key
             yield from walk(tx, key)
 
@@ -46,7 +46,7 @@ def walk(tx: Tx, *roots: str) -> Iterator[str]:
 def deeds(schedule: Schedule, act: Act, number: int, tx: Tx) -> list[Deciding]:
     """What this act wants committed, one by one."""
     throw = dice(schedule.seed, "people", number, act.pick)
-    runs = [tx.load_run(key) for key in walk(tx)]
+    runs = [tx.runs.load(key) for key in walk(tx)]
     run = runs[act.pick % len(runs)] if runs else None
     match act.deed:
         case "say":
@@ -59,7 +59,7 @@ def deeds(schedule: Schedule, act: Act, number: int, tx: Tx) -> list[Deciding]:
         case "delete":
             return [partial(control.delete_session, key=throw.choice([OTHER, *(found.key for found in runs)]))]
         case "answer":
-            asked = [question for question in tx.open_approvals() if throw.random() < 0.8]
+            asked = [question for question in tx.approvals.open() if throw.random() < 0.8]
             allow = throw.random() < 0.7
             return [
                 partial(steps.answer, approval_id=question.id, allow=allow, answered_by="a person")
@@ -80,7 +80,9 @@ def deeds(schedule: Schedule, act: Act, number: int, tx: Tx) -> list[Deciding]:
             return _writes(schedule, throw, number, tx)
         case "resend":
             again = throw.random() < 0.5
-            return [partial(outbox.retry if again else outbox.dismiss, key=post.key) for post in tx.undelivered_posts()]
+            return [
+                partial(outbox.retry if again else outbox.dismiss, key=post.key) for post in tx.outbox.undelivered()
+            ]
         case "beat":
             return [partial(heartbeat.request, session=throw.choice([MAIN, OTHER]), reason=f"person {number} asks")]
         case "focus":
@@ -103,7 +105,7 @@ def deeds(schedule: Schedule, act: Act, number: int, tx: Tx) -> list[Deciding]:
 def _writes(schedule: Schedule, throw: random.Random, number: int, tx: Tx) -> list[Deciding]:
     """Somebody writes from a channel, perhaps into the thread of a session, perhaps twice: what came is not known."""
     address = Address(throw.choice(CHANNELS), throw.choice(["ann", "bob"]), throw.choice(["", "", "t-focus"]))
-    bound = tx.bindings()
+    bound = tx.routes.bindings()
     if bound and throw.random() < 0.5:
         address = throw.choice(bound).address
     agent = throw.choice(["main", "main", "bob"]) if schedule.beyond.chatty else "main"

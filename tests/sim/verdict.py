@@ -42,19 +42,19 @@ KINDS: tuple[ev.RowKind, ...] = ("outcome", "plan", "expired", "late")
 def limits_exceeded(tx: Tx, schedule: Schedule, noted: Noted, now: Instant) -> list[str]:
     """Lanes over their width, slots of those who wait, suspects side by side, parents with too many children."""
     wrong: list[str] = []
-    held = [driver for driver in tx.drivers() if driver.release_at is None or driver.release_at > now]
+    held = [driver for driver in tx.drivers.all() if driver.release_at is None or driver.release_at > now]
     for lane, count in Counter(driver.lane for driver in held).items():
         if count > schedule.rules.widths.get(lane, 1):
             wrong.append(f"lane {lane} has {count} drivers")
     if sum(driver.suspect for driver in held) > 1:
         wrong.append("suspects are driven side by side")
     for driver in held:
-        run = tx.find_run(driver.session) if driver.release_at is None else None
+        run = tx.runs.find(driver.session) if driver.release_at is None else None
         if run is not None and isinstance(run.phase, Waiting):
             wrong.append(f"{run.key} waits and holds a slot")
     most = schedule.config.agents.defaults.subagents.max_children_per_agent
     for parent in noted.crowded - {PROGRAM}:
-        active = [run for run in map(tx.load_run, tx.children(parent)) if _takes_a_place(tx, run)]
+        active = [run for run in map(tx.runs.load, tx.runs.children(parent)) if _takes_a_place(tx, run)]
         if len(active) > most:
             wrong.append(f"{parent} has {len(active)} active children of {most}")
     return wrong
@@ -77,7 +77,7 @@ def misplaced(tx: Tx, noted: Noted) -> list[str]:
     """Completions that were told to somebody else than the nearest requester that is there."""
     wrong: list[str] = []
     for key, sessions in noted.told.items():
-        row = tx.row(key)
+        row = tx.inbox.get(key)
         if row is None or row.announces is None or row.source is None:
             continue
         requester = _requester(tx, row.source)
@@ -88,9 +88,9 @@ def misplaced(tx: Tx, noted: Noted) -> list[str]:
 
 def _requester(tx: Tx, key: str) -> str | None:
     """Whom a run is told to now; None if that is not to be known any more."""
-    run = tx.find_run(key)
+    run = tx.runs.find(key)
     while run is not None:
-        above, session = tx.find_run(run.terms.parent), tx.session(run.terms.parent)
+        above, session = tx.runs.find(run.terms.parent), tx.sessions.get(run.terms.parent)
         gone = above is not None and above.ended is not None and above.terms.mode == "run"
         if session is not None and not session.deleted and not gone:
             return session.key
@@ -100,7 +100,7 @@ def _requester(tx: Tx, key: str) -> str | None:
 
 def begun_below_a_kill(tx: Tx, noted: Noted) -> list[str]:
     """Runs that were admitted though somebody above them is being stopped."""
-    above = [(key, tx.find_run(session.key)) for key in noted.admitted for session in tx.lineage(key)[1:]]
+    above = [(key, tx.runs.find(session.key)) for key in noted.admitted for session in tx.sessions.lineage(key)[1:]]
     stopping = [(key, run.key) for key, run in above if run is not None and _is_stopping(run)]
     return [f"{key} was admitted below {killed}, which was killed" for key, killed in stopping]
 
@@ -115,53 +115,53 @@ def _takes_a_place(tx: Tx, run: Run) -> bool:
 
 def is_settled(tx: Tx, run: Run) -> bool:
     """Its outcome is fixed, or its plan waits, and so it is for all below."""
-    return run.concluded and all(is_settled(tx, tx.load_run(child)) for child in tx.children(run.key))
+    return run.concluded and all(is_settled(tx, tx.runs.load(child)) for child in tx.runs.children(run.key))
 
 
 def overlooked(tx: Tx, schedule: Schedule, now: Instant) -> list[str]:
     """What could be done now, though whoever should do it has nothing else to do."""
-    claimable = [place.session for place in tx.claimable(schedule.rules.widths, now, 99)]
-    due = [*tx.due_runs(now, 99), *tx.due_heartbeats(now, 99), *tx.overdue_commissions(now, 99)]
+    claimable = [place.session for place in tx.queue.claimable(schedule.rules.widths, now, 99)]
+    due = [*tx.runs.due(now, 99), *tx.heartbeats.due(now, 99), *tx.commissions.overdue(now, 99)]
     return [f"{key} could be claimed" for key in claimable] + [f"{key} is due" for key in due]
 
 
 def sound(tx: Tx) -> list[str]:
     """What is wrong with counters and folds at any time."""
     wrong: list[str] = []
-    runs = [tx.load_run(key) for key in walk(tx)]
+    runs = [tx.runs.load(key) for key in walk(tx)]
     for run in runs:
-        if replay(tx.events(run.key)) != run:
+        if replay(tx.events.of(run.key)) != run:
             wrong.append(f"{run.key} is not the fold of its events")
         if isinstance(run.phase, Waiting):
-            counts = tx.counts(run.key)
+            counts = tx.sessions.counts(run.key)
             if policy.holds(run.phase.until_settled, counts.unsettled, counts.settled):
                 wrong.append(f"{run.key} sleeps though what it waits for is there")
     for key in (*ROOTS, *(run.key for run in runs)):
-        unsettled = sum(not is_settled(tx, tx.load_run(child)) for child in tx.children(key))
-        if tx.counts(key).unsettled != unsettled:
-            wrong.append(f"{key} counts {tx.counts(key).unsettled} unsettled, there are {unsettled}")
+        unsettled = sum(not is_settled(tx, tx.runs.load(child)) for child in tx.runs.children(key))
+        if tx.sessions.counts(key).unsettled != unsettled:
+            wrong.append(f"{key} counts {tx.sessions.counts(key).unsettled} unsettled, there are {unsettled}")
     return wrong
 
 
 def could_go_on(tx: Tx, schedule: Schedule, now: Instant, under_way: set[str]) -> set[tuple[str, int]]:
     """What waits though nothing holds it up, each with a number that changes when it was taken up in between: posts
     that are due and not on their way, words that an idle conversation could read."""
-    posts = [post for post in tx.due_posts(now, 100) if post.state == "waiting" and post.key not in under_way]
+    posts = [post for post in tx.outbox.due(now, 100) if post.state == "waiting" and post.key not in under_way]
     found = {(f"post {post.key}", post.tries) for post in posts}
-    drivers = Counter(driver.lane for driver in tx.drivers())
-    roots = [tx.session(key) for key in ROOTS]
+    drivers = Counter(driver.lane for driver in tx.drivers.all())
+    roots = [tx.sessions.get(key) for key in ROOTS]
     claims = sum(session.epoch for session in roots if session is not None)
     for session in roots:
         if session is None or session.kind == "program" or session.deleted:
             continue
-        key, place = session.key, tx.queued(session.key)
+        key, place = session.key, tx.queue.place(session.key)
         full = place is not None and drivers[place.lane] >= schedule.rules.widths.get(place.lane, 1)
         later = place is not None and place.due_at is not None and place.due_at > now
-        if full or later or tx.turn(key) is not None or tx.driver(key) is not None:
+        if full or later or tx.turns.get(key) is not None or tx.drivers.get(key) is not None:
             continue
         # A slot that is free at this moment may have been others' ever since.
         turn = session.epoch if place is None else claims
-        found |= {(f"{key} to read {row.key}", turn) for row in tx.unread(key) if row.kind == "send"}
+        found |= {(f"{key} to read {row.key}", turn) for row in tx.inbox.unread(key) if row.kind == "send"}
     return found
 
 
@@ -170,28 +170,28 @@ def could_go_on(tx: Tx, schedule: Schedule, now: Instant, under_way: set[str]) -
 
 def restless(tx: Tx) -> list[str]:
     """What is still going on."""
-    runs = [tx.load_run(key) for key in walk(tx)]
+    runs = [tx.runs.load(key) for key in walk(tx)]
     found = [f"{run.key} is {run.phase.name}" for run in runs if run.phase.name not in FINAL]
     for key in (*ROOTS, *(run.key for run in runs)):
-        if tx.turn(key) is not None:
+        if tx.turns.get(key) is not None:
             found.append(f"{key} has an open turn")
-        if tx.queued(key) is not None:
+        if tx.queue.place(key) is not None:
             found.append(f"{key} is queued")
-        found += [f"{key} has not read {row.key}" for row in tx.unread(key)]
-        if tx.owed_origin(key) is not None:
+        found += [f"{key} has not read {row.key}" for row in tx.inbox.unread(key)]
+        if tx.turns.owed_origin(key) is not None:
             found.append(f"{key} has yielded, and still owes an answer")
-        beat = tx.heartbeat(key)
+        beat = tx.heartbeats.get(key)
         if beat is not None and beat.cause:
             found.append(f"{key} is to have a heartbeat")
-    if tx.waiting_posts():
-        found.append(f"{tx.waiting_posts()} posts wait")
-    return found + [f"{driver.session} has a driver" for driver in tx.drivers()]
+    if tx.outbox.count_waiting():
+        found.append(f"{tx.outbox.count_waiting()} posts wait")
+    return found + [f"{driver.session} has a driver" for driver in tx.drivers.all()]
 
 
 def judge(tx: Tx, ledger: Noted) -> list[str]:
     """Everything that is wrong once all is at rest."""
     wrong = sound(tx) + restless(tx)
-    runs = {key: tx.load_run(key) for key in walk(tx)}
+    runs = {key: tx.runs.load(key) for key in walk(tx)}
     lost = set(ledger.admitted) - ledger.forgotten - set(runs)
     wrong += [f"{key} was admitted and is nowhere" for key in sorted(lost)]
     labels = Counter(ledger.labels[key] for key in runs)
@@ -201,7 +201,7 @@ def judge(tx: Tx, ledger: Noted) -> list[str]:
     wrong += _once(tx, ledger)
     for key in (*ROOTS, *runs):
         wrong += transcript_faults(tx, key)
-    wrong += [f"a question still waits: {asked}" for asked in tx.open_approvals()]
+    wrong += [f"a question still waits: {asked}" for asked in tx.approvals.open()]
     return wrong + _purses(tx, (*ROOTS, *runs))
 
 
@@ -210,7 +210,7 @@ def _one_run(tx: Tx, run: Run, runs: dict[str, Run], ledger: Noted) -> list[str]
     if run.ended is None or run.delivery is None:
         return [f"{run.key} never ended: {run.phase}"]
     wrong: list[str] = []
-    events = tx.events(run.key)
+    events = tx.events.of(run.key)
     rows = _rows(tx, events)
     outcome = rows.get(announce_key(run.key, run.run_id, "outcome"))
     match run.delivery:
@@ -253,7 +253,7 @@ def _rows(tx: Tx, events: list[ev.Event]) -> dict[str, Row]:
         run = transition(run, event).run
         ids.add(run.run_id)
     keys = [announce_key(run.key, run_id, kind) for run_id in sorted(ids) for kind in KINDS]
-    return {row.key: row for row in map(tx.row, keys) if row is not None}
+    return {row.key: row for row in map(tx.inbox.get, keys) if row is not None}
 
 
 def _silenced(tx: Tx, run: Run, events: Iterable[ev.Event], runs: dict[str, Run]) -> bool:
@@ -262,7 +262,7 @@ def _silenced(tx: Tx, run: Run, events: Iterable[ev.Event], runs: dict[str, Run]
         return True
     above = runs.get(run.terms.parent)
     while above is not None:
-        if any(isinstance(event, ev.KillOrdered) for event in tx.events(above.key)):
+        if any(isinstance(event, ev.KillOrdered) for event in tx.events.of(above.key)):
             return True
         above = runs.get(above.terms.parent)
     return False
@@ -278,14 +278,14 @@ def _may_be_silent(tx: Tx, run: Run, row: Row, events: list[ev.Event], runs: dic
 
 def _answer(tx: Tx, run: Run) -> list[str]:
     """What is told of a run that came out well is something its model said."""
-    session = tx.session(run.key)
+    session = tx.sessions.get(run.key)
     assert run.ended is not None
     if session is None or session.deleted or run.ended.result is None or not isinstance(run.ended.outcome, Ok):
         return []
-    if tx.spec(run.key).runtime != NATIVE:
+    if tx.runs.spec(run.key).runtime != NATIVE:
         return []  # what another runtime says late stands in no transcript; `leaving` knows what it said
-    text = tx.text(run.ended.result)
-    bodies = [from_body(entry.body) for entry in tx.entries(run.key, limit=1_000_000)]
+    text = tx.texts.get(run.ended.result)
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(run.key, limit=1_000_000)]
     whole = joined((None, body) for body in bodies)
     said = {freeze(body.text, "") for _, body in whole if isinstance(body, Replied)}
     outputs = [body.text for body in bodies if isinstance(body, Resulted)]
@@ -299,7 +299,7 @@ def _once(tx: Tx, ledger: Noted) -> list[str]:
     wrong = [f"row {row} is in {sessions}" for row, sessions in ledger.told.items() if len(sessions) != 1]
     sent = Counter(ledger.sent.values())
     for key, session in ledger.sent.items():
-        row = tx.row(key)
+        row = tx.inbox.get(key)
         state = None if row is None else row.state
         if state == "consumed":
             if ledger.told.get(key) != [session]:
@@ -316,8 +316,8 @@ def _once(tx: Tx, ledger: Noted) -> list[str]:
 
 
 def _reader_ended(tx: Tx, session: str) -> bool:
-    known, run = tx.session(session), tx.find_run(session)
-    killed = run is not None and any(isinstance(event, ev.KillOrdered) for event in tx.events(session))
+    known, run = tx.sessions.get(session), tx.runs.find(session)
+    killed = run is not None and any(isinstance(event, ev.KillOrdered) for event in tx.events.of(session))
     return killed or known is None or known.deleted
 
 
@@ -326,7 +326,7 @@ def transcript_faults(tx: Tx, session: str) -> list[str]:
     wrong: list[str] = []
     calls: dict[tuple[int, int], str] = {}
     results: Counter[tuple[int, int]] = Counter()
-    for entry in tx.entries(session, limit=1_000_000):
+    for entry in tx.transcripts.entries(session, limit=1_000_000):
         match from_body(entry.body):
             case Replied(calls=made):
                 calls |= {(entry.seq, index): call.name for index, call in enumerate(made)}
@@ -341,5 +341,5 @@ def transcript_faults(tx: Tx, session: str) -> list[str]:
 
 
 def _purses(tx: Tx, sessions: Iterable[str]) -> list[str]:
-    found = [purse for purse in map(tx.purse, sessions) if purse is not None]
+    found = [purse for purse in map(tx.budgets.get, sessions) if purse is not None]
     return [f"{purse.session} still reserves {purse.reserved}" for purse in found if purse.reserved != policy.Spent()]

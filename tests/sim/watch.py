@@ -19,7 +19,7 @@ from fledge.core.exchange import Exchange
 from fledge.core.route import Address
 from fledge.core.run import Instant, Run
 from fledge.core.transcript import Replied, Resulted, Spoken, Told, from_body
-from fledge.store.base import EntryKind, Heartbeat, RowKind, Spec, Tx, Used
+from fledge.store.base import EntryKind, Heartbeat, RowKind, Spec, Turn, Tx, Used
 from fledge.testing import InlineStore
 from tests.sim.answers import Closed
 from tests.sim.schedule import Death, Schedule, dice
@@ -105,14 +105,31 @@ class Noted(Struct):
         self.threads |= more.threads
 
 
+class _Noun:
+    """A noun of a transaction: its verbs, or what a spy has in their place, as a method called `noun_verb`."""
+
+    def __init__(self, spy: "Spy", name: str, noun: object) -> None:
+        self._spy, self._name, self._noun = spy, name, noun
+
+    def __getattr__(self, verb: str) -> Any:
+        name = f"{self._name}_{verb}"
+        if hasattr(type(self._spy), name):
+            return getattr(self._spy, name)
+        return self._spy.said(name, getattr(self._noun, verb))
+
+
 class Spy:
     """A transaction that notes what is done through it."""
 
     def __init__(self, tx: Tx, noted: Noted, words: bool) -> None:
         self._tx, self._noted, self._words = tx, noted, words
 
-    def __getattr__(self, verb: str) -> Any:
-        found = getattr(self._tx, verb)
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._tx, name)
+        return found if callable(found) else _Noun(self, name, found)
+
+    def said(self, verb: str, found: Callable[..., Any]) -> Callable[..., Any]:
+        """The verb, with a line about each call."""
         if not self._words or verb not in _WORTH_A_LINE:
             return found
 
@@ -124,42 +141,42 @@ class Spy:
 
         return said
 
-    def create_run(self, run: Run, spec: Spec, event: Event) -> None:
-        self._tx.create_run(run, spec, event)
+    def runs_create(self, run: Run, spec: Spec, event: Event) -> None:
+        self._tx.runs.create(run, spec, event)
         self._noted.admitted[run.key] = run
         self._noted.labels[run.key] = spec.label
         self._noted.crowded.add(run.terms.parent)
         self._say(f"{run.key}: born, {spec.label!r} of {run.terms.parent}")
 
-    def save_run(self, before: Run, after: Run, event: Event) -> None:
-        self._tx.save_run(before, after, event)
+    def runs_save(self, before: Run, after: Run, event: Event) -> None:
+        self._tx.runs.save(before, after, event)
         if self._words:
             self._say(f"{after.key}: {_short(event)} -> {_short(after.phase)}")
 
-    def forget_run(self, key: str) -> None:
-        self._tx.forget_run(key)
+    def runs_forget(self, key: str) -> None:
+        self._tx.runs.forget(key)
         self._noted.forgotten.add(key)
 
-    def put_row(
+    def inbox_put(
         self, key: str, session: str | None, kind: RowKind, source: str | None, body: str, at: Instant, **more: Any
     ) -> bool:
-        new = self._tx.put_row(key, session, kind, source, body, at, **more)
+        new = self._tx.inbox.put(key, session, kind, source, body, at, **more)
         if new and kind == "send" and session is not None:
             self._noted.sent[key] = session
-        route = self._tx.route(source) if new and kind == "outcome" and source is not None else None
+        route = self._tx.routes.get(source) if new and kind == "outcome" and source is not None else None
         if route is not None and route.kind == "bound":
             self._noted.threads[f"final:{key.removeprefix('announce:v1:')}"] = route.address
         self._say(f"put_row {key} into {session}, {kind} of {source}: {'new' if new else 'known'}")
         return new
 
-    def child_unsettled(self, session: str) -> object:
+    def sessions_child_unsettled(self, session: str) -> object:
         self._noted.crowded.add(session)
-        return self._tx.child_unsettled(session)
+        return self._tx.sessions.child_unsettled(session)
 
-    def append(
+    def transcripts_append(
         self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]], used: Used | None = None
     ) -> int:
-        last = self._tx.append(session, at, entries, used)
+        last = self._tx.transcripts.append(session, at, entries, used)
         for seq, (_, text) in enumerate(entries, last - len(entries) + 1):
             match from_body(text):
                 case Spoken(row=row) if row:
@@ -170,7 +187,7 @@ class Spy:
                 case Replied(calls=calls):
                     self._is_driven(session)
                     self._noted.replies[session] = self._noted.replies.get(session, 0) + 1
-                    turn = self._tx.turn(session)
+                    turn = self._tx.turns.get(session)
                     if calls and turn is not None:
                         self._noted.steps.add((session, turn.turn, seq))
                 case Resulted(entry=entry, index=index, text=words):
@@ -180,19 +197,19 @@ class Spy:
             self._say(f"{session} += {_short(text)}")
         return last
 
-    def close_turn(self, session: str, ended: str, at: Instant, owes: Owes = "nothing") -> None:
-        turn, run = self._tx.turn(session), self._tx.find_run(session)
+    def turns_close(self, session: str, ended: str, at: Instant, owes: Owes = "nothing") -> None:
+        turn, run = self._tx.turns.get(session), self._tx.runs.find(session)
         if turn is not None:
-            entries = self._tx.entries(session, after=turn.opened_after, limit=1_000_000)
+            entries = self._tx.transcripts.entries(session, after=turn.opened_after, limit=1_000_000)
             bodies = tuple(from_body(entry.body) for entry in entries)
             is_talk = not turn.heartbeat and (run is None or run.ended is not None)
-            earlier = owes == "nothing" and self._tx.owed_origin(session) is not None
+            earlier = owes == "nothing" and self._tx.turns.owed_origin(session) is not None
             self._noted.closed.append(Closed(session, turn.turn, ended, turn.origin, is_talk, earlier, bodies))
-        self._tx.close_turn(session, ended, at, owes)
+        self._tx.turns.close(session, ended, at, owes)
         self._say(f"close_turn {session} {ended}, owes {owes}")
 
-    def post(self, key: str, kind: str, run: str | None, body: str, due_at: Instant, **more: Any) -> bool:
-        new = self._tx.post(key, kind, run, body, due_at, **more)
+    def outbox_post(self, key: str, kind: str, run: str | None, body: str, due_at: Instant, **more: Any) -> bool:
+        new = self._tx.outbox.post(key, kind, run, body, due_at, **more)
         if new:
             self._noted.posted[key] = Posted(kind, more.get("lane", ""), body, due_at, more.get("retries", 3))
             if key.startswith("hook:subagent_ended:") and run is not None and self._is_unannounced(run):
@@ -201,63 +218,65 @@ class Spy:
         return new
 
     def _is_unannounced(self, run: str) -> bool:
-        known = self._tx.find_run(run)
+        known = self._tx.runs.find(run)
         if known is None or not known.terms.expects or known.terms.mode == "session":
             return False
-        return any(row.kind == "outcome" and row.state == "unread" for row in self._tx.rows_of(run))
+        return any(row.kind == "outcome" and row.state == "unread" for row in self._tx.inbox.of_run(run))
 
-    def post_done(self, key: str, at: Instant) -> None:
-        self._tx.post_done(key, at)
+    def outbox_done(self, key: str, at: Instant) -> None:
+        self._tx.outbox.done(key, at)
         self._noted.sent_at[key] = at
         self._say(f"post_done {key}")
 
-    def give_up_post(self, key: str, error: str, until: Instant, at: Instant) -> None:
-        self._tx.give_up_post(key, error, until, at)
+    def outbox_give_up(self, key: str, error: str, until: Instant, at: Instant) -> None:
+        self._tx.outbox.give_up(key, error, until, at)
         self._noted.given_up_at[key] = at
         self._say(f"give_up_post {key}: {error}")
 
-    def dismiss_post(self, key: str, at: Instant) -> bool:
+    def outbox_dismiss(self, key: str, at: Instant) -> bool:
         self._noted.put_away_at[key] = at
-        return self._tx.dismiss_post(key, at)
+        return self._tx.outbox.dismiss(key, at)
 
-    def retry_post(self, key: str, at: Instant, expires_at: Instant | None) -> bool:
+    def outbox_retry(self, key: str, at: Instant, expires_at: Instant | None) -> bool:
         self._noted.put_away_at[key] = at
         self._say(f"retry_post {key}")
-        return self._tx.retry_post(key, at, expires_at)
+        return self._tx.outbox.retry(key, at, expires_at)
 
-    def save_exchange(self, exchange: Exchange, at: Instant) -> None:
-        self._tx.save_exchange(exchange, at)
+    def exchanges_save(self, exchange: Exchange, at: Instant) -> None:
+        self._tx.exchanges.save(exchange, at)
         self._noted.exchanges[exchange.id] = exchange
         self._say(f"exchange {exchange.id} {exchange.kind}: {exchange.stage}, {exchange.hops} hops")
 
-    def save_heartbeat(self, heartbeat: Heartbeat) -> None:
+    def heartbeats_save(self, heartbeat: Heartbeat) -> None:
         session = heartbeat.session
-        before = self._tx.heartbeat(session) or Heartbeat(session)
+        before = self._tx.heartbeats.get(session) or Heartbeat(session)
         if session in self._noted.beats:
             before = self._noted.beats[session][0]
         self._noted.came_due[session] += before.beat_at not in (None, heartbeat.beat_at) and bool(heartbeat.beat_at)
-        self._tx.save_heartbeat(heartbeat)
+        self._tx.heartbeats.save(heartbeat)
         self._noted.beats[session] = (before, heartbeat)
         self._say(f"heartbeat {_short(heartbeat)}")
 
-    def set_heartbeat(self, session: str, cause: str) -> None:
-        self._tx.set_heartbeat(session, cause)
-        self._noted.beaten[session] += cause == "interval"
-        self._say(f"set_heartbeat {session} {cause}")
+    def turns_save(self, turn: Turn) -> None:
+        before = self._tx.turns.get(turn.session)
+        self._tx.turns.save(turn)
+        began = before is not None and before.heartbeat != "interval" and turn.heartbeat == "interval"
+        self._noted.beaten[turn.session] += began
+        self._say(f"turn {_short(turn)}")
 
-    def supersede(self, session: str, until: Instant) -> None:
-        self._tx.supersede(session, until)
+    def drivers_supersede(self, session: str, until: Instant) -> None:
+        self._tx.drivers.supersede(session, until)
         self._noted.called_off.add(session)
         self._say(f"supersede {session} until {until}")
 
-    def interrupt(self, session: str) -> None:
-        self._tx.interrupt(session)
+    def drivers_interrupt(self, session: str) -> None:
+        self._tx.drivers.interrupt(session)
         self._noted.called_off.add(session)
         self._say(f"interrupt {session}")
 
     def _is_driven(self, session: str) -> None:
         """A reply is written by the driver that holds the session now, by nobody else."""
-        driver, known = self._tx.driver(session), self._tx.session(session)
+        driver, known = self._tx.drivers.get(session), self._tx.sessions.get(session)
         if driver is None or known is None or driver.epoch != known.epoch:
             self._noted.wrong.append(f"{session} is written to by {driver}")
 
@@ -268,9 +287,10 @@ class Spy:
 
 _WORTH_A_LINE = frozenset(
     (
-        *("close_row", "readdress_row", "claim", "release", "enqueue", "dequeue", "stop_driver"),
-        *("open_turn", "turn_failed", "delete_session", "child_settled", "move_approval"),
-        *("set_route", "drop_route", "set_origin", "post_failed"),
+        *("inbox_consume", "inbox_suppress", "inbox_void", "inbox_give_up", "inbox_dismiss", "inbox_reopen"),
+        *("inbox_readdress", "queue_claim", "queue_put", "queue_remove", "drivers_release", "drivers_stop"),
+        *("turns_open", "sessions_delete", "sessions_child_settled", "approvals_move", "outbox_failed"),
+        *("routes_set", "routes_drop"),
     )
 )
 

@@ -133,7 +133,7 @@ class Witness:
 
     def judge(self, tx: Tx) -> list[str]:
         """Everything that is wrong once all is at rest."""
-        runs = {key: tx.load_run(key) for key in walk(tx)}
+        runs = {key: tx.runs.load(key) for key in walk(tx)}
         wrong = verdict.judge(tx, self.ledger) + leaving.judge(tx, self.plan, self.ledger, self.outside, runs)
         wrong += leaving.misquoted(tx, self.workers.done, runs)
         return wrong + leaving.unheard(tx, self.workers.done, runs, {**self.lived, self.life: self.now()})
@@ -151,7 +151,9 @@ class Witness:
 
     def _position(self, tx: Tx, who: Who, request: Request) -> tuple[int, list[str]]:
         """How many replies the transcript holds, and what is wrong with asking now."""
-        lines = [Line(entry.seq, from_body(entry.body)) for entry in tx.entries(who.session, limit=1_000_000)]
+        lines = [
+            Line(entry.seq, from_body(entry.body)) for entry in tx.transcripts.entries(who.session, limit=1_000_000)
+        ]
         replied = [at for at, line in enumerate(lines) if isinstance(line.body, Replied)]
         faults: list[str] = []
         if request.messages[-1:] != (UserMessage(context.COMPACT_PROMPT),):
@@ -163,7 +165,7 @@ class Witness:
             asked_for = [at for at in asked_for if not any(one <= lines[at].seq < end for one, end in hidden)]
             if any(context.messages(lines[:at]) == request.messages for at in asked_for):
                 faults.append("asked again for a reply that is committed")
-            known = tx.session(who.session)
+            known = tx.sessions.get(who.session)
             if known is not None and known.epoch == who.epoch and not self._just_called_off(who.session):
                 faults += wire_faults(request) + beats.remembered(request)
                 stored = context.messages(transcripts.lines(tx, who.session))
@@ -180,7 +182,7 @@ class Witness:
 
     def _stopped_before(self, tx: Tx, session: str) -> bool:
         """A kill reached it, and not just now."""
-        run = tx.find_run(session)
+        run = tx.runs.find(session)
         if run is None or not isinstance(run.phase, Ending) or not isinstance(run.phase.cause, Stopping):
             return False
         return run.phase.due_at - STOP_S < self._clock.now() - self._hears_s
@@ -203,7 +205,7 @@ class Witness:
         if answered and not self._just_called_off(place.session):
             self.wrong.append(f"{name} is begun though its result is committed: {key}")
         if name in ASKS:
-            answers = self._store.run(lambda tx: tx.approvals(place.session))
+            answers = self._store.run(lambda tx: tx.approvals.of(place.session))
             states = [asked.state for asked in answers if (asked.entry, asked.index) == (place.entry, place.index)]
             if states != ["started"]:
                 self.wrong.append(f"{name} is begun though the person said {states}: {key}")

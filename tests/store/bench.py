@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from fledge.core import events as ev
 from fledge.core.lifecycle import born, transition
 from fledge.core.run import Gone, Instant, Run
-from fledge.store.base import Place, SessionFacts, Spec, Store, Tx
+from fledge.store.base import Counts, Place, RowState, SessionFacts, Spec, Store, Tx
 from tests.core.samples import AT, TERMS
 
 pytest.register_assert_rewrite(
@@ -128,7 +128,7 @@ def admit(tx: Tx, key: str, parent: str = MAIN, at: Instant = AT, **terms: objec
     """Create a run that was admitted at `at`; its first run id is `<key>/1`."""
     event = ev.Admitted(at=at, key=key, terms=replace(TERMS, parent=parent, **terms), run_id=f"{key}/1")
     run = born(event)
-    tx.create_run(run, Spec(task=f"task of {key}"), event)
+    tx.runs.create(run, Spec(task=f"task of {key}"), event)
     return run
 
 
@@ -138,7 +138,7 @@ def follow(tx: Tx, run: Run, *events: ev.Event) -> Run:
         step = transition(run, event)
         assert step.ignored is None, (event, step.ignored)
         assert not isinstance(step.run.phase, Gone), event
-        tx.save_run(run, step.run, event)
+        tx.runs.save(run, step.run, event)
         run = step.run
     return run
 
@@ -146,14 +146,37 @@ def follow(tx: Tx, run: Run, *events: ev.Event) -> Run:
 def conversation(tx: Tx, *keys: str) -> None:
     """Open sessions without a parent."""
     for key in keys:
-        tx.open_session(key, "named", None, 0, FACTS, AT)
+        tx.sessions.open(key, "named", None, 0, FACTS, AT)
+
+
+def child(tx: Tx, session: str = MAIN) -> Counts:
+    """Count one more child of a session, which is opened if need be."""
+    conversation(tx, session)
+    return tx.sessions.child_admitted(session)
 
 
 def queue(tx: Tx, *sessions: str, lane: str = "subagent", spawner: str = MAIN, suspect: bool = False) -> None:
     """Open sessions and let them be claimed."""
     conversation(tx, *sessions)
     for session in sessions:
-        tx.enqueue(session, lane, spawner, suspect)
+        tx.queue.put(session, lane, spawner, suspect)
+
+
+def change_turn(tx: Tx, session: str, **changes: object) -> None:
+    """Change the open turn of a session."""
+    turn = tx.turns.get(session)
+    assert turn is not None
+    tx.turns.save(replace(turn, **changes))
+
+
+def close_row(tx: Tx, key: str, state: RowState, at: Instant) -> bool:
+    """Move a row to a state, by the verb that leads there."""
+    if state == "unread":
+        return tx.inbox.reopen(key)
+    verbs = {"consumed": "consume", "suppressed": "suppress", "void": "void", "undelivered": "give_up"}
+    verb = getattr(tx.inbox, (verbs | {"dismissed": "dismiss"})[state])
+    is_closed: bool = verb(key, at)
+    return is_closed
 
 
 def names(places: Sequence[Place]) -> list[str]:
@@ -163,12 +186,12 @@ def names(places: Sequence[Place]) -> list[str]:
 
 def claim(tx: Tx, session: str, at: Instant = AT, owner: str = "owner") -> int:
     """Claim a session that may be claimed; answers the epoch."""
-    place = next(place for place in tx.claimable(WIDE, at, 1000) if place.session == session)
-    return tx.claim(place, owner, at)
+    place = next(place for place in tx.queue.claimable(WIDE, at, 1000) if place.session == session)
+    return tx.queue.claim(place, owner, at)
 
 
 def claim_next(tx: Tx, lane: str = "subagent", at: Instant = AT) -> str:
     """Claim whoever is next in a lane and let its driver exit at once; answers who that was."""
-    place = next(place for place in tx.claimable({lane: 1}, at, 1000) if place.lane == lane)
-    tx.release(place.session, tx.claim(place, "owner", at))
+    place = next(place for place in tx.queue.claimable({lane: 1}, at, 1000) if place.lane == lane)
+    tx.drivers.release(place.session, tx.queue.claim(place, "owner", at))
     return place.session

@@ -19,7 +19,7 @@ from fledge.core.route import Address
 from fledge.errors import FledgeError, Refused, StaleWrite, StoreError
 from fledge.store.base import Counts, Heartbeat, Place, Ran, Route, Spec, Tx
 from tests.core.samples import AT, TERMS
-from tests.store.bench import FACTS, MAIN, Bench, OpenStore, admit, conversation, follow, queue
+from tests.store.bench import FACTS, MAIN, Bench, OpenStore, admit, change_turn, child, conversation, follow, queue
 from tests.store.conformance_commissions import CommissionConformance
 from tests.store.conformance_documents import DocumentConformance
 from tests.store.conformance_exchanges import ExchangeConformance
@@ -52,62 +52,57 @@ def _create_twice(tx: Tx) -> None:
 
 
 def _count_below_zero(tx: Tx) -> None:
-    tx.child_settled("childless")
+    tx.sessions.child_settled("childless")
 
 
 def _fence_nobody(tx: Tx) -> None:
-    tx.fence("nobody", 1)
+    tx.drivers.fence("nobody", 1)
 
 
 WRITES: dict[str, Callable[[Tx], object]] = {
     "create_run": lambda tx: admit(tx, "new"),
-    "save_run": lambda tx: tx.save_run(tx.load_run("run"), tx.load_run("run"), ev.Prepared(at=AT)),
-    "forget_run": lambda tx: tx.forget_run("run"),
-    "keep_text": lambda tx: tx.keep_text("run", "text"),
-    "open_session": lambda tx: tx.open_session("new", "main", None, 0, FACTS, AT),
-    "delete_session": lambda tx: tx.delete_session("talk"),
-    "raise_generation": lambda tx: tx.raise_generation("talk"),
-    "child_admitted": lambda tx: tx.child_admitted("talk"),
-    "child_unsettled": lambda tx: tx.child_unsettled(MAIN),
-    "child_settled": lambda tx: tx.child_settled(MAIN),
-    "append": lambda tx: tx.append("talk", AT, [("note", "x")]),
-    "open_turn": lambda tx: tx.open_turn("other", {}, AT),
-    "keep_goods": lambda tx: tx.keep_goods("talk", Goods("/x")),
-    "turn_ran": lambda tx: tx.turn_ran("talk", Ran("m")),
-    "drained": lambda tx: tx.drained("talk", 1),
-    "turn_failed": lambda tx: tx.turn_failed("talk", 1, 1),
-    "turn_stepped": lambda tx: tx.turn_stepped("talk", Progress(1)),
-    "close_turn": lambda tx: tx.close_turn("talk", "replied", AT),
-    "put_row": lambda tx: tx.put_row("new", "talk", "send", None, "x", AT),
-    "close_row": lambda tx: tx.close_row("row", "consumed", AT),
-    "readdress_row": lambda tx: tx.readdress_row("row", "other"),
-    "rewrite_row": lambda tx: tx.rewrite_row("row", "y", None),
-    "trace": lambda tx: tx.trace("row", "run", AT, "{}"),
-    "enqueue": lambda tx: tx.enqueue("talk", "main", "talk", False),
-    "dequeue": lambda tx: tx.dequeue("waits"),
-    "claim": lambda tx: tx.claim(Place("waits", "subagent", 1, False), "owner", AT),
-    "progress": lambda tx: tx.progress("driven", AT, True),
-    "release": lambda tx: tx.release("driven", 1),
-    "supersede": lambda tx: tx.supersede("driven", AT),
-    "stop_driver": lambda tx: tx.stop_driver("driven", AT),
-    "post": lambda tx: tx.post("new", "hook", None, "{}", AT),
-    "post_done": lambda tx: tx.post_done("post", AT),
-    "post_failed": lambda tx: tx.post_failed("post", "no", AT + 1, AT),
-    "give_up_post": lambda tx: tx.give_up_post("post", "no", AT + 1, AT),
-    "retry_post": lambda tx: tx.retry_post("post", AT, None),
-    "dismiss_post": lambda tx: tx.dismiss_post("post", AT),
-    "set_route": lambda tx: tx.set_route(Route(session="talk", kind="last", address=Address("ops", "u"), used_at=AT)),
-    "drop_route": lambda tx: tx.drop_route("talk"),
-    "aim_row": lambda tx: tx.aim_row("row", "there", "hook"),
-    "set_origin": lambda tx: tx.set_origin("talk", "there"),
-    "interrupt": lambda tx: tx.interrupt("driven"),
-    "drop_row": lambda tx: tx.drop_row("row", AT),
-    "line_told": lambda tx: tx.line_told("row", AT),
-    "save_heartbeat": lambda tx: tx.save_heartbeat(Heartbeat("talk", beat_at=AT)),
-    "set_heartbeat": lambda tx: tx.set_heartbeat("talk", "action"),
-    "save_workspace": lambda tx: tx.save_workspace(Workspace("/w")),
-    "begin_work": lambda tx: tx.begin_work("talk", "/w", AT),
-    "begun_by_person": lambda tx: tx.begun_by_person("talk"),
+    "save_run": lambda tx: tx.runs.save(tx.runs.load("run"), tx.runs.load("run"), ev.Prepared(at=AT)),
+    "forget_run": lambda tx: tx.runs.forget("run"),
+    "keep_text": lambda tx: tx.texts.keep("run", "text"),
+    "open_session": lambda tx: tx.sessions.open("new", "main", None, 0, FACTS, AT),
+    "delete_session": lambda tx: tx.sessions.delete("talk"),
+    "raise_generation": lambda tx: tx.sessions.raise_generation("talk"),
+    "child_admitted": lambda tx: tx.sessions.child_admitted("talk"),
+    "child_unsettled": lambda tx: tx.sessions.child_unsettled(MAIN),
+    "child_settled": lambda tx: tx.sessions.child_settled(MAIN),
+    "append": lambda tx: tx.transcripts.append("talk", AT, [("note", "x")]),
+    "open_turn": lambda tx: tx.turns.open("other", {}, AT),
+    "keep_goods": lambda tx: tx.sessions.keep_goods("talk", Goods("/x")),
+    "turn_ran": lambda tx: tx.turns.ran("talk", Ran("m")),
+    "save_turn": lambda tx: change_turn(tx, "talk", drained=1, progress=Progress(1)),
+    "close_turn": lambda tx: tx.turns.close("talk", "replied", AT),
+    "put_row": lambda tx: tx.inbox.put("new", "talk", "send", None, "x", AT),
+    "close_row": lambda tx: tx.inbox.consume("row", AT),
+    "readdress_row": lambda tx: tx.inbox.readdress("row", "other"),
+    "rewrite_row": lambda tx: tx.inbox.rewrite("row", "y", None),
+    "trace": lambda tx: tx.deliveries.note("row", "run", AT, "{}"),
+    "enqueue": lambda tx: tx.queue.put("talk", "main", "talk", False),
+    "dequeue": lambda tx: tx.queue.remove("waits"),
+    "claim": lambda tx: tx.queue.claim(Place("waits", "subagent", 1, False), "owner", AT),
+    "progress": lambda tx: tx.drivers.progress("driven", AT, True),
+    "release": lambda tx: tx.drivers.release("driven", 1),
+    "supersede": lambda tx: tx.drivers.supersede("driven", AT),
+    "stop_driver": lambda tx: tx.drivers.stop("driven", AT),
+    "post": lambda tx: tx.outbox.post("new", "hook", None, "{}", AT),
+    "post_done": lambda tx: tx.outbox.done("post", AT),
+    "post_failed": lambda tx: tx.outbox.failed("post", "no", AT + 1),
+    "give_up_post": lambda tx: tx.outbox.give_up("post", "no", AT + 1, AT),
+    "retry_post": lambda tx: tx.outbox.retry("post", AT, None),
+    "dismiss_post": lambda tx: tx.outbox.dismiss("post", AT),
+    "set_route": lambda tx: tx.routes.set(Route(session="talk", kind="last", address=Address("ops", "u"), used_at=AT)),
+    "drop_route": lambda tx: tx.routes.drop("talk"),
+    "aim_row": lambda tx: tx.inbox.aim("row", "there", "hook"),
+    "interrupt": lambda tx: tx.drivers.interrupt("driven"),
+    "drop_row": lambda tx: tx.inbox.drop("row", AT),
+    "line_told": lambda tx: (tx.inbox.drop("row", None), tx.inbox.line_told("row", AT)),
+    "save_heartbeat": lambda tx: tx.heartbeats.save(Heartbeat("talk", beat_at=AT)),
+    "save_workspace": lambda tx: tx.workspaces.save(Workspace("/w")),
+    "begin_work": lambda tx: tx.workspaces.begin_work("talk", "/w", AT),
 }
 
 
@@ -148,11 +143,14 @@ class StoreConformance(
     def test_a_job_answers_what_it_returned_and_what_it_wrote_is_seen_at_once_and_after_reopening(
         self, bench: Bench
     ) -> None:
-        assert bench.do(lambda tx: tx.child_admitted(MAIN)) == Counts(1, 1)
-        assert bench.see(lambda tx: tx.counts(MAIN)) == Counts(1, 1)
-        assert bench.do(lambda tx: (tx.child_settled(MAIN), tx.counts(MAIN))) == (Counts(1, 0), Counts(1, 0))
+        assert bench.do(lambda tx: child(tx)) == Counts(1, 1)
+        assert bench.see(lambda tx: tx.sessions.counts(MAIN)) == Counts(1, 1)
+        assert bench.do(lambda tx: (tx.sessions.child_settled(MAIN), tx.sessions.counts(MAIN))) == (
+            Counts(1, 0),
+            Counts(1, 0),
+        )
         bench.reopen()
-        assert bench.see(lambda tx: tx.counts(MAIN)) == Counts(1, 0)
+        assert bench.see(lambda tx: tx.sessions.counts(MAIN)) == Counts(1, 0)
 
     @pytest.mark.parametrize(
         ("break_off", "error"),
@@ -173,9 +171,9 @@ class StoreConformance(
         def write(n: int) -> Callable[[Tx], int]:
             def job(tx: Tx) -> int:
                 admit(tx, f"run {n}")
-                tx.child_admitted(MAIN)
-                tx.append(MAIN, AT, [("note", f"{n}")])
-                tx.put_row(f"row {n}", MAIN, "send", None, f"{n}", AT)
+                child(tx)
+                tx.transcripts.append(MAIN, AT, [("note", f"{n}")])
+                tx.inbox.put(f"row {n}", MAIN, "send", None, f"{n}", AT)
                 if n % 3 == 0:
                     break_off(tx)
                 return n
@@ -191,9 +189,15 @@ class StoreConformance(
         assert len(raised) == JOBS - len(stayed)
 
         def found(tx: Tx) -> tuple[set[str], Counts, set[str], list[int], set[str]]:
-            entries = tx.entries(MAIN)
-            rows = {row.body for row in tx.unread(MAIN)}
-            return set(tx.children(MAIN)), tx.counts(MAIN), {e.body for e in entries}, [e.seq for e in entries], rows
+            entries = tx.transcripts.entries(MAIN)
+            rows = {row.body for row in tx.inbox.unread(MAIN)}
+            return (
+                set(tx.runs.children(MAIN)),
+                tx.sessions.counts(MAIN),
+                {e.body for e in entries},
+                [e.seq for e in entries],
+                rows,
+            )
 
         here = {f"{n}" for n in stayed}
         keys = {"taken", *(f"run {n}" for n in stayed)}
@@ -204,19 +208,19 @@ class StoreConformance(
 
     def test_a_job_alone_that_raises_has_changed_nothing_and_the_next_one_works(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
-            tx.child_admitted(MAIN)
+            child(tx)
             raise Refused("forbidden", "not now")
 
         with pytest.raises(Refused, match=r"^not now$"):
             bench.do(job)
-        assert bench.see(lambda tx: tx.counts(MAIN)) == Counts(0, 0)
-        assert bench.do(lambda tx: tx.child_admitted(MAIN)) == Counts(1, 1)
+        assert bench.see(lambda tx: tx.sessions.counts(MAIN)) == Counts(0, 0)
+        assert bench.do(lambda tx: child(tx)) == Counts(1, 1)
 
     def test_a_run_as_a_job_that_raised_had_saved_it_is_not_what_the_next_one_finds(self, bench: Bench) -> None:
         run = bench.do(lambda tx: admit(tx, "run"))
 
         def save(tx: Tx) -> int:
-            return follow(tx, tx.load_run("run"), ev.Prepared(at=AT)).version
+            return follow(tx, tx.runs.load("run"), ev.Prepared(at=AT)).version
 
         def save_and_raise(tx: Tx) -> int:
             raise RuntimeError(f"version {save(tx)} was not to be")
@@ -225,15 +229,15 @@ class StoreConformance(
             raise RuntimeError(f"version {admit(tx, 'other').version} was not to be")
 
         def load(tx: Tx) -> int:
-            return tx.load_run("run").version + (tx.find_run("other") is not None) * 100
+            return tx.runs.load("run").version + (tx.runs.find("other") is not None) * 100
 
         def forget_and_raise(tx: Tx) -> int:
-            tx.forget_run("run")
+            tx.runs.forget("run")
             raise RuntimeError("it was not to be forgotten")
 
         with pytest.raises(RuntimeError, match=r"^version 2 was not to be$"):
             bench.do(save_and_raise)
-        assert bench.do(lambda tx: tx.load_run("run")) == run
+        assert bench.do(lambda tx: tx.runs.load("run")) == run
         jobs = [load, save_and_raise, load, create_and_raise, load, forget_and_raise, load, save, load]
         answers = bench.do_at_once(jobs)
         assert [answer if isinstance(answer, int) else str(answer) for answer in answers] == [
@@ -249,26 +253,26 @@ class StoreConformance(
         ]
         assert bench.do(load) == 2
         assert bench.see(load) == 2
-        assert len(bench.see(lambda tx: tx.events("run"))) == 2
+        assert len(bench.see(lambda tx: tx.events.of("run"))) == 2
 
     def test_what_a_rule_of_the_store_forbids_is_told_in_fledges_own_words(self, bench: Bench) -> None:
         with pytest.raises(FledgeError):
-            bench.do(lambda tx: tx.put_row("row", None, "send", None, "nobody's", AT))
-        assert bench.see(lambda tx: tx.row("row")) is None
+            bench.do(lambda tx: tx.inbox.put("row", None, "send", None, "nobody's", AT))
+        assert bench.see(lambda tx: tx.inbox.get("row")) is None
 
     def test_a_read_job_cannot_write_whatever_the_verb(self, bench: Bench) -> None:
         def prepare(tx: Tx) -> None:
             admit(tx, "run")
             conversation(tx, "talk", "other")
-            tx.child_admitted(MAIN)
-            tx.child_admitted(MAIN)
-            tx.child_settled(MAIN)
-            tx.open_turn("talk", {}, AT)
-            tx.put_row("row", "talk", "send", None, "x", AT)
+            child(tx)
+            child(tx)
+            tx.sessions.child_settled(MAIN)
+            tx.turns.open("talk", {}, AT)
+            tx.inbox.put("row", "talk", "send", None, "x", AT)
             queue(tx, "driven")
-            assert tx.claim(tx.claimable({}, AT, 1)[0], "owner", AT) == 1
+            assert tx.queue.claim(tx.queue.claimable({}, AT, 1)[0], "owner", AT) == 1
             queue(tx, "waits")
-            tx.post("post", "hook", None, "{}", AT)
+            tx.outbox.post("post", "hook", None, "{}", AT)
 
         bench.do(prepare)
         refused = set()
@@ -281,15 +285,15 @@ class StoreConformance(
         assert refused == set(WRITES)
 
         def unchanged(tx: Tx) -> bool:
-            driver = tx.driver("driven")
+            driver = tx.drivers.get("driven")
             return (
-                tx.children(MAIN) == ["run"]
-                and tx.counts(MAIN) == Counts(2, 1)
-                and [row.key for row in tx.unread("talk")] == ["row"]
+                tx.runs.children(MAIN) == ["run"]
+                and tx.sessions.counts(MAIN) == Counts(2, 1)
+                and [row.key for row in tx.inbox.unread("talk")] == ["row"]
                 and driver is not None
                 and driver.release_at is None
-                and tx.queued("waits") is not None
-                and [post.key for post in tx.due_posts(AT, 9)] == ["post"]
+                and tx.queue.place("waits") is not None
+                and [post.key for post in tx.outbox.due(AT, 9)] == ["post"]
             )
 
         assert bench.see(unchanged)
@@ -298,27 +302,29 @@ class StoreConformance(
     def test_a_read_job_that_raises_raises_its_own_error_and_reading_goes_on(self, bench: Bench) -> None:
         with pytest.raises(RuntimeError, match=r"^boom$"):
             bench.see(_raise_plainly)
-        assert bench.see(lambda tx: tx.counts(MAIN)) == Counts(0, 0)
+        assert bench.see(lambda tx: tx.sessions.counts(MAIN)) == Counts(0, 0)
 
     def test_jobs_submitted_together_run_in_the_order_of_their_submission(self, bench: Bench) -> None:
         bench.do(lambda tx: conversation(tx, MAIN))
 
         def note(n: int) -> Callable[[Tx], int]:
-            return lambda tx: tx.append(MAIN, AT, [("note", f"{n}")])
+            return lambda tx: tx.transcripts.append(MAIN, AT, [("note", f"{n}")])
 
         assert bench.do_at_once([note(n) for n in range(20)]) == list(range(1, 21))
-        assert [entry.body for entry in bench.see(lambda tx: tx.entries(MAIN))] == [f"{n}" for n in range(20)]
+        assert [entry.body for entry in bench.see(lambda tx: tx.transcripts.entries(MAIN))] == [
+            f"{n}" for n in range(20)
+        ]
 
     def test_a_job_sees_what_the_one_before_it_in_the_same_batch_has_written(self, bench: Bench) -> None:
         def take(tx: Tx) -> int:
-            counts = tx.counts(MAIN)
+            counts = tx.sessions.counts(MAIN)
             if counts.unsettled >= 5:
                 raise Refused("forbidden", "five are enough")
             event = ev.Admitted(at=AT, key=f"{counts.unsettled}", terms=TERMS, run_id=f"{counts.unsettled}/1")
-            tx.create_run(born(event), Spec(task="t"), event)
-            return tx.child_admitted(MAIN).unsettled
+            tx.runs.create(born(event), Spec(task="t"), event)
+            return child(tx).unsettled
 
         answers = bench.do_at_once([take] * 50)
         assert answers[:5] == [1, 2, 3, 4, 5]
         assert [str(answer) for answer in answers[5:]] == ["five are enough"] * 45
-        assert bench.see(lambda tx: tx.children(MAIN)) == ["0", "1", "2", "3", "4"]
+        assert bench.see(lambda tx: tx.runs.children(MAIN)) == ["0", "1", "2", "3", "4"]

@@ -9,7 +9,7 @@ from fledge.errors import StoreError
 from fledge.store.base import COMPLETIONS, Row, RowKind, RowState, Tx
 from tests.core.samples import AT
 from tests.statements import proves
-from tests.store.bench import MAIN, Bench, admit
+from tests.store.bench import MAIN, Bench, admit, close_row
 
 RUN: Final = "agent:main:subagent:r"
 KINDS: Final[tuple[RowKind, ...]] = get_args(RowKind)
@@ -22,20 +22,20 @@ CLOSED: Final[tuple[RowState, ...]] = ("consumed", "suppressed", "void", "dismis
 def send(tx: Tx, *keys: str, to: str = MAIN) -> None:
     """Put messages into an inbox."""
     for key in keys:
-        assert tx.put_row(key, to, "send", "someone", f"says {key}", AT)
+        assert tx.inbox.put(key, to, "send", "someone", f"says {key}", AT)
 
 
 def announce(tx: Tx, *keys: str, to: str | None = MAIN, kind: RowKind = "outcome", run: str = RUN) -> None:
     """Put completions into an inbox."""
     for key in keys:
-        assert tx.put_row(key, to, kind, run, "{}", AT)
+        assert tx.inbox.put(key, to, kind, run, "{}", AT)
 
 
 def put_in(tx: Tx, key: str, state: RowState) -> None:
     """Put a completion that has come to this state."""
     announce(tx, key)
     if state != "unread":
-        assert tx.close_row(key, state, AT)
+        assert close_row(tx, key, state, AT)
 
 
 class InboxConformance:
@@ -44,17 +44,17 @@ class InboxConformance:
     def test_a_row_is_as_it_was_put(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[bool]:
             return [
-                tx.put_row("plain", MAIN, "notice", None, "words é\x00", AT),
-                tx.put_row("whole", MAIN, "plan", RUN, "{}", AT + 1, text="t-1", path="steered", origin="chat"),
-                tx.put_row("nobody's", None, "late", RUN, "{}", AT + 2, path="queued"),
+                tx.inbox.put("plain", MAIN, "notice", None, "words é\x00", AT),
+                tx.inbox.put("whole", MAIN, "plan", RUN, "{}", AT + 1, text="t-1", path="steered", origin="chat"),
+                tx.inbox.put("nobody's", None, "late", RUN, "{}", AT + 2, path="queued"),
             ]
 
         assert bench.do(job) == [True, True, True]
-        plain = bench.see(lambda tx: tx.row("plain"))
+        plain = bench.see(lambda tx: tx.inbox.get("plain"))
         assert plain is not None
         first = plain.seq
         assert plain == Row(first, "plain", MAIN, "notice", None, "", "unread", "direct", "words é\x00", None, AT)
-        whole, nobodys = bench.see(lambda tx: [tx.row("whole"), tx.row("nobody's")])
+        whole, nobodys = bench.see(lambda tx: [tx.inbox.get("whole"), tx.inbox.get("nobody's")])
         assert whole is not None
         assert nobodys is not None
         assert first < whole.seq < nobodys.seq
@@ -64,47 +64,47 @@ class InboxConformance:
         assert nobodys == Row(
             nobodys.seq, "nobody's", None, "late", RUN, "", "unread", "queued", "{}", None, arrived_at=AT + 2
         )
-        assert bench.see(lambda tx: tx.row("unknown")) is None
+        assert bench.see(lambda tx: tx.inbox.get("unknown")) is None
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_row_of_every_kind_says_whether_it_announces(self, bench: Bench, kind: RowKind) -> None:
-        bench.do(lambda tx: tx.put_row("row", MAIN, kind, RUN, "{}", AT))
-        row = bench.see(lambda tx: tx.row("row"))
+        bench.do(lambda tx: tx.inbox.put("row", MAIN, kind, RUN, "{}", AT))
+        row = bench.see(lambda tx: tx.inbox.get("row"))
         assert row is not None
         assert row.kind == kind
         assert row.announces == (kind if kind in COMPLETIONS else None)
         counts = {"send": (0, 1)}.get(kind, (1, 0) if kind in COMPLETIONS else (0, 0))
-        assert bench.see(lambda tx: tx.count_unread(MAIN)) == counts
+        assert bench.see(lambda tx: tx.inbox.count_unread(MAIN)) == counts
 
     @proves("0.twice.1", "There is one inbox row per child, run and kind, unique by key in the database")
     @pytest.mark.parametrize("state", STATES)
     def test_a_row_put_twice_is_one_row_whatever_became_of_the_first(self, bench: Bench, state: RowState) -> None:
         bench.do(lambda tx: put_in(tx, "row", state))
-        before = bench.see(lambda tx: tx.row("row"))
-        assert not bench.do(lambda tx: tx.put_row("row", "elsewhere", "send", None, "other", AT + 9))
-        assert bench.see(lambda tx: tx.row("row")) == before
-        assert bench.see(lambda tx: tx.unread("elsewhere")) == []
-        assert len(bench.see(lambda tx: tx.unread(MAIN))) == (1 if state == "unread" else 0)
+        before = bench.see(lambda tx: tx.inbox.get("row"))
+        assert not bench.do(lambda tx: tx.inbox.put("row", "elsewhere", "send", None, "other", AT + 9))
+        assert bench.see(lambda tx: tx.inbox.get("row")) == before
+        assert bench.see(lambda tx: tx.inbox.unread("elsewhere")) == []
+        assert len(bench.see(lambda tx: tx.inbox.unread(MAIN))) == (1 if state == "unread" else 0)
 
     @proves("0.twice.1")
     def test_of_many_puts_of_one_key_at_once_exactly_one_is_told_that_it_was_the_first(self, bench: Bench) -> None:
-        answers = bench.do_at_once([lambda tx: tx.put_row("row", MAIN, "send", None, "x", AT)] * 20)
+        answers = bench.do_at_once([lambda tx: tx.inbox.put("row", MAIN, "send", None, "x", AT)] * 20)
         assert sorted(map(bool, answers)) == [False] * 19 + [True]
-        assert len(bench.see(lambda tx: tx.unread(MAIN))) == 1
+        assert len(bench.see(lambda tx: tx.inbox.unread(MAIN))) == 1
 
     def test_unread_rows_come_in_order_of_arrival_whatever_their_keys_and_times(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             for n, key in enumerate(("z", "a", "m", "b")):
-                tx.put_row(key, MAIN, "send", None, key, AT - n)
-                tx.put_row(f"{key} aside", "other", "send", None, key, AT)
-            tx.close_row("a", "consumed", AT)
+                tx.inbox.put(key, MAIN, "send", None, key, AT - n)
+                tx.inbox.put(f"{key} aside", "other", "send", None, key, AT)
+            tx.inbox.consume("a", AT)
 
         bench.do(job)
 
         def unread(session: str, limit: int) -> list[str]:
-            return [row.key for row in bench.see(lambda tx: tx.unread(session, limit))]
+            return [row.key for row in bench.see(lambda tx: tx.inbox.unread(session, limit))]
 
-        assert [row.key for row in bench.see(lambda tx: tx.unread(MAIN))] == ["z", "m", "b"]
+        assert [row.key for row in bench.see(lambda tx: tx.inbox.unread(MAIN))] == ["z", "m", "b"]
         assert unread(MAIN, 3) == ["z", "m", "b"]
         assert unread(MAIN, 2) == ["z", "m"]
         assert unread(MAIN, 0) == []
@@ -118,20 +118,20 @@ class InboxConformance:
             for run in ("older", "middle", "younger"):
                 admit(tx, run)
             announce(tx, "of younger", run="younger")
-            tx.put_row("wake", MAIN, "wake", None, "up", AT)
-            tx.put_row("from older", MAIN, "send", "older", "hello", AT)
+            tx.inbox.put("wake", MAIN, "wake", None, "up", AT)
+            tx.inbox.put("from older", MAIN, "send", "older", "hello", AT)
             announce(tx, "of forgotten", run="nobody knows")
             announce(tx, "of older", run="older")
             announce(tx, "plan of younger", run="younger", kind="plan")
             announce(tx, "read", run="middle")
             announce(tx, "aside", run="middle", to="other")
             send(tx, "said")
-            tx.close_row("read", "consumed", AT)
+            tx.inbox.consume("read", AT)
 
         bench.do(job)
 
         def unread(session: str, limit: int) -> list[str]:
-            return [row.key for row in bench.see(lambda tx: tx.unread_by_child(session, limit))]
+            return [row.key for row in bench.see(lambda tx: tx.inbox.unread_by_child(session, limit))]
 
         told = ["of forgotten", "of older", "of younger", "plan of younger"]
         assert unread(MAIN, 99) == ["from older", "said", *told, "wake"]
@@ -141,27 +141,27 @@ class InboxConformance:
 
     def test_the_newest_unread_row_is_the_one_that_arrived_last_and_still_waits(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[list[str]]:
-            seen = [tx.newest_unread(MAIN)]
+            seen = [tx.inbox.newest_unread(MAIN)]
             send(tx, "a", "b", "c")
             send(tx, "d", to="other")
-            seen.append(tx.newest_unread(MAIN))
-            tx.close_row("c", "consumed", AT)
-            seen.append(tx.newest_unread(MAIN))
+            seen.append(tx.inbox.newest_unread(MAIN))
+            tx.inbox.consume("c", AT)
+            seen.append(tx.inbox.newest_unread(MAIN))
             return [[row.key for row in rows] for rows in seen]
 
         assert bench.do(job) == [[], ["c"], ["b"]]
 
     def test_unread_completions_and_sends_are_counted_apart_and_nothing_else_is(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[tuple[int, int]]:
-            counts = [tx.count_unread(MAIN)]
+            counts = [tx.inbox.count_unread(MAIN)]
             for kind in KINDS:
-                tx.put_row(kind, MAIN, kind, RUN, "{}", AT)
+                tx.inbox.put(kind, MAIN, kind, RUN, "{}", AT)
             send(tx, "another")
             announce(tx, "aside", to="other")
-            counts.append(tx.count_unread(MAIN))
-            tx.close_row("late", "undelivered", AT)
-            tx.close_row("another", "consumed", AT)
-            counts.append(tx.count_unread(MAIN))
+            counts.append(tx.inbox.count_unread(MAIN))
+            tx.inbox.give_up("late", AT)
+            tx.inbox.consume("another", AT)
+            counts.append(tx.inbox.count_unread(MAIN))
             return counts
 
         assert bench.do(job) == [(0, 0), (4, 2), (3, 1)]
@@ -169,7 +169,7 @@ class InboxConformance:
     def test_rows_of_a_run_are_its_completions_that_are_unread_or_undelivered(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             for kind in KINDS:
-                tx.put_row(kind, MAIN, kind, RUN, "{}", AT)
+                tx.inbox.put(kind, MAIN, kind, RUN, "{}", AT)
             for state in STATES:
                 put_in(tx, state, state)
             announce(tx, "nobody's", to=None)
@@ -177,9 +177,9 @@ class InboxConformance:
 
         bench.do(job)
         open_rows = ["outcome", "plan", "expired", "late", "unread", "undelivered", "nobody's"]
-        assert [row.key for row in bench.see(lambda tx: tx.rows_of(RUN))] == open_rows
-        assert [row.key for row in bench.see(lambda tx: tx.rows_of("other"))] == ["another's"]
-        assert bench.see(lambda tx: tx.rows_of("nobody")) == []
+        assert [row.key for row in bench.see(lambda tx: tx.inbox.of_run(RUN))] == open_rows
+        assert [row.key for row in bench.see(lambda tx: tx.inbox.of_run("other"))] == ["another's"]
+        assert bench.see(lambda tx: tx.inbox.of_run("nobody")) == []
 
     def test_undelivered_lists_every_row_that_was_given_up_on_oldest_first(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
@@ -187,10 +187,10 @@ class InboxConformance:
             announce(tx, "unread")
             announce(tx, "a", to=None, run="other")
             for key in ("a", "z"):
-                tx.close_row(key, "undelivered", AT)
+                tx.inbox.give_up(key, AT)
 
         bench.do(job)
-        assert [row.key for row in bench.see(lambda tx: tx.undelivered())] == ["z", "a"]
+        assert [row.key for row in bench.see(lambda tx: tx.inbox.undelivered())] == ["z", "a"]
 
     @proves("0.lost.2")
     @pytest.mark.parametrize("start", ["unread", "undelivered"])
@@ -198,85 +198,85 @@ class InboxConformance:
         def job(tx: Tx) -> None:
             for state in STATES:
                 put_in(tx, state, start)
-                assert tx.close_row(state, state, AT + 1), state
-                row = tx.row(state)
+                assert close_row(tx, state, state, AT + 1), state
+                row = tx.inbox.get(state)
                 assert row is not None
                 assert row.state == state
             for closed in CLOSED:
                 for state in STATES:
-                    assert not tx.close_row(closed, state, AT + 2), (closed, state)
-                    row = tx.row(closed)
+                    assert not close_row(tx, closed, state, AT + 2), (closed, state)
+                    row = tx.inbox.get(closed)
                     assert row is not None
                     assert row.state == closed
-            assert not tx.close_row("never put", "consumed", AT)
+            assert not tx.inbox.consume("never put", AT)
 
         bench.do(job)
-        assert [row.key for row in bench.see(lambda tx: tx.unread(MAIN))] == ["unread"]
-        assert [row.key for row in bench.see(lambda tx: tx.undelivered())] == ["undelivered"]
+        assert [row.key for row in bench.see(lambda tx: tx.inbox.unread(MAIN))] == ["unread"]
+        assert [row.key for row in bench.see(lambda tx: tx.inbox.undelivered())] == ["undelivered"]
 
     @proves("0.twice.4", "A row is consumed by compare-and-set, in the commit that appends it to the transcript")
     def test_a_row_is_consumed_once_even_where_many_try_at_once(self, bench: Bench) -> None:
         bench.do(lambda tx: send(tx, "row"))
-        answers = bench.do_at_once([lambda tx: tx.close_row("row", "consumed", AT)] * 20)
+        answers = bench.do_at_once([lambda tx: tx.inbox.consume("row", AT)] * 20)
         assert answers == [True] + [False] * 19
 
     def test_a_row_that_was_given_up_is_reopened_in_its_old_place_and_can_be_consumed(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             announce(tx, "a", "b", "c")
-            before = tx.row("b")
-            assert tx.close_row("b", "undelivered", AT)
-            assert [row.key for row in tx.unread(MAIN)] == ["a", "c"]
-            assert tx.close_row("b", "unread", AT + 1)
-            assert tx.row("b") == before
-            assert [row.key for row in tx.unread(MAIN)] == ["a", "b", "c"]
-            assert tx.undelivered() == []
-            assert tx.close_row("b", "consumed", AT + 2)
-            assert not tx.close_row("b", "unread", AT + 3)
+            before = tx.inbox.get("b")
+            assert tx.inbox.give_up("b", AT)
+            assert [row.key for row in tx.inbox.unread(MAIN)] == ["a", "c"]
+            assert tx.inbox.reopen("b")
+            assert tx.inbox.get("b") == before
+            assert [row.key for row in tx.inbox.unread(MAIN)] == ["a", "b", "c"]
+            assert tx.inbox.undelivered() == []
+            assert tx.inbox.consume("b", AT + 2)
+            assert not tx.inbox.reopen("b")
 
         bench.do(job)
-        assert [row.key for row in bench.see(lambda tx: tx.unread(MAIN))] == ["a", "c"]
+        assert [row.key for row in bench.see(lambda tx: tx.inbox.unread(MAIN))] == ["a", "c"]
 
     def test_a_readdressed_row_is_the_same_row_in_another_inbox(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             send(tx, "before", to="other")
-            assert tx.put_row("row", MAIN, "outcome", RUN, "{}", AT, text="t", path="steered", origin="chat")
+            assert tx.inbox.put("row", MAIN, "outcome", RUN, "{}", AT, text="t", path="steered", origin="chat")
             send(tx, "after", to="other")
-            row = tx.row("row")
+            row = tx.inbox.get("row")
             assert row is not None
-            tx.readdress_row("row", "other", "queued")
-            assert tx.unread(MAIN) == []
-            assert [one.key for one in tx.unread("other")] == ["before", "row", "after"]
-            assert tx.row("row") == Row(
+            tx.inbox.readdress("row", "other", "queued")
+            assert tx.inbox.unread(MAIN) == []
+            assert [one.key for one in tx.inbox.unread("other")] == ["before", "row", "after"]
+            assert tx.inbox.get("row") == Row(
                 row.seq, "row", "other", "outcome", RUN, "chat", "unread", "queued", "{}", "t", arrived_at=AT
             )
-            tx.readdress_row("row", None)
-            nobodys = tx.row("row")
+            tx.inbox.readdress("row", None)
+            nobodys = tx.inbox.get("row")
             assert nobodys is not None
             assert (nobodys.session, nobodys.path, nobodys.state) == (None, "direct", "unread")
-            assert [one.key for one in tx.unread("other")] == ["before", "after"]
-            tx.readdress_row("row", MAIN)
-            assert [one.key for one in tx.unread(MAIN)] == ["row"]
-            tx.readdress_row("never put", MAIN)
-            assert tx.row("never put") is None
+            assert [one.key for one in tx.inbox.unread("other")] == ["before", "after"]
+            tx.inbox.readdress("row", MAIN)
+            assert [one.key for one in tx.inbox.unread(MAIN)] == ["row"]
+            tx.inbox.readdress("never put", MAIN)
+            assert tx.inbox.get("never put") is None
 
         bench.do(job)
 
     def test_a_rewritten_row_says_something_else_and_is_otherwise_the_same(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             announce(tx, "row", "another")
-            row = tx.row("row")
+            row = tx.inbox.get("row")
             assert row is not None
-            tx.rewrite_row("row", '{"new":1}', "t-2")
-            assert tx.row("row") == Row(
+            tx.inbox.rewrite("row", '{"new":1}', "t-2")
+            assert tx.inbox.get("row") == Row(
                 row.seq, "row", MAIN, "outcome", RUN, "", "unread", "direct", '{"new":1}', "t-2", arrived_at=AT
             )
-            tx.rewrite_row("row", "{}", None)
-            assert tx.row("row") == row
-            another = tx.row("another")
+            tx.inbox.rewrite("row", "{}", None)
+            assert tx.inbox.get("row") == row
+            another = tx.inbox.get("another")
             assert another is not None
             assert (another.body, another.text) == ("{}", None)
-            tx.rewrite_row("never put", "x", None)
-            assert tx.row("never put") is None
+            tx.inbox.rewrite("never put", "x", None)
+            assert tx.inbox.get("never put") is None
 
         bench.do(job)
 
@@ -284,22 +284,22 @@ class InboxConformance:
     def test_only_an_unread_row_is_readdressed_or_rewritten(self, bench: Bench, state: RowState) -> None:
         def job(tx: Tx) -> None:
             put_in(tx, "row", state)
-            before = tx.row("row")
-            tx.readdress_row("row", "other", "queued")
-            assert tx.row("row") == before
-            tx.rewrite_row("row", "other words", "t-9")
-            assert tx.row("row") == before
+            before = tx.inbox.get("row")
+            tx.inbox.readdress("row", "other", "queued")
+            assert tx.inbox.get("row") == before
+            tx.inbox.rewrite("row", "other words", "t-9")
+            assert tx.inbox.get("row") == before
 
         bench.do(job)
-        assert bench.see(lambda tx: tx.unread("other")) == []
+        assert bench.see(lambda tx: tx.inbox.unread("other")) == []
 
     def test_waiting_rows_are_counted_by_kind_and_origin(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[int]:
             send(tx, "a", "b", "read")
             send(tx, "another's", to="other")
-            tx.put_row("mail", MAIN, "send", None, "x", AT, origin="mail")
-            tx.put_row("notice", MAIN, "notice", None, "x", AT)
-            tx.close_row("read", "consumed", AT)
+            tx.inbox.put("mail", MAIN, "send", None, "x", AT, origin="mail")
+            tx.inbox.put("notice", MAIN, "notice", None, "x", AT)
+            tx.inbox.consume("read", AT)
             cases: list[tuple[str, RowKind, str]] = [
                 (MAIN, "send", ""),
                 (MAIN, "send", "mail"),
@@ -307,25 +307,25 @@ class InboxConformance:
                 (MAIN, "notice", "mail"),
                 ("nobody", "send", ""),
             ]
-            return [tx.count_waiting(*case) for case in cases]
+            return [tx.inbox.count_waiting(*case) for case in cases]
 
         assert bench.do(job) == [2, 1, 1, 0, 0]
 
     def test_a_dropped_message_waits_no_more_and_its_line_is_told_once(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             send(tx, "a", "b", "c", "read")
-            tx.put_row("mail", MAIN, "send", None, "x", AT, origin="mail")
-            tx.close_row("read", "consumed", AT)
-            tx.drop_row("a", None)
-            tx.drop_row("b", AT + 1)
-            tx.drop_row("mail", None)
-            tx.drop_row("read", None)
-            tx.drop_row("never put", None)
-            assert [row.key for row in tx.unread(MAIN)] == ["c"]
-            assert tx.count_unread(MAIN) == (0, 1)
+            tx.inbox.put("mail", MAIN, "send", None, "x", AT, origin="mail")
+            tx.inbox.consume("read", AT)
+            tx.inbox.drop("a", None)
+            tx.inbox.drop("b", AT + 1)
+            tx.inbox.drop("mail", None)
+            tx.inbox.drop("read", None)
+            tx.inbox.drop("never put", None)
+            assert [row.key for row in tx.inbox.unread(MAIN)] == ["c"]
+            assert tx.inbox.count_unread(MAIN) == (0, 1)
 
         bench.do(job)
-        rows = bench.see(lambda tx: [tx.row(key) for key in ("a", "b", "read")])
+        rows = bench.see(lambda tx: [tx.inbox.get(key) for key in ("a", "b", "read")])
         assert [row and (row.state, row.closed_at) for row in rows] == [
             ("dropped", None),
             ("dropped", AT + 1),
@@ -333,35 +333,35 @@ class InboxConformance:
         ]
 
         def lines(tx: Tx) -> list[list[str]]:
-            return [[row.key for row in tx.dropped(MAIN, origin)] for origin in ("", "mail", "chat")]
+            return [[row.key for row in tx.inbox.dropped(MAIN, origin)] for origin in ("", "mail", "chat")]
 
         assert bench.see(lines) == [["a"], ["mail"], []]
 
         def tell(tx: Tx) -> None:
-            tx.line_told("a", AT + 2)
-            tx.line_told("c", AT + 2)
+            tx.inbox.line_told("a", AT + 2)
+            tx.inbox.line_told("c", AT + 2)
 
         bench.do(tell)
         assert bench.see(lines) == [[], ["mail"], []]
-        assert bench.see(lambda tx: [row.closed_at for row in tx.unread(MAIN)]) == [None]
-        assert not bench.do(lambda tx: tx.close_row("a", "unread", AT + 3))
-        assert not bench.do(lambda tx: tx.put_row("a", MAIN, "send", None, "again", AT + 3))
+        assert bench.see(lambda tx: [row.closed_at for row in tx.inbox.unread(MAIN)]) == [None]
+        assert not bench.do(lambda tx: tx.inbox.reopen("a"))
+        assert not bench.do(lambda tx: tx.inbox.put("a", MAIN, "send", None, "again", AT + 3))
 
     def test_a_completion_is_never_dropped(self, bench: Bench) -> None:
         bench.do(lambda tx: announce(tx, "row"))
         with pytest.raises(StoreError):
-            bench.do(lambda tx: tx.drop_row("row", None))
-        assert [row.key for row in bench.see(lambda tx: tx.unread(MAIN))] == ["row"]
+            bench.do(lambda tx: tx.inbox.drop("row", None))
+        assert [row.key for row in bench.see(lambda tx: tx.inbox.unread(MAIN))] == ["row"]
 
     def test_a_trace_may_be_recorded_many_times_for_one_row(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             announce(tx, "row")
-            before = tx.row("row")
+            before = tx.inbox.get("row")
             for at in range(2):
-                tx.trace("row", RUN, AT - at, f'{{"path":"{at}"}}')
-            tx.trace("row", "another", AT, "{}")
-            assert tx.row("row") == before
+                tx.deliveries.note("row", RUN, AT - at, f'{{"path":"{at}"}}')
+            tx.deliveries.note("row", "another", AT, "{}")
+            assert tx.inbox.get("row") == before
 
         bench.do(job)
-        assert bench.see(lambda tx: tx.traces(RUN)) == [(AT, '{"path":"0"}'), (AT - 1, '{"path":"1"}')]
-        assert bench.see(lambda tx: tx.traces("nobody")) == []
+        assert bench.see(lambda tx: tx.deliveries.of(RUN)) == [(AT, '{"path":"0"}'), (AT - 1, '{"path":"1"}')]
+        assert bench.see(lambda tx: tx.deliveries.of("nobody")) == []

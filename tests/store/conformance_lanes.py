@@ -18,44 +18,44 @@ class LaneConformance:
     def test_a_queued_session_has_a_place_until_it_is_dequeued_or_claimed(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             conversation(tx, "a", "b")
-            assert tx.queued("a") is None
-            tx.enqueue("a", "subagent", MAIN, True, AT + 5)
-            place = tx.queued("a")
+            assert tx.queue.place("a") is None
+            tx.queue.put("a", "subagent", MAIN, True, AT + 5)
+            place = tx.queue.place("a")
             assert place is not None
             assert (place.session, place.lane, place.suspect, place.due_at) == ("a", "subagent", True, AT + 5)
-            tx.enqueue("b", "main", "b", False)
-            other = tx.queued("b")
+            tx.queue.put("b", "main", "b", False)
+            other = tx.queue.place("b")
             assert other is not None
             assert (other.session, other.lane, other.suspect, other.due_at) == ("b", "main", False, None)
-            tx.dequeue("a")
-            assert tx.queued("a") is None
-            assert names(tx.claimable({}, AT + 99, 9)) == ["b"]
-            tx.claim(tx.claimable({}, AT, 9)[0], "owner", AT)
-            assert tx.queued("b") is None
-            tx.dequeue("never queued")
+            tx.queue.remove("a")
+            assert tx.queue.place("a") is None
+            assert names(tx.queue.claimable({}, AT + 99, 9)) == ["b"]
+            tx.queue.claim(tx.queue.claimable({}, AT, 9)[0], "owner", AT)
+            assert tx.queue.place("b") is None
+            tx.queue.remove("never queued")
 
         bench.do(job)
 
     def test_a_session_may_be_claimed_from_its_due_time_on(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[list[str]]:
             conversation(tx, "later")
-            tx.enqueue("later", "subagent", MAIN, False, AT + 5)
+            tx.queue.put("later", "subagent", MAIN, False, AT + 5)
             queue(tx, "now")
-            return [names(tx.claimable(WIDE, at, 9)) for at in (0.0, AT + 4.999, AT + 5, AT + 6)]
+            return [names(tx.queue.claimable(WIDE, at, 9)) for at in (0.0, AT + 4.999, AT + 5, AT + 6)]
 
         assert bench.do(job) == [["now"], ["now"], ["later", "now"], ["later", "now"]]
 
     def test_a_session_queued_again_keeps_its_place_and_takes_the_new_time_and_suspicion(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             queue(tx, "a", "b", "c")
-            first = tx.queued("a")
+            first = tx.queue.place("a")
             assert first is not None
-            tx.enqueue("a", "subagent", MAIN, True, AT + 5)
-            assert tx.queued("a") == replace(first, suspect=True, due_at=AT + 5)
-            assert names(tx.claimable(WIDE, AT, 9)) == ["b", "c"]
-            tx.enqueue("a", "subagent", MAIN, False)
-            assert tx.queued("a") == first
-            assert names(tx.claimable(WIDE, AT, 9)) == ["a", "b", "c"]
+            tx.queue.put("a", "subagent", MAIN, True, AT + 5)
+            assert tx.queue.place("a") == replace(first, suspect=True, due_at=AT + 5)
+            assert names(tx.queue.claimable(WIDE, AT, 9)) == ["b", "c"]
+            tx.queue.put("a", "subagent", MAIN, False)
+            assert tx.queue.place("a") == first
+            assert names(tx.queue.claimable(WIDE, AT, 9)) == ["a", "b", "c"]
 
         bench.do(job)
 
@@ -72,7 +72,7 @@ class LaneConformance:
             queue(tx, "x1", "x2", "x3", "x4", spawner="x")
             queue(tx, "y1", "y2", spawner="y")
             queue(tx, "z1", "z2", "z3", spawner="z")
-            return names(tx.claimable(WIDE, AT, 99))
+            return names(tx.queue.claimable(WIDE, AT, 99))
 
         assert bench.do(job) == ["x1", "y1", "z1", "x2", "y2", "z2", "x3", "z3", "x4"]
 
@@ -86,7 +86,7 @@ class LaneConformance:
             for _ in range(claimed):
                 claim_next(tx)
             queue(tx, "y", spawner="y")
-            return names(tx.claimable(WIDE, AT, 2))
+            return names(tx.queue.claimable(WIDE, AT, 2))
 
         assert "y" in bench.do(job)
 
@@ -96,7 +96,7 @@ class LaneConformance:
             for _ in range(5):
                 claim_next(tx)
             queue(tx, *(f"y{n}" for n in range(100)), spawner="y")
-            return names(tx.claimable(WIDE, AT, 6))
+            return names(tx.queue.claimable(WIDE, AT, 6))
 
         assert bench.do(job) == ["x5", "y0", "x6", "y1", "x7", "y2"]
 
@@ -107,19 +107,19 @@ class LaneConformance:
             for _ in range(6):
                 claim_next(tx)
             queue(tx, "y1", "y2", "y3", spawner="y")
-            return names(tx.claimable(WIDE, AT, 4))
+            return names(tx.queue.claimable(WIDE, AT, 4))
 
         assert bench.do(job) == ["x5", "y1", "x6", "y2"]
 
     def test_one_that_was_claimed_late_gives_a_newcomer_no_head_start(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[str]:
             conversation(tx, "x0")
-            tx.enqueue("x0", "subagent", "x", False, AT + 5)
+            tx.queue.put("x0", "subagent", "x", False, AT + 5)
             queue(tx, *(f"x{n}" for n in range(1, 10)), spawner="x")
             assert [claim_next(tx) for _ in range(5)] == ["x1", "x2", "x3", "x4", "x5"]
             assert claim_next(tx, at=AT + 5) == "x0"
             queue(tx, "y0", "y1", "y2", "y3", spawner="y")
-            return names(tx.claimable(WIDE, AT, 4))
+            return names(tx.queue.claimable(WIDE, AT, 4))
 
         assert bench.do(job) == ["x6", "y0", "x7", "y1"]
 
@@ -128,7 +128,7 @@ class LaneConformance:
             queue(tx, *(f"x{n}" for n in range(100)), lane="nested", spawner="x")
             queue(tx, *(f"y{n}" for n in range(100)), spawner="y")
             queue(tx, "x", spawner="x")
-            return names(tx.claimable({**WIDE, "nested": 0}, AT, 2))
+            return names(tx.queue.claimable({**WIDE, "nested": 0}, AT, 2))
 
         assert "x" in bench.do(job)
 
@@ -139,7 +139,7 @@ class LaneConformance:
                 assert claim_next(tx, "main") == "x"
             queue(tx, *(f"y{n}" for n in range(50)), spawner="y")
             queue(tx, "child of x", spawner="x")
-            return names(tx.claimable(WIDE, AT, 2))
+            return names(tx.queue.claimable(WIDE, AT, 2))
 
         assert "child of x" in bench.do(job)
 
@@ -147,10 +147,10 @@ class LaneConformance:
         def job(tx: Tx) -> list[str]:
             queue(tx, *(f"x{n}" for n in range(100)), spawner="x")
             for n in range(100):
-                tx.dequeue(f"x{n}")
+                tx.queue.remove(f"x{n}")
             queue(tx, *(f"y{n}" for n in range(100)), spawner="y")
             queue(tx, "x", spawner="x")
-            return names(tx.claimable(WIDE, AT, 2))
+            return names(tx.queue.claimable(WIDE, AT, 2))
 
         assert "x" in bench.do(job)
 
@@ -159,7 +159,7 @@ class LaneConformance:
             queue(tx, "a1", "a2", "a3", "a4", lane="a")
             queue(tx, "b1", "b2", lane="b")
             widths = [{"a": 3}, {"a": 0}, {"a": 9, "b": 2}, {}]
-            return [names(tx.claimable(width, AT, 99)) for width in widths]
+            return [names(tx.queue.claimable(width, AT, 99)) for width in widths]
 
         assert bench.do(job) == [
             ["a1", "a2", "a3", "b1"],
@@ -175,7 +175,7 @@ class LaneConformance:
             for lane in lanes:
                 queue(tx, *(f"{lane} {n}" for n in range(4)), lane=lane)
             return [
-                [sum(place.lane == lane for place in tx.claimable(widths, AT, 99)) for lane in lanes]
+                [sum(place.lane == lane for place in tx.queue.claimable(widths, AT, 99)) for lane in lanes]
                 for widths in ({"nested": 2}, {"nested": 1, "nested:x": 3}, {"nested:x": 2}, {"nested": 0})
             ]
 
@@ -185,24 +185,24 @@ class LaneConformance:
         def job(tx: Tx) -> None:
             queue(tx, "a", "b", "c", "d")
             widths = {"subagent": 2}
-            epochs = {place.session: tx.claim(place, "owner", AT) for place in tx.claimable(widths, AT, 9)}
+            epochs = {place.session: tx.queue.claim(place, "owner", AT) for place in tx.queue.claimable(widths, AT, 9)}
             assert list(epochs) == ["a", "b"]
-            assert tx.claimable(widths, AT, 9) == []
-            assert names(tx.claimable({"subagent": 3}, AT, 9)) == ["c"]
-            tx.release("a", epochs["a"])
-            assert names(tx.claimable(widths, AT, 9)) == ["c"]
-            tx.supersede("b", AT + 5)
-            assert names(tx.claimable(widths, AT + 4.999, 9)) == ["c"]
-            assert names(tx.claimable(widths, AT + 5, 9)) == ["c", "d"]
+            assert tx.queue.claimable(widths, AT, 9) == []
+            assert names(tx.queue.claimable({"subagent": 3}, AT, 9)) == ["c"]
+            tx.drivers.release("a", epochs["a"])
+            assert names(tx.queue.claimable(widths, AT, 9)) == ["c"]
+            tx.drivers.supersede("b", AT + 5)
+            assert names(tx.queue.claimable(widths, AT + 4.999, 9)) == ["c"]
+            assert names(tx.queue.claimable(widths, AT + 5, 9)) == ["c", "d"]
 
         bench.do(job)
 
     def test_drivers_of_one_lane_take_no_slot_of_another(self, bench: Bench) -> None:
         def job(tx: Tx) -> list[str]:
             queue(tx, "a1", "a2", lane="a")
-            tx.claim(tx.claimable({}, AT, 9)[0], "owner", AT)
+            tx.queue.claim(tx.queue.claimable({}, AT, 9)[0], "owner", AT)
             queue(tx, "b1", lane="b")
-            return names(tx.claimable({}, AT, 9))
+            return names(tx.queue.claimable({}, AT, 9))
 
         assert bench.do(job) == ["b1"]
 
@@ -210,7 +210,7 @@ class LaneConformance:
         def job(tx: Tx) -> list[int]:
             queue(tx, "a1", "a2", "a3", lane="a")
             queue(tx, "b1", "b2", "b3", lane="b")
-            return [len(tx.claimable({"a": 9, "b": 9}, AT, limit)) for limit in (0, 1, 3, 4, 6, 7)]
+            return [len(tx.queue.claimable({"a": 9, "b": 9}, AT, limit)) for limit in (0, 1, 3, 4, 6, 7)]
 
         assert bench.do(job) == [0, 1, 3, 4, 6, 6]
 
@@ -219,9 +219,9 @@ class LaneConformance:
             queue(tx, "a")
             epoch = claim(tx, "a")
             queue(tx, "a", "b")
-            assert names(tx.claimable(WIDE, AT + 1e9, 9)) == ["b"]
-            tx.release("a", epoch)
-            assert names(tx.claimable(WIDE, AT, 9)) == ["a", "b"]
+            assert names(tx.queue.claimable(WIDE, AT + 1e9, 9)) == ["b"]
+            tx.drivers.release("a", epoch)
+            assert names(tx.queue.claimable(WIDE, AT, 9)) == ["a", "b"]
 
         bench.do(job)
 
@@ -229,12 +229,12 @@ class LaneConformance:
         def job(tx: Tx) -> None:
             queue(tx, "a")
             claim(tx, "a")
-            tx.supersede("a", AT + 5)
+            tx.drivers.supersede("a", AT + 5)
             queue(tx, "a")
-            assert names(tx.claimable(WIDE, AT + 4.999, 9)) == []
-            assert names(tx.claimable(WIDE, AT + 5, 9)) == ["a"]
+            assert names(tx.queue.claimable(WIDE, AT + 4.999, 9)) == []
+            assert names(tx.queue.claimable(WIDE, AT + 5, 9)) == ["a"]
             claim(tx, "a", at=AT + 5)
-            driver = tx.driver("a")
+            driver = tx.drivers.get("a")
             assert driver is not None
             assert (driver.claimed_at, driver.release_at) == (AT + 5, None)
 
@@ -246,34 +246,36 @@ class LaneConformance:
             queue(tx, "a1", "a2", lane="a", suspect=True)
             queue(tx, "b1", lane="b", suspect=True)
             queue(tx, "b2", lane="b")
-            offered = tx.claimable(widths, AT, 99)
+            offered = tx.queue.claimable(widths, AT, 99)
             assert names(offered) == ["a1", "b2"]
             assert [place.suspect for place in offered] == [True, False]
-            epoch = tx.claim(offered[0], "owner", AT)
-            driver = tx.driver("a1")
+            epoch = tx.queue.claim(offered[0], "owner", AT)
+            driver = tx.drivers.get("a1")
             assert driver is not None
             assert driver.suspect
-            assert names(tx.claimable(widths, AT, 99)) == ["b2"]
-            tx.release("a1", epoch)
-            assert names(tx.claimable(widths, AT, 99)) == ["a2", "b2"]
-            claimed = {place.session: tx.claim(place, "owner", AT) for place in tx.claimable(widths, AT, 99)}
-            assert tx.claimable(widths, AT, 99) == []
-            tx.stop_driver("a2", AT + 5)
-            assert names(tx.claimable(widths, AT + 4.999, 99)) == []
-            assert names(tx.claimable(widths, AT + 5, 99)) == ["b1"]
-            tx.release("a2", claimed["a2"])
-            assert names(tx.claimable(widths, AT, 99)) == ["b1"]
+            assert names(tx.queue.claimable(widths, AT, 99)) == ["b2"]
+            tx.drivers.release("a1", epoch)
+            assert names(tx.queue.claimable(widths, AT, 99)) == ["a2", "b2"]
+            claimed = {
+                place.session: tx.queue.claim(place, "owner", AT) for place in tx.queue.claimable(widths, AT, 99)
+            }
+            assert tx.queue.claimable(widths, AT, 99) == []
+            tx.drivers.stop("a2", AT + 5)
+            assert names(tx.queue.claimable(widths, AT + 4.999, 99)) == []
+            assert names(tx.queue.claimable(widths, AT + 5, 99)) == ["b1"]
+            tx.drivers.release("a2", claimed["a2"])
+            assert names(tx.queue.claimable(widths, AT, 99)) == ["b1"]
 
         bench.do(job)
 
     def test_a_suspect_that_is_trusted_again_lets_the_next_one_be_driven_beside_it(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             queue(tx, "s1", "s2", suspect=True)
-            epoch = tx.claim(tx.claimable({"subagent": 9}, AT, 99)[0], "owner", AT)
-            assert tx.claimable({"subagent": 9}, AT, 99) == []
-            tx.trust_driver("s1")
-            assert not tx.fence("s1", epoch).suspect
-            assert names(tx.claimable({"subagent": 9}, AT, 99)) == ["s2"]
+            epoch = tx.queue.claim(tx.queue.claimable({"subagent": 9}, AT, 99)[0], "owner", AT)
+            assert tx.queue.claimable({"subagent": 9}, AT, 99) == []
+            tx.drivers.trust("s1")
+            assert not tx.drivers.fence("s1", epoch).suspect
+            assert names(tx.queue.claimable({"subagent": 9}, AT, 99)) == ["s2"]
 
         bench.do(job)
 
@@ -281,6 +283,6 @@ class LaneConformance:
         def job(tx: Tx) -> list[str]:
             queue(tx, "s1", "s2", "s3", suspect=True)
             queue(tx, "sound")
-            return names(tx.claimable({"subagent": 2}, AT, 99))
+            return names(tx.queue.claimable({"subagent": 2}, AT, 99))
 
         assert bench.do(job) == ["s1", "sound"]

@@ -29,9 +29,9 @@ class LeaseConformance:
         assert bench.do(job) == 1
         a = Driver("a", 1, "owner", "subagent", False, AT, AT, step_open=True, release_at=None)
         b = Driver("b", 1, "other", "subagent", True, AT + 1, AT + 1, step_open=True, release_at=None)
-        assert bench.see(lambda tx: (tx.driver("a"), tx.driver("b"), tx.driver("c"))) == (a, b, None)
-        assert sorted(bench.see(lambda tx: tx.drivers()), key=lambda driver: driver.session) == [a, b]
-        assert bench.see(lambda tx: tx.fence("a", 1)) == a
+        assert bench.see(lambda tx: (tx.drivers.get("a"), tx.drivers.get("b"), tx.drivers.get("c"))) == (a, b, None)
+        assert sorted(bench.see(lambda tx: tx.drivers.all()), key=lambda driver: driver.session) == [a, b]
+        assert bench.see(lambda tx: tx.drivers.fence("a", 1)) == a
 
     def test_drivers_of_others_are_those_that_another_process_claimed_in_order_of_their_claims(
         self, bench: Bench
@@ -40,74 +40,74 @@ class LeaseConformance:
             queue(tx, "a", "b", "c", "d")
             for at, (session, owner) in enumerate((("c", "one"), ("a", "two"), ("d", "me"), ("b", "one"))):
                 claim(tx, session, at=AT + at, owner=owner)
-            tx.supersede("b", AT)
+            tx.drivers.supersede("b", AT)
 
         bench.do(job)
 
         def others(owner: str, limit: int = 9) -> list[str]:
-            return [driver.session for driver in bench.see(lambda tx: tx.drivers_of_others(owner, limit))]
+            return [driver.session for driver in bench.see(lambda tx: tx.drivers.of_others(owner, limit))]
 
         assert others("me") == ["c", "a", "b"]
         assert others("one") == ["a", "d"]
         assert others("nobody") == ["c", "a", "d", "b"]
         assert others("me", limit=2) == ["c", "a"]
         assert others("me", limit=0) == []
-        [first] = bench.see(lambda tx: tx.drivers_of_others("me", 1))
-        assert first == bench.see(lambda tx: tx.driver("c"))
+        [first] = bench.see(lambda tx: tx.drivers.of_others("me", 1))
+        assert first == bench.see(lambda tx: tx.drivers.get("c"))
 
     def test_an_interrupt_is_counted_for_the_driver_at_work_and_leaves_its_epoch_alone(self, bench: Bench) -> None:
         def job(tx: Tx) -> int:
             queue(tx, "a", "b")
             claim(tx, "b")
             epoch = claim(tx, "a")
-            tx.interrupt("a")
-            tx.interrupt("a")
-            tx.interrupt("nobody")
+            tx.drivers.interrupt("a")
+            tx.drivers.interrupt("a")
+            tx.drivers.interrupt("nobody")
             return epoch
 
         epoch = bench.do(job)
-        assert bench.see(lambda tx: tx.fence("a", epoch).interrupts) == 2
-        assert bench.see(lambda tx: tx.fence("b", 1).interrupts) == 0
+        assert bench.see(lambda tx: tx.drivers.fence("a", epoch).interrupts) == 2
+        assert bench.see(lambda tx: tx.drivers.fence("b", 1).interrupts) == 0
 
         def again(tx: Tx) -> int:
-            tx.release("a", epoch)
+            tx.drivers.release("a", epoch)
             queue(tx, "a")
-            return tx.fence("a", claim(tx, "a")).interrupts
+            return tx.drivers.fence("a", claim(tx, "a")).interrupts
 
         assert bench.do(again) == 0
 
     def test_a_place_is_claimed_once_and_whoever_comes_second_is_stale(self, bench: Bench) -> None:
         def job(tx: Tx) -> Place:
             queue(tx, "a")
-            return tx.claimable({}, AT, 1)[0]
+            return tx.queue.claimable({}, AT, 1)[0]
 
         place = bench.do(job)
-        answers = bench.do_at_once([lambda tx: tx.claim(place, "owner", AT)] * 10)
+        answers = bench.do_at_once([lambda tx: tx.queue.claim(place, "owner", AT)] * 10)
         assert answers[0] == 1
         assert [type(answer) for answer in answers[1:]] == [StaleWrite] * 9
-        session = bench.see(lambda tx: tx.session("a"))
+        session = bench.see(lambda tx: tx.sessions.get("a"))
         assert session is not None
         assert session.epoch == 1
 
     def test_a_claim_of_who_was_dequeued_is_stale(self, bench: Bench) -> None:
         def job(tx: Tx) -> Place:
             queue(tx, "a")
-            place = tx.claimable({}, AT, 1)[0]
-            tx.dequeue("a")
+            place = tx.queue.claimable({}, AT, 1)[0]
+            tx.queue.remove("a")
             return place
 
         place = bench.do(job)
         with pytest.raises(StaleWrite, match=r"^a is not queued any more$"):
-            bench.do(lambda tx: tx.claim(place, "owner", AT))
-        assert bench.see(lambda tx: tx.driver("a")) is None
+            bench.do(lambda tx: tx.queue.claim(place, "owner", AT))
+        assert bench.see(lambda tx: tx.drivers.get("a")) is None
 
     def test_a_claim_of_a_session_that_was_never_opened_is_refused_and_leaves_its_place(self, bench: Bench) -> None:
-        bench.do(lambda tx: tx.enqueue("ghost", "subagent", MAIN, False))
-        place = bench.see(lambda tx: tx.claimable({}, AT, 1)[0])
+        bench.do(lambda tx: tx.queue.put("ghost", "subagent", MAIN, False))
+        place = bench.see(lambda tx: tx.queue.claimable({}, AT, 1)[0])
         with pytest.raises(NotFound, match=r"^no session ghost$"):
-            bench.do(lambda tx: tx.claim(place, "owner", AT))
-        assert bench.see(lambda tx: tx.queued("ghost")) == place
-        assert bench.see(lambda tx: tx.drivers()) == []
+            bench.do(lambda tx: tx.queue.claim(place, "owner", AT))
+        assert bench.see(lambda tx: tx.queue.place("ghost")) == place
+        assert bench.see(lambda tx: tx.drivers.all()) == []
 
     @proves("0.ends.1")
     def test_epochs_of_a_session_strictly_grow_whatever_ends_a_lease(self, bench: Bench) -> None:
@@ -117,10 +117,10 @@ class LeaseConformance:
                 queue(tx, "a")
                 epochs.append(claim(tx, "a", at=AT + n))
                 if n % 3 == 0:
-                    tx.supersede("a", AT + n)
+                    tx.drivers.supersede("a", AT + n)
                 if n % 3 == 1:
-                    tx.stop_driver("a", AT + n)
-                tx.release("a", epochs[-1])
+                    tx.drivers.stop("a", AT + n)
+                tx.drivers.release("a", epochs[-1])
             return epochs
 
         epochs = bench.do(job)
@@ -134,16 +134,16 @@ class LeaseConformance:
             queue(tx, "a", "b")
             assert claim(tx, "b") == 1
             first = claim(tx, "a")
-            assert tx.fence("a", first).epoch == first
-            tx.release("a", first)
+            assert tx.drivers.fence("a", first).epoch == first
+            tx.drivers.release("a", first)
             queue(tx, "a")
             second = claim(tx, "a")
-            assert tx.fence("a", second).epoch == second
+            assert tx.drivers.fence("a", second).epoch == second
             for epoch in (first, second - 1, second + 1, 0):
                 with pytest.raises(StaleWrite, match=rf"^epoch {epoch} of a is over$"):
-                    tx.fence("a", epoch)
+                    tx.drivers.fence("a", epoch)
             with pytest.raises(StaleWrite):
-                tx.fence("nobody", second)
+                tx.drivers.fence("nobody", second)
 
         bench.do(job)
 
@@ -153,21 +153,21 @@ class LeaseConformance:
         def job(tx: Tx) -> None:
             queue(tx, "a", "b")
             a, b = claim(tx, "a"), claim(tx, "b")
-            tx.supersede("a", AT + 5)
-            tx.stop_driver("b", AT + 6)
+            tx.drivers.supersede("a", AT + 5)
+            tx.drivers.stop("b", AT + 6)
             with pytest.raises(StaleWrite, match=rf"^epoch {a} of a is over$"):
-                tx.fence("a", a)
+                tx.drivers.fence("a", a)
             with pytest.raises(StaleWrite, match=rf"^epoch {a + 1} of a is over$"):
-                tx.fence("a", a + 1)
-            superseded = tx.driver("a")
+                tx.drivers.fence("a", a + 1)
+            superseded = tx.drivers.get("a")
             assert superseded is not None
             assert (superseded.epoch, superseded.release_at) == (a, AT + 5)
-            assert tx.fence("b", b).release_at == AT + 6
-            tx.release("a", a)
-            assert tx.driver("a") is None
-            tx.release("b", b)
+            assert tx.drivers.fence("b", b).release_at == AT + 6
+            tx.drivers.release("a", a)
+            assert tx.drivers.get("a") is None
+            tx.drivers.release("b", b)
             with pytest.raises(StaleWrite):
-                tx.fence("b", b)
+                tx.drivers.fence("b", b)
 
         bench.do(job)
 
@@ -176,43 +176,43 @@ class LeaseConformance:
             queue(tx, "a", "b", "c")
             for key in ("a", "b", "c"):
                 claim(tx, key)
-            tx.supersede("a", AT + 5)
-            tx.supersede("a", AT + 9)
-            tx.supersede("b", AT + 5)
-            tx.supersede("b", AT + 1)
-            tx.stop_driver("c", AT + 5)
-            tx.supersede("c", AT + 1)
-            return [driver.release_at for driver in sorted(tx.drivers(), key=lambda driver: driver.session)]
+            tx.drivers.supersede("a", AT + 5)
+            tx.drivers.supersede("a", AT + 9)
+            tx.drivers.supersede("b", AT + 5)
+            tx.drivers.supersede("b", AT + 1)
+            tx.drivers.stop("c", AT + 5)
+            tx.drivers.supersede("c", AT + 1)
+            return [driver.release_at for driver in sorted(tx.drivers.all(), key=lambda driver: driver.session)]
 
         assert bench.do(job) == [AT + 5, AT + 5, AT + 5]
-        sessions = bench.see(lambda tx: [tx.session(key) for key in ("a", "b", "c")])
+        sessions = bench.see(lambda tx: [tx.sessions.get(key) for key in ("a", "b", "c")])
         assert [session and session.epoch for session in sessions] == [3, 3, 2]
 
     def test_superseding_a_session_without_a_driver_raises_its_epoch_and_makes_none(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             conversation(tx, "a")
-            tx.supersede("a", AT)
-            tx.supersede("never opened", AT)
-            tx.stop_driver("a", AT)
+            tx.drivers.supersede("a", AT)
+            tx.drivers.supersede("never opened", AT)
+            tx.drivers.stop("a", AT)
 
         bench.do(job)
-        session = bench.see(lambda tx: tx.session("a"))
+        session = bench.see(lambda tx: tx.sessions.get("a"))
         assert session is not None
         assert session.epoch == 1
-        assert bench.see(lambda tx: (tx.drivers(), tx.session("never opened"))) == ([], None)
+        assert bench.see(lambda tx: (tx.drivers.all(), tx.sessions.get("never opened"))) == ([], None)
 
     def test_a_release_by_an_older_epoch_frees_nothing(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             queue(tx, "a")
             old = claim(tx, "a")
-            tx.supersede("a", AT + 5)
+            tx.drivers.supersede("a", AT + 5)
             queue(tx, "a")
             new = claim(tx, "a", at=AT + 5)
-            tx.release("a", old)
-            assert tx.fence("a", new).epoch == new
-            tx.release("nobody", new)
-            tx.release("a", new)
-            assert tx.drivers() == []
+            tx.drivers.release("a", old)
+            assert tx.drivers.fence("a", new).epoch == new
+            tx.drivers.release("nobody", new)
+            tx.drivers.release("a", new)
+            assert tx.drivers.all() == []
 
         bench.do(job)
 
@@ -221,21 +221,21 @@ class LeaseConformance:
             queue(tx, "a", "b")
             epoch = claim(tx, "a")
             other = claim(tx, "b")
-            tx.progress("a", AT + 1, step_open=True)
-            assert tx.fence("a", epoch) == Driver(
+            tx.drivers.progress("a", AT + 1, step_open=True)
+            assert tx.drivers.fence("a", epoch) == Driver(
                 "a", epoch, "owner", "subagent", False, AT, AT + 1, step_open=True, release_at=None
             )
-            tx.progress("a", AT + 1, step_open=True, patient_until=AT + 99)
-            assert tx.fence("a", epoch).patient_until == AT + 99
-            tx.progress("a", AT + 2, step_open=False)
-            after = tx.fence("a", epoch)
+            tx.drivers.progress("a", AT + 1, step_open=True, patient_until=AT + 99)
+            assert tx.drivers.fence("a", epoch).patient_until == AT + 99
+            tx.drivers.progress("a", AT + 2, step_open=False)
+            after = tx.drivers.fence("a", epoch)
             assert (after.progress_at, after.step_open, after.patient_until) == (AT + 2, False, None)
-            assert tx.fence("b", other).progress_at == AT
-            tx.progress("nobody", AT, step_open=True)
-            tx.release("a", epoch)
+            assert tx.drivers.fence("b", other).progress_at == AT
+            tx.drivers.progress("nobody", AT, step_open=True)
+            tx.drivers.release("a", epoch)
             queue(tx, "a")
             again = claim(tx, "a", at=AT + 9)
-            fresh = tx.fence("a", again)
+            fresh = tx.drivers.fence("a", again)
             assert (fresh.progress_at, fresh.step_open) == (AT + 9, True)
 
         bench.do(job)
@@ -243,22 +243,22 @@ class LeaseConformance:
 
 def _due_run(tx: Tx, at: float) -> None:
     run = admit(tx, f"run {at}")
-    tx.save_run(run, replace(run, version=2, phase=Queued(due_at=at)), ev.Prepared(at=AT))
+    tx.runs.save(run, replace(run, version=2, phase=Queued(due_at=at)), ev.Prepared(at=AT))
 
 
 def _due_place(tx: Tx, at: float) -> None:
     conversation(tx, f"place {at}")
-    tx.enqueue(f"place {at}", "main", MAIN, False, at)
+    tx.queue.put(f"place {at}", "main", MAIN, False, at)
 
 
 def _due_slot(tx: Tx, at: float) -> None:
     queue(tx, f"slot {at}")
     claim(tx, f"slot {at}")
-    tx.supersede(f"slot {at}", at)
+    tx.drivers.supersede(f"slot {at}", at)
 
 
 def _due_post(tx: Tx, at: float) -> None:
-    assert tx.post(f"post {at}", "hook", None, "{}", at)
+    assert tx.outbox.post(f"post {at}", "hook", None, "{}", at)
 
 
 class DueConformance:
@@ -267,13 +267,13 @@ class DueConformance:
     def test_nothing_is_due_next_where_nothing_has_a_time(self, bench: Bench) -> None:
         def job(tx: Tx) -> float | None:
             run = admit(tx, "run")
-            tx.save_run(run, replace(run, version=2, phase=Queued()), ev.Prepared(at=AT))
+            tx.runs.save(run, replace(run, version=2, phase=Queued()), ev.Prepared(at=AT))
             queue(tx, "driven")
             claim(tx, "driven")
             queue(tx, "queued")
-            tx.post("post", "hook", None, "{}", AT)
-            tx.post_done("post", AT)
-            tx.put_row("row", MAIN, "send", None, "x", AT)
+            tx.outbox.post("post", "hook", None, "{}", AT)
+            tx.outbox.done("post", AT)
+            tx.inbox.put("row", MAIN, "send", None, "x", AT)
             return tx.next_due(0.0)
 
         assert bench.do(job) is None
@@ -307,13 +307,13 @@ class DueConformance:
     def test_what_has_gone_is_not_due_next(self, bench: Bench) -> None:
         def job(tx: Tx) -> float | None:
             _due_run(tx, AT + 3)
-            tx.forget_run(f"run {AT + 3}")
+            tx.runs.forget(f"run {AT + 3}")
             _due_place(tx, AT + 1)
-            tx.dequeue(f"place {AT + 1}")
+            tx.queue.remove(f"place {AT + 1}")
             _due_slot(tx, AT + 4)
-            tx.release(f"slot {AT + 4}", 1)
+            tx.drivers.release(f"slot {AT + 4}", 1)
             _due_post(tx, AT + 2)
-            tx.post_done(f"post {AT + 2}", AT)
+            tx.outbox.done(f"post {AT + 2}", AT)
             return tx.next_due(AT)
 
         assert bench.do(job) is None

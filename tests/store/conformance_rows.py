@@ -22,7 +22,7 @@ from fledge.core.run import (
 )
 from fledge.store.base import Approval, ListedRun, RunCounts, RunFilter, RunMark, RunWalk, Tx, Used
 from tests.core.samples import AT, lost
-from tests.store.bench import FACTS, MAIN, Bench, admit, claim, conversation, follow, queue
+from tests.store.bench import FACTS, MAIN, Bench, admit, child, claim, conversation, follow, queue
 
 SIDE = "agent:main:side"
 DONE = Completed(Ended(Ok(), 900.0, 950.0), Delivered("direct"), settled_at=970.0, due_at=4570.0)
@@ -34,9 +34,9 @@ def keys(found: list[ListedRun]) -> list[str]:
 
 def put_into(tx: Tx, key: str, phase: Phase) -> Run:
     """The run in another phase, however it came there."""
-    run = tx.load_run(key)
+    run = tx.runs.load(key)
     after = replace(run, version=run.version + 1, phase=phase)
-    tx.save_run(run, after, ev.CleanedUp(at=AT))
+    tx.runs.save(run, after, ev.CleanedUp(at=AT))
     return after
 
 
@@ -67,20 +67,20 @@ def some_runs(tx: Tx) -> None:
         admit(tx, key, parent, AT + at)
     for key in ("stuck", "moved"):
         admit(tx, key, MAIN, AT + 9)
-        tx.open_session(key, "subagent", MAIN, 1, FACTS, AT)
+        tx.sessions.open(key, "subagent", MAIN, 1, FACTS, AT)
         queue(tx, key)
         claim(tx, key)
         put_into(tx, key, Running(due_at=None, stuck_at=AT + 20))
-    tx.progress("moved", AT + 50, step_open=True)
+    tx.drivers.progress("moved", AT + 50, step_open=True)
     put_into(tx, "old", Archived(DONE.ended, DONE.delivery, due_at=None))
     put_into(tx, "done", DONE)
     put_into(tx, "bad", FAILED)
     put_into(tx, "late", LATE)
     put_into(tx, "plan", AwaitingApproval(due_at=AT + 99, plan=None))
     put_into(tx, "asks", Asking(due_at=AT + 99))
-    tx.ask_approval(asked("asks"))
-    tx.put_row("lost", None, "outcome", "done", "{}", AT)
-    tx.close_row("lost", "undelivered", AT)
+    tx.approvals.ask(asked("asks"))
+    tx.inbox.put("lost", None, "outcome", "done", "{}", AT)
+    tx.inbox.give_up("lost", AT)
 
 
 class RowConformance:
@@ -101,18 +101,18 @@ class RowConformance:
     def test_each_filter_finds_its_runs_newest_first(self, bench: Bench, name: RunFilter, found: list[str]) -> None:
         bench.do(some_runs)
         walk = RunWalk(filter=name)
-        assert keys(bench.see(lambda tx: tx.listed_runs(walk, None, 9))) == found
-        assert keys(bench.see(lambda tx: tx.listed_runs(walk, None, 1))) == found[:1]
-        behind = bench.see(lambda tx: tx.listed_runs(walk, None, 1))[0].mark
-        assert keys(bench.see(lambda tx: tx.listed_runs(walk, behind, 9))) == found[1:]
-        counts = bench.see(lambda tx: tx.run_counts())
+        assert keys(bench.see(lambda tx: tx.lists.runs(walk, None, 9))) == found
+        assert keys(bench.see(lambda tx: tx.lists.runs(walk, None, 1))) == found[:1]
+        behind = bench.see(lambda tx: tx.lists.runs(walk, None, 1))[0].mark
+        assert keys(bench.see(lambda tx: tx.lists.runs(walk, behind, 9))) == found[1:]
+        counts = bench.see(lambda tx: tx.lists.counts())
         assert (counts.all - counts.active if name == "done" else getattr(counts, name)) == len(found)
 
     def test_a_walk_stays_within_its_root_its_requester_and_its_time(self, bench: Bench) -> None:
         bench.do(some_runs)
 
         def found(**walk: str | float) -> list[str]:
-            return keys(bench.see(lambda tx: tx.listed_runs(RunWalk(**walk), None, 9)))  # type: ignore[arg-type]
+            return keys(bench.see(lambda tx: tx.lists.runs(RunWalk(**walk), None, 9)))  # type: ignore[arg-type]
 
         assert found(root=SIDE) == ["late"]
         assert found(root=MAIN) == ["moved", "stuck", "asks", "plan", "bad", "done"]
@@ -128,7 +128,7 @@ class RowConformance:
 
     def test_a_run_that_changes_between_two_pages_is_neither_lost_nor_doubled(self, bench: Bench) -> None:
         bench.do(some_runs)
-        first = bench.see(lambda tx: tx.listed_runs(RunWalk(), None, 4))
+        first = bench.see(lambda tx: tx.lists.runs(RunWalk(), None, 4))
 
         def change(tx: Tx) -> None:
             admit(tx, "new", MAIN, AT + 20)
@@ -137,17 +137,17 @@ class RowConformance:
             put_into(tx, "bad", FAILED)
 
         bench.do(change)
-        rest = bench.see(lambda tx: tx.listed_runs(RunWalk(), first[-1].mark, 9))
+        rest = bench.see(lambda tx: tx.lists.runs(RunWalk(), first[-1].mark, 9))
         assert keys(first) + keys(rest) == ["moved", "stuck", "asks", "plan", "late", "bad", "done"]
         assert first[0].mark == RunMark(AT + 9, first[1].mark.number + 1)
 
     def test_counts_are_those_of_the_folder_of_a_tree_or_of_a_sessions_own_children(self, bench: Bench) -> None:
-        assert bench.see(lambda tx: tx.run_counts()) == RunCounts()
+        assert bench.see(lambda tx: tx.lists.counts()) == RunCounts()
         bench.do(some_runs)
         counts = [
-            bench.see(lambda tx: tx.run_counts(root=MAIN)),
-            bench.see(lambda tx: tx.run_counts(root=SIDE)),
-            bench.see(lambda tx: tx.run_counts(requester="plan")),
+            bench.see(lambda tx: tx.lists.counts(root=MAIN)),
+            bench.see(lambda tx: tx.lists.counts(root=SIDE)),
+            bench.see(lambda tx: tx.lists.counts(requester="plan")),
         ]
         assert counts == [
             RunCounts(all=6, active=4, waiting=2, stuck=1, failed=1, undelivered=1),
@@ -157,8 +157,8 @@ class RowConformance:
 
     def test_counters_equal_a_full_count_after_every_change_and_after_one_that_is_undone(self, bench: Bench) -> None:
         def check() -> RunCounts:
-            assert bench.see(lambda tx: tx.miscounted()) == []
-            return bench.see(lambda tx: tx.run_counts())
+            assert bench.see(lambda tx: tx.lists.miscounted()) == []
+            return bench.see(lambda tx: tx.lists.counts())
 
         bench.do(some_runs)
         assert check().all == 7
@@ -168,7 +168,7 @@ class RowConformance:
         assert (check().all, check().failed) == (6, 0)
 
         def undone(tx: Tx) -> None:
-            tx.forget_run("stuck")
+            tx.runs.forget("stuck")
             put_into(tx, "done", FAILED)
             raise ValueError("not this time")
 
@@ -176,7 +176,7 @@ class RowConformance:
             bench.do(undone)
         assert (check().all, check().failed) == (6, 0)
         for key in ("old", "done", "bad", "late", "plan", "asks", "stuck", "moved"):
-            bench.do(lambda tx, key=key: tx.forget_run(key))  # type: ignore[misc]
+            bench.do(lambda tx, key=key: tx.runs.forget(key))  # type: ignore[misc]
             check()
         assert check() == RunCounts()
 
@@ -185,95 +185,97 @@ class RowConformance:
             conversation(tx, MAIN)
             admit(tx, "parent")
             put_into(tx, "parent", DONE)
-            tx.child_admitted("parent")
+            child(tx, "parent")
 
         def active() -> list[str]:
-            assert bench.see(lambda tx: tx.miscounted()) == []
-            return keys(bench.see(lambda tx: tx.listed_runs(RunWalk(filter="active"), None, 9)))
+            assert bench.see(lambda tx: tx.lists.miscounted()) == []
+            return keys(bench.see(lambda tx: tx.lists.runs(RunWalk(filter="active"), None, 9)))
 
         bench.do(job)
         assert active() == ["parent"]
-        bench.do(lambda tx: tx.child_settled("parent"))
+        bench.do(lambda tx: tx.sessions.child_settled("parent"))
         assert active() == []
-        bench.do(lambda tx: tx.child_unsettled("parent"))
+        bench.do(lambda tx: tx.sessions.child_unsettled("parent"))
         assert active() == ["parent"]
 
     def test_children_are_numbered_as_their_list_shows_them(self, bench: Bench) -> None:
         bench.do(some_runs)
         numbers = {"plan": 1, "stuck": 2, "moved": 3, "done": 4, "bad": 5}
-        page = bench.see(lambda tx: tx.children_page(MAIN, 9))
+        page = bench.see(lambda tx: tx.lists.children(MAIN, 9))
         assert {key: at for at, key in enumerate(page.keys, 1)} == numbers
-        assert bench.see(lambda tx: tx.child_numbers(MAIN, 9)) == numbers
-        assert bench.see(lambda tx: tx.child_numbers(MAIN, 1)) == {"plan": 1, "bad": 5}
-        assert bench.see(lambda tx: tx.child_numbers("nobody", 9)) == {}
+        assert bench.see(lambda tx: tx.lists.child_numbers(MAIN, 9)) == numbers
+        assert bench.see(lambda tx: tx.lists.child_numbers(MAIN, 1)) == {"plan": 1, "bad": 5}
+        assert bench.see(lambda tx: tx.lists.child_numbers("nobody", 9)) == {}
 
     def test_the_newest_children_come_with_the_active_ones_first(self, bench: Bench) -> None:
         bench.do(some_runs)
-        found = bench.see(lambda tx: tx.children_page(MAIN, 4, newest=True))
+        found = bench.see(lambda tx: tx.lists.children(MAIN, 4, newest=True))
         assert found.keys == ["moved", "stuck", "plan", "bad"]
         assert (found.active, found.done) == (3, 2)
 
     def test_a_run_knows_its_root_and_how_often_its_driver_was_lost(self, bench: Bench) -> None:
         bench.do(some_runs)
-        listed = {one.key: one for one in bench.see(lambda tx: tx.listed_runs(RunWalk(), None, 9))}
+        listed = {one.key: one for one in bench.see(lambda tx: tx.lists.runs(RunWalk(), None, 9))}
         assert (listed["asks"].root, listed["late"].root) == (MAIN, SIDE)
-        assert bench.see(lambda tx: tx.listed_run("asks")) == listed["asks"]
-        archived = bench.see(lambda tx: tx.listed_run("old"))
+        assert bench.see(lambda tx: tx.lists.run("asks")) == listed["asks"]
+        archived = bench.see(lambda tx: tx.lists.run("old"))
         assert archived is not None
         assert (archived.root, archived.mark.at) == (MAIN, AT)
-        assert bench.see(lambda tx: tx.listed_run("nobody")) is None
-        assert bench.see(lambda tx: tx.crashes_of("asks")) == 0
+        assert bench.see(lambda tx: tx.lists.run("nobody")) is None
+        assert bench.see(lambda tx: tx.lists.crashes("asks")) == 0
 
         def crash(tx: Tx) -> None:
             run = follow(tx, admit(tx, "frail"), ev.Prepared(at=AT), ev.Claimed(at=AT, epoch=1))
             follow(tx, run, lost())
 
         bench.do(crash)
-        assert bench.see(lambda tx: tx.crashes_of("frail")) == 1
-        assert bench.see(lambda tx: tx.stuck_runs()) == ["stuck"]
+        assert bench.see(lambda tx: tx.lists.crashes("frail")) == 1
+        assert bench.see(lambda tx: tx.lists.stuck()) == ["stuck"]
 
     def test_a_lane_is_in_the_order_of_its_claims_without_those_that_pause(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             queue(tx, "one", "two", "three")
-            tx.enqueue("two", "subagent", MAIN, False, AT + 9)
+            tx.queue.put("two", "subagent", MAIN, False, AT + 9)
 
         bench.do(job)
-        assert bench.see(lambda tx: tx.lane_order("subagent", 9)) == ["one", "three"]
-        assert bench.see(lambda tx: tx.lane_order("subagent", 1)) == ["one"]
+        assert bench.see(lambda tx: tx.queue.lane_order("subagent", 9)) == ["one", "three"]
+        assert bench.see(lambda tx: tx.queue.lane_order("subagent", 1)) == ["one"]
 
     def test_what_is_below_a_session_has_cost_what_its_replies_did_even_once_they_are_deleted(
         self, bench: Bench
     ) -> None:
         def job(tx: Tx) -> None:
             conversation(tx, MAIN)
-            tx.open_session("child", "subagent", MAIN, 1, FACTS, AT)
-            tx.open_session("grandchild", "subagent", "child", 2, FACTS, AT)
+            tx.sessions.open("child", "subagent", MAIN, 1, FACTS, AT)
+            tx.sessions.open("grandchild", "subagent", "child", 2, FACTS, AT)
             for session, cost in (("child", 0.5), ("grandchild", 0.25), (MAIN, 2.0), ("grandchild", None)):
-                tx.append(session, AT, [("assistant", "{}")], Used(1, 1, cost))
+                tx.transcripts.append(session, AT, [("assistant", "{}")], Used(1, 1, cost))
 
         bench.do(job)
-        assert [bench.see(lambda tx, key=key: tx.cost_below(key)) for key in (MAIN, "child", "grandchild", "no")] == [  # type: ignore[misc]
+        assert [
+            bench.see(lambda tx, key=key: tx.sessions.cost_below(key)) for key in (MAIN, "child", "grandchild", "no")
+        ] == [  # type: ignore[misc]
             0.75,
             0.25,
             None,
             None,
         ]
-        bench.do(lambda tx: tx.delete_session("grandchild"))
-        assert bench.see(lambda tx: tx.cost_below(MAIN)) == 0.75
+        bench.do(lambda tx: tx.sessions.delete("grandchild"))
+        assert bench.see(lambda tx: tx.sessions.cost_below(MAIN)) == 0.75
 
     def test_sessions_are_listed_page_by_page_the_latest_active_first(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
-            tx.open_session("agent:a:main", "main", None, 0, FACTS, AT)
-            tx.open_session("agent:a:subagent:x", "subagent", "agent:a:main", 1, FACTS, AT + 1)
-            tx.open_session("agent:b:main", "main", None, 0, FACTS, AT + 2)
-            tx.open_session("agent:b:gone", "named", None, 0, FACTS, AT + 3)
-            tx.delete_session("agent:b:gone")
-            tx.append("agent:a:main", AT + 9, [("user", "{}")])
+            tx.sessions.open("agent:a:main", "main", None, 0, FACTS, AT)
+            tx.sessions.open("agent:a:subagent:x", "subagent", "agent:a:main", 1, FACTS, AT + 1)
+            tx.sessions.open("agent:b:main", "main", None, 0, FACTS, AT + 2)
+            tx.sessions.open("agent:b:gone", "named", None, 0, FACTS, AT + 3)
+            tx.sessions.delete("agent:b:gone")
+            tx.transcripts.append("agent:a:main", AT + 9, [("user", "{}")])
 
         bench.do(job)
 
         def listed(agent: str = "", roots_only: bool = False, behind: tuple[float, str] | None = None) -> list[str]:
-            found = bench.see(lambda tx: tx.listed_sessions(agent, roots_only, behind, 9))
+            found = bench.see(lambda tx: tx.lists.sessions(agent, roots_only, behind, 9))
             return [f"{one.session.key} {one.last_at - AT:.0f}" for one in found]
 
         assert listed() == ["agent:a:main 9", "agent:b:main 2", "agent:a:subagent:x 1"]

@@ -20,14 +20,13 @@ from fledge.core.run import (
     Run,
     Running,
     Spawning,
-    Waiting,
 )
 from fledge.errors import FledgeError, IllegalTransition, NotFound, StaleWrite
 from fledge.store.base import ChildrenPage, Counts, RowState, Spec, Tx
 from tests.core import samples
-from tests.core.samples import AT, TERMS, YIELD_WAIT, finished, killed, yielded
+from tests.core.samples import AT, TERMS, finished, killed
 from tests.statements import proves
-from tests.store.bench import FACTS, MAIN, Bench, admit, conversation, follow, queue
+from tests.store.bench import FACTS, MAIN, Bench, admit, child, close_row, conversation, follow, queue
 
 CHILD = "agent:main:subagent:c"
 DONE = Completed(Ended(Ok(), 900.0, 950.0), Delivered("direct"), settled_at=970.0, due_at=4570.0)
@@ -69,30 +68,30 @@ class RunConformance:
             created_at=AT,
             idempotency_key="once",
         )
-        bench.do(lambda tx: tx.create_run(born(event), spec, event))
-        assert bench.see(lambda tx: tx.load_run(CHILD)) == born(event)
-        assert bench.see(lambda tx: tx.find_run(CHILD)) == born(event)
-        assert bench.see(lambda tx: tx.spec(CHILD)) == spec
-        assert bench.see(lambda tx: tx.events(CHILD)) == [event]
-        assert bench.see(lambda tx: tx.run_named("id-1")) == (CHILD, 1)
+        bench.do(lambda tx: tx.runs.create(born(event), spec, event))
+        assert bench.see(lambda tx: tx.runs.load(CHILD)) == born(event)
+        assert bench.see(lambda tx: tx.runs.find(CHILD)) == born(event)
+        assert bench.see(lambda tx: tx.runs.spec(CHILD)) == spec
+        assert bench.see(lambda tx: tx.events.of(CHILD)) == [event]
+        assert bench.see(lambda tx: tx.runs.named("id-1")) == (CHILD, 1)
 
     def test_creating_a_key_twice_is_refused_and_changes_nothing(self, bench: Bench) -> None:
         first = bench.do(lambda tx: admit(tx, CHILD))
         again = ev.Admitted(at=AT + 1, key=CHILD, terms=TERMS, run_id="other")
         with pytest.raises(FledgeError):
-            bench.do(lambda tx: tx.create_run(born(again), Spec(task="other"), again))
-        assert bench.see(lambda tx: tx.load_run(CHILD)) == first
-        assert bench.see(lambda tx: tx.spec(CHILD)) == Spec(task=f"task of {CHILD}")
-        assert [event.at for event in bench.see(lambda tx: tx.events(CHILD))] == [AT]
-        assert bench.see(lambda tx: tx.run_named("other")) is None
-        assert bench.see(lambda tx: tx.children(MAIN)) == [CHILD]
+            bench.do(lambda tx: tx.runs.create(born(again), Spec(task="other"), again))
+        assert bench.see(lambda tx: tx.runs.load(CHILD)) == first
+        assert bench.see(lambda tx: tx.runs.spec(CHILD)) == Spec(task=f"task of {CHILD}")
+        assert [event.at for event in bench.see(lambda tx: tx.events.of(CHILD))] == [AT]
+        assert bench.see(lambda tx: tx.runs.named("other")) is None
+        assert bench.see(lambda tx: tx.runs.children(MAIN)) == [CHILD]
 
     def test_a_run_that_is_not_there_is_none_or_not_found(self, bench: Bench) -> None:
-        assert bench.see(lambda tx: (tx.find_run("x"), tx.run_named("x"), tx.events("x"))) == (None, None, [])
+        assert bench.see(lambda tx: (tx.runs.find("x"), tx.runs.named("x"), tx.events.of("x"))) == (None, None, [])
         with pytest.raises(NotFound, match=r"^no run x$"):
-            bench.see(lambda tx: tx.load_run("x"))
+            bench.see(lambda tx: tx.runs.load("x"))
         with pytest.raises(NotFound, match=r"^no run x$"):
-            bench.see(lambda tx: tx.spec("x"))
+            bench.see(lambda tx: tx.runs.spec("x"))
 
     def test_a_saved_run_is_its_new_state_with_its_event_and_no_other_run_is_touched(self, bench: Bench) -> None:
         def job(tx: Tx) -> tuple[Run, Run]:
@@ -101,14 +100,14 @@ class RunConformance:
 
         run, other = bench.do(job)
         assert run.phase == Running(due_at=AT + 301)
-        assert bench.see(lambda tx: tx.load_run(CHILD)) == run
-        assert bench.do(lambda tx: tx.load_run(CHILD)) == run
-        assert [type(event) for event in bench.see(lambda tx: tx.events(CHILD))] == [
+        assert bench.see(lambda tx: tx.runs.load(CHILD)) == run
+        assert bench.do(lambda tx: tx.runs.load(CHILD)) == run
+        assert [type(event) for event in bench.see(lambda tx: tx.events.of(CHILD))] == [
             ev.Admitted,
             ev.Prepared,
             ev.Claimed,
         ]
-        assert bench.see(lambda tx: (tx.load_run("other"), len(tx.events("other")))) == (other, 1)
+        assert bench.see(lambda tx: (tx.runs.load("other"), len(tx.events.of("other")))) == (other, 1)
 
     @pytest.mark.parametrize("believed", [1, 3, 0])
     def test_a_save_on_another_version_than_the_stored_one_is_stale_and_changes_nothing(
@@ -119,16 +118,16 @@ class RunConformance:
         before = replace(stored, version=believed)
         after = replace(stored, version=believed + 1, run_id="never", attempt=2, phase=Running(due_at=1.0))
         with pytest.raises(StaleWrite, match=rf"^{CHILD} is not at version {believed} any more$"):
-            bench.do(lambda tx: tx.save_run(before, after, ev.Claimed(at=AT, epoch=1)))
-        assert bench.see(lambda tx: tx.load_run(CHILD)) == stored
-        assert len(bench.see(lambda tx: tx.events(CHILD))) == 2
-        assert bench.see(lambda tx: (tx.run_named("never"), tx.due_runs(1e12, 9))) == (None, [])
+            bench.do(lambda tx: tx.runs.save(before, after, ev.Claimed(at=AT, epoch=1)))
+        assert bench.see(lambda tx: tx.runs.load(CHILD)) == stored
+        assert len(bench.see(lambda tx: tx.events.of(CHILD))) == 2
+        assert bench.see(lambda tx: (tx.runs.named("never"), tx.runs.due(1e12, 9))) == (None, [])
 
     def test_a_save_of_a_run_that_is_not_there_is_stale(self, bench: Bench) -> None:
         run = born(ev.Admitted(at=AT, key=CHILD, terms=TERMS, run_id="id-1"))
         with pytest.raises(StaleWrite):
-            bench.do(lambda tx: tx.save_run(run, replace(run, version=2), ev.Prepared(at=AT)))
-        assert bench.see(lambda tx: (tx.find_run(CHILD), tx.run_named("id-1"))) == (None, None)
+            bench.do(lambda tx: tx.runs.save(run, replace(run, version=2), ev.Prepared(at=AT)))
+        assert bench.see(lambda tx: (tx.runs.find(CHILD), tx.runs.named("id-1"))) == (None, None)
 
     def test_of_two_saves_of_one_version_exactly_the_first_stays(self, bench: Bench) -> None:
         run = bench.do(lambda tx: admit(tx, CHILD))
@@ -139,7 +138,7 @@ class RunConformance:
         first, second = bench.do_at_once([save, save])
         assert first == 2
         assert isinstance(second, StaleWrite)
-        assert len(bench.see(lambda tx: tx.events(CHILD))) == 2
+        assert len(bench.see(lambda tx: tx.events.of(CHILD))) == 2
 
     @proves("1.attempts.5", "Every runId ever given still finds its run")
     def test_every_run_id_ever_given_finds_its_run_and_attempt(self, bench: Bench) -> None:
@@ -152,10 +151,10 @@ class RunConformance:
 
         bench.do(job)
         bench.reopen()
-        found = bench.see(lambda tx: [tx.run_named(f"{CHILD}/{attempt}") for attempt in range(1, 6)])
+        found = bench.see(lambda tx: [tx.runs.named(f"{CHILD}/{attempt}") for attempt in range(1, 6)])
         assert found == [(CHILD, attempt) for attempt in range(1, 6)]
-        assert bench.see(lambda tx: tx.run_named("other/1")) == ("other", 1)
-        assert bench.see(lambda tx: tx.run_named(f"{CHILD}/6")) is None
+        assert bench.see(lambda tx: tx.runs.named("other/1")) == ("other", 1)
+        assert bench.see(lambda tx: tx.runs.named(f"{CHILD}/6")) is None
 
     def test_a_run_in_every_phase_comes_back_as_it_was(self, bench: Bench) -> None:
         stored: list[Run] = []
@@ -165,13 +164,13 @@ class RunConformance:
                 if not isinstance(sample.phase, Gone):
                     before = admit(tx, name)
                     after = replace(sample, key=name, run_id=before.run_id, version=2)
-                    tx.save_run(before, after, ev.Prepared(at=AT))
+                    tx.runs.save(before, after, ev.Prepared(at=AT))
                     stored.append(after)
 
         bench.do(job)
         assert {type(run.phase) for run in stored} == set(PHASES) - {Gone}
         bench.reopen()
-        assert bench.see(lambda tx: [tx.load_run(run.key) for run in stored]) == stored
+        assert bench.see(lambda tx: [tx.runs.load(run.key) for run in stored]) == stored
 
     def test_children_are_a_sessions_own_runs_oldest_first(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
@@ -180,32 +179,32 @@ class RunConformance:
             admit(tx, "b", parent="two")
 
         bench.do(job)
-        assert bench.see(lambda tx: tx.children("one")) == ["z", "a", "m"]
-        assert bench.see(lambda tx: tx.children("two")) == ["b"]
-        assert bench.see(lambda tx: tx.children("z")) == []
+        assert bench.see(lambda tx: tx.runs.children("one")) == ["z", "a", "m"]
+        assert bench.see(lambda tx: tx.runs.children("two")) == ["b"]
+        assert bench.see(lambda tx: tx.runs.children("z")) == []
 
     def test_a_page_of_children_has_active_ones_first_and_counts_all_but_archived_ones(self, bench: Bench) -> None:
         def end(tx: Tx, run: Run) -> Run:
             after = replace(run, version=2, phase=DONE)
-            tx.save_run(run, after, ev.CleanedUp(at=AT))
+            tx.runs.save(run, after, ev.CleanedUp(at=AT))
             return after
 
         def job(tx: Tx) -> None:
             old, done, busy, _, _ = [admit(tx, key, parent="one") for key in ("old", "done", "busy", "live", "new")]
             end(tx, done)
             end(tx, busy)
-            tx.child_admitted("busy")
-            tx.child_admitted("live")
-            tx.child_settled("live")
+            child(tx, "busy")
+            child(tx, "live")
+            tx.sessions.child_settled("live")
             archived = replace(end(tx, old), version=3, phase=Archived(DONE.ended, DONE.delivery, due_at=None))
-            tx.save_run(tx.load_run("old"), archived, ev.CleanedUp(at=AT))
+            tx.runs.save(tx.runs.load("old"), archived, ev.CleanedUp(at=AT))
             admit(tx, "other", parent="two")
 
         bench.do(job)
-        page = bench.see(lambda tx: tx.children_page("one", 9))
+        page = bench.see(lambda tx: tx.lists.children("one", 9))
         assert page == ChildrenPage(["busy", "live", "new", "done"], active=3, done=1)
-        assert bench.see(lambda tx: tx.children_page("one", 2)) == ChildrenPage(["busy", "live"], active=3, done=1)
-        assert bench.see(lambda tx: tx.children_page("nobody", 9)) == ChildrenPage([], 0, 0)
+        assert bench.see(lambda tx: tx.lists.children("one", 2)) == ChildrenPage(["busy", "live"], active=3, done=1)
+        assert bench.see(lambda tx: tx.lists.children("nobody", 9)) == ChildrenPage([], 0, 0)
 
     def test_children_in_a_phase_and_reservations_follow_every_save(self, bench: Bench) -> None:
         def plan(tx: Tx, run: Run) -> Run:
@@ -221,18 +220,18 @@ class RunConformance:
             follow(tx, reserved[1], ev.Prepared(at=AT))
 
         bench.do(job)
-        assert bench.see(lambda tx: tx.children_in("one", "spawning")) == ["z", "m"]
-        assert bench.see(lambda tx: tx.children_in("one", "awaiting_approval")) == ["q", "p"]
-        assert bench.see(lambda tx: tx.children_in("two", "spawning")) == ["late"]
-        assert bench.see(lambda tx: tx.children_in("two", "awaiting_approval")) == []
-        assert bench.see(lambda tx: tx.awaiting()) == ["q", "p"]
-        reserved = [bench.see(lambda tx: tx.reservations(9)), bench.see(lambda tx: tx.reservations(2))]
+        assert bench.see(lambda tx: tx.runs.children_in("one", "spawning")) == ["z", "m"]
+        assert bench.see(lambda tx: tx.runs.children_in("one", "awaiting_approval")) == ["q", "p"]
+        assert bench.see(lambda tx: tx.runs.children_in("two", "spawning")) == ["late"]
+        assert bench.see(lambda tx: tx.runs.children_in("two", "awaiting_approval")) == []
+        assert bench.see(lambda tx: tx.runs.awaiting()) == ["q", "p"]
+        reserved = [bench.see(lambda tx: tx.runs.reservations(9)), bench.see(lambda tx: tx.runs.reservations(2))]
         assert reserved == [["late", "z", "m"], ["late", "z"]]
-        assert bench.see(lambda tx: tx.reservations(0)) == []
+        assert bench.see(lambda tx: tx.runs.reservations(0)) == []
 
     def test_whoever_writes_sees_plans_come_go_and_be_made_however_often_it_looked(self, bench: Bench) -> None:
         def looks(tx: Tx) -> list[str]:
-            return tx.awaiting()
+            return tx.runs.awaiting()
 
         def plans(tx: Tx) -> Run:
             run = follow(tx, admit(tx, "p", plan=True), ev.Prepared(at=AT), ev.Claimed(at=AT, epoch=1))
@@ -241,21 +240,21 @@ class RunConformance:
         found = [bench.do(looks)]
         run = bench.do(plans)
         found.append(bench.do(looks))
-        bench.do(lambda tx: follow(tx, tx.load_run("p"), ev.PlanRejected(at=AT, next_run_id="again")))
+        bench.do(lambda tx: follow(tx, tx.runs.load("p"), ev.PlanRejected(at=AT, next_run_id="again")))
         found.append(bench.do(looks))
-        bench.do(lambda tx: tx.create_run(replace(run, key="q", run_id="other"), Spec(task="t"), finished()))
+        bench.do(lambda tx: tx.runs.create(replace(run, key="q", run_id="other"), Spec(task="t"), finished()))
         found.append(bench.do(looks))
-        bench.do(lambda tx: tx.forget_run("q"))
+        bench.do(lambda tx: tx.runs.forget("q"))
         found.append(bench.do(looks))
         assert found == [[], ["p"], [], ["q"], []]
 
     def test_a_text_of_a_run_that_was_forgotten_is_gone_for_its_writer_too(self, bench: Bench) -> None:
         bench.do(lambda tx: admit(tx, "a"))
-        text = bench.do(lambda tx: tx.keep_text("a", "words"))
-        assert bench.do(lambda tx: tx.text(text)) == "words"
-        bench.do(lambda tx: tx.forget_run("a"))
+        text = bench.do(lambda tx: tx.texts.keep("a", "words"))
+        assert bench.do(lambda tx: tx.texts.get(text)) == "words"
+        bench.do(lambda tx: tx.runs.forget("a"))
         with pytest.raises(NotFound, match=text):
-            bench.do(lambda tx: tx.text(text))
+            bench.do(lambda tx: tx.texts.get(text))
 
     @proves("0.ends.2", "Deadlines are columns, found by asking what is due")
     def test_due_runs_are_those_whose_time_has_come_the_longest_overdue_first(self, bench: Bench) -> None:
@@ -263,12 +262,12 @@ class RunConformance:
             for key, due_at in (("b", 20.0), ("a", 10.0), ("d", 30.5), ("c", 20.0), ("never", None)):
                 run = admit(tx, key)
                 after = replace(run, version=2, phase=Queued(due_at=due_at))
-                tx.save_run(run, after, ev.Prepared(at=AT))
+                tx.runs.save(run, after, ev.Prepared(at=AT))
 
         bench.do(job)
 
         def due(at: float, limit: int = 9) -> list[str]:
-            return bench.see(lambda tx: tx.due_runs(at, limit))
+            return bench.see(lambda tx: tx.runs.due(at, limit))
 
         assert due(9.999) == []
         assert due(10.0) == ["a"]
@@ -283,10 +282,10 @@ class RunConformance:
         def job(tx: Tx) -> None:
             run = admit(tx, CHILD)
             after = replace(run, version=2, phase=Running(due_at=500.0), deadline_at=400.0)
-            tx.save_run(run, after, ev.Prepared(at=AT))
+            tx.runs.save(run, after, ev.Prepared(at=AT))
 
         bench.do(job)
-        assert bench.see(lambda tx: (tx.due_runs(399.9, 9), tx.due_runs(400.0, 9))) == ([], [CHILD])
+        assert bench.see(lambda tx: (tx.runs.due(399.9, 9), tx.runs.due(400.0, 9))) == ([], [CHILD])
 
     @proves("0.timeline.3")
     def test_a_stored_run_is_the_fold_of_its_stored_events(self, bench: Bench) -> None:
@@ -307,9 +306,9 @@ class RunConformance:
         lives = [f"life {n}" for n in range(100)]
         runs = bench.do(lambda tx: [live(tx, key) for key in lives])
         bench.reopen()
-        assert bench.see(lambda tx: [tx.load_run(key) for key in lives]) == runs
-        assert bench.see(lambda tx: [replay(tx.events(key)) for key in lives]) == runs
-        assert bench.see(lambda tx: [len(tx.events(key)) for key in lives]) == [run.version for run in runs]
+        assert bench.see(lambda tx: [tx.runs.load(key) for key in lives]) == runs
+        assert bench.see(lambda tx: [replay(tx.events.of(key)) for key in lives]) == runs
+        assert bench.see(lambda tx: [len(tx.events.of(key)) for key in lives]) == [run.version for run in runs]
         assert max(run.version for run in runs) > 10
         assert len(happened) > 15
 
@@ -319,17 +318,17 @@ class RunConformance:
             admit(tx, "two")
             follow(tx, one, ev.Prepared(at=AT))
 
-        assert bench.see(lambda tx: (tx.last_event(), tx.events_after(0, 10))) == (0, [])
+        assert bench.see(lambda tx: (tx.events.last(), tx.events.after(0, 10))) == (0, [])
         bench.do(job)
-        told = bench.see(lambda tx: tx.events_after(0, 10))
+        told = bench.see(lambda tx: tx.events.after(0, 10))
         assert [(one.run, one.version, type(one.event)) for one in told] == [
             ("one", 1, ev.Admitted),
             ("two", 1, ev.Admitted),
             ("one", 2, ev.Prepared),
         ]
         assert [one.seq for one in told] == sorted({one.seq for one in told})
-        assert bench.see(lambda tx: tx.last_event()) == told[-1].seq
-        assert bench.see(lambda tx: tx.events_after(told[0].seq, 1)) == told[1:2]
+        assert bench.see(lambda tx: tx.events.last()) == told[-1].seq
+        assert bench.see(lambda tx: tx.events.after(told[0].seq, 1)) == told[1:2]
 
     def test_events_around_a_session_are_its_own_and_its_childrens_in_a_time(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
@@ -337,12 +336,12 @@ class RunConformance:
             one, child, other = admit(tx, "one"), admit(tx, "child", parent="one"), admit(tx, "other", parent="two")
             for number, run in enumerate((one, child, other), 1):
                 follow(tx, run, ev.Prepared(at=AT + number))
-            tx.forget_run("gone")
+            tx.runs.forget("gone")
 
         bench.do(job)
 
         def seen(since: float, until: float, scanned: int = 100, names: tuple[str, ...] = ("Prepared",)) -> list[str]:
-            found = bench.see(lambda tx: tx.events_around("one", names, since, until, scanned))
+            found = bench.see(lambda tx: tx.events.around("one", names, since, until, scanned))
             return [f"{type(each.event).__name__} {each.run}" for each in found]
 
         assert seen(0, AT + 100) == ["Prepared one", "Prepared child"]
@@ -355,14 +354,14 @@ class RunConformance:
     def test_the_number_of_an_event_is_never_given_again_even_if_its_run_is_forgotten(self, bench: Bench) -> None:
         bench.do(lambda tx: admit(tx, "one"))
         for key in ("two", "three"):
-            before = bench.see(lambda tx: tx.last_event())
+            before = bench.see(lambda tx: tx.events.last())
             bench.do(lambda tx, key=key: admit(tx, key))  # type: ignore[misc]
-            last = bench.see(lambda tx: tx.last_event())
-            bench.do(lambda tx, key=key: tx.forget_run(key))  # type: ignore[misc]
-            assert bench.see(lambda tx: (tx.last_event(), tx.events_after(before, 9))) == (last, [])  # noqa: B023
+            last = bench.see(lambda tx: tx.events.last())
+            bench.do(lambda tx, key=key: tx.runs.forget(key))  # type: ignore[misc]
+            assert bench.see(lambda tx: (tx.events.last(), tx.events.after(before, 9))) == (last, [])  # noqa: B023
         bench.reopen()
         bench.do(lambda tx: admit(tx, "four"))
-        assert [one.run for one in bench.see(lambda tx: tx.events_after(last, 9))] == ["four"]
+        assert [one.run for one in bench.see(lambda tx: tx.events.after(last, 9))] == ["four"]
 
     def test_silent_children_ended_without_anything_to_tell_oldest_first(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
@@ -375,9 +374,9 @@ class RunConformance:
             follow(tx, admit(tx, "live", parent="one"), ev.Prepared(at=AT))
 
         bench.do(job)
-        assert bench.do(lambda tx: tx.name_silent_children("nobody")) == []
-        assert bench.do(lambda tx: tx.name_silent_children("one")) == ["z", "a", "m"]
-        assert bench.do(lambda tx: tx.name_silent_children("two")) == ["elsewhere"]
+        assert bench.do(lambda tx: tx.runs.name_silent("nobody")) == []
+        assert bench.do(lambda tx: tx.runs.name_silent("one")) == ["z", "a", "m"]
+        assert bench.do(lambda tx: tx.runs.name_silent("two")) == ["elsewhere"]
 
     def test_a_silent_child_is_named_once_also_after_it_is_cleaned_up_and_the_store_is_opened_again(
         self, bench: Bench
@@ -387,12 +386,12 @@ class RunConformance:
             follow(tx, run, finished("skip"))
 
         bench.do(lambda tx: end(tx, "first"))
-        assert bench.do(lambda tx: tx.name_silent_children("one")) == ["first"]
-        bench.do(lambda tx: follow(tx, tx.load_run("first"), ev.CleanedUp(at=AT)))
+        assert bench.do(lambda tx: tx.runs.name_silent("one")) == ["first"]
+        bench.do(lambda tx: follow(tx, tx.runs.load("first"), ev.CleanedUp(at=AT)))
         bench.reopen()
-        assert bench.do(lambda tx: tx.name_silent_children("one")) == []
+        assert bench.do(lambda tx: tx.runs.name_silent("one")) == []
         bench.do(lambda tx: end(tx, "second"))
-        assert bench.do(lambda tx: tx.name_silent_children("one")) == ["second"]
+        assert bench.do(lambda tx: tx.runs.name_silent("one")) == ["second"]
 
     def test_unsettled_children_are_at_work_or_have_something_at_work_below_them_oldest_first(
         self, bench: Bench
@@ -402,86 +401,64 @@ class RunConformance:
                 run = admit(tx, key, parent="one", plan=key == "planned")
                 follow(tx, run, ev.Prepared(at=AT), ev.Claimed(at=AT, epoch=1))
             for key in ("ended", "above", "planned"):
-                follow(tx, tx.load_run(key), finished())
-            tx.child_admitted("above")
+                follow(tx, tx.runs.load(key), finished())
+            child(tx, "above")
             follow(tx, admit(tx, "elsewhere", parent="two"), ev.Prepared(at=AT))
 
         bench.do(job)
-        assert bench.see(lambda tx: tx.unsettled_children("one", 9)) == ["z", "above", "a"]
-        assert bench.see(lambda tx: tx.unsettled_children("one", 2)) == ["z", "above"]
-        bench.do(lambda tx: tx.child_settled("above"))
-        assert bench.see(lambda tx: tx.unsettled_children("one", 9)) == ["z", "a"]
-        assert bench.see(lambda tx: tx.unsettled_children("nobody", 9)) == []
-
-    def test_waits_until_is_the_number_a_waiting_run_wants_and_nothing_otherwise(self, bench: Bench) -> None:
-        def job(tx: Tx) -> Run:
-            run = follow(tx, admit(tx, CHILD), ev.Prepared(at=AT), ev.Claimed(at=AT, epoch=1))
-            assert tx.waits_until(CHILD) is None
-            run = follow(tx, run, yielded(2, unsettled=3))
-            assert run.phase == Waiting(until_settled=2, due_at=AT + 1800.0, asked="2")
-            assert tx.waits_until(CHILD) == 2
-            run = follow(tx, run, ev.ChildrenSettled(at=AT, unsettled=1, settled=2, next_run_id="id-2"))
-            assert tx.waits_until(CHILD) is None
-            other = admit(tx, "all")
-            tx.save_run(other, replace(other, version=2, phase=samples.FINAL_WAIT), ev.Prepared(at=AT))
-            zero = admit(tx, "zero")
-            tx.save_run(zero, replace(zero, version=2, phase=replace(YIELD_WAIT, until_settled=0)), ev.Prepared(at=AT))
-            return run
-
-        assert bench.do(job).phase == Queued()
-        assert bench.see(lambda tx: (tx.waits_until("all"), tx.waits_until("zero"), tx.waits_until("x"))) == (
-            None,
-            0,
-            None,
-        )
+        assert bench.see(lambda tx: tx.runs.unsettled("one", 9)) == ["z", "above", "a"]
+        assert bench.see(lambda tx: tx.runs.unsettled("one", 2)) == ["z", "above"]
+        bench.do(lambda tx: tx.sessions.child_settled("above"))
+        assert bench.see(lambda tx: tx.runs.unsettled("one", 9)) == ["z", "a"]
+        assert bench.see(lambda tx: tx.runs.unsettled("nobody", 9)) == []
 
     def test_a_forgotten_run_takes_all_that_is_its_own_along_and_no_row_of_another_inbox(self, bench: Bench) -> None:
         def life(tx: Tx, key: str) -> str:
             """All that can belong to a run."""
-            tx.open_session(key, "subagent", MAIN, 1, FACTS, AT)
-            text = tx.keep_text(key, "the result")
+            tx.sessions.open(key, "subagent", MAIN, 1, FACTS, AT)
+            text = tx.texts.keep(key, "the result")
             run = follow(tx, admit(tx, key), ev.Prepared(at=AT), ev.Steered(at=AT, next_run_id=f"{key}/2"))
-            tx.append(key, AT, [("user", "task"), ("assistant", "done")])
-            tx.open_turn(key, {key: 0}, AT)
-            tx.enqueue(key, "subagent", MAIN, False)
-            tx.child_admitted(key)
-            tx.put_row(f"task:{key}", key, "task", MAIN, "task", AT)
-            tx.put_row(f"send:{key}", key, "send", "agent:main:boss", "hello", AT)
-            tx.put_row(f"said:{key}", "agent:main:boss", "send", key, "hello back", AT)
-            tx.put_row(f"outcome:{key}", MAIN, "outcome", key, "{}", AT, text=text)
-            tx.put_row(f"lost:{key}", None, "late", key, "{}", AT, text=text)
-            tx.close_row(f"lost:{key}", "undelivered", AT)
-            tx.trace(f"outcome:{key}", key, AT, "{}")
-            tx.post(f"hook:{key}", "hook", key, "{}", AT)
-            tx.save_run(run, replace(run, version=run.version + 1, phase=DONE), ev.CleanedUp(at=AT))
+            tx.transcripts.append(key, AT, [("user", "task"), ("assistant", "done")])
+            tx.turns.open(key, {key: 0}, AT)
+            tx.queue.put(key, "subagent", MAIN, False)
+            child(tx, key)
+            tx.inbox.put(f"task:{key}", key, "task", MAIN, "task", AT)
+            tx.inbox.put(f"send:{key}", key, "send", "agent:main:boss", "hello", AT)
+            tx.inbox.put(f"said:{key}", "agent:main:boss", "send", key, "hello back", AT)
+            tx.inbox.put(f"outcome:{key}", MAIN, "outcome", key, "{}", AT, text=text)
+            tx.inbox.put(f"lost:{key}", None, "late", key, "{}", AT, text=text)
+            tx.inbox.give_up(f"lost:{key}", AT)
+            tx.deliveries.note(f"outcome:{key}", key, AT, "{}")
+            tx.outbox.post(f"hook:{key}", "hook", key, "{}", AT)
+            tx.runs.save(run, replace(run, version=run.version + 1, phase=DONE), ev.CleanedUp(at=AT))
             return text
 
         def job(tx: Tx) -> tuple[str, str]:
             conversation(tx, MAIN, "agent:main:boss")
-            tx.child_admitted(MAIN)
+            child(tx)
             kept = life(tx, CHILD), life(tx, "sibling")
-            tx.forget_run(CHILD)
-            assert tx.find_run(CHILD) is None
+            tx.runs.forget(CHILD)
+            assert tx.runs.find(CHILD) is None
             return kept
 
         own, others = bench.do(job)
-        assert bench.do(lambda tx: tx.find_run(CHILD)) is None
+        assert bench.do(lambda tx: tx.runs.find(CHILD)) is None
         bench.reopen()
 
         def rest(tx: Tx, key: str) -> tuple[object, ...]:
-            run, session, place = tx.find_run(key), tx.session(key), tx.queued(key)
+            run, session, place = tx.runs.find(key), tx.sessions.get(key), tx.queue.place(key)
             return (
                 run is not None,
                 session is not None,
                 place is not None,
-                tx.turn(key) is not None,
-                len(tx.events(key)),
-                [tx.run_named(f"{key}/{n}") is not None for n in (1, 2)],
-                len(tx.entries(key)),
-                tx.counts(key),
-                [row.kind for row in tx.unread(key)],
-                key in tx.children(MAIN),
-                key in tx.due_runs(1e12, 99),
+                tx.turns.get(key) is not None,
+                len(tx.events.of(key)),
+                [tx.runs.named(f"{key}/{n}") is not None for n in (1, 2)],
+                len(tx.transcripts.entries(key)),
+                tx.sessions.counts(key),
+                [row.kind for row in tx.inbox.unread(key)],
+                key in tx.runs.children(MAIN),
+                key in tx.runs.due(1e12, 99),
             )
 
         nothing: tuple[object, ...] = (False, False, False, False, 0, [False, False], 0, Counts(0, 0), [], False, False)
@@ -501,24 +478,24 @@ class RunConformance:
         assert bench.see(lambda tx: rest(tx, CHILD)) == nothing
         assert bench.see(lambda tx: rest(tx, "sibling")) == whole
         with pytest.raises(NotFound):
-            bench.see(lambda tx: tx.text(own))
-        assert bench.see(lambda tx: tx.text(others)) == "the result"
+            bench.see(lambda tx: tx.texts.get(own))
+        assert bench.see(lambda tx: tx.texts.get(others)) == "the result"
 
-        assert bench.see(lambda tx: tx.counts(MAIN)) == Counts(1, 1)
-        unread = bench.see(lambda tx: [row.key for key in (MAIN, "agent:main:boss") for row in tx.unread(key)])
+        assert bench.see(lambda tx: tx.sessions.counts(MAIN)) == Counts(1, 1)
+        unread = bench.see(lambda tx: [row.key for key in (MAIN, "agent:main:boss") for row in tx.inbox.unread(key)])
         assert unread == [f"outcome:{CHILD}", "outcome:sibling", f"said:{CHILD}", "said:sibling"]
-        assert [row.key for row in bench.see(lambda tx: tx.undelivered())] == [f"lost:{CHILD}", "lost:sibling"]
-        assert [post.key for post in bench.see(lambda tx: tx.due_posts(AT, 9))] == [f"hook:{CHILD}", "hook:sibling"]
+        assert [row.key for row in bench.see(lambda tx: tx.inbox.undelivered())] == [f"lost:{CHILD}", "lost:sibling"]
+        assert [post.key for post in bench.see(lambda tx: tx.outbox.due(AT, 9))] == [f"hook:{CHILD}", "hook:sibling"]
 
     def test_a_completion_that_waits_in_a_forgotten_runs_inbox_is_not_lost(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
-            tx.open_session(CHILD, "subagent", MAIN, 1, FACTS, AT)
+            tx.sessions.open(CHILD, "subagent", MAIN, 1, FACTS, AT)
             admit(tx, CHILD)
-            tx.put_row("outcome:below", CHILD, "outcome", "below", "{}", AT)
-            tx.forget_run(CHILD)
+            tx.inbox.put("outcome:below", CHILD, "outcome", "below", "{}", AT)
+            tx.runs.forget(CHILD)
 
         bench.do(job)
-        row = bench.see(lambda tx: tx.row("outcome:below"))
+        row = bench.see(lambda tx: tx.inbox.get("outcome:below"))
         assert row is not None
         assert row.state == "unread"
 
@@ -530,16 +507,16 @@ class RunConformance:
                 admit(tx, run)
                 for number, state in enumerate(states):
                     key = announce_key(run, f"r{number}", "late" if number % 2 else "outcome")
-                    tx.put_row(key, MAIN, "outcome", run, state, AT)
+                    tx.inbox.put(key, MAIN, "outcome", run, state, AT)
                     if state != "unread":
-                        tx.close_row(key, state, AT)
-            tx.forget_run(CHILD)
+                        close_row(tx, key, state, AT)
+            tx.runs.forget(CHILD)
 
         bench.do(job)
 
         def left(tx: Tx, run: str) -> list[str]:
             keys = [announce_key(run, f"r{n}", "late" if n % 2 else "outcome") for n in range(len(states))]
-            return [row.body for key in keys if (row := tx.row(key)) is not None]
+            return [row.body for key in keys if (row := tx.inbox.get(key)) is not None]
 
         assert bench.see(lambda tx: left(tx, CHILD)) == ["unread", "undelivered"]
         assert bench.see(lambda tx: left(tx, f"{CHILD}-2")) == list(states)
@@ -549,41 +526,45 @@ class RunConformance:
             for run in (CHILD, "known", "gone"):
                 admit(tx, run)
             for run in ("known", "gone"):
-                tx.put_row(announce_key(run, "r", "outcome"), CHILD, "outcome", run, "{}", AT)
-                tx.close_row(announce_key(run, "r", "outcome"), "consumed", AT)
-            tx.put_row("said", CHILD, "send", "somebody", "x", AT)
-            tx.close_row("said", "consumed", AT)
-            tx.forget_run("gone")
-            tx.forget_run(CHILD)
-            return [tx.row(key) is None for key in ("said", announce_key("gone", "r", "outcome"))]
+                tx.inbox.put(announce_key(run, "r", "outcome"), CHILD, "outcome", run, "{}", AT)
+                tx.inbox.consume(announce_key(run, "r", "outcome"), AT)
+            tx.inbox.put("said", CHILD, "send", "somebody", "x", AT)
+            tx.inbox.consume("said", AT)
+            tx.runs.forget("gone")
+            tx.runs.forget(CHILD)
+            return [tx.inbox.get(key) is None for key in ("said", announce_key("gone", "r", "outcome"))]
 
         assert bench.do(job) == [True, True]
-        assert bench.see(lambda tx: tx.row(announce_key("known", "r", "outcome"))) is not None
-        bench.do(lambda tx: tx.forget_run("known"))
-        assert bench.see(lambda tx: tx.row(announce_key("known", "r", "outcome"))) is None
+        assert bench.see(lambda tx: tx.inbox.get(announce_key("known", "r", "outcome"))) is not None
+        bench.do(lambda tx: tx.runs.forget("known"))
+        assert bench.see(lambda tx: tx.inbox.get(announce_key("known", "r", "outcome"))) is None
 
     def test_forgetting_a_run_that_is_not_there_changes_nothing(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             queue(tx, "talk")
-            tx.append("talk", AT, [("note", "x")])
-            tx.put_row("row", "talk", "send", None, "x", AT)
-            text = tx.keep_text("talk", "kept")
-            tx.forget_run("talk")
-            assert tx.session("talk") is not None
-            assert tx.queued("talk") is not None
-            assert (len(tx.entries("talk")), len(tx.unread("talk")), tx.text(text)) == (1, 1, "kept")
+            tx.transcripts.append("talk", AT, [("note", "x")])
+            tx.inbox.put("row", "talk", "send", None, "x", AT)
+            text = tx.texts.keep("talk", "kept")
+            tx.runs.forget("talk")
+            assert tx.sessions.get("talk") is not None
+            assert tx.queue.place("talk") is not None
+            assert (len(tx.transcripts.entries("talk")), len(tx.inbox.unread("talk")), tx.texts.get(text)) == (
+                1,
+                1,
+                "kept",
+            )
 
         bench.do(job)
 
     def test_a_forgotten_key_may_be_used_again_and_starts_from_the_beginning(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             follow(tx, admit(tx, CHILD), ev.Prepared(at=AT))
-            tx.forget_run(CHILD)
+            tx.runs.forget(CHILD)
             admit(tx, CHILD, at=AT + 5)
 
         bench.do(job)
-        assert bench.see(lambda tx: tx.load_run(CHILD)).phase == Spawning(due_at=AT + 35)
-        assert [event.at for event in bench.see(lambda tx: tx.events(CHILD))] == [AT + 5]
+        assert bench.see(lambda tx: tx.runs.load(CHILD)).phase == Spawning(due_at=AT + 35)
+        assert [event.at for event in bench.see(lambda tx: tx.events.of(CHILD))] == [AT + 5]
 
 
 class TextConformance:
@@ -592,23 +573,23 @@ class TextConformance:
     def test_the_same_text_of_the_same_owner_has_the_same_id_and_any_other_another(self, bench: Bench) -> None:
         def keep(tx: Tx) -> list[str]:
             kept = (("one", "words"), ("one", "words"), ("two", "words"), ("one", "words "), ("one", ""))
-            return [tx.keep_text(owner, text) for owner, text in kept]
+            return [tx.texts.keep(owner, text) for owner, text in kept]
 
         first = bench.do(keep)
         assert first[0] == first[1]
         assert len(set(first)) == 4
         assert bench.do(keep) == first
-        assert bench.see(lambda tx: [tx.text(text_id) for text_id in first]) == ["words"] * 3 + ["words ", ""]
+        assert bench.see(lambda tx: [tx.texts.get(text_id) for text_id in first]) == ["words"] * 3 + ["words ", ""]
 
     @pytest.mark.parametrize("text", ["é ✓ 🪶", "a\x00b", "line\r\nline\n", "'; DROP TABLE texts; --", "x" * 1_000_000])
     def test_a_text_comes_back_as_it_was(self, bench: Bench, text: str) -> None:
-        text_id = bench.do(lambda tx: tx.keep_text(CHILD, text))
-        assert bench.see(lambda tx: tx.text(text_id)) == text
+        text_id = bench.do(lambda tx: tx.texts.keep(CHILD, text))
+        assert bench.see(lambda tx: tx.texts.get(text_id)) == text
 
     def test_half_a_character_is_kept_as_a_question_mark(self, bench: Bench) -> None:
-        text_id = bench.do(lambda tx: tx.keep_text(CHILD, "a\ud800b"))
-        assert bench.see(lambda tx: tx.text(text_id)) == "a?b"
+        text_id = bench.do(lambda tx: tx.texts.keep(CHILD, "a\ud800b"))
+        assert bench.see(lambda tx: tx.texts.get(text_id)) == "a?b"
 
     def test_a_text_that_is_not_there_is_not_found(self, bench: Bench) -> None:
         with pytest.raises(NotFound, match=r"^no text x$"):
-            bench.see(lambda tx: tx.text("x"))
+            bench.see(lambda tx: tx.texts.get("x"))

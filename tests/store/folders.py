@@ -38,7 +38,7 @@ def notes_in(folder: Path) -> list[str]:
     async def look() -> list[str]:
         store = SqliteStore.open(folder)
         try:
-            return [entry.body for entry in await store.read(lambda tx: tx.entries(NOTES))]
+            return [entry.body for entry in await store.read(lambda tx: tx.transcripts.entries(NOTES))]
         finally:
             await store.close()
 

@@ -38,12 +38,12 @@ def wait_for_word() -> None:
 
 def note(text: str) -> Callable[[Tx], int]:
     """A job that appends one entry."""
-    return lambda tx: tx.append(NOTES, 1.0, [("note", text)])
+    return lambda tx: tx.transcripts.append(NOTES, 1.0, [("note", text)])
 
 
 def open_notes(tx: Tx) -> None:
     """A job that makes the session the notes go to."""
-    tx.open_session(NOTES, "main", None, 0, SessionFacts(), 1.0)
+    tx.sessions.open(NOTES, "main", None, 0, SessionFacts(), 1.0)
 
 
 async def hold(folder: Path) -> None:
@@ -142,8 +142,8 @@ async def fill(folder: Path, spare: int, jobs: Sequence[Callable[[Tx], int]], al
     limit_files_to((folder / f"{DATABASE}-wal").stat().st_size + spare)
     full = await as_one_batch(store, jobs)
     full_alone = await as_one_batch(store, [alone])
-    found = await store.transact(lambda tx: tx.find_run(RUN) is not None)
-    seen = [entry.body for entry in await store.read(lambda tx: tx.entries(NOTES))]
+    found = await store.transact(lambda tx: tx.runs.find(RUN) is not None)
+    seen = [entry.body for entry in await store.read(lambda tx: tx.transcripts.entries(NOTES))]
     lift_limit()
     again = await as_one_batch(store, [make_run, *(note(f"after {n}") for n in range(4))])
     await store.close()

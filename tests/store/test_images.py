@@ -36,8 +36,8 @@ async def name_in(store: InlineStore, entry: ImageEntry) -> None:
     """Commit that a session holds the image."""
 
     def job(tx: Tx) -> None:
-        tx.open_session("s", "main", None, 0, SessionFacts(), AT)
-        tx.hold_images("s", [entry.sha256])
+        tx.sessions.open("s", "main", None, 0, SessionFacts(), AT)
+        tx.transcripts.hold_images("s", [entry.sha256])
 
     await store.transact(job)
 

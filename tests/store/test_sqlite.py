@@ -16,10 +16,10 @@ import pytest
 from fledge.core.policy import Budget
 from fledge.errors import Refused, StoreError
 from fledge.store.base import Counts, Place, Purse, Tx
-from fledge.store.known import MOST
 from fledge.store.sqlite import BATCH, SqliteStore
+from fledge.store.unit import MOST
 from tests.core.samples import AT
-from tests.store.bench import GUARD_S, MAIN, conversation, submitted, writer_held
+from tests.store.bench import GUARD_S, MAIN, child, conversation, submitted, writer_held
 
 HANGS_S = 5.0
 """Where a broken writer would never answer: long enough for any that works."""
@@ -27,7 +27,7 @@ HANGS_S = 5.0
 
 def count(tx: Tx) -> Counts:
     """A job that counts one child more."""
-    return tx.child_admitted(MAIN)
+    return child(tx)
 
 
 def using(folder: Path, test: Callable[[SqliteStore], Coroutine[Any, Any, None]], batch: int = BATCH) -> None:
@@ -48,19 +48,19 @@ def test_what_was_undone_is_not_remembered(tmp_path: Path) -> None:
     """One job fails alone, and one in the middle of a batch; what the others did stands, and is what is known."""
 
     def change(tx: Tx, fails: bool = False) -> None:
-        tx.enqueue("s", "main", "s", False)
-        tx.claim(Place("s", "main", 0, False), "me", AT)
-        tx.open_turn("s", {}, AT)
-        tx.put_row("row", "s", "send", None, "words", AT)
-        tx.child_admitted("s")
-        tx.save_purse(Purse("s", Budget(tokens=1)))
+        tx.queue.put("s", "main", "s", False)
+        tx.queue.claim(Place("s", "main", 0, False), "me", AT)
+        tx.turns.open("s", {}, AT)
+        tx.inbox.put("row", "s", "send", None, "words", AT)
+        child(tx, "s")
+        tx.budgets.save(Purse("s", Budget(tokens=1)))
         if fails:
             raise Refused("error", "no")
 
     def known(tx: Tx) -> list[object]:
         return [
-            *(tx.session("s"), tx.driver("s"), tx.turn("s"), tx.queued("s")),
-            *(tx.counts("s"), len(tx.unread("s")), tx.has_purses()),
+            *(tx.sessions.get("s"), tx.drivers.get("s"), tx.turns.get("s"), tx.queue.place("s")),
+            *(tx.sessions.counts("s"), len(tx.inbox.unread("s")), tx.budgets.any()),
         ]
 
     async def test(store: SqliteStore) -> None:
@@ -85,10 +85,10 @@ def test_much_that_is_known_is_forgotten_and_read_again(tmp_path: Path) -> None:
     async def test(store: SqliteStore) -> None:
         keys = [f"s{number}" for number in range(MOST + 2)]
         await store.transact(lambda tx: conversation(tx, *keys))
-        assert not store._known.sessions
-        found = await store.transact(lambda tx: [tx.session(key) for key in keys[:3]])
+        assert not store._tx.sessions.rows.kept
+        found = await store.transact(lambda tx: [tx.sessions.get(key) for key in keys[:3]])
         assert [session and session.key for session in found] == keys[:3]
-        assert len(store._known.sessions) == 3
+        assert len(store._tx.sessions.rows.kept) == 3
 
     using(tmp_path, test)
 
@@ -98,7 +98,7 @@ def stored(folder: Path) -> Counts:
     found: list[Counts] = []
 
     async def look(store: SqliteStore) -> None:
-        found.append(await store.read(lambda tx: tx.counts(MAIN)))
+        found.append(await store.read(lambda tx: tx.sessions.counts(MAIN)))
 
     using(folder, look)
     return found[0]
@@ -127,7 +127,7 @@ def test_jobs_that_wait_together_share_one_write_up_to_the_size_of_a_batch(
 
 def test_reading_writes_nothing(tmp_path: Path) -> None:
     async def test(store: SqliteStore) -> None:
-        await asyncio.gather(*(store.read(lambda tx: tx.counts(MAIN)) for _ in range(20)))
+        await asyncio.gather(*(store.read(lambda tx: tx.sessions.counts(MAIN)) for _ in range(20)))
         assert store.commits == 0
 
     using(tmp_path, test)
@@ -143,7 +143,7 @@ def test_whatever_a_job_raises_only_its_caller_hears_of_it_and_all_others_are_an
     tmp_path: Path, error: type[BaseException], alone: bool
 ) -> None:
     def fail(tx: Tx) -> Counts:
-        tx.child_admitted(MAIN)
+        child(tx)
         raise error
 
     async def test(store: SqliteStore) -> None:
@@ -169,17 +169,17 @@ def test_a_read_goes_on_beside_an_unfinished_write_and_does_not_see_it(tmp_path:
     wrote, go_on = threading.Event(), threading.Event()
 
     def write_slowly(tx: Tx) -> bool:
-        tx.child_admitted(MAIN)
+        child(tx)
         wrote.set()
         return go_on.wait(GUARD_S)
 
     async def test(store: SqliteStore) -> None:
         writing = asyncio.create_task(store.transact(write_slowly))
         await asyncio.to_thread(wrote.wait, GUARD_S)
-        assert await store.read(lambda tx: tx.counts(MAIN)) == Counts(0, 0)
+        assert await store.read(lambda tx: tx.sessions.counts(MAIN)) == Counts(0, 0)
         go_on.set()
         assert await writing
-        assert await store.read(lambda tx: tx.counts(MAIN)) == Counts(1, 1)
+        assert await store.read(lambda tx: tx.sessions.counts(MAIN)) == Counts(1, 1)
 
     using(tmp_path, test)
 
@@ -188,10 +188,10 @@ def test_a_read_job_sees_one_moment_however_much_is_written_meanwhile(tmp_path: 
     looked, written = threading.Event(), threading.Event()
 
     def look_twice(tx: Tx) -> tuple[Counts, Counts]:
-        first = tx.counts(MAIN)
+        first = tx.sessions.counts(MAIN)
         looked.set()
         written.wait(GUARD_S)
-        return first, tx.counts(MAIN)
+        return first, tx.sessions.counts(MAIN)
 
     async def test(store: SqliteStore) -> None:
         looking = asyncio.create_task(store.read(look_twice))
@@ -240,7 +240,7 @@ def test_a_loop_that_closed_before_its_job_was_done_does_not_break_the_writer(tm
     def count_slowly(tx: Tx) -> Counts:
         entered.set()
         go_on.wait(GUARD_S)
-        return tx.child_admitted(MAIN)
+        return child(tx)
 
     store = SqliteStore.open(tmp_path)
 
@@ -296,7 +296,7 @@ def test_close_waits_for_a_read_that_is_under_way(tmp_path: Path) -> None:
     def look_slowly(tx: Tx) -> Counts:
         entered.set()
         go_on.wait(GUARD_S)
-        return tx.counts(MAIN)
+        return tx.sessions.counts(MAIN)
 
     async def test(store: SqliteStore) -> None:
         await store.transact(count)
@@ -342,7 +342,7 @@ def test_a_job_submitted_after_close_began_is_refused_though_the_writer_still_wo
 def test_reopening_shows_exactly_the_committed_jobs(tmp_path: Path) -> None:
     def write(n: int) -> Callable[[Tx], int]:
         def job(tx: Tx) -> int:
-            last = tx.append(MAIN, AT, [("note", f"{n}")])
+            last = tx.transcripts.append(MAIN, AT, [("note", f"{n}")])
             if n % 4 == 0:
                 raise RuntimeError("undone")
             return last
@@ -356,7 +356,7 @@ def test_reopening_shows_exactly_the_committed_jobs(tmp_path: Path) -> None:
             await asyncio.gather(*(store.transact(job) for job in jobs), return_exceptions=True)
 
     async def look(store: SqliteStore) -> None:
-        entries = await store.read(lambda tx: tx.entries(MAIN))
+        entries = await store.read(lambda tx: tx.transcripts.entries(MAIN))
         assert [entry.body for entry in entries] == [f"{n}" for n in range(40) if n % 4]
         assert [entry.seq for entry in entries] == list(range(1, 31))
 

@@ -1,6 +1,6 @@
 """What SQLite itself forbids, whoever writes: a row that contradicts its phase, kind or state never reaches the disk.
 
-Also what has no reading verb in `Tx`: when a row was closed, how a turn ended, the trace of a delivery.
+Also what has no reading verb in `Tx`: when a row was closed, the trace of a delivery.
 """
 
 import sqlite3
@@ -12,11 +12,11 @@ from typing import Any, Final
 import pytest
 
 from fledge.core.run import DECIDED, ENDED, PHASES, Gone
-from fledge.store.base import RowState
+from fledge.store.base import RowState, Tx
 from fledge.store.migrate import migrate
-from fledge.store.sqlite_flow import SqliteTx
+from fledge.store.unit import Unit
 from tests.core.samples import AT, RUNS
-from tests.store.bench import FACTS, MAIN, admit, conversation
+from tests.store.bench import FACTS, MAIN, admit, close_row
 
 Fields = dict[str, Any]
 
@@ -52,6 +52,7 @@ ENDED_NAMES: Final = {phase.name for phase in ENDED}
 DECIDED_NAMES: Final = {phase.name for phase in DECIDED}
 WORDS: Final = ("delivered", "skipped", "undelivered")
 DELIVERIES: Final = {name: WORDS if name != "completed_giveup" else WORDS[2:] for name in DECIDED_NAMES}
+HELD: Final = ("spawning", "awaiting_approval")
 ALWAYS_DUE: Final = {"spawning", "ending", "awaiting_approval", "cleanup_pending", "completed_giveup"}
 
 
@@ -60,16 +61,20 @@ def run_row(phase: str, **changed: object) -> Fields:
     row: Fields = {
         "key": "run",
         "parent": MAIN,
+        "root": MAIN,
+        "created_at": AT,
         "phase": phase,
         "version": 1,
         "due_at": AT,
         "outcome": "ok" if phase in ENDED_NAMES else None,
         "delivery": DELIVERIES[phase][-1] if phase in DECIDED_NAMES else None,
-        "until_settled": None,
+        "held": phase if phase in HELD else None,
+        "listed": int(phase != "archived"),
         "spec": "{}",
         "state": "{}",
     }
-    return row | changed
+    row |= changed
+    return row | {"failed": int(row["outcome"] in ("error", "timeout", "unknown"))} | changed
 
 
 @pytest.mark.parametrize("phase", PHASE_NAMES)
@@ -103,8 +108,16 @@ def test_a_due_time_is_there_where_the_phase_cannot_do_without(db: sqlite3.Conne
 
 
 @pytest.mark.parametrize("phase", PHASE_NAMES)
-def test_a_number_is_waited_for_in_no_phase_but_waiting(db: sqlite3.Connection, phase: str) -> None:
-    assert refused(db, "runs", run_row(phase, until_settled=2)) == (phase != "waiting")
+def test_what_indexes_are_made_of_is_what_the_phase_and_the_outcome_say(db: sqlite3.Connection, phase: str) -> None:
+    row = run_row(phase)
+    for held in (None, *HELD):
+        assert refused(db, "runs", row | {"held": held}) == (held != row["held"])
+    for number in (0, 1, 2):
+        assert refused(db, "runs", row | {"listed": number}) == (number != int(phase != "archived"))
+        assert refused(db, "runs", row | {"failed": number}) == (number != 0)
+    if phase in ENDED_NAMES:
+        assert refused(db, "runs", run_row(phase, outcome="error", failed=0))
+        assert not refused(db, "runs", run_row(phase, outcome="killed", failed=0))
 
 
 @pytest.mark.parametrize(
@@ -137,14 +150,32 @@ def test_every_sample_run_fits_what_its_phase_demands() -> None:
 
 # ---- the other tables ------------------------------------------------------------------------------------------------
 
-SESSION: Final[Fields] = {"key": "s", "kind": "main", "parent": None, "depth": 0, "facts": "{}", "created_at": AT}
+SESSION: Final[Fields] = {
+    "key": "s",
+    "kind": "main",
+    "parent": None,
+    "depth": 0,
+    "facts": "{}",
+    "created_at": AT,
+    "last_at": AT,
+}
 BELOW: Final[Fields] = {"parent": MAIN, "depth": 1}
-CHILDREN: Final[Fields] = {"session": "s", "spawned": 2, "unsettled": 1}
 ENTRY: Final[Fields] = {"session": "s", "seq": 1, "at": AT, "kind": "note", "body": "x"}
 ROW: Final[Fields] = {"key": "r", "session": "s", "kind": "send", "body": "x", "arrived_at": AT}
 OUTCOME: Final[Fields] = {"kind": "outcome", "source": "run"}
-TURN: Final[Fields] = {"session": "s", "turn": 1, "state": "open", "generations": "{}", "opened_at": AT}
-PLACE: Final[Fields] = {"session": "s", "lane": "main", "spawner": "s", "rank": 1, "seq": 1}
+TURN: Final[Fields] = {"session": "s", "turn": "{}"}
+PLACE: Final[Fields] = {"session": "s", "queue_lane": "main", "spawner": "s", "rank": 1, "seq": 1, "is_suspect": 0}
+DRIVER: Final[Fields] = {
+    "session": "s",
+    "epoch": 1,
+    "owner": "me",
+    "lane": "main",
+    "suspect": 0,
+    "claimed_at": AT,
+    "progress_at": AT,
+    "step_open": 1,
+    "interrupts": 0,
+}
 POST: Final[Fields] = {"key": "p", "kind": "hook", "body": "{}", "due_at": AT}
 ROUTE: Final[Fields] = {
     "session": "s",
@@ -159,18 +190,19 @@ ROUTE: Final[Fields] = {
 ALLOWED: Final[list[tuple[str, Fields, Fields]]] = [
     ("sessions", SESSION, {}),
     ("sessions", SESSION, BELOW),
-    ("children", CHILDREN, {}),
-    ("children", CHILDREN, {"unsettled": 0}),
-    ("children", CHILDREN, {"unsettled": 2}),
+    *(("sessions", SESSION, {"spawned": 2, "unsettled": count}) for count in (0, 1, 2)),
     ("entries", ENTRY, {}),
     ("inbox", ROW, {}),
     ("inbox", ROW, OUTCOME),
     ("inbox", ROW, {**OUTCOME, "session": None}),
     ("inbox", ROW, {**OUTCOME, "state": "consumed", "closed_at": AT}),
     ("inbox", ROW, {**OUTCOME, "session": None, "state": "undelivered", "closed_at": AT}),
-    ("turns", TURN, {}),
-    ("turns", TURN, {"state": "closed", "closed_at": AT}),
-    ("queue", PLACE, {}),
+    ("active", TURN, {}),
+    ("active", TURN, {"failing": 1}),
+    ("active", PLACE, {}),
+    ("active", PLACE, {"due_at": AT, "is_suspect": 1}),
+    ("active", DRIVER, {}),
+    ("active", DRIVER, {**TURN, **PLACE, "release_at": AT}),
     ("outbox", POST, {}),
     ("outbox", POST, {"state": "undelivered", "closed_at": AT, "error": "no"}),
     *(("outbox", POST, {"state": state, "due_at": None, "closed_at": AT}) for state in ("sent", "dismissed")),
@@ -183,8 +215,7 @@ FORBIDDEN: Final[list[tuple[str, Fields, Fields]]] = [
     ("sessions", SESSION, {"depth": 1}),
     ("sessions", SESSION, {"parent": MAIN}),
     ("sessions", SESSION, {**BELOW, "depth": -1}),
-    ("children", CHILDREN, {"unsettled": -1}),
-    ("children", CHILDREN, {"unsettled": 3}),
+    *(("sessions", SESSION, {"spawned": 2, "unsettled": count}) for count in (-1, 3)),
     ("entries", ENTRY, {"kind": "thought"}),
     ("inbox", ROW, {"kind": "letter"}),
     ("inbox", ROW, {"state": "lost", "closed_at": AT}),
@@ -197,10 +228,15 @@ FORBIDDEN: Final[list[tuple[str, Fields, Fields]]] = [
     ("inbox", ROW, {"session": None}),
     ("inbox", ROW, {"kind": "outcome"}),
     ("inbox", ROW, {**OUTCOME, "session": None, "state": "consumed", "closed_at": AT}),
-    ("turns", TURN, {"state": "paused"}),
-    ("turns", TURN, {"state": "closed"}),
-    ("turns", TURN, {"closed_at": AT}),
-    ("queue", PLACE, {"suspect": 2}),
+    ("active", {"session": "s"}, {}),
+    ("active", PLACE, {"is_suspect": 2}),
+    *(("active", PLACE, {field: None}) for field in ("queue_lane", "spawner", "rank", "seq")),
+    ("active", TURN, {"due_at": AT}),
+    ("active", PLACE, {"failing": 1}),
+    *(("active", DRIVER, {field: None}) for field in ("epoch", "owner", "lane", "claimed_at", "progress_at")),
+    ("active", DRIVER, {"suspect": 2}),
+    ("active", DRIVER, {"step_open": 2}),
+    ("active", TURN, {"release_at": AT}),
     ("outbox", POST, {"due_at": None}),
     ("outbox", POST, {"closed_at": AT}),
     ("outbox", POST, {"state": "lost", "closed_at": AT}),
@@ -229,85 +265,64 @@ def test_a_row_that_contradicts_itself_is_refused(
     assert refused(db, table, row | changed)
 
 
-def test_two_open_turns_of_one_session_are_refused_below_the_verbs_too(db: sqlite3.Connection) -> None:
-    insert(db, "turns", TURN)
-    with pytest.raises(sqlite3.IntegrityError):
-        insert(db, "turns", TURN | {"turn": 2})
-    insert(db, "turns", TURN | {"session": "other"})
-    insert(db, "turns", TURN | {"turn": 2, "state": "closed", "closed_at": AT})
-
-
 # ---- what no verb reads back -----------------------------------------------------------------------------------------
 
 
 def test_a_row_remembers_when_it_was_closed_and_forgets_it_when_it_is_reopened(db: sqlite3.Connection) -> None:
-    tx = SqliteTx(db)
-    tx.put_row("r", MAIN, "outcome", "run", "{}", AT)
+    tx = Tx(Unit(db))
+    tx.inbox.put("r", MAIN, "outcome", "run", "{}", AT)
+    tx.unit.flush()
     closed = [db.execute("SELECT closed_at FROM inbox").fetchone()[0]]
     moves: list[tuple[RowState, float]] = [("undelivered", AT + 1), ("unread", AT + 2), ("consumed", AT + 3)]
     for state, at in moves:
-        assert tx.close_row("r", state, at)
+        assert close_row(tx, "r", state, at)
+        tx.unit.flush()
         closed.append(db.execute("SELECT closed_at FROM inbox").fetchone()[0])
     assert closed == [None, AT + 1, None, AT + 3]
 
 
-def test_a_closed_turn_remembers_how_and_when_it_ended_whatever_the_next_one_does(db: sqlite3.Connection) -> None:
-    tx = SqliteTx(db)
-    conversation(tx, "s")
-    tx.open_turn("s", {}, AT)
-    tx.drained("s", 2)
-    tx.turn_failed("s", 3, 1)
-    tx.close_turn("s", "replied", AT + 1)
-    tx.open_turn("s", {}, AT + 2)
-    tx.drained("s", 5)
-    tx.turn_failed("s", 4, 2)
-    found = "SELECT turn, state, drained, failures, crashes, ended, closed_at FROM turns ORDER BY turn"
-    first = (1, "closed", 2, 3, 1, "replied", AT + 1)
-    assert db.execute(found).fetchall() == [first, (2, "open", 5, 4, 2, None, None)]
-    tx.close_turn("s", "stopped", AT + 3)
-    assert db.execute(found).fetchall() == [first, (2, "closed", 5, 4, 2, "stopped", AT + 3)]
-
-
 def test_traces_are_kept_until_their_run_is_forgotten(db: sqlite3.Connection) -> None:
-    tx = SqliteTx(db)
+    tx = Tx(Unit(db))
     for key in ("one", "two"):
         admit(tx, key)
-        tx.trace(f"row of {key}", key, AT, '{"path":"direct"}')
-        tx.trace(f"row of {key}", key, AT + 1, "{}")
+        tx.deliveries.note(f"row of {key}", key, AT, '{"path":"direct"}')
+        tx.deliveries.note(f"row of {key}", key, AT + 1, "{}")
     kept = [("row of one", "one", AT, '{"path":"direct"}'), ("row of one", "one", AT + 1, "{}")]
     found = "SELECT row_key, run, at, trace FROM deliveries ORDER BY seq"
+    tx.unit.flush()
     assert db.execute(found).fetchall()[:2] == kept
-    tx.forget_run("two")
+    tx.runs.forget("two")
+    tx.unit.flush()
     assert db.execute(found).fetchall() == kept
 
 
 def test_a_post_remembers_its_last_error_until_it_arrives(db: sqlite3.Connection) -> None:
-    tx = SqliteTx(db)
-    tx.post("p", "hook", None, "{}", AT)
+    tx = Tx(Unit(db))
+    tx.outbox.post("p", "hook", None, "{}", AT)
     found = "SELECT tries, error, due_at, closed_at FROM outbox"
-    tx.post_failed("p", "no route", AT + 5, AT + 1)
+    tx.outbox.failed("p", "no route", AT + 5)
     assert db.execute(found).fetchall() == [(1, "no route", AT + 5, None)]
-    tx.post_done("p", AT + 6)
+    tx.outbox.done("p", AT + 6)
     assert db.execute(found).fetchall() == [(1, None, None, AT + 6)]
-    tx.post("q", "hook", None, "{}", AT)
-    tx.give_up_post("q", "gone", AT + 99, AT + 7)
+    tx.outbox.post("q", "hook", None, "{}", AT)
+    tx.outbox.give_up("q", "gone", AT + 99, AT + 7)
     assert db.execute(f"{found} WHERE key = 'q'").fetchall() == [(1, "gone", AT + 99, AT + 7)]
 
 
 def test_nothing_of_a_forgotten_run_is_left_in_any_table_but_what_is_others(db: sqlite3.Connection) -> None:
-    tx = SqliteTx(db)
+    tx = Tx(Unit(db))
     admit(tx, "run")
-    tx.open_session("run", "subagent", MAIN, 1, FACTS, AT)
-    tx.keep_text("run", "text")
-    tx.append("run", AT, [("note", "x")])
-    tx.open_turn("run", {}, AT)
-    tx.enqueue("run", "subagent", MAIN, False)
-    tx.child_admitted("run")
-    tx.put_row("task", "run", "task", MAIN, "x", AT)
-    tx.trace("row", "run", AT, "{}")
-    tx.forget_run("run")
+    tx.sessions.open("run", "subagent", MAIN, 1, FACTS, AT)
+    tx.texts.keep("run", "text")
+    tx.transcripts.append("run", AT, [("note", "x")])
+    tx.turns.open("run", {}, AT)
+    tx.queue.put("run", "subagent", MAIN, False)
+    tx.sessions.child_admitted("run")
+    tx.inbox.put("task", "run", "task", MAIN, "x", AT)
+    tx.deliveries.note("row", "run", AT, "{}")
+    tx.runs.forget("run")
+    tx.unit.flush()
     tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     left = {name for name in tables if db.execute(f"SELECT count(*) FROM {name}").fetchone()[0]}
-    assert left - {"lanes", "children", "run_events"} == set()
+    assert left - {"lanes", "run_events"} == set()
     assert db.execute("SELECT run, event FROM run_events").fetchall() == [(0, "")], "only a number that is taken"
-    assert db.execute("SELECT count(*) FROM children WHERE session = 'run'").fetchone() == (0,)

@@ -3,6 +3,7 @@
 Whatever is refused leaves every byte as it was; that is checked on the bytes.
 """
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,15 +12,16 @@ from typing import Final
 
 import pytest
 
-from fledge.core.transcript import Replied, to_body
 from fledge.errors import StoreError, StoreLocked
-from fledge.store.base import Used
+from fledge.store.base import Commission, Counts, Driver, Place, Ran, RunCounts, RunWalk, Turn, Tx, Used
 from fledge.store.files import DATABASE
-from fledge.store.migrate import migrate, migrations, schema_version
+from fledge.store.migrate import migrate, newest, schema, schema_version, upgrades
+from fledge.store.people import Ask
 from fledge.store.sqlite import SqliteStore
-from fledge.store.sqlite_flow import SqliteTx
+from fledge.store.unit import Unit
 from tests.statements import proves
 from tests.store.folders import close, contents, fill, left_open, notes_in
+from tests.store.old import OLD, make_old
 
 # ---- damage ----------------------------------------------------------------------------------------------------------
 
@@ -139,7 +141,7 @@ def test_somebody_elses_database_is_refused_and_not_changed(tmp_path: Path) -> N
 
 # ---- schema versions -------------------------------------------------------------------------------------------------
 
-NEWEST: Final = migrations()[-1][0]
+NEWEST: Final = newest()
 SECOND: Final = "ALTER TABLE sessions ADD COLUMN note TEXT;\nUPDATE sessions SET note = 'moved';"
 
 
@@ -151,8 +153,22 @@ def newer(folder: Path, version: int) -> str:
     )
 
 
-def test_migrations_are_numbered_without_a_gap() -> None:
-    assert [version for version, _sql in migrations()] == list(range(1, NEWEST + 1))
+def test_upgrades_go_on_from_0_1_without_a_gap() -> None:
+    assert [version for version, _sql in upgrades()] == list(range(OLD + 1, NEWEST + 1))
+
+
+def shape(db: sqlite3.Connection) -> dict[str, object]:
+    """Tables with their columns, and indexes as they were made."""
+    found = db.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall()
+    columns = {name: db.execute(f"PRAGMA table_xinfo({name})").fetchall() for kind, name, _ in found if kind == "table"}
+    return columns | {name: sql for kind, name, sql in found if kind != "table"}
+
+
+def test_the_schema_is_what_all_upgrades_together_make_of_0_1(tmp_path: Path) -> None:
+    with closing(make_old(tmp_path / "old.db")) as old, closing(sqlite3.connect(":memory:")) as new:
+        migrate(old, tmp_path / "old.db")
+        new.executescript(schema())
+        assert shape(old) == shape(new)
 
 
 def test_a_new_store_has_the_newest_schema(tmp_path: Path) -> None:
@@ -190,9 +206,8 @@ def test_a_newer_file_that_a_crash_left_behind_is_not_changed_either(tmp_path: P
 
 @pytest.fixture
 def old(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    """A store of schema 1 with three notes, seen from below."""
-    with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as db:
-        migrate(db, tmp_path / DATABASE, migrations()[:1])
+    """A store of fledge 0.1 with three notes, seen from below."""
+    with closing(make_old(tmp_path / DATABASE)) as db:
         db.execute("INSERT INTO sessions (key, kind, depth, facts, created_at) VALUES ('s', 'named', 0, '{}', 1.0)")
         notes = [("s", number + 1, 1.0, "note", str(number)) for number in range(3)]
         db.executemany("INSERT INTO entries VALUES (?,?,?,?,?)", notes)
@@ -200,8 +215,8 @@ def old(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def backup_of(folder: Path) -> Path:
-    """Where the copy of a file of schema 1 goes."""
-    return folder / f"{DATABASE}.schema-1.backup"
+    """Where the copy of a file of fledge 0.1 goes."""
+    return folder / f"{DATABASE}.schema-{OLD}.backup"
 
 
 def dump(db: sqlite3.Connection) -> list[str]:
@@ -211,38 +226,19 @@ def dump(db: sqlite3.Connection) -> list[str]:
 
 def test_an_older_file_is_copied_first_and_then_brought_up_to_date(tmp_path: Path, old: sqlite3.Connection) -> None:
     before = dump(old)
-    assert migrate(old, tmp_path / DATABASE, (migrations()[0], (2, SECOND))) == 2
-    assert schema_version(old) == 2
+    assert migrate(old, tmp_path / DATABASE, ((16, SECOND),)) == 16
+    assert schema_version(old) == 16
     assert old.execute("SELECT note FROM sessions").fetchall() == [("moved",)]
     assert old.execute("SELECT body FROM entries ORDER BY seq").fetchall() == [("0",), ("1",), ("2",)]
     with closing(sqlite3.connect(backup_of(tmp_path))) as copy:
         assert dump(copy) == before
 
 
-def test_what_replies_used_is_counted_in_a_file_that_never_counted_it(tmp_path: Path) -> None:
-    steps = migrations()
-    counted = next(at for at, (_, sql) in enumerate(steps) if "tokens_in" in sql)
-    usage = [{"input": 10, "output": 2, "cacheRead": 5, "cacheWrite": 3}, {"output": 1, "cacheRead": 4}, None]
-    with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as db:
-        migrate(db, tmp_path / DATABASE, steps[:counted])
-        for key in ("s", "t"):
-            db.execute(
-                "INSERT INTO sessions (key, kind, parent, depth, facts, created_at) VALUES (?,'named',NULL,0,'{}',1)",
-                (key,),
-            )
-        for seq, used in enumerate(usage):
-            reply = Replied("x", usage=used or {}, cost_usd=0.25 if used and "input" in used else None)
-            db.execute("INSERT INTO entries VALUES ('s', ?, 1.0, 'assistant', ?)", (seq, to_body(reply)))
-        migrate(db, tmp_path / DATABASE)
-        tx = SqliteTx(db)
-        assert [tx.used("s"), tx.used("t")] == [Used(10, 3, 0.25, 12), Used()]
-
-
 def test_steps_are_taken_in_order_and_only_those_that_are_missing(tmp_path: Path, old: sqlite3.Connection) -> None:
-    steps = ((1, "not even SQL"), (2, SECOND), (3, "UPDATE sessions SET note = note || ' twice';"))
-    assert migrate(old, tmp_path / DATABASE, steps) == 3
+    steps = ((15, "not even SQL"), (16, SECOND), (17, "UPDATE sessions SET note = note || ' twice';"))
+    assert migrate(old, tmp_path / DATABASE, steps) == 17
     assert old.execute("SELECT note FROM sessions").fetchall() == [("moved twice",)]
-    assert migrate(old, tmp_path / DATABASE, steps) == 3
+    assert migrate(old, tmp_path / DATABASE, steps) == 17
     assert old.execute("SELECT note FROM sessions").fetchall() == [("moved twice",)]
 
 
@@ -250,14 +246,14 @@ def test_an_older_copy_makes_way_for_the_one_made_now(tmp_path: Path, old: sqlit
     with closing(sqlite3.connect(backup_of(tmp_path))) as copy:
         copy.execute("CREATE TABLE left_over (x)")
     before = dump(old)
-    migrate(old, tmp_path / DATABASE, (migrations()[0], (2, SECOND)))
+    migrate(old, tmp_path / DATABASE, ((16, SECOND),))
     with closing(sqlite3.connect(backup_of(tmp_path))) as copy:
         assert dump(copy) == before
 
 
 def test_no_copy_is_made_of_a_new_file_nor_of_one_that_is_up_to_date(tmp_path: Path, old: sqlite3.Connection) -> None:
     before = dump(old)
-    assert migrate(old, tmp_path / DATABASE, migrations()[:1]) == 1
+    assert migrate(old, tmp_path / DATABASE, ((OLD, ""),)) == OLD
     assert dump(old) == before
     with closing(sqlite3.connect(tmp_path / "new.db", isolation_level=None)) as new:
         assert migrate(new, tmp_path / "new.db") == NEWEST
@@ -268,9 +264,9 @@ def test_no_copy_is_made_of_a_new_file_nor_of_one_that_is_up_to_date(tmp_path: P
 @pytest.mark.parametrize(
     "steps",
     [
-        [(2, "nonsense;")],
-        [(2, f"{SECOND}\nINSERT INTO sessions (key) VALUES ('half');")],
-        [(2, f"{SECOND}\nCREATE TABLE sessions (key TEXT);")],
+        [(16, "nonsense;")],
+        [(16, f"{SECOND}\nINSERT INTO sessions (key) VALUES ('half');")],
+        [(16, f"{SECOND}\nCREATE TABLE sessions (key TEXT);")],
     ],
 )
 def test_a_migration_that_fails_leaves_the_file_as_it_was(
@@ -278,27 +274,100 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(
 ) -> None:
     before, kept = dump(old), contents(tmp_path)
     with pytest.raises(StoreError) as failed:
-        migrate(old, tmp_path / DATABASE, (migrations()[0], *steps))
-    assert str(failed.value).startswith(f"{tmp_path / DATABASE}: cannot be brought to schema 2 (")
+        migrate(old, tmp_path / DATABASE, tuple(steps))
+    assert str(failed.value).startswith(f"{tmp_path / DATABASE}: cannot be brought to schema 16 (")
     assert str(failed.value).endswith("); it was not changed")
     assert dump(old) == before
     assert contents(tmp_path)[DATABASE] == kept[DATABASE]
-    assert migrate(old, tmp_path / DATABASE, (migrations()[0], (2, SECOND))) == 2
+    assert migrate(old, tmp_path / DATABASE, ((16, SECOND),)) == 16
 
 
 def test_a_migration_of_several_steps_that_fails_at_the_last_leaves_the_file_as_it_was(
     tmp_path: Path, old: sqlite3.Connection
 ) -> None:
     before = dump(old)
-    with pytest.raises(StoreError, match=r"cannot be brought to schema 3 \(.*\); it was not changed$"):
-        migrate(old, tmp_path / DATABASE, (migrations()[0], (2, SECOND), (3, "nonsense;")))
+    with pytest.raises(StoreError, match=r"cannot be brought to schema 17 \(.*\); it was not changed$"):
+        migrate(old, tmp_path / DATABASE, ((16, SECOND), (17, "nonsense;")))
     assert dump(old) == before
 
 
 def test_a_file_newer_than_the_last_known_step_is_refused(tmp_path: Path, old: sqlite3.Connection) -> None:
-    migrate(old, tmp_path / DATABASE, (migrations()[0], (2, SECOND)))
+    migrate(old, tmp_path / DATABASE, ((16, SECOND),))
     before = dump(old)
     with pytest.raises(StoreError) as refused:
-        migrate(old, tmp_path / DATABASE, migrations()[:1])
-    assert "schema 2, this one knows 1" in str(refused.value)
+        migrate(old, tmp_path / DATABASE, ((OLD, ""),))
+    assert "schema 16, this one knows 15" in str(refused.value)
     assert dump(old) == before
+
+
+def test_a_file_from_before_0_1_is_refused_by_a_line_that_says_what_to_do(tmp_path: Path) -> None:
+    with closing(make_old(tmp_path / DATABASE)) as db:
+        db.execute("PRAGMA user_version = 14")
+    before = contents(tmp_path)
+    with pytest.raises(StoreError) as refused:
+        SqliteStore.open(tmp_path)
+    assert str(refused.value) == (
+        f"{tmp_path / DATABASE} was written by a fledge before 0.1 (schema 14; 0.1 has 15): open it once with "
+        "fledge 0.1, which brings it up to date. The file was not changed."
+    )
+    assert {name: data for name, data in contents(tmp_path).items() if name != "lock"} == before
+
+
+RUN: Final = {"id": 1, "key": "child", "parent": "talk", "phase": "queued", "version": 2, "spec": "{}", "state": "{}"}
+CHILD: Final = {"key": "child", "kind": "subagent", "parent": "talk", "depth": 1, "facts": "{}", "created_at": 2.0}
+REPLY: Final = {"usage": {"input": 10, "output": 2, "cacheRead": 5}, "cost_usd": 0.25}
+DRIVEN: Final = {"lane": "main", "claimed_at": 4.0, "progress_at": 5.0, "step_open": 1, "interrupts": 2}
+ROWS_OF_0_1: Final[list[tuple[str, dict[str, object]]]] = [
+    ("sessions", {"key": "talk", "kind": "main", "depth": 0, "facts": "{}", "created_at": 1.0, "last_turn": 3}),
+    ("sessions", CHILD | {"epoch": 4, "tokens_in": 15, "tokens_out": 2, "cost_usd": 0.25}),
+    ("entries", {"session": "child", "seq": 1, "at": 3.0, "kind": "assistant", "body": json.dumps(REPLY)}),
+    ("children", {"session": "talk", "spawned": 3, "unsettled": 1}),
+    ("runs", RUN),
+    ("run_events", {"run": 1, "version": 1, "event": '{"at": 2.5}'}),
+    ("runs", RUN | {"id": 2, "key": "lost", "phase": "completed", "outcome": "error", "delivery": "delivered"}),
+    ("queue", {"session": "child", "lane": "subagent", "spawner": "talk", "rank": 7, "seq": 9, "due_at": 8.0}),
+    ("lanes", {"lane": "subagent", "rank": 6, "last_seq": 9}),
+    ("drivers", {"session": "talk", "epoch": 1, "owner": "me", **DRIVEN}),
+    ("turns", {"session": "talk", "turn": 1, "state": "closed", "generations": "{}", "opened_at": 1.0}),
+    ("turns", {"session": "talk", "turn": 2, "state": "closed", "generations": "{}", "opened_at": 1.0}),
+    ("turns", {"session": "talk", "turn": 3, "state": "open", "generations": '{"talk": 1}', "opened_at": 4.0}),
+    ("spawns", {"requester": "talk", "key": "k", "run": "child", "digest": "d"}),
+    ("commissions", {"run_id": "r", "session": "talk", "row": "row", "wishes": "{}", "key": "k", "digest": "e"}),
+    ("inbox", {"key": "row", "session": "talk", "kind": "send", "body": "hello", "arrived_at": 1.0}),
+]
+MORE_OF_0_1: Final = """
+UPDATE turns SET closed_at = 2.0, ended = 'yielded', origin = 'ann', ran = '{"model": "m-1"}' WHERE turn = 1;
+UPDATE turns SET closed_at = 3.0, ended = 'replied', ran = '{"model": "m-2"}' WHERE turn = 2;
+UPDATE turns SET drained = 2, failures = 1, origin = 'bob' WHERE turn = 3;
+"""
+
+
+def test_a_folder_of_0_1_is_brought_up_to_date_with_all_it_holds(tmp_path: Path) -> None:
+    with closing(make_old(tmp_path / DATABASE)) as db:
+        for table, fields in ROWS_OF_0_1:
+            fields = fields | ({"accepted_at": 1.0} if table == "commissions" else {})
+            closed = {"closed_at": 0.0} if fields.get("state") == "closed" else {}
+            columns, values = ", ".join(fields | closed), tuple((fields | closed).values())
+            db.execute(f"INSERT INTO {table} ({columns}) VALUES ({','.join('?' * len(values))})", values)
+        db.executescript(MORE_OF_0_1)
+        migrate(db, tmp_path / DATABASE)
+        tx = Tx(Unit(db))
+        assert tx.lists.miscounted() == []
+        assert tx.lists.counts() == RunCounts(all=2, active=1, failed=1)
+        assert [(one.key, one.root) for one in tx.lists.runs(RunWalk(), None, 9)] == [
+            ("child", "talk"),
+            ("lost", "talk"),
+        ]
+        assert tx.sessions.counts("talk") == Counts(3, 1)
+        assert tx.transcripts.used("child") == Used(10, 2, 0.25, 5)
+        assert tx.sessions.cost_below("talk") == 0.25
+        assert tx.queue.place("child") == Place("child", "subagent", 7, False, 8.0)
+        tx.queue.put("next", "subagent", "talk", False)
+        assert tx.queue.place("next") == Place("next", "subagent", 8, False)
+        assert tx.drivers.get("talk") == Driver("talk", 1, "me", "main", False, 4.0, 5.0, True, None, 2)
+        turn = Turn("talk", 3, {"talk": 1}, 2, 1, 0, 4.0, origin="bob")
+        assert (tx.turns.get("talk"), tx.turns.failing()) == (turn, [turn])
+        assert (tx.turns.owed_origin("talk"), tx.turns.last_ran("talk")) == ("ann", Ran("m-2"))
+        assert (tx.asks.find("talk", "k"), tx.asks.find("", "k")) == (Ask("d", "child"), Ask("e", "r"))
+        assert tx.commissions.get("r") == Commission(run_id="r", session="talk", row="row", accepted_at=1.0)
+        assert [row.body for row in tx.inbox.unread("talk")] == ["hello"]

@@ -214,7 +214,7 @@ def test_a_holder_whose_lock_was_taken_away_writes_nothing_more_though_nobody_el
                 await store.transact(note("after"))
         words = f"{tmp_path / 'lock'} was removed or replaced, so another process may own this folder now."
         assert str(lost.value).startswith(words)
-        assert [entry.body for entry in await store.read(lambda tx: tx.entries(NOTES))] == ["before"]
+        assert [entry.body for entry in await store.read(lambda tx: tx.transcripts.entries(NOTES))] == ["before"]
         await store.close()
 
     asyncio.run(main())

@@ -2,29 +2,26 @@
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from fledge.api import entries
 from fledge.orchestrator import control, due, transcripts
-from fledge.store.base import RunCounts, RunFilter, RunMark, RunWalk
-from fledge.store.known import Known
-from fledge.store.migrate import migrate, migrations
-from fledge.store.sqlite_flow import SqliteTx
+from fledge.store.base import RunFilter, RunMark, RunWalk, Tx
+from fledge.store.unit import Unit
 from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene
 
 GROWING = (
-    *("approvals", "attempts", "children", "deliveries", "entries", "inbox", "queue", "run_events", "runs"),
+    *("active", "approvals", "asks", "attempts", "deliveries", "entries", "inbox", "run_events", "runs"),
     *("sessions", "tallies", "texts"),
     *("a", "c", "e", "i", "r", "s", "t"),
 )
 """Tables, and what statements call them."""
-SMALL = re.compile(r"SCAN (drivers|outbox|found|lanes)\b")
+SMALL = re.compile(r"SCAN (outbox|found|lanes)\b")
 WHOLE = re.compile(r"SCAN (\w+)(?! USING (?:COVERING )?INDEX)")
 
 
@@ -39,6 +36,11 @@ class Heard:
         self.statements[sql] = len(args) if isinstance(args, tuple) else 0
         return self._db.execute(sql, args)  # type: ignore[arg-type]
 
+    def executemany(self, sql: str, rows: Iterable[tuple[object, ...]]) -> sqlite3.Cursor:
+        given = list(rows)
+        self.statements[sql] = len(given[0])
+        return self._db.executemany(sql, given)  # type: ignore[arg-type]
+
     def __getattr__(self, name: str) -> object:
         return getattr(self._db, name)
 
@@ -52,7 +54,7 @@ def scene() -> Iterator[Scene]:
 def statements_of(scene: Scene) -> dict[str, int]:
     """What the life of a few children says to the database, and what the engine asks in each pass."""
     heard = Heard(scene.store._db)
-    scene.store._db = heard  # type: ignore[assignment]
+    scene.store._tx.unit.db = heard  # type: ignore[assignment]
     main = scene.main()
     for plan in (False, True):
         child = scene.start(scene.spawn(main, plan=plan))
@@ -69,32 +71,32 @@ def statements_of(scene: Scene) -> dict[str, int]:
     scene.commit(lambda c: due.take_over(c, "another"))
     now = scene.clock.now()
 
-    def look(tx: SqliteTx) -> None:
-        tx.claimable({"subagent": 4, "main": 4}, now, 64)
-        tx.due_runs(now, 64)
-        tx.due_posts(now, 64)
-        tx.due_heartbeats(now, 64)
+    def look(tx: Tx) -> None:
+        tx.queue.claimable({"subagent": 4, "main": 4}, now, 64)
+        tx.runs.due(now, 64)
+        tx.outbox.due(now, 64)
+        tx.heartbeats.due(now, 64)
         tx.next_due(now)
-        tx.children_page(MAIN, 20)
-        tx.unsettled_children(MAIN, 20)
-        tx.count_retained(MAIN)
-        tx.sessions(None, 20)
+        tx.lists.children(MAIN, 20)
+        tx.runs.unsettled(MAIN, 20)
+        tx.lists.count_children(MAIN)
+        tx.lists.recent_sessions(None, 20)
         for name in get_args(RunFilter):
             for walk in (RunWalk(filter=name), RunWalk(filter=name, root=MAIN), RunWalk(filter=name, requester=MAIN)):
-                tx.listed_runs(walk, RunMark(now, 5), 20)
-                tx.run_counts(walk.root, walk.requester)
-        tx.listed_sessions("main", True, (now, MAIN), 20)
-        tx.listed_sessions("", False, None, 20)
-        tx.child_numbers(MAIN, 20)
-        tx.archived_above(MAIN)
-        tx.lane_order("subagent", 20)
-        tx.crashes_of(MAIN)
-        tx.roots()
-        tx.reservations(100)
+                tx.lists.runs(walk, RunMark(now, 5), 20)
+                tx.lists.counts(walk.root, walk.requester)
+        tx.lists.sessions("main", True, (now, MAIN), 20)
+        tx.lists.sessions("", False, None, 20)
+        tx.lists.child_numbers(MAIN, 20)
+        tx.lists.archived_above(MAIN)
+        tx.queue.lane_order("subagent", 20)
+        tx.lists.crashes(MAIN)
+        tx.sessions.roots()
+        tx.runs.reservations(100)
         transcripts.lines(tx, MAIN)
         entries.page(tx, MAIN, 100, before=3)
 
-    look(SqliteTx(heard, Known()))  # type: ignore[arg-type]
+    look(Tx(Unit(heard)))  # type: ignore[arg-type]
     return dict(heard.statements)
 
 
@@ -115,43 +117,12 @@ def test_a_scan_would_be_noticed(scene: Scene) -> None:
     assert [WHOLE.match(str(row[3])) is not None for row in plan] == [True]
 
 
-def test_lists_written_by_an_older_fledge_are_counted_when_the_file_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        migrate(db, path, tuple(step for step in migrations() if step[0] < 22))
-        for session, parent, depth, cost in (("talk", None, 0, 1.0), ("a", "talk", 1, 0.5), ("b", "a", 2, 0.25)):
-            db.execute(
-                "INSERT INTO sessions (key, kind, parent, depth, facts, created_at, cost_usd) VALUES (?,?,?,?,?,?,?)",
-                (session, "subagent" if depth else "main", parent, depth, "{}", 5.0, cost),
-            )
-        db.execute("INSERT INTO entries VALUES ('talk', 1, 77.0, 'user', '{}')")
-        db.execute("INSERT INTO children VALUES ('talk', 1, 0), ('a', 1, 1)")
-        for key, parent, phase, outcome in (("a", "talk", "completed", "error"), ("b", "a", "queued", None)):
-            db.execute(
-                "INSERT INTO runs (key, parent, phase, version, outcome, delivery, spec, state)"
-                " VALUES (?,?,?,1,?,?,'{}','{}')",
-                (key, parent, phase, outcome, None if outcome is None else "delivered"),
-            )
-        db.execute("INSERT INTO run_events (run, version, event) SELECT id, 1, '{\"at\": 6.5}' FROM runs")
-        migrate(db, path)
-        tx = SqliteTx(db)
-        assert tx.miscounted() == []
-        assert tx.run_counts() == RunCounts(all=2, active=2, failed=1)
-        assert tx.run_counts(root="talk").all == 2
-        assert [(one.key, one.root, one.mark.at) for one in tx.listed_runs(RunWalk(), None, 9)] == [
-            ("b", "talk", 6.5),
-            ("a", "talk", 6.5),
-        ]
-        assert [tx.cost_below(key) for key in ("talk", "a", "b")] == [0.75, 0.25, None]
-        assert [(one.session.key, one.last_at) for one in tx.listed_sessions("", True, None, 9)] == [("talk", 77.0)]
-
-
 def test_a_counter_that_is_wrong_is_found(scene: Scene) -> None:
     scene.start(scene.spawn(scene.main()))
-    tx = SqliteTx(scene.store._db)
-    assert tx.miscounted() == []
+    tx = Tx(Unit(scene.store._db))
+    assert tx.lists.miscounted() == []
     scene.store._db.execute("UPDATE tallies SET listed = listed + 1 WHERE scope = 'tree'")
     scene.store._db.execute("UPDATE runs SET busy = 1")
-    found = tx.miscounted()
+    found = tx.lists.miscounted()
     assert found[0] == f"tree {MAIN}"
     assert found[1].startswith("children of agent:main:subagent:")

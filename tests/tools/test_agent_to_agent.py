@@ -90,18 +90,18 @@ async def pass_time(engine: Engine, seconds: float) -> None:
 
 def heard(tx: Tx, session: str) -> list[str]:
     """The words of others that a session read: what was said to it, without what stands around."""
-    bodies = [from_body(entry.body) for entry in tx.entries(session)]
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(session)]
     spoken = [body.text for body in bodies if isinstance(body, Spoken) and body.source]
     return [" ".join(line[2:] for line in text.splitlines() if line.startswith("> ")) or text for text in spoken]
 
 
 def replies(tx: Tx, session: str) -> list[str]:
-    bodies = [from_body(entry.body) for entry in tx.entries(session)]
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(session)]
     return [body.text for body in bodies if isinstance(body, Replied)]
 
 
 def exchanges(tx: Tx, *sessions: str) -> list[Exchange]:
-    found = [tx.exchange(f"{session}#1.{n}") for session in sessions for n in range(1, 40)]
+    found = [tx.exchanges.get(f"{session}#1.{n}") for session in sessions for n in range(1, 40)]
     return [one for one in found if one is not None]
 
 
@@ -459,7 +459,7 @@ def test_a_ring_of_three_that_always_sends_on_stops_after_twenty_messages(
         await pass_time(engine, 3600.0)
         read = await engine.store.read(lambda tx: [heard(tx, key) for key in (A, B, C)])
         assert sum(len(words) for words in read) == MAX_HOPS
-        assert await engine.store.read(lambda tx: [tx.turn(key) for key in (A, B, C)]) == [None, None, None]
+        assert await engine.store.read(lambda tx: [tx.turns.get(key) for key in (A, B, C)]) == [None, None, None]
         begun = n
         await pass_time(engine, 3600.0)
         assert n == begun, "nothing goes on"

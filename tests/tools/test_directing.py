@@ -62,7 +62,7 @@ def boss(answer: str) -> Script:
 
 
 def transcript(tx: Any, session: str, *kinds: type) -> list[str]:
-    bodies = [from_body(entry.body) for entry in tx.entries(session)]
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(session)]
     return [body.text for body in bodies if isinstance(body, kinds)]
 
 

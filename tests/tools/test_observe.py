@@ -25,7 +25,7 @@ def write(*bodies: tuple[str, Any], session: str = MAIN, at: float = 0.0) -> Any
     """A job that adds entries to a transcript."""
 
     def job(tx: Tx) -> None:
-        tx.append(session, at, [(KINDS[kind], to_body(body)) for kind, body in bodies])
+        tx.transcripts.append(session, at, [(KINDS[kind], to_body(body)) for kind, body in bodies])
 
     return job
 
@@ -183,7 +183,7 @@ def test_what_a_deleted_child_said_last_is_still_served(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         child = (await desk("sessions_spawn", task=f"{SAY}it is {SECRET}", cleanup="delete"))["childSessionKey"]
         await desk.pass_time(1.0)
-        await desk.engine.store.transact(lambda tx: tx.delete_session(child))
+        await desk.engine.store.transact(lambda tx: tx.sessions.delete(child))
         answer = await desk("sessions_history", sessionKey=child)
         assert [said["text"] for said in answer["messages"]] == ["it is [redacted]"]
 
@@ -193,7 +193,7 @@ def test_what_a_deleted_child_said_last_is_still_served(tmp_path: Path) -> None:
 def test_of_a_session_that_is_gone_without_a_result_nothing_is_found(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         child = (await desk("sessions_spawn", task="work"))["childSessionKey"]
-        await desk.engine.store.transact(lambda tx: tx.delete_session(child))
+        await desk.engine.store.transact(lambda tx: tx.sessions.delete(child))
         assert await desk("sessions_history", sessionKey=child) == {"status": "error", "error": f"no session {child}"}
 
     play(tmp_path, body)
@@ -378,13 +378,13 @@ def test_the_states_of_a_session_are_told_apart(tmp_path: Path) -> None:
 
         await desk.engine.commit(lambda c: spawn.open_conversation(c, OTHER))
         assert await state(OTHER) == "idle"
-        await desk.engine.store.transact(lambda tx: tx.open_turn(OTHER, {}, 0.0))
+        await desk.engine.store.transact(lambda tx: tx.turns.open(OTHER, {}, 0.0))
         assert await state(OTHER) == "waiting"
-        await desk.engine.store.transact(lambda tx: tx.close_turn(OTHER, "", 0.0))
+        await desk.engine.store.transact(lambda tx: tx.turns.close(OTHER, "", 0.0))
         later = desk.engine.clock.now() + 1000
-        await desk.engine.store.transact(lambda tx: tx.enqueue(OTHER, "main", OTHER, False, later))
+        await desk.engine.store.transact(lambda tx: tx.queue.put(OTHER, "main", OTHER, False, later))
         assert await state(OTHER) == "queued"
-        await desk.engine.store.transact(lambda tx: tx.delete_session(OTHER))
+        await desk.engine.store.transact(lambda tx: tx.sessions.delete(OTHER))
         assert await state(OTHER) == "deleted"
 
     play(tmp_path, body, *OPEN)

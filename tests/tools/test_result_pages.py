@@ -91,7 +91,7 @@ class Family:
 
 
 def _is_deleted(tx: Tx, key: str) -> bool:
-    session = tx.session(key)
+    session = tx.sessions.get(key)
     return session is not None and session.deleted
 
 

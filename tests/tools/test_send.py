@@ -24,14 +24,14 @@ async def words(desk: Desk, session: str) -> list[str]:
     """What stands in a transcript: words that came in, and replies."""
 
     def view(tx: Tx) -> list[str]:
-        bodies = [from_body(entry.body) for entry in tx.entries(session)]
+        bodies = [from_body(entry.body) for entry in tx.transcripts.entries(session)]
         return [body.text for body in bodies if isinstance(body, Spoken | Replied)]
 
     return await desk.engine.store.read(view)
 
 
 async def inbox(desk: Desk, session: str = MAIN) -> list[Row]:
-    return await desk.engine.store.read(lambda tx: tx.unread(session))
+    return await desk.engine.store.read(lambda tx: tx.inbox.unread(session))
 
 
 async def ended_child(desk: Desk, label: str = "eyes") -> str:
@@ -112,7 +112,7 @@ def test_a_child_that_has_ended_answers_in_a_turn_of_its_own(tmp_path: Path) -> 
         assert (sent["status"], sent["reply"], sent["sessionKey"]) == ("ok", "still here", key)
         assert "delivery" not in sent
         assert [row.kind for row in await inbox(desk)] == ["outcome"]
-        run = await desk.engine.store.read(lambda tx: tx.load_run(key))
+        run = await desk.engine.store.read(lambda tx: tx.runs.load(key))
         assert (run.attempt, run.run_id) == (1, sent["runId"])
 
     play(tmp_path, body)
@@ -165,7 +165,7 @@ def test_who_does_not_wait_is_told_at_once(tmp_path: Path) -> None:
 
 async def lead(stage: Stage) -> None:
     """Spawns one that works, waits for it, and answers messages meanwhile."""
-    if stage.run is not None and not await stage.engine.store.read(lambda tx: tx.children(stage.session)):
+    if stage.run is not None and not await stage.engine.store.read(lambda tx: tx.runs.children(stage.session)):
         if stage.run.terms.depth == 1:
             await stage.spawn("work")
             await stage.wait("all")
@@ -181,7 +181,7 @@ def test_a_waiting_child_answers_and_goes_on_waiting(tmp_path: Path) -> None:
         await desk.pass_time(1.0)
         sent = await desk("sessions_send", label="lead", message=f"{SAY}half way")
         assert (sent["status"], sent["reply"]) == ("ok", "half way")
-        run = await desk.engine.store.read(lambda tx: tx.load_run(key))
+        run = await desk.engine.store.read(lambda tx: tx.runs.load(key))
         assert (run.phase.name, run.attempt, run.fallback) == ("waiting", 1, None)
 
     play(tmp_path, body, DEEP, others=lead)
@@ -213,7 +213,7 @@ def test_an_orchestrator_in_the_only_slot_gets_its_childs_answer(tmp_path: Path)
             await stage.spawn(f"{SAY}done")
             await stage.wait("all")
         else:
-            child = (await stage.engine.store.read(lambda tx: tx.children(stage.session)))[0]
+            child = (await stage.engine.store.read(lambda tx: tx.runs.children(stage.session)))[0]
             before = stage.engine.clock.now()
             answers.append(await Desk(stage, tmp_path)("sessions_send", sessionKey=child, message=f"{SAY}here"))
             answers[0]["took"] = stage.engine.clock.now() - before
@@ -234,14 +234,14 @@ def test_a_waiting_child_that_is_queued_behind_its_parent_is_let_past(tmp_path: 
 
     async def script(stage: Stage) -> None:
         depth = 0 if stage.run is None else stage.run.terms.depth
-        children = await stage.engine.store.read(lambda tx: tx.children(stage.session))
+        children = await stage.engine.store.read(lambda tx: tx.runs.children(stage.session))
         match depth, bool(children):
             case 1, False:
                 await stage.spawn("middle")
                 await stage.wait("all", 20.0)
             case 1, True:
                 await stage.engine.commit(lambda c: control.send(c, children[0], "a person's words"))
-                place = await stage.engine.store.read(lambda tx: tx.queued(children[0]))
+                place = await stage.engine.store.read(lambda tx: tx.queue.place(children[0]))
                 assert place is not None
                 assert place.lane == "subagent"
                 sent = await Desk(stage, tmp_path)("sessions_send", sessionKey=children[0], message=f"{SAY}here")
@@ -287,7 +287,7 @@ def test_a_plan_is_answered_by_its_requester(tmp_path: Path, message: str, state
         key = await plan(desk)
         sent = await desk("sessions_send", sessionKey=key, message=message, index=77)
         assert (sent["status"], sent["delivery"]) == ("accepted", told)
-        run = await desk.engine.store.read(lambda tx: tx.load_run(key))
+        run = await desk.engine.store.read(lambda tx: tx.runs.load(key))
         assert (run.plan, run.attempt, run.run_id) == (state, 2, sent["runId"])
         await desk.pass_time(1.0)
         assert (await words(desk, key))[2] == message
@@ -307,7 +307,7 @@ def test_a_rejection_must_say_why(tmp_path: Path) -> None:
             "status": "error",
             "error": "message: must say why the plan is rejected",
         }
-        assert (await desk.engine.store.read(lambda tx: tx.load_run(key))).phase.name == "awaiting_approval"
+        assert (await desk.engine.store.read(lambda tx: tx.runs.load(key))).phase.name == "awaiting_approval"
 
     play(tmp_path, body)
 
@@ -317,7 +317,7 @@ def test_another_message_to_a_planner_waits_for_the_next_attempt(tmp_path: Path)
         key = await plan(desk)
         sent = await desk("sessions_send", sessionKey=key, message="mind the cat")
         assert sent["status"] == "accepted"
-        assert (await desk.engine.store.read(lambda tx: tx.load_run(key))).phase.name == "awaiting_approval"
+        assert (await desk.engine.store.read(lambda tx: tx.runs.load(key))).phase.name == "awaiting_approval"
         await desk("sessions_send", sessionKey=key, message="APPROVED")
         await desk.pass_time(1.0)
         assert (await words(desk, key))[-2:] == ["mind the cat", "APPROVED: proceed"]
@@ -340,7 +340,7 @@ def test_only_requester_or_controller_answer_a_plan(tmp_path: Path) -> None:
     async def script(stage: Stage) -> None:
         if stage.run is not None and stage.run.terms.plan:
             await stage.say("1. look")
-        elif await stage.engine.store.read(lambda tx: tx.children(stage.session)):
+        elif await stage.engine.store.read(lambda tx: tx.runs.children(stage.session)):
             await stage.sleep(1000)
         else:
             await stage.spawn("plan it", plan=True)
@@ -349,11 +349,11 @@ def test_only_requester_or_controller_answer_a_plan(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         await desk("sessions_spawn", task="lead")
         await desk.pass_time(5.0)
-        child = (await desk.engine.store.read(lambda tx: tx.children(MAIN)))[0]
-        below = (await desk.engine.store.read(lambda tx: tx.children(child)))[0]
+        child = (await desk.engine.store.read(lambda tx: tx.runs.children(MAIN)))[0]
+        below = (await desk.engine.store.read(lambda tx: tx.runs.children(child)))[0]
         sent = await desk("sessions_send", sessionKey=below, message="APPROVED: proceed")
         assert sent["status"] == "accepted"
-        assert (await desk.engine.store.read(lambda tx: tx.load_run(below))).phase.name == "awaiting_approval"
+        assert (await desk.engine.store.read(lambda tx: tx.runs.load(below))).phase.name == "awaiting_approval"
 
     play(tmp_path, body, DEEP, others=script)
 
@@ -369,7 +369,7 @@ def test_a_repeated_call_sends_nothing_more_and_finds_the_answer(tmp_path: Path)
         assert await desk("sessions_send", sessionKey=key, message=f"{SAY}once", index=9) == first
         assert (await words(desk, key)).count(f"{SAY}once") == 1
         # Even if whom it meant cannot be found any more.
-        await desk.engine.store.transact(lambda tx: tx.delete_session(key))
+        await desk.engine.store.transact(lambda tx: tx.sessions.delete(key))
         assert (await desk("sessions_send", sessionKey=key, message="x", index=9))["reply"] == "once"
 
     play(tmp_path, body)
@@ -434,7 +434,7 @@ def test_what_cannot_be_sent_is_refused_with_the_reason_and_sends_nothing(
         await desk.engine.commit(lambda c: spawn.open_conversation(c, "agent:main:notes"))
         await ended_child(desk)
         gone = await ended_child(desk, "gone")
-        await desk.engine.store.transact(lambda tx: tx.delete_session(gone))
+        await desk.engine.store.transact(lambda tx: tx.sessions.delete(gone))
         for _ in range(2):
             await ended_child(desk, "twin")
         answer = await desk("sessions_send", **arguments)
@@ -447,7 +447,7 @@ def test_what_cannot_be_sent_is_refused_with_the_reason_and_sends_nothing(
 def test_a_session_that_is_gone_is_done(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         key = await ended_child(desk)
-        await desk.engine.store.transact(lambda tx: tx.delete_session(key))
+        await desk.engine.store.transact(lambda tx: tx.sessions.delete(key))
         assert await desk("sessions_send", sessionKey=key, message="x") == {
             "status": "done",
             "error": f"{key} has ended and its session is gone: sessions_history has its result",
@@ -459,7 +459,7 @@ def test_a_session_that_is_gone_is_done(tmp_path: Path) -> None:
 def test_a_stopped_turn_sends_nothing_more(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         key = await ended_child(desk)
-        await desk.engine.store.transact(lambda tx: tx.raise_generation(MAIN))
+        await desk.engine.store.transact(lambda tx: tx.sessions.raise_generation(MAIN))
         refused = await desk("sessions_send", sessionKey=key, message="too late")
         assert refused["status"] == "forbidden"
         assert "was stopped" in refused["error"]

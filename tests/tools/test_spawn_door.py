@@ -201,7 +201,7 @@ def test_half_a_second_is_no_missing_limit(tmp_path: Path, asked: float | None, 
         assert await limit_of(fl, requester.answer["childSessionKey"]) == limit_s
 
     async def limit_of(fl: fledge.Fledge, key: str) -> float:
-        return await fl.engine.store.read(lambda tx: tx.load_run(key).terms.timeout_s)
+        return await fl.engine.store.read(lambda tx: tx.runs.load(key).terms.timeout_s)
 
     place = Place(tmp_path)
     place.act(by_code)

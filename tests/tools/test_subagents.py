@@ -79,8 +79,8 @@ def test_a_bad_spawn_is_answered_with_its_reason_and_leaves_nothing(
         given = await desk("sessions_spawn", **arguments)
         assert given["status"] == answer["status"]
         assert answer["error"] in given["error"]
-        assert await desk.engine.store.read(lambda tx: tx.children(MAIN)) == []
-        assert await desk.engine.store.read(lambda tx: tx.counts(MAIN).spawned) == 0
+        assert await desk.engine.store.read(lambda tx: tx.runs.children(MAIN)) == []
+        assert await desk.engine.store.read(lambda tx: tx.sessions.counts(MAIN).spawned) == 0
 
     play(tmp_path, body)
 
@@ -179,7 +179,7 @@ def test_a_plan_is_approved_or_rejected_by_the_one_who_asked_for_it(tmp_path: Pa
 
 def test_a_stopped_turn_spawns_nothing_more(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
-        await desk.engine.store.transact(lambda tx: tx.raise_generation(MAIN))
+        await desk.engine.store.transact(lambda tx: tx.sessions.raise_generation(MAIN))
         refused = await desk("sessions_spawn", task="too late")
         assert refused["status"] == "forbidden"
         assert "was stopped" in refused["error"]
@@ -228,7 +228,7 @@ def test_a_kill_tells_who_finished_first_and_who_did_not_stop(tmp_path: Path) ->
         assert 5.0 <= desk.engine.clock.now() - before <= 7.0
         statuses = {row["label"]: row["status"] for row in (await desk("subagents"))["recent"]}
         assert statuses == {"stop": "killed", "finish": "done", "go on": "killed"}
-        rows = await desk.engine.store.read(lambda tx: tx.unread(MAIN))
+        rows = await desk.engine.store.read(lambda tx: tx.inbox.unread(MAIN))
         assert [row.source for row in rows] == [keys["finish"]]
 
     play(tmp_path, body, others=stubborn)
@@ -252,7 +252,7 @@ def test_a_session_that_did_not_start_it_may_not_direct_it(tmp_path: Path) -> No
 
     async def meddler(stage: Stage) -> None:
         if "meddle" in await stage.task():
-            siblings = await stage.engine.store.read(lambda tx: tx.children(MAIN))
+            siblings = await stage.engine.store.read(lambda tx: tx.runs.children(MAIN))
             desk = Desk(stage, tmp_path)
             actions = ("kill", "steer", "approve")
             answers.extend(
@@ -273,7 +273,7 @@ def test_a_session_that_did_not_start_it_may_not_direct_it(tmp_path: Path) -> No
 
 def test_another_controller_than_the_requester_may_direct_and_the_requester_may_not(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
-        turn = await desk.engine.store.read(lambda tx: tx.turn(MAIN))
+        turn = await desk.engine.store.read(lambda tx: tx.turns.get(MAIN))
         assert turn is not None
         spec = Spec(task="work", label="eyes", controller="agent:main:other")
         request = spawn.Request(spec=spec, terms=Terms(parent=MAIN), generations=turn.generations)
@@ -295,7 +295,7 @@ def test_a_repeated_steer_steers_once(tmp_path: Path) -> None:
         first = await desk("subagents", index=50, action="steer", target="eyes", message="there")
         assert await desk("subagents", index=50, action="steer", target="eyes", message="there") == first
         key = first["sessionKey"]
-        assert (await desk.engine.store.read(lambda tx: tx.load_run(key))).attempt == 2
+        assert (await desk.engine.store.read(lambda tx: tx.runs.load(key))).attempt == 2
 
     play(tmp_path, body)
 

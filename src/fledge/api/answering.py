@@ -54,7 +54,7 @@ class Answering(Runs):
         asked: set[str] = set()
 
         def new(tx: Tx) -> list[Question] | None:
-            return [views.question(tx, one) for one in tx.open_approvals() if one.id not in asked] or None
+            return [views.question(tx, one) for one in tx.approvals.open() if one.id not in asked] or None
 
         while True:
             for question in await self._watch.until(new, None) or ():
@@ -206,4 +206,4 @@ def _which(tx: Tx, which: Which) -> str:
 
 
 def _lost(tx: Tx, which: Which) -> str:
-    return which if isinstance(which, str) and tx.find_post(which) is not None else _which(tx, which)
+    return which if isinstance(which, str) and tx.outbox.get(which) is not None else _which(tx, which)

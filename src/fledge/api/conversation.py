@@ -100,7 +100,7 @@ class Conversation:
         'echo: Hello'
         """
         at = deadline(self._engine, timeout)
-        known = await self._engine.store.read(lambda tx: tx.commission(run_id))
+        known = await self._engine.store.read(lambda tx: tx.commissions.get(run_id))
         if known is None or known.session != self.key:
             raise NotFound(f"{self.key} was not asked anything under the run id {run_id!r}")
         return await self._answer(run_id, failures, at, self._is_asked if asks is None else asks)
@@ -119,7 +119,7 @@ class Conversation:
         assistant:text echo: Hello
         reply echo: Hello
         """
-        after = await self._engine.store.read(lambda tx: tx.last_entry(self.key))
+        after = await self._engine.store.read(lambda tx: tx.transcripts.last(self.key))
         heard = self._feed.listen()
         try:
             run_id, failures = await self._say(message, images)
@@ -168,7 +168,7 @@ class Conversation:
         async with kept(self._profiles.images, images) as entries:
 
             def say(c: Commit) -> tuple[str, int]:
-                turn = c.tx.turn(self.key)
+                turn = c.tx.turns.get(self.key)
                 accepted = commission.accept(c, self.key, message, origin=self.origin, images=entries)
                 return accepted.run_id, 0 if turn is None else turn.failures
 
@@ -228,7 +228,7 @@ class Conversation:
 
 def _reply(tx: Tx, run_id: str, failures: int, is_asked: bool) -> Reply | None:
     """The answer, or why there will be none for now; None while it is on its way."""
-    asked = tx.commission(run_id)
+    asked = tx.commissions.get(run_id)
     if asked is None:
         raise NotFound(f"no run {run_id!r}")
     stands = commission.standing(tx, run_id)
@@ -236,7 +236,7 @@ def _reply(tx: Tx, run_id: str, failures: int, is_asked: bool) -> Reply | None:
         return Reply(status="ok", text=_words(tx, asked), run_id=run_id)
     if stands.status != "pending":
         return Reply(status="stopped", error=stands.error or stands.status, run_id=run_id)
-    turn = tx.turn(asked.session)
+    turn = tx.turns.get(asked.session)
     if turn is not None and turn.failures > failures:
         return Reply(status="error", error="its turn failed and is tried again", run_id=run_id)
     questions = () if is_asked else _questions(tx, asked.session)
@@ -248,7 +248,7 @@ def _words(tx: Tx, asked: Commission) -> str:
 
     A reply without words is answered by the last ones before it, back to the question.
     """
-    entries = tx.entries(asked.session, asked.entry - LOOK_BACK_ENTRIES, LOOK_BACK_ENTRIES)
+    entries = tx.transcripts.entries(asked.session, asked.entry - LOOK_BACK_ENTRIES, LOOK_BACK_ENTRIES)
     for _, body in reversed(joined((entry.seq, from_body(entry.body)) for entry in entries)):
         match body:
             case Replied(text=text) if said(text) != "empty":
@@ -262,7 +262,7 @@ def _words(tx: Tx, asked: Commission) -> str:
 
 def _questions(tx: Tx, key: str) -> tuple[Question, ...]:
     """What a person must answer before the session's turn goes on; empty while something else goes on."""
-    driver = tx.driver(key)
+    driver = tx.drivers.get(key)
     if driver is not None and driver.release_at is None:
         return ()
-    return tuple(views.question(tx, asked) for asked in tx.approvals(key) if asked.state == "waiting")
+    return tuple(views.question(tx, asked) for asked in tx.approvals.of(key) if asked.state == "waiting")

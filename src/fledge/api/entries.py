@@ -43,13 +43,13 @@ def page(tx: Tx, key: str, limit: int, before: int | None = None, after: int | N
     """The newest entries of a transcript; the newest of those numbered below `before`; or the oldest of those numbered
     above `after`."""
     if after is None:
-        found = tx.tail(key, limit, before=before)
+        found = tx.transcripts.tail(key, limit, before=before)
     else:
-        found = tx.entries(key, after, limit)
+        found = tx.transcripts.entries(key, after, limit)
     found = _within(found, from_newest=after is None)
     if not found:
         return EntriesPage(entries=())
-    older = tx.tail(key, NEIGHBOURS, before=found[0].seq)
+    older = tx.transcripts.tail(key, NEIGHBOURS, before=found[0].seq)
     newer = _ahead(tx, key, found[-1].seq)
     known = [(Place(entry.seq, entry.at), from_body(entry.body)) for entry in (*older, *found, *newer)]
     first, last = found[0].seq, min(found[-1].seq, _last_shown(tx, key, known))
@@ -62,7 +62,7 @@ def page(tx: Tx, key: str, limit: int, before: int | None = None, after: int | N
 
 def entry(tx: Tx, key: str, seq: int) -> HistoryEntry:
     """One entry whole, completions with their results. NotFound: there is none of this number."""
-    known = [*tx.tail(key, NEIGHBOURS, before=seq), *tx.entries(key, seq - 1, 1)]
+    known = [*tx.transcripts.tail(key, NEIGHBOURS, before=seq), *tx.transcripts.entries(key, seq - 1, 1)]
     known += _ahead(tx, key, seq)
     bodies = [(Place(one.seq, one.at), from_body(one.body)) for one in known]
     found = core.entries(bodies, seq, seq, asked_about(tx, key, seq, seq), whole=True)
@@ -81,7 +81,7 @@ def _with_results(tx: Tx, shown: HistoryEntry) -> HistoryEntry:
 def _kept(tx: Tx, text_id: str) -> str:
     """A text, empty once it is gone with its run."""
     try:
-        return tx.text(text_id) if text_id else ""
+        return tx.texts.get(text_id) if text_id else ""
     except NotFound:
         return ""
 
@@ -101,7 +101,7 @@ def _within(found: list[Entry], from_newest: bool) -> list[Entry]:
 def _ahead(tx: Tx, key: str, last: int) -> list[Entry]:
     """What follows the entry `last`, up to and with the next reply: the results of calls that the page shows."""
     found: list[Entry] = []
-    for one in tx.entries(key, last, AHEAD):
+    for one in tx.transcripts.entries(key, last, AHEAD):
         found.append(one)
         if one.kind == "assistant" and len(found) > NEIGHBOURS:
             break
@@ -111,14 +111,14 @@ def _ahead(tx: Tx, key: str, last: int) -> list[Entry]:
 def _last_shown(tx: Tx, key: str, known: list[tuple[Place, Body]]) -> int:
     """The last entry that may be shown: a reply that was cut is held back while its turn may bring the rest."""
     lines = [Line(place.seq, body) for place, body in known[-3:]]
-    if awaits_rest(lines) and tx.turn(key) is not None:
+    if awaits_rest(lines) and tx.turns.get(key) is not None:
         return last_step(lines)[0] - 1
     return known[-1][0].seq
 
 
 def asked_about(tx: Tx, key: str, first: int, last: int) -> dict[tuple[int, int], CallAsked]:
     """The questions about calls of these entries, by the place of the call."""
-    return {(one.entry, one.index): _asked(one) for one in tx.approvals(key, first, last)}
+    return {(one.entry, one.index): _asked(one) for one in tx.approvals.of(key, first, last)}
 
 
 def _asked(one: Approval) -> CallAsked:
@@ -127,6 +127,6 @@ def _asked(one: Approval) -> CallAsked:
 
 def _lines(tx: Tx, key: str, since: float, until: float) -> list[LineEntry]:
     """What was done to the session's run and to its children in that time, oldest first."""
-    runs = dict.fromkeys(one.run for one in tx.events_around(key, core.LINES, since, until, SCANNED))
-    made = [one for run in runs for one in core.lines(tx.events(run), run, tx.spec(run).label)]
+    runs = dict.fromkeys(one.run for one in tx.events.around(key, core.LINES, since, until, SCANNED))
+    made = [one for run in runs for one in core.lines(tx.events.of(run), run, tx.runs.spec(run).label)]
     return sorted((one for one in made if since <= one.at < until), key=lambda one: one.at)

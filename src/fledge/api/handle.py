@@ -85,7 +85,7 @@ class Handle(Generic[T]):
         key = self.session_key
 
         def over(tx: Tx) -> bool | None:
-            return views.is_readable(tx.load_run(key)) or None
+            return views.is_readable(tx.runs.load(key)) or None
 
         if await self._changes.until(over, [key], deadline(self._engine, timeout)):
             await consume(self._engine, key)
@@ -100,7 +100,7 @@ class Handle(Generic[T]):
         """
 
         def look(tx: Tx) -> tuple[Result[T], Session | None]:
-            return views.result(tx, self.session_key, self.output_type), tx.session(self.session_key)
+            return views.result(tx, self.session_key, self.output_type), tx.sessions.get(self.session_key)
 
         found, session = await self._engine.store.read(look)
         since = found.started_at if session is None else session.created_at
@@ -149,7 +149,7 @@ class Handle(Generic[T]):
 
         def planned(tx: Tx) -> tuple[Plan | None] | None:
             found = views.plan(tx, key)
-            return (found,) if found is not None or tx.load_run(key).ended is not None else None
+            return (found,) if found is not None or tx.runs.load(key).ended is not None else None
 
         found = await self._changes.until(planned, [key], deadline(self._engine, timeout))
         return None if found is None else found[0]
@@ -221,7 +221,7 @@ class _Rows:
         key = self._key
 
         def look(tx: Tx) -> Looked:
-            timeline = views.timeline(tx.events(key))[told:]
+            timeline = views.timeline(tx.events.of(key))[told:]
             return Looked(timeline, views.messages(tx, key, after, views.LOOK_BACK), views.is_settled(tx, key))
 
         return await self._engine.store.read(look)
@@ -241,7 +241,7 @@ async def consume(engine: Engine, key: str) -> None:
     """Let a run's result count as read; nothing happens if it does already, or if it is meant for a conversation."""
 
     def is_unread(tx: Tx) -> bool:
-        return tx.load_run(key).terms.program and any(row.announces for row in tx.rows_of(key))
+        return tx.runs.load(key).terms.program and any(row.announces for row in tx.inbox.of_run(key))
 
     if await engine.store.read(is_unread):
         await engine.commit(lambda c: control.read_result(c, key))

@@ -148,7 +148,7 @@ class Opened:
             await self._parts.profiles.close()
 
     def _open_program(self, c: Commit) -> None:
-        known = c.tx.session(self.program)
+        known = c.tx.sessions.get(self.program)
         if known is not None and known.kind != "program":
             raise BadInput("program", f"{self.program} is a conversation; choose another name for the program")
         spawn.open_program(c, self.program)
@@ -188,7 +188,7 @@ class Opened:
         It looks whenever any session moves. For what has no method here.
 
         >>> run = await fl.spawn("Say hello")
-        >>> await fl.until(lambda tx: len(tx.children(fl.program)) or None)
+        >>> await fl.until(lambda tx: len(tx.runs.children(fl.program)) or None)
         1
         """
         return await self._watch.until(look, None, deadline(self.engine, timeout))

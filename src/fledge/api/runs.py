@@ -141,7 +141,7 @@ class Runs(Opened):
 
         def look(tx: Tx) -> tuple[str, str]:
             key = views.named(tx, run_id)
-            return key, tx.spec(key).label
+            return key, tx.runs.spec(key).label
 
         key, label = await self.engine.store.read(look)
         return self._handle(key, run_id, kind, label)
@@ -171,7 +171,7 @@ class Runs(Opened):
             return sum(views.is_settled(tx, key) for key in keys) >= enough or None
 
         await self._watch.until(met, keys, at)
-        ended = await self.engine.store.read(lambda tx: [views.is_readable(tx.load_run(key)) for key in keys])
+        ended = await self.engine.store.read(lambda tx: [views.is_readable(tx.runs.load(key)) for key in keys])
         await asyncio.gather(*(consume(self.engine, key) for key, over in zip(keys, ended, strict=True) if over))
         return list(await asyncio.gather(*(handle.peek() for handle in handles)))
 
@@ -212,7 +212,7 @@ class Runs(Opened):
         """
 
         def view(tx: Tx) -> list[RunInfo]:
-            roots = tx.roots() if root is None else [views.session_key(root, "root")]
+            roots = tx.sessions.roots() if root is None else [views.session_key(root, "root")]
             return views.forest(tx, roots, ALL).runs
 
         return await self.engine.store.read(view)
@@ -233,7 +233,7 @@ class Runs(Opened):
         """The run id with which each has ended."""
 
         async def tell(key: str) -> None:
-            run = await self.engine.store.read(lambda tx: tx.find_run(key))
+            run = await self.engine.store.read(lambda tx: tx.runs.find(key))
             if run is None or run.ended is None or heard.get(key) == run.run_id:
                 return
             heard[key] = run.run_id

@@ -21,19 +21,19 @@ MOST_CHILDREN: Final = 500
 
 def spans(tx: Tx, key: str, since: Instant | None, until: Instant | None) -> Spans:
     """The spans of a run that touch the time from `since` to `until`; without those, of its whole life."""
-    found = tx.tail(key, MOST_READ, before=None if until is None else _number_at(tx, key, until) + AHEAD)
+    found = tx.transcripts.tail(key, MOST_READ, before=None if until is None else _number_at(tx, key, until) + AHEAD)
     known = [(Place(one.seq, one.at), from_body(one.body)) for one in found]
     shown = core.entries(known, 0, found[-1].seq, asked_about(tx, key, found[0].seq, found[-1].seq)) if found else []
-    children = [_child(tx, child) for child in tx.children(key)[-MOST_CHILDREN:]]
-    return spans_of(tx.events(key), shown, children, tries(tx, key), since, until)
+    children = [_child(tx, child) for child in tx.runs.children(key)[-MOST_CHILDREN:]]
+    return spans_of(tx.events.of(key), shown, children, tries(tx, key), since, until)
 
 
 def _number_at(tx: Tx, key: str, at: Instant) -> int:
     """The number of the first entry that is younger than this; one above the last if there is none."""
-    low, high = 1, tx.last_entry(key) + 1
+    low, high = 1, tx.transcripts.last(key) + 1
     while low < high:
         middle = (low + high) // 2
-        found = tx.entries(key, middle - 1, 1)
+        found = tx.transcripts.entries(key, middle - 1, 1)
         if not found or found[0].at > at:
             high = middle
         else:
@@ -42,12 +42,12 @@ def _number_at(tx: Tx, key: str, at: Instant) -> int:
 
 
 def _child(tx: Tx, key: str) -> Child:
-    run, spec = tx.load_run(key), tx.spec(key)
+    run, spec = tx.runs.load(key), tx.runs.spec(key)
     return Child(
         session_key=key,
         run_id=run.run_id,
         label=spec.label or spec.task[:80],
         status=run.phase.name if run.ended is None else run.ended.outcome.status,
-        created_at=tx.events(key)[0].at,
+        created_at=tx.events.of(key)[0].at,
         ended_at=None if run.ended is None else run.ended.ended_at,
     )

@@ -92,7 +92,7 @@ class Talking(Opened):
         async with self.keeping_images(images) as entries:
 
             def accept(c: Commit) -> Accepted:
-                turn = c.tx.turn(session.key)
+                turn = c.tx.turns.get(session.key)
                 asked = commission.accept(c, session.key, message, wishes, idempotency_key, session.origin, entries)
                 failures = UNSET if turn is None or not turn.failures else turn.failures
                 return Accepted(run_id=asked.run_id, failures=failures)

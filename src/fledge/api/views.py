@@ -77,10 +77,10 @@ def session_key(name: str, field: str) -> str:
 
 def named(tx: Tx, name: str) -> str:
     """The session key of the run that a run id, however old, or a session key means; NotFound if none."""
-    known = tx.run_named(name)
+    known = tx.runs.named(name)
     if known is not None:
         return known[0]
-    if tx.find_run(name) is None:
+    if tx.runs.find(name) is None:
         raise NotFound(f"no run {name!r}: give a run id or a session key as spawn answered it")
     return name
 
@@ -97,28 +97,30 @@ def is_at_rest(tx: Tx, session: str) -> bool:
 
     What waits for the hours in which heartbeats may run is left for then.
     """
-    beat = tx.heartbeat(session)
-    idle = tx.turn(session) is None and tx.queued(session) is None and tx.counts(session).unsettled == 0
+    beat = tx.heartbeats.get(session)
+    idle = (
+        tx.turns.get(session) is None and tx.queue.place(session) is None and tx.sessions.counts(session).unsettled == 0
+    )
     if beat is not None and beat.held == "quiet-hours":
         return idle
-    return idle and (beat is None or beat.due_at is None) and not tx.unread(session, 1)
+    return idle and (beat is None or beat.due_at is None) and not tx.inbox.unread(session, 1)
 
 
 def is_settled(tx: Tx, key: str) -> bool:
     """True once the run is settled for its parent: nothing more will come of it or of what is below it."""
-    return tx.load_run(key).concluded and tx.counts(key).unsettled == 0
+    return tx.runs.load(key).concluded and tx.sessions.counts(key).unsettled == 0
 
 
 def result(tx: Tx, key: str, output_type: type[T] | None = None) -> Result[T]:
     """What came of the run so far."""
-    run = tx.load_run(key)
+    run = tx.runs.load(key)
     ended = run.ended
     if ended is None or not is_readable(run):
-        label = tx.spec(key).label
+        label = tx.runs.spec(key).label
         return Result(status="pending", run_id=run.run_id, session_key=key, label=label, phase=run.phase.name)
     told = _completion(tx, run)
-    text = "" if ended.result is None else tx.text(ended.result)
-    schema = tx.spec(key).output_schema if isinstance(ended.outcome, Ok) else None
+    text = "" if ended.result is None else tx.texts.get(ended.result)
+    schema = tx.runs.spec(key).output_schema if isinstance(ended.outcome, Ok) else None
     value: Any = UNSET
     value_error = None
     if isinstance(ended.outcome, Ok) and (schema is not None or output_type is not None):
@@ -158,23 +160,23 @@ def read_value(text: str, schema: dict[str, Any] | None, output_type: type[T] | 
 
 def handed_over(tx: Tx, key: str) -> Goods:
     """The files that a run handed over; none while its outcome may not be read."""
-    run = tx.load_run(key)
+    run = tx.runs.load(key)
     return _completion(tx, run).goods if is_readable(run) else Goods()
 
 
 def _completion(tx: Tx, run: Run) -> Completion:
     """What was announced of the run: it outlives the session. A run that was not announced is counted now."""
-    row = tx.row(announce_key(run.key, run.run_id, "outcome"))
+    row = tx.inbox.get(announce_key(run.key, run.run_id, "outcome"))
     if row is not None:
         return msgspec.json.decode(row.body, type=Completion)
     assert run.ended is not None
-    spent, took_s = tx.used(run.key), run.ended.elapsed_s
+    spent, took_s = tx.transcripts.used(run.key), run.ended.elapsed_s
     return Completion(
         kind="outcome",
         child_session_key=run.key,
         run_id=run.run_id,
         outcome=run.ended.outcome,
-        label=tx.spec(run.key).label,
+        label=tx.runs.spec(run.key).label,
         stats=Stats(took_s, spent.tokens_in, spent.tokens_out, spent.cost_usd, spent.tokens_cached),
     )
 
@@ -187,8 +189,8 @@ def forest(tx: Tx, roots: Sequence[str], limit: int) -> Forest:
     while level:
         below: list[str] = []
         for session in level:
-            page = tx.children_page(session, limit, newest=True)
-            above = tx.archived_above(session)
+            page = tx.lists.children(session, limit, newest=True)
+            above = tx.lists.archived_above(session)
             pages[session] = replace(page, keys=[*page.keys, *above], done=page.done + len(above))
             below += pages[session].keys
             limit -= len(pages[session].keys)
@@ -210,7 +212,7 @@ def forest(tx: Tx, roots: Sequence[str], limit: int) -> Forest:
 
 def run_info(tx: Tx, key: str) -> RunInfo:
     """The run as lists show it."""
-    run, spec, ran, used = tx.load_run(key), tx.spec(key), tx.last_ran(key), tx.used(key)
+    run, spec, ran, used = tx.runs.load(key), tx.runs.spec(key), tx.turns.last_ran(key), tx.transcripts.used(key)
     ended = run.ended
     retry = run.phase.retry if isinstance(run.phase, Queued) else None
     return RunInfo(
@@ -227,15 +229,15 @@ def run_info(tx: Tx, key: str) -> RunInfo:
         attempt=run.attempt,
         plan=run.plan,
         delivery=None if run.delivery is None else run.delivery.word,
-        created_at=tx.events(key)[0].at,
+        created_at=tx.events.of(key)[0].at,
         started_at=run.started_at,
         ended_at=None if ended is None else ended.ended_at,
-        unsettled=tx.counts(key).unsettled,
+        unsettled=tx.sessions.counts(key).unsettled,
         model="" if ran is None else ran.model,
         tokens=(used.tokens_in or 0) + (used.tokens_out or 0),
         cost_usd=used.cost_usd,
         stuck=is_stuck(run, progress_of(tx, run)),
-        queued_at=tx.events(key)[-1].at if isinstance(run.phase, Queued) and retry is None else None,
+        queued_at=tx.events.of(key)[-1].at if isinstance(run.phase, Queued) and retry is None else None,
         retry_at=None if retry is None else retry.at,
         retry_reason="" if retry is None else retry.reason,
     )
@@ -247,7 +249,7 @@ def runs(tx: Tx, requester: str, status: str | None = None, limit: int = MOST_RU
     if status is not None and status not in STATUSES:
         raise BadInput("status", f"must be one of {', '.join(STATUSES)}", status)
     if status == "archived":
-        archived = [key for key in tx.children(requester) if tx.load_run(key).phase.name == "archived"]
+        archived = [key for key in tx.runs.children(requester) if tx.runs.load(key).phase.name == "archived"]
         return [run_info(tx, key) for key in archived[-limit:]]
     found: list[tuple[RunMark, RunInfo]] = []
     for listed in _newest(tx, requester):
@@ -264,7 +266,7 @@ def _newest(tx: Tx, requester: str) -> Iterator[ListedRun]:
     halves: tuple[RunFilter, ...] = ("active", "done")
     for name in halves:
         mark: RunMark | None = None
-        while batch := tx.listed_runs(RunWalk(filter=name, requester=requester), mark, BATCH):
+        while batch := tx.lists.runs(RunWalk(filter=name, requester=requester), mark, BATCH):
             yield from batch
             mark = batch[-1].mark
 
@@ -302,9 +304,9 @@ def messages(tx: Tx, key: str, after: int, limit: int) -> list[Message]:
     A reply that the token limit cut is not shown before its rest is there, so that whoever reads on behind the last
     entry reads both as one; where no turn is open any more, none will come.
     """
-    entries = tx.entries(key, after, limit)
+    entries = tx.transcripts.entries(key, after, limit)
     lines = [Line(entry.seq, from_body(entry.body)) for entry in entries[-3:]]
-    if awaits_rest(lines) and tx.turn(key) is not None:
+    if awaits_rest(lines) and tx.turns.get(key) is not None:
         cut = last_step(lines)[0]
         entries = [entry for entry in entries if entry.seq < cut]
     return shown(entries)
@@ -319,7 +321,7 @@ def transcript(tx: Tx, key: str, limit: int, after: int = 0, tools: bool = False
 
 def newest(tx: Tx, key: str, count: int, tools: bool = False) -> list[Message]:
     """The newest entries of a transcript, oldest first."""
-    return shown(tx.tail(key, count, () if tools else ("tool",)))
+    return shown(tx.transcripts.tail(key, count, () if tools else ("tool",)))
 
 
 def shown(entries: Iterable[Entry]) -> list[Message]:
@@ -345,12 +347,16 @@ def _message(seq: int, at: Instant, body: Body) -> Message:
 
 def questions(tx: Tx) -> list[Question]:
     """The calls that wait for a person, oldest first."""
-    return [question(tx, one) for one in tx.open_approvals()]
+    return [question(tx, one) for one in tx.approvals.open()]
 
 
 def question(tx: Tx, approval: Approval) -> Question:
     """A call that waits for a person."""
-    session, run, ran = tx.session(approval.session), tx.find_run(approval.session), tx.last_ran(approval.session)
+    session, run, ran = (
+        tx.sessions.get(approval.session),
+        tx.runs.find(approval.session),
+        tx.turns.last_ran(approval.session),
+    )
     facts = SessionFacts() if session is None else session.facts
     folder = facts.workspace if ran is None else ran.workspace
     return Question(
@@ -378,29 +384,29 @@ def question(tx: Tx, approval: Approval) -> Question:
 
 def labels_above(tx: Tx, key: str) -> tuple[str, ...]:
     """What the sessions above this one are called, the conversation first."""
-    return tuple(one.facts.label or one.key for one in reversed(tx.lineage(key)[1:]))
+    return tuple(one.facts.label or one.key for one in reversed(tx.sessions.lineage(key)[1:]))
 
 
 def decided_questions(tx: Tx) -> list[Question]:
     """The newest questions that wait for nobody: answered by a person or a rule, expired, or void."""
-    return [question(tx, one) for one in tx.decided_approvals(MOST_DECIDED)]
+    return [question(tx, one) for one in tx.approvals.decided(MOST_DECIDED)]
 
 
 def plans(tx: Tx) -> list[Plan]:
     """The plans that await an answer, oldest first."""
-    return [waits for key in tx.awaiting() if (waits := plan(tx, key)) is not None]
+    return [waits for key in tx.runs.awaiting() if (waits := plan(tx, key)) is not None]
 
 
 def plan(tx: Tx, key: str) -> Plan | None:
     """The plan of this run, if one awaits its answer."""
-    run = tx.load_run(key)
+    run = tx.runs.load(key)
     if not isinstance(run.phase, AwaitingApproval):
         return None
-    text = "" if run.phase.plan is None else tx.text(run.phase.plan)
+    text = "" if run.phase.plan is None else tx.texts.get(run.phase.plan)
     return Plan(
         session_key=key,
         run_id=run.run_id,
-        label=tx.spec(key).label,
+        label=tx.runs.spec(key).label,
         text=text,
         expires_at=run.phase.due_at,
         asked_at=run.phase.due_at - run.terms.approval_s,
@@ -411,12 +417,12 @@ def plan(tx: Tx, key: str) -> Plan | None:
 
 def undelivered(tx: Tx) -> list[GivenUp]:
     """Results that found nobody, and messages that could not be sent, each kind oldest first."""
-    return [*(_given_up(tx, row) for row in tx.undelivered()), *map(_not_sent, tx.undelivered_posts())]
+    return [*(_given_up(tx, row) for row in tx.inbox.undelivered()), *map(_not_sent, tx.outbox.undelivered())]
 
 
 def _given_up(tx: Tx, row: Row) -> GivenUp:
     told = msgspec.json.decode(row.body, type=Completion)
-    run = tx.find_run(told.child_session_key)
+    run = tx.runs.find(told.child_session_key)
     return GivenUp(
         key=told.child_session_key,
         session_key=told.child_session_key,
@@ -425,10 +431,10 @@ def _given_up(tx: Tx, row: Row) -> GivenUp:
         label=told.label or told.task,
         status=told.outcome.status,
         reason=why_undelivered(tx, row),
-        text="" if row.text is None else tx.text(row.text),
+        text="" if row.text is None else tx.texts.get(row.text),
         arrived_at=row.arrived_at,
         to=row.session or ("" if run is None else run.terms.parent),
-        tries=len(tx.traces(told.child_session_key)),
+        tries=len(tx.deliveries.of(told.child_session_key)),
         kept_until_at=None if run is None else run.phase.due_at or row.arrived_at + run.terms.undelivered_s,
     )
 

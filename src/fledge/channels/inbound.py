@@ -58,6 +58,6 @@ def heard(c: Commit, address: Address, text: str, message_id: str, agent_id: str
         session = main_key(agent_id)
         spawn.open_conversation(c, session)
     row_key = f"in:{address.channel}:{message_id}"
-    if c.tx.row(row_key) is None:
+    if c.tx.inbox.get(row_key) is None:
         control.send(c, session, text, row_key=row_key, origin=origin_of(address))
     return session

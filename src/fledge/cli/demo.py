@@ -119,7 +119,7 @@ def _knows_of_the_plan(tx: Tx) -> bool:
 
 def _is_half_way(tx: Tx) -> bool:
     """One answer is in the conversation, and the steered one is at work again."""
-    runs = [tx.load_run(key) for key in tx.children(MAIN)]
+    runs = [tx.runs.load(key) for key in tx.runs.children(MAIN)]
     at_work = any(run.attempt == 2 and run.phase.name == "running" for run in runs)
     return at_work and bool(_told(tx))
 
@@ -180,9 +180,9 @@ async def _report(state: Path, kept: bool) -> int:
 
 
 def _story(tx: Tx) -> tuple[list[str], bool]:
-    runs = {tx.spec(key).label: key for key in tx.children(MAIN)}
+    runs = {tx.runs.spec(key).label: key for key in tx.runs.children(MAIN)}
     shown = ["", f'What happened to "{QUESTIONS}", which was steered and then killed half-way:']
-    shown += [f"  {line}" for line in lines.timeline(timeline(tx.events(runs[QUESTIONS])))]
+    shown += [f"  {line}" for line in lines.timeline(timeline(tx.events.of(runs[QUESTIONS])))]
     told = Counter(_told(tx))
     once = set(told) == set(runs.values()) and all(count == 1 for count in told.values())
     verdict = "each exactly once" if once else f"not each once: {dict(told)}"
@@ -192,14 +192,14 @@ def _story(tx: Tx) -> tuple[list[str], bool]:
 
 def _told(tx: Tx) -> list[str]:
     """The runs whose outcome is in the conversation, as often as it is."""
-    bodies = [from_body(entry.body) for entry in tx.entries(MAIN)]
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(MAIN)]
     rows = [item for body in bodies if isinstance(body, Told) for item in body.completions]
     return [item.run or "" for item in rows if not item.row.endswith((":plan", ":expired", ":late"))]
 
 
 def answers(tx: Tx) -> list[str]:
     """What the main agent said."""
-    bodies = [from_body(entry.body) for entry in tx.entries(MAIN)]
+    bodies = [from_body(entry.body) for entry in tx.transcripts.entries(MAIN)]
     return [body.text for body in bodies if isinstance(body, Replied) and body.text]
 
 

@@ -242,7 +242,7 @@ async def _store(state: Path) -> list[Finding]:
         return [Finding("store", "fail", str(error), "nothing was changed; restore a copy, or use another --state")]
     try:
         newest = await store.read(lambda tx: tx.next_due(0.0))
-        wrong = await store.read(lambda tx: tx.miscounted())
+        wrong = await store.read(lambda tx: tx.lists.miscounted())
     finally:
         await store.close()
     if wrong:

@@ -146,7 +146,7 @@ class Watch:
     async def __aenter__(self) -> "Watch":
         """Begin to watch. Refused: a cursor that no event has told."""
         wanted = self._wanted.cursor
-        last = await self._fl.engine.store.read(lambda tx: tx.last_event())
+        last = await self._fl.engine.store.read(lambda tx: tx.events.last())
         if wanted is not None and not 0 <= wanted <= last:
             raise BadInput("cursor", f"must be 0 to {last}, as an event told it", wanted)
         self.cursor = self._looked_at = last if wanted is None else wanted
@@ -184,10 +184,10 @@ class Watch:
         self._before = []
 
         def look(tx: Tx) -> tuple[int, list[Happened], list[FeedEvent], tuple[str, ...], list[FeedEvent]]:
-            page = tx.events_after(self._looked_at, PAGE)
+            page = tx.events.after(self._looked_at, PAGE)
             wanted = [one for one in page if self._is_wanted(tx, one.run)]
             events: list[FeedEvent] = [] if self._wanted.rows else [_told(tx, one) for one in wanted]
-            asked = tuple(one.id for one in tx.open_approvals() if self._is_wanted(tx, one.session))
+            asked = tuple(one.id for one in tx.approvals.open() if self._is_wanted(tx, one.session))
             live = [one for event in told if (one := self._live(tx, event)) is not None]
             live += self._new_entries(tx, [event.session for event in told])
             return page[-1].seq if page else self._looked_at, wanted, events, asked, live
@@ -215,14 +215,14 @@ class Watch:
 
         def look(tx: Tx) -> list[FeedEvent]:
             reader = RowReader(tx, now, self._fl.drives)
-            runs = [tx.listed_run(key) for key in due if self._is_wanted(tx, key)]
+            runs = [tx.lists.run(key) for key in due if self._is_wanted(tx, key)]
             return [RowEvent(cursor=cursor, row=reader.row(one)) for one in runs if one is not None]
 
         return await self._fl.engine.store.read(look) if due else []
 
     def _all_driven(self, tx: Tx) -> None:
         """Every run at work may have changed without an event."""
-        for driver in tx.drivers():
+        for driver in tx.drivers.all():
             self._changed.note(driver.session)
 
     async def wait(self, quiet_s: float) -> None:
@@ -255,7 +255,7 @@ class Watch:
         if not root:
             return True
         if session not in self._within:
-            self._within[session] = any(above.key == root for above in tx.lineage(session))
+            self._within[session] = any(above.key == root for above in tx.sessions.lineage(session))
         return self._within[session]
 
     def _live(self, tx: Tx, event: TurnEvent) -> FeedEvent | None:
@@ -316,12 +316,12 @@ class Changed:
 
 def _last_before(tx: Tx, session: str, since: Instant) -> int:
     """The newest entry that is older than this; 0 if none is. Looks at so many as a feed tells at once."""
-    newest = tx.tail(session, PAGE)
+    newest = tx.transcripts.tail(session, PAGE)
     return max((one.seq for one in newest if one.at < since), default=newest[0].seq - 1 if newest else 0)
 
 
 def _told(tx: Tx, happened: Happened) -> RunEvent:
-    run, spec = tx.load_run(happened.run), tx.spec(happened.run)
+    run, spec = tx.runs.load(happened.run), tx.runs.spec(happened.run)
     return RunEvent(
         cursor=happened.seq,
         session_key=run.key,

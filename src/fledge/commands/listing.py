@@ -84,7 +84,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 def page_of_runs(tx: Tx, wanted: Wanted, now: Instant, is_driven: bool) -> RunPage:
     """The runs that are wanted, from the cursor on."""
-    above = tx.listed_run(wanted.root) if wanted.root else None
+    above = tx.lists.run(wanted.root) if wanted.root else None
     walk = RunWalk(
         filter=wanted.filter,
         root=wanted.root if above is None else above.root,
@@ -94,14 +94,14 @@ def page_of_runs(tx: Tx, wanted: Wanted, now: Instant, is_driven: bool) -> RunPa
     )
     found, following = _ordered(tx, wanted, walk, _fitting(tx, wanted, "" if above is None else wanted.root))
     rows = RowReader(tx, now, is_driven, max(NUMBERED, wanted.limit))
-    counts = tx.run_counts(walk.root, walk.requester)
+    counts = tx.lists.counts(walk.root, walk.requester)
     return RunPage(
         rows=tuple(map(rows.row, found)),
         counts=FilterCounts(**msgspec.structs.asdict(counts)),
         next=following,
         now_at=now,
         is_driven=is_driven,
-        feed_cursor=tx.last_event(),
+        feed_cursor=tx.events.last(),
     )
 
 
@@ -112,7 +112,7 @@ def _fitting(tx: Tx, wanted: Wanted, below: str) -> Callable[[ListedRun], bool] 
         return None
 
     def fits(one: ListedRun) -> bool:
-        spec = tx.spec(one.key)
+        spec = tx.runs.spec(one.key)
         return (
             (not wanted.agent or spec.agent_id == wanted.agent)
             and (not words or words in spec.label.casefold() or words in spec.task.casefold())
@@ -139,7 +139,7 @@ def _ordered(
     if mark is not None:
         return found, _cursor("a", mark)
     if len(found) == wanted.limit:
-        return found, "d" if tx.listed_runs(done, None, 1) else ""
+        return found, "d" if tx.lists.runs(done, None, 1) else ""
     rest, mark = _walked(tx, done, None, wanted.limit - len(found), fits)
     return found + rest, _cursor("d", mark)
 
@@ -152,7 +152,7 @@ def _walked(
     mark, looked_at = behind, 0
     size = limit + 1 if fits is None else BATCH
     while True:
-        batch = tx.listed_runs(walk, mark, size)
+        batch = tx.lists.runs(walk, mark, size)
         for one in batch:
             if fits is None or fits(one):
                 if len(found) == limit:
@@ -193,7 +193,7 @@ class RowReader:
     def __init__(self, tx: Tx, now: Instant, is_driven: bool, numbered: int = NUMBERED) -> None:
         self._tx, self._now, self._is_driven, self._numbered = tx, now, is_driven, numbered
         self._questions: dict[str, list[Approval]] = {}
-        for one in tx.open_approvals():
+        for one in tx.approvals.open():
             self._questions.setdefault(one.session, []).append(one)
         self._lanes: dict[str, dict[str, int]] = {}
         self._numbers: dict[str, dict[str, int]] = {}
@@ -201,8 +201,14 @@ class RowReader:
     def row(self, listed: ListedRun) -> RunRow:
         """The row of a run."""
         tx, key, root = self._tx, listed.key, listed.root
-        run, spec, ran, used, counts = tx.load_run(key), tx.spec(key), tx.last_ran(key), tx.used(key), tx.counts(key)
-        driver, queued, ended = tx.driver(key), tx.queued(key), run.ended
+        run, spec, ran, used, counts = (
+            tx.runs.load(key),
+            tx.runs.spec(key),
+            tx.turns.last_ran(key),
+            tx.transcripts.used(key),
+            tx.sessions.counts(key),
+        )
+        driver, queued, ended = tx.drivers.get(key), tx.queue.place(key), run.ended
         asked = self._questions.get(key, [])
         now = self._doing(run, asked)
         return RunRow(
@@ -222,7 +228,7 @@ class RowReader:
             requester=run.terms.parent,
             depth=run.terms.depth,
             attempt=run.attempt,
-            crashes=tx.crashes_of(key),
+            crashes=tx.lists.crashes(key),
             created_at=listed.mark.at,
             started_at=run.started_at,
             ended_at=None if ended is None else ended.ended_at,
@@ -230,7 +236,7 @@ class RowReader:
             tokens_out=used.tokens_out or 0,
             tokens_cached=used.tokens_cached or 0,
             cost_usd=used.cost_usd,
-            cost_below_usd=tx.cost_below(key),
+            cost_below_usd=tx.sessions.cost_below(key),
             budget=budget_of(tx, key),
             lane=driver.lane if driver is not None else queued.lane if queued is not None else run.terms.lane,
             place=self._place(run) or 0,
@@ -247,16 +253,16 @@ class RowReader:
     def _number(self, run: Run) -> int:
         parent = run.terms.parent
         if parent not in self._numbers:
-            self._numbers[parent] = self._tx.child_numbers(parent, self._numbered)
+            self._numbers[parent] = self._tx.lists.child_numbers(parent, self._numbered)
         return self._numbers[parent].get(run.key, 0)
 
     def _place(self, run: Run) -> int | None:
         """Its place in its lane, from 1 on."""
-        queued = self._tx.queued(run.key)
+        queued = self._tx.queue.place(run.key)
         if queued is None:
             return None
         if queued.lane not in self._lanes:
-            order = self._tx.lane_order(queued.lane, PLACES)
+            order = self._tx.queue.lane_order(queued.lane, PLACES)
             self._lanes[queued.lane] = {key: at for at, key in enumerate(order, 1)}
         return self._lanes[queued.lane].get(run.key)
 
@@ -265,14 +271,14 @@ class RowReader:
 
     def _doing(self, run: Run, asked: Sequence[Approval]) -> Doing | None:
         tx, is_running = self._tx, isinstance(run.phase, Running)
-        place, counts = self._place(run), tx.counts(run.key)
-        driver = tx.driver(run.key) if is_running else None
+        place, counts = self._place(run), tx.sessions.counts(run.key)
+        driver = tx.drivers.get(run.key) if is_running else None
         facts = Facts(
             is_driven=self._is_driven,
             spawned=counts.spawned,
             unsettled=counts.unsettled,
             ahead=None if place is None else place - 1,
-            queued_at=tx.events(run.key)[-1].at if isinstance(run.phase, Queued) else None,
+            queued_at=tx.events.of(run.key)[-1].at if isinstance(run.phase, Queued) else None,
             calls=calls_under_way(tx, run.key) if is_running else (),
             stepped_at=None if driver is None else driver.progress_at,
             is_stuck=self._is_stuck(run),
@@ -285,7 +291,7 @@ class RowReader:
     def _delivery(self, run: Run) -> RunDelivery | None:
         if run.ended is None:
             return None
-        tries = len(self._tx.traces(run.key))
+        tries = len(self._tx.deliveries.of(run.key))
         if run.delivery is None:
             if isinstance(run.phase, AnnounceDeferred):
                 return RunDelivery(state="deferred", tries=run.phase.tries, why=run.phase.reason)
@@ -296,19 +302,19 @@ class RowReader:
             case Undelivered(error=error):
                 return RunDelivery(state="undelivered", tries=tries, why=error)
             case _:
-                row = self._tx.row(announce_key(run.key, run.run_id, "outcome"))
+                row = self._tx.inbox.get(announce_key(run.key, run.run_id, "outcome"))
                 return RunDelivery(state="delivered", tries=tries, delivered_at=None if row is None else row.closed_at)
 
 
 def calls_under_way(tx: Tx, session: str) -> tuple[Call, ...]:
     """Tool calls of the newest reply that have no result yet."""
-    lines = [Line(entry.seq, from_body(entry.body)) for entry in tx.tail(session, STEP_ENTRIES)]
+    lines = [Line(entry.seq, from_body(entry.body)) for entry in tx.transcripts.tail(session, STEP_ENTRIES)]
     return tuple(Call(one.call.name, one.call.arguments) for one in open_calls(lines))
 
 
 def budget_of(tx: Tx, key: str) -> tuple[Spent, ...]:
     """How much of its budget a session and everything below it have used; empty: it has none of its own."""
-    purse = tx.purse(key)
+    purse = tx.budgets.get(key)
     if purse is None:
         return ()
     used, most = msgspec.to_builtins(purse.used), msgspec.to_builtins(purse.budget)
@@ -319,7 +325,7 @@ def ends(tx: Tx, keys: Sequence[str], now: Instant, is_driven: bool, limit: int)
     """What a kill of these runs would end, each run before what is below it."""
     rows = RowReader(tx, now, is_driven)
     found = [key for one in keys for key in views.would_end(tx, one)]
-    listed = [one for key in found[:limit] if (one := tx.listed_run(key)) is not None]
+    listed = [one for key in found[:limit] if (one := tx.lists.run(key)) is not None]
     return Ends(rows=tuple(map(rows.row, listed)), left_out=max(0, len(found) - limit))
 
 
@@ -356,7 +362,7 @@ def page_of_sessions(tx: Tx, wanted: WantedSessions, now: Instant) -> SessionPag
     looked_at = 0
     size = BATCH if words or wanted.kinds else wanted.limit + 1
     while True:
-        batch = tx.listed_sessions(wanted.agent, roots_only, behind, size)
+        batch = tx.lists.sessions(wanted.agent, roots_only, behind, size)
         for one in batch:
             session = one.session
             if (not wanted.kinds or session.kind in wanted.kinds) and (not words or _says(tx, session, words)):
@@ -381,7 +387,7 @@ def _says(tx: Tx, session: Session, words: str) -> bool:
 
 def first_words(tx: Tx, session: str) -> str:
     """The beginning of the first thing that was said in a session."""
-    first = api.shown(tx.entries(session, 0, 1))
+    first = api.shown(tx.transcripts.entries(session, 0, 1))
     return one_line(first[0].text, FIRST_CHARS) if first else ""
 
 
@@ -393,18 +399,18 @@ class SessionReader:
         self._late = {late.session: late.words(now) for late in views.unanswered(tx, now)}
         self._waits: dict[str, int] = {}
         self._stuck: dict[str, int] = {}
-        waiting = [one.session for one in tx.open_approvals()]
-        for counted, keys in ((self._waits, [*waiting, *tx.awaiting()]), (self._stuck, tx.stuck_runs())):
+        waiting = [one.session for one in tx.approvals.open()]
+        for counted, keys in ((self._waits, [*waiting, *tx.runs.awaiting()]), (self._stuck, tx.lists.stuck())):
             for key in keys:
-                run = tx.listed_run(key)
+                run = tx.lists.run(key)
                 root = key if run is None else run.root
                 counted[root] = counted.get(root, 0) + 1
 
     def row(self, session: Session, updated_at: Instant) -> SessionRow:
         """A session as lists show it."""
         tx, key = self._tx, session.key
-        run, ran, used = tx.find_run(key), tx.last_ran(key), tx.used(key)
-        busy = tx.turn(key) is not None
+        run, ran, used = tx.runs.find(key), tx.turns.last_ran(key), tx.transcripts.used(key)
+        busy = tx.turns.get(key) is not None
         return SessionRow(
             key=key,
             kind=session.kind,
@@ -414,9 +420,9 @@ class SessionReader:
             depth=session.depth,
             created_at=session.created_at,
             updated_at=updated_at,
-            state="busy" if busy else "queued" if tx.queued(key) is not None else "idle",
-            unread=len(tx.unread(key, UNREAD)),
-            unsettled=tx.counts(key).unsettled,
+            state="busy" if busy else "queued" if tx.queue.place(key) is not None else "idle",
+            unread=len(tx.inbox.unread(key, UNREAD)),
+            unsettled=tx.sessions.counts(key).unsettled,
             status="" if run is None else run.phase.name if run.ended is None else run.ended.outcome.status,
             unanswered=self._late.get(key, ""),
             first_words=first_words(tx, key),
@@ -426,5 +432,5 @@ class SessionReader:
             waits=self._waits.get(key, 0),
             stuck=self._stuck.get(key, 0),
             cost_usd=used.cost_usd,
-            cost_below_usd=tx.cost_below(key),
+            cost_below_usd=tx.sessions.cost_below(key),
         )

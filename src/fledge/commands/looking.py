@@ -37,7 +37,7 @@ def session_of(tx: Tx, asker: Asker) -> str:
 
 def begun_or_main(tx: Tx, session: str) -> str:
     """This conversation, or the main one if this has not begun."""
-    known = tx.session(session)
+    known = tx.sessions.get(session)
     return session if known is not None and not known.deleted else main_key()
 
 
@@ -50,17 +50,19 @@ def run_meant(tx: Tx, word: str, session: str) -> str:
     """The key of the run that a word means to somebody in this session: a key or a run id of any; a number, a label or
     the beginning of a run id of those below the session; from a main conversation, of all others after these.
     NotFound: unknown, or ambiguous."""
-    if tx.find_run(word) is not None:
+    if tx.runs.find(word) is not None:
         return word
-    known = tx.run_named(word.strip())
+    known = tx.runs.named(word.strip())
     if known is not None:
         return known[0]
     try:
         return views.find_run(tx, session, word)
     except NotFound as unknown:
-        rows = [row for root in tx.roots() for row in (*views.child_rows(tx, root), *views.rows_below(tx, root))]
+        rows = [
+            row for root in tx.sessions.roots() for row in (*views.child_rows(tx, root), *views.rows_below(tx, root))
+        ]
         others = [row for row in rows if not views.is_below(tx, session, row.key)]
-        own = tx.session(session)
+        own = tx.sessions.get(session)
         is_main = is_main_key(session) if own is None else own.is_main
         if not is_main or not others or "ambiguous" in str(unknown) or word.strip().lstrip("#").isdecimal():
             raise
@@ -77,7 +79,7 @@ def session_meant(tx: Tx, word: str, session: str) -> str:
     try:
         return run_meant(tx, word, session)
     except NotFound:
-        known = None if ":" in word else tx.session(f"agent:{agent_of(session)}:{word.strip()}")
+        known = None if ":" in word else tx.sessions.get(f"agent:{agent_of(session)}:{word.strip()}")
         if known is None or known.deleted or known.kind not in ("main", "named"):
             raise
         return known.key
@@ -88,15 +90,15 @@ def session_meant(tx: Tx, word: str, session: str) -> str:
 
 def story(tx: Tx, key: str, now: Instant) -> Story:
     """A run in full."""
-    run, spent, ran = tx.load_run(key), tx.used(key), tx.last_ran(key)
+    run, spent, ran = tx.runs.load(key), tx.transcripts.used(key), tx.turns.last_ran(key)
     took_s = None if run.ended is None else run.ended.elapsed_s
     below = api.forest(tx, [key], MOST_SHOWN)
     told = announce_key(key, run.run_id, "outcome")
-    asked, goods = tx.approvals(key)[-MOST_SHOWN:], api.handed_over(tx, key)
+    asked, goods = tx.approvals.of(key)[-MOST_SHOWN:], api.handed_over(tx, key)
     return Story(
         now_at=now,
         run=replace(api.run_info(tx, key), children=tuple(below.runs), left_out=below.left_out),
-        timeline=tuple(api.timeline(tx.events(key))),
+        timeline=tuple(api.timeline(tx.events.of(key))),
         tries=tuple(Try(at=at, trace=trace) for at, trace in views.tries(tx, key)),
         text=api.result(tx, key).text,
         stats=Stats(took_s, spent.tokens_in, spent.tokens_out, spent.cost_usd, spent.tokens_cached),
@@ -106,7 +108,7 @@ def story(tx: Tx, key: str, now: Instant) -> Story:
         else Ran(model=ran.model, thinking=ran.thinking, tools=ran.tools, boxed=ran.boxed, folder=ran.workspace),
         timeout_s=run.terms.timeout_s or 0.0,
         budget=budget_of(tx, key),
-        spawned=tx.counts(key).spawned,
+        spawned=tx.sessions.counts(key).spawned,
         unanswered=tuple(late for late in views.unanswered(tx, now) if told in late.rows),
         questions=tuple(api.question(tx, one) for one in asked),
         question=next((api.question(tx, one) for one in asked if one.state == "waiting"), None),
@@ -119,17 +121,17 @@ def story(tx: Tx, key: str, now: Instant) -> Story:
 
 
 def _limits(tx: Tx, run: Run) -> tuple[Limit, ...]:
-    spec, purse = tx.spec(run.key), tx.purse(run.key)
+    spec, purse = tx.runs.spec(run.key), tx.budgets.get(run.key)
     above = [
         Above(name=one.facts.label or one.key, budget=found.budget)
-        for one in tx.lineage(run.key)[1:]
-        if (found := tx.purse(one.key)) is not None
+        for one in tx.sessions.lineage(run.key)[1:]
+        if (found := tx.budgets.get(one.key)) is not None
     ]
     return limits(spec.asked, spec.agent_id, run.terms.timeout_s, None if purse is None else purse.budget, above)
 
 
 def _workspace(tx: Tx, key: str) -> Workspace:
-    session, kind = tx.session(key), tx.spec(key).asked.get("workspace", "inherit")
+    session, kind = tx.sessions.get(key), tx.runs.spec(key).asked.get("workspace", "inherit")
     facts = SessionFacts() if session is None else session.facts
     return Workspace(kind=kind, folder=facts.workspace, cwd=facts.cwd, is_sandboxed=facts.boxed)
 
@@ -139,7 +141,7 @@ def _workspace(tx: Tx, key: str) -> Workspace:
 
 def standing(tx: Tx, key: str, rules: Rules, now: Instant) -> Standing:
     """How a session stands."""
-    ran = tx.last_ran(key)
+    ran = tx.turns.last_ran(key)
     names = () if ran is None else documents.left_out(tx, os.path.realpath(ran.workspace))
     return Standing(session_key=key, view=views.session_status(tx, key, rules, now), left_out=tuple(names))
 
@@ -147,33 +149,33 @@ def standing(tx: Tx, key: str, rules: Rules, now: Instant) -> Standing:
 def unfinished_roots(tx: Tx) -> list[str]:
     """Conversations and programs for which something is left to do. What a program has not read waits for it."""
     found = []
-    for root in tx.roots():
-        known = tx.session(root)
-        if tx.counts(root).unsettled or (known is not None and known.is_main and not api.is_at_rest(tx, root)):
+    for root in tx.sessions.roots():
+        known = tx.sessions.get(root)
+        if tx.sessions.counts(root).unsettled or (known is not None and known.is_main and not api.is_at_rest(tx, root)):
             found.append(root)
     return found
 
 
 def asked_below(tx: Tx, session: str) -> list[Approval]:
     """Tool calls of a session, and of what is below it, that wait for a person."""
-    return [one for one in tx.open_approvals() if is_below(tx, session, one.session)]
+    return [one for one in tx.approvals.open() if is_below(tx, session, one.session)]
 
 
 def rest(tx: Tx, session: str, whole_folder: bool, rules: Rules, patience_s: float, now: Instant) -> Rest:
     """Whether a session, or the whole folder with it, is at rest, and whether only a person can let it go on: nothing
     is driven, and nothing in the queue can be. With the whole folder, what programs have started counts as the
     session's own. Another conversation that waits for a person holds nothing up: its question is asked there."""
-    sending = whole_folder and bool(tx.waiting_posts())
-    moving = [one.session for one in tx.drivers() if one.release_at is None]
-    moving += [place.session for place in tx.claimable(rules.widths, now, MOST_SHOWN)]
-    turn = tx.turn(session)
+    sending = whole_folder and bool(tx.outbox.count_waiting())
+    moving = [one.session for one in tx.drivers.all() if one.release_at is None]
+    moving += [place.session for place in tx.queue.claimable(rules.widths, now, MOST_SHOWN)]
+    turn = tx.turns.get(session)
     goes_on = sending or any(whole_folder or is_below(tx, session, one) for one in moving)
-    asked = tx.open_approvals()
-    blocked = {session, *(() if goes_on else (tx.lineage(one.session)[-1].key for one in asked))}
+    asked = tx.approvals.open()
+    blocked = {session, *(() if goes_on else (tx.sessions.lineage(one.session)[-1].key for one in asked))}
     others = set(unfinished_roots(tx)) - blocked if whole_folder else ()
 
     def is_own(key: str) -> bool:
-        return is_below(tx, session, key) or (whole_folder and tx.lineage(key)[-1].kind == "program")
+        return is_below(tx, session, key) or (whole_folder and tx.sessions.lineage(key)[-1].kind == "program")
 
     return Rest(
         settled=api.is_at_rest(tx, session) and not others and not sending,
@@ -186,24 +188,24 @@ def rest(tx: Tx, session: str, whole_folder: bool, rules: Rules, patience_s: flo
 
 def is_below(tx: Tx, session: str, key: str) -> bool:
     """True of the session itself, too."""
-    return any(above.key == session for above in tx.lineage(key))
+    return any(above.key == session for above in tx.sessions.lineage(key))
 
 
 def overview(tx: Tx, now: Instant, is_driven: bool, session: str, limit: int = MOST_SHOWN) -> Overview:
     """What goes on in a folder: in this conversation, or in the main one if this has not begun; and what waits for a
     person, wherever it does."""
     shown = begun_or_main(tx, session)
-    turn = tx.turn(shown)
+    turn = tx.turns.get(shown)
     state = "idle" if turn is None else "a turn is open" + (f", failed {turn.failures} times" if turn.failures else "")
     below, unfinished = api.forest(tx, [shown], limit), unfinished_roots(tx)
     return Overview(
         now_at=now,
         is_driven=is_driven,
-        is_unfinished=bool(unfinished) and not tx.open_approvals(),
+        is_unfinished=bool(unfinished) and not tx.approvals.open(),
         session_key=shown,
-        elsewhere=sum(tx.counts(root).unsettled for root in unfinished if root != shown),
+        elsewhere=sum(tx.sessions.counts(root).unsettled for root in unfinished if root != shown),
         state=state,
-        unread=len(tx.unread(shown)),
+        unread=len(tx.inbox.unread(shown)),
         runs=tuple(below.runs),
         left_out=below.left_out,
         unanswered=tuple(views.unanswered(tx, now)),

@@ -77,11 +77,11 @@ def targets(tx: Tx, session: str, now: Instant) -> list[slash.Choice]:
 
 def below(tx: Tx, session: str, now: Instant) -> Below:
     """What goes on in a conversation and below it."""
-    turn, used = tx.turn(session), tx.used(session)
+    turn, used = tx.turns.get(session), tx.transcripts.used(session)
     asking = {one.session for one in looking.asked_below(tx, session)}
     return Below(
         now_at=now,
-        state="busy" if turn is not None else "queued" if tx.queued(session) is not None else "idle",
+        state="busy" if turn is not None else "queued" if tx.queue.place(session) is not None else "idle",
         opened_at=None if turn is None else turn.opened_at,
         waits=session in asking,
         unanswered=views.unanswered_in(tx, session, now),
@@ -96,7 +96,7 @@ def below(tx: Tx, session: str, now: Instant) -> Below:
 def _at_work(tx: Tx, session: str, depth: int, asking: set[str], now: Instant) -> Iterator[ChildAtWork]:
     for row in views.child_rows(tx, session):
         if row.is_active:
-            used = tx.used(row.key)
+            used = tx.transcripts.used(row.key)
             yield ChildAtWork(
                 session_key=row.key,
                 label=flattened(row.label or row.task, NAME_CHARS),
@@ -111,8 +111,8 @@ def _at_work(tx: Tx, session: str, depth: int, asking: set[str], now: Instant) -
 
 def named(tx: Tx, key: str) -> str:
     """What people call a run: its label, else its key."""
-    run = tx.find_run(key)
-    label = "" if run is None else tx.spec(key).label
+    run = tx.runs.find(key)
+    label = "" if run is None else tx.runs.spec(key).label
     return flattened(label, NAME_CHARS) or key
 
 
@@ -218,7 +218,7 @@ class _Said:
         return await self._read(lambda tx: named(tx, key))
 
     async def _own(self) -> Session:
-        found = await self._read(lambda tx: tx.session(self._session))
+        found = await self._read(lambda tx: tx.sessions.get(self._session))
         if found is None:
             raise NotFound(f"no session {self._session}")
         return found
@@ -249,7 +249,7 @@ class _Said:
 
     async def _agents(self) -> list[str]:
         now, config = self._desk.now(), self._desk.fl.config
-        known = await self._read(lambda tx: tx.session(self._session))
+        known = await self._read(lambda tx: tx.sessions.get(self._session))
         ids = known_agents(config, "main" if known is None else known.facts.agent_id)
 
         def bound(tx: Tx) -> list[str]:
@@ -323,7 +323,7 @@ def _address(at: Address | None) -> tuple[str, ...] | None:
 
 
 def _is_bound(tx: Tx, key: str) -> bool:
-    route = tx.route(key)
+    route = tx.routes.get(key)
     return route is not None and route.kind == "bound"
 
 

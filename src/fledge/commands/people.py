@@ -115,7 +115,7 @@ async def undelivered_dismiss(desk: Desk, params: One) -> TakenUp:
 
 async def _taken_up(desk: Desk, action: Literal["retry", "dismiss"], params: One, to: str | None = None) -> TakenUp:
     def take(c: Commit) -> TakenUp:
-        key = params.target if c.tx.find_post(params.target) is not None else found(c.tx, params)
+        key = params.target if c.tx.outbox.get(params.target) is not None else found(c.tx, params)
         control.take_up(c, action, key, to)
         return TakenUp(key=key)
 

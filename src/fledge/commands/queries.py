@@ -67,7 +67,7 @@ async def subagents_tree(folder: Reader, params: Tree) -> Forest:
     and in each run, the done before the active: ask below that run for more."""
 
     def look(tx: Tx) -> Forest:
-        roots = [session_key(params.requester, "requester")] if params.requester else tx.roots()
+        roots = [session_key(params.requester, "requester")] if params.requester else tx.sessions.roots()
         return views.forest(tx, roots, params.limit)
 
     found = await folder.read(look)
@@ -192,7 +192,7 @@ async def sessions_entry(folder: Reader, params: SessionsEntry) -> HistoryEntry:
 
 
 def _check_session(tx: Tx, key: str) -> None:
-    if tx.session(key) is None:
+    if tx.sessions.get(key) is None:
         raise NotFound(f"no session {key}")
 
 

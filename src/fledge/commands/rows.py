@@ -89,7 +89,7 @@ async def runs_ends(folder: Reader, params: One) -> Ends:
         if not is_everybody(params.target):
             return ends(tx, [looking.found(tx, params)], now, folder.drives, MOST_ENDS)
         session = looking.session_of(tx, params)
-        known = tx.session(session)
+        known = tx.sessions.get(session)
         if (known is None or known.deleted) and session != main_key():
             raise NotFound(f"no session {session}")
         return ends(tx, views.active_children(tx, session), now, folder.drives, MOST_ENDS)

@@ -61,7 +61,7 @@ async def subagents_spawn(desk: Desk, params: Spawn) -> dict[str, object]:
         session = str(SessionKey("main", "named", params.program))
 
     def open_requester(c: Commit) -> None:
-        known = c.tx.session(session)
+        known = c.tx.sessions.get(session)
         if params.program:
             if known is not None and known.kind != "program":
                 raise BadInput("program", f"{session} is a conversation; choose another name for the program")

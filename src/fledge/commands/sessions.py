@@ -97,7 +97,7 @@ async def agent(desk: Desk, params: Agent) -> Accepted:
     """Say something to a session, with wishes for the turn that answers. Returns at once, with a run id."""
     model, key = params.model, conversation(desk, params.session).key
     if params.default_model and not model:
-        known = await desk.fl.engine.store.read(lambda tx: tx.session(key))
+        known = await desk.fl.engine.store.read(lambda tx: tx.sessions.get(key))
         model = params.default_model if _uses_default_model(desk.fl.config, key, known) else ""
     return await desk.fl.agent(
         params.message,
@@ -241,9 +241,9 @@ async def sessions_patch(desk: Desk, params: SessionsPatch) -> SessionRow:
 
 
 def _known(tx: Tx, key: str) -> tuple[Session, Instant]:
-    found = tx.session(key)
+    found = tx.sessions.get(key)
     assert found is not None
-    last = tx.tail(key, 1)
+    last = tx.transcripts.tail(key, 1)
     return found, last[0].at if last else found.created_at
 
 
@@ -407,18 +407,18 @@ async def sessions_open(desk: Desk, params: SessionsOpen) -> Begun:
         raise BadInput("session", "must be a conversation of an agent that is configured, and no run", params.session)
 
     def begin(c: Commit) -> Begun:
-        known = c.tx.session(key)
+        known = c.tx.sessions.get(key)
         spawn.open_conversation(c, key, params.folder)
-        if address is not None and c.tx.route(key) is None:
+        if address is not None and c.tx.routes.get(key) is None:
             bindings.follow(c, key, address)
         bound = None if address is None else bindings.session_at(c.tx, address)
         there = bound if bound is not None and is_below(c.tx, key, bound) else key
         main, is_new = main_key(agent_of(key)), known is None or known.deleted
-        is_first = is_new and key != main and is_main_key(key, params.folder) and c.tx.last_entry(main) > 0
+        is_first = is_new and key != main and is_main_key(key, params.folder) and c.tx.transcripts.last(main) > 0
         return Begun(
             session_key=there,
             name=named(c.tx, there),
-            entry=c.tx.last_entry(there),
+            entry=c.tx.transcripts.last(there),
             earlier=main if is_first else "",
         )
 

@@ -119,24 +119,24 @@ async def health(desk: Desk, params: Nothing) -> Health:
 
 
 def _look(tx: Tx, now: Instant) -> _Rows:
-    runs, sessions = tx.count_rows()
+    runs, sessions = tx.lists.count_rows()
     return _Rows(
-        drivers=[one.lane for one in tx.drivers() if one.release_at is None or one.release_at > now],
-        questions=len(tx.open_approvals()),
-        plans=len(tx.awaiting()),
+        drivers=[one.lane for one in tx.drivers.all() if one.release_at is None or one.release_at > now],
+        questions=len(tx.approvals.open()),
+        plans=len(tx.runs.awaiting()),
         undelivered=count_undelivered(tx),
-        queues={one.lane: (one, _waits_since(tx, one.oldest, now)) for one in tx.waiting_by_lane(now)},
+        queues={one.lane: (one, _waits_since(tx, one.oldest, now)) for one in tx.queue.waiting_by_lane(now)},
         runs=runs,
         sessions=sessions,
-        events=tx.last_event(),
+        events=tx.events.last(),
     )
 
 
 def _waits_since(tx: Tx, session: str, now: Instant) -> Instant:
     """Since when a queued session waits: its run's last event, the oldest thing that it has not read, or its turn."""
-    if tx.find_run(session) is not None:
-        return tx.events(session)[-1].at
-    unread, turn = tx.unread(session, 1), tx.turn(session)
+    if tx.runs.find(session) is not None:
+        return tx.events.of(session)[-1].at
+    unread, turn = tx.inbox.unread(session, 1), tx.turns.get(session)
     return unread[0].arrived_at if unread else now if turn is None else turn.opened_at
 
 

@@ -43,9 +43,9 @@ async def artifact(desk: Desk, run: str, name: str) -> Response:
 
 def _place(tx: Tx, name: str) -> tuple[str, str]:
     """The workspace of a run, and where in it the files lie that it handed over."""
-    known = tx.run_named(name)
+    known = tx.runs.named(name)
     key = name if known is None else known[0]
-    session = tx.session(key) if tx.find_run(key) is not None else None
+    session = tx.sessions.get(key) if tx.runs.find(key) is not None else None
     goods = None if session is None else handed_over(tx, key)
     if session is None or goods is None or not goods.folder:
         raise NotFound(f"no run {name[:80]!r} has handed over files")

@@ -12,7 +12,7 @@ async def exposition(desk: Desk) -> str:
     engine = desk.fl.engine
 
     def look(tx: Tx) -> tuple[int, int, int, int]:
-        return len(tx.drivers()), len(tx.open_approvals()), len(tx.awaiting()), count_undelivered(tx)
+        return len(tx.drivers.all()), len(tx.approvals.open()), len(tx.runs.awaiting()), count_undelivered(tx)
 
     drivers, questions, plans, undelivered = await engine.store.read(look)
     counted = engine.counters.shown()

@@ -20,21 +20,21 @@ from fledge.store.base import Route, Tx
 
 def session_at(tx: Tx, address: Address) -> str | None:
     """The session that what is said there is said to; None if the place is bound to none that still reads."""
-    binding = tx.bound_at(address.channel, address.place)
-    session = None if binding is None else tx.session(binding.session)
+    binding = tx.routes.bound_at(address.channel, address.place)
+    session = None if binding is None else tx.sessions.get(binding.session)
     if session is None or session.deleted:
         return None
-    run = tx.find_run(session.key)
+    run = tx.runs.find(session.key)
     return None if run is not None and isinstance(run.phase, Archived) else session.key
 
 
 def follow(c: Commit, session: str, address: Address) -> None:
     """Somebody spoke to the session from there: its words go there, unless it is bound elsewhere."""
-    route = c.tx.route(session)
+    route = c.tx.routes.get(session)
     if route is None or route.kind == "last":
-        c.tx.set_route(Route(session=session, kind="last", address=address, used_at=c.at))
+        c.tx.routes.set(Route(session=session, kind="last", address=address, used_at=c.at))
     elif route.address.place == address.place and route.address.channel == address.channel:
-        c.tx.set_route(replace(route, used_at=c.at))
+        c.tx.routes.set(replace(route, used_at=c.at))
 
 
 # ---- binding ---------------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ def bind(
     """
     if not c.rules.binds:
         raise Refused("forbidden", "session.threadBindings.enabled is false")
-    known = c.tx.session(session)
+    known = c.tx.sessions.get(session)
     if known is None or known.deleted:
         raise NotFound(f"no session {session}")
     limit_s = c.rules.binding_max_age_s
@@ -63,41 +63,41 @@ def bind(
         ends_at=c.at + limit_s if limit_s else None,
         made_by=made_by,
     )
-    held = c.tx.bound_at(address.channel, address.place)
+    held = c.tx.routes.bound_at(address.channel, address.place)
     if held is not None and session_at(c.tx, address) is None:
         unbind(c, held.session, "deleted")
-    c.tx.set_route(route)
+    c.tx.routes.set(route)
     c.hints.look = True
     return route
 
 
 def unbind(c: Commit, session: str, reason: str = "unbound", outcome: EndedOutcome = "reset") -> Route | None:
     """The session belongs nowhere any more; whoever listens to its end is told. None if it was not bound."""
-    route = c.tx.route(session)
+    route = c.tx.routes.get(session)
     if route is None or route.kind != "bound":
         return None
     run = c.find(session)
     if run is not None and run.terms.mode == "session":
         hook_calls.ended(c, run, route.address, reason, outcome)
-    c.tx.drop_route(session)
+    c.tx.routes.drop(session)
     return route
 
 
 def run_ended(c: Commit, run: Run) -> None:
     """The run is over, and whoever listens is told. It leaves the thread that was made for it; a place that somebody
     focused on it stays its own, unless it was killed."""
-    route = c.tx.route(run.key)
+    route = c.tx.routes.get(run.key)
     killed = run.ended is not None and isinstance(run.ended.outcome, Killed)
     if route is not None and route.kind == "bound" and (route.made_by == "spawn" or killed):
         hook_calls.ended(c, run, route.address)
-        c.tx.drop_route(run.key)
+        c.tx.routes.drop(run.key)
     else:
         hook_calls.ended(c, run)
 
 
 def come_due(c: Commit, session: str) -> bool:
     """Unbind a session whose binding has come to its end, and say so in the place; False if it has not any more."""
-    route = c.tx.route(session)
+    route = c.tx.routes.get(session)
     if route is None or route.due_at is None or route.due_at > c.at:
         return False
     aged = route.ends_at is not None and route.ends_at <= c.at
@@ -118,8 +118,8 @@ def focus(c: Commit, session: str, target: str, address: Address | None = None, 
     has bound it or the target, the target is gone, bindings are switched off.
     """
     place = address or _place(c, session)
-    held = c.tx.bound_at(place.channel, place.place)
-    own = c.tx.route(target)
+    held = c.tx.routes.bound_at(place.channel, place.place)
+    own = c.tx.routes.get(target)
     for route in (held, own if own is not None and own.kind == "bound" else None):
         if route is not None:
             _check_owner(route, owner)
@@ -132,9 +132,9 @@ def unfocus(c: Commit, session: str, address: Address | None = None, owner: str 
     """End the binding of a place: `address`, else the one `session` is bound to. What is said there afterwards is said
     to the main conversation. Refused: nothing is bound there, or somebody else has bound it."""
     if address is not None:
-        held = c.tx.bound_at(address.channel, address.place)
+        held = c.tx.routes.bound_at(address.channel, address.place)
     else:
-        held = c.tx.route(session)
+        held = c.tx.routes.get(session)
     if held is None or held.kind != "bound":
         raise NotFound("nothing is bound here")
     _check_owner(held, owner)
@@ -143,7 +143,7 @@ def unfocus(c: Commit, session: str, address: Address | None = None, owner: str 
 
 
 def _place(c: Commit, session: str) -> Address:
-    route = c.tx.route(session)
+    route = c.tx.routes.get(session)
     if route is None:
         raise Refused("error", f"nobody has spoken to {session} from a channel: there is no place to bind")
     return route.address

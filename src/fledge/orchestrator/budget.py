@@ -38,21 +38,21 @@ def configured(settings: Ceilings) -> Budget | None:
 
 def give(c: Commit, session: str, budget: Budget) -> None:
     """Set what a session and everything below it may use; asked for below a parent with a budget, it is tightened."""
-    for above in c.tx.lineage(session)[1:]:
-        purse = c.tx.purse(above.key)
+    for above in c.tx.sessions.lineage(session)[1:]:
+        purse = c.tx.budgets.get(above.key)
         if purse is not None:
             budget = policy.inherit(purse.budget, budget)
-    c.tx.save_purse(Purse(session, budget))
+    c.tx.budgets.save(Purse(session, budget))
 
 
 def _purses(c: Commit, session: str) -> list[Purse]:
-    found = (c.tx.purse(above.key) for above in c.tx.lineage(session))
+    found = (c.tx.budgets.get(above.key) for above in c.tx.sessions.lineage(session))
     return [purse for purse in found if purse is not None]
 
 
 def is_spent(c: Commit, session: str) -> bool:
     """True if a budget that holds for this session is used up: nothing more may be started below it."""
-    if not c.tx.has_purses():
+    if not c.tx.budgets.any():
         return False
     return any(policy.budget_state(purse.budget, purse.used) == "spent" for purse in _purses(c, session))
 
@@ -65,25 +65,25 @@ def reserve(c: Commit, session: str, step: Spent) -> str | None:
         if policy.budget_state(purse.budget, purse.used.plus(purse.reserved)) == "spent":
             return f"the budget of {purse.session} is used up: agents.defaults.subagents.budget"
     for purse in purses:
-        c.tx.save_purse(replace(purse, reserved=purse.reserved.plus(step)))
+        c.tx.budgets.save(replace(purse, reserved=purse.reserved.plus(step)))
     if purses:
-        c.tx.swap_reserve(session, step)
+        c.tx.budgets.swap_reserve(session, step)
     return None
 
 
 def release(c: Commit, session: str) -> None:
     """Give back what a step set aside that will never be settled: its driver is gone."""
-    if not c.tx.has_purses():
+    if not c.tx.budgets.any():
         return
-    step = c.tx.swap_reserve(session, None)
+    step = c.tx.budgets.swap_reserve(session, None)
     if step is not None:
         for purse in _purses(c, session):
-            c.tx.save_purse(replace(purse, reserved=purse.reserved.minus(step)))
+            c.tx.budgets.save(replace(purse, reserved=purse.reserved.minus(step)))
 
 
 def settle(c: Commit, session: str, reply: Replied) -> None:
     """Charge what the step really used, and give back what was set aside for it."""
-    if not c.tx.has_purses():
+    if not c.tx.budgets.any():
         return
     release(c, session)
     used_s = _since_progress(c, session)
@@ -92,12 +92,12 @@ def settle(c: Commit, session: str, reply: Replied) -> None:
 
 def worked(c: Commit, session: str) -> None:
     """Charge the time that tools took since the last commit of the session's driver."""
-    if c.tx.has_purses():
+    if c.tx.budgets.any():
         _charge(c, session, Spent(seconds=_since_progress(c, session)))
 
 
 def _since_progress(c: Commit, session: str) -> float:
-    driver = c.tx.driver(session)
+    driver = c.tx.drivers.get(session)
     return 0.0 if driver is None else max(0.0, c.at - driver.progress_at)
 
 
@@ -109,7 +109,7 @@ def _charge(c: Commit, session: str, cost: Spent) -> None:
             share = policy.budget_share(purse.budget, used)
             words = f"{purse.session} has used {share:.0%} of its budget"
             deliver.notice(c, _heard_by(c, purse.session), f"budget:{purse.session}", words)
-        c.tx.save_purse(replace(purse, used=used, warned=purse.warned or warns))
+        c.tx.budgets.save(replace(purse, used=used, warned=purse.warned or warns))
 
 
 def _heard_by(c: Commit, session: str) -> str:

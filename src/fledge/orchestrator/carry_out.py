@@ -11,7 +11,7 @@ from fledge.core.freeze import one_line
 from fledge.core.images import told
 from fledge.core.leaves import Moment, leaves_at
 from fledge.core.prompts import BLOCK_ROWS, overdue_message, resumed_message, wake_message
-from fledge.core.run import CleanupPending, Instant, Queued, Run
+from fledge.core.run import CleanupPending, Instant, Queued, Run, Waiting
 from fledge.core.transcript import images_body
 from fledge.orchestrator import (
     bindings,
@@ -35,7 +35,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
         case fx.Enqueue(due_at=due_at):
             _enqueue(c, run, due_at)
         case fx.Dequeue():
-            c.tx.dequeue(key)
+            c.tx.queue.remove(key)
         case fx.ReleaseDriver(owes=owes):
             _free(c, key)
             exchanges.close_turn(c, key, "yielded" if owes == "all" else "over", owes)
@@ -43,17 +43,17 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             _free(c, key)
         case fx.SupersedeDriver(until_at=until_at):
             budget.release(c, key)
-            c.tx.supersede(key, until_at)
+            c.tx.drivers.supersede(key, until_at)
             _free_slot(c, key)
             c.hints.stop.append(key)
         case fx.StopDriver(until_at=until_at):
-            c.tx.stop_driver(key, until_at)
+            c.tx.drivers.stop(key, until_at)
             c.hints.stop.append(key)
         case fx.CloseCalls(reason=reason):
             # Its turn may be closed by now, for its driver was released; what that left open is open all the same.
             transcripts.close_calls(c, key, reason)
             exchanges.close_turn(c, key, reason)
-            for child in c.tx.children_in(key, "spawning"):
+            for child in c.tx.runs.children_in(key, "spawning"):
                 c.apply(child, ev.Withdrawn(at=c.at, reason=reason))
         case fx.Post(kind=kind):
             _post(c, run, kind)
@@ -64,7 +64,8 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
         case fx.RefreshRow(text=text):
             deliver.refresh(c, run, text)
         case fx.WithdrawPlan():
-            deliver.close_rows(c, key, "plan", "suppressed")
+            for waiting in deliver.open_rows(c, key, "plan"):
+                c.tx.inbox.suppress(waiting, c.at)
         case fx.Readdress():
             deliver.readdress(c, run)
         case fx.Trace(result=result, why=why):
@@ -72,10 +73,12 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
         case fx.GiveUpRow():
             _give_up(c, run)
         case fx.ReviveRow(to=to):
-            deliver.close_rows(c, key, "outcome", "unread")
+            for waiting in deliver.open_rows(c, key, "outcome"):
+                c.tx.inbox.reopen(waiting)
             deliver.readdress(c, run, to)
         case fx.DismissRow():
-            deliver.close_rows(c, key, "outcome", "dismissed")
+            for waiting in deliver.open_rows(c, key, "outcome"):
+                c.tx.inbox.dismiss(waiting, c.at)
         case fx.HandOver():
             deliver.hand_over(c, key)
         case fx.ReadOn():
@@ -111,7 +114,7 @@ def carry_out(c: Commit, key: str, effect: fx.Effect) -> None:
             transcripts.delete_session(c, key)
             _remove(c, run, "end")
         case fx.Forget():
-            route = c.tx.route(key)
+            route = c.tx.routes.get(key)
             if route is not None:
                 # A thread was made ready for a child that will never be.
                 hook_calls.ended(c, run, route.address, "spawn-failed", "error")
@@ -125,14 +128,14 @@ def _enqueue(c: Commit, run: Run, due_at: Instant | None) -> None:
         exchanges.enqueue(c, run.key, run.terms.parent, due_at)
         return
     # Nobody waits for what an attempt has to say: its requester is told.
-    c.tx.enqueue(run.key, run.terms.lane, run.terms.parent, exchanges.is_suspect(c, run.key), due_at)
+    c.tx.queue.put(run.key, run.terms.lane, run.terms.parent, exchanges.is_suspect(c, run.key), due_at)
     c.hints.look = True
 
 
 def _remove(c: Commit, run: Run, moment: Moment) -> None:
     """Post what the run leaves outside the database to be removed; tried until it is gone."""
     found = leaves_at(run, moment)
-    if found and c.tx.post(
+    if found and c.tx.outbox.post(
         f"remove:{run.key}:{moment}", "remove", None, _json(found), c.at, retries=transcripts.FOR_EVER
     ):
         c.hints.look = True
@@ -144,14 +147,14 @@ def _json(value: object) -> str:
 
 def _free(c: Commit, key: str) -> None:
     budget.release(c, key)
-    driver = c.tx.driver(key)
+    driver = c.tx.drivers.get(key)
     if driver is not None:
         c.release(key, driver.epoch)
 
 
 def _free_slot(c: Commit, key: str) -> None:
     """A superseded driver keeps its slot until it exits or its time is up; one superseded earlier keeps that time."""
-    driver = c.tx.driver(key)
+    driver = c.tx.drivers.get(key)
     if driver is not None and driver.release_at is not None and driver.release_at <= c.at:
         c.release(key, driver.epoch)
 
@@ -166,41 +169,42 @@ def _post(c: Commit, run: Run, kind: str) -> None:
                 _post_task(c, run, f"task:{run.key}:{run.run_id}")
             words = resumed_message(c.words) if has_begun else c.words.strip()
             if words:
-                c.tx.put_row(f"resume:{run.key}:{run.run_id}", run.key, "steer", None, words, c.at)
+                c.tx.inbox.put(f"resume:{run.key}:{run.run_id}", run.key, "steer", None, words, c.at)
         case "wake":
             _post_wake(c, run, wake_message(deliver.silent_children(c, run.key)))
         case "overdue":
             _post_wake(c, run, _overdue_words(c, run.key))
         case _:
             words = c.words or ("APPROVED: proceed" if kind == "approved" else "REJECTED")
-            c.tx.put_row(f"approval:{run.key}:{run.run_id}", run.key, "approval", None, words, c.at)
+            c.tx.inbox.put(f"approval:{run.key}:{run.run_id}", run.key, "approval", None, words, c.at)
 
 
 def _post_task(c: Commit, run: Run, row_key: str) -> None:
-    spec = c.tx.spec(run.key)
+    spec = c.tx.runs.spec(run.key)
     words, images = told(spec.task, spec.images), images_body(spec.images)
-    c.tx.put_row(row_key, run.key, "task", run.terms.parent, words, c.at, images=images)
+    c.tx.inbox.put(row_key, run.key, "task", run.terms.parent, words, c.at, images=images)
 
 
 def _post_wake(c: Commit, run: Run, words: str) -> None:
-    c.tx.put_row(announce_key(run.key, run.run_id, "wake"), run.key, "wake", None, words, c.at)
+    c.tx.inbox.put(announce_key(run.key, run.run_id, "wake"), run.key, "wake", None, words, c.at)
 
 
 def _overdue_words(c: Commit, key: str) -> str:
     """Who had answered when the yield's time ran out, and who had not."""
-    sources = [row.source for row in c.tx.unread_by_child(key, drain.WINDOW) if row.announces and row.source]
+    sources = [row.source for row in c.tx.inbox.unread_by_child(key, drain.WINDOW) if row.announces and row.source]
     answered = deliver.named(c, dict.fromkeys(sources))
-    missing = deliver.named(c, c.tx.unsettled_children(key, BLOCK_ROWS))
-    return overdue_message(answered, deliver.silent_children(c, key), missing, c.tx.counts(key).unsettled)
+    missing = deliver.named(c, c.tx.runs.unsettled(key, BLOCK_ROWS))
+    return overdue_message(answered, deliver.silent_children(c, key), missing, c.tx.sessions.counts(key).unsettled)
 
 
 def _name(c: Commit, key: str) -> str:
     """What people call a run."""
-    return one_line(c.tx.spec(key).label, 60) or key
+    return one_line(c.tx.runs.spec(key).label, 60) or key
 
 
 def _give_up(c: Commit, run: Run) -> None:
-    deliver.close_rows(c, run.key, "outcome", "undelivered")
+    for row in deliver.open_rows(c, run.key, "outcome"):
+        c.tx.inbox.give_up(row, c.at)
     target = deliver.told(c, run.terms.parent).session
     if target is not None and not deliver.is_program(c, target):
         undelivered.tell(c, target)
@@ -208,25 +212,29 @@ def _give_up(c: Commit, run: Run) -> None:
 
 def _count_down(c: Commit, run: Run) -> None:
     parent = run.terms.parent
-    counts = c.tx.child_settled(parent)
-    if policy.holds(c.tx.waits_until(parent), counts.unsettled, counts.settled) and c.find(parent) is not None:
+    counts = c.tx.sessions.child_settled(parent)
+    above = c.find(parent)
+    if above is None:
+        return
+    until = above.phase.until_settled if isinstance(above.phase, Waiting) else None
+    if policy.holds(until, counts.unsettled, counts.settled):
         event = ev.ChildrenSettled(
             at=c.at, unsettled=counts.unsettled, settled=counts.settled, next_run_id=c.ids.unique()
         )
         c.apply(parent, event)
-    if not counts.unsettled and c.tx.owed_origin(parent) is not None and not drain.is_attempt(c, parent):
+    if not counts.unsettled and c.tx.turns.owed_origin(parent) is not None and not drain.is_attempt(c, parent):
         deliver.wake_yielded(c, parent, run.key, wake_message(deliver.silent_children(c, parent)))
 
 
 def _count_up(c: Commit, parent: str) -> None:
-    c.tx.child_unsettled(parent)
+    c.tx.sessions.child_unsettled(parent)
     unsettle_above(c, parent)
 
 
 def unsettle_above(c: Commit, parent: str) -> None:
     """A child became unsettled: a parent that had ended counted as settled until just now, and does so no more."""
     above = c.find(parent)
-    if above is not None and above.concluded and c.tx.counts(parent).unsettled == 1:
+    if above is not None and above.concluded and c.tx.sessions.counts(parent).unsettled == 1:
         _count_up(c, above.terms.parent)
 
 
@@ -236,13 +244,13 @@ def clean_now(c: Commit, key: str) -> bool:
     if not isinstance(run.phase, CleanupPending):
         return True
     if run.terms.cleanup == "delete":
-        if c.tx.turn(key) is not None or c.tx.count_unread(key)[1]:
+        if c.tx.turns.get(key) is not None or c.tx.inbox.count_unread(key)[1]:
             c.apply(key, ev.CleanupFailed(at=c.at, error="a message is being answered"))
             return False
-        c.tx.dequeue(key)
+        c.tx.queue.remove(key)
         transcripts.delete_session(c, key)
-        for notice in c.tx.unread(key):
-            c.tx.close_row(notice.key, "void", c.at)
+        for notice in c.tx.inbox.unread(key):
+            c.tx.inbox.void(notice.key, c.at)
     c.apply(key, ev.CleanedUp(at=c.at))
     hook_calls.context(c, key, "deleted" if run.terms.cleanup == "delete" else "completed")
     return True

@@ -6,7 +6,7 @@ was wished is stopped. Nothing here waits.
 """
 
 import hashlib
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,9 @@ from fledge.errors import BadInput, NotFound, Refused
 from fledge.orchestrator import control, deliver, exchanges, spawn
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Commission, Tx, Wishes
+
+NOBODY: Final = ""
+"""Who asks with an idempotency key of a request: it is the same for everybody."""
 
 
 def accept(
@@ -40,36 +43,39 @@ def accept(
     wishes = wishes or Wishes()
     asked = (session, message, wishes, images) if images else (session, message, wishes)
     digest = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
-    known = c.tx.commission_keyed(key) if key else None
+    known = c.tx.asks.find(NOBODY, key) if key else None
     if known is not None:
         if known.digest != digest:
             raise Refused("error", f"idempotencyKey: {key} was used before with other parameters")
-        return known
-    opened = c.tx.session(session)
+        before = c.tx.commissions.get(known.answer)
+        if before is None:
+            raise NotFound(f"no run {known.answer!r}")
+        return before
+    opened = c.tx.sessions.get(session)
     if (opened is None or opened.deleted) and not is_child_key(session):
         spawn.open_conversation(c, session)
     _check_wishes(c.find(session), wishes)
     run_id = c.ids.unique()
     row = f"send:{session}:{run_id}"
-    commission = Commission(
-        run_id=run_id, session=session, row=row, wishes=wishes, key=key, digest=digest, accepted_at=c.at
-    )
+    commission = Commission(run_id=run_id, session=session, row=row, wishes=wishes, accepted_at=c.at)
     if wishes.lane:
-        c.tx.enqueue(session, wishes.lane, session, exchanges.is_suspect(c, session))
+        c.tx.queue.put(session, wishes.lane, session, exchanges.is_suspect(c, session))
     control.send(c, session, message, row_key=row, origin=origin if wishes.deliver else INTERNAL, images=images)
-    c.tx.put_commission(commission)
+    c.tx.commissions.put(commission)
+    if key:
+        c.tx.asks.remember(NOBODY, key, digest, run_id, owner=session)
     return commission
 
 
 def withdraw(c: Commit, session: str, run_id: str) -> bool:
     """Take words back that nobody has read: they are never read. False of any that was read, or is not known here."""
-    commission = c.tx.commission(run_id)
+    commission = c.tx.commissions.get(run_id)
     if commission is None or commission.session != session:
         return False
-    row = c.tx.row(commission.row)
+    row = c.tx.inbox.get(commission.row)
     if row is None or row.state != "unread":
         return False
-    c.tx.close_row(row.key, "void", c.at)
+    c.tx.inbox.void(row.key, c.at)
     c.hints.moved.append(session)
     return True
 
@@ -94,18 +100,18 @@ def time_out(c: Commit, run_id: str) -> bool:
 
     If the turn that read it has yielded, and another is open that does not answer it, or none, only its time is over.
     """
-    commission = c.tx.commission(run_id)
+    commission = c.tx.commissions.get(run_id)
     if commission is None or commission.started_at is None or commission.ended_at is not None:
         return False
     if commission.started_at + commission.wishes.timeout_s > c.at:
         return False
-    turn = c.tx.turn(commission.session)
+    turn = c.tx.turns.get(commission.session)
     owes: Owes = "earlier" if turn is None else exchanges.owed_after(c, turn)
     if turn is not None and (turn.turn == commission.turn or owes == "nothing"):
         control.stop_turn(c, commission.session, "timeout", owes)
         deliver.wake_again(c, commission.session)
     else:
-        c.tx.end_commission(commission.row, "timeout", c.at)
+        c.tx.commissions.end(commission.row, "timeout", c.at)
         c.hints.moved.append(commission.session)
     return True
 
@@ -126,10 +132,10 @@ class Standing(Struct, frozen=True, kw_only=True):
 
 def standing(tx: Tx, run_id: str) -> Standing:
     """What has become of a commission, or of the run that this id, however old, was given to. NotFound if neither."""
-    named = tx.run_named(run_id)
+    named = tx.runs.named(run_id)
     if named is not None:
-        return _of_run(tx.load_run(named[0]))
-    commission = tx.commission(run_id)
+        return _of_run(tx.runs.load(named[0]))
+    commission = tx.commissions.get(run_id)
     if commission is None:
         raise NotFound(f"no run {run_id!r}")
     return _of_commission(tx, commission)
@@ -173,7 +179,7 @@ def _how_it_ended(tx: Tx, commission: Commission) -> tuple[Status, str | None]:
         case "replied" | "forwarded":
             return "ok", None
         case "over":
-            run = tx.find_run(commission.session)
+            run = tx.runs.find(commission.session)
             outcome = None if run is None or run.ended is None else run.ended.outcome
             return ("ok", None) if outcome is None or outcome.status == "ok" else ("error", outcome.error)
         case "timeout":

@@ -125,7 +125,7 @@ class Commit:
     def find(self, key: str) -> Run | None:
         """The run of this session as this commit sees it, or None."""
         if key not in self._runs:
-            self._runs[key] = self.tx.find_run(key)
+            self._runs[key] = self.tx.runs.find(key)
         return self._runs[key]
 
     def run(self, key: str) -> Run:
@@ -138,8 +138,8 @@ class Commit:
     def admit(self, event: ev.Admitted, spec: Spec) -> Run:
         """Give birth to a run: its row, its first event, one more unsettled child for its parent."""
         run = born(event)
-        self.tx.create_run(run, spec, event)
-        self.tx.child_admitted(event.terms.parent)
+        self.tx.runs.create(run, spec, event)
+        self.tx.sessions.child_admitted(event.terms.parent)
         self._runs[run.key] = run
         self.hints.moves.append((None, run, event))
         self.hints.look = True
@@ -152,7 +152,7 @@ class Commit:
         if step.ignored is not None:
             return step
         if not isinstance(step.run.phase, Gone):
-            self.tx.save_run(before, step.run, event)
+            self.tx.runs.save(before, step.run, event)
         self._runs[key] = step.run
         self.hints.moved.append(key)
         self.hints.moves.append((before, step.run, event))
@@ -166,27 +166,29 @@ class Commit:
 
     def trace(self, run: str, trace: DeliveryTrace) -> None:
         """Record a try at delivering a row of this run."""
-        self.tx.trace(trace.key, run, self.at, _encode(trace).decode())
+        self.tx.deliveries.note(trace.key, run, self.at, _encode(trace).decode())
         self.hints.tries.append(trace)
 
     def release(self, session: str, epoch: int) -> None:
         """The driver with this epoch is done: its slot is free, and it writes nowhere any more."""
-        self.tx.release(session, epoch)
-        work = self.tx.end_work(session)
+        self.tx.drivers.release(session, epoch)
+        work = self.tx.workspaces.end_work(session)
         if work is not None:
             workspace, since = work
-            self.tx.save_workspace((self.tx.workspace(workspace) or Workspace(workspace)).with_span((since, self.at)))
+            self.tx.workspaces.save(
+                (self.tx.workspaces.get(workspace) or Workspace(workspace)).with_span((since, self.at))
+            )
         self.hints.released.append((session, epoch))
         self.hints.moved.append(session)
         self.hints.look = True
 
     def forget(self, key: str) -> None:
         """Delete a run for good."""
-        self.tx.forget_run(key)
+        self.tx.runs.forget(key)
         self._runs.pop(key, None)
 
     def facts(self, key: str) -> Facts:
         """Children and unread rows of this session, as they stand in this commit."""
-        counts = self.tx.counts(key)
-        unread, messages = self.tx.count_unread(key)
+        counts = self.tx.sessions.counts(key)
+        unread, messages = self.tx.inbox.count_unread(key)
         return Facts(counts.unsettled, counts.settled, unread, messages)

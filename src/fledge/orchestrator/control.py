@@ -28,7 +28,7 @@ def steer(c: Commit, key: str, message: str, row_key: str | None = None) -> Run:
     """Redirect live work: a new attempt that starts with the message; the old one is silent from now on."""
     run, message = c.run(key), sound(message)
     enforce(policy.refuse_steer(run, message, c.at))
-    c.tx.put_row(row_key or f"steer:{key}:{c.ids.unique()}", key, "steer", run.terms.parent, message, c.at)
+    c.tx.inbox.put(row_key or f"steer:{key}:{c.ids.unique()}", key, "steer", run.terms.parent, message, c.at)
     return c.apply(key, ev.Steered(at=c.at, next_run_id=c.ids.unique(), text=transcripts.last_words(c, key))).run
 
 
@@ -51,7 +51,7 @@ def send(
     message = told(sound(message), images)
     if not message.strip():
         raise BadInput("message", "must not be empty")
-    session = c.tx.session(key)
+    session = c.tx.sessions.get(key)
     if session is None or session.deleted:
         raise NotFound(f"no session {key}")
     run = c.find(key)
@@ -84,7 +84,7 @@ class Killing(Struct, frozen=True, omit_defaults=True):
 def kill(c: Commit, key: str) -> Killing:
     """End a run and everything below it, silently, in this one commit. `done` if there is nothing left to end."""
     c.run(key)
-    c.tx.raise_generation(key)
+    c.tx.sessions.raise_generation(key)
     done = _kill_tree(c, key, named=True)
     if not done.killed and not done.stopping:
         raise Refused("done", f"{key} has ended, and nothing below it is running")
@@ -100,7 +100,7 @@ def kill_each(c: Commit, keys: Sequence[str]) -> Killing:
 def kill_all(c: Commit, session: str) -> Killing:
     """End every run of a session that is not over, and everything below it. NotFound: no such session; the main
     conversation need not have begun."""
-    known = c.tx.session(session)
+    known = c.tx.sessions.get(session)
     if (known is None or known.deleted) and not is_main_key(session):
         raise NotFound(f"no session {session}")
     return kill_each(c, views.active_children(c.tx, session))
@@ -108,17 +108,17 @@ def kill_all(c: Commit, session: str) -> Killing:
 
 def kill_below(c: Commit, key: str) -> Killing:
     """End everything below a session."""
-    c.tx.raise_generation(key)
+    c.tx.sessions.raise_generation(key)
     return _kill_tree(c, key, named=False)
 
 
 def _kill_tree(c: Commit, root: str, named: bool) -> Killing:
     killed: list[str] = []
     stopping: list[str] = []
-    todo = [root] if named else c.tx.children(root)
+    todo = [root] if named else c.tx.runs.children(root)
     while todo:
         key = todo.pop()
-        below = c.tx.children(key)
+        below = c.tx.runs.children(key)
         before = c.find(key)
         if before is not None:
             exchanges.drop_begun(c, key, "its sender was killed")
@@ -134,15 +134,17 @@ def _kill_tree(c: Commit, root: str, named: bool) -> Killing:
 
 
 def _order(c: Commit, key: str, named: bool) -> ev.KillOrdered:
-    driver = c.tx.driver(key)
+    driver = c.tx.drivers.get(key)
     driven = driver is not None and driver.release_at is None
     partial = None if driven else transcripts.progress_so_far(c, key)
-    return ev.KillOrdered(at=c.at, named=named, driven=driven, unsettled=c.tx.counts(key).unsettled, partial=partial)
+    return ev.KillOrdered(
+        at=c.at, named=named, driven=driven, unsettled=c.tx.sessions.counts(key).unsettled, partial=partial
+    )
 
 
 def stop(c: Commit, session: str) -> Killing:
     """Stop a conversation's turn and its whole tree. The turn counts as answered by that."""
-    known = c.tx.session(session)
+    known = c.tx.sessions.get(session)
     if known is None or known.deleted:
         raise NotFound(f"no session {session}")
     run = c.find(session)
@@ -160,16 +162,16 @@ def stop_turn(c: Commit, session: str, reason: str = "stopped", owes: Owes = "no
 
     What an earlier turn read before it yielded is answered by that too, unless it is still owed.
     """
-    if c.tx.turn(session) is None:
+    if c.tx.turns.get(session) is None:
         exchanges.close_turn(c, session, reason, owes)
         return False
     transcripts.close_calls(c, session, reason)
     exchanges.close_turn(c, session, reason, owes)
     budget.release(c, session)
-    place = c.tx.queued(session)
+    place = c.tx.queue.place(session)
     if place is not None and place.due_at is not None:
-        c.tx.dequeue(session)  # it waited to be tried again
-    c.tx.supersede(session, c.at + reconcile.STOP_S)
+        c.tx.queue.remove(session)  # it waited to be tried again
+    c.tx.drivers.supersede(session, c.at + reconcile.STOP_S)
     c.hints.stop.append(session)
     return True
 
@@ -182,10 +184,10 @@ def interrupt(c: Commit, session: str) -> None:
 
 def patch_session(c: Commit, key: str, patch: Mapping[str, str]) -> None:
     """Set a session's label, or the model and thinking level of its next turns."""
-    session = c.tx.session(key)
+    session = c.tx.sessions.get(key)
     if session is None or session.deleted:
         raise NotFound(f"no session {key}")
-    c.tx.change_session(key, replace(session.facts, **{name: sound(value) for name, value in patch.items()}))
+    c.tx.sessions.change(key, replace(session.facts, **{name: sound(value) for name, value in patch.items()}))
 
 
 def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks: bool = True) -> None:
@@ -194,25 +196,25 @@ def delete_session(c: Commit, key: str, *, keep_transcript: bool = False, hooks:
     With `hooks`, whoever listens for the ends of runs hears of one that stayed open for its thread until now. Refused
     while a run of its own is alive: kill that first.
     """
-    session = c.tx.session(key)
+    session = c.tx.sessions.get(key)
     if session is None or session.deleted:
         raise NotFound(f"no session {key}")
     run = c.find(key)
     if run is not None and run.ended is None:
         raise Refused("error", f"{key} is {run.phase.name}: kill it first")
-    c.tx.raise_generation(key)
+    c.tx.sessions.raise_generation(key)
     stop_turn(c, key)
-    for child in c.tx.children_in(key, "spawning"):
+    for child in c.tx.runs.children_in(key, "spawning"):
         c.apply(child, ev.Withdrawn(at=c.at, reason="its requester was deleted"))
-    c.tx.dequeue(key)
+    c.tx.queue.remove(key)
     if hooks:
         bindings.unbind(c, key, "deleted", "deleted")
     else:
-        c.tx.drop_route(key)
+        c.tx.routes.drop(key)
     transcripts.delete_session(c, key, keep_transcript)
     deliver.hand_over(c, key)
-    for row in c.tx.unread(key):
-        c.tx.close_row(row.key, "void", c.at)
+    for row in c.tx.inbox.unread(key):
+        c.tx.inbox.void(row.key, c.at)
         exchanges.drop_row(c, row.key, f"{key} was deleted before it read your message")
     exchanges.drop_begun(c, key, "its sender was deleted")
 
@@ -227,7 +229,7 @@ def answer_plan(c: Commit, key: str, approve: bool, words: str, run_id_seen: str
     c.words = sound(words)
     next_id = c.ids.unique()
     answered = ev.PlanApproved if approve else ev.PlanRejected
-    unsettled = c.tx.counts(key).unsettled
+    unsettled = c.tx.sessions.counts(key).unsettled
     return c.apply(key, answered(at=c.at, next_run_id=next_id, unsettled=unsettled)).run
 
 
@@ -235,7 +237,7 @@ def retry(c: Commit, key: str, to: str | None = None) -> Run:
     """Announce again what was given up: the result, and what came late or expired; to the conversation `to` instead of
     whoever is told of the run."""
     if to is not None:
-        known = c.tx.session(to)
+        known = c.tx.sessions.get(to)
         if known is None or known.deleted or known.kind not in ("main", "named"):
             raise BadInput("to", "must be a conversation that is there", to)
     reopened = undelivered.offer_again(c, c.run(key), to)
@@ -257,7 +259,7 @@ def dismiss(c: Commit, key: str) -> Run:
 def take_up(c: Commit, action: Literal["retry", "dismiss"], name: str, to: str | None = None) -> None:
     """Retry or dismiss what is undelivered: a message by its key, or what was given up of a run, by its session key. A
     result may be retried to another conversation."""
-    if c.tx.find_post(name) is not None:
+    if c.tx.outbox.get(name) is not None:
         if to is not None:
             raise BadInput("to", "is for results: a message goes where it was addressed", to)
         (outbox.retry if action == "retry" else outbox.dismiss)(c, name)
@@ -278,9 +280,9 @@ def remove(c: Commit, key: str) -> Run:
 def held_by(c: Commit, key: str) -> str | None:
     """Why this run may not be archived yet; None if it may."""
     remains = policy.Remains(
-        rows=len(c.tx.rows_of(key)) + len(c.tx.unread(key, 1)),
-        turns=int(c.tx.turn(key) is not None or c.tx.queued(key) is not None),
-        unsettled=c.tx.counts(key).unsettled,
+        rows=len(c.tx.inbox.of_run(key)) + len(c.tx.inbox.unread(key, 1)),
+        turns=int(c.tx.turns.get(key) is not None or c.tx.queue.place(key) is not None),
+        unsettled=c.tx.sessions.counts(key).unsettled,
     )
     return policy.held_by(remains)
 
@@ -295,8 +297,8 @@ def read_result(c: Commit, key: str) -> str | None:
     ended = run.ended
     if ended is None or (isinstance(run.phase, AnnounceDeferred) and run.phase.reason == "descendants-active"):
         return None
-    for row in c.tx.rows_of(key):
-        if row.announces and deliver.is_program(c, row.session) and c.tx.close_row(row.key, "consumed", c.at):
+    for row in c.tx.inbox.of_run(key):
+        if row.announces and deliver.is_program(c, row.session) and c.tx.inbox.consume(row.key, c.at):
             drain.traced(c, row.session or run.terms.parent, row, "direct")
             c.apply(key, ev.RowConsumed(at=c.at, row=row.announces, path="direct"))
-    return "" if ended.result is None else c.tx.text(ended.result)
+    return "" if ended.result is None else c.tx.texts.get(ended.result)

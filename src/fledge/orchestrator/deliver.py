@@ -27,7 +27,7 @@ from fledge.core.transcript import images_body
 from fledge.errors import Refused
 from fledge.orchestrator import drain, exchanges, heartbeat, hook_calls, outbox, transcripts
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Row, RowKind, RowState
+from fledge.store.base import Row, RowKind
 
 _encode = msgspec.json.Encoder().encode
 
@@ -47,7 +47,7 @@ def told(c: Commit, parent: str) -> Told:
 
     A run-mode requester counts as gone from the commit that fixes its outcome; a killed one silences what is below it.
     """
-    for session in c.tx.lineage(parent):
+    for session in c.tx.sessions.lineage(parent):
         run = c.find(session.key)
         if run is not None and run.ended is not None and run.terms.mode == "run":
             if isinstance(run.ended.outcome, Killed):
@@ -59,12 +59,12 @@ def told(c: Commit, parent: str) -> Told:
 
 def silent_children(c: Commit, session: str) -> list[Named]:
     """Children that ended without anything to tell; each is named to its parent once."""
-    return named(c, c.tx.name_silent_children(session))
+    return named(c, c.tx.runs.name_silent(session))
 
 
 def named(c: Commit, runs: Iterable[str]) -> list[Named]:
     """Runs by what they are called; one that is forgotten has its key alone."""
-    return [Named(run, "" if c.find(run) is None else c.tx.spec(run).label) for run in runs]
+    return [Named(run, "" if c.find(run) is None else c.tx.runs.spec(run).label) for run in runs]
 
 
 # ---- writing rows ----------------------------------------------------------------------------------------------------
@@ -82,13 +82,13 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
     # While somebody is asked where its answer should go, it is in nobody's inbox; `aimed` puts it there.
     asked = kind == "outcome" and route == "fallback" and _ask(c, run, target.session, origin)
     place = None if asked else target.session
-    if not c.tx.put_row(key, place, kind, run.key, body, c.at, text=text, path=path, origin=origin, route=route):
-        c.tx.rewrite_row(key, body, text)
+    if not c.tx.inbox.put(key, place, kind, run.key, body, c.at, text=text, path=path, origin=origin, route=route):
+        c.tx.inbox.rewrite(key, body, text)
         return
     if asked:
         return
     if target.suppressed:
-        c.tx.close_row(key, "suppressed", c.at)
+        c.tx.inbox.suppress(key, c.at)
         if kind == "outcome":
             c.apply(run.key, ev.RowSuppressed(at=c.at))
     else:
@@ -97,10 +97,10 @@ def announce(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> None
 
 def _tell_thread(c: Commit, completion: Completion, text: TextId | None) -> Address | None:
     """Say a child's last words, or how it came out, in the thread that it is bound to; answers the thread."""
-    route = c.tx.route(completion.child_session_key)
+    route = c.tx.routes.get(completion.child_session_key)
     if route is None or route.kind != "bound":
         return None
-    outbox.final(c, route.address, replace(completion, result="" if text is None else c.tx.text(text)))
+    outbox.final(c, route.address, replace(completion, result="" if text is None else c.tx.texts.get(text)))
     return route.address
 
 
@@ -109,10 +109,10 @@ def _aim(c: Commit, run: Run, session: str | None, thread: Address | None) -> tu
     nowhere if the child's own thread is the same place, which has heard it."""
     if session is None or drain.is_attempt(c, session):
         return "", "fallback"
-    route = c.tx.route(session)
+    route = c.tx.routes.get(session)
     if route is not None and route.kind == "bound":
         return origin_of(route.address), "bound"
-    origin = c.tx.spec(run.key).origin if session == run.terms.parent else ""
+    origin = c.tx.runs.spec(run.key).origin if session == run.terms.parent else ""
     heard = is_same_place(thread, answer_to(origin, None if route is None else route.address))
     return (INTERNAL if heard else origin), "fallback"
 
@@ -132,10 +132,10 @@ def aimed(c: Commit, key: str, address: Address | None) -> None:
     run = c.find(key)
     if run is None or (address is None and hook_calls.is_asked(c, key)):
         return
-    for row in c.tx.rows_of(key):
+    for row in c.tx.inbox.of_run(key):
         if row.kind == "outcome" and row.state == "unread" and row.session is None:
             if address is not None:
-                c.tx.aim_row(row.key, origin_of(address), "hook")
+                c.tx.inbox.aim(row.key, origin_of(address), "hook")
                 row = replace(row, origin=origin_of(address), route="hook")
             target = told(c, run.terms.parent)
             readdress_row(c, row, target, _path(c, target.session, run.terms.expects, row.origin))
@@ -151,19 +151,19 @@ def _arrived(c: Commit, key: str, kind: RowKind, source: str, session: str | Non
     elif kind == "outcome":
         c.apply(source, ev.RequesterLost(at=c.at))
     else:
-        c.tx.close_row(key, "undelivered", c.at)
+        c.tx.inbox.give_up(key, c.at)
 
 
 def is_program(c: Commit, session: str | None) -> bool:
     """True of a program's inbox: what is in it is read through handles."""
-    known = None if session is None else c.tx.session(session)
+    known = None if session is None else c.tx.sessions.get(session)
     return known is not None and known.kind == "program"
 
 
 def _completion(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> Completion:
-    spec = c.tx.spec(run.key)
+    spec = c.tx.runs.spec(run.key)
     ended = run.ended
-    used = c.tx.used(run.key)
+    used = c.tx.transcripts.used(run.key)
     runtime_s = None if ended is None else ended.elapsed_s
     outcome = Ok() if ended is None or kind == "late" else ended.outcome
     answers = kind in ("outcome", "late") and isinstance(outcome, Ok) and spec.output_schema is not None
@@ -175,41 +175,41 @@ def _completion(c: Commit, run: Run, kind: ev.RowKind, text: TextId | None) -> C
         label=spec.label,
         task=spec.task[:2000],
         stats=Stats(runtime_s, used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached),
-        goods=(c.tx.goods(run.key) if kind in ("outcome", "late") else None) or Goods(),
+        goods=(c.tx.sessions.goods(run.key) if kind in ("outcome", "late") else None) or Goods(),
         plan=run.plan,
-        schema_error=fit(spec.output_schema or {}, "" if text is None else c.tx.text(text)).error if answers else None,
+        schema_error=fit(spec.output_schema or {}, "" if text is None else c.tx.texts.get(text)).error
+        if answers
+        else None,
     )
 
 
 def refresh(c: Commit, run: Run, text: TextId | None) -> None:
     """Let the unread outcome row say something else."""
-    for row in c.tx.rows_of(run.key):
+    for row in c.tx.inbox.of_run(run.key):
         if row.kind == "outcome" and row.state == "unread":
-            c.tx.rewrite_row(row.key, _encode(_completion(c, run, "outcome", text)).decode(), text)
+            c.tx.inbox.rewrite(row.key, _encode(_completion(c, run, "outcome", text)).decode(), text)
 
 
 def readdress(c: Commit, run: Run, to: str | None = None) -> None:
     """Put the unread outcome row where somebody is, or into the inbox of `to`; without anybody the run says so."""
     target = told(c, run.terms.parent) if to is None else Told(to)
-    for row in c.tx.rows_of(run.key):
+    for row in c.tx.inbox.of_run(run.key):
         if row.kind == "outcome" and row.state == "unread":
             readdress_row(c, row, target, _path(c, target.session, run.terms.expects, row.origin))
 
 
-def close_rows(c: Commit, run: str, kind: ev.RowKind, state: RowState) -> None:
-    """Suppress, give up, dismiss or reopen the open row of this kind."""
-    for row in c.tx.rows_of(run):
-        if row.kind == kind:
-            c.tx.close_row(row.key, state, c.at)
+def open_rows(c: Commit, run: str, kind: ev.RowKind) -> list[str]:
+    """Keys of the run's rows of this kind that are unread or undelivered."""
+    return [row.key for row in c.tx.inbox.of_run(run) if row.kind == kind]
 
 
 def notice(c: Commit, session: str, key: str, words: str) -> bool:
     """Tell a session something the system noticed, once per key and not twice in a row; False if it is not told. One
     that is gone needs no telling, a program looks."""
-    known = c.tx.session(session)
+    known = c.tx.sessions.get(session)
     if known is None or known.deleted or known.kind == "program":
         return False
-    last = c.tx.newest_unread(session, "notice")
+    last = c.tx.inbox.newest_unread(session, "notice")
     if not is_worth_noticing(words, last[0].body if last else None):
         return False
     if not put_message(c, session, key, "notice", None, words):
@@ -232,21 +232,21 @@ def put_message(
 
     Refused, under `new`, while `messages.queue.cap` of them wait.
     """
-    if not c.tx.put_row(key, session, kind, source, words, c.at, origin=origin, images=images_body(images)):
+    if not c.tx.inbox.put(key, session, kind, source, words, c.at, origin=origin, images=images_body(images)):
         return False
     if images:
-        c.tx.hold_images(session, [image.sha256 for image in images])
+        c.tx.transcripts.hold_images(session, [image.sha256 for image in images])
     queue = c.rules.queue
     cap = min(queue.cap, MAX_NOTICES) if kind == "notice" else queue.cap
-    if c.tx.count_waiting(session, kind, origin) > cap:
-        waiting = [drain.item(row) for row in c.tx.unread(session) if row.kind == kind and row.origin == origin]
+    if c.tx.inbox.count_waiting(session, kind, origin) > cap:
+        waiting = [drain.item(row) for row in c.tx.inbox.unread(session) if row.kind == kind and row.origin == origin]
         kept = inbox.overflow(waiting, cap, queue.drop)
         if kept.refused:
             raise Refused("rate_limited", f"{queue.cap} messages wait for {session} already: messages.queue.cap")
         for item in kept.dropped:
-            c.tx.drop_row(item.key, None if queue.drop == "summarize" else c.at)
+            c.tx.inbox.drop(item.key, None if queue.drop == "summarize" else c.at)
             exchanges.drop_row(c, item.key, f"it gave way to newer messages to {session}: messages.queue.cap")
-            c.tx.end_commission(item.key, "dropped", c.at)
+            c.tx.commissions.end(item.key, "dropped", c.at)
             c.hints.moved.append(session)
     return True
 
@@ -256,14 +256,14 @@ def put_message(
 
 def hand_over(c: Commit, key: str) -> None:
     """The session reads no more: its completions go to its own requester, its orders are void, sends stay."""
-    rows = c.tx.unread(key)
+    rows = c.tx.inbox.unread(key)
     completions = [row for row in rows if row.announces]
     target = told(c, key) if completions else Told(None)
     for row in completions:
         readdress_row(c, row, target, "queued")
     for row in rows:
         if row.kind in CONTROL:
-            c.tx.close_row(row.key, "void", c.at)
+            c.tx.inbox.void(row.key, c.at)
     if any(not row.announces and row.kind not in CONTROL for row in rows):
         wake(c, key)
 
@@ -273,32 +273,32 @@ def readdress_row(c: Commit, row: Row, target: Told, path: Path) -> None:
     if target.suppressed:
         _suppress_row(c, row)
         return
-    c.tx.readdress_row(row.key, target.session, path)
+    c.tx.inbox.readdress(row.key, target.session, path)
     _arrived(c, row.key, row.kind, row.source or "", target.session, row.origin)
 
 
 def _suppress_row(c: Commit, row: Row) -> None:
-    c.tx.close_row(row.key, "suppressed", c.at)
+    c.tx.inbox.suppress(row.key, c.at)
     if row.kind == "outcome" and row.source is not None:
         c.apply(row.source, ev.RowSuppressed(at=c.at))
 
 
 def read_on(c: Commit, key: str) -> None:
     """The session outlives its run: orders to the run are void, everything else gets a turn."""
-    rows = c.tx.unread(key)
+    rows = c.tx.inbox.unread(key)
     for row in rows:
         if row.kind in CONTROL:
-            c.tx.close_row(row.key, "void", c.at)
+            c.tx.inbox.void(row.key, c.at)
     wake_again(c, key)
 
 
 def suppress(c: Commit, run: Run) -> None:
     """A kill silences the run's inbox: nothing in it is read, and those who sent something are told."""
-    for row in c.tx.unread(run.key):
+    for row in c.tx.inbox.unread(run.key):
         if row.announces:
             _suppress_row(c, row)
         else:
-            c.tx.close_row(row.key, "void", c.at)
+            c.tx.inbox.void(row.key, c.at)
             words = f"{run.key} was killed before it read your message"
             if not exchanges.drop_row(c, row.key, words) and row.kind == "send" and row.source is not None:
                 notice(c, row.source, f"void:{row.key}", words)
@@ -308,12 +308,12 @@ def suppress(c: Commit, run: Run) -> None:
 
 
 def _is_busy(c: Commit, session: str) -> bool:
-    driver = c.tx.driver(session)
+    driver = c.tx.drivers.get(session)
     return driver is not None and (driver.release_at is None or driver.release_at > c.at)
 
 
 def _is_collecting(c: Commit, session: str) -> bool:
-    place = c.tx.queued(session)
+    place = c.tx.queue.place(session)
     return place is not None and place.due_at is not None
 
 
@@ -343,17 +343,17 @@ def interrupt(c: Commit, session: str) -> bool:
     False, and nothing changes, if no driver is at work (a turn that waits for a person, or for its next try, has no
     step), for a foreign runtime, whose work is one whole, and if nothing that waits may join this turn.
     """
-    driver, run = c.tx.driver(session), c.find(session)
-    if driver is None or driver.release_at is not None or c.tx.turn(session) is None:
+    driver, run = c.tx.drivers.get(session), c.find(session)
+    if driver is None or driver.release_at is not None or c.tx.turns.get(session) is None:
         return False
     if run is not None and (not run.terms.wakeable or (run.ended is None and not isinstance(run.phase, Running))):
         return False
     if not drain.would_join(c, session):
         return False
     transcripts.close_calls(c, session, "interrupted")
-    for child in c.tx.children_in(session, "spawning"):
+    for child in c.tx.runs.children_in(session, "spawning"):
         c.apply(child, ev.Withdrawn(at=c.at, reason="interrupted"))
-    c.tx.interrupt(session)
+    c.tx.drivers.interrupt(session)
     drain.take(c, session, at_boundary=True)
     c.hints.interrupted.append((session, driver.epoch, driver.interrupts + 1))
     return True
@@ -361,7 +361,7 @@ def interrupt(c: Commit, session: str) -> bool:
 
 def wake_again(c: Commit, session: str) -> None:
     """A turn is over: if something is left unread, the next one comes in its time."""
-    rows = c.tx.unread(session, drain.WINDOW)
+    rows = c.tx.inbox.unread(session, drain.WINDOW)
     if rows:
         wake(c, session, quiet=all(drain.is_quiet(c, row) for row in rows))
 
@@ -369,14 +369,14 @@ def wake_again(c: Commit, session: str) -> None:
 def wake_yielded(c: Commit, session: str, last: str, words: str) -> None:
     """Everything below a conversation has settled, this child last. If the conversation has yielded, has nothing to
     read and no open turn, it is told so, and answers what it read before."""
-    origin = c.tx.owed_origin(session)
-    if origin is None or c.tx.turn(session) is not None:
+    origin = c.tx.turns.owed_origin(session)
+    if origin is None or c.tx.turns.get(session) is not None:
         return
     # Its completion may be in nobody's inbox, while a hook is asked where the answer should go.
-    aimed_at = [row for row in c.tx.rows_of(last) if row.session is None and row.state == "unread"]
-    if aimed_at or any(row.kind != "notice" for row in c.tx.unread(session, drain.WINDOW)):
+    aimed_at = [row for row in c.tx.inbox.of_run(last) if row.session is None and row.state == "unread"]
+    if aimed_at or any(row.kind != "notice" for row in c.tx.inbox.unread(session, drain.WINDOW)):
         return
-    c.tx.put_row(f"wake:{session}:{c.ids.unique()}", session, "wake", None, words, c.at, origin=origin)
+    c.tx.inbox.put(f"wake:{session}:{c.ids.unique()}", session, "wake", None, words, c.at, origin=origin)
     wake(c, session)
 
 
@@ -386,7 +386,7 @@ def wake(c: Commit, session: str, quiet: bool = False) -> None:
 
     A run that is still alive reads at its own boundaries, a program through its handles; neither needs waking here.
     """
-    known = c.tx.session(session)
+    known = c.tx.sessions.get(session)
     run = c.find(session)
     if known is None or known.deleted or known.kind == "program" or (run is not None and run.ended is None):
         return
@@ -396,9 +396,9 @@ def wake(c: Commit, session: str, quiet: bool = False) -> None:
     due_at = None
     collecting = _is_collecting(c, session)
     if collecting or _is_busy(c, session):
-        first, last = c.tx.unread(session, 1), c.tx.newest_unread(session)
-        if collecting and not any(row.kind == "send" for row in last) and c.tx.turn(session) is not None:
+        first, last = c.tx.inbox.unread(session, 1), c.tx.inbox.newest_unread(session)
+        if collecting and not any(row.kind == "send" for row in last) and c.tx.turns.get(session) is not None:
             return  # it is tried again in its own time; only somebody who speaks up hurries it
-        waiting = drain.items(c, session, [*first, *last, *c.tx.newest_unread(session, "send")])
+        waiting = drain.items(c, session, [*first, *last, *c.tx.inbox.newest_unread(session, "send")])
         due_at = inbox.drain_at(waiting, drain.queue_at(c, session, waiting[0].origin), c.at)
     exchanges.enqueue(c, session, session, due_at=due_at)

@@ -17,12 +17,12 @@ from fledge.store.base import Tx
 
 def known(tx: Tx, path: str) -> Workspace:
     """What is known of a workspace, by its real path."""
-    return tx.workspace(path) or Workspace(path)
+    return tx.workspaces.get(path) or Workspace(path)
 
 
 def begin_work(c: Commit, session: str, path: str) -> None:
     """From now on, until its drive ends, the session may write in this workspace, by its real path."""
-    c.tx.begin_work(session, path, c.at)
+    c.tx.workspaces.begin_work(session, path, c.at)
 
 
 def judge_all(c: Commit, session: str, path: str, found: Mapping[str, Version]) -> frozenset[str]:
@@ -32,7 +32,7 @@ def judge_all(c: Commit, session: str, path: str, found: Mapping[str, Version]) 
     while above[-1] != os.path.dirname(above[-1]):
         above.append(os.path.dirname(above[-1]))
     spans = [span for one in above for span in known(c.tx, one).spans]
-    spans += [(since, c.at) for place, since in c.tx.at_work() if place in above]
+    spans += [(since, c.at) for place, since in c.tx.workspaces.at_work() if place in above]
     names: set[str] = set()
     for name, version in found.items():
         before = workspace.document(name)
@@ -44,7 +44,7 @@ def judge_all(c: Commit, session: str, path: str, found: Mapping[str, Version]) 
             workspace = workspace.with_document(replace(before, left_out=version))
             if version != before.left_out:
                 outbox.tell(c, session, f"document:{path}/{name}:{version.digest[:16]}", left_out_line(name))
-    c.tx.save_workspace(workspace)
+    c.tx.workspaces.save(workspace)
     return frozenset(names)
 
 
@@ -54,7 +54,7 @@ def accept(c: Commit, path: str, digests: Mapping[str, str]) -> list[str]:
     before = left_out(c.tx, path)
     for name, digest in digests.items():
         workspace = workspace.with_document(Document(name, digest))
-    c.tx.save_workspace(workspace)
+    c.tx.workspaces.save(workspace)
     return [name for name in before if name in digests]
 
 

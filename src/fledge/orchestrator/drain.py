@@ -33,7 +33,7 @@ from fledge.core.transcript import Body, CompletionRead, Spoken, Told, from_imag
 from fledge.errors import NotFound
 from fledge.orchestrator import outbox, transcripts
 from fledge.orchestrator.commit import Commit
-from fledge.store.base import Row
+from fledge.store.base import Row, Turn
 
 _decode = msgspec.json.Decoder(Completion).decode
 
@@ -98,12 +98,12 @@ def take(c: Commit, session: str, at_boundary: bool) -> int:
 def _waiting(c: Commit, session: str) -> list[Row]:
     """What waits to enter, in the order in which it is told: a run hears of its children in the order in which it made
     them, a conversation in order of arrival."""
-    return c.tx.unread_by_child(session, WINDOW) if is_attempt(c, session) else c.tx.unread(session, WINDOW)
+    return c.tx.inbox.unread_by_child(session, WINDOW) if is_attempt(c, session) else c.tx.inbox.unread(session, WINDOW)
 
 
 def entering(c: Commit, session: str) -> list[Row]:
     """The rows that a turn which opens now would read first."""
-    return _entering(c, session, c.tx.unread(session, WINDOW), at_boundary=False)
+    return _entering(c, session, c.tx.inbox.unread(session, WINDOW), at_boundary=False)
 
 
 def is_quiet(c: Commit, row: Row) -> bool:
@@ -113,11 +113,11 @@ def is_quiet(c: Commit, row: Row) -> bool:
 
 def would_join(c: Commit, session: str) -> bool:
     """True if something that waits may enter the live turn at its next boundary."""
-    return bool(_entering(c, session, c.tx.unread(session, WINDOW), at_boundary=True))
+    return bool(_entering(c, session, c.tx.inbox.unread(session, WINDOW), at_boundary=True))
 
 
 def _entering(c: Commit, session: str, rows: list[Row], at_boundary: bool) -> list[Row]:
-    turn = c.tx.turn(session) if at_boundary and rows and not is_attempt(c, session) else None
+    turn = c.tx.turns.get(session) if at_boundary and rows and not is_attempt(c, session) else None
     taken = inbox.take(items(c, session, rows), at_boundary, turn.origin if turn else "")
     keys = {item.key for item in taken}
     return [row for row in rows if row.key in keys]
@@ -135,7 +135,7 @@ def take_completions(c: Commit, session: str) -> int:
 def readable_completions(c: Commit, session: str) -> list[Row]:
     """Unread completions that may enter the session's live turn: of a conversation, those that it may answer there."""
     rows = [row for row in _waiting(c, session) if row.announces]
-    turn = None if is_attempt(c, session) else c.tx.turn(session)
+    turn = None if is_attempt(c, session) else c.tx.turns.get(session)
     if turn is None or not rows:
         return rows
     keys = {taken.key for taken in inbox.take([item(row, "steer") for row in rows], True, turn.origin)}
@@ -171,13 +171,12 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind:
     bodies += _left_out(c, session, messages)
     bodies += [Spoken(row.body, row.key, row.kind, row.source or "", from_images_body(row.images)) for row in messages]
     transcripts.write(c, session, *bodies)
-    c.tx.drained(session, len(rows), told_bytes)
-    _address(c, session, rows)
+    _drained(c, session, rows, told_bytes)
     for row in rows:
-        if not c.tx.close_row(row.key, "consumed", c.at):
+        if not c.tx.inbox.consume(row.key, c.at):
             raise NotFound(f"row {row.key} was already taken")
         if row.kind == "send":
-            c.tx.take_up(row.key, c.at)
+            c.tx.commissions.take_up(row.key, c.at)
         kind = row.announces
         if kind is not None and row.source is not None:
             path = _path_taken(c, session, row, at_boundary)
@@ -186,21 +185,27 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind:
                 c.apply(row.source, ev.RowConsumed(at=c.at, row=kind, path=path))
 
 
-def _address(c: Commit, session: str, rows: list[Row]) -> None:
-    """Let the turn's reply go where these rows came from; one that somebody speaks in is a heartbeat's no more."""
-    turn = None if is_attempt(c, session) else c.tx.turn(session)
+def _drained(c: Commit, session: str, rows: list[Row], told_bytes: int) -> None:
+    """The open turn, if there is one, has taken these rows. A conversation's reply goes where they came from; a turn that
+    somebody speaks in is a heartbeat's no more."""
+    turn = c.tx.turns.get(session)
     if turn is None:
         return
-    if turn.drained == len(rows) and any(row.kind == "send" and row.source is None for row in rows):
-        c.tx.begun_by_person(session)
+    turn = replace(turn, drained=turn.drained + len(rows), told_bytes=turn.told_bytes + told_bytes)
+    c.tx.turns.save(turn if is_attempt(c, session) else _addressed(c, turn, rows))
+
+
+def _addressed(c: Commit, turn: Turn, rows: list[Row]) -> Turn:
+    is_first = turn.drained == len(rows)
+    by_person = turn.by_person or (is_first and any(row.kind == "send" and row.source is None for row in rows))
     origin, route = next(((row.origin, row.route) for row in rows if row.origin), ("", "fallback"))
     if not origin and all(row.kind == "send" and row.source is not None for row in rows):
         origin = INTERNAL
-    after = joined(turn.origin, origin, is_first=turn.drained == len(rows))
+    after = joined(turn.origin, origin, is_first=is_first)
     if after != turn.origin:
-        c.tx.set_origin(session, after, route if after == origin else "fallback")
-    if turn.heartbeat and not all(is_quiet(c, row) for row in rows):
-        c.tx.set_heartbeat(session, "")
+        turn = replace(turn, origin=after, route=route if after == origin else "fallback")
+    is_spoken = turn.heartbeat and not all(is_quiet(c, row) for row in rows)
+    return replace(turn, by_person=by_person, heartbeat="" if is_spoken else turn.heartbeat)
 
 
 def is_attempt(c: Commit, session: str) -> bool:
@@ -212,7 +217,7 @@ def is_attempt(c: Commit, session: str) -> bool:
 def post(c: Commit, key: str, session: str) -> bool:
     """Post a completion to the requester's channel and read it, in this commit; False if it has no channel. One whose
     words its thread has heard, in the same place, is only read."""
-    row = c.tx.row(key)
+    row = c.tx.inbox.get(key)
     if row is None or row.state != "unread" or row.announces is None or is_attempt(c, session):
         return False
     address = outbox.address_for(c, session, row.origin)
@@ -221,7 +226,7 @@ def post(c: Commit, key: str, session: str) -> bool:
     completion = replace(_whole(c, session, row), audience="posted")
     collected = collect([completion], c.rules.style, c.ids.nonce(), inline_chars=c.rules.inline_chars)
     transcripts.write(c, session, _entry(c, session, [row], [completion], collected, at_boundary=False))
-    c.tx.close_row(key, "consumed", c.at)
+    c.tx.inbox.consume(key, c.at)
     traced(c, session, row, "direct", "summarised" if collected.summarised else "whole")
     if address is not None:
         outbox.result(c, session, address, row, completion)
@@ -232,20 +237,20 @@ def post(c: Commit, key: str, session: str) -> bool:
 
 def completions_read(c: Commit, session: str, bodies: Sequence[Body]) -> list[Completion]:
     """The completions that stand in these entries, apart from those that people were shown already."""
-    read = [c.tx.row(key) for key in answer.completions_read(bodies)]
+    read = [c.tx.inbox.get(key) for key in answer.completions_read(bodies)]
     rows = [row for row in read if row is not None and row.origin != INTERNAL]
-    return [_whole(c, session, row) for row in rows if c.tx.find_post(f"result:{row.key}") is None]
+    return [_whole(c, session, row) for row in rows if c.tx.outbox.get(f"result:{row.key}") is None]
 
 
 def _left_out(c: Commit, session: str, messages: list[Row]) -> list[Body]:
     """What is told of messages that gave way to those that are read now."""
     told: list[Body] = []
     for origin in dict.fromkeys(row.origin for row in messages if row.kind in ("send", "notice")):
-        dropped = c.tx.dropped(session, origin)
+        dropped = c.tx.inbox.dropped(session, origin)
         if dropped:
             told.append(Spoken(inbox.left_out([item(row) for row in dropped], c.rules.queue.cap), kind="dropped"))
         for row in dropped:
-            c.tx.line_told(row.key, c.at)
+            c.tx.inbox.line_told(row.key, c.at)
     return told
 
 
@@ -257,7 +262,7 @@ def _path_taken(c: Commit, session: str, row: Row, at_boundary: bool) -> Path:
 
 
 def _collected(c: Commit, session: str, completions: list[Completion], behind: Sequence[Row]) -> Collected:
-    turn = c.tx.turn(session)
+    turn = c.tx.turns.get(session)
     room = TURN_BYTES - (0 if turn is None else turn.told_bytes)
     style, inline_chars = c.rules.style, c.rules.inline_chars
     if len(behind) * LEAST_BYTES >= room:
@@ -274,7 +279,7 @@ def _whole(c: Commit, session: str, row: Row) -> Completion:
         audience = "posted"
     elif c.find(session) is not None:
         audience = "nested"
-    text = "" if row.text is None else c.tx.text(row.text)
+    text = "" if row.text is None else c.tx.texts.get(row.text)
     return replace(_decode(row.body), result=text, audience=audience)
 
 

@@ -20,7 +20,7 @@ def leaves(c: Commit, key: str) -> tuple[str, ...]:
     if run is None or not isinstance(run.phase, CleanupPending) or run.phase.due_at > c.at:
         return ()
     found = leaves_at(run, "cleanup")
-    if found and c.tx.counts(key).unsettled:
+    if found and c.tx.sessions.counts(key).unsettled:
         c.apply(key, ev.CleanupFailed(at=c.at, error="what is below it may still work there"))
         return ()
     return found
@@ -36,8 +36,8 @@ def come_due(c: Commit, key: str) -> bool:
         return True
     if isinstance(run.phase, Completed):
         undelivered.let_go(c, run)
-    driver = c.tx.driver(key)
-    counts = c.tx.counts(key)
+    driver = c.tx.drivers.get(key)
+    counts = c.tx.sessions.counts(key)
     event = ev.CameDue(
         at=c.at,
         next_run_id=c.ids.unique(),
@@ -53,10 +53,10 @@ def come_due(c: Commit, key: str) -> bool:
 
 def take_over(c: Commit, owner: str, limit: int = 100) -> int:
     """Take up what a process that is gone was driving or preparing; answers how many, 0 when nothing is left."""
-    drivers = c.tx.drivers_of_others(owner, limit)
+    drivers = c.tx.drivers.of_others(owner, limit)
     for driver in drivers:
         turns.lost(c, driver, crashed=True)
-    reservations = c.tx.reservations(limit - len(drivers))
+    reservations = c.tx.runs.reservations(limit - len(drivers))
     for key in reservations:
         c.apply(key, ev.Withdrawn(at=c.at, reason="its caller is gone"))
     return len(drivers) + len(reservations)
@@ -76,7 +76,7 @@ def not_sent(c: Commit, post: Post, error: str, wait_s: float = 0.0, permanent: 
 
 def _answered(c: Commit, post: Post, answer: Address | None) -> None:
     call = hook_calls.call_of(post)
-    if call is not None and isinstance(call.event, DeliveryTarget) and not c.tx.is_due(post.key):
+    if call is not None and isinstance(call.event, DeliveryTarget) and not c.tx.outbox.is_waiting(post.key):
         deliver.aimed(c, call.event.child_session_key, answer)
 
 

@@ -270,10 +270,10 @@ class Engine:
         """Do what is due now; True if there was anything, so there may be more."""
 
         def look(tx: Tx) -> tuple[list[Place], list[str], list[Post], list[str], list[str], list[str]]:
-            places = tx.claimable(self.rules.widths, now, CLAIMS_A_PASS)
-            due_runs, due_posts = tx.due_runs(now, DUE_A_PASS), tx.due_posts(now, DUE_A_PASS)
-            overdue, unbound = tx.overdue_commissions(now, DUE_A_PASS), tx.due_routes(now, DUE_A_PASS)
-            return places, due_runs, due_posts, overdue, unbound, tx.due_heartbeats(now, DUE_A_PASS)
+            places = tx.queue.claimable(self.rules.widths, now, CLAIMS_A_PASS)
+            due_runs, due_posts = tx.runs.due(now, DUE_A_PASS), tx.outbox.due(now, DUE_A_PASS)
+            overdue, unbound = tx.commissions.overdue(now, DUE_A_PASS), tx.routes.due(now, DUE_A_PASS)
+            return places, due_runs, due_posts, overdue, unbound, tx.heartbeats.due(now, DUE_A_PASS)
 
         self._missed.clear()  # whoever was claimed in an earlier pass is known by now
         places, keys, posts, overdue, unbound, beats = await self.store.read(look)
@@ -348,7 +348,7 @@ class Engine:
         """True if a stop came between the claim and the start of this driver, so that nobody told it."""
         self._missed.discard(drive.session)
         try:
-            driver = await self.store.read(lambda tx: tx.driver(drive.session))
+            driver = await self.store.read(lambda tx: tx.drivers.get(drive.session))
         except StoreError:
             return False  # it is stopped later, when its time is up
         return driver is None or driver.epoch != drive.epoch or driver.release_at is not None
@@ -398,9 +398,9 @@ class Engine:
 
     async def _send(self, post: Post) -> None:
         if post.state == "undelivered":
-            await self.surely(lambda c: c.tx.dismiss_post(post.key, c.at))  # it was kept long enough
+            await self.surely(lambda c: c.tx.outbox.dismiss(post.key, c.at))  # it was kept long enough
             return
-        if not await self.store.read(lambda tx: tx.is_due(post.key)):
+        if not await self.store.read(lambda tx: tx.outbox.is_waiting(post.key)):
             return  # it was sent between looking and acting
         try:
             answer = await self.performer.call(post)

@@ -23,10 +23,10 @@ def enqueue(c: Commit, session: str, spawner: str, due_at: Instant | None = None
     """Let a session be claimed: in its usual lane, or in its own while another session waits for its answer."""
     lane = _lane(c, session)
     if lane.startswith(NESTED):
-        place = c.tx.queued(session)
+        place = c.tx.queue.place(session)
         if place is not None and place.lane != lane:
-            c.tx.dequeue(session)
-    c.tx.enqueue(session, lane, spawner, is_suspect(c, session), due_at)
+            c.tx.queue.remove(session)
+    c.tx.queue.put(session, lane, spawner, is_suspect(c, session), due_at)
     c.hints.look = True
 
 
@@ -35,12 +35,12 @@ def is_suspect(c: Commit, session: str) -> bool:
     run = c.find(session)
     if run is not None and run.ended is None:
         return policy.is_suspect(run.crashes)
-    turn = c.tx.turn(session)
+    turn = c.tx.turns.get(session)
     return turn is not None and policy.is_suspect(turn.crashes)
 
 
 def _lane(c: Commit, session: str) -> str:
-    if c.tx.is_waited_for(session, c.at):
+    if c.tx.exchanges.is_waited_for(session, c.at):
         return f"{NESTED}:{session}"
     run = c.find(session)
     return "main" if run is None else run.terms.lane
@@ -48,7 +48,7 @@ def _lane(c: Commit, session: str) -> str:
 
 def hurry(c: Commit, session: str) -> None:
     """Somebody waits for this session now: if it is queued behind others, it need not be any longer."""
-    place = c.tx.queued(session)
+    place = c.tx.queue.place(session)
     if place is not None:
         run = c.find(session)
         enqueue(c, session, session if run is None else run.terms.parent, place.due_at)
@@ -59,13 +59,13 @@ def close_turn(c: Commit, session: str, ended: str, owes: Owes = "nothing") -> N
     what is still owed."""
     for exchange in unanswered(c, session, owes):
         drop(c, exchange, f"{session} read your message and gave no answer to it (its turn: {ended})")
-    c.tx.close_turn(session, ended, c.at, owes)
+    c.tx.turns.close(session, ended, c.at, owes)
 
 
 def unanswered(c: Commit, session: str, owes: Owes) -> list[Exchange]:
     """Exchanges whose message was read and not answered, apart from what is still owed once this turn is over."""
-    found = [] if owes == "all" else c.tx.answering(session)
-    turn = c.tx.turn(session)
+    found = [] if owes == "all" else c.tx.exchanges.answering(session)
+    turn = c.tx.turns.get(session)
     if not found or owes == "nothing":
         return found
     read = () if turn is None else rows_read(transcripts.of_turn(c.tx, turn))
@@ -79,9 +79,9 @@ def owed_after(c: Commit, turn: Turn) -> Owes:
     for.
     """
     session = turn.session
-    is_owed = c.tx.owed_origin(session) is not None
+    is_owed = c.tx.turns.owed_origin(session) is not None
     has_come = is_owed and not turn.heartbeat and _has_come(c, turn)
-    can_come = is_owed and bool(c.tx.counts(session).unsettled or c.tx.count_unread(session)[0])
+    can_come = is_owed and bool(c.tx.sessions.counts(session).unsettled or c.tx.inbox.count_unread(session)[0])
     return answer.owed_after(is_owed, has_come, can_come)
 
 
@@ -89,12 +89,12 @@ def _has_come(c: Commit, turn: Turn) -> bool:
     """True if the turn has read a completion, or that none comes."""
     bodies = transcripts.of_turn(c.tx, turn)
     woken = any(isinstance(body, Spoken) and body.kind == "wake" for body in bodies)
-    return woken or any(c.tx.find_post(f"result:{key}") is None for key in answer.completions_read(bodies))
+    return woken or any(c.tx.outbox.get(f"result:{key}") is None for key in answer.completions_read(bodies))
 
 
 def drop_row(c: Commit, row: str, why: str) -> bool:
     """A message will never be read; True if a sender who waits for its answer hears of that."""
-    exchange = c.tx.exchange_about(row)
+    exchange = c.tx.exchanges.about(row)
     if exchange is None or exchange.speaker is None:
         return False
     drop(c, exchange, why)
@@ -103,11 +103,11 @@ def drop_row(c: Commit, row: str, why: str) -> bool:
 
 def drop_begun(c: Commit, session: str, why: str) -> None:
     """What this session began with others is over: it was stopped."""
-    for exchange in c.tx.exchanges_begun(session):
+    for exchange in c.tx.exchanges.begun(session):
         drop(c, exchange, why)
 
 
 def drop(c: Commit, exchange: Exchange, why: str) -> None:
     """Nothing more will come of an exchange."""
-    c.tx.save_exchange(dropped(exchange, why), c.at)
+    c.tx.exchanges.save(dropped(exchange, why), c.at)
     c.hints.moved.append(exchange.target)

@@ -30,16 +30,16 @@ def request(c: Commit, session: str, reason: str, cause: Cause = "action") -> st
     key = _conversation(c, session)
     if key is None:
         return None
-    known = c.tx.heartbeat(key) or Heartbeat(key)
+    known = c.tx.heartbeats.get(key) or Heartbeat(key)
     wake = rules.request_wake(_pending(known), cause, reason, c.at)
     held = known.held if known.due_at is not None else ""
-    c.tx.save_heartbeat(replace(known, cause=wake.cause, reason=wake.reason, due_at=wake.due_at, held=held))
+    c.tx.heartbeats.save(replace(known, cause=wake.cause, reason=wake.reason, due_at=wake.due_at, held=held))
     c.hints.look = True
     return key
 
 
 def _conversation(c: Commit, session: str) -> str | None:
-    lineage = [above for above in c.tx.lineage(session) if not drain.is_attempt(c, above.key)]
+    lineage = [above for above in c.tx.sessions.lineage(session) if not drain.is_attempt(c, above.key)]
     found = lineage[0] if lineage else None
     return None if found is None or found.deleted or found.kind == "program" else found.key
 
@@ -54,7 +54,7 @@ def _pending(known: Heartbeat) -> Wake | None:
 def schedule(c: Commit) -> None:
     """Let every main conversation beat as often as the settings say from now on; one that was missed is due at once.
     Of those of one agent, only one has the heartbeat when it is due."""
-    for session, _ in c.tx.sessions(limit=1_000_000):
+    for session, _ in c.tx.lists.recent_sessions(limit=1_000_000):
         if session.is_main:
             keep_beat(c, session.key)
 
@@ -62,7 +62,7 @@ def schedule(c: Commit) -> None:
 def keep_beat(c: Commit, session: str) -> None:
     """The same for one conversation. Where the settings have not changed nothing does."""
     every_s = c.rules.heartbeat.every_s
-    known = c.tx.heartbeat(session) or Heartbeat(session)
+    known = c.tx.heartbeats.get(session) or Heartbeat(session)
     if every_s <= 0:
         beat_at = None
     elif known.beat_at is None:
@@ -70,13 +70,13 @@ def keep_beat(c: Commit, session: str) -> None:
     else:
         beat_at = min(known.beat_at, c.at + every_s)
     if beat_at != known.beat_at:
-        c.tx.save_heartbeat(replace(known, beat_at=beat_at))
+        c.tx.heartbeats.save(replace(known, beat_at=beat_at))
         c.hints.look = True
 
 
 def come_due(c: Commit, session: str) -> bool:
     """Let time act on what is wanted of a conversation; False if nothing was due any more."""
-    known = c.tx.heartbeat(session)
+    known = c.tx.heartbeats.get(session)
     if known is None:
         return False
     if known.beat_at is not None and known.beat_at <= c.at:
@@ -84,16 +84,16 @@ def come_due(c: Commit, session: str) -> bool:
     wake = _pending(known)
     if wake is None or wake.due_at > c.at:
         return _saved(c, known)
-    driver = c.tx.driver(session)
+    driver = c.tx.drivers.get(session)
     busy = driver is not None and (driver.release_at is None or driver.release_at > c.at)
-    if not busy and c.tx.turn(session) is not None:
+    if not busy and c.tx.turns.get(session) is not None:
         # Somebody else's turn is open: it reads what waits, and asks again for what it leaves.
         return _saved(c, _over(known))
-    if not busy and c.tx.queued(session) is not None:
+    if not busy and c.tx.queue.place(session) is not None:
         # A turn comes anyway. If it finds nothing else to read, it is this one's.
         return _saved(c, replace(known, due_at=None, held=""))
     minute, second = time_of_day(c.at, c.rules.heartbeat.zone)
-    waiting = sum(drain.is_quiet(c, row) for row in c.tx.unread(session, drain.WINDOW))
+    waiting = sum(drain.is_quiet(c, row) for row in c.tx.inbox.unread(session, drain.WINDOW))
     situation = Situation(minute_of_day=minute, session="busy" if busy else "idle", waiting=waiting)
     verdict = rules.verdict(wake, c.rules.heartbeat, situation)
     match verdict.skip:
@@ -121,8 +121,8 @@ def _beaten(c: Commit, known: Heartbeat, beat_at: Instant) -> Heartbeat:
 
 def _has_periodic(c: Commit, session: str) -> bool:
     agent_id = agent_of(session)
-    mains = [one.key for one, _ in c.tx.sessions(agent_id, 1_000_000) if one.is_main]
-    return rules.has_periodic(session, main_key(agent_id), {key: c.tx.last_spoken_at(key) for key in mains})
+    mains = [one.key for one, _ in c.tx.lists.recent_sessions(agent_id, 1_000_000) if one.is_main]
+    return rules.has_periodic(session, main_key(agent_id), {key: c.tx.transcripts.last_spoken_at(key) for key in mains})
 
 
 def _over(known: Heartbeat) -> Heartbeat:
@@ -130,7 +130,7 @@ def _over(known: Heartbeat) -> Heartbeat:
 
 
 def _saved(c: Commit, known: Heartbeat) -> Literal[True]:
-    c.tx.save_heartbeat(known)
+    c.tx.heartbeats.save(known)
     return True
 
 
@@ -161,7 +161,7 @@ def begin(c: Commit, session: str, rows: Sequence[Row]) -> Cause | Literal[""]:
     Answers why, or nothing. Whatever was wanted is done with this turn; without rows, and while what is wanted must
     wait, there is no turn and it stays wanted.
     """
-    known = c.tx.heartbeat(session) or Heartbeat(session)
+    known = c.tx.heartbeats.get(session) or Heartbeat(session)
     wanted: Cause | Literal[""] = "" if known.held else known.cause
     if not (rows or wanted):
         return ""
@@ -174,14 +174,16 @@ def begin(c: Commit, session: str, rows: Sequence[Row]) -> Cause | Literal[""]:
         # The periodic one is due as well, after a restart perhaps for the second time: this is it.
         _saved(c, replace(known, beat_at=rules.next_periodic_at(c.rules.heartbeat.every_s, known.beat_at, c.at)))
     cause: Cause = "default" if rows and wanted != "action" else wanted or "default"
-    c.tx.set_heartbeat(session, cause)
+    turn = c.tx.turns.get(session)
+    if turn is not None:
+        c.tx.turns.save(replace(turn, heartbeat=cause))
     transcripts.write(c, session, Spoken(rules.PROMPT, kind="heartbeat"))
     return cause
 
 
 def spoken(c: Commit, session: str, text: str) -> str:
     """What a reply says aloud: that of a heartbeat's turn without its `HEARTBEAT_OK`, unless it is silence."""
-    turn = c.tx.turn(session)
+    turn = c.tx.turns.get(session)
     return text if turn is None or not turn.heartbeat else rules.spoken(text, c.rules.heartbeat.ack_chars)
 
 
@@ -195,7 +197,7 @@ def answered(c: Commit, turn: Turn, text: str) -> bool:
     if rules.is_silence(text, c.rules.heartbeat.ack_chars):
         hide(c, turn.session)
         return True
-    known = c.tx.heartbeat(turn.session) or Heartbeat(turn.session)
+    known = c.tx.heartbeats.get(turn.session) or Heartbeat(turn.session)
     if rules.is_repeat(text, known.said, known.said_at, c.at):
         return True
     return not _saved(c, replace(known, said=text, said_at=c.at))

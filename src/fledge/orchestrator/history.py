@@ -22,17 +22,17 @@ NOT_FINISHED = "it was not finished"
 
 def import_run(c: Commit, past: PastRun, lines: Iterable[Line], terms: Terms | None = None) -> bool:
     """Write a run with its transcript; False if it is there already. `terms` say how long it is kept."""
-    if c.find(past.key) is not None or c.tx.session(past.key) is not None:
+    if c.find(past.key) is not None or c.tx.sessions.get(past.key) is not None:
         return False
     parent = conversation_key(past.requester)
-    if c.tx.session(parent) is None:
+    if c.tx.sessions.get(parent) is None:
         # Its requester was itself a child that is not there any more, or never was.
         parent = parent if parse_key(parent).kind in ("main", "named") else conversation_key("")
         open_conversation(c, parent)
-    above = c.tx.session(parent)
+    above = c.tx.sessions.get(parent)
     assert above is not None
     agent_id, depth = parse_key(past.key).agent_id, above.depth + 1
-    c.tx.open_session(past.key, "subagent", parent, depth, SessionFacts(agent_id, past.label, "leaf"), past.created_at)
+    c.tx.sessions.open(past.key, "subagent", parent, depth, SessionFacts(agent_id, past.label, "leaf"), past.created_at)
     kept = terms or Terms(parent=parent)
     settled = Terms(
         parent=parent,
@@ -46,7 +46,7 @@ def import_run(c: Commit, past: PastRun, lines: Iterable[Line], terms: Terms | N
     unsettle_above(c, parent)
     last = write_transcript(c, past.key, lines)
     result = "" if isinstance(past.outcome, Failed) else past.result or last
-    text = c.tx.keep_text(past.key, freeze(result, "")) if result else None
+    text = c.tx.texts.keep(past.key, freeze(result, "")) if result else None
     ended = Ended(past.outcome, past.started_at, past.ended_at, text)
     c.apply(past.key, ev.Imported(at=c.at, ended=ended))
     return True
@@ -56,7 +56,7 @@ def import_conversation(c: Commit, requester: str, lines: Iterable[Line]) -> boo
     """Write a conversation's transcript under a name of its own; False if something stands there already."""
     key = conversation_key(requester)
     open_conversation(c, key)
-    if c.tx.entries(key, limit=1):
+    if c.tx.transcripts.entries(key, limit=1):
         return False
     write_transcript(c, key, lines)
     return True

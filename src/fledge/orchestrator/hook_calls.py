@@ -41,8 +41,8 @@ def end_of(run: Run) -> str:
 
 def place_of(tx: Tx, key: str) -> Address | None:
     """The thread a session is bound to, else where its task was asked for."""
-    route = tx.route(key)
-    return route.address if route is not None and route.kind == "bound" else address_of(tx.spec(key).origin)
+    route = tx.routes.get(key)
+    return route.address if route is not None and route.kind == "bound" else address_of(tx.runs.spec(key).origin)
 
 
 def _at(event: E, address: Address | None) -> E:
@@ -52,7 +52,7 @@ def _at(event: E, address: Address | None) -> E:
 
 def spawning(tx: Tx, run: Run) -> Spawning:
     """The question whether, and to which thread, a child that is being prepared is to be bound."""
-    spec, session = tx.spec(run.key), tx.route(run.terms.parent)
+    spec, session = tx.runs.spec(run.key), tx.routes.get(run.terms.parent)
     place = address_of(spec.origin) or (None if session is None else session.address)
     event = Spawning(
         child_session_key=run.key,
@@ -68,8 +68,8 @@ def spawned(c: Commit, run: Run) -> None:
     """Tell that a child was accepted."""
     if "subagent_spawned" not in c.rules.hooks:
         return
-    spec = c.tx.spec(run.key)
-    route = c.tx.route(run.key)
+    spec = c.tx.runs.spec(run.key)
+    route = c.tx.routes.get(run.key)
     event = Spawned(
         child_session_key=run.key,
         requester_session_key=run.terms.parent,
@@ -127,21 +127,21 @@ def is_asked(c: Commit, key: str) -> bool:
     """True while somebody who was asked where a run's answer should go has not answered."""
     listeners = c.rules.hooks.get("subagent_delivery_target", ())
     name = end_of(c.run(key))
-    return any(c.tx.is_due(post_key("subagent_delivery_target", one.name, name)) for one in listeners)
+    return any(c.tx.outbox.is_waiting(post_key("subagent_delivery_target", one.name, name)) for one in listeners)
 
 
 def context(c: Commit, key: str, reason: Left) -> None:
     """Tell the context engine, if there is one, that a run is done with in this way."""
     if c.rules.context_engine:
         body = _encode({"sessionKey": key, "reason": reason}).decode()
-        c.hints.look |= c.tx.post(f"context:{reason}:{end_of(c.run(key))}", "context", None, body, c.at)
+        c.hints.look |= c.tx.outbox.post(f"context:{reason}:{end_of(c.run(key))}", "context", None, body, c.at)
 
 
 def _tell(c: Commit, hook: HookName, key: str, name: str, event: HookEvent, is_question: bool = False) -> bool:
     told = False
     for listener in c.rules.hooks.get(hook, ()):
         body = _encode(Call(listener.name, event)).decode()
-        told |= c.tx.post(
+        told |= c.tx.outbox.post(
             post_key(hook, listener.name, name), "hook", key, body, c.at, retries=0 if is_question else listener.retries
         )
     c.hints.look |= told

@@ -21,7 +21,7 @@ async def outcome_of(engine: Engine, changes: Changes, done: Killing) -> Killing
     at = engine.clock.now() + PATIENCE_S
 
     def is_there(tx: Tx, key: str) -> bool:
-        run = tx.find_run(key)
+        run = tx.runs.find(key)
         return engine.is_driving(key) or (run is not None and isinstance(run.phase, Ending))
 
     def look(tx: Tx) -> bool | None:
@@ -41,8 +41,8 @@ def _sorted(tx: Tx, done: Killing, running: tuple[str, ...]) -> Killing:
 
 def _has_won(tx: Tx, key: str) -> bool:
     """True of a run that committed its end after it was told to stop, and whose end counts."""
-    run = tx.find_run(key)
+    run = tx.runs.find(key)
     if run is None or run.ended is None or isinstance(run.ended.outcome, Killed):
         return False
-    names = [type(event) for event in tx.events(key)]
+    names = [type(event) for event in tx.events.of(key)]
     return ev.AttemptEnded in names[names.index(ev.KillOrdered) :] if ev.KillOrdered in names else False

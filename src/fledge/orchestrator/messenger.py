@@ -92,7 +92,7 @@ class Messenger:
             return exchange
 
         def look(tx: Tx) -> Exchange | None:
-            now = tx.exchange(exchange.id)
+            now = tx.exchanges.get(exchange.id)
             return now if now is None or now.reply is not None or now.speaker is None else None
 
         return await self.changes.until(look, [exchange.target], exchange.until_at) or exchange
@@ -108,7 +108,7 @@ class Messenger:
         """The message as rules and configuration complete it. Raises BadInput or Refused."""
         looks = sight.looker(self._config, c.tx, caller.session)
         target = self._target(c.tx, params, looks)
-        session = c.tx.session(target)
+        session = c.tx.sessions.get(target)
         theirs = agent_of(target) if session is None else session.facts.agent_id
         enforce(sight.refuse_look(c.tx, looks, target, theirs))
         return Sending(
@@ -147,7 +147,7 @@ def _status(error: Refused | BadInput) -> Status:
 
 def _told(tx: Tx, exchange: Exchange) -> Sent:
     """What the sender is told of the exchange as it stands."""
-    run, stage, reply = tx.find_run(exchange.target), exchange.stage, exchange.reply
+    run, stage, reply = tx.runs.find(exchange.target), exchange.stage, exchange.reply
     told = Sent(
         status="accepted",
         session_key=exchange.target,

@@ -39,7 +39,7 @@ def message_of(post: Post) -> Message | None:
 
 def address_for(c: Commit, session: str, origin: str) -> Address | None:
     """Where words of this session about something from this origin go."""
-    route = c.tx.route(session)
+    route = c.tx.routes.get(session)
     return answer_to(origin, None if route is None else route.address)
 
 
@@ -88,8 +88,8 @@ def tell(c: Commit, session: str, key: str, words: str, about: About = "notice")
 
     Where that has no route nobody is told here; it stands in the lists.
     """
-    root = c.tx.lineage(session)[-1:]
-    route = c.tx.route(root[0].key) if root else None
+    root = c.tx.sessions.lineage(session)[-1:]
+    route = c.tx.routes.get(root[0].key) if root else None
     if route is not None:
         _post(c, f"{about}:{key}", route.address, about, root[0].key, words)
 
@@ -118,7 +118,7 @@ def _post(
         route=route,
         posted_at=c.at,
     )
-    posted = c.tx.post(
+    posted = c.tx.outbox.post(
         key,
         "message",
         None,
@@ -136,12 +136,12 @@ def _post(
 
 def sent(c: Commit, post: Post) -> None:
     """It arrived. Whoever it reached is told of what did not reach them before."""
-    c.tx.post_done(post.key, c.at)
+    c.tx.outbox.done(post.key, c.at)
     message = message_of(post)
     c.hints.moved.append((post.run or "") if message is None else message.session_key)
     if message is None:
         return
-    lost = [_decode(one.body) for one in c.tx.undelivered_posts(post.lane) if one.kind == "message"]
+    lost = [_decode(one.body) for one in c.tx.outbox.undelivered(post.lane) if one.kind == "message"]
     lost = [one for one in lost if one.address == message.address and not one.id.startswith("notice:undelivered:")]
     if lost:
         words = "\n".join(one_line(one.text, LINE_CHARS) for one in lost[-5:])
@@ -149,7 +149,7 @@ def sent(c: Commit, post: Post) -> None:
         text = f"{count} to you could not be delivered earlier (fledge undelivered):\n{words}"
         key = f"undelivered:{lost[-1].id}"
         say(c, message.session_key, message.address, key, text)
-        told = c.tx.find_post(f"notice:{key}")
+        told = c.tx.outbox.get(f"notice:{key}")
         if told is not None and told.state == "undelivered":
             retry(c, told.key)  # that they are to be told of it did not reach them either
 
@@ -159,9 +159,9 @@ def failed(c: Commit, post: Post, error: str, wait_s: float = 0.0, permanent: bo
     failure is permanent."""
     again_at = None if permanent else next_try_at(post.tries, post.retries, c.at, post.expires_at, wait_s)
     if again_at is not None:
-        c.tx.post_failed(post.key, error, again_at, c.at)
+        c.tx.outbox.failed(post.key, error, again_at)
     else:
-        c.tx.give_up_post(post.key, error, c.at + c.rules.undelivered_s, c.at)
+        c.tx.outbox.give_up(post.key, error, c.at + c.rules.undelivered_s, c.at)
         c.hints.moved.append(post.run or "")
     c.hints.look = True
 
@@ -170,18 +170,18 @@ def retry(c: Commit, key: str) -> None:
     """Send an undelivered post again."""
     post = _undelivered(c, key)
     message = message_of(post)
-    c.tx.retry_post(key, c.at, None if message is None else c.at + EXPIRY_S[message.about])
+    c.tx.outbox.retry(key, c.at, None if message is None else c.at + EXPIRY_S[message.about])
     c.hints.look = True
 
 
 def dismiss(c: Commit, key: str) -> None:
     """Take a post off the undelivered list."""
     _undelivered(c, key)
-    c.tx.dismiss_post(key, c.at)
+    c.tx.outbox.dismiss(key, c.at)
 
 
 def _undelivered(c: Commit, key: str) -> Post:
-    post = c.tx.find_post(key)
+    post = c.tx.outbox.get(key)
     if post is None:
         raise NotFound(f"no post {key}")
     if post.state != "undelivered":

@@ -32,19 +32,19 @@ class Seat(Struct, frozen=True, gc=False, kw_only=True):
 def seat_of(tx: Tx, key: str, answers_all: bool = True, lines: list[Line] | None = None) -> Seat | None:
     """What is known of this session; None if there is none. Its turn serves what it has read itself, and if it
     `answers_all` what earlier turns read before they yielded too."""
-    session = tx.session(key)
+    session = tx.sessions.get(key)
     if session is None:
         return None
-    run, turn = tx.find_run(key), tx.turn(key)
+    run, turn = tx.runs.find(key), tx.turns.get(key)
     return Seat(
         session=session,
         run=run,
-        spec=None if run is None else tx.spec(key),
-        is_budgeted=tx.has_purses() and any(tx.purse(above.key) for above in tx.lineage(key)),
-        has_children=tx.counts(key).spawned > 0,
+        spec=None if run is None else tx.runs.spec(key),
+        is_budgeted=tx.budgets.any() and any(tx.budgets.get(above.key) for above in tx.sessions.lineage(key)),
+        has_children=tx.sessions.counts(key).spawned > 0,
         wishes=[
             asked.wishes
-            for asked in tx.commissions(key)
+            for asked in tx.commissions.of(key)
             if answers_all or (turn is not None and asked.turn == turn.turn)
         ],
         by_person=turn is not None and turn.by_person,

@@ -34,7 +34,7 @@ class Looker(Struct, frozen=True, kw_only=True):
 
 def looker(config: Config, tx: Tx, session: str) -> Looker:
     """How far this session sees others, and may send to them."""
-    known = tx.session(session)
+    known = tx.sessions.get(session)
     agent_id = agent_of(session) if known is None else known.facts.agent_id
     seen = visibility_for(config, agent_id, known is None or known.kind in ("main", "named"))
     return Looker(session=session, seen=seen, agents=agent_to_agent(config))
@@ -43,10 +43,10 @@ def looker(config: Config, tx: Tx, session: str) -> Looker:
 def key_meant(tx: Tx, session: str, word: str) -> str:
     """The session key that a word means to this session: a key, `main`, or a word for something below it. `main` is the
     main conversation of its agent that it belongs to, such as its project's, else the one of that name."""
-    own = tx.session(session)
+    own = tx.sessions.get(session)
     agent_id = "main" if own is None else own.facts.agent_id
     if word.strip().lower() == "main":
-        above = [one for one in tx.lineage(session) if one.is_main and one.facts.agent_id == agent_id]
+        above = [one for one in tx.sessions.lineage(session) if one.is_main and one.facts.agent_id == agent_id]
         return above[0].key if above else main_key(agent_id)
     if ":" in word:
         return str(parse_key(word, agent_id))
@@ -56,7 +56,7 @@ def key_meant(tx: Tx, session: str, word: str) -> str:
 def find_session(tx: Tx, looker: Looker, word: str) -> Session:
     """The session that a key, or a word for something below the looker, means. Refused if it may not be seen."""
     key = key_meant(tx, looker.session, word)
-    found = tx.session(key)
+    found = tx.sessions.get(key)
     if found is None:
         raise NotFound(f"no session {key}")
     enforce(refuse_look(tx, looker, found.key, found.facts.agent_id))
@@ -85,7 +85,7 @@ def find_labelled(tx: Tx, looker: Looker, label: str, agent_id: str = "") -> str
 
 def refuse_look(tx: Tx, looker: Looker, target: str, theirs: str) -> Refusal | None:
     """None if the looker may see the target, a session of agent `theirs`, whether it exists or not."""
-    caller = tx.session(looker.session)
+    caller = tx.sessions.get(looker.session)
     own = "" if caller is None else caller.facts.agent_id
     sight = Sight(
         caller=looker.session,
@@ -156,33 +156,33 @@ def _within_reach(tx: Tx, looker: Looker) -> list[tuple[Session, Instant]]:
     """Every session that might be visible, the latest active first."""
     match looker.seen:
         case "all":
-            return tx.sessions(None, 1_000_000)
+            return tx.lists.recent_sessions(None, 1_000_000)
         case "agent":
-            own = tx.session(looker.session)
-            found = tx.sessions("" if own is None else own.facts.agent_id, 1_000_000)
+            own = tx.sessions.get(looker.session)
+            found = tx.lists.recent_sessions("" if own is None else own.facts.agent_id, 1_000_000)
             known = {session.key for session, _ in found}
         case _:
             found, known = [], set()
     keys = [looker.session]
     for key in keys:
-        session = tx.session(key)
+        session = tx.sessions.get(key)
         if session is not None and not session.deleted and key not in known:
             found.append((session, _last_at(tx, session)))
-        keys += tx.children(key) if looker.seen != "self" else []
+        keys += tx.runs.children(key) if looker.seen != "self" else []
     return sorted(found, key=lambda one: -one[1])
 
 
 def _last_at(tx: Tx, session: Session) -> Instant:
-    last = tx.tail(session.key, 1)
+    last = tx.transcripts.tail(session.key, 1)
     return last[0].at if last else session.created_at
 
 
 def _session_view(tx: Tx, session: Session, last_at: Instant, wanted: Wanted) -> SessionView:
-    run = tx.find_run(session.key)
+    run = tx.runs.find(session.key)
     row = (
         None
         if run is None
-        else child_row(run, session.facts.label, "", tx.counts(session.key).unsettled, progress_of(tx, run))
+        else child_row(run, session.facts.label, "", tx.sessions.counts(session.key).unsettled, progress_of(tx, run))
     )
     return SessionView(
         key=session.key,
@@ -202,15 +202,15 @@ def _session_view(tx: Tx, session: Session, last_at: Instant, wanted: Wanted) ->
 
 def session_history(tx: Tx, key: str, limit: int, include_tools: bool = False) -> History:
     """What was said in a session; of a child whose session is gone, its frozen result. NotFound if nothing is left."""
-    session = tx.session(key)
+    session = tx.sessions.get(key)
     if session is not None and not session.deleted:
-        entries = tx.tail(key, MOST_ENTRIES, () if include_tools else ("tool",))
+        entries = tx.transcripts.tail(key, MOST_ENTRIES, () if include_tools else ("tool",))
         return history([(entry.at, from_body(entry.body)) for entry in entries], limit, include_tools)
-    run = tx.find_run(key)
+    run = tx.runs.find(key)
     if run is None or run.ended is None:
         raise NotFound(f"no session {key}")
     ended = run.ended
-    text = ended.outcome.error or "" if ended.result is None else tx.text(ended.result)
+    text = ended.outcome.error or "" if ended.result is None else tx.texts.get(ended.result)
     return history([(ended.ended_at, Replied(text or "(no output)"))], limit)
 
 
@@ -221,12 +221,12 @@ def result_text(tx: Tx, looker: Looker, word: str) -> tuple[str, str]:
     one without a result.
     """
     key = key_meant(tx, looker.session, word)
-    run, session = tx.find_run(key), tx.session(key)
+    run, session = tx.runs.find(key), tx.sessions.get(key)
     if session is not None and not is_below(tx, looker.session, key):
         enforce(refuse_look(tx, looker, key, session.facts.agent_id))
     if run is None:
         raise NotFound(f"{key} is not a subagent: only those have a result")
-    late = [row.text for row in tx.rows_of(key) if row.kind == "late"]
+    late = [row.text for row in tx.inbox.of_run(key) if row.kind == "late"]
     if late:
         text = late[-1]
     elif run.ended is not None:
@@ -236,5 +236,5 @@ def result_text(tx: Tx, looker: Looker, word: str) -> tuple[str, str]:
     else:
         raise NotFound(f"{key} has no result yet: it is {run.phase.name}, and its result will be pushed to you")
     if text is not None:
-        return key, tx.text(text)
+        return key, tx.texts.get(text)
     return key, "" if run.ended is None else run.ended.outcome.error or ""

@@ -93,12 +93,12 @@ def spawn(c: Commit, request: Request) -> Run:
 def spawned_before(c: Commit, request: Request) -> Run | None:
     """The run that this very call made before, if it did. Refused: its key came with another request, or that run is
     still being prepared by whoever asked for it."""
-    known = c.tx.spawned_by(request.terms.parent, request.key) if request.key else None
+    known = c.tx.asks.find(request.terms.parent, request.key) if request.key else None
     if known is None:
         return None
-    if known[1] != _digest(request):
+    if known.digest != _digest(request):
         raise Refused("error", f"idempotencyKey: {request.key} was used before with other parameters")
-    run = c.run(known[0])
+    run = c.run(known.answer)
     if isinstance(run.phase, Spawning):
         raise Refused("error", f"idempotencyKey: {request.key} is being prepared: ask again in a moment")
     return run
@@ -117,7 +117,7 @@ def reserve(c: Commit, request: Request) -> Run:
     if not spec.task.strip():
         raise BadInput("task", "must not be empty")
     parent = request.terms.parent
-    session = c.tx.session(parent)
+    session = c.tx.sessions.get(parent)
     if session is None or session.deleted:
         raise NotFound(f"no session {parent}")
     lease.check(c, parent, request.lease)
@@ -125,11 +125,11 @@ def reserve(c: Commit, request: Request) -> Run:
     above = c.find(parent)
     if above is not None and above.ended is not None and above.terms.mode == "run":
         raise Refused("forbidden", f"{parent} has ended and could not hear an answer: spawn from its requester")
-    counts = c.tx.counts(parent)
+    counts = c.tx.sessions.counts(parent)
     occupancy = policy.Occupancy(
         depth=session.depth,
         children=counts.unsettled + len(_kept_places(c, parent)),
-        retained=c.tx.count_retained(parent) if request.limits.max_retained else 0,
+        retained=c.tx.lists.count_children(parent) if request.limits.max_retained else 0,
         wakes=0 if above is None else above.wakes,
         budget_spent=budget.is_spent(c, parent),
         is_leaf=session.facts.role == "leaf",
@@ -139,33 +139,33 @@ def reserve(c: Commit, request: Request) -> Run:
     if request.objection is not None:
         raise request.objection
     forked = _forked(c, request, session) if request.forks else None
-    turn = c.tx.turn(parent)
+    turn = c.tx.turns.get(parent)
     origin = "" if turn is None or turn.origin == INTERNAL else turn.origin
     spec = replace(spec, agent_id=check_agent_id(spec.agent_id), origin=origin)
     key = child_key(spec.agent_id, request.unique or c.ids.unique())
     depth = session.depth + 1
     role = policy.role_at(depth, request.limits.max_depth)
     facts = replace(request.facts, agent_id=spec.agent_id, label=spec.label, role=role)
-    c.tx.open_session(key, "subagent", parent, depth, facts, c.at)
+    c.tx.sessions.open(key, "subagent", parent, depth, facts, c.at)
     terms = _settled_terms(request.terms, depth, program=session.kind == "program")
     run = c.admit(ev.Admitted(at=c.at, key=key, terms=terms, run_id=c.ids.unique()), spec)
     unsettle_above(c, parent)
     if spec.images:
-        c.tx.hold_images(key, [image.sha256 for image in spec.images])
+        c.tx.transcripts.hold_images(key, [image.sha256 for image in spec.images])
     if forked is not None:
         transcripts.write(c, key, forked)
     if request.budget is not None:
         budget.give(c, key, request.budget)
     if request.key:
-        c.tx.remember_spawn(parent, request.key, key, _digest(request))
+        c.tx.asks.remember(parent, request.key, _digest(request), key, owner=key)
     return run
 
 
 def _kept_places(c: Commit, session: str) -> set[str]:
     """Children that take a place though they count as settled: an answer to a plan, of the child itself or of
     somebody below it, would unsettle them."""
-    kept = {key for plan in c.tx.awaiting() if (key := _child_above(c, plan, session)) is not None}
-    return {key for key in kept if c.run(key).concluded and not c.tx.counts(key).unsettled}
+    kept = {key for plan in c.tx.runs.awaiting() if (key := _child_above(c, plan, session)) is not None}
+    return {key for key in kept if c.run(key).concluded and not c.tx.sessions.counts(key).unsettled}
 
 
 def _child_above(c: Commit, key: str, parent: str) -> str | None:
@@ -182,12 +182,12 @@ def _child_above(c: Commit, key: str, parent: str) -> str | None:
 def _check_above(c: Commit, run: Run | None, cap_of: Callable[[str], int]) -> None:
     """A run that had settled is active again, because it is resumed or has a new child: it takes a place of its
     parent's anew, and so on upwards. Raises Refused where there is none."""
-    while run is not None and run.concluded and not c.tx.counts(run.key).unsettled:
+    while run is not None and run.concluded and not c.tx.sessions.counts(run.key).unsettled:
         parent = run.terms.parent
         kept = _kept_places(c, parent)
         if run.key in kept or run.terms.program:
             return  # it never gave its place up; a program has as many as it likes
-        refusal = policy.refuse_children(cap_of(agent_of(parent)), c.tx.counts(parent).unsettled + len(kept))
+        refusal = policy.refuse_children(cap_of(agent_of(parent)), c.tx.sessions.counts(parent).unsettled + len(kept))
         if refusal is not None:
             raise Refused(refusal.status, f"{refusal.reason}, of {parent}")
         run = c.find(parent)
@@ -230,7 +230,7 @@ def resume(c: Commit, key: str, words: str, limits: policy.Limits, cap_of: Calla
     """
     run = c.run(key)
     enforce(policy.refuse_resume(run))
-    if any(isinstance(event, ev.Imported) for event in c.tx.events(key)):
+    if any(isinstance(event, ev.Imported) for event in c.tx.events.of(key)):
         raise Refused("done", f"{key} was imported from another system: run it again")
     if deliver.told(c, run.terms.parent).suppressed:
         raise Refused(
@@ -240,14 +240,14 @@ def resume(c: Commit, key: str, words: str, limits: policy.Limits, cap_of: Calla
     enforce(policy.admit(limits, policy.Occupancy(run.terms.depth - 1, children=0, retained=0, budget_spent=spent)))
     _check_above(c, run, cap_of)
     c.words = sound(words)
-    said, unsettled = transcripts.last_words(c, key), c.tx.counts(key).unsettled
+    said, unsettled = transcripts.last_words(c, key), c.tx.sessions.counts(key).unsettled
     return c.apply(key, ev.Resumed(at=c.at, next_run_id=c.ids.unique(), unsettled=unsettled, text=said)).run
 
 
 def present_requester(tx: Tx, key: str) -> str:
     """The session that asked for this run, or the nearest above it that is still there. Raises Refused if none is."""
-    for session in tx.lineage(tx.load_run(key).terms.parent):
-        run = tx.find_run(session.key)
+    for session in tx.sessions.lineage(tx.runs.load(key).terms.parent):
+        run = tx.runs.find(session.key)
         if not session.deleted and (run is None or run.ended is None or run.terms.mode == "session"):
             return session.key
     raise Refused("error", f"nobody who asked for {key} is left to hear an answer: spawn it from a conversation")
@@ -261,7 +261,7 @@ def _check_wanted(c: Commit, parent: str, generations: Mapping[str, int] | None)
 
 def generations_of(c: Commit, session: str) -> dict[str, int]:
     """Generations of the session and its ancestors now: what a turn stores when it opens."""
-    return {above.key: above.generation for above in c.tx.lineage(session)}
+    return {above.key: above.generation for above in c.tx.sessions.lineage(session)}
 
 
 def open_conversation(c: Commit, key: str, folder: str = "") -> None:
@@ -273,14 +273,14 @@ def open_conversation(c: Commit, key: str, folder: str = "") -> None:
     agent_id, is_main = agent_of(key), is_main_key(key, folder)
     project = "" if key == main_key(agent_id) else folder
     label = one_line(folder_name(project), FOLDER_CHARS) if project and is_main else ""
-    facts, known = SessionFacts(agent_id, label, project=project), c.tx.session(key)
+    facts, known = SessionFacts(agent_id, label, project=project), c.tx.sessions.get(key)
     if project and is_main and known is not None and known.facts.project != project:
         if known.facts.project or known.kind != "named":
             owner = known.facts.project or "a program"
             raise Refused("error", f"{key} is the conversation of {owner}: name another one with --session")
         # It was begun by its name, before a person began it in its folder.
-        c.tx.change_session(key, replace(known.facts, project=project, label=known.facts.label or label), "main")
-    c.tx.open_session(key, "main" if is_main else "named", None, 0, facts, c.at)
+        c.tx.sessions.change(key, replace(known.facts, project=project, label=known.facts.label or label), "main")
+    c.tx.sessions.open(key, "main" if is_main else "named", None, 0, facts, c.at)
     if is_main and c.rules.heartbeat.every_s:
         heartbeat.keep_beat(c, key)
     undelivered.tell(c, key)
@@ -288,4 +288,4 @@ def open_conversation(c: Commit, key: str, folder: str = "") -> None:
 
 def open_program(c: Commit, key: str) -> None:
     """Make a program's place to receive results: it reads them through handles, and no model answers there."""
-    c.tx.open_session(key, "program", None, 0, SessionFacts(parse_key(key).agent_id), c.at)
+    c.tx.sessions.open(key, "program", None, 0, SessionFacts(parse_key(key).agent_id), c.at)

@@ -89,7 +89,7 @@ class Spawner:
         """
         if len(words) > STEER_CHARS:
             raise BadInput("words", f"must be at most {STEER_CHARS} characters", len(words))
-        run, session = await self._engine.store.read(lambda tx: (tx.load_run(key), tx.session(key)))
+        run, session = await self._engine.store.read(lambda tx: (tx.runs.load(key), tx.sessions.get(key)))
         folder = "" if session is None else session.facts.workspace
         is_gone = folder and refuse_resume(run) is None and not await asyncio.to_thread(os.path.isdir, folder)
         if is_gone:
@@ -106,7 +106,7 @@ class Spawner:
         it; for the nearest above, where that one is gone. Raises as `spawn` does."""
 
         def look(tx: Tx) -> tuple[SpawnParams, str, tuple[str, ...]]:
-            requester, spec = spawn.present_requester(tx, key), tx.spec(key)
+            requester, spec = spawn.present_requester(tx, key), tx.runs.spec(key)
             return params_of(spec, requester), requester, tools_needed(spec)
 
         params, requester, brings = await self._engine.store.read(look)
@@ -118,7 +118,7 @@ class Spawner:
 
         A session that is not there counts as a conversation that begins now. A program's session has no ceiling.
         """
-        known, run = await self._engine.store.read(lambda tx: (tx.session(session), tx.find_run(session)))
+        known, run = await self._engine.store.read(lambda tx: (tx.sessions.get(session), tx.runs.find(session)))
         if known is None:
             known = Session(session, "named", None, 0, SessionFacts(agent_of(session)), False, 0, 0, 0.0)
         if known.kind == "program":
@@ -190,7 +190,7 @@ def _spawned(c: Commit, request: Request, opening: Open) -> Run:
 
 
 def _reserve(c: Commit, request: Request, opening: Open) -> _Reserved:
-    before = c.tx.session(request.terms.parent)
+    before = c.tx.sessions.get(request.terms.parent)
     opening(c)
     known = spawn.spawned_before(c, request)
     run = spawn.reserve(c, request) if known is None else known
@@ -201,8 +201,13 @@ def _withdraw(c: Commit, reserved: _Reserved, why: str) -> None:
     """Take the reservation back, and the session that was opened for it, unless that was used for something else."""
     parent = reserved.run.terms.parent
     spawn.failed(c, reserved.run.key, why)
-    if reserved.opened and not c.tx.children(parent) and not c.tx.last_entry(parent) and not c.tx.unread(parent, 1):
-        c.tx.delete_session(parent)
+    if (
+        reserved.opened
+        and not c.tx.runs.children(parent)
+        and not c.tx.transcripts.last(parent)
+        and not c.tx.inbox.unread(parent, 1)
+    ):
+        c.tx.sessions.delete(parent)
 
 
 def accepted(spawned: Spawned) -> dict[str, object]:

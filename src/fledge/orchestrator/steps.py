@@ -105,7 +105,7 @@ def replied(
                 rule=rule.id if isinstance(rule, Permission) else "",
                 why=(whys or {}).get(index, ""),
             )
-            c.tx.ask_approval(approval)
+            c.tx.approvals.ask(approval)
             if not is_covered:
                 outbox.tell(c, drive.session, approval.id, question(approval), "approval")
     if notice:
@@ -147,12 +147,12 @@ def _work_on(c: Commit, drive: Drive, tools_s: float, is_progress: bool) -> None
 def hand_over(c: Commit, drive: Drive, goods: Goods | None) -> None:
     """Remember what the session hands over besides its words, where somebody looked."""
     if goods is not None:
-        c.tx.keep_goods(drive.session, goods)
+        c.tx.sessions.keep_goods(drive.session, goods)
 
 
 def _record(c: Commit, drive: Drive, ran: Ran | None) -> None:
     if ran is not None:
-        c.tx.turn_ran(drive.session, ran)
+        c.tx.turns.ran(drive.session, ran)
 
 
 def question(approval: Approval) -> str:
@@ -171,7 +171,7 @@ def started(c: Commit, drive: Drive, approved: Sequence[OpenCall], tools_s: floa
     turns.fence(c, drive)
     _at_work(c, drive, works_in)
     for call in approved:
-        c.tx.move_approval(drive.session, call.entry, call.index, "started")
+        c.tx.approvals.move(drive.session, call.entry, call.index, "started")
     turns.at_work(c, drive.session, tools_s)
 
 
@@ -212,12 +212,12 @@ def resulted(
 def _advance(c: Commit, drive: Drive, step: StepEnd, results: Sequence[Resulted]) -> str | None:
     """Count a step whose results are all in, and tell the model once if it repeats itself. At a limit the turn is over,
     for the reason that is answered."""
-    turn = c.tx.turn(drive.session)
+    turn = c.tx.turns.get(drive.session)
     if turn is None:
         raise NotFound(f"{drive.session} has no open turn")
     digest = step_digest(step.reply.calls, (*step.earlier, *results))
     progress = advance(turn.progress, digest, turn.opened_at, c.at)
-    c.tx.turn_stepped(drive.session, progress)
+    c.tx.turns.save(replace(turn, progress=progress))
     refusal = refuse_next_step(progress, step.limits)
     if refusal is not None:
         turns.fail(c, drive, refusal, "limit")
@@ -235,10 +235,10 @@ def noted(c: Commit, drive: Drive, answer: Replied, covers: int, last: int) -> l
     """
     turns.fence(c, drive)
     budget.settle(c, drive.session, answer)
-    keys = [key for key in c.tx.children(drive.session) if key not in answer.text]
+    keys = [key for key in c.tx.runs.children(drive.session) if key not in answer.text]
     text = answer.text if not keys else f"{answer.text}\n\nChildren: {', '.join(keys)}"
     transcripts.write(c, drive.session, Noted(text, covers))
-    c.tx.cover(drive.session, covers)
+    c.tx.transcripts.cover(drive.session, covers)
     turns.progressed(c, drive.session)
     return new_lines(c, drive.session, last)
 
@@ -265,14 +265,14 @@ def finish(
         return Goes(new_lines(c, drive.session, last), over=False)
     over = turns.finish(c, drive, reply, result=None if fitted is None else fitted.text, begun=begun) == "over"
     if over:
-        return Goes([], over=True, last=c.tx.last_entry(drive.session))
+        return Goes([], over=True, last=c.tx.transcripts.last(drive.session))
     return Goes(new_lines(c, drive.session, last), over=False)
 
 
 def _asked_for_words(c: Commit, drive: Drive, reply: Replied, whole: str) -> bool:
     """Ask the model of a conversation for words, if its turn would end without any; False if it has some, nobody waits
     for them, or it was asked before."""
-    turn = c.tx.turn(drive.session)
+    turn = c.tx.turns.get(drive.session)
     if turn is None or turns.live(c.find(drive.session)) or said(whole) != "empty":
         return False
     bodies = transcripts.of_turn(c.tx, turn)
@@ -282,7 +282,7 @@ def _asked_for_words(c: Commit, drive: Drive, reply: Replied, whole: str) -> boo
     words = empty_nudge(any(isinstance(body, Told) for body in bodies))
     transcripts.write(c, drive.session, reply, Spoken(words, f"nudge:{drive.session}:{turn.turn}", NUDGE))
     drain.take(c, drive.session, at_boundary=True)
-    c.tx.progress(drive.session, c.at, step_open=True)
+    c.tx.drivers.progress(drive.session, c.at, step_open=True)
     return True
 
 
@@ -292,7 +292,7 @@ def _fitted(c: Commit, drive: Drive, whole: str) -> Fit | None:
     run = c.find(drive.session)
     if run is None or run.ended is not None or run.plan == "planning" or said(whole) in ("silent", "skip"):
         return None
-    schema = c.tx.spec(drive.session).output_schema
+    schema = c.tx.runs.spec(drive.session).output_schema
     if schema is None or (isinstance(run.phase, Running) and run.phase.serving is not None):
         return None
     return fit(schema, whole)
@@ -356,7 +356,7 @@ def ask(c: Commit, drive: Drive) -> None:
     looking and asking, at once.
     """
     turns.fence(c, drive)
-    waiting = [asked.expires_at for asked in c.tx.approvals(drive.session) if asked.state == "waiting"]
+    waiting = [asked.expires_at for asked in c.tx.approvals.of(drive.session) if asked.state == "waiting"]
     due_at = min(waiting, default=c.at)
     run = c.find(drive.session)
     if run is not None and isinstance(run.phase, Running):
@@ -369,7 +369,7 @@ def ask(c: Commit, drive: Drive) -> None:
 def open_question(tx: Tx, approval_id: str, at: Instant, digest_seen: str | None = None) -> Approval:
     """A question that can be answered. Refused: an unknown or decided one, one that expired, or another call than was
     seen."""
-    asked = tx.approval(approval_id)
+    asked = tx.approvals.get(approval_id)
     if asked is None:
         raise NotFound(f"no question {approval_id}")
     if digest_seen is not None and digest_seen != asked.digest:
@@ -391,8 +391,8 @@ def answer(
     """A person's answer to an open question: with a no, words for the model; with a yes, the rule that was made."""
     asked = open_question(c.tx, approval_id, c.at, digest_seen)
     state: ApprovalState = "allowed" if allow else "denied"
-    c.tx.move_approval(asked.session, asked.entry, asked.index, state, answered_by, words, rule)
-    if any(other.state == "waiting" for other in c.tx.approvals(asked.session)):
+    c.tx.approvals.move(asked.session, asked.entry, asked.index, state, answered_by, words, rule)
+    if any(other.state == "waiting" for other in c.tx.approvals.of(asked.session)):
         return
     run = c.find(asked.session)
     if run is not None and run.ended is None:
@@ -404,4 +404,4 @@ def answer(
 def answers(tx: Tx, session: str, calls: Sequence[OpenCall]) -> dict[tuple[int, int], Approval]:
     """The questions about these calls, as they stand."""
     wanted = {(call.entry, call.index) for call in calls}
-    return {(a.entry, a.index): a for a in tx.approvals(session) if (a.entry, a.index) in wanted}
+    return {(a.entry, a.index): a for a in tx.approvals.of(session) if (a.entry, a.index) in wanted}

@@ -43,7 +43,7 @@ def request_heartbeat(c: Commit, session: str, reason: str) -> str:
 
 
 def _open(c: Commit, session: str) -> None:
-    known = c.tx.session(session)
+    known = c.tx.sessions.get(session)
     if known is not None and not known.deleted:
         if known.kind == "program":
             raise Refused("error", f"{session} is a program's: no model answers there")

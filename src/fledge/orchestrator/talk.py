@@ -52,11 +52,11 @@ class Sending(Struct, frozen=True, kw_only=True):
 
 def again(c: Commit, exchange_id: str, wait_s: float) -> Exchange | None:
     """The exchange of a message that was sent before, or None; while it is not answered, its sender waits anew."""
-    exchange = c.tx.exchange(exchange_id)
+    exchange = c.tx.exchanges.get(exchange_id)
     if exchange is None or exchange.kind == "tell" or exchange.speaker is None or exchange.reply is not None:
         return exchange
     waiting = replace(exchange, until_at=c.at + wait_s if wait_s > 0 else None)
-    c.tx.save_exchange(waiting, c.at)
+    c.tx.exchanges.save(waiting, c.at)
     exchanges.hurry(c, waiting.target)
     return waiting
 
@@ -78,8 +78,8 @@ def begin(c: Commit, sending: Sending) -> Exchange:
     exchange = _exchange(c, sending, kind, None if kind == "tell" else until_at)
     if answer is not None:
         return _answered_plan(c, exchange, answer.approves, answer.reason)
-    c.tx.save_exchange(exchange, c.at)
-    c.tx.forget_exchanges(c.at - c.rules.exchanges_s, FORGOTTEN_A_COMMIT)
+    c.tx.exchanges.save(exchange, c.at)
+    c.tx.exchanges.forget(c.at - c.rules.exchanges_s, FORGOTTEN_A_COMMIT)
     _post(c, exchange, rules.first_words(exchange, message))
     exchanges.hurry(c, sending.target)
     return exchange
@@ -92,7 +92,7 @@ def _check(c: Commit, sending: Sending) -> None:
     lease.check(c, sender, sending.lease)
     if sending.generations is not None:
         enforce(refuse_stopped(sending.generations, generations_of(c, sender)))
-    session = c.tx.session(target)
+    session = c.tx.sessions.get(target)
     if session is None and sending.opens:
         open_conversation(c, target)
     elif session is None:
@@ -108,12 +108,12 @@ def _check(c: Commit, sending: Sending) -> None:
 
 def _may_answer(c: Commit, run: Run, sender: str) -> bool:
     """A plan awaits its answer, and the sender is the requester or the controller."""
-    return isinstance(run.phase, AwaitingApproval) and sender in (run.terms.parent, c.tx.spec(run.key).controller)
+    return isinstance(run.phase, AwaitingApproval) and sender in (run.terms.parent, c.tx.runs.spec(run.key).controller)
 
 
 def _exchange(c: Commit, sending: Sending, kind: rules.Kind, until_at: Instant | None) -> Exchange:
     """The exchange, as the one that its sender is answering leads to it. Refused: too many came of the same."""
-    above = max(c.tx.answering(sending.sender), key=lambda one: len(one.path), default=None)
+    above = max(c.tx.exchanges.answering(sending.sender), key=lambda one: len(one.path), default=None)
     path = (sending.sender,) if above is None else above.path
     exchange = Exchange(
         id=sending.id,
@@ -127,7 +127,7 @@ def _exchange(c: Commit, sending: Sending, kind: rules.Kind, until_at: Instant |
         max_turns=sending.max_turns if kind == "talk" else 0,
         until_at=until_at,
     )
-    enforce(rules.refuse_hop(exchange, c.tx.hops_made(exchange.root)))
+    enforce(rules.refuse_hop(exchange, c.tx.exchanges.hops_made(exchange.root)))
     return exchange
 
 
@@ -140,7 +140,7 @@ def answer_plan(c: Commit, exchange_id: str, sender: str, target: str, approves:
 def _answered_plan(c: Commit, exchange: Exchange, approves: bool, reason: str) -> Exchange:
     control.answer_plan(c, exchange.target, approves, rules.plan_words(approves, reason))
     done = replace(exchange, stage=Over("approved" if approves else "rejected"))
-    c.tx.save_exchange(done, c.at)
+    c.tx.exchanges.save(done, c.at)
     return done
 
 
@@ -161,20 +161,20 @@ def _post(c: Commit, exchange: Exchange, words: str) -> None:
 def answered(c: Commit, session: str, reply: str, owes: Owes = "nothing") -> None:
     """A turn is over with this reply: whatever it answers goes on, or has its answer."""
     for exchange in exchanges.unanswered(c, session, owes):
-        move = rules.answered(exchange, reply, c.tx.hops_made(exchange.root))
+        move = rules.answered(exchange, reply, c.tx.exchanges.hops_made(exchange.root))
         after = move.exchange
         if move.say:
             after = replace(after, row=f"send:{after.id}:{after.hops}")
             why = _unreachable(c, after.speaker or "")
             after = after if why is None else rules.dropped(after, why)
-        c.tx.save_exchange(after, c.at)
+        c.tx.exchanges.save(after, c.at)
         if move.say and after.speaker is not None:
             _post(c, after, move.say)
         c.hints.moved.append(exchange.target)
 
 
 def _unreachable(c: Commit, session: str) -> str | None:
-    known, run = c.tx.session(session), c.find(session)
+    known, run = c.tx.sessions.get(session), c.find(session)
     if known is None or known.deleted:
         return f"no session {session}"
     refusal = None if run is None else policy.refuse_send(run)

@@ -41,8 +41,8 @@ def visible(tx: Tx, session: str, after: int = 0) -> list[Entry]:
     """The entries a model may see: those after the last one that a note stands for, that note included; of those, the
     ones after entry `after`."""
     found: list[Entry] = []
-    start = max(after, tx.covered(session))
-    while page := tx.entries(session, after=found[-1].seq if found else start, limit=PAGE):
+    start = max(after, tx.transcripts.covered(session))
+    while page := tx.transcripts.entries(session, after=found[-1].seq if found else start, limit=PAGE):
         found.extend(page)
     return found
 
@@ -54,12 +54,14 @@ def lines(tx: Tx, session: str) -> list[Line]:
 
 def write(c: Commit, session: str, *bodies: Body) -> int:
     """Append entries; answers the number of the last."""
-    last = c.tx.append(session, c.at, [(_KINDS[type(body)], to_body(body)) for body in bodies], _used(bodies))
+    last = c.tx.transcripts.append(
+        session, c.at, [(_KINDS[type(body)], to_body(body)) for body in bodies], _used(bodies)
+    )
     if any(isinstance(body, Replied) for body in bodies):
         c.hints.replied_at = c.at
     images = [image.sha256 for body in bodies for image in images_of(body)]
     if images:
-        c.tx.hold_images(session, images)
+        c.tx.transcripts.hold_images(session, images)
     lines = c.written.setdefault(session, [])
     lines += [Line(seq, body) for seq, body in enumerate(bodies, last - len(bodies) + 1)]
     return last
@@ -69,13 +71,13 @@ def delete_session(c: Commit, session: str, keep_transcript: bool = False) -> No
     """Delete a session, with its transcript unless that is kept. Files of images that no session holds then go too."""
     if not keep_transcript:
         release_images(c, session)
-    c.tx.delete_session(session, keep_transcript)
+    c.tx.sessions.delete(session, keep_transcript)
 
 
 def release_images(c: Commit, session: str) -> None:
     """Post that image files are to be swept, if this session, which is about to go, holds any."""
-    if c.tx.holds_images(session):
-        c.tx.post(f"sweep:{session}:{c.ids.unique()}", SWEEP_IMAGES, None, "", c.at, retries=FOR_EVER)
+    if c.tx.transcripts.holds_images(session):
+        c.tx.outbox.post(f"sweep:{session}:{c.ids.unique()}", SWEEP_IMAGES, None, "", c.at, retries=FOR_EVER)
         c.hints.look = True
 
 
@@ -84,7 +86,9 @@ def new_lines(c: Commit, session: str, after: int) -> list[Line]:
     written = c.written.get(session)
     if written and written[0].seq == after + 1:
         return written
-    return [Line(entry.seq, from_body(entry.body)) for entry in c.tx.entries(session, after=after, limit=PAGE)]
+    return [
+        Line(entry.seq, from_body(entry.body)) for entry in c.tx.transcripts.entries(session, after=after, limit=PAGE)
+    ]
 
 
 def _used(bodies: Sequence[Body]) -> Used | None:
@@ -105,14 +109,14 @@ def last_words(c: Commit, key: str) -> TextId | None:
     An answer to a message beside the task is no part of it, nor is a token that means silence; what was said before a
     plan was approved is the plan.
     """
-    if any(row.kind == "approval" for row in c.tx.unread(key)):
+    if any(row.kind == "approval" for row in c.tx.inbox.unread(key)):
         return None
     for _, body in reversed(joined((line.seq, line.body) for line in lines(c.tx, key))):
         match body:
             case Spoken(kind="approval"):
                 return None
             case Replied(text=text, aside=False) if said(text) == "text":
-                return c.tx.keep_text(key, text)
+                return c.tx.texts.keep(key, text)
             case _:
                 continue
     return None
@@ -120,7 +124,7 @@ def last_words(c: Commit, key: str) -> TextId | None:
 
 def has_begun(tx: Tx, key: str) -> bool:
     """True of a run that has read its task; a forked one has an entry before that."""
-    bodies = (from_body(entry.body) for entry in tx.entries(key, limit=2))
+    bodies = (from_body(entry.body) for entry in tx.transcripts.entries(key, limit=2))
     return any(not (isinstance(body, Spoken) and body.kind == "fork") for body in bodies)
 
 
@@ -130,23 +134,28 @@ def progress_so_far(c: Commit, key: str) -> TextId | None:
     if not known:
         return None
     told = [body for _, body in joined((line.seq, line.body) for line in known)]
-    unapproved = {(asked.entry, asked.index) for asked in c.tx.approvals(key) if asked.state != "started"}
+    unapproved = {(asked.entry, asked.index) for asked in c.tx.approvals.of(key) if asked.state != "started"}
     # The work of a foreign runtime is entered as one open call, which is no tool's.
     unfinished = open_calls(known) if c.run(key).terms.wakeable else []
     begun = [call for call in unfinished if (call.entry, call.index) not in unapproved]
     calls = sum(isinstance(body, Resulted) for body in told) + len(begun)
     fragments = [body.text for body in told[-FRAGMENTS_FROM:] if isinstance(body, Replied)]
-    return c.tx.keep_text(key, partial(calls, fragments))
+    return c.tx.texts.keep(key, partial(calls, fragments))
 
 
 def of_turn(tx: Tx, turn: Turn) -> list[Body]:
     """Everything that an open turn has read and written, notes on older entries or not."""
-    return [from_body(entry.body) for entry in tx.entries(turn.session, after=turn.opened_after, limit=1_000_000)]
+    return [
+        from_body(entry.body)
+        for entry in tx.transcripts.entries(turn.session, after=turn.opened_after, limit=1_000_000)
+    ]
 
 
 def models_of(tx: Tx, session: str) -> list[str]:
     """Which models really answered in this session, in the order in which they first did."""
-    replies = [from_body(entry.body) for entry in tx.entries(session, limit=1_000_000) if entry.kind == "assistant"]
+    replies = [
+        from_body(entry.body) for entry in tx.transcripts.entries(session, limit=1_000_000) if entry.kind == "assistant"
+    ]
     return list(dict.fromkeys(reply.model for reply in replies if isinstance(reply, Replied) and reply.model))
 
 
@@ -160,4 +169,4 @@ def close_calls(c: Commit, session: str, reason: str) -> None:
     if results:
         write(c, session, *results)
     for call in open_ones:
-        c.tx.move_approval(session, call.entry, call.index, "void")
+        c.tx.approvals.move(session, call.entry, call.index, "void")

@@ -74,29 +74,29 @@ def live(run: Run | None) -> bool:
 
 def claim_all(c: Commit, places: Iterable[Place], owner: str) -> list[Drive]:
     """Claim each of these that is still queued: others were killed or ended between looking and claiming."""
-    drives = (claim(c, place, owner) for place in places if c.tx.queued(place.session) is not None)
+    drives = (claim(c, place, owner) for place in places if c.tx.queue.place(place.session) is not None)
     return [drive for drive in drives if drive is not None]
 
 
 def claim(c: Commit, place: Place, owner: str) -> Drive | None:
     """Take the lease, open the turn (or go on with the open one) and read what waits; None if there was nothing."""
     session = place.session
-    epoch = c.tx.claim(place, owner, c.at)
+    epoch = c.tx.queue.claim(place, owner, c.at)
     run = c.find(session)
     if run is not None and isinstance(run.phase, Queued):
         run = c.apply(session, ev.Claimed(at=c.at, epoch=epoch)).run
-    turn = c.tx.turn(session)
+    turn = c.tx.turns.get(session)
     resumed = turn is not None
     if turn is not None:
         _expire_questions(c, session)
     else:
-        turn = c.tx.open_turn(session, generations_of(c, session), c.at)
+        turn = c.tx.turns.open(session, generations_of(c, session), c.at)
     beat = turn.heartbeat if resumed or live(run) else heartbeat.begin(c, session, drain.entering(c, session))
     # What came in is read only after all results of a step are in, and the rest of a reply that was cut.
     midway = resumed and _is_midway(c, session)
     taken = 0 if midway else drain.take(c, session, at_boundary=resumed)
     if not taken and not resumed and not live(run) and not beat:
-        c.tx.close_turn(session, "nothing to read", c.at, "earlier")
+        c.tx.turns.close(session, "nothing to read", c.at, "earlier")
         c.release(session, epoch)
         return None
     more = taken >= inbox.ROWS_A_COMMIT
@@ -113,14 +113,14 @@ def _is_midway(c: Commit, session: str) -> bool:
 
 
 def _expire_questions(c: Commit, session: str) -> None:
-    for asked in c.tx.approvals(session):
+    for asked in c.tx.approvals.of(session):
         if asked.state == "waiting" and asked.expires_at <= c.at:
-            c.tx.move_approval(session, asked.entry, asked.index, "expired")
+            c.tx.approvals.move(session, asked.entry, asked.index, "expired")
 
 
 def read_more(c: Commit, drive: Drive) -> bool:
     """Read what did not fit into the claim's commit, before the first step; True if there may be still more."""
-    c.tx.fence(drive.session, drive.epoch)
+    c.tx.drivers.fence(drive.session, drive.epoch)
     return drain.take(c, drive.session, at_boundary=False) >= inbox.ROWS_A_COMMIT
 
 
@@ -137,7 +137,7 @@ def step(c: Commit, drive: Drive, entries: list[tuple[Literal["assistant", "tool
 
 def at_work(c: Commit, session: str, tools_s: float = 0.0) -> None:
     """The driver is at work, perhaps with tools that may take so long: meanwhile its run is not stuck."""
-    c.tx.progress(session, c.at, step_open=True, patient_until=c.at + tools_s if tools_s else None)
+    c.tx.drivers.progress(session, c.at, step_open=True, patient_until=c.at + tools_s if tools_s else None)
 
 
 def progressed(c: Commit, session: str, tools_s: float = 0.0) -> None:
@@ -148,11 +148,11 @@ def progressed(c: Commit, session: str, tools_s: float = 0.0) -> None:
     if run is not None and run.ended is None:
         if (run.crashes or run.failing) and isinstance(run.phase, Running):
             c.apply(session, ev.Progressed(at=c.at))
-    elif (turn := c.tx.turn(session)) is not None and turn.crashes:
-        c.tx.turn_failed(session, turn.failures, 0)
-    driver = c.tx.driver(session)
+    elif (turn := c.tx.turns.get(session)) is not None and turn.crashes:
+        c.tx.turns.save(replace(turn, crashes=0))
+    driver = c.tx.drivers.get(session)
     if driver is not None and driver.suspect:
-        c.tx.trust_driver(session)
+        c.tx.drivers.trust(session)
         c.hints.look = True
 
 
@@ -185,12 +185,12 @@ def finish(c: Commit, drive: Drive, reply: Replied | str, result: str | None = N
         return _replied(c, drive, entry, whole, reply.cut)
     if reply.aside:
         _answer_aside(c, drive.session, entry, whole)
-    elif c.tx.answering(drive.session) and not c.facts(drive.session).unread:
+    elif c.tx.exchanges.answering(drive.session) and not c.facts(drive.session).unread:
         talk.answered(c, drive.session, whole)
     text = whole if result is None else result
     frozen = freeze(text, "") if text.strip() else _left_behind(c, drive.session)
     words = said(frozen)
-    text_id = c.tx.keep_text(drive.session, frozen) if words == "text" else None
+    text_id = c.tx.texts.keep(drive.session, frozen) if words == "text" else None
     run = _signal(c, drive, ev.Finished(words, text_id, reply.cut))
     return "on" if isinstance(run.phase, Running) else "over"
 
@@ -201,9 +201,9 @@ def _answer_aside(c: Commit, session: str, entry: int, text: str) -> None:
     if said(text) == "empty":
         return
     talk.answered(c, session, text, "earlier")
-    turn = c.tx.turn(session)
+    turn = c.tx.turns.get(session)
     rows = () if turn is None else rows_read(transcripts.of_turn(c.tx, turn))
-    origins = [row.origin for key in rows if (row := c.tx.row(key)) is not None and row.kind == "send"]
+    origins = [row.origin for key in rows if (row := c.tx.inbox.get(key)) is not None and row.kind == "send"]
     origin = next((origin for origin in origins if address_of(origin) is not None), None)
     if turn is not None and origin is not None:
         outbox.reply(c, replace(turn, origin=origin), entry, text)
@@ -216,7 +216,7 @@ def _left_behind(c: Commit, session: str) -> str:
 
 
 def _replied(c: Commit, drive: Drive, entry: int, text: str, is_cut: bool) -> Goes:
-    turn = c.tx.turn(drive.session)
+    turn = c.tx.turns.get(drive.session)
     if turn is None:
         raise NotFound(f"{drive.session} has no open turn")
     if said(text) == "empty" and not turn.heartbeat:
@@ -238,7 +238,9 @@ def lacks_words(c: Commit, turn: Turn, bodies: Sequence[Body]) -> bool:
     """
     if turn.heartbeat or not answer.lacks_words(bodies):
         return False
-    return not is_apart(turn.origin) or any(isinstance(one.stage, Asked) for one in c.tx.answering(turn.session))
+    return not is_apart(turn.origin) or any(
+        isinstance(one.stage, Asked) for one in c.tx.exchanges.answering(turn.session)
+    )
 
 
 def _gave_no_answer(c: Commit, drive: Drive, turn: Turn, bodies: Sequence[Body]) -> Goes:
@@ -251,9 +253,9 @@ def _gave_no_answer(c: Commit, drive: Drive, turn: Turn, bodies: Sequence[Body])
         transcripts.write(c, session, Replied(text))
         outbox.forward(c, turn, text, completions)
         talk.answered(c, session, text)
-        for owed in c.tx.commissions(session):
+        for owed in c.tx.commissions.of(session):
             if owed.turn != turn.turn:
-                c.tx.end_commission(owed.row, "forwarded", c.at)
+                c.tx.commissions.end(owed.row, "forwarded", c.at)
     if not is_spoken_to(bodies):
         return _close(c, drive, "forwarded", "nothing")
     transcripts.write(c, session, Noted(NO_ANSWER))
@@ -317,10 +319,11 @@ def fail(
         partial = None if cause == "error" else transcripts.progress_so_far(c, drive.session)
         _signal(c, drive, ev.Errored(sound(error), cause, partial))
         return 0.0
-    turn = c.tx.turn(drive.session)
+    turn = c.tx.turns.get(drive.session)
     failures = 1 if turn is None else turn.failures + 1
     budget.release(c, drive.session)
-    c.tx.turn_failed(drive.session, failures, 0)
+    if turn is not None:
+        c.tx.turns.save(replace(turn, failures=failures, crashes=0))
     c.release(drive.session, drive.epoch)
     if cause != "error":
         # Trying again could not end otherwise: the next message finds out whether there is more to spend.
@@ -359,7 +362,7 @@ def completed_late(c: Commit, session: str, attempt: int, text: str) -> None:
         return
     frozen = freeze(sound(text), "")
     words = said(frozen)
-    text_id = c.tx.keep_text(session, frozen) if words == "text" else None
+    text_id = c.tx.texts.keep(session, frozen) if words == "text" else None
     facts = c.facts(session)
     event = ev.AttemptEnded(
         at=c.at,
@@ -492,7 +495,7 @@ def left(c: Commit, session: str, epoch: int) -> None:
     After a stop this is the acknowledgement; after an end it changes nothing; in the middle of a step it is a lost
     lease that counts as no crash, because the process lives.
     """
-    driver = c.tx.driver(session)
+    driver = c.tx.drivers.get(session)
     if driver is not None and driver.epoch == epoch:
         lost(c, driver, crashed=False)
 
@@ -500,7 +503,7 @@ def left(c: Commit, session: str, epoch: int) -> None:
 def lost(c: Commit, driver: Driver, crashed: bool) -> None:
     """A lease is lost: the run is driven again under a new epoch, or its kill is decided."""
     session = driver.session
-    known = c.tx.session(session)
+    known = c.tx.sessions.get(session)
     run = c.find(session)
     current = known is not None and known.epoch == driver.epoch
     c.release(session, driver.epoch)
@@ -508,7 +511,7 @@ def lost(c: Commit, driver: Driver, crashed: bool) -> None:
         return
     if run is not None and run.ended is None:
         _lease_lost(c, run, driver, crashed)
-    elif c.tx.turn(session) is not None:
+    elif c.tx.turns.get(session) is not None:
         budget.release(c, session)
         _turn_lost(c, session, driver, crashed)
 
@@ -534,10 +537,10 @@ def _turn_lost(c: Commit, session: str, driver: Driver, crashed: bool) -> None:
     So are its open calls: the next turn must not make them again. The conversation is told by a heartbeat; one that
     crashed is not followed by another, or there would be no end.
     """
-    turn = c.tx.turn(session)
+    turn = c.tx.turns.get(session)
     before = 0 if turn is None else turn.crashes
     crashes = policy.crashes_after(before, crashed and driver.step_open)
-    c.tx.supersede(session, c.at)
+    c.tx.drivers.supersede(session, c.at)
     if crashes >= policy.MAX_CRASHES:
         transcripts.close_calls(c, session, f"crashed {crashes} times")
         owes: Owes = "nothing" if turn is None else exchanges.owed_after(c, turn)
@@ -548,5 +551,6 @@ def _turn_lost(c: Commit, session: str, driver: Driver, crashed: bool) -> None:
         outbox.tell(c, session, key, f"a turn crashed {crashes} times: given up")
         deliver.wake_again(c, session)
         return
-    c.tx.turn_failed(session, 0 if turn is None else turn.failures, crashes)
+    if turn is not None:
+        c.tx.turns.save(replace(turn, crashes=crashes))
     due_again(c, session, 0.0)

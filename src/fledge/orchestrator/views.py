@@ -34,28 +34,28 @@ MODEL_FROM: Final = 20
 
 def child_rows(tx: Tx, session: str) -> list[ChildRow]:
     """A session's children as lists show them, in the order of their spawn."""
-    runs = map(tx.load_run, tx.children(session))
+    runs = map(tx.runs.load, tx.runs.children(session))
     return [_row(tx, run) for run in runs if run.phase.name != "archived"]
 
 
 def _row(tx: Tx, run: Run) -> ChildRow:
-    spec = tx.spec(run.key)
-    return child_row(run, spec.label, spec.task, tx.counts(run.key).unsettled, progress_of(tx, run))
+    spec = tx.runs.spec(run.key)
+    return child_row(run, spec.label, spec.task, tx.sessions.counts(run.key).unsettled, progress_of(tx, run))
 
 
 def progress_of(tx: Tx, run: Run) -> Instant | None:
     """When the driver of a run that was told as stuck last committed a step; None of any other, which need not be
     known."""
-    driver = tx.driver(run.key) if isinstance(run.phase, Running) and run.phase.stuck_at is not None else None
+    driver = tx.drivers.get(run.key) if isinstance(run.phase, Running) and run.phase.stuck_at is not None else None
     return None if driver is None else driver.progress_at
 
 
 def children_shown(tx: Tx, session: str, now: Instant) -> str:
     """What a session's prompt says of its children; empty if it has none. However many there are, few are read."""
-    if not tx.counts(session).spawned:
+    if not tx.sessions.counts(session).spawned:
         return ""
-    page = tx.children_page(session, BLOCK_ROWS)
-    rows = [_row(tx, tx.load_run(key)) for key in page.keys]
+    page = tx.lists.children(session, BLOCK_ROWS)
+    rows = [_row(tx, tx.runs.load(key)) for key in page.keys]
     active = sum(row.is_active for row in rows)
     return children_block(rows, now, (page.active - active, page.done - (len(rows) - active)))
 
@@ -63,17 +63,17 @@ def children_shown(tx: Tx, session: str, now: Instant) -> str:
 def rows_below(tx: Tx, session: str) -> list[ChildRow]:
     """Everything below a session's children, level by level; reached through archived ones too."""
     rows: list[ChildRow] = []
-    sessions = tx.children(session)
+    sessions = tx.runs.children(session)
     for key in sessions:
         rows += child_rows(tx, key)
-        sessions += tx.children(key)
+        sessions += tx.runs.children(key)
     return rows
 
 
 def active_children(tx: Tx, session: str) -> list[str]:
     """Children of a session that are not over, or have something below them that is not, oldest first."""
-    active = tx.children_page(session, 0).active
-    return tx.children_page(session, active).keys
+    active = tx.lists.children(session, 0).active
+    return tx.lists.children(session, active).keys
 
 
 def would_end(tx: Tx, root: str) -> list[str]:
@@ -83,16 +83,16 @@ def would_end(tx: Tx, root: str) -> list[str]:
     todo = [root]
     while todo:
         key = todo.pop()
-        run = tx.find_run(key)
-        if run is not None and (run.ended is None or tx.turn(key) is not None):
+        run = tx.runs.find(key)
+        if run is not None and (run.ended is None or tx.turns.get(key) is not None):
             found.append(key)
-        todo.extend(reversed(tx.children(key)))
+        todo.extend(reversed(tx.runs.children(key)))
     return found
 
 
 def is_below(tx: Tx, session: str, target: str) -> bool:
     """True if the session spawned the target, directly or through others."""
-    return any(above.key == session for above in tx.lineage(target)[1:])
+    return any(above.key == session for above in tx.sessions.lineage(target)[1:])
 
 
 def find_run(tx: Tx, session: str, word: str) -> str:
@@ -100,8 +100,8 @@ def find_run(tx: Tx, session: str, word: str) -> str:
 
     A whole run id, however old, finds its run too.
     """
-    known = tx.run_named(word.strip())
-    if known is not None and any(above.key == session for above in tx.lineage(known[0])):
+    known = tx.runs.named(word.strip())
+    if known is not None and any(above.key == session for above in tx.sessions.lineage(known[0])):
         return known[0]
     return pick(word, child_rows(tx, session), rows_below(tx, session)).key
 
@@ -111,12 +111,12 @@ _trace = msgspec.json.Decoder(DeliveryTrace).decode
 
 def tries(tx: Tx, run: str) -> list[tuple[Instant, DeliveryTrace]]:
     """Every try at delivering something of this run, and when it was made, oldest first."""
-    return [(at, _trace(trace)) for at, trace in tx.traces(run)]
+    return [(at, _trace(trace)) for at, trace in tx.deliveries.of(run)]
 
 
 def unanswered(tx: Tx, now: Instant) -> list[Unanswered]:
     """What was read and has waited for its answer for half an hour or more, the longest first."""
-    late = [turn for turn in tx.failing_turns() if inbox.unanswered(turn.opened_at, now).shown == "unanswered"]
+    late = [turn for turn in tx.turns.failing() if inbox.unanswered(turn.opened_at, now).shown == "unanswered"]
     return [
         Unanswered(
             session=turn.session,
@@ -136,7 +136,7 @@ def unanswered_in(tx: Tx, session: str, now: Instant) -> str:
 
 def why_undelivered(tx: Tx, row: Row) -> str:
     """Why a result was given up."""
-    run = tx.find_run(row.source or "")
+    run = tx.runs.find(row.source or "")
     if run is not None and isinstance(run.delivery, Undelivered):
         return run.delivery.error
     return "nobody is left to tell"
@@ -144,13 +144,13 @@ def why_undelivered(tx: Tx, row: Row) -> str:
 
 def count_undelivered(tx: Tx) -> int:
     """How many results and messages are undelivered."""
-    return len(tx.undelivered()) + len(tx.undelivered_posts())
+    return len(tx.inbox.undelivered()) + len(tx.outbox.undelivered())
 
 
 def undelivered_key(tx: Tx, session: str, word: str) -> str:
     """What a word means on the undelivered list: a message or a run by its key there, or a run below this session."""
     key = word.strip()
-    listed = tx.find_post(key) is not None or any(row.source == key for row in tx.undelivered())
+    listed = tx.outbox.get(key) is not None or any(row.source == key for row in tx.inbox.undelivered())
     return key if listed else find_run(tx, session, word)
 
 
@@ -159,7 +159,7 @@ def undelivered_key(tx: Tx, session: str, word: str) -> str:
 
 def model_that_ran(tx: Tx, key: str) -> str:
     """The model that answered last, as it named itself; empty if none has."""
-    last = _last_reply(tx.tail(key, MODEL_FROM, ("user", "tool", "event", "note")))
+    last = _last_reply(tx.transcripts.tail(key, MODEL_FROM, ("user", "tool", "event", "note")))
     return "" if last is None else last.model
 
 
@@ -186,16 +186,18 @@ def to_ms(at: Instant) -> int:
 
 def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
     """How a session stands. NotFound if there is none."""
-    session = tx.session(key)
+    session = tx.sessions.get(key)
     if session is None:
         raise NotFound(f"no session {key}")
-    run, spent, rows = tx.find_run(key), tx.used(key), child_rows(tx, key)
+    run, spent, rows = tx.runs.find(key), tx.transcripts.used(key), child_rows(tx, key)
     row = (
-        None if run is None else child_row(run, session.facts.label, "", tx.counts(key).unsettled, progress_of(tx, run))
+        None
+        if run is None
+        else child_row(run, session.facts.label, "", tx.sessions.counts(key).unsettled, progress_of(tx, run))
     )
-    last = _last_reply(tx.tail(key, MODEL_FROM, ("user", "tool", "event", "note")))
+    last = _last_reply(tx.transcripts.tail(key, MODEL_FROM, ("user", "tool", "event", "note")))
     active = sum(child.is_active for child in rows)
-    route = tx.route(key)
+    route = tx.routes.get(key)
     queue = rules.queue if route is None else rules.queues.get(route.address.channel, rules.queue)
     return StatusView(
         session_key=key,
@@ -214,11 +216,11 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
         context_tokens=None if last is None or not last.usage else sum(last.usage.values()),
         queue_mode=queue.mode,
         people_mode=queue.people,
-        unread=len(tx.unread(key)),
+        unread=len(tx.inbox.unread(key)),
         children_active=active,
         children_done=len(rows) - active,
-        questions=sum(asked.state == "waiting" for asked in tx.approvals(key)),
-        note=CUT if last is not None and last.cut and tx.turn(key) is None else "",
+        questions=sum(asked.state == "waiting" for asked in tx.approvals.of(key)),
+        note=CUT if last is not None and last.cut and tx.turns.get(key) is None else "",
         unanswered=unanswered_in(tx, key, now),
     )
 
@@ -226,9 +228,9 @@ def session_status(tx: Tx, key: str, rules: Rules, now: Instant) -> StatusView:
 def _state(tx: Tx, session: Session) -> State:
     if session.deleted:
         return "deleted"
-    driver = tx.driver(session.key)
+    driver = tx.drivers.get(session.key)
     if driver is not None and driver.release_at is None:
         return "working"
-    if tx.turn(session.key) is not None:
+    if tx.turns.get(session.key) is not None:
         return "waiting"
-    return "idle" if tx.queued(session.key) is None else "queued"
+    return "idle" if tx.queue.place(session.key) is None else "queued"

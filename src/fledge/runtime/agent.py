@@ -128,7 +128,7 @@ class Agent:
         if may_be_foreign(drive):
             spec = drive.seat.spec if drive.seat is not None else None
             if spec is None:
-                spec = await engine.store.read(lambda tx: tx.spec(drive.session))
+                spec = await engine.store.read(lambda tx: tx.runs.spec(drive.session))
             if spec.runtime != NATIVE:
                 await self.foreign.drive(engine, drive, spec)
                 return
@@ -256,7 +256,7 @@ class _Turn:
         session, epoch, last = self.drive.session, self.drive.epoch, self.last
 
         def look(tx: Tx) -> tuple[list[Entry], int]:
-            interrupts = tx.fence(session, epoch).interrupts
+            interrupts = tx.drivers.fence(session, epoch).interrupts
             return transcripts.visible(tx, session, last), interrupts
 
         entries, interrupts = await self.read(look)

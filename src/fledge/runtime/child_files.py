@@ -39,7 +39,7 @@ async def look_for_goods(look: Callable[[bool], Goods] | None, finally_: bool) -
 
 
 def _with_leaves(tx: Tx, session: str) -> list[Run]:
-    return [tx.load_run(key) for key in tx.children_with_leaves(session, READABLE_CHILDREN)]
+    return [tx.runs.load(key) for key in tx.runs.with_leaves(session, READABLE_CHILDREN)]
 
 
 class ChildFiles:

@@ -75,7 +75,7 @@ class Foreign:
             reason = f'runtime "{spec.runtime}" is not configured any more: runtimes'
             await engine.commit(lambda c: turns.fail(c, drive, reason))
             return
-        session = await engine.store.read(lambda tx: tx.session(drive.session))
+        session = await engine.store.read(lambda tx: tx.sessions.get(drive.session))
         assert session is not None
         try:
             folder, env = self._places.work_place(session)
@@ -240,10 +240,10 @@ def _at_work(c: Commit, drive: Drive) -> None:
 
 def _finish(c: Commit, drive: Drive, text: str, goods: Goods | None = None) -> int:
     """The runtime has answered; answers the newest entry of the transcript."""
-    c.tx.fence(drive.session, drive.epoch)
+    c.tx.drivers.fence(drive.session, drive.epoch)
     steps.hand_over(c, drive, goods)
     for call in open_calls(transcripts.lines(c.tx, drive.session)):
         done = Resulted(call.entry, call.index, call.call.id, call.call.name, one_line(sound(text), RESULT_CHARS))
         transcripts.write(c, drive.session, done)
     turns.finish(c, drive, replace(Replied(sound(text)), model=""))
-    return c.tx.last_entry(drive.session)
+    return c.tx.transcripts.last(drive.session)

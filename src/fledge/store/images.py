@@ -65,7 +65,7 @@ class ImageFiles:
             self._released.clear()
             found = await asyncio.to_thread(self._found)
             if found:
-                named = await store.read(lambda tx: tx.images())
+                named = await store.read(lambda tx: tx.transcripts.images())
                 await asyncio.to_thread(self._remove, found - named)
 
     def _hold(self, digest: str) -> None:

@@ -1,7 +1,8 @@
-"""Numbered migrations: one file per schema version, applied in order, in one transaction, after a backup copy.
+"""One schema, and the steps that bring older files to it: one file per version, applied in order, in one transaction,
+after a backup copy.
 
-A new file is a copy of an empty database in memory that went through all of them. A file that is newer than this
-program, or damaged, is refused and never written to.
+A new file is a copy of an empty database in memory that was made by the schema. A file that is newer than this program,
+older than the oldest step, or damaged is refused and never written to.
 """
 
 import os
@@ -18,77 +19,93 @@ APPLICATION = 0x666C6467
 
 
 Steps = tuple[tuple[int, str], ...]
-"""Migrations as (version, SQL), in order."""
+"""Upgrades as (version, SQL), in order; each goes on from the version before it."""
 
 
 @cache
-def migrations() -> Steps:
-    """All known migrations."""
+def upgrades() -> Steps:
+    """All known steps."""
     found = []
-    for item in resources.files("fledge.store").joinpath("migrations").iterdir():
+    for item in resources.files("fledge.store").joinpath("upgrades").iterdir():
         number = re.fullmatch(r"(\d{4})_\w+\.sql", item.name)
         if number:
             found.append((int(number[1]), item.read_text("utf-8")))
     return tuple(sorted(found))
 
 
+@cache
+def schema() -> str:
+    """What makes a new file."""
+    return resources.files("fledge.store").joinpath("schema.sql").read_text("utf-8")
+
+
+def newest(steps: Steps | None = None) -> int:
+    """The version that this program works with."""
+    return (steps or upgrades())[-1][0]
+
+
 def schema_version(db: sqlite3.Connection) -> int:
-    """The version this file was last migrated to; 0 if it is empty."""
+    """The version this file was last brought to; 0 if it is empty."""
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
-def refuse_foreign(db: sqlite3.Connection, path: Path, known: Steps | None = None) -> None:
-    """Raise unless the file is ours, and not newer than this program; nothing is written either way."""
-    version, newest = schema_version(db), (known or migrations())[-1][0]
+def refuse_foreign(db: sqlite3.Connection, path: Path, steps: Steps | None = None) -> None:
+    """Raise unless the file is ours, and of a version that this program knows; nothing is written either way."""
+    version, last, first = schema_version(db), newest(steps), (steps or upgrades())[0][0] - 1
     if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         raise StoreError(f"{path} is a database of another program. It was not changed: name another folder.")
-    if version > newest:
+    if version > last:
         raise StoreError(
-            f"{path} was written by a newer fledge (schema {version}, this one knows {newest}): "
+            f"{path} was written by a newer fledge (schema {version}, this one knows {last}): "
             "install that version or newer. The file was not changed."
+        )
+    if version < first:
+        raise StoreError(
+            f"{path} was written by a fledge before 0.1 (schema {version}; 0.1 has {first}): open it once with "
+            "fledge 0.1, which brings it up to date. The file was not changed."
         )
 
 
-def migrate(db: sqlite3.Connection, path: Path, known: Steps | None = None) -> int:
-    """Bring the file up to date, all or nothing; answers its version. Refused if it is not ours, or newer; one without
-    any table is new."""
-    steps = known or migrations()
-    if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+def migrate(db: sqlite3.Connection, path: Path, steps: Steps | None = None) -> int:
+    """Bring the file up to date, all or nothing; answers its version. Refused if it is not ours, newer, or too old; one
+    without any table is new."""
+    last = newest(steps)
+    is_new = not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if not is_new:
         refuse_foreign(db, path, steps)
-    before, newest = schema_version(db), steps[-1][0]
-    if before == newest:
-        return newest
-    if before:
+    before = schema_version(db)
+    if before == last:
+        return last
+    if not is_new:
         _back_up(db, path, before)
     try:
-        if before:
-            _apply(db, steps, before)
+        if is_new:
+            _empty(schema(), last).backup(db)
         else:
-            _empty(steps).backup(db)
+            _apply(db, [step for version, step in steps or upgrades() if version > before], last)
     except sqlite3.Error as error:
         if db.in_transaction:
             db.execute("ROLLBACK")
-        raise StoreError(f"{path}: cannot be brought to schema {newest} ({error}); it was not changed") from error
-    return newest
+        raise StoreError(f"{path}: cannot be brought to schema {last} ({error}); it was not changed") from error
+    return last
 
 
-def _apply(db: sqlite3.Connection, steps: Steps, before: int) -> None:
-    sql = "\n".join(step for version, step in steps if version > before)
-    marks = f"PRAGMA application_id = {APPLICATION};\nPRAGMA user_version = {steps[-1][0]};"
-    db.executescript(f"BEGIN IMMEDIATE;\n{sql}\n{marks}\nCOMMIT;")
+def _apply(db: sqlite3.Connection, steps: list[str], version: int) -> None:
+    marks = f"PRAGMA application_id = {APPLICATION};\nPRAGMA user_version = {version};"
+    db.executescript("\n".join(("BEGIN IMMEDIATE;", *steps, marks, "COMMIT;")))
 
 
 @cache
-def _empty(steps: Steps) -> sqlite3.Connection:
-    """A database without rows that went through these steps. SQLite lets threads take turns with it."""
+def _empty(sql: str, version: int) -> sqlite3.Connection:
+    """A database without rows. SQLite lets threads take turns with it."""
     db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    _apply(db, steps, 0)
+    _apply(db, [sql], version)
     return db
 
 
 def is_behind(db: sqlite3.Connection) -> bool:
-    """True if this program would migrate the file."""
-    return schema_version(db) < migrations()[-1][0]
+    """True if this program would bring the file up to date."""
+    return schema_version(db) < newest()
 
 
 def make_private(path: Path) -> None:

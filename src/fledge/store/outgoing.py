@@ -1,15 +1,39 @@
-"""The part of the store's contract that is about what leaves: the outbox, and the routes of sessions."""
+"""What leaves: the outbox, and where sessions' words go."""
 
-from typing import Protocol
+from typing import Any, Final
 
+from fledge.core.route import Address
 from fledge.core.run import Instant
+from fledge.errors import Refused
 from fledge.store.records import Post, Route
+from fledge.store.unit import Unit
+
+_POST: Final = "key, kind, run, body, tries, due_at, lane, retries, expires_at, state, coalesce(error, '')"
+_ROUTE: Final = "session, kind, channel, recipient, thread, used_at, owner, idle_s, ends_at, made_by"
+
+# Every lane in which somebody waits: a walk over the first column of the index, not over its rows.
+_HEADS: Final = f"""
+WITH RECURSIVE found (lane) AS (
+  SELECT min(lane) FROM outbox WHERE state = 'waiting' AND lane > ''
+  UNION ALL
+  SELECT (SELECT min(lane) FROM outbox WHERE state = 'waiting' AND lane > found.lane) FROM found WHERE lane IS NOT NULL
+), heads (first) AS (
+  SELECT (SELECT min(seq) FROM outbox o WHERE o.state = 'waiting' AND o.lane = found.lane) FROM found
+  WHERE found.lane IS NOT NULL
+) SELECT seq, {_POST} FROM heads JOIN outbox ON seq = first WHERE due_at <= ?
+"""
+_LOOSE: Final = f"""
+SELECT seq, {_POST} FROM outbox
+WHERE due_at IS NOT NULL AND (lane = '' OR state = 'undelivered') AND due_at <= ? ORDER BY due_at, seq LIMIT ?
+"""
 
 
-class OutgoingTx(Protocol):
-    """The outbox and the routes, in one transaction."""
+class Outbox:
+    """What is to be sent, and what could not be."""
 
-    # -- outbox
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+
     def post(
         self,
         key: str,
@@ -23,70 +47,143 @@ class OutgoingTx(Protocol):
         expires_at: Instant | None = None,
     ) -> bool:
         """Put something into the outbox; False, and nothing changes, if this key was ever posted."""
-        ...
+        cursor = self._unit.execute(
+            "INSERT INTO outbox (key, kind, run, body, due_at, lane, retries, expires_at) VALUES (?,?,?,?,?,?,?,?)"
+            " ON CONFLICT (key) DO NOTHING",
+            *(key, kind, run, body, due_at, lane, retries, expires_at),
+        )
+        return cursor.rowcount == 1
 
-    def find_post(self, key: str) -> Post | None:
+    def get(self, key: str) -> Post | None:
         """A post by its key, whatever its state."""
-        ...
+        row = self._unit.one(f"SELECT {_POST} FROM outbox WHERE key = ?", key)
+        return None if row is None else Post(*row)
 
-    def is_due(self, key: str) -> bool:
+    def is_waiting(self, key: str) -> bool:
         """True if this post still waits to be sent."""
-        ...
+        return self._unit.one("SELECT 1 FROM outbox WHERE key = ? AND state = 'waiting'", key) is not None
 
-    def due_posts(self, at: Instant, limit: int) -> list[Post]:
+    def due(self, at: Instant, limit: int) -> list[Post]:
         """What is due, the longest overdue first: to be sent, of each lane only the oldest that waits; or, if
         undelivered, to be taken off that list."""
-        ...
+        if self._unit.is_empty("outbox"):
+            return []
+        rows = [*self._unit.all(_LOOSE, at, limit), *self._unit.all(_HEADS, at)]
+        rows.sort(key=lambda row: (row[6], row[0]))
+        return [Post(*row[1:]) for row in rows[:limit]]
 
-    def waiting_posts(self) -> int:
+    def count_waiting(self) -> int:
         """How many wait to be sent, due or not."""
-        ...
+        return int(self._unit.one("SELECT count(*) FROM outbox WHERE state = 'waiting'")[0])
 
-    def post_done(self, key: str, at: Instant) -> None:
+    def done(self, key: str, at: Instant) -> None:
         """It was sent."""
-        ...
+        self._unit.execute(
+            "UPDATE outbox SET state = 'sent', due_at = NULL, closed_at = ?, error = NULL"
+            " WHERE key = ? AND state = 'waiting'",
+            at,
+            key,
+        )
 
-    def post_failed(self, key: str, error: str, due_at: Instant, at: Instant) -> None:
+    def failed(self, key: str, error: str, due_at: Instant) -> None:
         """It was not sent: try again at `due_at`; those behind it in its lane wait for that."""
-        ...
+        self._unit.execute(
+            "UPDATE outbox SET tries = tries + 1, error = ?, due_at = ? WHERE key = ? AND state = 'waiting'",
+            *(error, due_at, key),
+        )
 
-    def give_up_post(self, key: str, error: str, until: Instant, at: Instant) -> None:
+    def give_up(self, key: str, error: str, until: Instant, at: Instant) -> None:
         """It was not sent, and is undelivered: on that list until it is retried or dismissed, or `until`."""
-        ...
+        self._unit.execute(
+            "UPDATE outbox SET state = 'undelivered', tries = tries + 1, error = ?, due_at = ?, closed_at = ?"
+            " WHERE key = ? AND state = 'waiting'",
+            *(error, until, at, key),
+        )
 
-    def retry_post(self, key: str, at: Instant, expires_at: Instant | None) -> bool:
+    def retry(self, key: str, at: Instant, expires_at: Instant | None) -> bool:
         """An undelivered post waits again, as if just posted, in its old place; False if it is not undelivered."""
-        ...
+        cursor = self._unit.execute(
+            "UPDATE outbox SET state = 'waiting', tries = 0, error = NULL, due_at = ?, expires_at = ?, closed_at = NULL"
+            " WHERE key = ? AND state = 'undelivered'",
+            *(at, expires_at, key),
+        )
+        return cursor.rowcount == 1
 
-    def dismiss_post(self, key: str, at: Instant) -> bool:
+    def dismiss(self, key: str, at: Instant) -> bool:
         """Take a post off the undelivered list; False if it is not on it."""
-        ...
+        cursor = self._unit.execute(
+            "UPDATE outbox SET state = 'dismissed', due_at = NULL, closed_at = ?"
+            " WHERE key = ? AND state = 'undelivered'",
+            *(at, key),
+        )
+        return cursor.rowcount == 1
 
-    def undelivered_posts(self, lane: str | None = None) -> list[Post]:
+    def undelivered(self, lane: str | None = None) -> list[Post]:
         """Every post that was given up on, oldest first; only those of a lane if it is named."""
-        ...
+        sql = f"SELECT {_POST} FROM outbox WHERE state = 'undelivered' AND (? IS NULL OR lane = ?) ORDER BY seq"
+        return [Post(*row) for row in self._unit.all(sql, lane, lane)]
 
-    # -- routes
-    def route(self, session: str) -> Route | None:
+
+class Routes:
+    """Where sessions' words go."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+
+    def get(self, session: str) -> Route | None:
         """Where the session's words go, if that is known."""
-        ...
+        if self._unit.is_empty("routes"):
+            return None
+        row = self._unit.one(f"SELECT {_ROUTE} FROM routes WHERE session = ?", session)
+        return None if row is None else _route(row)
 
-    def set_route(self, route: Route) -> None:
+    def set(self, route: Route) -> None:
         """From now on the session's words go there. Refused if another session is bound to the same place."""
-        ...
+        address = route.address
+        held = self.bound_at(address.channel, address.place) if route.kind == "bound" else None
+        if held is not None and held.session != route.session:
+            raise Refused("error", f"{held.session} is bound there")
+        self._unit.execute("DELETE FROM routes WHERE session = ?", route.session)
+        self._unit.execute(
+            "INSERT INTO routes (session, kind, channel, recipient, thread, place, owner, idle_s, ends_at, used_at,"
+            " due_at, made_by) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+            *(route.session, route.kind, address.channel, address.to, address.thread, address.place),
+            *(route.owner, route.idle_s, route.ends_at, route.used_at, route.due_at, route.made_by),
+        )
 
-    def drop_route(self, session: str) -> bool:
+    def drop(self, session: str) -> bool:
         """The session's words go nowhere any more; False if they went nowhere before."""
-        ...
+        return self._unit.execute("DELETE FROM routes WHERE session = ?", session).rowcount == 1
 
     def bound_at(self, channel: str, place: str) -> Route | None:
         """The binding of this place, if a session is bound to it."""
-        ...
+        if self._unit.is_empty("routes"):
+            return None
+        row = self._unit.one(
+            f"SELECT {_ROUTE} FROM routes WHERE kind = 'bound' AND channel = ? AND place = ?", channel, place
+        )
+        return None if row is None else _route(row)
 
     def bindings(self) -> list[Route]:
         """Every binding, by session."""
-        ...
+        rows = self._unit.all(f"SELECT {_ROUTE} FROM routes WHERE kind = 'bound' ORDER BY session")
+        return [_route(row) for row in rows]
 
-    def due_routes(self, at: Instant, limit: int) -> list[str]:
+    def due(self, at: Instant, limit: int) -> list[str]:
         """Sessions whose binding has come to its end, the longest overdue first."""
-        ...
+        sql = "SELECT session FROM routes WHERE due_at <= ? ORDER BY due_at, session LIMIT ?"
+        return self._unit.column(sql, at, limit)
+
+
+def _route(row: Any) -> Route:
+    session, kind, channel, recipient, thread, used_at, owner, idle_s, ends_at, made_by = row
+    return Route(
+        session=session,
+        kind=kind,
+        address=Address(channel, recipient, thread),
+        used_at=used_at,
+        owner=owner,
+        idle_s=idle_s,
+        ends_at=ends_at,
+        made_by=made_by,
+    )

@@ -237,7 +237,7 @@ class Happened(Struct, frozen=True, gc=False):
     event: Event
 
 
-class Turn(Struct, frozen=True, gc=False):
+class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     """The open drive of a session's loop."""
 
     session: str
@@ -418,10 +418,6 @@ class Commission(Struct, frozen=True, gc=False, kw_only=True):
     row: str
     """The key of the inbox row that carries the words."""
     wishes: Wishes = Wishes()
-    key: str = ""
-    """Asking again with it finds the same commission; empty: every one is new."""
-    digest: str = ""
-    """Of what was asked with the key."""
     accepted_at: Instant
     turn: int | None = None
     """The turn that read the words."""

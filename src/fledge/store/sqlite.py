@@ -19,10 +19,9 @@ from fledge.clock import hold_time
 from fledge.errors import StoreError, StoreLost
 from fledge.store.base import Tx
 from fledge.store.files import DATABASE, check_files, check_plain, log_of, make_database, mark_open, unmark
-from fledge.store.known import Known
 from fledge.store.lock import StoreLock
 from fledge.store.migrate import is_behind, migrate, refuse_foreign
-from fledge.store.sqlite_flow import SqliteTx
+from fledge.store.unit import Unit
 
 T = TypeVar("T")
 
@@ -66,7 +65,7 @@ class SqliteStore:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._views: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._closed = False
-        self._known = Known()
+        self._tx = Tx(Unit(db))
         self.commits = 0
         """How many times something was written to disk; many jobs may share one."""
         self._writer = threading.Thread(target=self._write, name="fledge-write", daemon=True)
@@ -134,20 +133,23 @@ class SqliteStore:
         """Run views as they come, on a connection of this thread's own; those that wait are answered together."""
         db = sqlite3.connect(self.folder / DATABASE, isolation_level=None)
         db.execute("PRAGMA query_only = ON")
+        tx = Tx(Unit(db))
         open_for_more = True
         while open_for_more:
             batch, open_for_more = _waiting(self._views, self._batch // READERS or 1)
             for job in batch:
-                self._show(db, job)
+                self._show(db, tx, job)
             self._settle(batch)
         db.close()
 
-    def _show(self, db: sqlite3.Connection, job: _Job) -> None:
+    def _show(self, db: sqlite3.Connection, tx: Tx, job: _Job) -> None:
         try:
             db.execute("BEGIN")
             try:
-                job.result = job.run(SqliteTx(db))
+                job.result = job.run(tx)
+                tx.unit.flush()  # a view that would change anything is refused
             finally:
+                tx.unit.forget()
                 db.execute("ROLLBACK")
         except sqlite3.Error as error:
             job.error = StoreError(f"{self.folder / DATABASE}: {error}")
@@ -190,7 +192,8 @@ class SqliteStore:
             self._begin()
             try:
                 for job in batch:
-                    job.result = job.run(SqliteTx(db, self._known))
+                    job.result = job.run(self._tx)
+                self._tx.unit.flush()
             except BaseException as error:  # whatever a job raises is its caller's, and undoes only that job
                 self._undo("ROLLBACK")
                 if len(batch) == 1:
@@ -201,7 +204,7 @@ class SqliteStore:
                     self._run_apart(job)
             db.execute("COMMIT")
             self.commits += 1
-            self._known.trim()
+            self._tx.unit.trim()
         except (sqlite3.Error, StoreLost) as error:
             self._undo("ROLLBACK")
             failed = error if isinstance(error, StoreLost) else self._failed(error)
@@ -222,7 +225,8 @@ class SqliteStore:
         db = self._db
         db.execute("SAVEPOINT job")
         try:
-            job.result = job.run(SqliteTx(db, self._known))
+            job.result = job.run(self._tx)
+            self._tx.unit.flush()
         except BaseException as error:
             if not db.in_transaction:  # SQLite gave up the whole transaction: a full disk, an I/O error
                 raise
@@ -231,7 +235,7 @@ class SqliteStore:
         db.execute("RELEASE job")
 
     def _undo(self, how: str) -> None:
-        self._known.forget()
+        self._tx.unit.forget()
         if self._db.in_transaction:
             self._db.execute(how)
 
@@ -327,7 +331,7 @@ def peek(folder: Path, view: Callable[[Tx], T]) -> T:
             if is_behind(db):
                 raise StoreError(f"{path} is held by an older fledge: ask that one")
             db.execute("BEGIN")
-            return view(SqliteTx(db))
+            return view(Tx(Unit(db)))
         finally:
             db.close()
     except sqlite3.Error as error:

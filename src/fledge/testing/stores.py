@@ -14,10 +14,9 @@ from typing import Literal, TypeVar
 from fledge.errors import StoreError
 from fledge.store.base import Store, Tx
 from fledge.store.files import DATABASE, log_of, unmark
-from fledge.store.known import Known
 from fledge.store.migrate import migrate
 from fledge.store.sqlite import store_error
-from fledge.store.sqlite_flow import SqliteTx
+from fledge.store.unit import Unit
 
 T = TypeVar("T")
 
@@ -51,15 +50,17 @@ class InlineStore:
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.execute("PRAGMA temp_store = MEMORY")
         migrate(self._db, self._path)
-        self._known = Known()
+        self._tx = Tx(Unit(self._db))
+        self._view = Tx(Unit(self._db))
 
     def run(self, job: Callable[[Tx], T]) -> T:
         """Run a job now."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            result = job(SqliteTx(self._db, self._known))
+            result = job(self._tx)
+            self._tx.unit.flush()
         except BaseException as error:
-            self._known.forget()
+            self._tx.unit.forget()
             self._db.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
                 raise store_error(error) from error
@@ -77,10 +78,13 @@ class InlineStore:
         """Run a job that only reads; a write in it is refused."""
         self._db.execute("PRAGMA query_only = ON")
         try:
-            return job(SqliteTx(self._db))
+            result = job(self._view)
+            self._view.unit.flush()
+            return result
         except sqlite3.OperationalError as error:
             raise StoreError(str(error)) from error
         finally:
+            self._view.unit.forget()
             self._db.execute("PRAGMA query_only = OFF")
 
     async def close(self) -> None:

@@ -38,12 +38,12 @@ class Stage:
 
     async def task(self) -> str:
         """The words of the last task, steer, wake, approval or message in the transcript."""
-        entries = await self.engine.store.read(lambda tx: tx.entries(self.session))
+        entries = await self.engine.store.read(lambda tx: tx.transcripts.entries(self.session))
         return next((entry.body for entry in reversed(entries) if entry.kind == "user"), "")
 
     async def inbox(self) -> list[Row]:
         """What is unread."""
-        return await self.engine.store.read(lambda tx: tx.unread(self.session))
+        return await self.engine.store.read(lambda tx: tx.inbox.unread(self.session))
 
     async def spawn(self, task: str, *, limits: policy.Limits | None = None, **terms: Any) -> str:
         """Spawn a child; answers its key."""

@@ -105,7 +105,7 @@ def observing_tools(engine: Engine, config: Config, window: Callable[[str], int 
         """List the agents you may start as subagents."""
 
         def view(tx: Tx) -> dict[str, object]:
-            known = tx.session(context.session)
+            known = tx.sessions.get(context.session)
             own = agent_of(context.session) if known is None else known.facts.agent_id
             return {"status": "ok", "requester": own, "agents": msgspec.to_builtins(spawnable(config, own))}
 

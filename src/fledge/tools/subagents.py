@@ -147,7 +147,7 @@ def _killed(c: Commit, session: str, target: str) -> control.Killing:
 
 
 def _steer(c: Commit, session: str, call: str, target: str, message: str) -> dict[str, object]:
-    row = c.tx.row(f"steer:{call}")
+    row = c.tx.inbox.get(f"steer:{call}")
     if row is not None and row.session is not None:
         return _accepted(c, row.session)
     key = controlled(c, session, "steer", pick(target, child_rows(c.tx, session)).key)
@@ -156,7 +156,7 @@ def _steer(c: Commit, session: str, call: str, target: str, message: str) -> dic
 
 
 def _answer(c: Commit, session: str, call: str, action: Action, target: str, message: str) -> dict[str, object]:
-    known = c.tx.exchange(call)
+    known = c.tx.exchanges.get(call)
     if known is not None:
         return _accepted(c, known.target)
     key = controlled(c, session, action, pick(target, child_rows(c.tx, session)).key)
@@ -170,9 +170,9 @@ def _accepted(c: Commit, key: str) -> dict[str, object]:
 
 def controlled(c: Commit, session: str, action: Action, key: str) -> str:
     """The key, if the session may do this to it."""
-    known = c.tx.session(session)
+    known = c.tx.sessions.get(session)
     role: Role = "leaf" if known is not None and known.facts.role == "leaf" else "orchestrator"
-    controller = c.tx.spec(key).controller or c.run(key).terms.parent
+    controller = c.tx.runs.spec(key).controller or c.run(key).terms.parent
     enforce(refuse_control(action, session, role, key, controller))
     return key
 

@@ -1,0 +1,42 @@
+"""Budgets: what sessions and everything below them may use, and what is set aside for steps under way."""
+
+import msgspec
+
+from fledge.core.policy import Budget, Spent
+from fledge.store.records import Purse
+from fledge.store.unit import Unit, to_json
+
+_budget = msgspec.json.Decoder(Budget).decode
+_spent = msgspec.json.Decoder(Spent).decode
+
+
+class Budgets:
+    """Purses by session."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+
+    def any(self) -> bool:
+        """True if any session has a budget."""
+        return not self._unit.is_empty("purses")
+
+    def get(self, session: str) -> Purse | None:
+        """The session's own purse, if it has one."""
+        row = self._unit.one("SELECT budget, used, reserved, warned FROM purses WHERE session = ?", session)
+        return None if row is None else Purse(session, _budget(row[0]), _spent(row[1]), _spent(row[2]), bool(row[3]))
+
+    def save(self, purse: Purse) -> None:
+        """Store a purse."""
+        self._unit.execute(
+            "INSERT INTO purses (session, budget, used, reserved, warned) VALUES (?,?,?,?,?)"
+            " ON CONFLICT (session) DO UPDATE SET budget = excluded.budget, used = excluded.used,"
+            " reserved = excluded.reserved, warned = excluded.warned",
+            *(purse.session, to_json(purse.budget), to_json(purse.used), to_json(purse.reserved), int(purse.warned)),
+        )
+
+    def swap_reserve(self, session: str, step: Spent | None) -> Spent | None:
+        """Set aside for the session's step, or nothing; answers what was set aside before."""
+        row = self._unit.one("DELETE FROM reserves WHERE session = ? RETURNING step", session)
+        if step is not None:
+            self._unit.execute("INSERT INTO reserves (session, step) VALUES (?,?)", session, to_json(step))
+        return None if row is None else _spent(row[0])

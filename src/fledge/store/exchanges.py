@@ -1,0 +1,84 @@
+"""Messages between sessions, and what becomes of their answers."""
+
+import msgspec
+
+from fledge.core.exchange import Exchange
+from fledge.core.run import Instant
+from fledge.store.unit import Unit, to_json
+
+_exchange = msgspec.json.Decoder(Exchange).decode
+
+
+class Exchanges:
+    """Exchanges by their ids."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+
+    def save(self, exchange: Exchange, at: Instant) -> None:
+        """Store an exchange as it stands at this time."""
+        one = exchange
+        until = None if one.speaker is None or one.reply is not None else one.until_at
+        self._unit.execute(
+            "INSERT INTO exchanges (id, root, requester, target, row, speaker, waits_until, hops, state, over_at)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET root = excluded.root,"
+            " requester = excluded.requester, target = excluded.target, row = excluded.row,"
+            " speaker = excluded.speaker, waits_until = excluded.waits_until, hops = excluded.hops,"
+            " state = excluded.state, over_at = excluded.over_at",
+            *(one.id, one.root, one.requester, one.target, one.row, one.speaker, until, one.hops, to_json(one)),
+            at if one.speaker is None else None,
+        )
+
+    def forget(self, before: Instant, limit: int) -> int:
+        """Forget some of those that were over before this time; answers how many. What came of one message goes
+        together, and not while anything of it is open, younger or unread."""
+        if self._unit.is_empty("exchanges"):
+            return 0
+        return self._unit.execute(
+            "DELETE FROM exchanges WHERE root IN (SELECT root FROM"
+            " (SELECT root FROM exchanges WHERE over_at < ? ORDER BY over_at LIMIT ?) old"
+            " WHERE NOT EXISTS (SELECT 1 FROM exchanges e LEFT JOIN inbox i ON i.key = e.row AND i.state = 'unread'"
+            " WHERE e.root = old.root AND (e.over_at IS NULL OR e.over_at >= ? OR i.key IS NOT NULL)))",
+            *(before, limit, before),
+        ).rowcount
+
+    def get(self, exchange_id: str) -> Exchange | None:
+        """An exchange by its id."""
+        row = self._unit.one("SELECT state FROM exchanges WHERE id = ?", exchange_id)
+        return None if row is None else _exchange(row[0])
+
+    def about(self, row: str) -> Exchange | None:
+        """The exchange whose message, the one that is to be answered now, has this row key."""
+        if self._unit.is_empty("exchanges"):
+            return None
+        found = self._unit.one("SELECT state FROM exchanges WHERE row = ?", row)
+        return None if found is None else _exchange(found[0])
+
+    def answering(self, session: str) -> list[Exchange]:
+        """Exchanges that await this session's answer to a message it has read."""
+        if self._unit.is_empty("exchanges"):
+            return []
+        rows = self._unit.column(
+            "SELECT e.state FROM exchanges e JOIN inbox i ON i.key = e.row"
+            " WHERE e.speaker = ? AND i.state = 'consumed' ORDER BY i.seq",
+            session,
+        )
+        return [_exchange(row) for row in rows]
+
+    def begun(self, session: str) -> list[Exchange]:
+        """Exchanges that this session began and that are not over."""
+        if self._unit.is_empty("exchanges"):
+            return []
+        sql = "SELECT state FROM exchanges WHERE requester = ? AND speaker IS NOT NULL ORDER BY id"
+        return [_exchange(row) for row in self._unit.column(sql, session)]
+
+    def is_waited_for(self, session: str, at: Instant) -> bool:
+        """True if another session waits, at this time, for this one's answer."""
+        if self._unit.is_empty("exchanges"):
+            return False
+        sql = "SELECT 1 FROM exchanges WHERE speaker = ? AND waits_until > ?"
+        return self._unit.one(sql, session, at) is not None
+
+    def hops_made(self, root: str) -> int:
+        """How many messages were sent in all exchanges under this root."""
+        return int(self._unit.one("SELECT coalesce(sum(hops), 0) FROM exchanges WHERE root = ?", root)[0])

@@ -1,0 +1,40 @@
+"""Heartbeats: what is wanted of conversations by themselves."""
+
+from fledge.core.run import Instant
+from fledge.store.records import Heartbeat
+from fledge.store.unit import Unit
+
+_HEARTBEAT = "session, cause, reason, due_at, held, beat_at, said, said_at"
+
+
+class Heartbeats:
+    """Heartbeats by session."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+
+    def get(self, session: str) -> Heartbeat | None:
+        """What is wanted of this conversation by itself, if anything ever was."""
+        if self._unit.is_empty("heartbeats"):
+            return None
+        row = self._unit.one(f"SELECT {_HEARTBEAT} FROM heartbeats WHERE session = ?", session)
+        return None if row is None else Heartbeat(*row)
+
+    def save(self, heartbeat: Heartbeat) -> None:
+        """Store what is wanted."""
+        self._unit.execute("DELETE FROM heartbeats WHERE session = ?", heartbeat.session)
+        self._unit.execute(
+            f"INSERT INTO heartbeats ({_HEARTBEAT}) VALUES (?,?,?,?,?,?,?,?)",
+            *(getattr(heartbeat, name) for name in heartbeat.__struct_fields__),
+        )
+
+    def due(self, at: Instant, limit: int) -> list[str]:
+        """Sessions whose wake or periodic heartbeat is due, the longest overdue first."""
+        if self._unit.is_empty("heartbeats"):
+            return []
+        return self._unit.column(
+            "SELECT session FROM (SELECT session, due_at AS due FROM heartbeats WHERE due_at <= ?"
+            " UNION ALL SELECT session, beat_at FROM heartbeats WHERE beat_at <= ?) AS wanted"
+            " GROUP BY session ORDER BY min(due), session LIMIT ?",
+            *(at, at, limit),
+        )

@@ -1,0 +1,275 @@
+"""Inboxes: what waits to enter sessions, and what became of it.
+
+Unread rows of a session that was looked at are kept, as long as they are few: a busy conversation's inbox is looked at
+in every commit.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from fledge.core.route import Found
+from fledge.core.run import Instant, Path, TextId
+from fledge.store.people import Commissions
+from fledge.store.records import COMPLETIONS, Row, RowKind, RowState
+from fledge.store.runs import Runs
+from fledge.store.unit import Shape, Table, Unit
+
+KEPT: Final = 256
+"""How many unread rows of a session are kept; of one with more, none are."""
+
+_ROW: Final = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at, route, images"
+_COMPLETION: Final = "(" + " OR ".join(f"i.kind = '{kind}'" for kind in sorted(COMPLETIONS)) + ")"
+_UNREAD: Final = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread' ORDER BY seq LIMIT ?"
+# A message may come from a run, too: only a completion takes the place of the run it announces.
+_UNREAD_BY_CHILD: Final = f"""
+SELECT {", ".join(f"i.{column}" for column in _ROW.split(", "))} FROM inbox i
+LEFT JOIN runs r ON r.key = i.source AND {_COMPLETION}
+WHERE i.session = ? AND i.state = 'unread'
+ORDER BY CASE WHEN {_COMPLETION} THEN 1 WHEN i.kind = 'wake' THEN 2 ELSE 0 END, r.id, i.seq LIMIT ?
+"""
+
+
+def _values(row: Row) -> tuple[Any, ...]:
+    return (
+        *(row.seq, row.key, row.session, row.kind, row.source, row.origin, row.state, row.path, row.body, row.text),
+        *(row.arrived_at, row.closed_at, row.route, row.images),
+    )
+
+
+def _words(row: Row) -> tuple[Any, ...]:
+    """What a row says, and to whom: mostly only its state changes."""
+    return row.session, row.origin, row.path, row.body, row.text, row.route
+
+
+def _update(before: Row, after: Row) -> tuple[str, tuple[Any, ...]]:
+    if _words(before) == _words(after):
+        sql = "UPDATE inbox SET state = ?, closed_at = ? WHERE key = ? AND state = ?"
+        return sql, (after.state, after.closed_at, after.key, before.state)
+    sql = (
+        "UPDATE inbox SET session = ?, origin = ?, state = ?, path = ?, body = ?, text = ?, closed_at = ?, route = ?"
+        " WHERE key = ? AND state = ?"
+    )
+    what = (after.session, after.origin, after.state, after.path, after.body, after.text, after.closed_at, after.route)
+    return sql, (*what, after.key, before.state)
+
+
+_INBOX: Final = Shape(
+    name="inbox",
+    select=f"SELECT {_ROW} FROM inbox WHERE key = ?",
+    read=lambda row: Row(*row),
+    insert=f"INSERT INTO inbox ({_ROW}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    values=_values,
+    update=_update,
+    delete="DELETE FROM inbox WHERE key = ?",
+)
+
+
+class Inbox:
+    """Rows by their keys, and by the sessions they wait for."""
+
+    def __init__(self, unit: Unit, runs: Runs, commissions: Commissions) -> None:
+        self._unit, self._runs, self._commissions = unit, runs, commissions
+        self._rows: Table[str, Row] = Table(unit, _INBOX)
+        self._unread = unit.memory("inbox")
+        """By session, its unread rows in order of arrival, by key."""
+        self._numbers = unit.memory("inbox")
+        """`next`: the number of the next row."""
+
+    def put(
+        self,
+        key: str,
+        session: str | None,
+        kind: RowKind,
+        source: str | None,
+        body: str,
+        at: Instant,
+        *,
+        text: TextId | None = None,
+        path: Path = "direct",
+        origin: str = "",
+        route: Found = "fallback",
+        images: str = "",
+    ) -> bool:
+        """Put a row into an inbox; False, and nothing changes, if a row with this key was ever written."""
+        if self._rows.get(key) is not None:
+            return False
+        seq = self._numbers.get("next") or 1 + int(self._unit.one("SELECT coalesce(max(seq), 0) FROM inbox")[0])
+        self._numbers["next"] = seq + 1
+        row = Row(seq, key, session, kind, source, origin, "unread", path, body, text, at, None, route, images)
+        self._rows.put(key, row)
+        self._waits(row)
+        return True
+
+    def get(self, key: str) -> Row | None:
+        """A row by its key, whatever its state."""
+        return self._rows.get(key)
+
+    # -- what waits
+
+    def _waits(self, row: Row) -> None:
+        """A row has come last into an inbox."""
+        waiting = self._unread.get(row.session)
+        if waiting is not None:
+            waiting[row.key] = row
+            if len(waiting) > KEPT:
+                del self._unread[row.session]
+
+    def _waiting(self, session: str) -> dict[str, Row] | None:
+        """The unread rows of a session, in order of arrival; None if they are many."""
+        waiting: dict[str, Row] | None = self._unread.get(session)
+        if waiting is None:
+            found = self._unit.all(_UNREAD, session, KEPT + 1)
+            if len(found) > KEPT:
+                return None
+            waiting = self._unread[session] = {row[1]: self._rows.found(row[1], row) for row in found}
+        return waiting
+
+    def unread(self, session: str, limit: int = 1_000_000) -> list[Row]:
+        """The rows that wait to enter a session, in order of arrival."""
+        waiting = self._waiting(session)
+        if waiting is None:
+            return [Row(*row) for row in self._unit.all(_UNREAD, session, limit)]
+        return list(waiting.values())[: max(0, limit)]
+
+    def unread_by_child(self, session: str, limit: int) -> list[Row]:
+        """The rows that wait to enter a session: messages in order of arrival, then completions in the order in which
+        their runs were made, then the wake."""
+        waiting = self._waiting(session)
+        if waiting is None:
+            return [Row(*row) for row in self._unit.all(_UNREAD_BY_CHILD, session, limit)]
+        return sorted(waiting.values(), key=self._turn)[: max(0, limit)]
+
+    def _turn(self, row: Row) -> tuple[int, int, int]:
+        """When a row has its turn among those that wait."""
+        if row.announces is None:
+            return (2 if row.kind == "wake" else 0), 0, row.seq
+        run = self._runs.rows.get(row.source or "")
+        return 1, 0 if run is None else run.number, row.seq
+
+    def newest_unread(self, session: str, kind: RowKind | None = None) -> list[Row]:
+        """The row (of this kind) that arrived last and still waits; empty if none does."""
+        waiting = self._waiting(session)
+        if waiting is not None:
+            return [row for row in reversed(waiting.values()) if kind is None or row.kind == kind][:1]
+        sql = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread'"
+        if kind is None:
+            return [Row(*row) for row in self._unit.all(f"{sql} ORDER BY seq DESC LIMIT 1", session)]
+        return [Row(*row) for row in self._unit.all(f"{sql} AND kind = ? ORDER BY seq DESC LIMIT 1", session, kind)]
+
+    def count_waiting(self, session: str, kind: RowKind, origin: str) -> int:
+        """How many rows of this kind and origin are unread in this inbox."""
+        waiting = self._waiting(session)
+        if waiting is not None:
+            return sum(row.kind == kind and row.origin == origin for row in waiting.values())
+        sql = "SELECT count(*) FROM inbox WHERE session = ? AND state = 'unread' AND kind = ? AND origin = ?"
+        return int(self._unit.one(sql, session, kind, origin)[0])
+
+    def count_unread(self, session: str) -> tuple[int, int]:
+        """How many completions and how many sends are unread in this inbox."""
+        waiting = self._waiting(session)
+        kinds = (
+            self._unit.column("SELECT kind FROM inbox WHERE session = ? AND state = 'unread'", session)
+            if waiting is None
+            else [row.kind for row in waiting.values()]
+        )
+        return sum(kind in COMPLETIONS for kind in kinds), sum(kind == "send" for kind in kinds)
+
+    def dropped(self, session: str, origin: str) -> list[Row]:
+        """Rows that gave way and whose line is still to be told, in order of arrival."""
+        sql = (
+            f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'dropped' AND closed_at IS NULL AND origin = ?"
+            " ORDER BY seq"
+        )
+        return [Row(*row) for row in self._unit.all(sql, session, origin)]
+
+    def of_run(self, run: str) -> list[Row]:
+        """Completions of this run that are unread or undelivered."""
+        sql = (
+            f"SELECT {_ROW} FROM inbox i WHERE source = ? AND (state = 'unread' OR state = 'undelivered')"
+            f" AND {_COMPLETION} ORDER BY seq"
+        )
+        return [Row(*row) for row in self._unit.all(sql, run)]
+
+    def undelivered(self) -> list[Row]:
+        """Every row that was given up on, oldest first."""
+        return [
+            Row(*row) for row in self._unit.all(f"SELECT {_ROW} FROM inbox WHERE state = 'undelivered' ORDER BY seq")
+        ]
+
+    # -- what becomes of a row. Each is False if the row is not there any more, and nothing changes.
+
+    def consume(self, key: str, at: Instant) -> bool:
+        """The session has read it."""
+        return self._close(key, "consumed", at)
+
+    def suppress(self, key: str, at: Instant) -> bool:
+        """There is nothing to tell with it."""
+        return self._close(key, "suppressed", at)
+
+    def void(self, key: str, at: Instant) -> bool:
+        """It will not be read; its commission, if it has one, has ended so."""
+        is_void = self._close(key, "void", at)
+        self._commissions.end(key, "void", at)
+        return is_void
+
+    def give_up(self, key: str, at: Instant) -> bool:
+        """Nobody could be found for it: it is on the undelivered list."""
+        return self._close(key, "undelivered", at)
+
+    def dismiss(self, key: str, at: Instant) -> bool:
+        """It is taken off the undelivered list, for good."""
+        return self._close(key, "dismissed", at)
+
+    def reopen(self, key: str) -> bool:
+        """It waits again, in its old place."""
+        return self._close(key, "unread", None)
+
+    def drop(self, key: str, at: Instant | None) -> None:
+        """An unread message gives way to newer ones, without a word; if `at` is None, with a line still to be told."""
+        self._change(key, lambda row: replace(row, state="dropped", closed_at=at))
+
+    def line_told(self, key: str, at: Instant) -> None:
+        """The line of a dropped row was told."""
+        row = self._rows.get(key)
+        if row is not None and row.state == "dropped":
+            self._rows.put(key, replace(row, closed_at=at))
+
+    def _close(self, key: str, state: RowState, at: Instant | None) -> bool:
+        row = self._rows.get(key)
+        if row is None or row.state not in ("unread", "undelivered"):
+            return False
+        self._move(row, replace(row, state=state, closed_at=at))
+        return True
+
+    # -- changing what waits
+
+    def readdress(self, key: str, session: str | None, path: Path = "direct") -> None:
+        """Put an unread row, same key, into another inbox; None while nobody is left."""
+        self._change(key, lambda row: replace(row, session=session, path=path))
+
+    def rewrite(self, key: str, body: str, text: TextId | None) -> None:
+        """Change what an unread row says."""
+        self._change(key, lambda row: replace(row, body=body, text=text))
+
+    def aim(self, key: str, origin: str, route: Found) -> None:
+        """Say where the answer to an unread row should go, and how that was found."""
+        self._change(key, lambda row: replace(row, origin=origin, route=route))
+
+    def _change(self, key: str, change: Callable[[Row], Row]) -> None:
+        row = self._rows.get(key)
+        if row is not None and row.state == "unread":
+            self._move(row, change(row))
+
+    def _move(self, before: Row, after: Row) -> None:
+        """From now on the row is so: in no inbox any more, or in the same place of one, or in another."""
+        self._rows.put(after.key, after)
+        waiting = self._unread.get(before.session)
+        if waiting is not None and before.state == "unread":
+            if after.state == "unread" and after.session == before.session:
+                waiting[after.key] = after
+                return
+            del waiting[after.key]
+        if after.state == "unread":
+            self._unread.pop(after.session, None)  # it is not the last to arrive there

@@ -1,0 +1,222 @@
+"""Who asked for what: questions to a person, commissions that somebody waits for, and asks that may be repeated."""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from fledge.core.permission import Offer
+from fledge.core.run import Instant
+from fledge.store.records import Approval, ApprovalState, Commission, Wishes
+from fledge.store.session_rows import ActiveRow
+from fledge.store.sessions import Sessions
+from fledge.store.unit import LAST, Table, Unit, to_json
+
+_offer = msgspec.json.Decoder(Offer).decode
+_wishes = msgspec.json.Decoder(Wishes).decode
+
+_APPROVAL: Final = (
+    "id, session, entry, idx, tool, arguments, digest, state, asked_at, expires_at, answered_by, offer, words, rule,"
+    " why"
+)
+_MOVES: Final[dict[ApprovalState, tuple[str, ...]]] = {
+    "allowed": ("waiting",),
+    "denied": ("waiting",),
+    "expired": ("waiting",),
+    "void": ("waiting", "allowed"),
+    "started": ("allowed",),
+    "waiting": (),
+}
+"""From which states each state may be reached."""
+_COMMISSION: Final = "run_id, session, row, wishes, accepted_at, turn, started_at, ended_at, ended, entry"
+
+
+class Approvals:
+    """Questions to a person: may this very call be run?"""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+
+    def ask(self, approval: Approval) -> None:
+        """Store a question; asking about the same call again changes nothing."""
+        a = approval
+        self._unit.execute(
+            f"INSERT INTO approvals ({_APPROVAL}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+            " ON CONFLICT (session, entry, idx) DO NOTHING",
+            *(a.id, a.session, a.entry, a.index, a.tool, a.arguments, a.digest, a.state, a.asked_at, a.expires_at),
+            *(a.answered_by, "" if a.offer is None else to_json(a.offer), a.words, a.rule, a.why),
+        )
+
+    def get(self, approval_id: str) -> Approval | None:
+        """A question by its id."""
+        row = self._unit.one(f"SELECT {_APPROVAL} FROM approvals WHERE id = ?", approval_id)
+        return None if row is None else _approval(row)
+
+    def of(self, session: str, first: int = 0, last: int | None = None) -> list[Approval]:
+        """All questions of a session, oldest first; those about calls of the entries `first` to `last`."""
+        if self._unit.is_empty("approvals"):
+            return []
+        sql = f"SELECT {_APPROVAL} FROM approvals WHERE session = ? AND entry BETWEEN ? AND ? ORDER BY entry, idx"
+        return [_approval(row) for row in self._unit.all(sql, session, first, LAST if last is None else last)]
+
+    def open(self) -> list[Approval]:
+        """Questions of all sessions that wait for an answer, oldest first."""
+        sql = f"SELECT {_APPROVAL} FROM approvals WHERE state = 'waiting' ORDER BY asked_at, session, entry, idx"
+        return [_approval(row) for row in self._unit.all(sql)]
+
+    def decided(self, limit: int) -> list[Approval]:
+        """Questions of all sessions that wait for nobody, the newest first."""
+        newest = "ORDER BY asked_at DESC, session, entry DESC, idx DESC LIMIT ?"
+        return [
+            _approval(row)
+            for row in self._unit.all(f"SELECT {_APPROVAL} FROM approvals WHERE state <> 'waiting' {newest}", limit)
+        ]
+
+    def move(
+        self,
+        session: str,
+        entry: int,
+        index: int,
+        state: ApprovalState,
+        answered_by: str = "",
+        words: str = "",
+        rule: str = "",
+    ) -> bool:
+        """Move the question about this call on, with what was said; False if there is none, or it is already decided
+        otherwise."""
+        moved = 0
+        for origin in _MOVES[state]:
+            moved += self._unit.execute(
+                "UPDATE approvals SET state = ?, answered_by = CASE WHEN ? = '' THEN answered_by ELSE ? END,"
+                " words = CASE WHEN ? = '' THEN words ELSE ? END, rule = CASE WHEN ? = '' THEN rule ELSE ? END"
+                " WHERE session = ? AND entry = ? AND idx = ? AND state = ?",
+                *(state, answered_by, answered_by, words, words, rule, rule, session, entry, index, origin),
+            ).rowcount
+        return moved > 0
+
+
+class Commissions:
+    """What was asked of sessions by somebody who waits for it under a run id."""
+
+    def __init__(self, unit: Unit, sessions: Sessions, active: Table[str, ActiveRow]) -> None:
+        self._unit, self._sessions, self._active = unit, sessions, active
+
+    def put(self, commission: Commission) -> None:
+        """Store a commission that was accepted. Refused if its run id or row was ever used."""
+        a = commission
+        self._unit.execute(
+            "INSERT INTO commissions (run_id, session, row, wishes, accepted_at) VALUES (?,?,?,?,?)",
+            *(a.run_id, a.session, a.row, to_json(a.wishes), a.accepted_at),
+        )
+
+    def get(self, run_id: str) -> Commission | None:
+        """A commission by its run id."""
+        row = self._unit.one(f"SELECT {_COMMISSION} FROM commissions WHERE run_id = ?", run_id)
+        return None if row is None else _commission(row)
+
+    def take_up(self, row: str, at: Instant) -> None:
+        """The open turn of its session has read this row: it serves the row's commission, if there is one."""
+        if self._unit.is_empty("commissions"):
+            return
+        found = self._unit.one("SELECT session, wishes FROM commissions WHERE row = ? AND ended_at IS NULL", row)
+        at_work = None if found is None else self._active.get(found[0])
+        if at_work is None or at_work.turn is None:
+            return
+        limit_s = _wishes(found[1]).timeout_s
+        self._unit.execute(
+            "UPDATE commissions SET started_at = ?, deadline_at = ?, turn = ? WHERE row = ?",
+            *(at, at + limit_s if limit_s else None, at_work.turn.turn, row),
+        )
+
+    def end(self, row: str, ended: str, at: Instant) -> None:
+        """The row's commission, if there is one that has not ended, has ended so: it was answered, or will not be."""
+        if self._unit.is_empty("commissions"):
+            return
+        found = self._unit.one("SELECT session FROM commissions WHERE row = ? AND ended_at IS NULL", row)
+        if found is not None:
+            self._unit.execute(
+                "UPDATE commissions SET ended = ?, ended_at = ?, entry = ? WHERE row = ? AND ended_at IS NULL",
+                *(ended, at, self._last_entry(found[0]), row),
+            )
+
+    def end_read(self, session: str, ended: str, at: Instant, first: int) -> None:
+        """Those that turns of the session from this number on have read, and nobody answered, have ended so."""
+        if not self._unit.is_empty("commissions"):
+            self._unit.execute(
+                "UPDATE commissions SET ended = ?, ended_at = ?, entry = ?"
+                " WHERE session = ? AND ended_at IS NULL AND turn >= ?",
+                *(ended, at, self._last_entry(session), session, first),
+            )
+
+    def _last_entry(self, session: str) -> int | None:
+        row = self._sessions.rows.get(session)
+        return None if row is None else row.last_entry
+
+    def of(self, session: str) -> list[Commission]:
+        """The commissions that a turn of the session has read and none has answered, in order of acceptance."""
+        if self._unit.is_empty("commissions"):
+            return []
+        rows = self._unit.all(
+            f"SELECT {_COMMISSION} FROM commissions WHERE session = ? AND ended_at IS NULL AND turn IS NOT NULL"
+            " ORDER BY accepted_at, run_id",
+            session,
+        )
+        return [_commission(row) for row in rows]
+
+    def overdue(self, at: Instant, limit: int) -> list[str]:
+        """Run ids of commissions whose turn has taken longer than was wished, the longest overdue first."""
+        return self._unit.column(
+            "SELECT run_id FROM commissions WHERE deadline_at <= ? AND ended_at IS NULL ORDER BY deadline_at LIMIT ?",
+            at,
+            limit,
+        )
+
+
+class Ask(Struct, frozen=True, gc=False):
+    """What was asked under a key, and what came of it."""
+
+    digest: str
+    """Of what was asked: under the same key nothing else may be asked."""
+    answer: str
+
+
+class Asks:
+    """Asks under a key of the asker's own: asking again finds what came of the first."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+
+    def remember(self, asker: str, key: str, digest: str, answer: str, owner: str) -> None:
+        """From now on this key of this asker means this answer, until `owner` is forgotten. Refused if it was used."""
+        self._unit.execute(
+            "INSERT INTO asks (asker, key, digest, answer, owner) VALUES (?,?,?,?,?)", asker, key, digest, answer, owner
+        )
+
+    def find(self, asker: str, key: str) -> Ask | None:
+        """What this key of this asker means."""
+        row = self._unit.one("SELECT digest, answer FROM asks WHERE asker = ? AND key = ?", asker, key)
+        return None if row is None else Ask(*row)
+
+
+def _commission(row: Any) -> Commission:
+    run_id, session, inbox_row, wishes, accepted_at, turn, started_at, ended_at, ended, entry = row
+    return Commission(
+        run_id=run_id,
+        session=session,
+        row=inbox_row,
+        wishes=_wishes(wishes),
+        accepted_at=accepted_at,
+        turn=turn,
+        started_at=started_at,
+        ended_at=ended_at,
+        ended=ended or "",
+        entry=entry or 0,
+    )
+
+
+def _approval(row: Any) -> Approval:
+    *known, offer, words, rule, why = row
+    names = ("id", "session", "entry", "index", "tool", "arguments", "digest", "state")
+    more = ("asked_at", "expires_at", "answered_by")
+    given = dict(zip((*names, *more), known, strict=True))
+    return Approval(**given, offer=_offer(offer) if offer else None, words=words, rule=rule, why=why)

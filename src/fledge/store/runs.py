@@ -1,0 +1,449 @@
+"""Runs: their rows, the names of their attempts, their timelines, tries at delivering what they announce, and texts.
+
+A run is one value; the columns beside it are read out of it for indexes. How many runs are in lists is counted in the
+commit that changes it.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.core.announce import announce_key
+from fledge.core.events import Event
+from fledge.core.run import Instant, Run, TextId
+from fledge.errors import NotFound, StaleWrite
+from fledge.store.records import Happened, Spec
+from fledge.store.unit import Lines, Shape, Table, Unit, to_json
+
+SHORT: Final = 4096
+"""How long a text may be to be kept in memory: it is mostly read soon after it was written."""
+ACTIVE: Final = "(outcome IS NULL OR busy = 1)"
+"""Of a run: its outcome is open, or something below it is unsettled. As the index `runs_active` says it."""
+
+_decode_run = msgspec.json.Decoder(Run).decode
+_decode_event = msgspec.json.Decoder(Event).decode
+_decode_spec = msgspec.json.Decoder(Spec).decode
+
+
+class RunRow(Struct, frozen=True, gc=False):
+    """A run as it is stored."""
+
+    number: int
+    run: Run
+    root: str
+    created_at: Instant
+    busy: bool
+    silence_told: bool
+    spec: str
+    """As JSON."""
+
+
+def _facets(row: RunRow) -> tuple[Any, ...]:
+    """The columns that most indexes are made of: outcome, delivery, held, listed, failed, busy, silence_told."""
+    run = row.run
+    phase, ended, delivery = run.phase.name, run.ended, run.delivery
+    outcome = None if ended is None else ended.outcome.status
+    return (
+        outcome,
+        None if delivery is None else delivery.word,
+        phase if phase == "spawning" or phase == "awaiting_approval" else None,
+        int(phase != "archived"),
+        int(outcome == "error" or outcome == "timeout" or outcome == "unknown"),
+        int(row.busy),
+        int(row.silence_told),
+    )
+
+
+def _values(row: RunRow) -> tuple[Any, ...]:
+    run = row.run
+    mine = (row.number, run.key, run.terms.parent, row.root, row.created_at, run.phase.name, run.version, run.due_at)
+    return (*mine, *_facets(row), row.spec, to_json(run))
+
+
+_UPDATE: Final = "UPDATE runs SET phase = ?, version = ?, state = ?{} WHERE id = ? AND version = ?"
+_FACETS: Final = ", outcome = ?, delivery = ?, held = ?, listed = ?, failed = ?, busy = ?, silence_told = ?"
+_UPDATES: Final = {
+    (due, facets): _UPDATE.format((", due_at = ?" if due else "") + (_FACETS if facets else ""))
+    for due in (False, True)
+    for facets in (False, True)
+}
+
+
+def _update(before: RunRow, after: RunRow) -> tuple[str, tuple[Any, ...]]:
+    run, facets = after.run, _facets(after)
+    due, other = run.due_at != before.run.due_at, facets != _facets(before)
+    changes = (*((run.due_at,) if due else ()), *(facets if other else ()))
+    values = (run.phase.name, run.version, to_json(run), *changes, after.number, before.run.version)
+    return _UPDATES[due, other], values
+
+
+def _read(row: Sequence[Any]) -> RunRow:
+    number, state, root, created_at, busy, silence_told, spec = row
+    return RunRow(number, _decode_run(state), root, created_at, bool(busy), bool(silence_told), spec)
+
+
+_RUNS: Final = Shape(
+    name="runs",
+    select="SELECT id, state, root, created_at, busy, silence_told, spec FROM runs WHERE key = ?",
+    read=_read,
+    insert="INSERT INTO runs (id, key, parent, root, created_at, phase, version, due_at, outcome, delivery, held,"
+    " listed, failed, busy, silence_told, spec, state) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    values=_values,
+    update=_update,
+    delete="DELETE FROM runs WHERE key = ?",
+)
+
+
+class Tally(Struct, frozen=True, gc=False):
+    """How many runs of a scope are in lists, and how many of them failed."""
+
+    scope: str
+    session: str
+    listed: int
+    failed: int
+
+
+_TALLIES: Final = Shape(
+    name="tallies",
+    select="SELECT scope, session, listed, failed FROM tallies WHERE scope = ? AND session = ?",
+    read=lambda row: Tally(*row),
+    insert="INSERT INTO tallies (scope, session, listed, failed) VALUES (?,?,?,?)",
+    values=lambda tally: (tally.scope, tally.session, tally.listed, tally.failed),
+    update=lambda before, after: (
+        "UPDATE tallies SET listed = ?, failed = ? WHERE scope = ? AND session = ?",
+        (after.listed, after.failed, after.scope, after.session),
+    ),
+    delete="DELETE FROM tallies WHERE scope = ? AND session = ?",
+)
+
+
+class Runs:
+    """Runs by their keys."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self.rows: Table[str, RunRow] = Table(unit, _RUNS)
+        self.tallies: Table[tuple[str, str], Tally] = Table(unit, _TALLIES)
+        self._attempts = Lines(unit, "attempts", "INSERT INTO attempts (run_id, run, attempt) VALUES (?,?,?)")
+        self._events = Lines(unit, "run_events", "INSERT INTO run_events (run, version, event) VALUES (?,?,?)")
+        self._known = unit.memory("runs")
+        """`next`: the next number of a row; `awaiting`: runs whose plan awaits its answer."""
+        self._specs = unit.memory("runs")
+
+    def create(self, run: Run, spec: Spec, event: Event) -> None:
+        """Store a run that was just admitted, with its first event. Refused if the key exists."""
+        number = self._known.get("next") or 1 + int(self._unit.one("SELECT coalesce(max(id), 0) FROM runs")[0])
+        self._known["next"] = number + 1
+        parent = run.terms.parent
+        above = self.rows.get(parent)
+        row = RunRow(number, run, parent if above is None else above.root, event.at, False, False, to_json(spec))
+        self._specs[run.key] = spec
+        self.rows.add(run.key, row)
+        self._count(None, row)
+        self._named(row)
+        self._happened(row, event)
+
+    def load(self, key: str) -> Run:
+        """The run of this session; NotFound if there is none."""
+        row = self.rows.get(key)
+        if row is None:
+            raise NotFound(f"no run {key}")
+        return row.run
+
+    def find(self, key: str) -> Run | None:
+        """The run of this session, or None."""
+        row = self.rows.get(key)
+        return None if row is None else row.run
+
+    def save(self, before: Run, after: Run, event: Event) -> None:
+        """Store a run's next state with the event that made it; StaleWrite unless `before` is what is stored."""
+        row = self.rows.get(after.key)
+        if row is None:
+            raise StaleWrite(f"{after.key} is gone")
+        if row.run.version != before.version:
+            raise StaleWrite(f"{after.key} is not at version {before.version} any more")
+        # A run that was resumed may end silently once more.
+        saved = replace(row, run=after, silence_told=row.silence_told and after.delivery is not None)
+        self.rows.put(after.key, saved)
+        self._count(row, saved)
+        if "awaiting_approval" in (after.phase.name, before.phase.name):
+            self._known.pop("awaiting", None)
+        if after.run_id != before.run_id:
+            self._named(saved)
+        self._happened(saved, event)
+
+    def is_busy(self, key: str, busy: bool) -> None:
+        """Children of this run, if it is one, are unsettled, or none is."""
+        row = self.rows.get(key)
+        if row is not None and row.busy != busy:
+            self.rows.put(key, replace(row, busy=busy))
+
+    def _named(self, row: RunRow) -> None:
+        self._attempts.add(row.run.run_id, row.number, row.run.attempt)
+
+    def _happened(self, row: RunRow, event: Event) -> None:
+        self._events.add(row.number, row.run.version, to_json(event))
+        if row.run.phase.name == "awaiting_approval":
+            self._known.pop("awaiting", None)
+
+    def _count(self, before: RunRow | None, after: RunRow | None) -> None:
+        """Keep the tallies of the run's folder, tree and parent."""
+        listed, failed = (now - was for now, was in zip(_counted(after), _counted(before), strict=True))
+        row = after or before
+        if row is None or not (listed or failed):
+            return
+        for scope in (("folder", ""), ("tree", row.root), ("parent", row.run.terms.parent)):
+            tally = self.tallies.get(scope) or Tally(*scope, 0, 0)
+            now = Tally(*scope, tally.listed + listed, tally.failed + failed)
+            self.tallies.put(scope, now if now.listed else None)
+
+    def forget(self, key: str) -> None:
+        """Delete the run, its timeline, texts, names, session and inbox.
+
+        Completions stay while they are unread or undelivered; closed ones go with whoever wrote them, or with the
+        inbox they are in if that one is gone.
+        """
+        row, unit = self.rows.get(key), self._unit
+        if row is None:
+            return
+        last = unit.one("SELECT coalesce(max(seq), 0) FROM run_events")[0]
+        unit.execute("DELETE FROM run_events WHERE run = ?", row.number)
+        if unit.one("SELECT coalesce(max(seq), 0) FROM run_events")[0] < last:
+            # Nobody's event keeps the number, so that it is not given again to somebody who resumes behind it.
+            unit.execute("DELETE FROM run_events WHERE run = 0")
+            unit.execute("INSERT INTO run_events (seq, run, version, event) VALUES (?, 0, 0, '')", last)
+        unit.execute("DELETE FROM attempts WHERE run = ?", row.number)
+        self.rows.put(key, None)
+        self._count(row, None)
+        self._known.pop("awaiting", None)
+        self._specs.pop(key, None)
+        for table in ("sessions", "active"):
+            unit.drop(table, key)
+        for sql in _OF_A_RUN:
+            unit.execute(sql, key)
+        unit.execute("DELETE FROM exchanges WHERE requester = ? OR target = ?", key, key)
+        self._forget_rows(key)
+
+    def _forget_rows(self, key: str) -> None:
+        """Its own inbox goes, but for what runs that are still known have written there; so does what it wrote to
+        others, once that is closed."""
+        closed = "state <> 'unread' AND state <> 'undelivered'"
+        self._unit.execute(
+            "DELETE FROM inbox WHERE session = ?"
+            " AND kind <> 'outcome' AND kind <> 'plan' AND kind <> 'expired' AND kind <> 'late'",
+            key,
+        )
+        self._unit.execute(
+            f"DELETE FROM inbox WHERE session = ? AND {closed}"
+            " AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.key = inbox.source)",
+            key,
+        )
+        written = announce_key(key, "-", "outcome").removesuffix("-")
+        self._unit.execute(f"DELETE FROM inbox WHERE key >= ? AND key < ? AND {closed}", written, written[:-1] + ";")
+
+    def named(self, run_id: str) -> tuple[str, int] | None:
+        """The run and attempt that this run id, however old, was given to."""
+        row = self._unit.one(
+            "SELECT r.key, a.attempt FROM attempts a JOIN runs r ON r.id = a.run WHERE a.run_id = ?", run_id
+        )
+        return None if row is None else (row[0], row[1])
+
+    def spec(self, key: str) -> Spec:
+        """What was asked of this run."""
+        row = self.rows.get(key)
+        if row is None:
+            raise NotFound(f"no run {key}")
+        spec: Spec | None = self._specs.get(key)
+        if spec is None:
+            spec = self._specs[key] = _decode_spec(row.spec)
+        return spec
+
+    def children(self, session: str) -> list[str]:
+        """Keys of all runs spawned by this session, oldest first."""
+        return self._unit.column("SELECT key FROM runs WHERE parent = ? ORDER BY created_at, id", session)
+
+    def children_in(self, session: str, phase: Literal["spawning", "awaiting_approval"]) -> list[str]:
+        """Keys of the session's children in this phase, oldest first."""
+        sql = "SELECT key FROM runs WHERE held IS NOT NULL AND parent = ? AND held = ? ORDER BY id"
+        return self._unit.column(sql, session, phase)
+
+    def unsettled(self, session: str, limit: int) -> list[str]:
+        """Children of this session that are unsettled, or have something unsettled below them, oldest first."""
+        return self._unit.column(
+            f"SELECT key FROM runs INDEXED BY runs_active WHERE parent = ? AND {ACTIVE}"
+            " AND (busy = 1 OR phase <> 'awaiting_approval') ORDER BY created_at, id LIMIT ?",
+            session,
+            limit,
+        )
+
+    def name_silent(self, session: str) -> list[str]:
+        """Children of this session that ended without anything to tell (skipped, not failed), oldest first.
+
+        Each is answered once: from now on its parent knows. One that is resumed may end silently again.
+        """
+        found = self._unit.column(
+            "SELECT key FROM runs WHERE parent = ? AND delivery = 'skipped' AND silence_told = 0 AND outcome <> 'error'"
+            " ORDER BY id",
+            session,
+        )
+        for key in found:
+            row = self.rows.get(key)
+            self.rows.put(key, None if row is None else replace(row, silence_told=True))
+        return found
+
+    def with_leaves(self, session: str, limit: int) -> list[str]:
+        """Keys of the session's newest children that left something outside the database; no archived ones."""
+        return self._unit.column(
+            "SELECT key FROM runs WHERE parent = ? AND listed = 1 AND json_extract(state, '$.terms.leaves') IS NOT NULL"
+            " ORDER BY created_at DESC, id DESC LIMIT ?",
+            session,
+            limit,
+        )
+
+    def awaiting(self) -> list[str]:
+        """Keys of all runs whose plan awaits its answer, oldest first."""
+        found: list[str] | None = self._known.get("awaiting")
+        if found is None:
+            # `+id`: for the order of `id` itself all runs would be gone through.
+            sql = "SELECT key FROM runs WHERE held IS NOT NULL AND held = 'awaiting_approval' ORDER BY +id"
+            found = self._known["awaiting"] = self._unit.column(sql)
+        return list(found)
+
+    def reservations(self, limit: int) -> list[str]:
+        """Keys of all runs that are still being prepared, oldest first."""
+        sql = "SELECT key FROM runs WHERE held IS NOT NULL AND held = 'spawning' ORDER BY +id LIMIT ?"
+        return self._unit.column(sql, limit)
+
+    def due(self, at: Instant, limit: int) -> list[str]:
+        """Runs whose due time has come, the longest overdue first."""
+        return self._unit.column("SELECT key FROM runs WHERE due_at <= ? ORDER BY due_at, id LIMIT ?", at, limit)
+
+
+_OF_A_RUN: Final = (
+    "DELETE FROM texts WHERE owner = ?",
+    "DELETE FROM deliveries WHERE run = ?",
+    "DELETE FROM asks WHERE owner = ?",
+    *(
+        f"DELETE FROM {table} WHERE session = ?"
+        for table in ("entries", "images", "approvals", "commissions", "purses", "reserves", "routes", "heartbeats")
+    ),
+)
+"""What else is stored of a run and its session."""
+
+
+def _counted(row: RunRow | None) -> tuple[int, int]:
+    """Whether a run is in lists, and whether it is there as failed."""
+    if row is None or row.run.phase.name == "archived":
+        return 0, 0
+    return 1, int(row.run.ended is not None and row.run.ended.outcome.status in ("error", "timeout", "unknown"))
+
+
+class Events:
+    """Timelines of runs, in the order of commits."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+
+    def of(self, key: str) -> list[Event]:
+        """The timeline of a run, oldest first."""
+        rows = self._unit.column(
+            "SELECT e.event FROM runs r JOIN run_events e ON e.run = r.id WHERE r.key = ? ORDER BY e.seq", key
+        )
+        return [_decode_event(row) for row in rows]
+
+    def after(self, seq: int, limit: int) -> list[Happened]:
+        """Events of all runs numbered above `seq`, in the order they were stored."""
+        rows = self._unit.all(
+            "SELECT e.seq, r.key, e.version, e.event FROM run_events e JOIN runs r ON r.id = e.run"
+            " WHERE e.seq > ? ORDER BY e.seq LIMIT ?",
+            seq,
+            limit,
+        )
+        return [Happened(at, key, version, _decode_event(event)) for at, key, version, event in rows]
+
+    def around(
+        self, session: str, names: Sequence[str], since: Instant, until: Instant, scanned: int
+    ) -> list[Happened]:
+        """Events with these names of the session's own run and of its children, from `since` on and before `until`,
+        oldest first. At most the newest `scanned` events of that time are looked at, whosever they are."""
+        # Events are stored in the order of their times, so both ends are found by halving.
+        first, last = self._first_at(since), self._first_at(until)
+        marks = ",".join("?" * len(names))
+        sql = (
+            "SELECT found.seq, r.key, found.version, found.event"
+            " FROM (SELECT * FROM run_events WHERE seq >= ? AND seq < ? AND run > 0 ORDER BY seq DESC LIMIT ?) found"
+            " JOIN runs r ON r.id = found.run"
+            f" WHERE (r.parent = ? OR r.key = ?) AND json_extract(found.event, '$.type') IN ({marks})"
+            " ORDER BY found.seq"
+        )
+        rows = self._unit.all(sql, first, last, scanned, session, session, *names)
+        return [Happened(at, key, version, _decode_event(event)) for at, key, version, event in rows]
+
+    def _first_at(self, at: Instant) -> int:
+        """The number of the first event that is not older than this; one above the last if there is none."""
+        sql = "SELECT seq, json_extract(event, '$.at') FROM run_events WHERE seq >= ? AND run > 0 ORDER BY seq LIMIT 1"
+        low, high = 1, self.last() + 1
+        while low < high:
+            middle = (low + high) // 2
+            row = self._unit.one(sql, middle)
+            if row is None or row[1] >= at:
+                high = middle
+            else:
+                low = int(row[0]) + 1
+        return low
+
+    def last(self) -> int:
+        """The number of the event stored last; 0 if there is none."""
+        return int(self._unit.one("SELECT coalesce(max(seq), 0) FROM run_events")[0])
+
+
+class Deliveries:
+    """Tries at delivering what runs announce."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self._lines = Lines(unit, "deliveries", "INSERT INTO deliveries (row_key, run, at, trace) VALUES (?,?,?,?)")
+
+    def note(self, row_key: str, run: str, at: Instant, trace: str) -> None:
+        """Record one try at delivering a row."""
+        self._lines.add(row_key, run, at, trace)
+
+    def of(self, run: str) -> list[tuple[Instant, str]]:
+        """What was recorded of tries to deliver rows of this run, and when, oldest first."""
+        return [(row[0], row[1]) for row in self._unit.all(_TRACES, run)]
+
+
+_TRACES: Final = "SELECT at, trace FROM deliveries WHERE run = ? ORDER BY seq"
+
+
+class Texts:
+    """Texts that rows and runs refer to."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self._lines = Lines(unit, "texts", "INSERT INTO texts (id, owner, body) VALUES (?,?,?) ON CONFLICT DO NOTHING")
+        self._recent = unit.memory("texts")
+
+    def keep(self, owner: str, text: str) -> TextId:
+        """Keep a text for a run; the same text gets the same id."""
+        body = text.encode("utf-8", "replace").decode()
+        text_id = hashlib.sha256(f"{owner}\n{body}".encode()).hexdigest()[:32]
+        if text_id not in self._recent:
+            self._lines.add(text_id, owner, body)
+            if len(body) <= SHORT:
+                self._recent[text_id] = body
+        return text_id
+
+    def get(self, text_id: TextId) -> str:
+        """A kept text; NotFound if it is gone."""
+        known: str | None = self._recent.get(text_id)
+        if known is None:
+            row = self._unit.one("SELECT body FROM texts WHERE id = ?", text_id)
+            if row is None:
+                raise NotFound(f"no text {text_id}")
+            known = str(row[0])
+        return known

@@ -1,0 +1,221 @@
+"""Sessions as they are stored: the row of each, and the row of those that are at work.
+
+A session at work is queued, driven, has an open turn, or several of these; they change together, so they are one row.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fledge.core.run import Instant
+from fledge.store.records import Counts, Driver, Place, Session, SessionFacts, Turn, Used
+from fledge.store.unit import Shape, to_json
+
+_decode_facts = msgspec.json.Decoder(SessionFacts).decode
+_decode_turn = msgspec.json.Decoder(Turn).decode
+
+
+class SessionRow(Struct, frozen=True, gc=False):
+    """A session as it is stored."""
+
+    session: Session
+    facts: str
+    """Those of the session, as JSON."""
+    last_at: Instant
+    last_entry: int = 0
+    last_turn: int = 0
+    covered: int = 0
+    used: Used = Used()
+    below_usd: float | None = None
+    counts: Counts = Counts(0, 0)
+    goods: str | None = None
+    ran: str | None = None
+    owed: str | None = None
+    ended: str | None = None
+
+
+_WHO: Final = "key, kind, parent, depth, facts, state, created_at, epoch, generation"
+SESSION: Final = f"{_WHO}, last_at"
+"""Columns of a session in a list."""
+_REST: Final = (
+    "last_entry, last_turn, covered, tokens_in, tokens_out, cost_usd, tokens_cached, below_usd, spawned, unsettled,"
+    " goods, ran, owed, ended"
+)
+
+
+def _rest(row: SessionRow) -> tuple[Any, ...]:
+    """The columns that turns change."""
+    used, counts = row.used, row.counts
+    return (
+        *(row.session.epoch, row.session.generation, row.last_at, row.last_entry, row.last_turn, row.covered),
+        *(used.tokens_in, used.tokens_out, used.cost_usd, used.tokens_cached, row.below_usd),
+        *(counts.spawned, counts.unsettled, row.goods, row.ran, row.owed, row.ended),
+    )
+
+
+def _values(row: SessionRow) -> tuple[Any, ...]:
+    one = row.session
+    state = "deleted" if one.deleted else "open"
+    return (one.key, one.kind, one.parent, one.depth, row.facts, state, one.created_at, *_rest(row))
+
+
+_UPDATE: Final = (
+    "UPDATE sessions SET epoch = ?, generation = ?, last_at = ?, last_entry = ?, last_turn = ?, covered = ?,"
+    " tokens_in = ?, tokens_out = ?, cost_usd = ?, tokens_cached = ?, below_usd = ?, spawned = ?, unsettled = ?,"
+    " goods = ?, ran = ?, owed = ?, ended = ?{} WHERE key = ?"
+)
+_UPDATE_REST: Final = _UPDATE.format("")
+_UPDATE_ALL: Final = _UPDATE.format(", kind = ?, facts = ?, state = ?")
+
+
+def _update(before: SessionRow, after: SessionRow) -> tuple[str, tuple[Any, ...]]:
+    was, now = before.session, after.session
+    if was.kind == now.kind and was.deleted == now.deleted and before.facts == after.facts:
+        return _UPDATE_REST, (*_rest(after), now.key)
+    return _UPDATE_ALL, (*_rest(after), now.kind, after.facts, "deleted" if now.deleted else "open", now.key)
+
+
+def _read(row: Sequence[Any]) -> SessionRow:
+    (last_at, last_entry, last_turn, covered), used, below, counts = row[9:13], row[13:17], row[17], row[18:20]
+    return SessionRow(
+        *(read_session(row[:9]), row[4], last_at, last_entry, last_turn, covered),
+        *(Used(*used), below, Counts(*counts), *row[20:]),
+    )
+
+
+def read_session(row: Sequence[Any]) -> Session:
+    """A session of the columns in `SESSION`, but for the last."""
+    key, kind, parent, depth, facts, state, created_at, epoch, generation = row
+    return Session(key, kind, parent, depth, _decode_facts(facts), state == "deleted", epoch, generation, created_at)
+
+
+SESSIONS: Final = Shape(
+    name="sessions",
+    select=f"SELECT {SESSION}, {_REST} FROM sessions WHERE key = ?",
+    read=_read,
+    insert="INSERT INTO sessions (key, kind, parent, depth, facts, state, created_at, epoch, generation, last_at,"
+    f" {_REST}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    values=_values,
+    update=_update,
+    delete="DELETE FROM sessions WHERE key = ?",
+)
+
+
+class ActiveRow(Struct, frozen=True, gc=False):
+    """A session at work."""
+
+    session: str
+    place: Place | None = None
+    spawner: str = ""
+    """Of its place: whose sessions share turns with others'."""
+    seq: int = 0
+    """Of its place: the order of those with the same rank."""
+    driver: Driver | None = None
+    turn: Turn | None = None
+
+    def without_turn(self) -> "ActiveRow | None":
+        """The same, its turn closed; None if it is not at work any more."""
+        return None if self.place is None and self.driver is None else replace(self, turn=None)
+
+    def without_place(self) -> "ActiveRow | None":
+        """The same, out of its queue; None if it is not at work any more."""
+        return None if self.turn is None and self.driver is None else replace(self, place=None, spawner="", seq=0)
+
+    def without_driver(self) -> "ActiveRow | None":
+        """The same, driven by nobody; None if it is not at work any more."""
+        return None if self.turn is None and self.place is None else replace(self, driver=None)
+
+
+_NO_PLACE: Final = (None,) * 6
+_NO_DRIVER: Final = (None,) * 10
+
+
+def _place_values(row: ActiveRow) -> tuple[Any, ...]:
+    place = row.place
+    if place is None:
+        return _NO_PLACE
+    return (place.lane, row.spawner, place.rank, row.seq, int(place.suspect), place.due_at)
+
+
+def _driver_values(driver: Driver | None) -> tuple[Any, ...]:
+    if driver is None:
+        return _NO_DRIVER
+    return (
+        *(driver.epoch, driver.owner, driver.lane, int(driver.suspect), driver.claimed_at, driver.progress_at),
+        *(int(driver.step_open), driver.release_at, driver.interrupts, driver.patient_until),
+    )
+
+
+def _turn_values(turn: Turn | None) -> tuple[Any, ...]:
+    return (None, 0) if turn is None else (to_json(turn), int(turn.drained > 0 and turn.failures > 0))
+
+
+_PLACE: Final = "queue_lane, spawner, rank, seq, is_suspect, due_at"
+DRIVER: Final = (
+    "session, epoch, owner, lane, suspect, claimed_at, progress_at, step_open, release_at, interrupts, patient_until"
+)
+"""Columns of a driver."""
+_SET_PLACE: Final = "queue_lane = ?, spawner = ?, rank = ?, seq = ?, is_suspect = ?, due_at = ?"
+_SET_DRIVER: Final = (
+    "epoch = ?, owner = ?, lane = ?, suspect = ?, claimed_at = ?, progress_at = ?, step_open = ?, release_at = ?,"
+    " interrupts = ?, patient_until = ?"
+)
+_SET_PROGRESS: Final = "progress_at = ?, step_open = ?, interrupts = ?, patient_until = ?"
+_SET_TURN: Final = "turn = ?, failing = ?"
+
+
+def _active_update(before: ActiveRow, after: ActiveRow) -> tuple[str, tuple[Any, ...]]:
+    sets: list[str] = []
+    values: tuple[Any, ...] = ()
+    if (before.place, before.seq, before.spawner) != (after.place, after.seq, after.spawner):
+        sets, values = [_SET_PLACE], _place_values(after)
+    was, now = before.driver, after.driver
+    if was is not now:
+        if was is None or now is None or _slot(was) != _slot(now):
+            sets, values = [*sets, _SET_DRIVER], (*values, *_driver_values(now))
+        else:
+            progress = (now.progress_at, int(now.step_open), now.interrupts, now.patient_until)
+            sets, values = [*sets, _SET_PROGRESS], (*values, *progress)
+    if before.turn is not after.turn:
+        sets, values = [*sets, _SET_TURN], (*values, *_turn_values(after.turn))
+    # Without a change the row only has to be there.
+    what = ", ".join(sets) or "failing = failing"
+    return f"UPDATE active SET {what} WHERE session = ?", (*values, after.session)
+
+
+def _slot(driver: Driver) -> tuple[Any, ...]:
+    """What does not change while a driver works, or stands in an index."""
+    return driver.epoch, driver.owner, driver.lane, driver.suspect, driver.claimed_at, driver.release_at
+
+
+def read_driver(row: Sequence[Any]) -> Driver:
+    """A driver of the columns in `DRIVER`."""
+    session, epoch, owner, lane, suspect, claimed_at, progress_at, step_open, *rest = row
+    return Driver(session, epoch, owner, lane, bool(suspect), claimed_at, progress_at, bool(step_open), *rest)
+
+
+def _read_active(row: Sequence[Any]) -> ActiveRow:
+    session, lane, spawner, rank, seq, suspect, due_at = row[:7]
+    return ActiveRow(
+        session,
+        None if lane is None else Place(session, lane, rank, bool(suspect), due_at),
+        spawner or "",
+        seq or 0,
+        None if row[7] is None else read_driver((session, *row[7:17])),
+        None if row[17] is None else _decode_turn(row[17]),
+    )
+
+
+ACTIVE: Final = Shape(
+    name="active",
+    select=f"SELECT session, {_PLACE}, {DRIVER.removeprefix('session, ')}, turn FROM active WHERE session = ?",
+    read=_read_active,
+    insert=f"INSERT INTO active (session, {_PLACE}, {DRIVER.removeprefix('session, ')}, turn, failing)"
+    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    values=lambda row: (row.session, *_place_values(row), *_driver_values(row.driver), *_turn_values(row.turn)),
+    update=_active_update,
+    delete="DELETE FROM active WHERE session = ?",
+)

@@ -1,0 +1,258 @@
+"""Sessions and their transcripts. A session is one row: who it is, how far its transcript has come, what its replies
+used, how many children it has, what its turns left behind.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from fledge.core.goods import Goods
+from fledge.core.run import Instant
+from fledge.errors import NotFound
+from fledge.store.records import Counts, Entry, EntryKind, Session, SessionFacts, SessionKind, Used
+from fledge.store.runs import Runs
+from fledge.store.session_rows import SESSIONS, ActiveRow, SessionRow
+from fledge.store.unit import LAST, Lines, Table, Unit, to_json
+
+_decode_goods = msgspec.json.Decoder(Goods).decode
+
+
+class Sessions:
+    """Sessions by their keys."""
+
+    def __init__(self, unit: Unit, runs: Runs, active: Table[str, ActiveRow]) -> None:
+        self._unit, self._runs, self._active = unit, runs, active
+        self.rows: Table[str, SessionRow] = Table(unit, SESSIONS)
+
+    def open(
+        self, key: str, kind: SessionKind, parent: str | None, depth: int, facts: SessionFacts, at: Instant
+    ) -> None:
+        """Make a session; opening one that exists changes nothing, and one that was deleted is open again, empty."""
+        row = self.rows.get(key)
+        if row is None:
+            session = Session(key, kind, parent, depth, facts, False, 0, 0, at)
+            self.rows.put(key, SessionRow(session, to_json(facts), at))
+            self._active.kept.setdefault(key, None)  # whoever was just made is not at work
+        elif row.session.deleted:
+            self._drop_transcript(key)
+            session = replace(row.session, deleted=False)
+            self.rows.put(key, replace(row, session=session, last_at=session.created_at))
+
+    def get(self, key: str) -> Session | None:
+        """The session, or None if it was never opened. A deleted one is still known, with `deleted` set."""
+        row = self.rows.get(key)
+        return None if row is None else row.session
+
+    def row(self, key: str) -> SessionRow:
+        """The session as it is stored; NotFound if it was never opened."""
+        row = self.rows.get(key)
+        if row is None:
+            raise NotFound(f"no session {key}")
+        return row
+
+    def roots(self) -> list[str]:
+        """Keys of open sessions that nobody spawned: conversations and programs, oldest first."""
+        return self._unit.column("SELECT key FROM sessions WHERE depth = 0 AND state = 'open' ORDER BY created_at, key")
+
+    def change(self, key: str, facts: SessionFacts, kind: SessionKind | None = None) -> None:
+        """From now on this is known of the session, and it is of this kind, if one is given."""
+        row = self.rows.get(key)
+        if row is not None:
+            session = replace(row.session, facts=facts, kind=kind or row.session.kind)
+            self.rows.put(key, replace(row, session=session, facts=to_json(facts)))
+
+    def delete(self, key: str, keep_transcript: bool = False) -> None:
+        """Mark a session deleted, and remove its transcript unless that is kept. No row of any inbox is touched."""
+        row = self.rows.get(key)
+        if row is not None:
+            session = replace(row.session, deleted=True)
+            self.rows.put(key, replace(row, session=session, used=Used(), ran=None, owed=None, ended=None))
+        at_work = self._active.get(key)
+        if at_work is not None:
+            self._active.put(key, at_work.without_turn())
+        if not keep_transcript:
+            self._drop_transcript(key)
+        for table in ("routes", "heartbeats"):
+            self._unit.execute(f"DELETE FROM {table} WHERE session = ?", key)
+
+    def _drop_transcript(self, key: str) -> None:
+        self._unit.execute("DELETE FROM entries WHERE session = ?", key)
+        self._unit.execute("DELETE FROM images WHERE session = ?", key)
+
+    def lineage(self, key: str) -> list[Session]:
+        """The session and its ancestors, nearest first; a cycle ends it."""
+        found: list[Session] = []
+        seen: set[str] = set()
+        next_key: str | None = key
+        while next_key is not None and next_key not in seen:
+            seen.add(next_key)
+            session = self.get(next_key)
+            if session is None:
+                break
+            found.append(session)
+            next_key = session.parent
+        return found
+
+    def raise_generation(self, key: str) -> int:
+        """Whatever was decided under an older generation of this session must not go on."""
+        row = self.row(key)
+        session = replace(row.session, generation=row.session.generation + 1)
+        self.rows.put(key, replace(row, session=session))
+        return session.generation
+
+    def raise_epoch(self, key: str) -> int:
+        """Whoever drove this session under an older epoch writes nothing more."""
+        row = self.row(key)
+        session = replace(row.session, epoch=row.session.epoch + 1)
+        self.rows.put(key, replace(row, session=session))
+        return session.epoch
+
+    # -- counting children
+
+    def counts(self, session: str) -> Counts:
+        """Its children, spawned and unsettled."""
+        row = self.rows.get(session)
+        return Counts(0, 0) if row is None else row.counts
+
+    def child_admitted(self, session: str) -> Counts:
+        """One more spawned, one more unsettled."""
+        return self._count(session, 1, 1)
+
+    def child_unsettled(self, session: str) -> Counts:
+        """A settled child is unsettled again."""
+        return self._count(session, 0, 1)
+
+    def child_settled(self, session: str) -> Counts:
+        """One unsettled child fewer."""
+        return self._count(session, 0, -1)
+
+    def _count(self, session: str, spawned: int, unsettled: int) -> Counts:
+        row = self.row(session)
+        counts = Counts(row.counts.spawned + spawned, row.counts.unsettled + unsettled)
+        if not 0 <= counts.unsettled <= counts.spawned:
+            raise NotFound(f"{session} has no such child: {row.counts.unsettled} of {row.counts.spawned} are unsettled")
+        self.rows.put(session, replace(row, counts=counts))
+        if (counts.unsettled > 0) != (row.counts.unsettled > 0):
+            self._runs.is_busy(session, counts.unsettled > 0)
+        return counts
+
+    # -- what it hands over
+
+    def keep_goods(self, session: str, goods: Goods) -> None:
+        """This is what the session hands over besides its words, as far as is known now."""
+        row = self.rows.get(session)
+        if row is not None:
+            self.rows.put(session, replace(row, goods=to_json(goods)))
+
+    def goods(self, session: str) -> Goods | None:
+        """What the session hands over; None if nobody looked."""
+        row = self.rows.get(session)
+        return None if row is None or row.goods is None else _decode_goods(row.goods)
+
+    def cost_below(self, session: str) -> float | None:
+        """What everything below this session has cost, in dollars, deleted sessions included; None if no price was
+        known."""
+        row = self.rows.get(session)
+        return None if row is None else row.below_usd
+
+
+class Transcripts:
+    """What was said in sessions, and which images that holds."""
+
+    def __init__(self, unit: Unit, sessions: Sessions) -> None:
+        self._unit, self._sessions = unit, sessions
+        self._entries = Lines(unit, "entries", "INSERT INTO entries (session, seq, at, kind, body) VALUES (?,?,?,?,?)")
+
+    def append(
+        self, session: str, at: Instant, entries: Sequence[tuple[EntryKind, str]], used: Used | None = None
+    ) -> int:
+        """Append entries, and add what their replies used; answers the sequence number of the last."""
+        row = self._sessions.row(session)
+        last = row.last_entry
+        for kind, body in entries:
+            last += 1
+            self._entries.add(session, last, at, kind, body)
+        total = row.used if used is None else _added(row.used, used)
+        self._sessions.rows.put(session, replace(row, last_entry=last, last_at=at, used=total))
+        if used is not None and used.cost_usd:
+            self._cost_above(session, used.cost_usd)
+        return last
+
+    def _cost_above(self, session: str, cost_usd: float) -> None:
+        """Everybody above has so much more below."""
+        for above in self._sessions.lineage(session)[1:]:
+            row = self._sessions.row(above.key)
+            self._sessions.rows.put(above.key, replace(row, below_usd=(row.below_usd or 0) + cost_usd))
+
+    def used(self, session: str) -> Used:
+        """What all replies of the session used; nothing of one that was never opened, or was deleted."""
+        row = self._sessions.rows.get(session)
+        return Used() if row is None else row.used
+
+    def entries(self, session: str, after: int = 0, limit: int = 1000) -> list[Entry]:
+        """A page of the transcript, oldest first."""
+        sql = "SELECT seq, at, kind, body FROM entries WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
+        return [Entry(*row) for row in self._unit.all(sql, session, after, limit)]
+
+    def tail(
+        self, session: str, limit: int, without: Sequence[EntryKind] = (), before: int | None = None
+    ) -> list[Entry]:
+        """The newest entries of the transcript, or of those numbered below `before`; those kinds left out, oldest
+        first."""
+        left_out = "".join(f" AND kind <> '{kind}'" for kind in without)
+        sql = (
+            f"SELECT seq, at, kind, body FROM entries WHERE session = ? AND seq < ?{left_out} ORDER BY seq DESC LIMIT ?"
+        )
+        rows = self._unit.all(sql, session, LAST if before is None else before, limit)
+        return [Entry(*row) for row in rows][::-1]
+
+    def last(self, session: str) -> int:
+        """The number of the entry appended last, deleted or not; 0 if there was none."""
+        row = self._sessions.rows.get(session)
+        return 0 if row is None else row.last_entry
+
+    def last_spoken_at(self, session: str) -> Instant | None:
+        """When the newest words of a person, or of a program in their place, were read in a conversation."""
+        row = self._unit.one(
+            "SELECT at FROM entries WHERE session = ? AND kind = 'user' AND body ->> 'kind' = 'send'"
+            " AND body ->> 'source' IS NULL ORDER BY seq DESC LIMIT 1",
+            session,
+        )
+        return None if row is None else row[0]
+
+    def covered(self, session: str) -> int:
+        """The last entry that a note stands for; 0 if there is no such note."""
+        row = self._sessions.rows.get(session)
+        return 0 if row is None else row.covered
+
+    def cover(self, session: str, entry: int) -> None:
+        """From now on a note stands for everything up to this entry."""
+        row = self._sessions.row(session)
+        self._sessions.rows.put(session, replace(row, covered=max(row.covered, entry)))
+
+    def hold_images(self, session: str, digests: Sequence[str]) -> None:
+        """The session's transcript, or a message in its inbox, holds these images. Ends with its transcript."""
+        rows = [(session, digest) for digest in digests]
+        self._unit.many("INSERT INTO images (session, sha256) VALUES (?,?) ON CONFLICT DO NOTHING", rows)
+
+    def holds_images(self, session: str) -> bool:
+        """True if the session holds any image."""
+        if self._unit.is_empty("images"):
+            return False
+        return self._unit.one("SELECT 1 FROM images WHERE session = ? LIMIT 1", session) is not None
+
+    def images(self) -> set[str]:
+        """The digests of all images that any session holds."""
+        return set(self._unit.column("SELECT DISTINCT sha256 FROM images"))
+
+
+def _added(used: Used, more: Used) -> Used:
+    """Both together; a figure that was never told stays unknown, except that a reply without a cost costs nothing."""
+    cost = used.cost_usd if more.cost_usd is None else (used.cost_usd or 0) + more.cost_usd
+    return Used(
+        (used.tokens_in or 0) + (more.tokens_in or 0),
+        (used.tokens_out or 0) + (more.tokens_out or 0),
+        cost,
+        (used.tokens_cached or 0) + (more.tokens_cached or 0),
+    )

@@ -1,0 +1,71 @@
+"""One transaction, by the nouns of the domain. Valid only inside the job it was given to.
+
+A job is a plain function that gets a `Tx`, decides on what it reads, and writes; all of it is one transaction. So there
+is nothing to compare and retry; what comes from outside (a driver's write) is fenced by the session's epoch, and every
+save by the run's version. Nothing here knows phases' rules or time; `at` is always an argument.
+"""
+
+from typing import Final
+
+from fledge.core.run import Instant
+from fledge.store.active import Drivers, Queue, Turns
+from fledge.store.budgets import Budgets
+from fledge.store.exchanges import Exchanges
+from fledge.store.heartbeats import Heartbeats
+from fledge.store.inbox import Inbox
+from fledge.store.lists import Lists
+from fledge.store.outgoing import Outbox, Routes
+from fledge.store.people import Approvals, Asks, Commissions
+from fledge.store.runs import Deliveries, Events, Runs, Texts
+from fledge.store.session_rows import ACTIVE, ActiveRow
+from fledge.store.sessions import Sessions, Transcripts
+from fledge.store.unit import Table, Unit
+from fledge.store.workspaces import Workspaces
+
+_NEXT_DUE: Final = """
+SELECT min(due) FROM (
+  SELECT (SELECT due_at FROM runs WHERE due_at > ?1 ORDER BY due_at LIMIT 1) AS due
+  UNION ALL SELECT (SELECT due_at FROM active WHERE due_at > ?1 ORDER BY due_at LIMIT 1)
+  UNION ALL SELECT (SELECT release_at FROM active WHERE release_at > ?1 ORDER BY release_at LIMIT 1)
+  UNION ALL SELECT (SELECT due_at FROM outbox WHERE due_at > ?1 ORDER BY due_at LIMIT 1)
+  UNION ALL SELECT (SELECT deadline_at FROM commissions
+                    WHERE deadline_at > ?1 AND ended_at IS NULL ORDER BY deadline_at LIMIT 1)
+  UNION ALL SELECT (SELECT due_at FROM routes WHERE due_at > ?1 ORDER BY due_at LIMIT 1)
+  UNION ALL SELECT (SELECT due_at FROM heartbeats WHERE due_at > ?1 ORDER BY due_at LIMIT 1)
+  UNION ALL SELECT (SELECT beat_at FROM heartbeats WHERE beat_at > ?1 ORDER BY beat_at LIMIT 1)
+)
+"""
+
+
+class Tx:
+    """What a job reads and writes."""
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+        active: Table[str, ActiveRow] = Table(unit, ACTIVE)
+        self.runs = Runs(unit)
+        self.events = Events(unit)
+        self.texts = Texts(unit)
+        self.deliveries = Deliveries(unit)
+        self.sessions = Sessions(unit, self.runs, active)
+        self.transcripts = Transcripts(unit, self.sessions)
+        self.commissions = Commissions(unit, self.sessions, active)
+        self.queue = Queue(unit, active, self.sessions)
+        self.drivers = Drivers(unit, active, self.sessions)
+        self.turns = Turns(unit, active, self.sessions, self.commissions)
+        self.inbox = Inbox(unit, self.runs, self.commissions)
+        self.outbox = Outbox(unit)
+        self.routes = Routes(unit)
+        self.approvals = Approvals(unit)
+        self.asks = Asks(unit)
+        self.budgets = Budgets(unit)
+        self.exchanges = Exchanges(unit)
+        self.heartbeats = Heartbeats(unit)
+        self.workspaces = Workspaces(unit)
+        self.lists = Lists(unit, self.runs)
+
+    def next_due(self, after: Instant) -> Instant | None:
+        """The earliest time later than `after` at which a run, a queued session, a slot, a post or a binding
+        is due."""
+        due: Instant | None = self.unit.one(_NEXT_DUE, after)[0]
+        return due

@@ -1,0 +1,288 @@
+"""The unit of work: rows as values, by their keys, and what was changed of them.
+
+A row is read once and kept. What a job changes waits here and is written before the commit: one `executemany` for each
+table and kind of change, each update checked by the number of rows it found. A statement that looks at a table with
+changes waiting writes them first, so that it finds them; one that changes a table by itself makes all that was kept of
+it unknown. Which tables a statement touches is read from its words.
+
+The only writer keeps its unit from one transaction to the next: nobody else writes, so what it wrote last is what is
+stored. Whenever anything is undone, everything is forgotten.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from fledge.errors import StaleWrite
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+MOST: Final = 10_000
+"""How many rows of a table are kept from one transaction to the next."""
+LAST: Final = 2**63 - 1
+"""Larger than any number of a row."""
+
+_encode = msgspec.json.Encoder().encode
+_VERB = re.compile(r"\s*(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s+(\w+)")
+_WORD = re.compile(r"\w+")
+
+
+def to_json(value: object) -> str:
+    """JSON text as the store keeps it."""
+    return _encode(value).decode()
+
+
+class Cursor(Protocol):
+    """What a statement found, or how many rows it changed."""
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+
+class Database(Protocol):
+    """A connection inside a transaction."""
+
+    def execute(self, sql: str, args: Any = ..., /) -> Cursor: ...
+
+    def executemany(self, sql: str, rows: Iterable[Any], /) -> Cursor: ...
+
+
+class Shape(NamedTuple, Generic[V]):
+    """How the rows of a table are read and written. `update` answers a statement and its values, so that columns which
+    indexes are made of are written only when they change."""
+
+    name: str
+    select: str
+    read: Callable[[Sequence[Any]], V]
+    insert: str
+    values: Callable[[V], tuple[Any, ...]]
+    update: Callable[[V, V], tuple[str, tuple[Any, ...]]]
+    delete: str
+
+
+class Table(Generic[K, V]):
+    """Rows of one table by their keys; None where there is none."""
+
+    __slots__ = ("_changed", "_shape", "_unit", "kept")
+
+    def __init__(self, unit: "Unit", shape: Shape[V]) -> None:
+        self._unit, self._shape = unit, shape
+        self.kept: dict[K, V | None] = {}
+        self._changed: dict[K, V | None] = {}
+        """What was stored of rows that were changed since."""
+        unit.tables[shape.name] = self
+
+    def get(self, key: K) -> V | None:
+        """The row as it stands in this transaction."""
+        kept = self.kept
+        if key not in kept:
+            # A row that was changed is kept, so what is looked for is stored as it is: nothing need be written first.
+            args = key if isinstance(key, tuple) else (key,)
+            row = self._unit.db.execute(self._shape.select, args).fetchone()
+            kept[key] = None if row is None else self._shape.read(row)
+        return kept[key]
+
+    def put(self, key: K, value: V | None) -> None:
+        """From now on this is the row; None: there is none."""
+        if key not in self._changed:
+            self._changed[key] = self.get(key)
+        self.kept[key] = value
+        self._unit.dirty.add(self._shape.name)
+
+    def add(self, key: K, value: V) -> None:
+        """A row whose key was never used: the database refuses it if it was."""
+        if self.kept.get(key) is not None or key in self._changed:
+            raise StaleWrite(f"{self._shape.name}: {key} exists already")
+        self.kept[key] = value
+        self._changed[key] = None
+        self._unit.dirty.add(self._shape.name)
+
+    def found(self, key: K, row: Sequence[Any]) -> V:
+        """A row that a statement has found: the kept one, if it is."""
+        value = self.kept.get(key)
+        if value is None:
+            value = self.kept[key] = self._shape.read(row)
+        return value
+
+    def write(self) -> None:
+        """Write what was changed."""
+        changed, self._changed = self._changed, {}
+        shape, many = self._shape, self._unit.db.executemany
+        gone: list[Any] = []
+        new: list[Any] = []
+        updates: dict[str, list[Any]] = {}
+        for key, before in changed.items():
+            after = self.kept[key]
+            if after is None:
+                if before is not None:
+                    gone.append(key if isinstance(key, tuple) else (key,))
+            elif before is None:
+                new.append(shape.values(after))
+            elif after is not before:
+                sql, values = shape.update(before, after)
+                updates.setdefault(sql, []).append(values)
+        if gone:
+            many(shape.delete, gone)
+        if new:
+            many(shape.insert, new)
+        for sql, rows in updates.items():
+            if many(sql, rows).rowcount != len(rows):
+                raise StaleWrite(f"{shape.name}: a row is not as it was read")
+
+    def forget(self) -> None:
+        """What is stored is not known any more; what was changed and not written is lost."""
+        self.kept = {}
+        self._changed = {}
+
+
+class Lines:
+    """Rows that are only appended."""
+
+    __slots__ = ("_insert", "_name", "_rows", "_unit")
+
+    def __init__(self, unit: "Unit", name: str, insert: str) -> None:
+        self._unit, self._name, self._insert = unit, name, insert
+        self._rows: list[tuple[Any, ...]] = []
+        unit.tables[name] = self
+
+    def add(self, *values: Any) -> None:
+        """One row more."""
+        self._rows.append(values)
+        self._unit.dirty.add(self._name)
+
+    def write(self) -> None:
+        """Write what was appended."""
+        rows, self._rows = self._rows, []
+        if rows:
+            self._unit.db.executemany(self._insert, rows)
+
+    def forget(self) -> None:
+        """What was appended and not written is lost."""
+        self._rows = []
+
+
+class _Plan(NamedTuple):
+    """What a statement does to tables of the unit."""
+
+    touches: tuple[str, ...]
+    changes: str
+    """The table it changes; empty if it only reads."""
+
+
+class Unit:
+    """The rows of one connection."""
+
+    __slots__ = ("_empty", "_memories", "_plans", "db", "dirty", "tables")
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+        self.tables: dict[str, Table[Any, Any] | Lines] = {}
+        self.dirty: set[str] = set()
+        """Tables with changes that wait to be written."""
+        self._memories: list[tuple[str, dict[Any, Any]]] = []
+        self._plans: dict[str, _Plan] = {}
+        self._empty: dict[str, bool] = {}
+
+    # -- statements
+
+    def execute(self, sql: str, *args: Any) -> Cursor:
+        """Run a statement, after what waits for the tables it touches."""
+        plan = self._plans.get(sql) or self._plan(sql)
+        if self.dirty:
+            for name in plan.touches:
+                self._write(name)
+        cursor = self.db.execute(sql, args)
+        if plan.changes:
+            self._changed(plan.changes)
+        return cursor
+
+    def one(self, sql: str, *args: Any) -> Any:
+        """The first row that a statement finds, or None."""
+        return self.execute(sql, *args).fetchone()
+
+    def all(self, sql: str, *args: Any) -> list[Any]:
+        """Every row that a statement finds."""
+        return self.execute(sql, *args).fetchall()
+
+    def column(self, sql: str, *args: Any) -> list[Any]:
+        """The first column of every row that a statement finds."""
+        return [row[0] for row in self.execute(sql, *args).fetchall()]
+
+    def many(self, sql: str, rows: Iterable[Any]) -> None:
+        """Run a statement that changes a table, once for each of these."""
+        plan = self._plans.get(sql) or self._plan(sql)
+        for name in plan.touches:
+            self._write(name)
+        self.db.executemany(sql, rows)
+        self._changed(plan.changes)
+
+    def drop(self, table: str, key: str) -> None:
+        """Delete one row of a table that is kept by its keys."""
+        known = self.tables[table]
+        assert isinstance(known, Table)
+        known.put(key, None)
+
+    def is_empty(self, table: str) -> bool:
+        """True if the table has no row: what nobody uses is not looked for in every commit."""
+        empty = self._empty.get(table)
+        if empty is None:
+            empty = self._empty[table] = self.one(f"SELECT 1 FROM {table} LIMIT 1") is None
+        return empty
+
+    def _plan(self, sql: str) -> _Plan:
+        found = _VERB.match(sql)
+        words = dict.fromkeys(_WORD.findall(sql))
+        plan = self._plans[sql] = _Plan(tuple(word for word in words if word in self.tables), found[1] if found else "")
+        return plan
+
+    # -- what is known
+
+    def memory(self, table: str) -> dict[Any, Any]:
+        """A dictionary for what follows from rows of a table; emptied when those are not known any more."""
+        memory: dict[Any, Any] = {}
+        self._memories.append((table, memory))
+        return memory
+
+    def _changed(self, table: str) -> None:
+        """A statement has changed rows of this table by itself."""
+        self._empty.pop(table, None)
+        known = self.tables.get(table)
+        if known is not None:
+            known.forget()
+        for name, memory in self._memories:
+            if name == table:
+                memory.clear()
+
+    def _write(self, name: str) -> None:
+        if name in self.dirty:
+            self.dirty.discard(name)
+            self.tables[name].write()
+            self._empty.pop(name, None)
+
+    def flush(self) -> None:
+        """Write all that waits."""
+        if self.dirty:
+            for name in self.tables:
+                self._write(name)
+
+    def forget(self) -> None:
+        """Something was undone: nothing is known any more, and nothing waits."""
+        for table in self.tables.values():
+            table.forget()
+        for _, memory in self._memories:
+            memory.clear()
+        self.dirty.clear()
+        self._empty.clear()
+
+    def trim(self) -> None:
+        """Forget everything, once there is too much of it."""
+        kept = (table.kept for table in self.tables.values() if isinstance(table, Table))
+        if any(len(rows) > MOST for rows in (*kept, *(memory for _, memory in self._memories))):
+            self.forget()
