@@ -3,6 +3,7 @@
 import os
 import secrets
 import time
+from collections import deque
 from typing import Protocol
 
 
@@ -18,6 +19,24 @@ class Ids(Protocol):
         ...
 
 
+_BYTES = 10
+_AT_ONCE = 256
+_drawn: deque[str] = deque()
+"""Random bits in hex, drawn from the system many at once: a child has three names, and asking costs more than naming."""
+os.register_at_fork(after_in_child=_drawn.clear)  # or two processes would give the same names
+
+
+def _random_bits() -> str:
+    """Bits that nobody else gets, whichever thread asks."""
+    try:
+        return _drawn.popleft()
+    except IndexError:
+        drawn = os.urandom(_BYTES * _AT_ONCE).hex()
+        width = 2 * _BYTES
+        _drawn.extend(drawn[at : at + width] for at in range(width, len(drawn), width))
+        return drawn[:width]
+
+
 class RandomIds:
     """The machine's randomness, behind its clock."""
 
@@ -27,7 +46,7 @@ class RandomIds:
         Newer names sort behind older ones, so what is stored under them lies together: with random ones every row of a
         child would dirty a page of its own. Written by hand, because every event of a run has one.
         """
-        bits = os.urandom(10).hex()
+        bits = _random_bits()
         at = f"{time.time_ns() // 1_000_000:012x}"
         return f"{at[:8]}-{at[8:]}-7{bits[1:4]}-{'89ab'[ord(bits[4]) & 3]}{bits[5:8]}-{bits[8:]}"
 

@@ -5,6 +5,7 @@ order of commits can come up. `World.settle` then lets time run on until nothing
 """
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
@@ -243,7 +244,9 @@ class World:
             key: stored.runs.spec(key) for key in kept.runs._specs
         }
         for session, waiting in kept.inbox._unread.items():
-            assert list(waiting.values()) == stored.inbox.unread(session)
+            assert waiting.rows is None or list(waiting.rows.values()) == stored.inbox.unread(session)
+            counted = Counter(row.kind for row in stored.inbox.unread(session))
+            assert {kind: count for kind, count in waiting.kinds.items() if count} == counted
         empty = {table: stored.unit.is_empty(table) for table in kept.unit._empty}
         assert kept.unit._empty == empty
 

@@ -317,14 +317,15 @@ class ConfiguredProfiles:
             raise Refused("error", str(error)) from error
         card = self._catalog.card(choice.primary)
         workspace = self._folder(agent_id, session)
-        self._check_workspace(workspace)
+        place = _real(workspace)
+        self._check_place(place)
         box = self._box(agent_id, session)
         tools, asks = self._tools_in(_position(session, seat.run, box, card.search, spec))
         makes_files = bool(tools.names & MAKING_TOOLS)
         brief = None if spec is None or seat.run is None else self._brief(session, seat.run, spec, makes_files)
         own = self._system(session, spec, brief, workspace)
-        place = _real(workspace)
-        asker = Asker(_real(workspace / session.facts.cwd), agent_id, session.kind not in ("main", "named"))
+        begins = _real(workspace / session.facts.cwd) if session.facts.cwd else place
+        asker = Asker(begins, agent_id, session.kind not in ("main", "named"))
         papers = await self._documents(engine, session, seat.run, place)
         checklist = self._checklist(workspace) if drive.heartbeat and seat.run is None else None
         look_after = [] if checklist is None else [_document(CHECKLIST, checklist)]
@@ -504,8 +505,10 @@ class ConfiguredProfiles:
         return self.workspace_of(agent_id, session.facts.workspace, session.facts.project)
 
     def _check_workspace(self, workspace: Path) -> None:
+        self._check_place(_real(workspace))
+
+    def _check_place(self, real: str) -> None:
         """Refused: a workspace that holds the whole home folder, where nobody has said yes to that."""
-        real = os.path.realpath(workspace)
         if is_broad(real, self.protected.home) and real not in self._named and real not in accepted(self.user):
             raise Refused("forbidden", needs_yes(real))
 

@@ -1,10 +1,11 @@
 """Inboxes: what waits to enter sessions, and what became of it.
 
-Unread rows of a session that was looked at are kept, as long as they are few: a busy conversation's inbox is looked at
-in every commit.
+What waits for a session that was looked at is counted, and kept as long as it is little: the inbox of a busy
+conversation is looked at in every commit.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -16,11 +17,12 @@ from fledge.store.records import COMPLETIONS, Row, RowKind, RowState
 from fledge.store.runs import Runs
 from fledge.store.unit import Shape, Table, Unit
 
-KEPT: Final = 256
-"""How many unread rows of a session are kept; of one with more, none are."""
+KEPT: Final = 2048
+"""How many unread rows of a session are kept; of one with more they are only counted."""
 
 _ROW: Final = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at, route, images"
 _COMPLETION: Final = "(" + " OR ".join(f"i.kind = '{kind}'" for kind in sorted(COMPLETIONS)) + ")"
+_KINDS: Final = "SELECT kind, count(*) FROM inbox WHERE session = ? AND state = 'unread' GROUP BY kind"
 _UNREAD: Final = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread' ORDER BY seq LIMIT ?"
 # A message may come from a run, too: only a completion takes the place of the run it announces.
 _UNREAD_BY_CHILD: Final = f"""
@@ -73,7 +75,7 @@ class Inbox:
         self._unit, self._runs, self._commissions = unit, runs, commissions
         self._rows: Table[str, Row] = Table(unit, _INBOX)
         self._unread = unit.memory("inbox")
-        """By session, its unread rows in order of arrival, by key."""
+        """By session, what waits for it."""
         self._numbers = unit.memory("inbox")
         """`next`: the number of the next row."""
 
@@ -99,7 +101,9 @@ class Inbox:
         self._numbers["next"] = seq + 1
         row = Row(seq, key, session, kind, source, origin, "unread", path, body, text, at, None, route, images)
         self._rows.put(key, row)
-        self._waits(row)
+        waiting: _Waiting | None = self._unread.get(session)
+        if waiting is not None:
+            waiting.arrives(row)
         return True
 
     def get(self, key: str) -> Row | None:
@@ -108,38 +112,35 @@ class Inbox:
 
     # -- what waits
 
-    def _waits(self, row: Row) -> None:
-        """A row has come last into an inbox."""
-        waiting = self._unread.get(row.session)
-        if waiting is not None:
-            waiting[row.key] = row
-            if len(waiting) > KEPT:
-                del self._unread[row.session]
-
-    def _waiting(self, session: str) -> dict[str, Row] | None:
-        """The unread rows of a session, in order of arrival; None if they are many."""
-        waiting: dict[str, Row] | None = self._unread.get(session)
+    def _waiting(self, session: str) -> "_Waiting":
+        """What waits for a session."""
+        waiting: _Waiting | None = self._unread.get(session)
         if waiting is None:
             found = self._unit.all(_UNREAD, session, KEPT + 1)
             if len(found) > KEPT:
-                return None
-            waiting = self._unread[session] = {row[1]: self._rows.found(row[1], row) for row in found}
+                waiting = _Waiting(dict(self._unit.all(_KINDS, session)), None)
+            else:
+                rows = {row[1]: self._rows.found(row[1], row) for row in found}
+                waiting = _Waiting(_counted(rows.values()), rows)
+            self._unread[session] = waiting
+        elif waiting.rows is None and sum(waiting.kinds.values()) <= KEPT // 2:
+            waiting.rows = {row[1]: self._rows.found(row[1], row) for row in self._unit.all(_UNREAD, session, KEPT)}
         return waiting
 
     def unread(self, session: str, limit: int = 1_000_000) -> list[Row]:
         """The rows that wait to enter a session, in order of arrival."""
-        waiting = self._waiting(session)
-        if waiting is None:
+        rows = self._waiting(session).rows
+        if rows is None:
             return [Row(*row) for row in self._unit.all(_UNREAD, session, limit)]
-        return list(waiting.values())[: max(0, limit)]
+        return list(rows.values())[: max(0, limit)]
 
     def unread_by_child(self, session: str, limit: int) -> list[Row]:
         """The rows that wait to enter a session: messages in order of arrival, then completions in the order in which
         their runs were made, then the wake."""
-        waiting = self._waiting(session)
-        if waiting is None:
+        rows = self._waiting(session).rows
+        if rows is None:
             return [Row(*row) for row in self._unit.all(_UNREAD_BY_CHILD, session, limit)]
-        return sorted(waiting.values(), key=self._turn)[: max(0, limit)]
+        return sorted(rows.values(), key=self._turn)[: max(0, limit)]
 
     def _turn(self, row: Row) -> tuple[int, int, int]:
         """When a row has its turn among those that wait."""
@@ -151,8 +152,10 @@ class Inbox:
     def newest_unread(self, session: str, kind: RowKind | None = None) -> list[Row]:
         """The row (of this kind) that arrived last and still waits; empty if none does."""
         waiting = self._waiting(session)
-        if waiting is not None:
-            return [row for row in reversed(waiting.values()) if kind is None or row.kind == kind][:1]
+        if kind is not None and not waiting.kinds.get(kind):
+            return []
+        if waiting.rows is not None:
+            return [row for row in reversed(waiting.rows.values()) if kind is None or row.kind == kind][:1]
         sql = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread'"
         if kind is None:
             return [Row(*row) for row in self._unit.all(f"{sql} ORDER BY seq DESC LIMIT 1", session)]
@@ -161,20 +164,17 @@ class Inbox:
     def count_waiting(self, session: str, kind: RowKind, origin: str) -> int:
         """How many rows of this kind and origin are unread in this inbox."""
         waiting = self._waiting(session)
-        if waiting is not None:
-            return sum(row.kind == kind and row.origin == origin for row in waiting.values())
+        if not waiting.kinds.get(kind):
+            return 0
+        if waiting.rows is not None:
+            return sum(row.kind == kind and row.origin == origin for row in waiting.rows.values())
         sql = "SELECT count(*) FROM inbox WHERE session = ? AND state = 'unread' AND kind = ? AND origin = ?"
         return int(self._unit.one(sql, session, kind, origin)[0])
 
     def count_unread(self, session: str) -> tuple[int, int]:
         """How many completions and how many sends are unread in this inbox."""
-        waiting = self._waiting(session)
-        kinds = (
-            self._unit.column("SELECT kind FROM inbox WHERE session = ? AND state = 'unread'", session)
-            if waiting is None
-            else [row.kind for row in waiting.values()]
-        )
-        return sum(kind in COMPLETIONS for kind in kinds), sum(kind == "send" for kind in kinds)
+        kinds = self._waiting(session).kinds
+        return sum(count for kind, count in kinds.items() if kind in COMPLETIONS), kinds.get("send", 0)
 
     def dropped(self, session: str, origin: str) -> list[Row]:
         """Rows that gave way and whose line is still to be told, in order of arrival."""
@@ -265,11 +265,43 @@ class Inbox:
     def _move(self, before: Row, after: Row) -> None:
         """From now on the row is so: in no inbox any more, or in the same place of one, or in another."""
         self._rows.put(after.key, after)
-        waiting = self._unread.get(before.session)
-        if waiting is not None and before.state == "unread":
+        waiting: _Waiting | None = self._unread.get(before.session)
+        if before.state == "unread" and waiting is not None:
             if after.state == "unread" and after.session == before.session:
-                waiting[after.key] = after
+                waiting.changes(after)
                 return
-            del waiting[after.key]
+            waiting.leaves(before)
         if after.state == "unread":
             self._unread.pop(after.session, None)  # it is not the last to arrive there
+
+
+class _Waiting:
+    """What waits for a session: how many rows of each kind, and the rows themselves unless they are many."""
+
+    __slots__ = ("kinds", "rows")
+
+    def __init__(self, kinds: dict[RowKind, int], rows: dict[str, Row] | None) -> None:
+        self.kinds, self.rows = kinds, rows
+
+    def arrives(self, row: Row) -> None:
+        """A row came last."""
+        self.kinds[row.kind] = self.kinds.get(row.kind, 0) + 1
+        if self.rows is not None:
+            self.rows[row.key] = row
+            if len(self.rows) > KEPT:
+                self.rows = None
+
+    def changes(self, row: Row) -> None:
+        """A row that waits says something else now."""
+        if self.rows is not None:
+            self.rows[row.key] = row
+
+    def leaves(self, row: Row) -> None:
+        """A row waits no longer."""
+        self.kinds[row.kind] -= 1
+        if self.rows is not None:
+            del self.rows[row.key]
+
+
+def _counted(rows: Iterable[Row]) -> dict[RowKind, int]:
+    return dict(Counter(row.kind for row in rows))

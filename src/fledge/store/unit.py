@@ -70,10 +70,12 @@ class Shape(NamedTuple, Generic[V]):
 class Table(Generic[K, V]):
     """Rows of one table by their keys; None where there is none."""
 
-    __slots__ = ("_changed", "_shape", "_unit", "kept")
+    __slots__ = ("_changed", "_is_small", "_is_whole", "_shape", "_unit", "kept")
 
-    def __init__(self, unit: "Unit", shape: Shape[V]) -> None:
-        self._unit, self._shape = unit, shape
+    def __init__(self, unit: "Unit", shape: Shape[V], is_small: bool = False) -> None:
+        self._unit, self._shape, self._is_small = unit, shape, is_small
+        self._is_whole = False
+        """All rows are kept: what is not among them is not stored. So it is with a table that is always small."""
         self.kept: dict[K, V | None] = {}
         self._changed: dict[K, V | None] = {}
         """What was stored of rows that were changed since."""
@@ -83,11 +85,22 @@ class Table(Generic[K, V]):
         """The row as it stands in this transaction."""
         kept = self.kept
         if key not in kept:
+            if self._is_whole:
+                return None
+            if self._is_small:
+                self._load()
+                return kept.get(key)
             # A row that was changed is kept, so what is looked for is stored as it is: nothing need be written first.
             args = key if isinstance(key, tuple) else (key,)
             row = self._unit.db.execute(self._shape.select, args).fetchone()
             kept[key] = None if row is None else self._shape.read(row)
         return kept[key]
+
+    def _load(self) -> None:
+        sql = self._shape.select.partition(" WHERE ")[0]
+        for row in self._unit.all(f"{sql} LIMIT {MOST}"):
+            self.found(row[0], row)
+        self._is_whole = True
 
     def put(self, key: K, value: V | None) -> None:
         """From now on this is the row; None: there is none."""
@@ -140,6 +153,7 @@ class Table(Generic[K, V]):
         """What is stored is not known any more; what was changed and not written is lost."""
         self.kept = {}
         self._changed = {}
+        self._is_whole = False
 
 
 class Lines:

@@ -49,7 +49,7 @@ class Workspaces:
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
         self._rows: Table[str, Workspace] = Table(unit, _WORKSPACES)
-        self._workers: Table[str, _Worker] = Table(unit, _WORKERS)
+        self._workers: Table[str, _Worker] = Table(unit, _WORKERS, is_small=True)
 
     def get(self, path: str) -> Workspace | None:
         """What is known of a workspace, by its real path."""
