@@ -26,6 +26,7 @@ from fledge.store.files import DATABASE
 
 LIVED = 40
 """Runs that were really lived, in both folders."""
+ROOM = {"agents": {"defaults": {"subagents": {"maxChildrenPerAgent": LIVED}}}}
 CALLS = 20
 """Pages, lists and turns in one measurement."""
 TIMEOUT_S = 120
@@ -45,7 +46,7 @@ def measured(runs: int, rounds: int) -> tuple[Cost, Cost]:
     """What each costs with so many finished runs more, and without them."""
     with tempfile.TemporaryDirectory(prefix="fledge-bench-") as folder:
         few, many = Path(folder) / "few", Path(folder) / "many"
-        fledge.run_sync(_live, few, model=ScriptedModel(echo), config={})
+        fledge.run_sync(_live, few, model=ScriptedModel(echo), config=ROOM)
         shutil.copytree(few, many)
         copy_runs(many / DATABASE, runs)
         found: dict[Path, list[Cost]] = {many: [], few: []}

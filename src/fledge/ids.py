@@ -22,7 +22,7 @@ class Ids(Protocol):
 _BYTES = 10
 _AT_ONCE = 256
 _drawn: deque[str] = deque()
-"""Random bits in hex, drawn from the system many at once: a child has three names, and asking costs more than naming."""
+"""Random bits in hex, drawn from the system many at once: a child has three names, and asking costs more than that."""
 os.register_at_fork(after_in_child=_drawn.clear)  # or two processes would give the same names
 
 

@@ -185,6 +185,10 @@ class ForgetsWhereTurnsBegin(Spy):
         turn = self._tx.turns.get(session)
         return None if turn is None else replace(turn, opened_after=0)
 
+    def turns_save(self, turn: Turn) -> None:
+        known = self._tx.turns.get(turn.session)
+        super().turns_save(turn if known is None else replace(turn, opened_after=known.opened_after))
+
 
 class ForgetsYields(Spy):
     def turns_owed_origin(self, session: str) -> str | None:

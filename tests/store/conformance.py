@@ -59,6 +59,11 @@ def _fence_nobody(tx: Tx) -> None:
     tx.drivers.fence("nobody", 1)
 
 
+def _tell_line(tx: Tx) -> None:
+    tx.inbox.drop("row", None)
+    tx.inbox.line_told("row", AT)
+
+
 WRITES: dict[str, Callable[[Tx], object]] = {
     "create_run": lambda tx: admit(tx, "new"),
     "save_run": lambda tx: tx.runs.save(tx.runs.load("run"), tx.runs.load("run"), ev.Prepared(at=AT)),
@@ -99,7 +104,7 @@ WRITES: dict[str, Callable[[Tx], object]] = {
     "aim_row": lambda tx: tx.inbox.aim("row", "there", "hook"),
     "interrupt": lambda tx: tx.drivers.interrupt("driven"),
     "drop_row": lambda tx: tx.inbox.drop("row", AT),
-    "line_told": lambda tx: (tx.inbox.drop("row", None), tx.inbox.line_told("row", AT)),
+    "line_told": _tell_line,
     "save_heartbeat": lambda tx: tx.heartbeats.save(Heartbeat("talk", beat_at=AT)),
     "save_workspace": lambda tx: tx.workspaces.save(Workspace("/w")),
     "begin_work": lambda tx: tx.workspaces.begin_work("talk", "/w", AT),

@@ -252,14 +252,8 @@ class RowConformance:
                 tx.transcripts.append(session, AT, [("assistant", "{}")], Used(1, 1, cost))
 
         bench.do(job)
-        assert [
-            bench.see(lambda tx, key=key: tx.sessions.cost_below(key)) for key in (MAIN, "child", "grandchild", "no")
-        ] == [  # type: ignore[misc]
-            0.75,
-            0.25,
-            None,
-            None,
-        ]
+        keys = (MAIN, "child", "grandchild", "no")
+        assert bench.see(lambda tx: [tx.sessions.cost_below(key) for key in keys]) == [0.75, 0.25, None, None]
         bench.do(lambda tx: tx.sessions.delete("grandchild"))
         assert bench.see(lambda tx: tx.sessions.cost_below(MAIN)) == 0.75
 

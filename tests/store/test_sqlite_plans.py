@@ -39,7 +39,7 @@ class Heard:
     def executemany(self, sql: str, rows: Iterable[tuple[object, ...]]) -> sqlite3.Cursor:
         given = list(rows)
         self.statements[sql] = len(given[0])
-        return self._db.executemany(sql, given)  # type: ignore[arg-type]
+        return self._db.executemany(sql, given)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._db, name)
@@ -54,7 +54,7 @@ def scene() -> Iterator[Scene]:
 def statements_of(scene: Scene) -> dict[str, int]:
     """What the life of a few children says to the database, and what the engine asks in each pass."""
     heard = Heard(scene.store._db)
-    scene.store._tx.unit.db = heard  # type: ignore[assignment]
+    scene.store._tx.unit.db = heard
     main = scene.main()
     for plan in (False, True):
         child = scene.start(scene.spawn(main, plan=plan))
@@ -96,7 +96,7 @@ def statements_of(scene: Scene) -> dict[str, int]:
         transcripts.lines(tx, MAIN)
         entries.page(tx, MAIN, 100, before=3)
 
-    look(Tx(Unit(heard)))  # type: ignore[arg-type]
+    look(Tx(Unit(heard)))
     return dict(heard.statements)
 
 

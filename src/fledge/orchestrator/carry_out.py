@@ -214,10 +214,8 @@ def _count_down(c: Commit, run: Run) -> None:
     parent = run.terms.parent
     counts = c.tx.sessions.child_settled(parent)
     above = c.find(parent)
-    if above is None:
-        return
-    until = above.phase.until_settled if isinstance(above.phase, Waiting) else None
-    if policy.holds(until, counts.unsettled, counts.settled):
+    until = above.phase.until_settled if above is not None and isinstance(above.phase, Waiting) else None
+    if above is not None and policy.holds(until, counts.unsettled, counts.settled):
         event = ev.ChildrenSettled(
             at=c.at, unsettled=counts.unsettled, settled=counts.settled, next_run_id=c.ids.unique()
         )

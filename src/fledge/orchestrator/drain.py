@@ -186,8 +186,8 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind:
 
 
 def _drained(c: Commit, session: str, rows: list[Row], told_bytes: int) -> None:
-    """The open turn, if there is one, has taken these rows. A conversation's reply goes where they came from; a turn that
-    somebody speaks in is a heartbeat's no more."""
+    """The open turn, if there is one, has taken these rows. A conversation's reply goes where they came from; a turn
+    that somebody speaks in is a heartbeat's no more."""
     turn = c.tx.turns.get(session)
     if turn is None:
         return
