@@ -18,7 +18,7 @@ from fledge.models.base import (
     Usage,
     UserMessage,
 )
-from fledge.models.scripted import Answer, Cut, Failure, Reply, Rule, ScriptedModel, last_text, use
+from fledge.models.scripted import Answer, Cut, Failure, Reply, Rule, ScriptedModel, in_order, last_text, use
 from tests.models.asking import HELLO, ask, calls_of, run, text_of
 
 RULES = [
@@ -46,6 +46,22 @@ def test_rules_see_the_whole_request() -> None:
 def test_where_no_rule_fits_the_request_is_wrong() -> None:
     assert said_to("what?", ScriptedModel(RULES)) == [Broke("bad_request", "no rule fits 'what?'")]
     assert last_text(Request(model="m", messages=())) == ""
+
+
+def test_answers_in_order_follow_from_the_request_alone() -> None:
+    script = in_order(use("read", path="x"), lambda request: f"it says {last_text(request)}", waited)
+    messages = (UserMessage("q"), AssistantMessage("", (Call("c", "read", "{}"),)), ToolMessage("c", "read", "hello"))
+    for _ in "12":  # a restarted program asks again
+        model = ScriptedModel(script)
+        assert [call.name for call in calls_of(said_to("q", model))] == ["read"]
+        assert text_of(run(ask(model, Request(model="m", messages=messages)))) == "it says hello"
+        assert text_of(run(ask(model, Request(model="m", messages=(*messages, AssistantMessage("a")))))) == "later"
+
+
+def test_a_request_that_no_answer_is_left_for_is_wrong() -> None:
+    messages = (UserMessage("q"), AssistantMessage("a"), UserMessage("r"))
+    asked = run(ask(ScriptedModel(in_order("a")), Request(model="m", messages=messages)))
+    assert asked == [Broke("bad_request", "the script has no answer number 2")]
 
 
 def test_a_reply_has_every_kind_of_event() -> None:

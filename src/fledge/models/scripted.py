@@ -78,6 +78,25 @@ def echo(request: Request) -> Reply:
     return Reply(last_text(request))
 
 
+def in_order(*answers: Answer | Script) -> Script:
+    """A script that gives these answers one after the other, in each conversation and each run from the first one on.
+
+    An answer may be a function of the request. How far a conversation is, is counted in the request, so a restarted
+    program goes on with the right one. Where there is no answer left, the request fails and the error says so.
+
+    >>> publish = ScriptedModel(in_order(use("publish", title="Bees"), lambda request: f"Done: {last_text(request)}"))
+    """
+
+    def script(request: Request) -> Answer | Awaitable[Answer]:
+        given = sum(isinstance(message, AssistantMessage) for message in request.messages)
+        if given >= len(answers):
+            return Broke("bad_request", f"the script has no answer number {given + 1}")
+        answer = answers[given]
+        return answer(request) if callable(answer) else answer
+
+    return script
+
+
 class ScriptedModel:
     """Plays a script. `requests` holds what was asked, in order.
 

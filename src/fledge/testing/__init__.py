@@ -1,9 +1,10 @@
 """Fakes that implement fledge's own protocols, for its tests and for yours: no patching, no sleeping.
 
 `ManualClock` and `run_virtual` make time a variable, `SeededIds` make names repeatable, `InlineStore` runs jobs in the
-caller's thread on a real SQLite file, `ScriptedModel` answers from rules, `ScriptedPerformer` plays the whole world
-from a script, `CrashPoint` ends the process before or after a chosen transaction, and `survives_crashes` does so to a
-program of yours, at every commit or at some, and checks what comes of it.
+caller's thread on a real SQLite file, `ScriptedModel` answers from a script (a function, rules, or answers
+`in_order`), `ScriptedPerformer` plays the whole world from a script, `CrashPoint` ends the process before or after a
+chosen transaction, and `survives_crashes` does so to a program of yours, at every commit or at some, and checks what
+comes of it.
 
 What holds of virtual time: it passes only when every coroutine waits and no thread or process works for the loop.
 
@@ -19,7 +20,7 @@ What holds of virtual time: it passes only when every coroutine waits and no thr
 from typing import TYPE_CHECKING, Any
 
 from fledge.models.base import Request, ToolMessage, UserMessage
-from fledge.models.scripted import Reply, Rule, ScriptedModel, echo, last_text, use
+from fledge.models.scripted import Reply, Rule, ScriptedModel, echo, in_order, last_text, use
 from fledge.testing.stores import CrashPoint, InlineStore, SeededIds
 from fledge.testing.time import (
     START,
@@ -53,6 +54,7 @@ __all__ = [
     "UserMessage",
     "VirtualClock",
     "echo",
+    "in_order",
     "last_text",
     "run_virtual",
     "survives_crashes",
