@@ -48,6 +48,10 @@ def test_where_no_rule_fits_the_request_is_wrong() -> None:
     assert last_text(Request(model="m", messages=())) == ""
 
 
+def test_a_call_may_have_an_argument_that_is_called_name() -> None:
+    assert use("greet", name="Ann") == Call("", "greet", '{"name":"Ann"}')
+
+
 def test_answers_in_order_follow_from_the_request_alone() -> None:
     script = in_order(use("read", path="x"), lambda request: f"it says {last_text(request)}", waited)
     messages = (UserMessage("q"), AssistantMessage("", (Call("c", "read", "{}"),)), ToolMessage("c", "read", "hello"))

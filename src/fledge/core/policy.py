@@ -395,6 +395,17 @@ def budget_state(budget: Budget, spent: Spent) -> BudgetState:
     return "warned" if share >= WARN_SHARE else "within"
 
 
+def reached_ceilings(budget: Budget, spent: Spent) -> str:
+    """The ceilings that are reached, in words such as `3 turns`; empty while there is something left of each."""
+    pairs = (
+        (budget.tokens, spent.tokens, f"{budget.tokens} tokens"),
+        (budget.usd, spent.usd, f"${budget.usd}"),
+        (budget.turns, spent.turns, f"{budget.turns} turn{'s' * (budget.turns != 1)}"),
+        (budget.seconds, spent.seconds, f"{budget.seconds} s"),
+    )
+    return " and ".join(words for ceiling, used, words in pairs if ceiling is not None and used >= ceiling)
+
+
 def inherit(parent: Budget, asked: Budget) -> Budget:
     """A child's budget: what was asked for, never more than what its parent may use."""
 

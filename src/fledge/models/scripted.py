@@ -63,7 +63,7 @@ class Rule(Struct, frozen=True):
     say: Answer | Script
 
 
-def use(name: str, **arguments: Any) -> Call:
+def use(name: str, /, **arguments: Any) -> Call:
     """A call of a tool; its id is given when it is said."""
     return Call("", name, msgspec.json.encode(arguments).decode())
 
