@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fledge.core.policy import Budget
     from fledge.errors import BadInput, FledgeError, NotFound, Refused, RunFailed, StoreError, StoreLocked
     from fledge.models.providers import Provider
+    from fledge.runtime.base import Work
+    from fledge.runtime.command import CommandRuntime
     from fledge.runtime.feed import TurnEvent
     from fledge.tools.base import ToolContext, tool
 
@@ -22,6 +24,7 @@ __all__ = [
     "Agent",
     "BadInput",
     "Budget",
+    "CommandRuntime",
     "Conversation",
     "Fledge",
     "FledgeError",
@@ -44,6 +47,7 @@ __all__ = [
     "TimelineEvent",
     "ToolContext",
     "TurnEvent",
+    "Work",
     "__version__",
     "connect",
     "open",
@@ -63,6 +67,8 @@ _HOMES = {
     "fledge.core.policy": ("Budget",),
     "fledge.errors": ("BadInput", "FledgeError", "NotFound", "Refused", "RunFailed", "StoreError", "StoreLocked"),
     "fledge.models.providers": ("Provider",),
+    "fledge.runtime.base": ("Work",),
+    "fledge.runtime.command": ("CommandRuntime",),
     "fledge.runtime.feed": ("TurnEvent",),
     "fledge.tools.base": ("ToolContext", "tool"),
 }

@@ -6,6 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from fledge.core.entries import CompletionValue
 from fledge.core.freeze import Stats, duration, one_line
+from fledge.core.goods import Worktree
 from fledge.core.run import EndedReason, Instant, Outcome
 from fledge.errors import RunFailed
 
@@ -44,6 +45,9 @@ class Result(Struct, Generic[T], frozen=True, kw_only=True):
     session_key: str
     label: str = ""
     artifacts: tuple[str, ...] = ()
+    """Files that it hands over, by their paths."""
+    worktree: Worktree | None = None
+    """Of a run that worked in a git worktree: its folder and branch, and what is there to be merged."""
     phase: str
     """Where the run is in its life."""
     started_at: Instant | None = None

@@ -136,6 +136,7 @@ def result(tx: Tx, key: str, output_type: type[T] | None = None) -> Result[T]:
         session_key=key,
         label=told.label,
         artifacts=tuple(f"{told.goods.folder}/{one.name}" for one in told.goods.artifacts),
+        worktree=told.goods.worktree,
         phase=run.phase.name,
         started_at=ended.started_at,
         ended_at=ended.ended_at,

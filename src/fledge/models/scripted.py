@@ -52,6 +52,7 @@ class Cut(Struct, frozen=True):
 
 
 Answer = Reply | str | Call | Broke | Sequence[ModelEvent]
+"""What a script may answer: words, a call of a tool, a whole reply, a failure, or events as a model streams them."""
 Script = Callable[[Request], Answer | Awaitable[Answer]]
 Failure = Trouble | Broke | Cut
 
