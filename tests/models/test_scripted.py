@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from fledge.errors import BadInput
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -88,6 +89,11 @@ def test_calls_without_an_id_are_named_by_their_place() -> None:
     first, second = run(ask(model, request)), run(ask(model, request))
     assert [call.id for call in calls_of(first)] == ["call_2", "mine", "call_4"]
     assert first == second
+
+
+def test_a_failure_of_no_known_kind_is_refused_with_the_kinds_there_are() -> None:
+    with pytest.raises(BadInput, match=r"failures\.1: must be one of retryable, auth, .*'overloaded'"):
+        ScriptedModel(RULES, failures={1: "overloaded"})  # type: ignore[dict-item]
 
 
 async def waited(request: Request) -> Answer:

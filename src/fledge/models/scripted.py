@@ -8,12 +8,13 @@ the request alone, so a restarted program gets the same answers.
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Struct
 
 from fledge.core.prompts import task_of
+from fledge.errors import BadInput
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -117,6 +118,10 @@ class ScriptedModel:
     ) -> None:
         self._script: Script = script if callable(script) else _by_rules(tuple(script))
         self._failures = dict(failures or {})
+        for number, failure in self._failures.items():
+            if isinstance(failure, str) and failure not in get_args(Trouble):
+                words = ", ".join(get_args(Trouble))
+                raise BadInput(f"failures.{number}", f"must be one of {words}, or a Broke or Cut", failure)
         self._piece_chars, self._latency_s, self._piece_s, self._sleep = piece_chars, latency_s, piece_s, sleep
         self.requests: list[Request] = []
 
