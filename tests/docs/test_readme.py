@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.docs.clone import NOWHERE, ROOT, Clone, tracked_files
+from tests.docs.pages import write_programs
 
 README = (ROOT / "README.md").read_text("utf-8")
 PAGES = [path for path in tracked_files() if path.suffix == ".md"]
@@ -133,10 +134,28 @@ def test_an_example_is_short(name: str) -> None:
     assert len((ROOT / "examples" / name).read_text("utf-8").splitlines()) <= MOST_LINES
 
 
-def test_pyright_accepts_the_examples_as_mypy_does() -> None:
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, str(ROOT / "examples")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+def test_pyright_accepts_the_examples_and_the_programs_of_the_pages_as_mypy_does(tmp_path: Path) -> None:
+    write_programs(tmp_path)
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, str(ROOT / "examples"), str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_mypy_accepts_the_programs_of_the_pages(tmp_path: Path) -> None:
+    write_programs(tmp_path)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_ruff_accepts_the_programs_of_the_pages(tmp_path: Path) -> None:
+    write_programs(tmp_path)
+    settings = ["--config", str(ROOT / "pyproject.toml"), "--no-cache", str(tmp_path)]
+    # The order of imports depends on what lies beside a program; a recipe may look again and again.
+    for command in (["check", "--ignore", "I001,ASYNC110", *settings], ["format", "--check", *settings]):
+        ruff = [sys.executable, "-m", "ruff", *command]
+        done = subprocess.run(ruff, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
