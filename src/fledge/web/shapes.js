@@ -565,6 +565,7 @@
  * @property {string} sessionKey
  * @property {string} [label]
  * @property {(string)[]} [artifacts]
+ * @property {Worktree|null} [worktree]
  * @property {string} phase
  * @property {number|null} [startedAt]
  * @property {number|null} [endedAt]
@@ -904,6 +905,15 @@
  * @property {string} folder
  * @property {string} [cwd]
  * @property {boolean} [isSandboxed]
+ */
+
+/** A git worktree of a child's own.
+ * @typedef {object} Worktree
+ * @property {string} path
+ * @property {string} branch
+ * @property {number|null} [commits]
+ * @property {(string)[]} [changed]
+ * @property {number} [moreChanged]
  */
 
 /** Something that went wrong.
