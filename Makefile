@@ -9,7 +9,7 @@ UNUSABLE = $(shell { $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or \
 	sys.stdout.write("$(PYTHON) is Python " + sys.version.split()[0])' || echo "$(PYTHON) does not run"; } 2>/dev/null)
 CHECK_PYTHON = $(if $(UNUSABLE),$(error fledge needs Python 3.11 or newer, but $(UNUSABLE)))
 
-.PHONY: demo test check bench soak mutate docs clean
+.PHONY: demo test check bench soak mutate docs pictures site clean
 
 # The demo needs only what users do; what developers need besides takes longer to fetch.
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(READY))
@@ -39,6 +39,13 @@ mutate: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m docs.generate
 	$(BIN)/python -m fledge.config > docs/config.md
+
+pictures: $(STAMP)
+	$(BIN)/python -m docs.pictures
+
+# The documents as a site, in build/site. A broken link fails.
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 $(READY): pyproject.toml
 	$(CHECK_PYTHON)

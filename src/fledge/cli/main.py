@@ -85,7 +85,7 @@ SHARED: Final[Mapping[str, _Shared]] = {
     "gateway": _Shared("--gateway", "ask a gateway elsewhere (default: $FLEDGE_GATEWAY, if it is set)", "URL"),
     "token_file": _Shared("--token-file", "its token is in this file (default: $FLEDGE_GATEWAY_TOKEN)", "FILE"),
     "model": _Shared("--model", "such as openai/gpt-5, anthropic/claude-sonnet-4-5, ollama/llama3.2", "NAME"),
-    "settings": _Shared("--set", "one setting (docs/config.md)", "KEY=VALUE", "append"),
+    "settings": _Shared("--set", "one setting (fledge docs config)", "KEY=VALUE", "append"),
     "json": _Shared("--json", "as JSON, for programs", action="store_true"),
     "verbose": _Shared("-v", "say more on standard error; -vv: all", action="count"),
 }
@@ -166,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     shows = (*asks, "json")
     chat = add("chat", _chat, *thinks, help="talk to the main agent, as without a command")
     chat.add_argument("--session", metavar="NAME", help=TALKS_IN)
-    events = "print events for a program, a line of JSON each, ending in one of type settled (docs/protocol.md)"
+    events = "print events for a program, a line of JSON each, ending in one of type settled (fledge docs protocol)"
     run = add(
         "run", _run, *thinks, "json", help="send a prompt, print the answers, return when all is settled", json=events
     )
@@ -287,6 +287,8 @@ def _parser() -> argparse.ArgumentParser:
     importing = add("import", _import, "state", help="read the history of another system")
     importing.add_argument("system", choices=["openclaw"])
     importing.add_argument("folder", help="its state folder, often ~/.openclaw")
+    docs = add("docs", _docs, help="list the pages of documentation, or print one")
+    docs.add_argument("page", nargs="?", help="the name of a page")
     completion = add("completion", _completion, help="print a completion script: source <(fledge completion bash)")
     completion.add_argument("shell", choices=["bash", "zsh", "fish"])
     bench = add("bench", _bench, help="measure this machine against the bars, from a checkout of the project")
@@ -622,6 +624,12 @@ def _models(options: argparse.Namespace) -> int:
 
     shown = models.usable_models(Path.cwd(), os.environ, tuple(options.settings), options.everything)
     return _tell(asyncio.run(shown), options)
+
+
+def _docs(options: argparse.Namespace) -> int:
+    from fledge.cli import pages
+
+    return _show(pages.listing() if options.page is None else pages.page(options.page).splitlines())
 
 
 def _completion(options: argparse.Namespace) -> int:
