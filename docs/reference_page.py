@@ -97,7 +97,7 @@ def _class(name: str, cls: type) -> Iterator[str]:
         yield _signature(name, cls.__dict__["__init__"])
     yield _prose(inspect.getdoc(cls) or "")
     yield from _fields(own)
-    for method, value in _methods(cls):
+    for method, value in methods(cls):
         yield f"#### {name}.{method}"
         if isinstance(value, property):
             yield _prose(inspect.getdoc(value) or "")
@@ -105,7 +105,7 @@ def _class(name: str, cls: type) -> Iterator[str]:
             yield from _function(method, value)
 
 
-def _methods(cls: type) -> Iterator[tuple[str, object]]:
+def methods(cls: type) -> Iterator[tuple[str, object]]:
     """The public methods and properties of a class and its bases, as they are written; those of the base that is made
     first (it has `__init__`) come last, because they serve the others."""
     bases = [base for base in reversed(cls.__mro__) if base.__module__.startswith("fledge.")]

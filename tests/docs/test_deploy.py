@@ -71,7 +71,7 @@ class Machine:
         """Run a block of the page."""
         script = "set -e\n" + block.replace(":18789", f":{self.port}")
         return subprocess.run(
-            ["bash", "-c", script], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=60
+            ["bash", "-c", script], cwd=self.folder / "work", env=self.env, capture_output=True, text=True, timeout=60
         )
 
 
@@ -101,8 +101,10 @@ def test_health_metrics_backup_and_restore_work_as_shown_while_the_gateway_runs(
         told = machine.sh(block)
         assert told.returncode == 0, told.stdout + told.stderr
     assert "fail" not in told.stdout
-    assert "main · idle · 1 unread" in told.stdout
-    assert (machine.folder / "restored" / "gateway.token").read_text() == (machine.state / "gateway.token").read_text()
+    assert "nobody is at work here: `fledge run --continue` goes on" in told.stdout
+    assert (machine.folder / "work" / "restored" / "gateway.token").read_text() == (
+        machine.state / "gateway.token"
+    ).read_text()
 
 
 def test_the_settings_of_the_page_are_valid() -> None:
