@@ -41,7 +41,7 @@ one pure function, `transition(run, event)`, decides which phase follows and wha
 database stores both in one commit. So a crash between two commits finds every run in a phase with a plain answer to
 "what now?". If you are new here: follow the straight line through the diagram first (spawning, queued, running,
 announcing, cleanup_pending, completed, archived); everything else is a way to wait, to end early or to try again.
-Words are fixed in the [glossary](glossary.md).
+Words are explained in the [glossary](glossary.md).
 """
 
 Edges = dict[tuple[str, str], set[str]]

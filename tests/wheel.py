@@ -46,12 +46,13 @@ def check_contents(wheel: Path) -> None:
 def check_installed(wheel: Path, folder: Path) -> None:
     """Installed alone, the command and the library work."""
     venv.create(folder / "venv", with_pip=True)
-    programs, home = folder / "venv" / "bin", folder / "home"
+    programs, home, work = folder / "venv" / "bin", folder / "home", folder / "work"
     home.mkdir()
+    work.mkdir()
 
     def run(*command: str) -> str:
         env = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(home)}
-        done = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
