@@ -14,9 +14,9 @@ TARGET = ROOT / "docs" / "verbs.md"
 
 HEAD = """# Verbs
 
-All methods of the gateway and of the control socket (`src/fledge/commands/`). A `?` marks an optional parameter. `reads`:
-the method changes nothing. `called by`: the command line or the web page uses it. A name in brackets is a former name,
-which still works and is logged once. How to call them: [protocol](protocol.md).
+All methods of the gateway and of the control socket (`src/fledge/commands/`). A `?` marks an optional parameter.
+`reads`: the method changes nothing. `called by`: the command line or the web page uses it. A name in brackets is a
+former name, which still works and is logged once. How to call them: [protocol](protocol.md).
 
 Made by `python -m docs.generate`.
 

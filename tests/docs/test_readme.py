@@ -42,11 +42,11 @@ class Ends(NamedTuple):
 
 RUN = {
     "python -m bench --only peers": Ends(0, "not installed: python -m bench.peers install nanobot"),
-    "make site": Ends(0, ""),
 }
 NEEDS_A_MODEL = "needs a model; tests/cli runs it with a provider on this machine"
 NOT_RUN = {
     "make demo": "has its own test here",
+    "make site": "tests/docs/test_site.py builds it",
     "make test": "runs this test",
     "pip install '.[gateway,chat]'": "fetches libraries; tests/wheel.py installs the package, in CI",
     "python -m bench.peers install": "fetches other libraries",
