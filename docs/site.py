@@ -8,7 +8,9 @@ them would load a script from another server.
 import logging
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -21,6 +23,26 @@ MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ARROW = re.compile(r"^ *(\S+) --> (\S+?)(?:: (.*))?$", re.MULTILINE)
 LOG = logging.getLogger("mkdocs.plugins.fledge")
 """A warning here is an error of the build, because the build is strict."""
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put pages in the place of patterns in the navigation; a pattern without pages is left out."""
+    config.nav = list(expanded(config.nav or [], Path(config.docs_dir)))
+    return config
+
+
+def expanded(nav: list[Any], folder: Path) -> Iterator[Any]:
+    """The navigation with pages in the place of patterns."""
+    for entry in nav:
+        match entry:
+            case dict() if any("*" in one for one in entry.values() if isinstance(one, str)):
+                ((title, pattern),) = entry.items()
+                found = sorted(folder.glob(pattern), key=lambda path: (path.name != "index.md", path.name))
+                pages = [path.relative_to(folder).as_posix() for path in found]
+                if pages:
+                    yield {title: pages if len(pages) > 1 else pages[0]}
+            case _:
+                yield entry
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -46,6 +46,20 @@ def test_a_diagram_is_a_table_because_drawing_it_would_load_a_script(built: Path
     assert re.search(r"<td>queued</td>\s*<td>running</td>", text)
 
 
+def test_a_pattern_in_the_navigation_stands_for_the_pages_that_fit_it(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    for name in ("recipes/b.md", "recipes/index.md", "recipes/a.md", "start.md"):
+        (tmp_path / name).touch()
+    given = ["start.md", {"Recipes": "recipes/*.md"}, {"First": "st*.md"}, {"None": "none*.md"}, {"Deep": ["a.md"]}]
+    recipes = ["recipes/index.md", "recipes/a.md", "recipes/b.md"]
+    assert list(site.expanded(given, tmp_path)) == [
+        "start.md",
+        {"Recipes": recipes},
+        {"First": "start.md"},
+        {"Deep": ["a.md"]},
+    ]
+
+
 @pytest.mark.parametrize("link", ["nothing.md", "config.md#no-such-part", "../src/nothing.py"])
 def test_a_broken_link_fails_the_build(link: str, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
