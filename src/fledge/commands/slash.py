@@ -89,7 +89,7 @@ SUBAGENTS: Final = (
     Usage(
         "kill",
         "kill <id|#|all>",
-        "end it and everything below it (also: stop); --dry-run: list what would end",
+        "end it and everything below it (also: stop); --dry-run only lists",
     ),
     Usage("resume", "resume <id|#> [words]", "let a killed one continue where it stopped"),
     Usage("again", "again <id|#>", "start a new one with the same task and options"),
