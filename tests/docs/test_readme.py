@@ -97,11 +97,14 @@ def test_the_python_example_runs_and_prints_the_answer(code: str, clone: Clone) 
     assert done.stdout == "SUMMARY: the answer is 42\n"
 
 
-def test_the_program_in_the_page_of_agents_runs_and_prints_what_the_page_says(clone: Clone) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "agents.md").read_text("utf-8"), re.DOTALL)
+@pytest.mark.parametrize(("page", "printed"), [("agents", "fine"), ("guarantees", "6 crashes survived")])
+def test_the_program_in_a_page_runs_and_prints_what_the_page_says(page: str, printed: str, clone: Clone) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     done = clone.run("python", "-c", code)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "fine\n"
+    assert done.stdout == f"{printed}\n"
+    assert f"It prints `{printed}`" in text
 
 
 EXAMPLES = {
