@@ -197,7 +197,7 @@ class Guest(Fledge):
         return GuestHandle(self._asking, key, run_id, output_type, label)
 
     async def again(self, which: Which, *, idempotency_key: str = "") -> Handle[Any]:
-        """Start a new run with the task and the parameters of an earlier one, whatever became of that."""
+        """Start a new run with the task and the options of an earlier one, however that one ended."""
         told: dict[str, Any] = await self._asking.call(
             dict[str, Any],
             "runs.again",

@@ -198,7 +198,9 @@ class Identity(Struct, frozen=True, rename="camel", omit_defaults=True):
 class ToolRule(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Whether a tool asks a person first; None leaves it to the tool."""
 
-    approval: Annotated[Approval, _means("ask: a person approves each call; never: nobody is asked")] | None = None
+    approval: Annotated[Approval, _means("ask: a person approves each call; never: calls need no approval")] | None = (
+        None
+    )
 
 
 class ToolPolicy(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -603,7 +605,7 @@ class Channel(Webhook, frozen=True, rename="camel", omit_defaults=True, kw_only=
 
     kind: Annotated[Literal["webhook"], _means("how they are reached")]
     agent_id: Annotated[
-        str, _means("whose main conversation hears what comes in and is bound to nobody", "agentId")
+        str, _means("the agent whose main conversation gets messages that are bound to no session", "agentId")
     ] = "main"
 
 

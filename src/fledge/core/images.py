@@ -42,7 +42,7 @@ _SHOWN_KIND: Final[dict[ImageKind, str]] = {"png": "PNG", "jpeg": "JPEG", "gif":
 
 
 class Image(Struct, frozen=True, forbid_unknown_fields=True):
-    """An image, as a tool returns it or a program sends it: PNG, JPEG, GIF or WebP, recognised by its bytes.
+    """An image that a tool returns or a program sends: PNG, JPEG, GIF or WebP, recognised by its bytes.
 
     >>> @fledge.tool(read_only=True)
     ... def screenshot() -> fledge.Image:

@@ -335,7 +335,7 @@ def outlived(
 
 
 class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Ceilings of a run or a tree; None is no ceiling.
+    """Limits for a run and everything below it; None means no limit. A run ends when it reaches one.
 
     >>> run = await fl.spawn("Say hello", budget=fledge.Budget(tokens=50_000, usd=0.50))
     >>> (await run).status

@@ -34,7 +34,7 @@ Sleep = Callable[[float], Awaitable[object]]
 
 
 class Reply(Struct, frozen=True):
-    """What a model says to one request. A call without an id is given one; usage that is not said is estimated."""
+    """The answer of a scripted model to one request. Missing call ids and usage are filled in."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -59,24 +59,27 @@ Failure = Trouble | Broke | Cut
 
 
 class Rule(Struct, frozen=True):
-    """When the last message holds the words, matches the pattern, or the request fits: this is said."""
+    """A rule of a `ScriptedModel`: if `when` fits the request, the model answers `say`.
+
+    `when` is text that the last message contains, a pattern that it matches, or a function of the request.
+    """
 
     when: str | re.Pattern[str] | Callable[[Request], bool]
     say: Answer | Script
 
 
 def use(name: str, /, **arguments: Any) -> Call:
-    """A call of a tool; its id is given when it is said."""
+    """Make a tool call for a script: `use("read", path="a.txt")`."""
     return Call("", name, msgspec.json.encode(arguments).decode())
 
 
 def last_text(request: Request) -> str:
-    """The words of the last message; of a child's first message, its task alone."""
+    """Return the text of the last message; for the first message of a subagent, its task."""
     return task_of(request.messages[-1].text) if request.messages else ""
 
 
 def echo(request: Request) -> Reply:
-    """Says the last message again, or the task of a child."""
+    """A script that repeats the last message, or the task of a subagent."""
     return Reply(last_text(request))
 
 
@@ -100,10 +103,13 @@ def in_order(*answers: Answer | Script) -> Script:
 
 
 class ScriptedModel:
-    """Plays a script. `requests` holds what was asked, in order.
+    """A model that answers from a script: a function of the request, or a list of `Rule`. It needs no network.
 
-    `failures` are by number of the request, from 1. `piece_chars` cuts texts into pieces (0: whole), `latency_s` passes
-    before a reply and `piece_s` before each of its pieces.
+    - `failures`: errors to simulate, by number of the request, from 1.
+    - `piece_chars`: stream texts in pieces of this length; 0 streams them whole.
+    - `latency_s`, `piece_s`: seconds before a reply, and before each piece.
+
+    The attribute `requests` holds all requests, in order.
     """
 
     def __init__(
@@ -126,7 +132,7 @@ class ScriptedModel:
         self.requests: list[Request] = []
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Play the script for this request."""
+        """Answer this request from the script."""
         self.requests.append(request)
         failure = self._failures.get(len(self.requests))
         if self._latency_s:
@@ -149,7 +155,7 @@ class ScriptedModel:
             yield Broke(failure.trouble, "scripted cut")
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: a script holds no connections."""
 
     def _events(self, request: Request, answer: Answer) -> Sequence[ModelEvent]:
         if isinstance(answer, str):

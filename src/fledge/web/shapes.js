@@ -75,7 +75,7 @@
  * @property {string} sessionKey
  */
 
-/** Ceilings of a run or a tree; None is no ceiling.
+/** Limits for a run and everything below it; None means no limit. A run ends when it reaches one.
  * @typedef {object} Budget
  * @property {number|null} [tokens]
  * @property {number|null} [usd]
@@ -233,7 +233,7 @@
  * @property {string} sessionKey
  */
 
-/** What found nobody and was given up, a result or a message: `fl.retry(…)` or `fl.dismiss(…)` it by its key.
+/** An undelivered result or message. `fl.retry(key)` delivers it again, `fl.dismiss(key)` removes it.
  * @typedef {object} GivenUp
  * @property {string} key
  * @property {string} sessionKey
@@ -443,7 +443,7 @@
  * @property {number} expiresAt
  */
 
-/** A rule that a person made: such commands of an agent run in a folder without a question.
+/** A rule made by a person: some commands of an agent run in a folder without asking.
  * @typedef {object} Permission
  * @property {string} id
  * @property {(string)[]} words
@@ -454,7 +454,7 @@
  * @property {string} madeBy
  */
 
-/** A plan that awaits its answer: `fl.approve_plan(plan.session_key)` or `fl.reject_plan(…, why)`.
+/** A plan that waits for approval: `fl.approve_plan(plan.session_key)` or `fl.reject_plan(…, why)`.
  * @typedef {object} Plan
  * @property {string} sessionKey
  * @property {string} runId
@@ -503,7 +503,7 @@
  * @property {string} folder
  */
 
-/** What a conversation answered, or why it has not.
+/** The answer of a conversation, or the reason why there is none.
  * @typedef {object} Reply
  * @property {"error"|"ok"|"pending"|"stopped"} status
  * @property {string} [text]
@@ -551,7 +551,7 @@
  * @property {(ImageShown)[]} [images]
  */
 
-/** What came of a run, or that nothing has yet: failing is a value, not an exception.
+/** The outcome of a run. A failed run is a `Result` with a status, not an exception.
  * @typedef {object} Result_Any_
  * @property {"error"|"killed"|"ok"|"pending"|"timeout"|"unknown"} status
  * @property {string} [text]
@@ -602,7 +602,7 @@
  * @property {string} label
  */
 
-/** A run as lists and trees show it.
+/** A run as listed by `fl.runs()` and `fl.tree()`.
  * @typedef {object} RunInfo
  * @property {string} sessionKey
  * @property {string} runId
@@ -845,7 +845,7 @@
  * @property {"timeout"} type
  */
 
-/** One thing that happened to a run, and the phase that left it in.
+/** One event in the life of a run, and the phase after it.
  * @typedef {object} TimelineEvent
  * @property {number} at
  * @property {string} name
