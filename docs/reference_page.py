@@ -41,18 +41,20 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Open a folder": ("open", "connect", "run_sync", "Fledge"),
     "Runs": ("Handle", "Result", "RunInfo", "TimelineEvent", "Budget"),
     "Conversations": ("Conversation", "Reply", "Message", "TurnEvent", "Image"),
-    "Agents, tools and models": ("Agent", "tool", "ToolContext", "Provider"),
+    "Agents, tools and models": ("Agent", "tool", "ToolContext", "Provider", "CommandRuntime", "Work"),
     "What waits for a person": ("Question", "Permission", "Plan", "GivenUp"),
     "Errors": ("FledgeError", "BadInput", "Refused", "NotFound", "RunFailed", "StoreError", "StoreLocked"),
 }
 SECTIONS_TESTING: Mapping[str, tuple[str, ...]] = {
-    "Models that follow a script": ("ScriptedModel", "Rule", "Reply", "Request", "UserMessage", "ToolMessage"),
-    "Helpers of scripts": ("echo", "last_text", "use"),
+    "Models that follow a script": ("ScriptedModel", "Rule", "Reply", "Request", "UserMessage", "ToolMessage", "Call", "Answer"),
+    "Helpers of scripts": ("echo", "in_order", "last_text", "use"),
+    "Programs": ("run_program",),
     "Crashes": ("survives_crashes", "CrashPoint"),
     "Time": ("run_virtual", "virtual_runner", "threads_ignored", "VirtualClock", "ManualClock", "SharedClock", "START"),
     "Inside the engine": ("InlineStore", "SeededIds", "ScriptedPerformer", "Script", "Stage"),
 }
 VALUES = {
+    "Answer": "What a script may answer: a text, a `Reply`, a `Call` (see `use`), a failure, or the events of a stream.",
     "START": "The time at which virtual clocks begin: 1800000000.0, in seconds since 1970.",
     "Script": "The type of a script for `ScriptedPerformer`: an async function that takes a `Stage`.",
 }
