@@ -9,7 +9,7 @@ import pytest
 
 from fledge.core.images import Image, ImageEntry, read_image
 from fledge.store.base import SessionFacts, Tx
-from fledge.store.images import ImageFiles
+from fledge.store.images import EntryFiles
 from fledge.testing import InlineStore, run_virtual
 from tests import images
 from tests.core.samples import AT
@@ -42,11 +42,11 @@ async def name_in(store: InlineStore, entry: ImageEntry) -> None:
     await store.transact(job)
 
 
-def acting(folder: Path, body: Callable[[Racing, ImageFiles], Awaitable[None]]) -> None:
+def acting(folder: Path, body: Callable[[Racing, EntryFiles], Awaitable[None]]) -> None:
     async def main() -> None:
         store = Racing(folder)
         try:
-            await body(store, ImageFiles(folder))
+            await body(store, EntryFiles(folder))
         finally:
             await store.close()
 
@@ -59,7 +59,7 @@ def file(folder: Path) -> Path:
 
 @proves("3.images.22", "A sweep never removes the file of an image whose commit is under way")
 def test_a_file_is_held_until_its_commit_and_swept_if_there_is_none(tmp_path: Path) -> None:
-    async def body(store: Racing, files: ImageFiles) -> None:
+    async def body(store: Racing, files: EntryFiles) -> None:
         with files.holding() as hold:
             assert await hold.keep([Image(CAT, "cat.png")]) == (ENTRY,)
             await files.sweep(store)
@@ -72,7 +72,7 @@ def test_a_file_is_held_until_its_commit_and_swept_if_there_is_none(tmp_path: Pa
 
 @proves("3.images.22")
 def test_a_commit_that_a_sweep_has_not_seen_keeps_its_file(tmp_path: Path) -> None:
-    async def body(store: Racing, files: ImageFiles) -> None:
+    async def body(store: Racing, files: EntryFiles) -> None:
         with files.holding() as hold:
             await hold.keep([Image(CAT)])
 
@@ -92,7 +92,7 @@ def test_a_commit_that_a_sweep_has_not_seen_keeps_its_file(tmp_path: Path) -> No
 
 
 def test_two_that_hold_one_image_hold_it_until_both_are_done(tmp_path: Path) -> None:
-    async def body(store: Racing, files: ImageFiles) -> None:
+    async def body(store: Racing, files: EntryFiles) -> None:
         with files.holding() as first:
             await first.keep([Image(CAT)])
             with files.holding() as second:
@@ -106,7 +106,7 @@ def test_two_that_hold_one_image_hold_it_until_both_are_done(tmp_path: Path) -> 
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     file(tmp_path).mkdir(parents=True)
 
-    async def body(store: Racing, files: ImageFiles) -> None:
+    async def body(store: Racing, files: EntryFiles) -> None:
         with files.holding() as hold, pytest.raises(OSError, match="directory"):
             await hold.keep([Image(CAT)])
         assert await files.load([ENTRY]) == {}
@@ -120,7 +120,7 @@ def test_a_draft_of_a_process_that_died_is_replaced(tmp_path: Path) -> None:
     draft.parent.mkdir()
     draft.write_bytes(CAT[:10])
 
-    async def body(store: Racing, files: ImageFiles) -> None:
+    async def body(store: Racing, files: EntryFiles) -> None:
         await files.write([CAT])
         assert await files.load([ENTRY]) == {hashlib.sha256(CAT).hexdigest(): CAT}
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from fledge.api import views
-from fledge.api.images import GivenImage, kept
+from fledge.api.images import GivenFile, GivenImage, carried
 from fledge.api.streams import answer_events
 from fledge.api.values import Message, Question, Reply
 from fledge.core.freeze import said
@@ -63,28 +63,38 @@ class Conversation:
 
     # ---- saying
 
-    async def send(self, message: str, *, images: Sequence[GivenImage] = (), timeout: float | None = None) -> Reply:
+    async def send(
+        self,
+        message: str,
+        *,
+        images: Sequence[GivenImage] = (),
+        attachments: Sequence[GivenFile] = (),
+        timeout: float | None = None,
+    ) -> Reply:
         """Say something and wait for the answer; `pending` after `timeout` seconds, or if a person is asked first.
 
         `images` are PNG, JPEG, GIF or WebP: paths of files, or `fledge.Image`. A model that takes none is told their
-        names and sizes.
+        names and sizes. `attachments` are any files: paths, or `fledge.Attachment`. The model is told where its tools
+        can read them; without such tools it is shown small texts.
 
         >>> reply = await fl.session("main").send("Hello", timeout=60)
         >>> reply.ok
         True
         """
         at = deadline(self._engine, timeout)
-        run_id, failures = await self._say(message, images)
+        run_id, failures = await self._say(message, images, attachments)
         return await self._answer(run_id, failures, at, self._is_asked)
 
-    async def post(self, message: str, *, images: Sequence[GivenImage] = ()) -> str:
+    async def post(
+        self, message: str, *, images: Sequence[GivenImage] = (), attachments: Sequence[GivenFile] = ()
+    ) -> str:
         """Say something without waiting; answers the run id under which its answer can be waited for.
 
         >>> run_id = await fl.session("main").post("Hello")
         >>> (await fl.session("main").reply(run_id)).text
         'echo: Hello'
         """
-        return (await self._say(message, images))[0]
+        return (await self._say(message, images, attachments))[0]
 
     async def reply(
         self, run_id: str, *, timeout: float | None = None, failures: int = 0, asks: bool | None = None
@@ -106,7 +116,7 @@ class Conversation:
         return await self._answer(run_id, failures, at, self._is_asked if asks is None else asks)
 
     async def stream(
-        self, message: str, *, images: Sequence[GivenImage] = ()
+        self, message: str, *, images: Sequence[GivenImage] = (), attachments: Sequence[GivenFile] = ()
     ) -> AsyncGenerator[TurnEvent | Reply, None]:
         """Say something and watch the answer come: words, tools, retries; the last event is the `Reply`, whole.
 
@@ -122,7 +132,7 @@ class Conversation:
         after = await self._engine.store.read(lambda tx: tx.last_entry(self.key))
         heard = self._feed.listen()
         try:
-            run_id, failures = await self._say(message, images)
+            run_id, failures = await self._say(message, images, attachments)
             answer = asyncio.ensure_future(self._answer(run_id, failures, None, self._is_asked))
         except BaseException:
             heard.close()
@@ -159,17 +169,19 @@ class Conversation:
         self._check(self._agent_id)
         return await self._engine.commit(lambda c: system_events.request_heartbeat(c, self.key, reason))
 
-    async def _say(self, message: str, images: Sequence[GivenImage]) -> tuple[str, int]:
+    async def _say(
+        self, message: str, images: Sequence[GivenImage], attachments: Sequence[GivenFile]
+    ) -> tuple[str, int]:
         """The run id, and how often the open turn had failed by then."""
         if not isinstance(message, str):
             raise BadInput("message", "must be text", message)
         self._check(self._agent_id)
 
-        async with kept(self._profiles.images, images) as entries:
+        async with carried(self._profiles, self.key, images, attachments) as files:
 
             def say(c: Commit) -> tuple[str, int]:
                 turn = c.tx.turn(self.key)
-                accepted = commission.accept(c, self.key, message, origin=self.origin, images=entries)
+                accepted = commission.accept(c, self.key, message, origin=self.origin, carried=files)
                 return accepted.run_id, 0 if turn is None else turn.failures
 
             return await self._engine.commit(say)

@@ -4,7 +4,7 @@ from typing import ClassVar, Final, Generic, Literal, TypeVar, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
-from fledge.core.entries import CompletionValue
+from fledge.core.entries import AttachmentShown, CompletionValue
 from fledge.core.freeze import Stats, duration, one_line
 from fledge.core.goods import Worktree
 from fledge.core.run import EndedReason, Instant, Outcome
@@ -196,6 +196,8 @@ class Message(Struct, frozen=True, kw_only=True):
     """Of a reply: the token limit cut it, and no rest follows."""
     completions: tuple[CompletionValue, ...] = ()
     """Of an event: what came of children, as values."""
+    attachments: tuple[AttachmentShown, ...] = ()
+    """Of a message: the files that came with it."""
 
 
 class Question(Struct, frozen=True, kw_only=True):

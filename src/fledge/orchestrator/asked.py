@@ -404,8 +404,13 @@ def _files(config: Config, params: SpawnParams) -> tuple[File, ...]:
     settings = config.tools.sessions_spawn.attachments
     if not settings.enabled:
         raise Refused("forbidden", f"attachments are switched off: {ATTACHMENTS_SETTING}.enabled")
-    limits = AttachmentLimits(settings.max_files, settings.max_file_bytes, settings.max_total_bytes)
-    return read_attachments(params.attachments, limits)
+    return read_attachments(params.attachments, attachment_limits(config))
+
+
+def attachment_limits(config: Config) -> AttachmentLimits:
+    """How many files a spawn or a message may carry, and how large."""
+    settings = config.tools.sessions_spawn.attachments
+    return AttachmentLimits(settings.max_files, settings.max_file_bytes, settings.max_total_bytes)
 
 
 def _budget(asked: SpawnBudget | None, configured_one: Budget | None) -> Budget | None:
