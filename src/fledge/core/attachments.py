@@ -256,7 +256,7 @@ def _data(given: Attachment, name: str, most: int) -> bytes:
     data = _encoded(given.content) if given.encoding == "utf8" else _decoded(given.content, most)
     if data is None:
         words = f"{name!r} must be {given.encoding} of at most {most} bytes: {SETTING}.maxFileBytes"
-        raise _refused("invalid_base64_ortoo_large", words)
+        raise _refused("invalid_base64_or_too_large", words)
     if len(data) > most:
         raise _refused("file_bytes_exceeded", f"{name!r} has {len(data)} of {most} bytes: {SETTING}.maxFileBytes")
     return data
