@@ -374,6 +374,43 @@ def test_run_refuses_what_is_no_image(model: Model, work: Path, arguments: tuple
     assert model.requests == 0
 
 
+@proves("3.attached.13", "`fledge run --attach FILE` gives the model a file with the prompt")
+def test_run_attaches_files(model: Model, work: Path) -> None:
+    (work / "report.csv").write_text("a,b\n")
+    arguments = ("run", "--state", "../state", *MODEL, "--attach", "report.csv", "--attach", "notes.txt", "Look.")
+    done = fledge(model, work, *arguments)
+    assert done.returncode == 0, done.stderr
+    asked = model.log.read_text()
+    assert "[file report.csv, 4 B]" in asked
+    assert f"[notes.txt can be read at {work.parent}/state/attached/" in asked
+
+
+@proves("3.attached.13")
+def test_run_attaches_files_through_the_process_that_holds_the_folder(work: Path) -> None:
+    (work / "report.csv").write_text("a,b\n")
+    scripted = ScriptedModel(echo)
+    with gateway.serving(work.parent / "state", scripted):
+        done = command.fledge("run", "--state", "../state", "--attach", "report.csv", "Look.", cwd=work)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Look.\n[file report.csv, 4 B]\n[report.csv can be read at "), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--attach", "no.csv", "Look."), "--attach[0]: must be a file that can be read (No such file or directory)"),
+        (("--attach", "notes.txt", "--continue"), "--continue: takes no attachment: it finishes what is unfinished"),
+        (("--attach", "empty", "Look."), "attachments[0].content: must not be empty (got 'empty')"),
+    ],
+)
+def test_run_refuses_what_cannot_be_attached(model: Model, work: Path, arguments: tuple[str, ...], words: str) -> None:
+    (work / "empty").touch()
+    done = fledge(model, work, "run", "--state", "../state", *MODEL, *arguments)
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert model.requests == 0
+
+
 def test_answers_that_cannot_be_written_end_the_command_with_one(model: Model, work: Path) -> None:
     line = [*command.PROGRAM, "run", "--state", "../state", *MODEL, "hello"]
     with open("/dev/full", "w") as full:

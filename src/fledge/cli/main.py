@@ -174,6 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("prompt", nargs="?", help="what to say; without it, or with -, it is read from standard input")
     run.add_argument("--session", metavar="NAME", help=TALKS_IN)
     run.add_argument("--image", action="append", default=[], metavar="FILE", help="show it this image, with the prompt")
+    run.add_argument("--attach", action="append", default=[], metavar="FILE", help="give it this file to read")
     run.add_argument("--continue", dest="go_on", action="store_true", help="say nothing new: finish what is unfinished")
     serve = add(
         "serve",
@@ -351,11 +352,12 @@ def _chat(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     import asyncio
 
-    from fledge.api.images import read_files
+    from fledge.api.images import for_wire, read_files
     from fledge.api.views import session_key
     from fledge.cli import run
 
-    for wanted, given in (("prompt", options.prompt is not None), ("image", bool(options.image))):
+    refused = {"prompt": options.prompt is not None, "image": options.image, "attachment": options.attach}
+    for wanted, given in refused.items():
         if options.go_on and given:
             raise BadInput("--continue", f"takes no {wanted}: it finishes what is unfinished")
     prompt = options.prompt
@@ -364,11 +366,13 @@ def _run(options: argparse.Namespace) -> int:
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     images = tuple(read_files(options.image, "--image"))
+    attachments = tuple(for_wire(options.attach, "--attach"))
     session = "" if options.session is None else session_key(options.session, "--session")
     request = run.Request(
         prompt,
         options.model,
         images,
+        attachments,
         session,
         json=options.json,
         quiet=options.quiet,

@@ -46,7 +46,7 @@ class EntryFiles:
 
     def __init__(self, state: Path) -> None:
         self._folder = state / FOLDER
-        self._attached = state.absolute() / ATTACHED
+        self._attached = Path(os.path.realpath(state)) / ATTACHED
         self._held: Counter[str] = Counter()
         """Digests of images, and folders of attached files, that a commit under way may name; each with how many hold
         it."""
