@@ -1,6 +1,7 @@
 """`fledge run` and `ps` against a strict server that speaks the real protocol."""
 
 import base64
+import os
 import re
 import signal
 import subprocess
@@ -382,7 +383,7 @@ def test_run_attaches_files(model: Model, work: Path) -> None:
     assert done.returncode == 0, done.stderr
     asked = model.log.read_text()
     assert "[file report.csv, 4 B]" in asked
-    assert f"[notes.txt can be read at {work.parent}/state/attached/" in asked
+    assert f"[notes.txt can be read at {os.path.realpath(work.parent)}/state/attached/" in asked
 
 
 @proves("3.attached.13")
