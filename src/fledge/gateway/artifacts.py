@@ -1,5 +1,5 @@
-"""`GET /artifacts/<run>/<name>`, `GET /attachments/<session>/<name>`: a file that a run handed over, or that came with a
-message, for download alone.
+"""`GET /artifacts/<run>/<name>` and `GET /attachments/<session>/<name>`: a file that a run handed over, or that came
+with a message, for download alone.
 
 A run's file lies where an agent could write, so files are read through `confine`, by descriptors and never through a
 link, and whatever one says it is, a browser may only save it.
