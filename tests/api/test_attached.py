@@ -23,7 +23,7 @@ from tests.statements import proves
 
 MAIN = "agent:main:main"
 CSV = Attachment("report.csv", "a,b\n1,2\n")
-NO_TOOLS = {"tools": {"allow": []}}
+NO_TOOLS: dict[str, object] = {"tools": {"allow": []}}
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, FilePayload, expect
 
 from fledge.core.keys import project_key
 from fledge.store.files import DATABASE
@@ -112,9 +112,9 @@ def test_files_are_attached_by_button_drop_and_paste_and_downloaded(
         person.sign_in()
         page.get_by_label("Files to attach").set_input_files(
             [
-                {"name": "report.csv", "mimeType": "text/csv", "buffer": b"a,b\n1,2\n"},
-                {"name": "left out.txt", "mimeType": "text/plain", "buffer": b"x"},
-                {"name": "cat.png", "mimeType": "image/png", "buffer": images.png(640, 480)},
+                FilePayload(name="report.csv", mimeType="text/csv", buffer=b"a,b\n1,2\n"),
+                FilePayload(name="left out.txt", mimeType="text/plain", buffer=b"x"),
+                FilePayload(name="cat.png", mimeType="image/png", buffer=images.png(640, 480)),
             ]
         )
         page.get_by_role("button", name="Leave out left out.txt").click()
@@ -142,9 +142,9 @@ def test_a_message_whose_file_is_refused_comes_back_with_its_files(browser: Brow
         page = person.page
         person.sign_in()
         picker = page.get_by_label("Files to attach")
-        picker.set_input_files([{"name": "empty.txt", "mimeType": "text/plain", "buffer": b""}])
+        picker.set_input_files([FilePayload(name="empty.txt", mimeType="text/plain", buffer=b"")])
         person.see("#alert", "empty.txt is empty")
-        picker.set_input_files([{"name": "huge.txt", "mimeType": "text/plain", "buffer": b"x" * 1_048_577}])
+        picker.set_input_files([FilePayload(name="huge.txt", mimeType="text/plain", buffer=b"x" * 1_048_577)])
         person.see(".files .attach", "huge.txt")
         person.say("read this")
         person.see("#alert", "attachments[0]: must have at most 1048576 bytes")
