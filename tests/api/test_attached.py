@@ -198,6 +198,77 @@ def test_a_file_that_comes_during_a_turn_can_be_read_in_it(place: Place, workspa
     assert "a,b" in place.act(body, ScriptedModel(script), workspace=workspace, tools=[slow])
 
 
+# ---- handing on ------------------------------------------------------------------------------------------------------
+
+ATTACHING: dict[str, object] = {"tools": {"sessions_spawn": {"attachments": {"enabled": True, "maxFileBytes": 100}}}}
+
+
+def handing_on(path: str, **more: str) -> ScriptedModel:
+    """A model that gives a file to a child by its path; the child echoes what it reads."""
+
+    def script(request: Request) -> Answer:
+        last = request.messages[-1]
+        if "# Subagent Context" in request.system:
+            given = request.system.partition("file in ")[2].partition(":")[0]
+            return echo(request) if isinstance(last, ToolMessage) else use("read", path=f"{given}/data.csv")
+        if isinstance(last, ToolMessage) or "Subagent" in last.text:
+            return echo(request)
+        attachments = [{"name": "data.csv", "path": path, **more}]
+        return use("sessions_spawn", task="Read it.", attachments=attachments)
+
+    return ScriptedModel(script)
+
+
+@proves("3.attached.19", "A model hands an attached file on to a subagent by its path, in the spawn's attachments")
+def test_a_model_hands_an_attached_file_on_by_its_path(place: Place, workspace: Path) -> None:
+    async def body(fl: fledge.Fledge) -> list[fledge.Message]:
+        await fl.session("main").send("Look.", attachments=[CSV])
+        await fl.session("main").settled()
+        return await fl.session("main").history()
+
+    model = handing_on(str(folder_of(place) / "report.csv"))
+    told = place.act(body, model, config=ATTACHING, workspace=workspace)
+    assert any(message.role == "event" and "1\ta,b" in message.text for message in told)
+
+
+@proves("3.attached.19")
+@pytest.mark.parametrize(
+    ("path", "more", "words"),
+    [
+        ("{workspace}/notes.txt", {}, "attachments[0].path: must be the path of a file that came with a message"),
+        ("{folder}/../../fledge.db", {}, "must stay inside"),
+        ("{folder}/long.txt", {}, "attachments[0].path: must have at most 100 bytes"),
+        ("{folder}/report.csv", {"content": "x"}, "attachments[0].path: must not be given beside content"),
+        ("{folder}/nothing", {}, "there is no such file"),
+    ],
+)
+def test_no_other_path_is_handed_on(place: Place, workspace: Path, path: str, more: dict[str, str], words: str) -> None:
+    (workspace / "notes.txt").write_text("notes")
+    model = handing_on(path.format(workspace=workspace, folder=folder_of(place)), **more)
+
+    async def body(fl: fledge.Fledge) -> str:
+        chat = fl.session("main")
+        await chat.send("Look.", attachments=[CSV])
+        (folder_of(place) / "long.txt").write_text("x" * 101)
+        return (await chat.send("Look again.")).text
+
+    reply = place.act(body, model, config=ATTACHING, workspace=workspace)
+    assert words in reply
+    assert not (place.folder / "attachments").exists()
+
+
+def test_a_program_gives_contents_and_no_paths(place: Place) -> None:
+    async def body(fl: fledge.Fledge) -> None:
+        for given, words in (
+            ({"name": "a", "path": "/etc/passwd"}, r"attachments\[0\].path: may be given by a model alone"),
+            ({"name": "a"}, r"attachments\[0\].content: must be given"),
+        ):
+            with pytest.raises(BadInput, match=words):
+                await fl.spawn("Read it.", attachments=[given])  # type: ignore[list-item]
+
+    place.act(body, config=ATTACHING)
+
+
 # ---- views -----------------------------------------------------------------------------------------------------------
 
 

@@ -66,6 +66,15 @@ class Attachment(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tr
     encoding: Literal["utf8", "base64"] = "utf8"
 
 
+class SpawnFile(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """A file of a spawn as it stands on the wire: its content or, in a model's call, its path."""
+
+    name: Annotated[str, Meta(description="a plain file name")]
+    content: str | None = None
+    encoding: Literal["utf8", "base64"] = "utf8"
+    path: Annotated[str, Meta(description="instead of content: the path of a file that came with a message")] = ""
+
+
 class File(Struct, frozen=True, gc=False):
     """A file that was checked."""
 
@@ -131,6 +140,15 @@ def read_attachments(given: Sequence[Attachment], limits: AttachmentLimits) -> t
             )
         files[name] = File(name, data)
     return tuple(files.values())
+
+
+def with_content(given: SpawnFile, field: str) -> Attachment:
+    """A file of a spawn with its content. BadInput: it has none; it has a path, which only a model's call may have."""
+    if given.path:
+        raise BadInput(f"{field}.path", "may be given by a model alone: give the content", given.path)
+    if given.content is None:
+        raise BadInput(f"{field}.content", "must be given")
+    return Attachment(given.name, given.content, given.encoding)
 
 
 def receipts(files: Sequence[File]) -> tuple[Receipt, ...]:
