@@ -14,6 +14,7 @@ from fledge.core.attachments import (
     File,
     FileEntry,
     Receipt,
+    SpawnFile,
     check_files,
     decode_file,
     file_type,
@@ -23,6 +24,7 @@ from fledge.core.attachments import (
     read_attachments,
     receipts,
     size_words,
+    with_content,
 )
 from fledge.core.images import MAX_IMAGES
 from fledge.errors import BadInput, Refused
@@ -200,6 +202,54 @@ def test_whatever_comes_with_a_message_is_taken_or_refused_by_its_field(name: st
             outcome = refused.field
         plain = name.strip().replace("[", "(").replace("]", ")")
         assert outcome in (plain, "attachments[0]", "attachments[0].name", "attachments[0].content")
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ([File("a", b"x")] * 4, "attachments: must be at most 3 files (tools.sessions_spawn.attachments.maxFiles)"),
+        ([File("a", b"x"), File("a/b", b"x")], "attachments[1].name: must be a plain file name of at most 255 bytes"),
+        ([File("a", b"")], "attachments[0].content: must not be empty"),
+        ([File("a", b"x" * 7)], "attachments[0]: must have at most 6 bytes (tools.sessions_spawn.attachments"),
+        ([File("a", b"x" * 6), File("b", b"x" * 5)], "attachments: must have at most 10 bytes together (tools."),
+    ],
+)
+def test_files_of_a_message_that_break_a_rule_are_refused_by_their_field(files: list[File], words: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        check_files(files, SMALL)
+    assert str(refused.value).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        (Attachment("a", "x" * 100), "attachments[0]: must have at most 6 bytes"),
+        (Attachment("a", "A" * 100, "base64"), "attachments[0]: must have at most 6 bytes"),
+        (Attachment("a", "A$==", "base64"), "attachments[0].content: must be base64"),
+        (Attachment("a", "\ud800"), "attachments[0].content: must be utf8"),
+    ],
+)
+def test_a_content_that_cannot_be_read_is_refused_by_its_field(one: Attachment, words: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        decode_file(one, SMALL, "attachments[0]")
+    assert str(refused.value).startswith(words)
+
+
+def test_a_content_is_decoded_as_it_says() -> None:
+    assert decode_file(Attachment("a", "grün"), SMALL, "x") == File("a", "grün".encode())
+    assert decode_file(Attachment("a", packed(b"\xff"), "base64"), SMALL, "x") == File("a", b"\xff")
+    assert decode_file(Attachment("a", "", "base64"), SMALL, "x") == File("a", b"")
+
+
+# ---- files of spawns on the wire -------------------------------------------------------------------------------------
+
+
+def test_a_file_of_a_spawn_needs_its_content_and_has_no_path() -> None:
+    assert with_content(SpawnFile("a", "x", "base64"), "f") == Attachment("a", "x", "base64")
+    with pytest.raises(BadInput, match=r"f\.path: may be given by a model alone: give the content"):
+        with_content(SpawnFile("a", path="/etc/passwd"), "f")
+    with pytest.raises(BadInput, match=r"f\.content: must be given"):
+        with_content(SpawnFile("a"), "f")
 
 
 def test_images_among_files_have_their_bytes() -> None:
