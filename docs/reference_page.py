@@ -40,7 +40,7 @@ Everything in `fledge.testing`: scripted models, virtual time and crashes, for t
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Open a folder": ("open", "connect", "run_sync", "Fledge"),
     "Runs": ("Handle", "Result", "RunInfo", "TimelineEvent", "Budget"),
-    "Conversations": ("Conversation", "Reply", "Message", "TurnEvent", "Image"),
+    "Conversations": ("Conversation", "Reply", "Message", "TurnEvent", "Image", "Attachment"),
     "Agents, tools and models": ("Agent", "tool", "ToolContext", "Provider", "CommandRuntime", "Work"),
     "What waits for a person": ("Question", "Permission", "Plan", "GivenUp"),
     "Errors": ("FledgeError", "BadInput", "Refused", "NotFound", "RunFailed", "StoreError", "StoreLocked"),

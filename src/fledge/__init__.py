@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fledge.api.program import Fledge
     from fledge.api.values import GivenUp, Message, Plan, Question, Reply, Result, RunInfo, TimelineEvent
     from fledge.client.opening import connect, open, run_sync
+    from fledge.core.attachments import Attachment
     from fledge.core.images import Image
     from fledge.core.permission import Permission
     from fledge.core.policy import Budget
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Agent",
+    "Attachment",
     "BadInput",
     "Budget",
     "CommandRuntime",
@@ -62,6 +64,7 @@ _HOMES = {
     "fledge.client.opening": ("connect", "open", "run_sync"),
     "fledge.api.program": ("Fledge",),
     "fledge.api.values": ("GivenUp", "Message", "Plan", "Question", "Reply", "Result", "RunInfo", "TimelineEvent"),
+    "fledge.core.attachments": ("Attachment",),
     "fledge.core.images": ("Image",),
     "fledge.core.permission": ("Permission",),
     "fledge.core.policy": ("Budget",),

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import fledge
-from fledge.core.attachments import Attachment
+from fledge.core.attachments import Attachment, SpawnFile
 from fledge.core.keys import main_key
 from fledge.errors import BadInput, Refused
 from fledge.models.base import Request
@@ -379,7 +379,7 @@ def test_what_was_prepared_for_a_spawn_that_a_restart_cut_off_is_removed(bench: 
 
     async def before(fl: fledge.Fledge) -> None:
         spawner = fl._parts.profiles.spawner(fl.engine)
-        params = SpawnParams(task="read", workspace="dir", attachments=(Attachment("a", "x"),))
+        params = SpawnParams(task="read", workspace="dir", attachments=(SpawnFile("a", "x"),))
         request = spawner.read(params, Caller(session=fl.program)).request
         await fl.engine.commit(lambda c: spawn.reserve(c, request))
         await fl._parts.profiles.make(request)

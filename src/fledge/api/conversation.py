@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from fledge.api import views
-from fledge.api.images import GivenImage, kept
+from fledge.api.images import GivenFile, GivenImage, carried
 from fledge.api.streams import answer_events
 from fledge.api.values import Message, Question, Reply
 from fledge.core.freeze import said
@@ -63,30 +63,40 @@ class Conversation:
 
     # ---- saying
 
-    async def send(self, message: str, *, images: Sequence[GivenImage] = (), timeout: float | None = None) -> Reply:
+    async def send(
+        self,
+        message: str,
+        *,
+        images: Sequence[GivenImage] = (),
+        attachments: Sequence[GivenFile] = (),
+        timeout: float | None = None,
+    ) -> Reply:
         """Send a message and wait for the answer.
 
         The reply is `pending` after `timeout` seconds, or if a person must answer a question first.
 
         `images` are PNG, JPEG, GIF or WebP: file paths, or `fledge.Image`. A model that accepts no images gets their
-        names and sizes.
+        names and sizes. `attachments` are any files: paths, or `fledge.Attachment`. The model gets their names, sizes
+        and paths, and can read them with its file tools; without such tools it gets the text of small ones.
 
         >>> reply = await fl.session("main").send("Hello", timeout=60)
         >>> reply.ok
         True
         """
         at = deadline(self._engine, timeout)
-        run_id, failures = await self._say(message, images)
+        run_id, failures = await self._say(message, images, attachments)
         return await self._answer(run_id, failures, at, self._is_asked)
 
-    async def post(self, message: str, *, images: Sequence[GivenImage] = ()) -> str:
+    async def post(
+        self, message: str, *, images: Sequence[GivenImage] = (), attachments: Sequence[GivenFile] = ()
+    ) -> str:
         """Send a message without waiting; return a run id, with which `reply` waits for the answer.
 
         >>> run_id = await fl.session("main").post("Hello")
         >>> (await fl.session("main").reply(run_id)).text
         'echo: Hello'
         """
-        return (await self._say(message, images))[0]
+        return (await self._say(message, images, attachments))[0]
 
     async def reply(
         self, run_id: str, *, timeout: float | None = None, failures: int = 0, asks: bool | None = None
@@ -108,7 +118,7 @@ class Conversation:
         return await self._answer(run_id, failures, at, self._is_asked if asks is None else asks)
 
     async def stream(
-        self, message: str, *, images: Sequence[GivenImage] = ()
+        self, message: str, *, images: Sequence[GivenImage] = (), attachments: Sequence[GivenFile] = ()
     ) -> AsyncGenerator[TurnEvent | Reply, None]:
         """Send a message and stream the answer: text, tools, retries. The last event is the whole `Reply`.
 
@@ -124,7 +134,7 @@ class Conversation:
         after = await self._engine.store.read(lambda tx: tx.last_entry(self.key))
         heard = self._feed.listen()
         try:
-            run_id, failures = await self._say(message, images)
+            run_id, failures = await self._say(message, images, attachments)
             answer = asyncio.ensure_future(self._answer(run_id, failures, None, self._is_asked))
         except BaseException:
             heard.close()
@@ -165,17 +175,19 @@ class Conversation:
         self._check(self._agent_id)
         return await self._engine.commit(lambda c: system_events.request_heartbeat(c, self.key, reason))
 
-    async def _say(self, message: str, images: Sequence[GivenImage]) -> tuple[str, int]:
+    async def _say(
+        self, message: str, images: Sequence[GivenImage], attachments: Sequence[GivenFile]
+    ) -> tuple[str, int]:
         """The run id, and how often the open turn had failed by then."""
         if not isinstance(message, str):
             raise BadInput("message", "must be text", message)
         self._check(self._agent_id)
 
-        async with kept(self._profiles.images, images) as entries:
+        async with carried(self._profiles, self.key, images, attachments) as files:
 
             def say(c: Commit) -> tuple[str, int]:
                 turn = c.tx.turn(self.key)
-                accepted = commission.accept(c, self.key, message, origin=self.origin, images=entries)
+                accepted = commission.accept(c, self.key, message, origin=self.origin, carried=files)
                 return accepted.run_id, 0 if turn is None else turn.failures
 
             return await self._engine.commit(say)

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from fledge.api import views
 from fledge.api.conversation import Conversation
-from fledge.api.images import GivenImage
+from fledge.api.images import GivenFile, GivenImage, carried
 from fledge.api.opened import Opened
 from fledge.api.values import Accepted, Waited
 from fledge.core.keys import parse_key
@@ -64,6 +64,7 @@ class Talking(Opened):
         timeout_seconds: float = 0,
         idempotency_key: str = "",
         images: Sequence[GivenImage] = (),
+        attachments: Sequence[GivenFile] = (),
         address: Address | None = None,
         compact: bool = False,
     ) -> Accepted:
@@ -74,7 +75,7 @@ class Talking(Opened):
         - `compact`: the model first summarises the conversation and continues from its summary.
         - `deliver`: with `False` the reply is sent to no channel.
         - `idempotency_key`: the same key returns the same run id, also after a restart.
-        - `images` as in `Conversation.send`, `address` as in `Fledge.session`.
+        - `images` and `attachments` as in `Conversation.send`, `address` as in `Fledge.session`.
 
         >>> accepted = await fl.agent("Hello", session_key="main", idempotency_key="greeting")
         >>> accepted.status
@@ -90,11 +91,11 @@ class Talking(Opened):
         wishes = self._wishes(model, thinking, lane, timeout_seconds, extra_system_prompt, deliver, compact)
         if not model:
             self._check_thinks(parse_key(session.key).agent_id)
-        async with self.keeping_images(images) as entries:
+        async with carried(self._parts.profiles, session.key, images, attachments) as files:
 
             def accept(c: Commit) -> Accepted:
                 turn = c.tx.turn(session.key)
-                asked = commission.accept(c, session.key, message, wishes, idempotency_key, session.origin, entries)
+                asked = commission.accept(c, session.key, message, wishes, idempotency_key, session.origin, files)
                 failures = UNSET if turn is None or not turn.failures else turn.failures
                 return Accepted(run_id=asked.run_id, failures=failures)
 

@@ -4,7 +4,7 @@ from typing import ClassVar, Final, Generic, Literal, TypeVar, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
-from fledge.core.entries import CompletionValue
+from fledge.core.entries import AttachmentShown, CompletionValue
 from fledge.core.freeze import Stats, duration, one_line
 from fledge.core.goods import Worktree
 from fledge.core.run import EndedReason, Instant, Outcome
@@ -200,6 +200,8 @@ class Message(Struct, frozen=True, kw_only=True):
     """For `assistant`: the token limit cut the reply."""
     completions: tuple[CompletionValue, ...] = ()
     """For `event`: the results of subagents."""
+    attachments: tuple[AttachmentShown, ...] = ()
+    """For `user`: the files that came with the message."""
 
 
 class Question(Struct, frozen=True, kw_only=True):

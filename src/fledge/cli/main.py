@@ -177,6 +177,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("prompt", nargs="?", help="the prompt; without it, or with -, it is read from standard input")
     run.add_argument("--session", metavar="NAME", help=TALKS_IN)
     run.add_argument("--image", action="append", default=[], metavar="FILE", help="add an image to the prompt")
+    run.add_argument("--attach", action="append", default=[], metavar="FILE", help="add a file to the prompt")
     run.add_argument("--continue", dest="go_on", action="store_true", help="send no prompt; continue unfinished work")
     serve = add(
         "serve",
@@ -362,11 +363,12 @@ def _chat(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     import asyncio
 
-    from fledge.api.images import read_files
+    from fledge.api.images import for_wire, read_files
     from fledge.api.views import session_key
     from fledge.cli import run
 
-    for wanted, given in (("prompt", options.prompt is not None), ("image", bool(options.image))):
+    refused = {"prompt": options.prompt is not None, "image": options.image, "attachment": options.attach}
+    for wanted, given in refused.items():
         if options.go_on and given:
             raise BadInput("--continue", f"takes no {wanted}: it finishes what is unfinished")
     prompt = options.prompt
@@ -375,11 +377,13 @@ def _run(options: argparse.Namespace) -> int:
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     images = tuple(read_files(options.image, "--image"))
+    attachments = tuple(for_wire(options.attach, "--attach"))
     session = "" if options.session is None else session_key(options.session, "--session")
     request = run.Request(
         prompt,
         options.model,
         images,
+        attachments,
         session,
         json=options.json,
         quiet=options.quiet,

@@ -43,6 +43,7 @@ Verb = Literal[
     "heartbeat",
     "reload",
     "image",
+    "attach",
 ]
 
 MOST_CHARS: Final = 100_000
@@ -119,6 +120,7 @@ ALONE: Final = (
     Usage("heartbeat", "/heartbeat [reason]", "let this conversation check its duties"),
     Usage("reload", "/reload", "accept documents of the workspace that changed while an agent worked"),
     Usage("image", "/image <file> [words]", "send an image, from a terminal"),
+    Usage("attach", "/attach <file> [words]", "send a file for the model to read, from a terminal"),
     Usage("help", "/help", "this list"),
 )
 """What stands alone."""
@@ -144,7 +146,21 @@ _ACTIONS: Final[dict[str, _Said]] = {
 _COMMANDS: Final[dict[str, _Said]] = {usage.form.split()[0][1:]: _said(usage, "") for usage in ALONE}
 _ACTIONS_OF: Final = {"undelivered": ("retry", "dismiss"), "permissions": ("revoke",)}
 _NEED_A_TARGET: Final[tuple[Verb, ...]] = (
-    *("kill", "resume", "again", "log", "info", "send", "steer", "approve", "reject", "focus", "spawn", "image"),
+    *(
+        "kill",
+        "resume",
+        "again",
+        "log",
+        "info",
+        "send",
+        "steer",
+        "approve",
+        "reject",
+        "focus",
+        "spawn",
+        "image",
+        "attach",
+    ),
 )
 _NEED_WORDS: Final = ("send", "steer", "reject", "spawn", "event")
 
@@ -171,10 +187,10 @@ def read(line: str) -> Order | None:
     return _order(_known(name, _COMMANDS, "/"), rest)
 
 
-def read_image_order(line: str) -> Order | None:
-    """The order of a line that shows an image; None of any other line. Refused: no file is named."""
+def read_file_order(line: str) -> Order | None:
+    """The order of a line that shows an image or attaches a file; None of any other line. Refused: no file is named."""
     found = _COMMAND.fullmatch(line.strip())
-    return read(line) if found is not None and found[1].lower() == "image" else None
+    return read(line) if found is not None and found[1].lower() in ("image", "attach") else None
 
 
 def _known(word: str, known: Mapping[str, _Said], prefix: str) -> _Said:

@@ -291,15 +291,16 @@ class Tx(WorkTx, OutgoingTx, RowsTx, Protocol):
         ...
 
     def hold_images(self, session: str, digests: Sequence[str]) -> None:
-        """The session's transcript, or a message in its inbox, holds these images. Ends with its transcript."""
+        """The session's transcript, or a message in its inbox, holds these files: images by digest, attached ones by
+        name. Ends with its transcript."""
         ...
 
     def holds_images(self, session: str) -> bool:
-        """True if the session holds any image."""
+        """True if the session holds any such file."""
         ...
 
     def images(self) -> set[str]:
-        """The digests of all images that any session holds."""
+        """All files that any session holds: images by digest, attached ones by name."""
         ...
 
     def last_entry(self, session: str) -> int:

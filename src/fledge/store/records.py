@@ -207,7 +207,7 @@ class Row(Struct, frozen=True, gc=False):
     route: Found = "fallback"
     """How the origin of a completion was found."""
     images: str = ""
-    """Images that came with a message: a JSON array of `ImageEntry`; empty if none did."""
+    """What came with a message, as `core.transcript.carried_body` writes it; empty if nothing did."""
 
     @property
     def announces(self) -> CompletionKind | None:

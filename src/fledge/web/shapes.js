@@ -41,6 +41,13 @@
  * @property {string} [sha256]
  */
 
+/** A file that came with a message. `GET /attachments/<session>/<name>` downloads it.
+ * @typedef {object} AttachmentShown
+ * @property {string} name
+ * @property {number} size
+ * @property {string} type
+ */
+
 /** The attempt that follows.
  * @typedef {object} Attempt
  * @property {string} sessionKey
@@ -129,7 +136,7 @@
  * @typedef {object} CommandResult
  * @property {string} text
  * @property {boolean} [ok]
- * @property {"again"|"agents"|"allow"|"approvals"|"approve"|"compact"|"deny"|"event"|"focus"|"heartbeat"|"help"|"image"|"info"|"kill"|"list"|"log"|"model"|"permissions"|"reject"|"reload"|"resume"|"send"|"spawn"|"status"|"steer"|"stop"|"tree"|"undelivered"|"unfocus"|null} [verb]
+ * @property {"again"|"agents"|"allow"|"approvals"|"approve"|"attach"|"compact"|"deny"|"event"|"focus"|"heartbeat"|"help"|"image"|"info"|"kill"|"list"|"log"|"model"|"permissions"|"reject"|"reload"|"resume"|"send"|"spawn"|"status"|"steer"|"stop"|"tree"|"undelivered"|"unfocus"|null} [verb]
  */
 
 /** What a session was told of a child.
@@ -381,6 +388,7 @@
  * @property {string} [runId]
  * @property {boolean} [isCut]
  * @property {(CompletionValue)[]} [completions]
+ * @property {(AttachmentShown)[]} [attachments]
  */
 
 /** Words that came in.
@@ -395,6 +403,7 @@
  * @property {string} [source]
  * @property {string} [runId]
  * @property {(ImageShown)[]} [images]
+ * @property {(AttachmentShown)[]} [attachments]
  */
 
 /** An entry was appended to a transcript: the value that `sessions.history` has of it.
