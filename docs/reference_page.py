@@ -46,7 +46,8 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Errors": ("FledgeError", "BadInput", "Refused", "NotFound", "RunFailed", "StoreError", "StoreLocked"),
 }
 SECTIONS_TESTING: Mapping[str, tuple[str, ...]] = {
-    "Models that follow a script": ("ScriptedModel", "Rule", "Reply", "Request", "UserMessage", "ToolMessage", "Call", "Answer"),
+    "Models that follow a script": ("ScriptedModel", "Rule", "Reply", "Call", "Answer"),
+    "What a script is asked": ("Request", "UserMessage", "ToolMessage"),
     "Helpers of scripts": ("echo", "in_order", "last_text", "use"),
     "Programs": ("run_program",),
     "Crashes": ("survives_crashes", "CrashPoint"),
@@ -54,7 +55,7 @@ SECTIONS_TESTING: Mapping[str, tuple[str, ...]] = {
     "Inside the engine": ("InlineStore", "SeededIds", "ScriptedPerformer", "Script", "Stage"),
 }
 VALUES = {
-    "Answer": "What a script may answer: a text, a `Reply`, a `Call` (see `use`), a failure, or the events of a stream.",
+    "Answer": "What a script may answer: a text, a `Reply`, a `Call` (see `use`), a failure, or stream events.",
     "START": "The time at which virtual clocks begin: 1800000000.0, in seconds since 1970.",
     "Script": "The type of a script for `ScriptedPerformer`: an async function that takes a `Stage`.",
 }
