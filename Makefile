@@ -9,7 +9,7 @@ UNUSABLE = $(shell { $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or \
 	sys.stdout.write("$(PYTHON) is Python " + sys.version.split()[0])' || echo "$(PYTHON) does not run"; } 2>/dev/null)
 CHECK_PYTHON = $(if $(UNUSABLE),$(error fledge needs Python 3.11 or newer, but $(UNUSABLE)))
 
-.PHONY: demo test check bench soak mutate docs clean
+.PHONY: demo test check bench soak mutate docs pictures site wheel clean
 
 # The demo needs only what users do; what developers need besides takes longer to fetch.
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(READY))
@@ -39,6 +39,17 @@ mutate: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m docs.generate
 	$(BIN)/python -m fledge.config > docs/config.md
+
+pictures: $(STAMP)
+	$(BIN)/python -m docs.pictures
+
+# The documents as a site, in build/site. A broken link fails, but not with --quiet: mkdocs counts warnings that it logs.
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Build the package, install the wheel in an empty environment, use it there.
+wheel: $(STAMP)
+	$(BIN)/python -m tests.wheel
 
 $(READY): pyproject.toml
 	$(CHECK_PYTHON)

@@ -64,6 +64,7 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
             "plan": "Plan mode",
             "files": "Attachments and artifacts",
             "images": "Images",
+            "attached": "Files attached to messages",
             "budgets": "Budgets",
         },
     ),

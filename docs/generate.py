@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.core.samples import RUNS, SAMPLE_EVENTS
 
-from docs import contract_page, screens, shapes_page, verbs_page
+from docs import contract_page, reference_page, screens, shapes_page, verbs_page
 from fledge.core import events as ev
 from fledge.core.lifecycle import transition
 from fledge.core.run import PHASES, Asking, Phase
@@ -41,7 +41,7 @@ one pure function, `transition(run, event)`, decides which phase follows and wha
 database stores both in one commit. So a crash between two commits finds every run in a phase with a plain answer to
 "what now?". If you are new here: follow the straight line through the diagram first (spawning, queued, running,
 announcing, cleanup_pending, completed, archived); everything else is a way to wait, to end early or to try again.
-Words are fixed in the [glossary](glossary.md).
+Words are explained in the [glossary](glossary.md).
 """
 
 Edges = dict[tuple[str, str], set[str]]
@@ -132,6 +132,8 @@ PAGES = {
     contract_page.TARGET: contract_page.page,
     verbs_page.TARGET: verbs_page.page,
     screens.TARGET: screens.page,
+    reference_page.TARGET: reference_page.page,
+    reference_page.TESTING: reference_page.testing_page,
     shapes_page.TARGET: shapes_page.page,
 }
 """Every generated page, and what it should say."""

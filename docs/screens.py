@@ -1,7 +1,7 @@
-"""The pictures of terminals in README.md: scenes on the real screen, before a terminal of pyte's, in virtual time.
+"""The terminals shown in docs/cli.md: scenes on the real screen, before a terminal of pyte's, in virtual time.
 
-`python -m docs.screens` prints them. `docs.generate` writes them into README.md, behind their marks, and a test fails
-when one is stale.
+`python -m docs.screens` prints them. `docs.generate` writes them into docs/cli.md, behind their marks, and a test fails
+when one is stale. `docs.pictures` draws the chat in colours.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from fledge.cli.term.inplace import InPlace
 from fledge.cli.term.shown import Card, Child, Question, Spoken, Turn
 from fledge.testing import run_virtual
 
-TARGET = Path(__file__).parents[1] / "README.md"
+TARGET = Path(__file__).with_name("cli.md")
 COLUMNS = 68
 CARD = Card(
     "scout",
@@ -26,16 +26,16 @@ CARD = Card(
     41,
     8100,
     0.01,
-    "Three files hold the rule.\nThe second one is wrong.\nThe third one is never read.\nTests cover the first.",
+    "Both tests wait for port 8080.\nThe log server has taken it.\nIt is started twice.\nSee conftest.py.",
 )
 
 
-async def chat() -> list[str]:
-    """A chat: a subagent has ended, two are at work, one of them asks something."""
+async def chat(look: Callable[[Glass], None] = lambda glass: None) -> list[str]:
+    """A chat: a subagent has ended, two are at work, one of them asks something. `look` sees the terminal."""
     async with scene(COLUMNS, 30) as played:
         screen = played.screen
-        screen.say(Spoken("How are lanes kept, and who may hold a slot?", is_typed_here=True))
-        screen.words("The scheduler keeps **one lane** for each session, and a run that waits holds no slot.\n\n")
+        screen.say(Spoken("Why did last night's build fail?", is_typed_here=True))
+        screen.words("**Two tests** timed out, the others passed. Three subagents look for the cause, and I go on.\n\n")
         screen.say(CARD)
         begun = screen.now() - 12
         children = (
@@ -49,6 +49,7 @@ async def chat() -> list[str]:
         screen.turn(Turn("answering", screen.now() - 12, tokens=340))
         screen.children(tuple(Child(one.label, one.doing, one.since + 2, one.tokens, one.waits) for one in children))
         await played.pause(0.2)
+        look(played.glass)
         return [*played.glass.all()]
 
 
@@ -92,14 +93,14 @@ def picture(name: str) -> str:
 
 
 def page() -> str:
-    """README.md with the pictures as they are now, each in the block behind its mark."""
+    """docs/cli.md with the scenes as they are now, each in the block behind its mark."""
     text = TARGET.read_text("utf-8")
     for name in SCENES:
         mark = f"<!-- screen: {name} -->\n```\n"
         before, found, behind = text.partition(mark)
         _, closed, after = behind.partition("\n```\n")
         if not found or not closed:
-            raise ValueError(f"README.md must have a block behind <!-- screen: {name} -->")
+            raise ValueError(f"cli.md must have a block behind <!-- screen: {name} -->")
         text = f"{before}{mark}{picture(name)}\n```\n{after}"
     return text
 

@@ -14,10 +14,9 @@ TARGET = ROOT / "docs" / "verbs.md"
 
 HEAD = """# Verbs
 
-Everything that can be done with a state folder, once each (`src/fledge/commands/`). The gateway and the private socket
-of whoever holds the folder offer all of them; the command line and the page call those that are marked. `reads`: it
-changes nothing. A name in brackets is an old one, which is still answered, and logged once. How to call them:
-[protocol](protocol.md).
+All methods of the gateway and of the control socket (`src/fledge/commands/`). A `?` marks an optional parameter.
+`reads`: the method changes nothing. `called by`: the command line or the web page uses it. A name in brackets is a
+former name, which still works and is logged once. How to call them: [protocol](protocol.md).
 
 Made by `python -m docs.generate`.
 

@@ -1,8 +1,9 @@
-"""A tool that asks a person before each call. The call waits, also over a restart, until somebody answers.
+"""A tool that asks a person before each call. The call waits until somebody answers, also over a restart.
 
     python examples/approval.py [MODEL]
 
-Without the name of a model, such as openai/gpt-5, a script stands in for one, and rules for the person.
+Without the name of a model, such as openai/gpt-5, a script stands in for one. Without a terminal, a rule stands in for
+the person.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import sys
 import tempfile
 
 import fledge
-from fledge.testing import Reply, Request, ScriptedModel, ToolMessage, last_text, use
+from fledge.testing import ScriptedModel, in_order, last_text, use
 
 
 @fledge.tool(approval="ask")
@@ -26,12 +27,11 @@ async def deploy(target: str) -> str:
 operator = fledge.Agent("operator", instructions="You deploy what you are told to.", tools=[deploy])
 
 
-def script(request: Request) -> Reply | str:
-    """What a model might do: deploy, and say what came of it."""
-    last = request.messages[-1]
-    if isinstance(last, ToolMessage):
-        return f"Result: {last.text}"
-    return Reply(calls=(use("deploy", target=last_text(request).split()[-1]),))
+script = in_order(
+    lambda request: use("deploy", target=last_text(request).split()[-1]),
+    lambda request: f"Result: {last_text(request)}",
+)
+"""What a model might do: deploy, and say what came of it."""
 
 
 async def decide(question: fledge.Question) -> bool:

@@ -25,20 +25,20 @@ async def script(request: Request) -> str:
 
 
 async def work(fl: fledge.Fledge) -> None:
-    """Do the tasks one after the other. Begun again, it finds the runs that are there by their keys."""
+    """Do the tasks one after the other. Started again, it finds by their keys the runs that are already there."""
     for number, task in enumerate(TASKS):
         run = await fl.spawn(task, label=task, idempotency_key=f"task-{number}")
         print((await run).text, flush=True)
 
 
 async def look(fl: fledge.Fledge) -> None:
-    """What is in the folder at the end."""
+    """Print what is in the folder at the end."""
     runs = await fl.runs()
     print(f"{len(runs)} runs for {len(TASKS)} tasks: {', '.join(run.status for run in runs)}")
 
 
 def main() -> None:
-    """Start the work, kill it after its first answer, start it again, look."""
+    """Start the work, kill it after its first answer, start it again, and look."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, f"{folder}/state"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:

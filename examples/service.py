@@ -2,7 +2,8 @@
 
     python examples/service.py [MODEL]          or: uvicorn service:app
 
-Without the name of a model, such as openai/gpt-5, a script stands in for one. Started as a program it asks itself once.
+Without the name of a model, such as openai/gpt-5, a script stands in for one. Started as a program, it makes a few
+requests to itself and stops.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ async def lifespan(app: Starlette) -> AsyncIterator[None]:
 
 
 async def begin(request: HttpRequest) -> JSONResponse:
-    """POST /tasks: start a task. The same key starts it once, however often it is posted."""
+    """POST /tasks: start a task. A task that is posted again with the same key is not started again."""
     fl: fledge.Fledge = request.app.state.fl
     given = await request.json()
     run = await fl.spawn(given["task"], idempotency_key=given.get("key", ""))
@@ -43,7 +44,7 @@ async def begin(request: HttpRequest) -> JSONResponse:
 
 
 async def answer(request: HttpRequest) -> JSONResponse:
-    """GET /tasks/{id}: what came of it, waiting for it at most 30 seconds."""
+    """GET /tasks/{id}: the result. It waits for it at most 30 seconds."""
     fl: fledge.Fledge = request.app.state.fl
     try:
         result = await (await fl.run(request.path_params["id"])).result(timeout=30)

@@ -24,7 +24,7 @@ async def script(request: Request) -> str:
 
 
 async def show(run: fledge.Handle[Any]) -> None:
-    """One line whenever this run enters another phase, or uses a tool; and how much it has said."""
+    """Print a line when this run enters another phase or uses a tool, and count the letters it has said."""
     said = 0
     async for event in run.events():
         match event.kind:
@@ -37,7 +37,7 @@ async def show(run: fledge.Handle[Any]) -> None:
 
 
 async def main(fl: fledge.Fledge) -> None:
-    """Spawn three, watch them side by side, read what they answered."""
+    """Spawn three runs, watch them side by side, and print their answers."""
     runs = [await fl.spawn(f"Explain {topic} in one sentence.", label=topic) for topic in TOPICS]
     await asyncio.gather(*(show(run) for run in runs))
     for result in await fl.gather(runs):

@@ -1,4 +1,4 @@
-"""An agent with instructions, a tool of its own and a type of answer.
+"""An agent with instructions, a tool of its own, and answers of one type.
 
     python examples/typed_agent.py [MODEL]
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fledge
-from fledge.testing import Reply, Request, ScriptedModel, ToolMessage, use
+from fledge.testing import ScriptedModel, in_order, last_text, use
 
 
 @dataclass
@@ -41,12 +41,11 @@ reviewer = fledge.Agent(
 )
 
 
-def script(request: Request) -> Reply | str:
-    """What a model might do: use the tool, then answer in JSON."""
-    last = request.messages[-1]
-    if isinstance(last, ToolMessage):
-        return f'{{"lines": {last.text}, "verdict": "short enough"}}'
-    return Reply(calls=(use("count_lines", path="hello.py"),))
+script = in_order(
+    use("count_lines", path="hello.py"),
+    lambda request: f'{{"lines": {last_text(request)}, "verdict": "short enough"}}',
+)
+"""What a model might do: use the tool, then answer in JSON."""
 
 
 async def main(fl: fledge.Fledge) -> None:

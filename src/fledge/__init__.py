@@ -9,19 +9,24 @@ if TYPE_CHECKING:
     from fledge.api.program import Fledge
     from fledge.api.values import GivenUp, Message, Plan, Question, Reply, Result, RunInfo, TimelineEvent
     from fledge.client.opening import connect, open, run_sync
+    from fledge.core.attachments import Attachment
     from fledge.core.images import Image
     from fledge.core.permission import Permission
     from fledge.core.policy import Budget
     from fledge.errors import BadInput, FledgeError, NotFound, Refused, RunFailed, StoreError, StoreLocked
     from fledge.models.providers import Provider
+    from fledge.runtime.base import Work
+    from fledge.runtime.command import CommandRuntime
     from fledge.runtime.feed import TurnEvent
     from fledge.tools.base import ToolContext, tool
 
 __version__ = "0.1.0"
 __all__ = [
     "Agent",
+    "Attachment",
     "BadInput",
     "Budget",
+    "CommandRuntime",
     "Conversation",
     "Fledge",
     "FledgeError",
@@ -44,6 +49,7 @@ __all__ = [
     "TimelineEvent",
     "ToolContext",
     "TurnEvent",
+    "Work",
     "__version__",
     "connect",
     "open",
@@ -58,11 +64,14 @@ _HOMES = {
     "fledge.client.opening": ("connect", "open", "run_sync"),
     "fledge.api.program": ("Fledge",),
     "fledge.api.values": ("GivenUp", "Message", "Plan", "Question", "Reply", "Result", "RunInfo", "TimelineEvent"),
+    "fledge.core.attachments": ("Attachment",),
     "fledge.core.images": ("Image",),
     "fledge.core.permission": ("Permission",),
     "fledge.core.policy": ("Budget",),
     "fledge.errors": ("BadInput", "FledgeError", "NotFound", "Refused", "RunFailed", "StoreError", "StoreLocked"),
     "fledge.models.providers": ("Provider",),
+    "fledge.runtime.base": ("Work",),
+    "fledge.runtime.command": ("CommandRuntime",),
     "fledge.runtime.feed": ("TurnEvent",),
     "fledge.tools.base": ("ToolContext", "tool"),
 }

@@ -24,11 +24,11 @@ _NOTHING: Any = object()
 
 
 class FledgeError(Exception):
-    """Something went wrong in fledge."""
+    """The base class of all errors of fledge: `except fledge.FledgeError` catches every one."""
 
 
 class BadInput(FledgeError):
-    """A value is not usable."""
+    """An argument or setting is wrong; `field` names it. Nothing was changed."""
 
     status: ClassVar = "error"
     """In answers that have a status, as refusals do."""
@@ -41,7 +41,7 @@ class BadInput(FledgeError):
 
 
 class Refused(FledgeError):
-    """A rule forbids this now."""
+    """A rule or limit forbids this now; `reason` says which. Nothing was changed."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -49,7 +49,7 @@ class Refused(FledgeError):
 
 
 class NotFound(Refused):
-    """There is no such thing, or none that you may see."""
+    """No run, session or message has this name, or the caller may not see it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("error", reason)
@@ -70,11 +70,11 @@ class Stopped(Refused):
 
 
 class StoreError(FledgeError):
-    """The store cannot be used as asked."""
+    """The database in the state folder cannot be used: damaged, foreign, from a newer version, or locked."""
 
 
 class StoreLocked(StoreError):
-    """Another process owns this store."""
+    """Another process holds the state folder and does not share it."""
 
 
 class HolderLeft(StoreError):
@@ -99,12 +99,12 @@ class Interrupted(StaleWrite):
 
 
 class RunFailed(FledgeError):
-    """The run has no value: it failed, has not ended, or its answer is not of the type that was asked for."""
+    """Raised by `Result.value`: the run failed, has not ended, or its answer does not have the requested type."""
 
     def __init__(self, reason: str, result: Any = None) -> None:
         super().__init__(reason)
         self.result = result
-        """The `Result` that has none; its `text` has the words."""
+        """The `Result` without a value; its `text` holds the answer as text."""
 
 
 class NotArrived(FledgeError):

@@ -17,9 +17,9 @@ from fledge.testing import InlineStore, ScriptedModel
 from tests.api.scene import Place
 
 PUBLIC = """
-Agent BadInput Budget Conversation Fledge FledgeError GivenUp Handle Image Message NotFound Permission Plan Provider
-Question Refused Reply Result RunFailed RunInfo StoreError StoreLocked TimelineEvent ToolContext TurnEvent __version__
-connect open run_sync tool
+Agent Attachment BadInput Budget CommandRuntime Conversation Fledge FledgeError GivenUp Handle Image Message NotFound
+Permission Plan Provider Question Refused Reply Result RunFailed RunInfo StoreError StoreLocked TimelineEvent
+ToolContext TurnEvent Work __version__ connect open run_sync tool
 """
 IMPORT_MS = 100
 """How much CPU `import fledge` may take more than starting Python."""

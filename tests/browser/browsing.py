@@ -27,7 +27,7 @@ SETTINGS = (
 )
 expect.set_options(timeout=PATIENCE_MS)
 PAGE_FILE = re.compile(r"/page/[a-z]+\.(js|css|svg)")
-ARTIFACT = re.compile(r"/artifacts/[^?]+")
+ARTIFACT = re.compile(r"/(artifacts|attachments)/[^?]+")
 FEED = re.compile(r"/events\?rows=true(&cursor=\d+)?")
 
 

@@ -12,15 +12,24 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, FilePayload, expect
 
 from fledge.core.keys import project_key
 from fledge.store.files import DATABASE
+from tests import images
 from tests.browser.browsing import Gateway, browsing, sitting
 from tests.browser.page_server import SHOWN, speaking
 from tests.cli.model_server import Model, serving
 from tests.statements import proves
 
+GIVE = """([event, field, name]) => {
+  const files = new DataTransfer();
+  files.items.add(new File(["data"], name));
+  const given = new Event(event, { bubbles: true, cancelable: true });
+  Object.defineProperty(given, field, { value: files });
+  document.getElementById("say").dispatchEvent(given);
+}"""
+"""Drop or paste a file where the person writes."""
 RELEASE = "release"
 """Once this file is beside the port file of the model server, children that wait go on."""
 
@@ -92,6 +101,58 @@ def test_sign_in_chat_and_commands_on_a_phone_by_keyboard(browser: Browser, gate
         expect(page.get_by_label("Token of this gateway")).to_be_focused()
         expect(page.locator("#chat-log .msg")).to_have_count(0)
         assert page.evaluate("sessionStorage.length") == 0
+
+
+@proves("3.attached.17", "The page attaches files by its button, by dropping and by pasting, and downloads them")
+def test_files_are_attached_by_button_drop_and_paste_and_downloaded(
+    browser: Browser, gateway: Gateway, tmp_path: Path
+) -> None:
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        page.get_by_label("Files to attach").set_input_files(
+            [
+                FilePayload(name="report.csv", mimeType="text/csv", buffer=b"a,b\n1,2\n"),
+                FilePayload(name="left out.txt", mimeType="text/plain", buffer=b"x"),
+                FilePayload(name="cat.png", mimeType="image/png", buffer=images.png(640, 480)),
+            ]
+        )
+        page.get_by_role("button", name="Leave out left out.txt").click()
+        for event, field, name in (("drop", "dataTransfer", "<b>d.bin"), ("paste", "clipboardData", "pasted.pdf")):
+            page.evaluate(GIVE, [event, field, name])
+            person.see(".files .attach", name)
+        expect(page.locator(".files .attach")).to_have_count(4)
+        person.say("hello")
+        mine = person.see("#chat-log .msg[data-role=user]", "hello")
+        for name in ("report.csv (8 B)", "<b>d.bin (4 B)", "pasted.pdf (4 B)"):
+            expect(mine.get_by_role("button", name=name)).to_have_count(1)
+        expect(mine.locator(".attach").filter(has_text="640×480")).to_have_count(1)
+        expect(mine).not_to_contain_text("[file")
+        expect(page.locator(".files .attach")).to_have_count(0)
+        with page.expect_download() as saved:
+            mine.get_by_role("button", name="report.csv").click()
+        saved.value.save_as(tmp_path / "saved")
+        assert saved.value.suggested_filename == "report.csv"
+        assert (tmp_path / "saved").read_text() == "a,b\n1,2\n"
+
+
+@proves("3.attached.17")
+def test_a_message_whose_file_is_refused_comes_back_with_its_files(browser: Browser, gateway: Gateway) -> None:
+    with sitting(browser, gateway) as person:
+        page = person.page
+        person.sign_in()
+        picker = page.get_by_label("Files to attach")
+        picker.set_input_files([FilePayload(name="empty.txt", mimeType="text/plain", buffer=b"")])
+        person.see("#alert", "empty.txt is empty")
+        picker.set_input_files([FilePayload(name="huge.txt", mimeType="text/plain", buffer=b"x" * 1_048_577)])
+        person.see(".files .attach", "huge.txt")
+        person.say("read this")
+        person.see("#alert", "attachments[0]: must have at most 1048576 bytes")
+        person.see(".files .attach", "huge.txt")
+        expect(page.get_by_label("Message, or a command such as /help")).to_have_value("read this")
+        page.get_by_role("button", name="Leave out huge.txt").click()
+        person.say("hello")
+        person.said("How can I help?")
 
 
 def test_a_subagents_answer_arrives_once_and_its_page_tells_all(browser: Browser, gateway: Gateway) -> None:

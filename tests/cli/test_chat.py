@@ -526,6 +526,42 @@ def test_an_image_is_shown_through_the_process_that_holds_the_folder(tmp_path: P
     assert "images[0]: must be a file that can be read" in told
 
 
+@proves("3.attached.12", "`/attach FILE` in a chat gives the model a file, and is refused elsewhere")
+def test_a_file_is_attached_in_the_chat(tmp_path: Path) -> None:
+    (tmp_path / "my notes.txt").write_text("one\ntwo\n")
+    (tmp_path / "long.txt").write_text("x" * 1_500_000)
+    screen = Typed(
+        f'/attach "{tmp_path}/my notes.txt" What is it?',
+        f"/attach @{tmp_path}/my",
+        f"/attach {tmp_path}/long.txt",
+        "/attach",
+    )
+    model = ScriptedModel(echo)
+
+    Sitting(tmp_path, screen, model).last()
+    said = [message.text for request in model.requests for message in request.messages]
+    assert len(model.requests) == 1
+    assert said[0].startswith("What is it?\n[file my notes.txt, 8 B]\n[my notes.txt can be read at ")
+    told = "\n".join(screen.lines)
+    assert "📎 my notes.txt (8 B)" in told
+    assert f"attachments[0]: must be a file that can be read (No such file or directory) (got '{tmp_path}/my')" in told
+    assert "attachments[0]: must have at most 1048576 bytes (tools.sessions_spawn.attachments.maxFileBytes)" in told
+    assert "say it like this: /attach <file> [words]" in told
+
+
+@proves("3.attached.12")
+def test_a_file_is_attached_through_the_process_that_holds_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("one\ntwo\n")
+    screen = Typed(f"/attach {tmp_path}/notes.txt")
+    model = ScriptedModel(echo)
+    with gateway.serving(tmp_path / "state", model) as server:
+        assert beside(server, screen) == 0
+    assert [message.text.splitlines()[:2] for message in model.requests[0].messages] == [
+        ["notes.txt", "[file notes.txt, 8 B]"]
+    ]
+    assert "📎 notes.txt (8 B)" in "\n".join(screen.lines)
+
+
 class Halting:
     """A model that stops in the middle of its answer until it may go on."""
 

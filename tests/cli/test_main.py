@@ -73,7 +73,7 @@ def test_a_shell_can_complete_commands_and_their_options() -> None:
     check = f"{script}\nCOMP_WORDS=(fledge undelivered re) COMP_CWORD=2; _fledge; echo ${{COMPREPLY[@]}}"
     done = subprocess.run(["bash", "-c", check], capture_output=True, text=True, timeout=60)
     assert done.stdout == "retry\n", done.stderr
-    check = f"{script}\nCOMP_WORDS=(fledge do) COMP_CWORD=1; _fledge; echo ${{COMPREPLY[@]}}"
+    check = f"{script}\nCOMP_WORDS=(fledge doct) COMP_CWORD=1; _fledge; echo ${{COMPREPLY[@]}}"
     assert subprocess.run(["bash", "-c", check], capture_output=True, text=True, timeout=60).stdout == "doctor\n"
     assert "complete -c fledge" in fledge("completion", "fish").stdout
     assert "bashcompinit" in fledge("completion", "zsh").stdout

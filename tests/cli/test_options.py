@@ -50,6 +50,7 @@ LINES: dict[str, list[str]] = {
     "doctor": ["doctor"],
     "models": ["models"],
     "import": ["import", "openclaw", "there"],
+    "docs": ["docs", "agents"],
     "completion": ["completion", "bash"],
     "bench": ["bench", "--quick"],
     "demo": ["demo"],

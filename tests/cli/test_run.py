@@ -1,6 +1,7 @@
 """`fledge run` and `ps` against a strict server that speaks the real protocol."""
 
 import base64
+import os
 import re
 import signal
 import subprocess
@@ -368,6 +369,43 @@ def test_run_shows_images_through_the_process_that_holds_the_folder(work: Path) 
     ],
 )
 def test_run_refuses_what_is_no_image(model: Model, work: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = fledge(model, work, "run", "--state", "../state", *MODEL, *arguments)
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert model.requests == 0
+
+
+@proves("3.attached.13", "`fledge run --attach FILE` gives the model a file with the prompt")
+def test_run_attaches_files(model: Model, work: Path) -> None:
+    (work / "report.csv").write_text("a,b\n")
+    arguments = ("run", "--state", "../state", *MODEL, "--attach", "report.csv", "--attach", "notes.txt", "Look.")
+    done = fledge(model, work, *arguments)
+    assert done.returncode == 0, done.stderr
+    asked = model.log.read_text()
+    assert "[file report.csv, 4 B]" in asked
+    assert f"[notes.txt can be read at {os.path.realpath(work.parent)}/state/attached/" in asked
+
+
+@proves("3.attached.13")
+def test_run_attaches_files_through_the_process_that_holds_the_folder(work: Path) -> None:
+    (work / "report.csv").write_text("a,b\n")
+    scripted = ScriptedModel(echo)
+    with gateway.serving(work.parent / "state", scripted):
+        done = command.fledge("run", "--state", "../state", "--attach", "report.csv", "Look.", cwd=work)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Look.\n[file report.csv, 4 B]\n[report.csv can be read at "), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--attach", "no.csv", "Look."), "--attach[0]: must be a file that can be read (No such file or directory)"),
+        (("--attach", "notes.txt", "--continue"), "--continue: takes no attachment: it finishes what is unfinished"),
+        (("--attach", "empty", "Look."), "attachments[0].content: must not be empty (got 'empty')"),
+    ],
+)
+def test_run_refuses_what_cannot_be_attached(model: Model, work: Path, arguments: tuple[str, ...], words: str) -> None:
+    (work / "empty").touch()
     done = fledge(model, work, "run", "--state", "../state", *MODEL, *arguments)
     assert done.returncode != 0
     assert words in done.stderr

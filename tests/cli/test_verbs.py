@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+import fledge as library
 from fledge.core.heartbeat import PROMPT
+from fledge.core.keys import short_id
+from fledge.testing import ScriptedModel, use
 from tests.cli import command
 from tests.cli.chat_server import talk
 from tests.cli.command import Done, session_of
@@ -79,6 +82,25 @@ def test_a_tool_call_is_answered_from_the_shell(fledge: Fledge) -> None:
     assert "write may be run, this once" in fledge("approve", question).stdout
     going_on = fledge("run", "--continue", *MODEL, *asks)
     assert "The tool said: created made.txt" in going_on.stdout
+
+
+def test_a_run_that_waits_for_a_tool_call_is_answered_by_the_id_of_the_call(fledge: Fledge, tmp_path: Path) -> None:
+    async def spawn(fl: library.Fledge) -> str:
+        run = await fl.spawn("write it", label="writer")
+        async for event in run.events():
+            if event.kind == "phase" and event.phase == "waiting":
+                break
+        (question,) = await fl.approvals()
+        return short_id(question.id)
+
+    asks = {"tools": {"write": {"approval": "ask"}}}
+    model = ScriptedModel(lambda request: use("write", path="made.txt", content="made"))
+    question = library.run_sync(spawn, tmp_path / "state", model=model, config=asks, workspace=tmp_path / "work")
+    for verb in ("approve", "reject"):
+        refused = fledge(verb, "writer")
+        assert refused.returncode != 0
+        assert f"must be the id of the tool call that waits: {question} (write)" in refused.stderr
+    assert "write may be run, this once" in fledge("approve", question).stdout
 
 
 def test_send_steer_and_kill_say_what_came_of_it(fledge: Fledge) -> None:

@@ -74,6 +74,8 @@ READ = [
     ("/heartbeat", Order(verb="heartbeat")),
     ("/heartbeat a new day", Order(verb="heartbeat", words="a new day")),
     ("/image cat.png", Order(verb="image", target="cat.png")),
+    ("/attach a.csv", Order(verb="attach", target="a.csv")),
+    ('/attach "my notes.txt" what is it?', Order(verb="attach", target="my notes.txt", words="what is it?")),
     ('/image "my cat.png" what is it?', Order(verb="image", target="my cat.png", words="what is it?")),
     ("/help", Order(verb="help")),
 ]

@@ -12,13 +12,22 @@ from fledge.core.attachments import (
     Attachment,
     AttachmentLimits,
     File,
+    FileEntry,
     Receipt,
+    SpawnFile,
+    check_files,
+    decode_file,
+    file_type,
     images_among,
+    images_in,
+    numbered,
     read_attachments,
     receipts,
+    size_words,
+    with_content,
 )
 from fledge.core.images import MAX_IMAGES
-from fledge.errors import Refused
+from fledge.errors import BadInput, Refused
 from tests import images
 from tests.statements import proves
 
@@ -130,3 +139,119 @@ def test_images_are_found_among_files_by_their_bytes_and_the_first_fit() -> None
     many = [File(f"{at}.png", images.png(at + 1)) for at in range(MAX_IMAGES + 2)]
     assert [image.name for image in images_among(many)] == [f"{at}.png" for at in range(MAX_IMAGES)]
     assert images_among([]) == ()
+
+
+# ---- files of messages -----------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_named_with_its_size_in_one_line() -> None:
+    entry = FileEntry("report-2.csv", 12_345, "ab" * 32, "text/csv", "report.csv")
+    assert entry.words == "[file report-2.csv, 12 KB]"
+    assert entry.identity == ("report.csv", "ab" * 32)
+    assert FileEntry("a", 1, "ab" * 32, "text/plain").identity == ("a", "ab" * 32)
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 KB"), (999_499, "999 KB"), (999_500, "1.0 MB"), (5_242_880, "5.2 MB")],
+)
+def test_a_size_is_told_in_few_signs(size: int, words: str) -> None:
+    assert size_words(size) == words
+
+
+def test_a_name_cannot_leave_the_brackets_of_its_line() -> None:
+    assert check_files([File(" a[1].txt ", b"x")], SMALL) == (File("a(1).txt", b"x"),)
+
+
+@pytest.mark.parametrize("number", [1, 2, 10, 12345])
+@pytest.mark.parametrize("name", ["a", "a.txt", ".hidden", "a.tar.gz", "ü" * 127, "x" * 251 + ".csv", "a." + "b" * 200])
+def test_a_numbered_name_is_a_plain_name_with_its_ending(name: str, number: int) -> None:
+    found = numbered(name, number)
+    assert check_files([File(found, b"x")], SMALL) == (File(found, b"x"),)
+    assert (found == name) == (number == 1)
+
+
+def test_the_number_stands_before_the_ending() -> None:
+    assert [numbered("a.csv", 2), numbered("a.tar.gz", 3), numbered("README", 2), numbered(".env", 2)] == [
+        *("a-2.csv", "a.tar-3.gz", "README-2", ".env-2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "kind"),
+    [
+        ("a.CSV", b"a,b", "text/csv"),
+        ("a.pdf", b"%PDF", "application/pdf"),
+        ("notes", b"words", "text/plain"),
+        ("a.log", "grün".encode(), "text/plain"),
+        ("blob", b"\xff", "application/octet-stream"),
+        ("blob", b"a\0b", "application/octet-stream"),
+    ],
+)
+def test_a_media_type_is_told_by_the_name_else_by_the_bytes(name: str, data: bytes, kind: str) -> None:
+    assert file_type(name, data) == kind
+
+
+@given(st.text(max_size=40), st.text(max_size=80))
+def test_whatever_comes_with_a_message_is_taken_or_refused_by_its_field(name: str, content: str) -> None:
+    for encoding in ("utf8", "base64"):
+        try:
+            found = check_files([decode_file(Attachment(name, content, encoding), SMALL, "attachments[0]")], SMALL)
+            outcome = found[0].name
+        except BadInput as refused:
+            outcome = refused.field
+        plain = name.strip().replace("[", "(").replace("]", ")")
+        assert outcome in (plain, "attachments[0]", "attachments[0].name", "attachments[0].content")
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ([File("a", b"x")] * 4, "attachments: must be at most 3 files (tools.sessions_spawn.attachments.maxFiles)"),
+        ([File("a", b"x"), File("a/b", b"x")], "attachments[1].name: must be a plain file name of at most 255 bytes"),
+        ([File("a", b"")], "attachments[0].content: must not be empty"),
+        ([File("a", b"x" * 7)], "attachments[0]: must have at most 6 bytes (tools.sessions_spawn.attachments"),
+        ([File("a", b"x" * 6), File("b", b"x" * 5)], "attachments: must have at most 10 bytes together (tools."),
+    ],
+)
+def test_files_of_a_message_that_break_a_rule_are_refused_by_their_field(files: list[File], words: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        check_files(files, SMALL)
+    assert str(refused.value).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        (Attachment("a", "x" * 100), "attachments[0]: must have at most 6 bytes"),
+        (Attachment("a", "A" * 100, "base64"), "attachments[0]: must have at most 6 bytes"),
+        (Attachment("a", "A$==", "base64"), "attachments[0].content: must be base64"),
+        (Attachment("a", "\ud800"), "attachments[0].content: must be utf8"),
+    ],
+)
+def test_a_content_that_cannot_be_read_is_refused_by_its_field(one: Attachment, words: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        decode_file(one, SMALL, "attachments[0]")
+    assert str(refused.value).startswith(words)
+
+
+def test_a_content_is_decoded_as_it_says() -> None:
+    assert decode_file(Attachment("a", "grün"), SMALL, "x") == File("a", "grün".encode())
+    assert decode_file(Attachment("a", packed(b"\xff"), "base64"), SMALL, "x") == File("a", b"\xff")
+    assert decode_file(Attachment("a", "", "base64"), SMALL, "x") == File("a", b"")
+
+
+# ---- files of spawns on the wire -------------------------------------------------------------------------------------
+
+
+def test_a_file_of_a_spawn_needs_its_content_and_has_no_path() -> None:
+    assert with_content(SpawnFile("a", "x", "base64"), "f") == Attachment("a", "x", "base64")
+    with pytest.raises(BadInput, match=r"f\.path: may be given by a model alone: give the content"):
+        with_content(SpawnFile("a", path="/etc/passwd"), "f")
+    with pytest.raises(BadInput, match=r"f\.content: must be given"):
+        with_content(SpawnFile("a"), "f")
+
+
+def test_images_among_files_have_their_bytes() -> None:
+    cat, notes = File("cat", images.png(640, 480)), File("a.png", b"words")
+    assert [(image.name, image.data) for image in images_in([notes, cat])] == [("cat", cat.data)]

@@ -1,5 +1,7 @@
 """Session keys: what is read, what is forgiven, what is refused."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from fledge.core.keys import (
     SessionKey,
     agent_of,
+    attached_folder,
     check_agent_id,
     child_key,
     conversation_name,
@@ -257,3 +260,18 @@ def test_a_main_conversation_is_listed_as_one_whatever_its_key() -> None:
 )
 def test_a_conversation_is_called_by_its_name(key: str, name: str) -> None:
     assert conversation_name(key) == name
+
+
+def test_the_folder_of_attached_files_is_plain_and_no_two_sessions_share_one() -> None:
+    keys = [
+        "agent:main:main",
+        "agent:critic:main",
+        "agent:main:Chat",
+        "agent:main:chat",
+        "agent:main:a:b",
+        "agent:main:a-b",
+    ]
+    found = [attached_folder(key) for key in keys]
+    assert len({name.lower() for name in found}) == len(keys)
+    assert all(re.fullmatch("[a-z0-9-]{13,45}", name) for name in found)
+    assert found[0].startswith("main-")

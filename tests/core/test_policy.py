@@ -399,6 +399,22 @@ def test_a_budget_warns_from_80_percent_on_and_is_spent_from_100_on(tokens: int,
 
 
 @pytest.mark.parametrize(
+    ("budget", "spent", "words"),
+    [
+        (Budget(), Spent(10**9, 10.0**9, 10**9, 10.0**9), ""),
+        (Budget(1000, 0.5, 3, 60.0), Spent(999, 0.49, 2, 59.0), ""),
+        (Budget(1000, 0.5, 3, 60.0), Spent(1000, 0.49, 2, 59.0), "1000 tokens"),
+        (Budget(1000, 0.5, 3, 60.0), Spent(999, 0.51, 2, 59.0), "$0.5"),
+        (Budget(1000, 0.5, 3, 60.0), Spent(999, 0.49, 3, 61.0), "3 turns and 60.0 s"),
+        (Budget(tokens=0), Spent(), "0 tokens"),
+    ],
+)
+def test_a_budget_that_is_spent_names_the_ceilings_that_are_reached(budget: Budget, spent: Spent, words: str) -> None:
+    assert policy.reached_ceilings(budget, spent) == words
+    assert (policy.budget_state(budget, spent) == "spent") is bool(words)
+
+
+@pytest.mark.parametrize(
     ("parent", "asked", "given_"),
     [
         (Budget(), Budget(), Budget()),

@@ -5,13 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fledge.core.attachments import FileEntry
 from fledge.core.prompts import (
     BLOCK_ROWS,
     DOCUMENT_BYTES,
+    INLINE_FILE_BYTES,
+    INLINE_MESSAGE_BYTES,
     LABEL_CHARS,
     TASK_CHARS,
     Brief,
     ChildRow,
+    FilesShown,
     Named,
     Status,
     accepted_note,
@@ -24,6 +28,7 @@ from fledge.core.prompts import (
     first_message,
     flattened,
     in_list_order,
+    inline_files,
     list_text,
     not_run,
     nudge,
@@ -34,6 +39,7 @@ from fledge.core.prompts import (
     task_head,
     task_of,
     wake_message,
+    with_files,
     yield_answer,
 )
 from fledge.core.run import (
@@ -684,3 +690,34 @@ def test_a_resumed_run_is_told_that_it_was_stopped_and_what_was_added(words: str
     told = resumed_message(words)
     assert told.startswith("You were stopped before you had finished, and go on now.")
     assert told.endswith(says)
+
+
+# ---- files of messages -----------------------------------------------------------------------------------------------
+
+
+def attached_file(name: str, size: int = 3) -> FileEntry:
+    return FileEntry(name, size, "0123456789abcdef" * 4, "text/plain")
+
+
+def test_files_are_shown_by_their_paths_where_tools_can_read() -> None:
+    shown = FilesShown(folder="/state/attached/main-1")
+    assert with_files("Look.", [attached_file("a"), attached_file("b c")], shown) == (
+        "Look.\n[a can be read at /state/attached/main-1/a]\n[b c can be read at /state/attached/main-1/b c]"
+    )
+
+
+def test_small_texts_stand_in_a_message_where_no_tool_can_read() -> None:
+    files = [attached_file(name) for name in ("text", "binary", "lost")]
+    files.append(attached_file("long", INLINE_FILE_BYTES + 1))
+    told = with_files("Look.", files, FilesShown(texts={"text": "abc", "binary": None, "long": "never"}))
+    nonce = "nonce=0123456789abcdef>>>"
+    assert f"<<<BEGIN_ATTACHED_FILE {nonce}\nabc\n<<<END_ATTACHED_FILE {nonce}\n" in told
+    assert told.endswith(
+        "[binary cannot be read with your tools]\n[lost is no longer there]\n[long cannot be read with your tools]"
+    )
+
+
+def test_a_message_shows_no_more_of_small_files_than_it_has_room_for() -> None:
+    files = [attached_file(str(n), INLINE_FILE_BYTES) for n in range(3)] + [attached_file("small", 0)]
+    assert [file.name for file in inline_files(files)] == ["0", "1", "small"]
+    assert 2 * INLINE_FILE_BYTES == INLINE_MESSAGE_BYTES

@@ -2,12 +2,14 @@
 
 import pytest
 
+from fledge.core.attachments import FileEntry
 from fledge.core.images import ImageEntry
 from fledge.core.transcript import (
     CONTINUE,
     DROPPED,
     Body,
     CallEntry,
+    Carried,
     CompletionRead,
     Line,
     Noted,
@@ -18,10 +20,11 @@ from fledge.core.transcript import (
     Told,
     awaits_rest,
     begun_text,
+    carried_body,
+    files_of,
     follows_cut,
     from_body,
-    from_images_body,
-    images_body,
+    from_carried_body,
     images_of,
     in_order,
     is_in_doubt,
@@ -267,9 +270,27 @@ def test_words_and_results_carry_images_and_others_none() -> None:
 def test_images_are_read_as_they_were_written() -> None:
     for body in (Spoken("x", images=(IMAGE,)), Resulted(1, 0, "id", "read", "x", images=(IMAGE,))):
         assert from_body(to_body(body)) == body
-    assert from_images_body(images_body((IMAGE, IMAGE))) == (IMAGE, IMAGE)
-    assert images_body(()) == ""
-    assert from_images_body("") == ()
+    assert from_carried_body(carried_body(Carried((IMAGE, IMAGE)))) == Carried((IMAGE, IMAGE))
+    assert carried_body(Carried()) == ""
+    assert from_carried_body("") == Carried()
+
+
+FILE = FileEntry("report.csv", 8, "ab" * 32, "text/csv")
+
+
+def test_words_carry_files_and_others_none() -> None:
+    assert files_of(Spoken("x", files=(FILE,))) == (FILE,)
+    assert files_of(Resulted(1, 0, "id", "read", "x")) == files_of(Replied("x")) == ()
+    assert from_body(to_body(Spoken("x", files=(FILE,)))) == Spoken("x", files=(FILE,))
+
+
+def test_files_are_read_as_they_were_written_with_images_or_without() -> None:
+    for carried in (Carried(files=(FILE,)), Carried((IMAGE,), (FILE, FILE))):
+        assert from_carried_body(carried_body(carried)) == carried
+
+
+def test_a_row_of_an_older_version_holds_images_alone() -> None:
+    assert carried_body(Carried((IMAGE,))).startswith("[")
 
 
 # ---- replies that the token limit cut --------------------------------------------------------------------------------

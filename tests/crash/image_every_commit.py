@@ -68,13 +68,13 @@ async def judge(folder: Path) -> list[str]:
     wrong: list[str] = []
     store = InlineStore(folder)
     async with opened(folder, store, START + 3600) as fl:
-        named = await fl.engine.store.read(lambda tx: tx.transcripts.images())
+        named = await fl.engine.store.read(lambda tx: tx.transcripts.files())
         place = folder / "images"
         found = {path.name for path in place.iterdir()} if place.exists() else set()
         # A child that the engine takes up may go in the meantime: then its row goes before its file.
         wrong += [f"{digest} is named, and is not there" for digest in named - found]
         await asyncio.sleep(600)
-        named = await fl.engine.store.read(lambda tx: tx.transcripts.images())
+        named = await fl.engine.store.read(lambda tx: tx.transcripts.files())
         found = {path.name for path in place.iterdir()} if place.exists() else set()
         wrong += [f"{name} is named {name in named}, is there {name in found}" for name in named ^ found]
     return wrong

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from fledge.errors import BadInput
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -18,7 +19,7 @@ from fledge.models.base import (
     Usage,
     UserMessage,
 )
-from fledge.models.scripted import Answer, Cut, Failure, Reply, Rule, ScriptedModel, last_text, use
+from fledge.models.scripted import Answer, Cut, Failure, Reply, Rule, ScriptedModel, in_order, last_text, use
 from tests.models.asking import HELLO, ask, calls_of, run, text_of
 
 RULES = [
@@ -48,6 +49,26 @@ def test_where_no_rule_fits_the_request_is_wrong() -> None:
     assert last_text(Request(model="m", messages=())) == ""
 
 
+def test_a_call_may_have_an_argument_that_is_called_name() -> None:
+    assert use("greet", name="Ann") == Call("", "greet", '{"name":"Ann"}')
+
+
+def test_answers_in_order_follow_from_the_request_alone() -> None:
+    script = in_order(use("read", path="x"), lambda request: f"it says {last_text(request)}", waited)
+    messages = (UserMessage("q"), AssistantMessage("", (Call("c", "read", "{}"),)), ToolMessage("c", "read", "hello"))
+    for _ in "12":  # a restarted program asks again
+        model = ScriptedModel(script)
+        assert [call.name for call in calls_of(said_to("q", model))] == ["read"]
+        assert text_of(run(ask(model, Request(model="m", messages=messages)))) == "it says hello"
+        assert text_of(run(ask(model, Request(model="m", messages=(*messages, AssistantMessage("a")))))) == "later"
+
+
+def test_a_request_that_no_answer_is_left_for_is_wrong() -> None:
+    messages = (UserMessage("q"), AssistantMessage("a"), UserMessage("r"))
+    asked = run(ask(ScriptedModel(in_order("a")), Request(model="m", messages=messages)))
+    assert asked == [Broke("bad_request", "the script has no answer number 2")]
+
+
 def test_a_reply_has_every_kind_of_event() -> None:
     reply = Reply("hello", (use("read", path="x"),), "hm", "sealed", Usage(1, 2), model="real")
     assert said_to("x", ScriptedModel(lambda request: reply)) == [
@@ -68,6 +89,11 @@ def test_calls_without_an_id_are_named_by_their_place() -> None:
     first, second = run(ask(model, request)), run(ask(model, request))
     assert [call.id for call in calls_of(first)] == ["call_2", "mine", "call_4"]
     assert first == second
+
+
+def test_a_failure_of_no_known_kind_is_refused_with_the_kinds_there_are() -> None:
+    with pytest.raises(BadInput, match=r"failures\.1: must be one of retryable, auth, .*'overloaded'"):
+        ScriptedModel(RULES, failures={1: "overloaded"})  # type: ignore[dict-item]
 
 
 async def waited(request: Request) -> Answer:

@@ -118,11 +118,23 @@ def test_a_budget_that_is_used_up_refuses_the_next_step_and_keeps_what_was_done(
 
     assert office.act(body, model, kit.tool("look"), is_budgeted=True) == (
         "error",
-        "budget: the budget of worker is used up: agents.defaults.subagents.budget",
+        "budget: its budget is used up (2 turns)",
         "(partial progress: 2 tool calls, no final answer)\n- first\n- second",
     )
     assert len(asked(model)) == 2
     assert kit.begun == ["look", "look"]
+
+
+def test_a_step_that_a_budget_above_refuses_names_the_session_that_has_it(office: Office) -> None:
+    async def body(desk: Desk) -> None:
+        top = await spawn_with(desk, turns=1)
+        await desk.sleep_until(5)  # its only turn is set aside
+        low = await desk.spawn("low", parent=top)
+        await desk.ended(low)
+        status, error, _ = await desk.outcome(low)
+        assert (status, error) == ("error", f"budget: the budget of {top}, above it, is used up (1 turn)")
+
+    office.act(body, worker("done", latency_s=10), is_budgeted=True)
 
 
 def test_a_last_step_that_is_just_within_its_budget_ends_well(office: Office) -> None:

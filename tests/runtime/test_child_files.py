@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import fledge
-from fledge.core.attachments import Attachment
+from fledge.core.attachments import Attachment, SpawnFile
 from fledge.core.keys import main_key
 from fledge.errors import BadInput, Refused
 from fledge.models.base import Request
@@ -311,6 +311,20 @@ def test_a_child_in_a_worktree_changes_nothing_elsewhere_and_its_work_is_told_an
     bench.act(body, script)
 
 
+def test_a_program_finds_the_worktree_of_its_run_in_the_result(bench: Bench) -> None:
+    make_repository(bench.work)
+
+    async def body(fl: fledge.Fledge) -> None:
+        tree = (await (await fl.spawn("improve it", workspace="worktree"))).worktree
+        assert tree is not None
+        assert (tree.changed, tree.commits) == (("readme.md",), 0)
+        assert (Path(tree.path) / "readme.md").read_text() == "better"
+        assert tree.branch in run_git(bench.work, "branch", "--format=%(refname:short)").split()
+        assert (await (await fl.spawn("look"))).worktree is None
+
+    bench.act(body, lambda request: step(request, use("write", path="readme.md", content="better"), "done"))
+
+
 def test_a_worktree_without_work_is_gone_once_its_run_is_off_the_lists(bench: Bench) -> None:
     make_repository(bench.work)
 
@@ -367,7 +381,7 @@ def test_what_was_prepared_for_a_spawn_that_a_restart_cut_off_is_removed(bench: 
 
     async def before(fl: fledge.Fledge) -> None:
         spawner = fl._parts.profiles.spawner(fl.engine)
-        params = SpawnParams(task="read", workspace="dir", attachments=(Attachment("a", "x"),))
+        params = SpawnParams(task="read", workspace="dir", attachments=(SpawnFile("a", "x"),))
         request = spawner.read(params, Caller(session=fl.program)).request
         await fl.engine.commit(lambda c: spawn.reserve(c, request))
         await fl._parts.profiles.make(request)

@@ -532,46 +532,46 @@ class ImageConformance:
 
     def test_an_image_is_held_until_the_last_session_that_holds_it_is_deleted(self, bench: Bench) -> None:
         bench.do(lambda tx: conversation(tx, "s", "other", "none"))
-        assert bench.see(lambda tx: (tx.transcripts.images(), tx.transcripts.holds_images("s"))) == (set(), False)
-        bench.do(lambda tx: tx.transcripts.hold_images("s", ["a", "b", "a"]))
-        bench.do(lambda tx: tx.transcripts.hold_images("s", ["b"]))
-        bench.do(lambda tx: tx.transcripts.hold_images("other", ["b"]))
-        assert bench.see(lambda tx: tx.transcripts.images()) == {"a", "b"}
-        assert bench.see(lambda tx: [tx.transcripts.holds_images(key) for key in ("s", "other", "none")]) == [
+        assert bench.see(lambda tx: (tx.transcripts.files(), tx.transcripts.holds_files("s"))) == (set(), False)
+        bench.do(lambda tx: tx.transcripts.hold_files("s", ["a", "b", "a"]))
+        bench.do(lambda tx: tx.transcripts.hold_files("s", ["b"]))
+        bench.do(lambda tx: tx.transcripts.hold_files("other", ["b"]))
+        assert bench.see(lambda tx: tx.transcripts.files()) == {"a", "b"}
+        assert bench.see(lambda tx: [tx.transcripts.holds_files(key) for key in ("s", "other", "none")]) == [
             True,
             True,
             False,
         ]
         bench.do(lambda tx: tx.sessions.delete("s"))
-        assert bench.see(lambda tx: tx.transcripts.images()) == {"b"}
+        assert bench.see(lambda tx: tx.transcripts.files()) == {"b"}
         bench.do(lambda tx: tx.sessions.delete("other"))
-        assert bench.see(lambda tx: tx.transcripts.images()) == set()
+        assert bench.see(lambda tx: tx.transcripts.files()) == set()
 
     def test_images_stay_with_a_transcript_that_is_kept_until_it_goes(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             conversation(tx, "s")
-            tx.transcripts.hold_images("s", ["a"])
+            tx.transcripts.hold_files("s", ["a"])
             tx.sessions.delete("s", keep_transcript=True)
 
         bench.do(job)
-        assert bench.see(lambda tx: tx.transcripts.images()) == {"a"}
+        assert bench.see(lambda tx: tx.transcripts.files()) == {"a"}
         bench.do(lambda tx: conversation(tx, "s"))
-        assert bench.see(lambda tx: tx.transcripts.images()) == set()
+        assert bench.see(lambda tx: tx.transcripts.files()) == set()
 
     def test_a_run_that_is_forgotten_holds_no_image(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             admit(tx, "agent:main:subagent:r")
-            tx.transcripts.hold_images("agent:main:subagent:r", ["a"])
+            tx.transcripts.hold_files("agent:main:subagent:r", ["a"])
             tx.runs.forget("agent:main:subagent:r")
 
         bench.do(job)
-        assert bench.see(lambda tx: tx.transcripts.images()) == set()
+        assert bench.see(lambda tx: tx.transcripts.files()) == set()
 
     def test_a_message_carries_its_images(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:
             conversation(tx, "s")
-            tx.inbox.put("k", "s", "send", None, "words", AT, images="[1]")
+            tx.inbox.put("k", "s", "send", None, "words", AT, carried="[1]")
             tx.inbox.put("plain", "s", "send", None, "words", AT)
 
         bench.do(job)
-        assert [row.images for row in bench.see(lambda tx: tx.inbox.unread("s"))] == ["[1]", ""]
+        assert [row.carried for row in bench.see(lambda tx: tx.inbox.unread("s"))] == ["[1]", ""]

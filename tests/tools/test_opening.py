@@ -28,6 +28,7 @@ STATE = "in the state folder, which no tool can reach"
 USER = "in the user's own folder of settings, which no tool can reach"
 NAMED = "a file that the user named on the command line, in a setting or in the environment"
 NONE = "opens no file of the disk"
+PAGES = "pages of documentation in the package itself"
 
 LAYERS = {
     "store/": STATE,
@@ -44,6 +45,7 @@ REVIEWED: dict[str, dict[str, tuple[int, str]]] = {
     "cli/importing.py": {"SqliteStore.open": (1, STATE)},
     "cli/main.py": {"os.open": (1, NONE + ": /dev/null")},
     "cli/opening.py": {"fledge.open": (1, STATE)},
+    "cli/pages.py": {"folder().rglob": (1, PAGES), "(folder() / f'{name}.md').read_text": (1, PAGES)},
     "cli/page.py": {"webbrowser.open": (1, NONE + ": a browser, with a file of the state folder")},
     "cli/settings.py": {"path.open": (1, "made exclusively: a link that is there is not followed")},
     "cli/term/here.py": {"os.walk": (1, "names that a person completes; links are not followed, nothing is opened")},

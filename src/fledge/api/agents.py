@@ -26,8 +26,10 @@ SHORT: Final = 40
 
 
 class Agent(Generic[T]):
-    """An agent: what it is told, what it may use, what it answers. Give it to `fledge.open(agents=[…])`, and spawn runs
-    of it with `fl.spawn(task, agent=…)`. docs/agents.md has every field beside its name in the settings.
+    """An agent: its instructions, tools, model, answer type and limits.
+
+    Give it to `fledge.open(agents=[…])`, then start runs with `fl.spawn(task, agent=…)`. docs/agents.md lists every
+    field with its name in the settings.
 
     >>> @fledge.tool(read_only=True)
     ... def count(text: str) -> int:
@@ -136,7 +138,7 @@ class Agent(Generic[T]):
         return f"<fledge agent {self.name}{': ' if about else ''}{', '.join(about)}>"
 
     def settings(self, model_name: str = "") -> dict[str, object]:
-        """The entry of `agents.list` that says the same. A model that is an object stands there under `model_name`.
+        """Return this agent as an entry of the setting `agents.list`. A model object is named `model_name` there.
 
         >>> fledge.Agent("critic", instructions="You find faults.", tools=["read"]).settings()
         {'id': 'critic', 'prompt': 'You find faults.', 'tools': {'allow': ['read']}}

@@ -31,8 +31,9 @@ class Answering(Runs):
     """The part of `Fledge` that is about what waits for an answer."""
 
     async def approvals(self, *, decided: bool = False) -> list[Question]:
-        """Tool calls that wait for a person, oldest first. With `decided`, those that wait no more, the newest first:
-        who answered, or which rule.
+        """List the tool calls that wait for a person, oldest first.
+
+        With `decided`, list those that no longer wait, newest first, with who or which rule answered them.
 
         >>> await fl.approvals()
         []
@@ -40,8 +41,10 @@ class Answering(Runs):
         return await self.engine.store.read(views.decided_questions if decided else views.questions)
 
     def on_approval(self, answer: Answer) -> None:
-        """Ask this function about each tool call that waits for a person, awaited if it is async: True lets the call be
-        run, False does not, None leaves it to somebody else. `send` then waits through such questions.
+        """Let this function answer tool calls that wait for a person; it may be async.
+
+        It returns True to allow the call, False to deny it, None to leave it to someone else. While it is set,
+        `Conversation.send` keeps waiting when a person is asked.
 
         >>> fl.on_approval(lambda question: question.tool == "exec" and "rm " not in question.arguments)
         """
@@ -78,11 +81,11 @@ class Answering(Runs):
         always: bool = False,
         children: bool = False,
     ) -> Permission | None:
-        """Let the call be run. With `digest`, only if it is still the call that was shown. `Refused` if it is decided.
+        """Allow a tool call that waits for a person. Raises `Refused` if it was already answered.
 
-        With `always`, commands that begin with the words in `question.always` run without a question from now on: for
-        this agent, in this folder, and for subagents if `children` is set or one of them asked. Answers that rule, and
-        refuses a question of which none can be made. The rule is kept before the answer counts.
+        With `digest`, allow it only if it is still the call that was shown. With `always`, commands that begin with the
+        words in `question.always` no longer ask: for this agent, in this folder, and for subagents if `children` is set
+        or a subagent asked. Returns the stored rule; raises `Refused` where no rule can be made.
 
         >>> for question in await fl.approvals():
         ...     rule = await fl.approve(question.id, by="me", digest=question.digest, always=bool(question.always))
@@ -107,7 +110,7 @@ class Answering(Runs):
         return rule
 
     async def deny(self, question_id: str, *, by: str = "program", digest: str | None = None, words: str = "") -> None:
-        """The call is not run; the model is told so, with these words, as those of the person who was asked.
+        """Deny a tool call that waits for a person. The model reads `words` as the person's reason.
 
         >>> for question in await fl.approvals():
         ...     await fl.deny(question.id, words="use the test database")
@@ -118,8 +121,9 @@ class Answering(Runs):
         await self.engine.commit(lambda c: steps.answer(c, question_id, False, by, digest, words=said))
 
     async def permissions(self) -> list[Permission]:
-        """The rules by which commands run without a question, of all folders and agents, the oldest first. `BadInput`
-        names a file in the user's folder that cannot be read as a rule: it does not count.
+        """List the rules by which commands run without asking, of all folders and agents, oldest first.
+
+        Raises `BadInput` naming a rule file that cannot be read; such a rule is not applied.
 
         >>> await fl.permissions()
         []
@@ -127,7 +131,7 @@ class Answering(Runs):
         return list(sound_rules(self._parts.profiles.user))
 
     async def revoke_permission(self, rule_id: str) -> Permission:
-        """Remove a rule, by the beginning of its id: what it covered asks again. `NotFound` if none is called so.
+        """Remove a rule, by its id or the beginning of it: its commands ask again. Raises `NotFound`.
 
         >>> for rule in await fl.permissions():
         ...     await fl.revoke_permission(rule.id)
@@ -137,7 +141,7 @@ class Answering(Runs):
         return revoke(self._parts.profiles.user, rule_id.strip())
 
     async def plans(self) -> list[Plan]:
-        """Plans that await an answer, oldest first.
+        """List the plans that wait for approval, oldest first.
 
         >>> run = await fl.spawn("Say hello", label="greeting", plan_mode=True)
         >>> plan = await run.plan()
@@ -147,7 +151,9 @@ class Answering(Runs):
         return await self.engine.store.read(views.plans)
 
     async def approve_plan(self, which: Which, words: str = "APPROVED: proceed") -> str:
-        """Let the plan be carried out; answers the new attempt's run id. `Refused` if no plan awaits an answer.
+        """Approve a run's plan, so that it is carried out; return the run id of the new attempt.
+
+        Raises `Refused` if no plan waits.
 
         >>> run = await fl.spawn("Say hello", plan_mode=True)
         >>> plan = await run.plan()
@@ -158,7 +164,7 @@ class Answering(Runs):
         return await self._answer_plan(which, True, words)
 
     async def reject_plan(self, which: Which, reason: str) -> str:
-        """Let it plan again, with the reason; answers the new attempt's run id.
+        """Reject a run's plan with a reason, so that it plans again; return the run id of the new attempt.
 
         >>> run = await fl.spawn("Say hello", plan_mode=True)
         >>> plan = await run.plan()
@@ -177,7 +183,7 @@ class Answering(Runs):
     # ---- what found nobody
 
     async def undelivered(self) -> list[GivenUp]:
-        """Results and messages that were given up on, each kind oldest first: each can be retried or dismissed.
+        """List undelivered results and messages, oldest first. Each can be retried or dismissed.
 
         >>> await fl.undelivered()
         []
@@ -185,7 +191,7 @@ class Answering(Runs):
         return await self.engine.store.read(views.undelivered)
 
     async def retry(self, which: Which) -> None:
-        """Offer a given-up result, or a message by its key, again. `Refused` if nothing of it is undelivered.
+        """Deliver an undelivered result or message again. Raises `Refused` if it is not undelivered.
 
         >>> for given_up in await fl.undelivered():
         ...     await fl.retry(given_up.key)
@@ -193,7 +199,7 @@ class Answering(Runs):
         await self.engine.commit(lambda c: control.take_up(c, "retry", _lost(c.tx, which)))
 
     async def dismiss(self, which: Which) -> None:
-        """Take a given-up result, or a message by its key, off the list.
+        """Remove an undelivered result or message from the list.
 
         >>> for given_up in await fl.undelivered():
         ...     await fl.dismiss(given_up.key)

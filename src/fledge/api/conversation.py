@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from fledge.api import views
-from fledge.api.images import GivenImage, kept
+from fledge.api.images import GivenFile, GivenImage, carried
 from fledge.api.streams import answer_events
 from fledge.api.values import Message, Question, Reply
 from fledge.core.freeze import said
@@ -30,7 +30,7 @@ LOOK_BACK_ENTRIES = 200
 
 
 class Conversation:
-    """One session, by its key. Made by `fl.session`; it begins with the first message.
+    """A conversation with a model that can spawn subagents. Made by `fl.session`; its first message creates it.
 
     >>> chat = fl.session("main")
     >>> (await chat.send("Hello")).text
@@ -63,36 +63,48 @@ class Conversation:
 
     # ---- saying
 
-    async def send(self, message: str, *, images: Sequence[GivenImage] = (), timeout: float | None = None) -> Reply:
-        """Say something and wait for the answer; `pending` after `timeout` seconds, or if a person is asked first.
+    async def send(
+        self,
+        message: str,
+        *,
+        images: Sequence[GivenImage] = (),
+        attachments: Sequence[GivenFile] = (),
+        timeout: float | None = None,
+    ) -> Reply:
+        """Send a message and wait for the answer.
 
-        `images` are PNG, JPEG, GIF or WebP: paths of files, or `fledge.Image`. A model that takes none is told their
-        names and sizes.
+        The reply is `pending` after `timeout` seconds, or if a person must answer a question first.
+
+        `images` are PNG, JPEG, GIF or WebP: file paths, or `fledge.Image`. A model that accepts no images gets their
+        names and sizes. `attachments` are any files: paths, or `fledge.Attachment`. The model gets their names, sizes
+        and paths, and can read them with its file tools; without such tools it gets the text of small ones.
 
         >>> reply = await fl.session("main").send("Hello", timeout=60)
         >>> reply.ok
         True
         """
         at = deadline(self._engine, timeout)
-        run_id, failures = await self._say(message, images)
+        run_id, failures = await self._say(message, images, attachments)
         return await self._answer(run_id, failures, at, self._is_asked)
 
-    async def post(self, message: str, *, images: Sequence[GivenImage] = ()) -> str:
-        """Say something without waiting; answers the run id under which its answer can be waited for.
+    async def post(
+        self, message: str, *, images: Sequence[GivenImage] = (), attachments: Sequence[GivenFile] = ()
+    ) -> str:
+        """Send a message without waiting; return a run id, with which `reply` waits for the answer.
 
         >>> run_id = await fl.session("main").post("Hello")
         >>> (await fl.session("main").reply(run_id)).text
         'echo: Hello'
         """
-        return (await self._say(message, images))[0]
+        return (await self._say(message, images, attachments))[0]
 
     async def reply(
         self, run_id: str, *, timeout: float | None = None, failures: int = 0, asks: bool | None = None
     ) -> Reply:
-        """Wait for the answer to what was said before, by this process or an earlier one.
+        """Wait for the answer to an earlier message, also to one of an earlier process.
 
-        `failures` is how often its turn had failed when it was said: only another failure ends the wait. With `asks`
-        questions to a person do not end it; without, they do unless `fl.on_approval` has somebody who answers them.
+        `failures` is how often the turn had failed when the message was sent: only a further failure ends the wait.
+        With `asks=True` the wait continues while a person is asked; by default it does so if `fl.on_approval` is set.
 
         >>> chat = fl.session("main")
         >>> first = await chat.send("Hello", timeout=0)
@@ -106,12 +118,12 @@ class Conversation:
         return await self._answer(run_id, failures, at, self._is_asked if asks is None else asks)
 
     async def stream(
-        self, message: str, *, images: Sequence[GivenImage] = ()
+        self, message: str, *, images: Sequence[GivenImage] = (), attachments: Sequence[GivenFile] = ()
     ) -> AsyncGenerator[TurnEvent | Reply, None]:
-        """Say something and watch the answer come: words, tools, retries; the last event is the `Reply`, whole.
+        """Send a message and stream the answer: text, tools, retries. The last event is the whole `Reply`.
 
-        Replies of which a slow reader lost pieces come whole before it, as one `message` each. Leaving the stream early
-        leaves the turn alone.
+        If a slow reader lost pieces of a text, the whole text comes again as a `message` event. Leaving the stream
+        early does not stop the turn.
 
         >>> async for event in fl.session("main").stream("Hello"):
         ...     if event.kind in ("assistant:text", "reply"):
@@ -122,7 +134,7 @@ class Conversation:
         after = await self._engine.store.read(lambda tx: tx.transcripts.last(self.key))
         heard = self._feed.listen()
         try:
-            run_id, failures = await self._say(message, images)
+            run_id, failures = await self._say(message, images, attachments)
             answer = asyncio.ensure_future(self._answer(run_id, failures, None, self._is_asked))
         except BaseException:
             heard.close()
@@ -136,8 +148,10 @@ class Conversation:
                 yield event
 
     async def post_event(self, text: str) -> bool:
-        """Post a system event: an idle conversation reads it in a heartbeat turn, a busy one at its next step, and it
-        speaks up only if that matters. False if the last event that waits says the same.
+        """Post a system event: the model reads it, and answers only if it matters.
+
+        An idle conversation reads it in a heartbeat turn, a busy one at its next step. Returns False if the same event
+        is already waiting.
 
         >>> await fl.session("main").post_event("The nightly build failed")
         True
@@ -148,8 +162,10 @@ class Conversation:
         return await self._engine.commit(lambda c: system_events.post(c, self.key, text))
 
     async def request_heartbeat(self, reason: str = "") -> str:
-        """Ask for a heartbeat: a turn in which the model looks at what it was told to look after. Requests within a
-        quarter of a second are one. Answers the key of the session that has it: of a run at work, the one above it.
+        """Request a heartbeat: a turn in which the model checks what it was told to look after.
+
+        Requests within a quarter of a second are merged. Returns the key of the session that gets the heartbeat: for a
+        running subagent, the conversation above it.
 
         >>> await fl.session("main").request_heartbeat("a new day")
         'agent:main:main'
@@ -159,17 +175,19 @@ class Conversation:
         self._check(self._agent_id)
         return await self._engine.commit(lambda c: system_events.request_heartbeat(c, self.key, reason))
 
-    async def _say(self, message: str, images: Sequence[GivenImage]) -> tuple[str, int]:
+    async def _say(
+        self, message: str, images: Sequence[GivenImage], attachments: Sequence[GivenFile]
+    ) -> tuple[str, int]:
         """The run id, and how often the open turn had failed by then."""
         if not isinstance(message, str):
             raise BadInput("message", "must be text", message)
         self._check(self._agent_id)
 
-        async with kept(self._profiles.images, images) as entries:
+        async with carried(self._profiles, self.key, images, attachments) as files:
 
             def say(c: Commit) -> tuple[str, int]:
                 turn = c.tx.turns.get(self.key)
-                accepted = commission.accept(c, self.key, message, origin=self.origin, images=entries)
+                accepted = commission.accept(c, self.key, message, origin=self.origin, carried=files)
                 return accepted.run_id, 0 if turn is None else turn.failures
 
             return await self._engine.commit(say)
@@ -188,7 +206,9 @@ class Conversation:
     # ---- looking and stopping
 
     async def history(self, *, limit: int = 100, after: int = 0, tools: bool = False) -> list[Message]:
-        """The newest entries of the transcript, oldest first; those numbered above `after`. Tool results if asked for.
+        """Return the newest `limit` entries of the transcript, oldest first.
+
+        `after` skips entries up to that number; `tools` includes tool results.
 
         >>> await fl.session("main").history()
         []
@@ -198,7 +218,7 @@ class Conversation:
         return await self._engine.store.read(lambda tx: views.transcript(tx, self.key, limit, after, tools))
 
     async def settled(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is left to do: no turn open, nothing unread, everything below settled. False: time is up.
+        """Wait until no turn is open, nothing is unread and all subagents have settled. False after `timeout` seconds.
 
         >>> await fl.session("main").settled(timeout=60)
         True
@@ -208,7 +228,7 @@ class Conversation:
         return found is not None
 
     async def stop(self) -> Killing:
-        """Stop its turn and everything below it. What it was asked counts as answered by that.
+        """Stop the current turn and all subagents below it. The messages of that turn count as answered.
 
         >>> chat = fl.session("main")
         >>> run_id = await chat.post("Wait for me")
@@ -217,7 +237,7 @@ class Conversation:
         return await self._engine.commit(lambda c: control.stop(c, self.key))
 
     async def delete(self) -> None:
-        """Delete it with its transcript. What its children have yet to say is kept as undelivered.
+        """Delete the conversation and its transcript. Results still to come from its subagents become undelivered.
 
         >>> chat = fl.session("main")
         >>> reply = await chat.send("Hello")

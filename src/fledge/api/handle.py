@@ -36,7 +36,7 @@ class Seen(Struct, frozen=True):
 
 
 class Handle(Generic[T]):
-    """One run, as a program holds it. `await handle` is its `Result`.
+    """A run, as `fl.spawn` and `fl.run` return it. `await handle` waits for its `Result`.
 
     >>> run = await fl.spawn("Say hello", label="greeting")
     >>> (await run).text
@@ -73,10 +73,10 @@ class Handle(Generic[T]):
         return self.result().__await__()
 
     async def result(self, timeout: float | None = None) -> Result[T]:
-        """What came of it, as soon as there is an outcome; after `timeout` seconds a result whose status is `pending`.
+        """Wait for the result; after `timeout` seconds return one with the status `pending`.
 
-        Reading a run that this program spawned is how it is told: the result then counts as delivered. Reading again is
-        free. Giving up on the wait, or cancelling it, does nothing to the run.
+        Reading the result of a run that this program spawned counts as its delivery. It can be read again at any time.
+        Cancelling the wait does not affect the run.
 
         >>> run = await fl.spawn("Say hello")
         >>> (await run.result(timeout=60)).status
@@ -92,7 +92,7 @@ class Handle(Generic[T]):
         return await self.peek()
 
     async def peek(self) -> Result[T]:
-        """What came of it so far, without waiting and without being told.
+        """Return the result so far, without waiting and without counting as delivered.
 
         >>> run = await fl.spawn("Say hello")
         >>> (await run.peek()).status in ("pending", "ok")
@@ -108,7 +108,7 @@ class Handle(Generic[T]):
         return found
 
     async def info(self) -> RunInfo:
-        """Where it is in its life.
+        """Return the current state of the run.
 
         >>> run = await fl.spawn("Say hello", label="greeting")
         >>> (await run.info()).label
@@ -119,9 +119,11 @@ class Handle(Generic[T]):
         return found
 
     def events(self) -> AsyncGenerator[RunEvent, None]:
-        """Everything that happened to it and will, until it has settled: phases of its life from its beginning
-        (`kind` is `phase`), and what happens in its turns from now on: words, tools, retries. Words that were said
-        before, or that a slow reader lost, come as one `message` each. Dropping the stream changes nothing.
+        """Stream the events of the run until it has settled.
+
+        Phases (`kind` is `phase`) come from the beginning of the run; text, tools and retries come as they happen.
+        Text from before, or that a slow reader lost, comes as one `message` event each. Leaving the stream does not
+        affect the run.
 
         >>> run = await fl.spawn("Say hello")
         >>> async for event in run.events():
@@ -139,7 +141,7 @@ class Handle(Generic[T]):
         return run_events(_Rows(self._engine, self._changes, self._feed, self.session_key), self.session_key)
 
     async def plan(self, timeout: float | None = None) -> Plan | None:
-        """The plan that awaits its answer, as soon as there is one; None if the run ends or time runs out first.
+        """Wait for the run's plan; None if the run ends first, or after `timeout` seconds.
 
         >>> run = await fl.spawn("Say hello", plan_mode=True)
         >>> (await run.plan()).text
@@ -155,7 +157,9 @@ class Handle(Generic[T]):
         return None if found is None else found[0]
 
     async def steer(self, message: str) -> str:
-        """Stop what it is doing and redirect it; answers the new attempt's run id. `Refused` if there is nothing to.
+        """Stop the current work and give the run new instructions; return the run id of the new attempt.
+
+        Raises `Refused` if the run has ended.
 
         >>> run = await fl.spawn("Wait for me")
         >>> new_id = await run.steer("Say hello instead")
@@ -165,7 +169,7 @@ class Handle(Generic[T]):
         return (await self._engine.commit(lambda c: control.steer(c, self.session_key, message))).run_id
 
     async def send(self, message: str) -> str:
-        """Add a message without stopping anything; answers its id. It is read at the run's next step.
+        """Send the run a message without stopping it; return the message's id. It is read at the next step.
 
         >>> run = await fl.spawn("Say hello")
         >>> message_id = await run.send("And goodbye")
@@ -173,7 +177,7 @@ class Handle(Generic[T]):
         return await self._engine.commit(lambda c: control.send(c, self.session_key, message))
 
     async def kill(self) -> Killing:
-        """End it and everything below it, silently; answers what is over and what is still stopping.
+        """End the run and everything below it, without an announcement; return what has ended and what is stopping.
 
         >>> run = await fl.spawn("Wait for me")
         >>> await run.kill() is not None
@@ -184,10 +188,10 @@ class Handle(Generic[T]):
         return await self._engine.commit(lambda c: control.kill(c, self.session_key))
 
     async def resume(self, words: str = "") -> str:
-        """Let it go on after it was killed, with these words to it; answers the new attempt's run id.
+        """Let a killed run continue; return the run id of the new attempt.
 
-        Its task, its transcript and what it had done stand; what was killed below it stays so. `Refused` if it was not
-        killed, or has not all it needs any more; then `fl.again` runs its task anew.
+        It keeps its task, transcript and work, and reads `words` as a message. Its killed children stay killed. Raises
+        `Refused` if the run was not killed or its session is gone; `fl.again` starts the task anew.
 
         >>> run = await fl.spawn("Wait for me")
         >>> await run.kill() is not None

@@ -1,21 +1,44 @@
-"""Images that a program or a person sends: read from files, kept for the commit that names them."""
+"""Images and files that a program or a person sends: read from disk, kept for the commit that names them."""
 
 import asyncio
+import base64
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fledge.core.images import MAX_BYTES, Image, ImageEntry, read_images
-from fledge.errors import BadInput, Refused
+from fledge.core.attachments import (
+    Attachment,
+    AttachmentLimits,
+    File,
+    check_count,
+    check_files,
+    decode_file,
+    images_in,
+    too_large,
+)
+from fledge.core.images import MAX_BYTES, MAX_IMAGES, Image, ImageEntry, read_images
+from fledge.core.transcript import Carried
+from fledge.errors import BadInput, FledgeError, Refused, StoreError
 from fledge.plain_file import read_plain
-from fledge.store.images import ImageFiles
+from fledge.store.entry_files import EntryFiles
+
+if TYPE_CHECKING:
+    from fledge.runtime.profiles import ConfiguredProfiles
+
+log = logging.getLogger("fledge.api")
 
 GivenImage = Image | Path | str
 """An image with its bytes, or the path of a file."""
+GivenFile = Attachment | Path | str
+"""A file with its name and content, or the path of one."""
+WIRE_BYTES = 64 * 1024 * 1024
+"""The largest file that is read to be sent to another process, whose limits are not known here."""
 
 
 @asynccontextmanager
-async def kept(files: ImageFiles | None, given: Sequence[GivenImage]) -> AsyncIterator[tuple[ImageEntry, ...]]:
+async def kept(files: EntryFiles | None, given: Sequence[GivenImage]) -> AsyncIterator[tuple[ImageEntry, ...]]:
     """The images, with their files there as long as the block takes to commit. Refused: what is no image, cannot be
     read, or cannot be kept."""
     if isinstance(given, str | Path | Image):
@@ -32,6 +55,85 @@ async def kept(files: ImageFiles | None, given: Sequence[GivenImage]) -> AsyncIt
         except OSError as error:
             raise Refused("error", f"the images could not be kept: {error.strerror or error}") from error
         yield entries
+
+
+@asynccontextmanager
+async def carried(
+    profiles: "ConfiguredProfiles", session: str, images: Sequence[GivenImage], attachments: Sequence[GivenFile]
+) -> AsyncIterator[Carried]:
+    """What a message to this session carries, on disk as long as the block takes to commit it. Images among the files
+    are shown with the message, as many as it takes.
+
+    Refused, with nothing stored: an image that is none, a file that breaks a limit, what cannot be read or kept.
+    """
+    if isinstance(attachments, str | Path | Attachment):
+        raise BadInput("attachments", "must be a list of files", attachments)
+    if not attachments:
+        async with kept(profiles.images, images) as entries:
+            yield Carried(entries)
+        return
+    if profiles.images is None:
+        raise Refused("error", "attachments need a state folder, and there is none here")
+    files = await asyncio.to_thread(read_attached, attachments, profiles.attachment_limits)
+    shown = [*images, *images_in(files)[: max(0, MAX_IMAGES - len(images))]]
+    try:
+        with profiles.images.holding() as hold:
+            async with kept(profiles.images, shown) as entries:
+                try:
+                    attached = await hold.attach(session, files)
+                except OSError as error:
+                    raise Refused("error", f"the attachments could not be kept: {error.strerror or error}") from error
+                yield Carried(entries, attached)
+    except FledgeError:
+        await _sweep(profiles)
+        raise
+    # A repeated message was not stored again, so its files are nobody's.
+    await _sweep(profiles)
+
+
+async def _sweep(profiles: "ConfiguredProfiles") -> None:
+    """Remove files that no commit named."""
+    try:
+        await profiles.sweep_files()
+    except (OSError, StoreError) as error:
+        log.warning("files of a message that was not stored could not be removed: %s", error)
+
+
+def read_attached(given: Sequence[GivenFile], limits: AttachmentLimits, field: str = "attachments") -> tuple[File, ...]:
+    """The files, those given as paths read from disk. BadInput: one that breaks a limit, or cannot be read."""
+    check_count(len(given), limits, field)  # before any of them is read
+    files = [
+        decode_file(one, limits, f"{field}[{place}]")
+        if isinstance(one, Attachment)
+        else _read_file(one, limits.max_file_bytes, f"{field}[{place}]")
+        for place, one in enumerate(given)
+    ]
+    return check_files(files, limits, field)
+
+
+def for_wire(given: Sequence[GivenFile], field: str = "attachments") -> list[Attachment]:
+    """The files as another process takes them; it checks its own limits. BadInput: one that cannot be read."""
+    return [
+        one if isinstance(one, Attachment) else _packed(_read_file(one, WIRE_BYTES, f"{field}[{place}]"))
+        for place, one in enumerate(given)
+    ]
+
+
+def _packed(file: File) -> Attachment:
+    return Attachment(file.name, base64.b64encode(file.data).decode(), "base64")
+
+
+def _read_file(given: Path | str, most: int, field: str) -> File:
+    if not isinstance(given, str | Path) or not str(given) or "\0" in str(given):
+        raise BadInput(field, "must be the path of a file, or a name and content", given)
+    path = Path(given).expanduser()
+    try:
+        data = read_plain(path, most + 1)
+    except OSError as error:
+        raise BadInput(field, f"must be a file that can be read ({error.strerror or error})", str(path)) from None
+    if len(data) > most:
+        raise too_large(field, most)
+    return File(path.name, data)
 
 
 def read_files(given: Sequence[GivenImage], field: str = "images") -> list[Image]:

@@ -78,22 +78,22 @@ class Opened:
 
     @property
     def config(self) -> Config:
-        """The settings that count."""
+        """The settings in effect."""
         return self._parts.config
 
     @property
     def program(self) -> str:
-        """The session key under which this program is told of what it spawned."""
+        """The session key of this program: the requester of the runs it spawns."""
         return self._parts.program
 
     @property
     def drives(self) -> bool:
-        """What is unfinished goes on here."""
+        """True if unfinished runs continue in this process."""
         return self._parts.drives
 
     @property
     def identity(self) -> Identity:
-        """What this process brings to the folder.
+        """The tools, agents, runtimes, hooks and settings of this process. Processes that share a folder compare them.
 
         >>> fl.identity.program
         'agent:main:program'
@@ -102,7 +102,7 @@ class Opened:
 
     @property
     def is_holder(self) -> bool:
-        """This process holds the folder: functions run here. Otherwise another one does, and is asked.
+        """True if this process holds the folder, so that functions run here; False if another process holds it.
 
         >>> fl.is_holder
         True
@@ -154,8 +154,9 @@ class Opened:
         spawn.open_program(c, self.program)
 
     def check(self, agent_id: str = "main", spec: Spec | None = None) -> None:
-        """Refused if this agent could not think: no model is set, its name is wrong, its key unusable. With `spec`, of
-        a task that may name its own model.
+        """Raise `BadInput` if this agent could not work: no model is set, its name is wrong, or its key is missing.
+
+        With `spec`, check a task that may name its own model.
 
         >>> fl.check()
         """
@@ -167,14 +168,14 @@ class Opened:
             self.check(agent_id)
 
     def check_model(self, name: str, thinking: str | None = None) -> None:
-        """Refused, by `BadInput`: a name that means no model, a key that is missing, a level the model does not have.
+        """Raise `BadInput` for an unknown model name, a missing key, or a thinking level the model does not have.
 
         >>> fl.check_model("scripted/echo")
         """
         self._parts.profiles.check_model(name, thinking)
 
     def keeping_images(self, images: Sequence[GivenImage]) -> AbstractAsyncContextManager[tuple[ImageEntry, ...]]:
-        """Images as a commit of yours names them: their files are there, and stay at least until the block ends.
+        """Store images and keep their files until the block ends, so that a commit can refer to them.
 
         >>> async with fl.keeping_images([]) as entries:
         ...     print(entries)
@@ -183,9 +184,9 @@ class Opened:
         return kept(self._parts.profiles.images, images)
 
     async def until(self, look: Callable[[Tx], T | None], *, timeout: float | None = None) -> T | None:
-        """What `look` finds in the rows, as soon as it finds something; None if time runs out first.
+        """Call `look` with a transaction whenever any session changes, until it returns something; return that.
 
-        It looks whenever any session moves. For what has no method here.
+        Returns None after `timeout` seconds. For queries that have no method here.
 
         >>> run = await fl.spawn("Say hello")
         >>> await fl.until(lambda tx: len(tx.runs.children(fl.program)) or None)
@@ -195,11 +196,11 @@ class Opened:
 
     @property
     def profiles(self) -> ConfiguredProfiles:
-        """How the sessions of this folder think: what is configured for each agent."""
+        """The model, prompt and tools of each agent, as configured."""
         return self._parts.profiles
 
     def watch(self, moved: asyncio.Event) -> None:
-        """Set this event whenever anything moves, until `unwatch`. For those who look at rows themselves.
+        """Set this event whenever any session changes, until `unwatch`. For programs that read rows themselves.
 
         >>> moved = asyncio.Event()
         >>> fl.watch(moved)
@@ -211,7 +212,7 @@ class Opened:
         self._watch.watch(moved)
 
     def unwatch(self, moved: asyncio.Event) -> None:
-        """Leave the event alone from now on; nothing happens if it was not watched.
+        """Stop setting the event. Does nothing if it was not watched.
 
         >>> fl.unwatch(asyncio.Event())
         """
@@ -220,7 +221,7 @@ class Opened:
 
     @property
     def engine(self) -> Engine:
-        """The engine underneath, for what has no method here. `Refused` unless open."""
+        """The engine, for what has no method here. Raises `Refused` if the folder is not open in this process."""
         if self._engine is None:
             raise Refused("error", "this fledge is not open: use `async with fledge.open(…) as fl:`")
         if self._opened_by != os.getpid():
@@ -229,7 +230,7 @@ class Opened:
 
     @property
     def spawner(self) -> Spawner:
-        """What spawns on behalf of any session here, as the tool `sessions_spawn` does. `Refused` unless open.
+        """Spawns runs on behalf of any session, as the tool `sessions_spawn` does. Raises `Refused` if not open.
 
         >>> type(fl.spawner).__name__
         'Spawner'
@@ -238,7 +239,7 @@ class Opened:
 
     @property
     def messenger(self) -> Messenger:
-        """What sends from session to session here, and waits for the answer. `Refused` unless open.
+        """Sends messages from session to session and waits for answers. Raises `Refused` if not open.
 
         >>> type(fl.messenger).__name__
         'Messenger'

@@ -70,14 +70,17 @@ class Runs(Opened):
         result_type: Any = None,
         **options: Unpack[SpawnOptions],
     ) -> Handle[Any]:
-        """Start a run whose answer this program gets; returns at once, with a handle.
+        """Start a run in the background; return a handle at once. `await handle` waits for its `Result`.
 
-        The run is durable from here on: it goes on after a crash, and `fl.run(id)` finds it. `Refused` if a limit
-        forbids it, `BadInput` for a field that makes no sense; then nothing was started. `agent` is the agent that does
-        it: a `fledge.Agent` given to `fledge.open`, or a name. With `output_type` (also called `result_type`) the
-        answer must be of that type, and is read into `Result.value`: a struct, dataclass, TypedDict, pydantic model or
-        plain type. A function among `tools` is given to this run alone; after a restart the run waits until the program
-        spawns it again with the same `idempotency_key`, or opens the folder with that function.
+        The run is stored before this returns: it continues after a crash, and `fl.run(id)` finds it again.
+
+        - `agent`: who works on it, a `fledge.Agent` given to `fledge.open`, or a name; by default `main`.
+        - `output_type` (or `result_type`): the type of `Result.value`, a struct, dataclass, TypedDict, pydantic model
+          or plain type. The answer must be JSON of that type.
+        - `tools`: functions among them are given to this run alone. After a restart such a run waits until the program
+          spawns it again with the same `idempotency_key`, or opens the folder with that function.
+
+        Raises `Refused` if a limit forbids the run and `BadInput` for a wrong option; nothing was started then.
 
         >>> run = await fl.spawn("Say hello", label="greeting", timeout=60)
         >>> (await run).label
@@ -109,10 +112,10 @@ class Runs(Opened):
         return Handle(self.engine, self.spawner, self._watch, feed, key, run_id, output_type, label)
 
     async def again(self, which: Which, *, idempotency_key: str = "") -> Handle[Any]:
-        """Start a new run with the task and the parameters of an earlier one, whatever became of that.
+        """Start a new run with the task and the options of an earlier one, however that one ended.
 
-        It is a spawn for whoever asked for the earlier one: `Refused` if a limit forbids it. With the same key it is
-        the same run.
+        The new run has the requester of the earlier one. Raises `Refused` if a limit forbids it. Calling again with the
+        same `idempotency_key` returns the same run.
 
         >>> first = await fl.spawn("Say hello", label="greeting")
         >>> (await (await fl.again(first))).text
@@ -129,7 +132,7 @@ class Runs(Opened):
     async def run(self, run_id: str, *, output_type: object = ..., result_type: object = ...) -> Handle[Any]: ...
 
     async def run(self, run_id: str, *, output_type: Any = None, result_type: Any = None) -> Handle[Any]:
-        """A handle on a run that exists: by any run id it ever had, or its session key. `NotFound` if there is none.
+        """Return a handle on an existing run, by any run id it ever had or by its session key. Raises `NotFound`.
 
         >>> first = await fl.spawn("Say hello")
         >>> (await (await fl.run(first.run_id))).text
@@ -153,9 +156,10 @@ class Runs(Opened):
         at_least: int | Literal["all", "any"] = "all",
         timeout: float | None = None,
     ) -> list[Result[Any]]:
-        """Wait for several: for all, any, or at least so many; answers a result for each, in order.
+        """Wait for several runs; return one `Result` for each, in the same order.
 
-        Those that are not done by then are `pending`, not exceptions; they go on, and can be waited for again.
+        `at_least` is `"all"`, `"any"` or a number. After that, or after `timeout` seconds, the results of unfinished
+        runs have the status `pending`: those runs continue and can be awaited again.
 
         >>> done = await fl.gather([fl.spawn("one"), fl.spawn("two"), fl.spawn("three")], at_least=2, timeout=60)
         >>> sum(result.done for result in done) >= 2
@@ -189,10 +193,10 @@ class Runs(Opened):
         return list(await asyncio.gather(*(held(one) for one in runs)))
 
     async def runs(self, *, requester: str | None = None, status: str | None = None) -> list[RunInfo]:
-        """The runs of a requester (this program, if none is named), oldest first; those of one status if one is named.
+        """List the runs of a requester, oldest first; by default those of this program.
 
-        A status is `active`, `done`, a phase, or an outcome's word. Archived runs have left this list, as they have all
-        others; the status `archived` lists them.
+        `status` filters: `active`, `done`, a phase such as `queued`, or an outcome such as `ok`. Archived runs are
+        listed only with the status `archived`.
 
         >>> run = await fl.spawn("Say hello", label="greeting")
         >>> [run.label for run in await fl.runs()]
@@ -202,9 +206,9 @@ class Runs(Opened):
         return await self.engine.store.read(lambda tx: views.runs(tx, parent, status))
 
     async def tree(self, root: str | None = None) -> list[RunInfo]:
-        """Everything below a session, each run with its children; without a name, below every conversation and program.
+        """List the runs below a session, each with its children, oldest first; by default below all sessions.
 
-        Oldest first; what is archived is not shown.
+        Archived runs are left out.
 
         >>> run = await fl.spawn("Say hello", label="greeting")
         >>> [run.label for run in await fl.tree()]
@@ -218,8 +222,9 @@ class Runs(Opened):
         return await self.engine.store.read(view)
 
     def on_end(self, told: Told) -> None:
-        """Call this with a handle for each run that ends from now on, anybody's; awaited if it is async. One that was
-        killed and resumed ends again.
+        """Call this function with a handle whenever any run in the folder ends; it may be async.
+
+        A run that was killed and resumed ends twice.
 
         >>> ended = asyncio.Event()
         >>> fl.on_end(lambda run: ended.set())

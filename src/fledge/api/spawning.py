@@ -21,45 +21,50 @@ from fledge.tools.base import Tool
 
 
 class SpawnOptions(TypedDict, total=False):
-    """What `fl.spawn` takes besides the task; all of it may be left out."""
+    """The options of `fl.spawn`; all are optional."""
 
     label: str
-    """A few words to tell it from others."""
+    """A short name for lists."""
     agent_id: str
-    """The agent that does it; `main` if none is named."""
+    """The agent, by name; the same as `agent`."""
     model: str
+    """The model, by name; by default the agent's."""
     thinking: str
+    """`off`, `minimal`, `low`, `medium` or `high`."""
     timeout: float
-    """Seconds of work after which it ends with what it has; 0 for no limit."""
+    """Seconds of work after which the run ends with its partial result; 0 for no limit."""
     cleanup: Literal["keep", "delete"]
+    """Whether its transcript is kept after delivery."""
     mode: Literal["run", "session"]
-    """One task; or, with `thread`, a session that stays open."""
+    """`run`: one task. `session` (with `thread`): a session that stays open."""
     context: Literal["isolated", "fork"]
-    """What it is told besides the task: nothing, or, of a conversation's child, what was said there so far."""
+    """`fork`: it also gets the conversation so far, for children of a conversation. `isolated`: only the task."""
     expects_completion_message: bool
-    """False: nobody waits for the answer."""
+    """False: fire and forget."""
     plan_mode: bool
-    """First only plan, and wait until the plan is approved."""
+    """The run first writes a plan and waits for its approval."""
     sandbox: Literal["inherit", "require"]
+    """`require`: refuse the run if its commands would run without a sandbox."""
     output_schema: dict[str, Any]
-    """A JSON Schema that the answer must meet; `output_type` makes one."""
+    """A JSON Schema for the answer; `output_type` makes one."""
     thread: bool
-    """Its session stays open in a thread outside, which a `subagent_spawning` hook makes ready."""
+    """Bind the run to a thread of a channel, which a `subagent_spawning` hook prepares."""
     budget: Budget
+    """Limits for the run and everything below it."""
     workspace: Literal["inherit", "dir", "worktree"]
-    """The folder agents work in, an empty folder of its own, or a git worktree on a branch of its own."""
+    """`inherit`: the usual folder. `dir`: an empty folder. `worktree`: a git worktree on its own branch."""
     cwd: str
-    """A folder in the workspace to start in."""
+    """The folder in the workspace to start in."""
     attachments: Sequence[Attachment]
-    """Files it is given to read, if the settings allow that."""
+    """Files for the run to read, if the settings allow attachments."""
     runtime: str
-    """A configured runtime, or one given to `open`; without one, our own loop over a model."""
+    """Another executor, from the settings or given to `open`; by default the built-in agent loop."""
     instructions: str
-    """What it is told about itself, besides its agent's instructions."""
+    """Additional instructions, after those of its agent."""
     tools: Iterable[TextOrTool]
-    """The only tools it may use: names of those its agent has, and functions that it alone is given."""
+    """The only tools it may use: names of its agent's tools, and functions for this run alone."""
     idempotency_key: str
-    """Spawning again with the same key finds the same run."""
+    """Spawning again with the same key returns the same run."""
 
 
 SPELLED: Final = {

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from fledge.api import views
 from fledge.api.conversation import Conversation
-from fledge.api.images import GivenImage
+from fledge.api.images import GivenFile, GivenImage, carried
 from fledge.api.opened import Opened
 from fledge.api.values import Accepted, Waited
 from fledge.core.keys import parse_key
@@ -25,11 +25,10 @@ class Talking(Opened):
     """The part of `Fledge` that is about conversations."""
 
     def session(self, key: str = "main", *, address: Address | None = None) -> Conversation:
-        """A conversation with a model that can spawn: `main`, a name, or a whole key. It begins with the first message.
-        It is `main` in every folder: a program is no person in a project, whose commands use the folder's own.
+        """Return a conversation with a model that can spawn subagents. It is created by its first message.
 
-        `address` is where whoever speaks is reached: answers are sent there besides being returned. Without it they
-        go to where the conversation was last spoken to from, if that was a channel.
+        `key` is `main`, another name, or a whole session key. `address` names a channel and a person: answers are sent
+        there as well as returned. Without it they go to the address of the last message, if that came from a channel.
 
         >>> (await fl.session("main").send("Hello")).text
         'echo: Hello'
@@ -65,15 +64,18 @@ class Talking(Opened):
         timeout_seconds: float = 0,
         idempotency_key: str = "",
         images: Sequence[GivenImage] = (),
+        attachments: Sequence[GivenFile] = (),
         address: Address | None = None,
         compact: bool = False,
     ) -> Accepted:
-        """Say something to a session, with wishes for the turn that answers; returns at once, with a run id.
+        """Send a message to a session, with options for the turn that answers it; return a run id at once.
 
-        Model, thinking and prompt hold for that turn; it is stopped after `timeout_seconds`. With `compact` the model
-        first summarises what was said before, and goes on from its notes. Without `deliver` its reply goes to no
-        channel. The same `idempotency_key` finds the same run id, also after a restart. `images`: as of
-        `Conversation.send`; `address`: as of `session`.
+        - `model`, `thinking`, `extra_system_prompt`: for this turn only.
+        - `timeout_seconds`: stop the turn after this time.
+        - `compact`: the model first summarises the conversation and continues from its summary.
+        - `deliver`: with `False` the reply is sent to no channel.
+        - `idempotency_key`: the same key returns the same run id, also after a restart.
+        - `images` and `attachments` as in `Conversation.send`, `address` as in `Fledge.session`.
 
         >>> accepted = await fl.agent("Hello", session_key="main", idempotency_key="greeting")
         >>> accepted.status
@@ -89,11 +91,11 @@ class Talking(Opened):
         wishes = self._wishes(model, thinking, lane, timeout_seconds, extra_system_prompt, deliver, compact)
         if not model:
             self._check_thinks(parse_key(session.key).agent_id)
-        async with self.keeping_images(images) as entries:
+        async with carried(self._parts.profiles, session.key, images, attachments) as files:
 
             def accept(c: Commit) -> Accepted:
                 turn = c.tx.turns.get(session.key)
-                asked = commission.accept(c, session.key, message, wishes, idempotency_key, session.origin, entries)
+                asked = commission.accept(c, session.key, message, wishes, idempotency_key, session.origin, files)
                 failures = UNSET if turn is None or not turn.failures else turn.failures
                 return Accepted(run_id=asked.run_id, failures=failures)
 
@@ -118,9 +120,9 @@ class Talking(Opened):
         return Wishes(model, thinking, prompt, lane, float(timeout_s), deliver, compact)
 
     async def agent_wait(self, run_id: str, timeout_ms: float = 30_000) -> Waited:
-        """Wait for what `agent` accepted, or for any run: how it ended, or `pending` if it has not by then.
+        """Wait for the turn that `agent` started, or for any run: how it ended, or `pending` after `timeout_ms`.
 
-        An old run id of a run follows to the attempt that stands now, and the answer names that.
+        The id of an earlier attempt of a run leads to its current attempt, whose id is returned.
 
         >>> run = await fl.spawn("Say hello")
         >>> (await fl.agent_wait(run.run_id, timeout_ms=60_000)).status
@@ -145,10 +147,10 @@ class Talking(Opened):
         )
 
     def listen(self, size: int = 1000, poke: Callable[[], None] | None = None) -> Subscription:
-        """Hear what happens inside turns from now on: words, tools, retries, of every session. Close it when done.
+        """Subscribe to the events inside the turns of every session: text, tools, retries. Close it when done.
 
-        At most `size` events wait for a slow listener. `poke`, if given, is called at each; it must not block. Called
-        before the folder is open, nothing of what is taken up there is missed.
+        A slow listener has at most `size` waiting events. `poke`, if given, is called at each event and must not block.
+        Subscribe before the folder is opened to miss nothing that continues there.
 
         >>> heard = fl.listen()
         >>> reply = await fl.session("main").send("Hello")

@@ -4,8 +4,9 @@ from typing import ClassVar, Final, Generic, Literal, TypeVar, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
-from fledge.core.entries import CompletionValue
+from fledge.core.entries import AttachmentShown, CompletionValue
 from fledge.core.freeze import Stats, duration, one_line
+from fledge.core.goods import Worktree
 from fledge.core.run import EndedReason, Instant, Outcome
 from fledge.errors import RunFailed
 
@@ -19,7 +20,7 @@ Status = Literal["ok", "error", "timeout", "killed", "unknown", "pending"]
 
 
 class Result(Struct, Generic[T], frozen=True, kw_only=True):
-    """What came of a run, or that nothing has yet: failing is a value, not an exception.
+    """The outcome of a run. A failed run is a `Result` with a status, not an exception.
 
     >>> result = await (await fl.spawn("Say hello"))
     >>> result.ok, result.status, result.text
@@ -27,48 +28,54 @@ class Result(Struct, Generic[T], frozen=True, kw_only=True):
     """
 
     status: Status
+    """`pending`: the run had not ended when the wait was over."""
     text: str = ""
-    """Its frozen words; of a timeout or kill, what it had done so far."""
+    """The answer; after a timeout or kill, the partial work."""
     error: str | None = None
+    """Why it failed."""
     ended_reason: EndedReason | None = None
-    """Why it is over; on the gateway's wire a killed run's status is `error`, and this says `killed`."""
+    """Why it ended. On the gateway's wire the status of a killed run is `error`; this says `killed`."""
     outcome: Outcome | None = None
     """The same as `status` and `error`, typed; None while pending."""
     value_: T | UnsetType | None = UNSET
-    """What `value` answers, on the wire as `value`: the JSON in the text, where a type or schema was asked for."""
+    """The stored value behind the property `value`; `value` on the wire."""
     value_error: str | None = None
-    """Why the text does not fit that type or schema."""
+    """Why the text does not have the requested type or schema."""
     stats: Stats = Stats()
+    """Run time in seconds, tokens and cost; None where unknown."""
     run_id: str
-    """Of the attempt that stands now; older ids find the same run."""
+    """The id of the current attempt; earlier ids find the same run."""
     session_key: str
     label: str = ""
     artifacts: tuple[str, ...] = ()
+    """Files that the run handed over, by their paths."""
+    worktree: Worktree | None = None
+    """Of a run that worked in a git worktree: its folder and branch, and what is there to be merged."""
     phase: str
-    """Where the run is in its life."""
+    """The phase of the run (docs/lifecycle.md)."""
     started_at: Instant | None = None
     ended_at: Instant | None = None
 
     @property
     def ok(self) -> bool:
-        """True if it finished what it was asked, in the form that was asked for."""
+        """True if the run finished its task and its answer has the requested type."""
         return self.status == "ok" and self.value_error is None
 
     @property
     def done(self) -> bool:
-        """True once there is an outcome."""
+        """True once the run has ended."""
         return self.status != "pending"
 
     @property
     def value(self) -> T:
-        """The answer as the type that was asked for; as plain data for a schema; its text if neither was.
+        """The answer: as `output_type`, as plain data for an output schema, as text if neither was given.
 
-        Raises `RunFailed` if there is none: the run failed, has not ended, or its answer is of another form.
+        Raises `RunFailed` if the run failed, has not ended, or its answer does not have that type.
         """
         return self.unwrap()
 
     def unwrap(self) -> T:
-        """The same as `value`.
+        """Return `value`, or raise `RunFailed`.
 
         >>> (await (await fl.spawn("Say hello"))).unwrap()
         'echo: Say hello'
@@ -98,7 +105,7 @@ class Result(Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
-    """A run as lists and trees show it.
+    """A run as listed by `fl.runs()` and `fl.tree()`.
 
     >>> run = await fl.spawn("Say hello", label="greeting")
     >>> (await run.info()).label
@@ -110,7 +117,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     label: str
     task: str
     status: str
-    """The outcome's word once there is one, else the phase."""
+    """The outcome once the run has ended, else the phase."""
     phase: str
     error: str | None
     ended_reason: EndedReason | None
@@ -120,6 +127,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     plan: str
     """`none`, `planning` or `approved`."""
     delivery: str | None
+    """How the result reached its requester; None before that."""
     created_at: Instant
     started_at: Instant | None
     ended_at: Instant | None
@@ -128,25 +136,25 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     model: str = ""
     """The model it last ran with; empty: it has not run."""
     tokens: int = 0
-    """What it has used so far, in and out."""
+    """Tokens used so far, input and output."""
     cost_usd: float | None = None
     """In dollars; None if no price is known."""
     children: tuple["RunInfo", ...] = ()
     """Filled in by `fl.tree()`."""
     left_out: int = 0
-    """How many of its children are not among them, where an answer is limited."""
+    """How many children a limit left out of `children`."""
     stuck: bool = False
-    """It has been silent for long, and its requester was told so."""
+    """It has made no progress for `stuckAfterSeconds`."""
     queued_at: Instant | None = None
-    """Since when it waits for a slot, if it does."""
+    """When it began to wait for a slot, if it waits."""
     retry_at: Instant | None = None
-    """When it goes on, while it is queued because no model could answer."""
+    """When it asks its model again, while it is queued because the model could not answer."""
     retry_reason: str = ""
-    """Why none could."""
+    """Why the model could not answer."""
 
 
 class TimelineEvent(Struct, frozen=True, kw_only=True):
-    """One thing that happened to a run, and the phase that left it in.
+    """One event in the life of a run, and the phase after it.
 
     >>> run = await fl.spawn("Say hello")
     >>> [event.name async for event in run.events() if event.kind == "phase"]
@@ -154,15 +162,15 @@ class TimelineEvent(Struct, frozen=True, kw_only=True):
     """
 
     kind: ClassVar[Literal["phase"]] = "phase"
-    """What it is among the events of a stream."""
+    """The kind of this event in `run.events()`."""
     at: Instant
     name: str
     phase: str
     attempt: int
     words: str
-    """What happened, in people's words."""
+    """The event as a sentence."""
     reason: str = ""
-    """Why it happened, where the name does not say it."""
+    """Why it happened, if `name` does not say so."""
 
     @property
     def text(self) -> str:
@@ -183,15 +191,17 @@ class Message(Struct, frozen=True, kw_only=True):
     role: Literal["user", "assistant", "tool", "event", "note"]
     text: str
     kind: str = ""
-    """Of a user's entry: task, send, steer, wake, approval or notice; of a tool's, its name."""
+    """For `user`: task, send, steer, wake, approval or notice. For `tool`: the tool's name."""
     calls: tuple[str, ...] = ()
-    """The tools an assistant's entry calls, as `name arguments`."""
+    """For `assistant`: its tool calls, as `name arguments`."""
     run_id: str = ""
-    """Of a message: the run id under which it was accepted."""
+    """For a message: the run id that its sender got."""
     is_cut: bool = False
-    """Of a reply: the token limit cut it, and no rest follows."""
+    """For `assistant`: the token limit cut the reply."""
     completions: tuple[CompletionValue, ...] = ()
-    """Of an event: what came of children, as values."""
+    """For `event`: the results of subagents."""
+    attachments: tuple[AttachmentShown, ...] = ()
+    """For `user`: the files that came with the message."""
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -206,26 +216,26 @@ class Question(Struct, frozen=True, kw_only=True):
     tool: str
     arguments: str
     digest: str
-    """What an answer is bound to: a hash of tool and arguments."""
+    """A hash of tool and arguments; an answer with another digest is refused."""
     asked_at: Instant
     expires_at: Instant
     always: str = ""
-    """How commands begin that `fl.approve(id, always=True)` allows from now on; empty if no rule can be made of it."""
+    """The beginning of the commands that `fl.approve(id, always=True)` would allow; empty if no rule can be made."""
     for_subagents: bool = False
-    """A subagent asks: such a rule covers the subagents that run as its agent, too."""
+    """A subagent asks, so a rule would cover subagents of its agent too."""
     state: Literal["waiting", "allowed", "denied", "expired", "void", "started"] = "waiting"
-    """`void`: the turn went on without it. `started`: it was allowed, and has begun."""
+    """`void`: the turn continued without it. `started`: it was allowed and has begun."""
     answered_by: str = ""
     words: str = ""
-    """What was said with a no, for the model."""
+    """The reason given with a denial, for the model."""
     rule: str = ""
-    """The id of the rule that covered the call, so that nobody was asked, or that was made with the answer."""
+    """The id of the rule that allowed the call, or that was made with the answer."""
     why: str = ""
-    """Why a person is asked, in words."""
+    """Why a person is asked."""
     run_id: str = ""
-    """Of a subagent's call: its run."""
+    """The run of the subagent that asks; empty for a conversation."""
     label: str = ""
-    """Of the session that asks."""
+    """The label of the session that asks."""
     lineage: tuple[str, ...] = ()
     """The labels of the sessions above it, the conversation first."""
     cwd: str = ""
@@ -235,7 +245,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A plan that awaits its answer: `fl.approve_plan(plan.session_key)` or `fl.reject_plan(…, why)`.
+    """A plan that waits for approval: `fl.approve_plan(plan.session_key)` or `fl.reject_plan(…, why)`.
 
     >>> await fl.plans()
     []
@@ -248,42 +258,42 @@ class Plan(Struct, frozen=True, kw_only=True):
     expires_at: Instant
     asked_at: Instant
     requester: str
-    """The session that is told of it, and may answer it."""
+    """The session that gets the plan and may answer it."""
     lineage: tuple[str, ...] = ()
     """The labels of the sessions above it, the conversation first."""
 
 
 class GivenUp(Struct, frozen=True, kw_only=True):
-    """What found nobody and was given up, a result or a message: `fl.retry(…)` or `fl.dismiss(…)` it by its key.
+    """An undelivered result or message. `fl.retry(key)` delivers it again, `fl.dismiss(key)` removes it.
 
     >>> await fl.undelivered()
     []
     """
 
     key: str
-    """Of a result, the session key of its run; of a message, its own."""
+    """For a result, the session key of its run; for a message, its own key."""
     session_key: str
-    """Of the run whose result it is; of a message, the conversation that speaks."""
+    """For a result, the session of its run; for a message, the conversation that sent it."""
     run_id: str
     kind: str
-    """`message`: to a person outside. Others are kinds of results."""
+    """`message` for a message to a person; other values are kinds of results."""
     label: str
-    """Of a message: to whom."""
+    """For a message: its recipient."""
     status: str
     reason: str = ""
     """Why it could not be delivered."""
     text: str
     arrived_at: Instant | None
     to: str = ""
-    """For whom: of a result, the session key of its requester; of a message, the address."""
+    """For a result, the session key of its requester; for a message, the address."""
     tries: int = 0
     """How often it was tried."""
     kept_until_at: Instant | None = None
-    """When it is taken off the list."""
+    """When it is removed from the list."""
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """What a conversation answered, or why it has not.
+    """The answer of a conversation, or the reason why there is none.
 
     >>> reply = await fl.session("main").send("Hello")
     >>> reply.status, reply.text
@@ -291,17 +301,17 @@ class Reply(Struct, frozen=True, kw_only=True):
     """
 
     kind: ClassVar[Literal["reply"]] = "reply"
-    """What it is among the events of a stream, which it ends."""
+    """The kind of this event in `conversation.stream()`; it is the last one."""
     status: Literal["ok", "error", "stopped", "pending"]
-    """`error`: the turn failed; it is tried again by itself. `stopped`: it ended without an answer. `pending`: time ran
-    out, or a person is asked first."""
+    """`error`: the turn failed and will be retried. `stopped`: it ended without an answer. `pending`: the wait timed
+    out, or a person must answer a question first."""
     text: str = ""
-    """Empty too if the model chose to say nothing."""
+    """The answer; empty also if the model chose to say nothing."""
     error: str | None = None
     run_id: str
     """`session.reply(run_id)` waits for the answer again."""
     questions: tuple[Question, ...] = ()
-    """What a person must answer before the turn goes on."""
+    """Tool calls that a person must answer before the turn continues."""
 
     @property
     def ok(self) -> bool:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from fledge.api.output_type import read_as
 from fledge.api.values import Forest, GivenUp, Message, Plan, Question, Result, RunInfo, Status, TimelineEvent
 from fledge.core.announce import Completion, announce_key
-from fledge.core.entries import completions
+from fledge.core.entries import attachments, completions
 from fledge.core.events import Admitted, Event, people_words, reason
 from fledge.core.freeze import Stats
 from fledge.core.goods import Goods
@@ -138,6 +138,7 @@ def result(tx: Tx, key: str, output_type: type[T] | None = None) -> Result[T]:
         session_key=key,
         label=told.label,
         artifacts=tuple(f"{told.goods.folder}/{one.name}" for one in told.goods.artifacts),
+        worktree=told.goods.worktree,
         phase=run.phase.name,
         started_at=ended.started_at,
         ended_at=ended.ended_at,
@@ -331,9 +332,10 @@ def shown(entries: Iterable[Entry]) -> list[Message]:
 
 def _message(seq: int, at: Instant, body: Body) -> Message:
     match body:
-        case Spoken(text=text, kind=kind, row=row):
+        case Spoken(text=text, kind=kind, row=row, files=files):
             run_id = row.rpartition(":")[2] if kind == "send" else ""
-            return Message(seq=seq, at=at, role="user", text=text, kind=kind, run_id=run_id)
+            attached = attachments(files)
+            return Message(seq=seq, at=at, role="user", text=text, kind=kind, run_id=run_id, attachments=attached)
         case Told(text=text):
             return Message(seq=seq, at=at, role="event", text=text, completions=completions(body))
         case Replied(text=text, calls=calls, cut=is_cut):

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from fledge.api.values import Message
 from fledge.cli.term.shown import Answer, Called, Item, Notice, Spoken
 from fledge.core.asking import CUT
+from fledge.core.attachments import size_words
 from fledge.core.calls import call_line
 from fledge.core.route import is_worth_sending
 
@@ -21,6 +22,18 @@ def may_be_silence(text: str) -> bool:
     """True of the beginning of an answer that may become a word by which a model says nothing."""
     begun = text.strip()
     return not begun or any(word.startswith(begun) for word in SILENT)
+
+
+def attachment_line(name: str, size: int) -> str:
+    """The line that shows a file which came with a message."""
+    return f"📎 {name} ({size_words(size)})"
+
+
+def message_text(entry: Message) -> str:
+    """A person's words as a screen shows them. The last lines of the text name the files that came with it."""
+    files = entry.attachments
+    lines = entry.text.split("\n")
+    return "\n".join([*lines[: len(lines) - len(files)], *(attachment_line(one.name, one.size) for one in files)])
 
 
 class Sink(Protocol):
@@ -117,7 +130,7 @@ class Answers:
     def _read(self, entry: Message) -> None:
         """The agent has read what a person said, here or elsewhere."""
         is_own = entry.run_id in self._own
-        words = self._own.pop(entry.run_id, entry.text)
+        words = self._own.pop(entry.run_id, message_text(entry))
         if words:
             self.forget_shown()
             self._screen.say(Spoken(words, is_typed_here=is_own))

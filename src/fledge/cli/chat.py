@@ -9,6 +9,7 @@ and this one drives.
 import asyncio
 import os
 import time
+from base64 import b64decode
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -17,13 +18,13 @@ from typing import Any, Final
 from msgspec import Struct, to_builtins
 
 import fledge
-from fledge.api.images import read_files
+from fledge.api.images import for_wire, read_files
 from fledge.api.values import Message as Entry
 from fledge.api.values import Plan, Question, RunInfo
 from fledge.channels.terminal import HERE
 from fledge.cli import chat_commands
 from fledge.cli.activity import Activity, card_of
-from fledge.cli.answers import Answers
+from fledge.cli.answers import Answers, attachment_line, message_text
 from fledge.cli.chat_commands import Completions, key_of
 from fledge.cli.opening import opening
 from fledge.cli.term import shown
@@ -301,15 +302,17 @@ class Chat:
         if own is not None:
             await self._command(*own)
             return
-        image = slash.read_image_order(line)
-        if image is None and slash.is_command(line):
+        order = slash.read_file_order(line)
+        if order is None and slash.is_command(line):
             await self._slash(line)
             return
         given: dict[str, Any] = {"message": line}
-        if image is not None:
-            images = await asyncio.to_thread(read_files, [image.target])
-            given = {"message": image.words or images[0].name, "images": to_builtins(images)}
+        attached = ""
+        if order is not None:
+            given, attached = await asyncio.to_thread(_with_file, order)
         run_id = await self._say(given, sent)
+        if attached:
+            self._screen.say(Notice(attached))
         if self._screen.in_turns:
             await self._answered(run_id)
 
@@ -812,8 +815,19 @@ def _is_answer(entry: Entry) -> bool:
     return entry.role == "assistant" and not entry.calls and is_worth_sending(entry.text)
 
 
+def _with_file(order: slash.Order) -> tuple[dict[str, Any], str]:
+    """A message with the image or the file that the person named, and the line that shows the file. BadInput: it cannot
+    be read."""
+    if order.verb == "image":
+        images = read_files([order.target])
+        return {"message": order.words or images[0].name, "images": to_builtins(images)}, ""
+    [file] = for_wire([order.target.removeprefix("@")])  # as the input completes files
+    shown = attachment_line(file.name, len(b64decode(file.content)))
+    return {"message": order.words or file.name, "attachments": to_builtins([file])}, shown
+
+
 def _earlier(entry: Entry) -> Item | None:
     """An entry of an earlier sitting, for reading; None if there is nothing to read in it."""
     if entry.role == "user" and entry.kind == "send":
-        return Spoken(entry.text)
+        return Spoken(message_text(entry))
     return shown.Answer(entry.text) if _is_answer(entry) else None

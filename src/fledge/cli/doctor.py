@@ -75,7 +75,9 @@ async def examine(
         source = ", ".join(found.sources) or "no file: everything at its default"
         findings += warned or [Finding("settings", "ok", source)]
     except FledgeError as error:
-        findings.append(Finding("settings", "fail", str(error), "correct that line; docs/config.md has every setting"))
+        findings.append(
+            Finding("settings", "fail", str(error), "correct that line; `fledge docs config` lists all settings")
+        )
     findings += await _models(config or Config(), env, model, offline)
     findings += await _store(state)
     findings += _places(state)
@@ -165,7 +167,7 @@ async def _provider(provider: Provider, env: Mapping[str, str], ca_file: str | N
         try:
             key = key_of(provider, env)
         except FledgeError as error:
-            findings.append(Finding("key", "fail", str(error), "see docs/security.md on keys"))
+            findings.append(Finding("key", "fail", str(error), "`fledge docs security` says how to store keys"))
         else:
             missing = key is None and wanted is not None
             words = f"{provider.key_file or provider.key_env} is {'not set' if key is None else 'set'}"

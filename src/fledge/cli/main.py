@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from fledge.cli.verbs import RunsWanted
     from fledge.cli.where import Where
 
-TALKS_IN = "the conversation to talk in, begun if there is none of this name (default: that of this folder)"
-RUN = "its session key, run id or the beginning of one, or label"
+TALKS_IN = "the conversation, created if it does not exist (default: that of this folder)"
+RUN = "a run: label, run id or the beginning of one, or session key"
 FILTERS: Final = {
-    "active": "only runs that are not over",
+    "active": "only runs that have not ended",
     "waiting": "only runs that wait for you",
-    "stuck": "only runs that have been silent for long",
+    "stuck": "only runs without progress for a long time",
     "failed": "only runs that failed",
-    "undelivered": "only runs whose result found nobody",
+    "undelivered": "only runs with an undelivered result",
 }
 """Which runs `ps` and `tree` show."""
 
@@ -82,12 +82,14 @@ class _Shared(NamedTuple):
 
 SHARED: Final[Mapping[str, _Shared]] = {
     "state": _Shared("--state", "the state folder (default: $FLEDGE_STATE, else ~/.fledge)", "DIR"),
-    "gateway": _Shared("--gateway", "ask a gateway elsewhere (default: $FLEDGE_GATEWAY, if it is set)", "URL"),
-    "token_file": _Shared("--token-file", "its token is in this file (default: $FLEDGE_GATEWAY_TOKEN)", "FILE"),
-    "model": _Shared("--model", "such as openai/gpt-5, anthropic/claude-sonnet-4-5, ollama/llama3.2", "NAME"),
-    "settings": _Shared("--set", "one setting (docs/config.md)", "KEY=VALUE", "append"),
-    "json": _Shared("--json", "as JSON, for programs", action="store_true"),
-    "verbose": _Shared("-v", "say more on standard error; -vv: all", action="count"),
+    "gateway": _Shared("--gateway", "use a gateway on another machine (default: $FLEDGE_GATEWAY, if set)", "URL"),
+    "token_file": _Shared("--token-file", "the file with the gateway's token (default: $FLEDGE_GATEWAY_TOKEN)", "FILE"),
+    "model": _Shared(
+        "--model", "the model, such as openai/gpt-5, anthropic/claude-sonnet-4-5, ollama/llama3.2", "NAME"
+    ),
+    "settings": _Shared("--set", "change a setting for this command (fledge docs config)", "KEY=VALUE", "append"),
+    "json": _Shared("--json", "print JSON, for programs", action="store_true"),
+    "verbose": _Shared("-v", "log more to standard error; -vv: everything", action="count"),
 }
 """The options that may stand before the command and behind it, by the name under which commands read them."""
 _BEFORE: Final = "before "
@@ -147,8 +149,9 @@ def _take(parser: argparse.ArgumentParser, *names: str, prefix: str = "", **help
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fledge",
-        description=f"{fledge.__doc__} Without a command: a conversation.",
-        epilog="These options may also stand behind the command; of two values the last counts, settings add up.",
+        description=f"{fledge.__doc__} Without a command: a chat.",
+        epilog="These options can also follow the command. The last value wins; --set can be repeated. "
+        "Documentation: fledge docs.",
     )
     parser.add_argument("--version", action="version", version=f"fledge {fledge.__version__}")
     _take(parser, *SHARED, prefix=_BEFORE)
@@ -164,137 +167,146 @@ def _parser() -> argparse.ArgumentParser:
     asks = ("state", "gateway", "token_file")
     thinks = (*asks, "model", "settings")
     shows = (*asks, "json")
-    chat = add("chat", _chat, *thinks, help="talk to the main agent, as without a command")
+    chat = add("chat", _chat, *thinks, help="talk to the main agent (the default)")
     chat.add_argument("--session", metavar="NAME", help=TALKS_IN)
-    events = "print events for a program, a line of JSON each, ending in one of type settled (docs/protocol.md)"
+    events = "print events, one line of JSON each; the last has the type settled (fledge docs protocol)"
     run = add(
-        "run", _run, *thinks, "json", help="send a prompt, print the answers, return when all is settled", json=events
+        "run", _run, *thinks, "json", help="send a prompt, print the answers, return when all work is done", json=events
     )
-    run.add_argument("-q", "--quiet", action="store_true", help="show nothing of the work on standard error")
-    run.add_argument("prompt", nargs="?", help="what to say; without it, or with -, it is read from standard input")
+    run.add_argument("-q", "--quiet", action="store_true", help="show no progress on standard error")
+    run.add_argument("prompt", nargs="?", help="the prompt; without it, or with -, it is read from standard input")
     run.add_argument("--session", metavar="NAME", help=TALKS_IN)
-    run.add_argument("--image", action="append", default=[], metavar="FILE", help="show it this image, with the prompt")
-    run.add_argument("--continue", dest="go_on", action="store_true", help="say nothing new: finish what is unfinished")
+    run.add_argument("--image", action="append", default=[], metavar="FILE", help="add an image to the prompt")
+    run.add_argument("--attach", action="append", default=[], metavar="FILE", help="add a file to the prompt")
+    run.add_argument("--continue", dest="go_on", action="store_true", help="send no prompt; continue unfinished work")
     serve = add(
         "serve",
         _serve,
         "state",
         "model",
         "settings",
-        help="let other programs use this folder: JSON-RPC, feeds, channels",
+        help="start the gateway: web page, JSON-RPC, channels",
     )
-    serve.add_argument("--host", help="listen on this address (default: gateway.host, this machine alone)")
-    serve.add_argument("--port", type=int, help="listen on this port (default: gateway.port); 0: any that is free")
-    page = add("page", _page, "state", help="open the page of this folder's gateway in a browser, signed in")
+    serve.add_argument("--host", help="the address to listen on (default: gateway.host, this machine only)")
+    serve.add_argument("--port", type=int, help="the port to listen on (default: gateway.port); 0: any free port")
+    page = add("page", _page, "state", help="open the web page of the running gateway in a browser, signed in")
     page.add_argument("--no-open", dest="opens", action="store_false", help="only print the address")
 
-    ps = add("ps", _ps, *shows, help="show this folder's conversation, its runs, and what waits for you")
-    tree = add("tree", _tree, *shows, help="show all runs below those that spawned them, this folder's first")
+    ps = add("ps", _ps, *shows, help="list the runs of this folder's conversation, and what waits for you")
+    tree = add("tree", _tree, *shows, help="list all runs as a tree")
     for command, limit in ((ps, 20), (tree, 100)):
         which = command.add_mutually_exclusive_group()
         for name, words in FILTERS.items():
             which.add_argument(f"--{name}", dest="filter", action="store_const", const=name, default="all", help=words)
-        command.add_argument("--search", default="", metavar="WORDS", help="only runs with these in label or task")
+        command.add_argument(
+            "--search", default="", metavar="WORDS", help="only runs with these words in label or task"
+        )
         command.add_argument("--agent", default="", metavar="ID", help="only runs of this agent")
         command.add_argument("--session", default="", metavar="NAME", help="only runs below this conversation or run")
-        command.add_argument("--limit", type=int, default=limit, metavar="N", help=f"how many (default: {limit})")
-        command.add_argument("--watch", action="store_true", help="follow what happens until all is settled")
-    info = add("info", _info, *shows, help="show one run in full, with its timeline")
+        command.add_argument("--limit", type=int, default=limit, metavar="N", help=f"at most N runs (default: {limit})")
+        command.add_argument("--watch", action="store_true", help="follow the runs until all have settled")
+    info = add("info", _info, *shows, help="show one run with its timeline")
     info.add_argument("run", help=RUN)
-    log = add("log", _log, *shows, help="show the newest of a transcript")
-    log.add_argument("run", nargs="?", help="main, or a run, as for info (default: the conversation of this folder)")
-    log.add_argument("-n", dest="last", type=int, default=20, metavar="N", help="how many entries (default: 20)")
-    log.add_argument("--tools", action="store_true", help="tool results too")
+    log = add("log", _log, *shows, help="show the end of a transcript")
+    log.add_argument("run", nargs="?", help="main, or a run as for info (default: the conversation of this folder)")
+    log.add_argument("-n", dest="last", type=int, default=20, metavar="N", help="the last N entries (default: 20)")
+    log.add_argument("--tools", action="store_true", help="include tool results")
     lost = add("undelivered", _undelivered, *shows, help="list undelivered results, or retry or dismiss one")
-    lost.add_argument("action", nargs="?", choices=["retry", "dismiss"], help="what to do with one")
-    lost.add_argument("run", nargs="?", help="which, as for info")
-    sessions = add("sessions", _sessions, *shows, help="show every session, the latest active first")
-    sessions.add_argument("-n", dest="last", type=int, default=50, metavar="N", help="how many (default: 50)")
-    add("health", _health, *shows, help="show how the process that drives this folder is: lanes, store, errors")
-    add("agents", _agents, "model", "settings", "json", help="show the configured agents")
-    spawn = add("spawn", _spawn, *thinks, "json", help="start a run and wait for its answer")
-    spawn.add_argument("task", help="what it is to do; with -, read from standard input")
-    spawn.add_argument("--label", default="", help="a few words to tell it from others")
-    spawn.add_argument("--agent", default="main", metavar="ID", help="the agent that does it (default: main)")
-    spawn.add_argument("--timeout", type=float, default=0.0, metavar="S", help="end it after so many seconds of work")
-    spawn.add_argument("--plan", action="store_true", help="first only plan; exits with 3 and shows the plan")
-    spawn.add_argument("--runtime", default="subagent", metavar="NAME", help="a configured runtime")
-    send = add("send", _send, *thinks, "json", help="say something and wait for the answer")
-    to = f"main, a conversation, or a run: {RUN} (default: the conversation of this folder)"
-    send.add_argument("run", nargs="?", help=to)
-    send.add_argument("message", help="what to say; with -, read from standard input")
-    steer = add("steer", _steer, *shows, help="stop a run and redirect it")
-    steer.add_argument("run", help=RUN)
-    steer.add_argument("message", help="what it is to do instead")
-    kill = add("kill", _kill, *shows, help="end a run and everything below it, silently")
-    kill.add_argument("run", help=f"{RUN}; or all")
-    kill.add_argument("--dry-run", action="store_true", help="only show what would end")
-    resume = add("resume", _resume, *shows, help="let a killed run go on, with all it had done")
-    resume.add_argument("run", help=RUN)
-    resume.add_argument("words", nargs="?", default="", help="something to add, for the run")
-    again = add("again", _again, *shows, help="start another run with the same task and parameters")
-    again.add_argument("run", help=RUN)
-    approve = add("approve", _approve, *shows, help="let a plan be carried out, or a tool call be run")
-    approve.add_argument("run", help=f"{RUN}; or the id of a question")
-    approve.add_argument("words", nargs="?", default="", help="something to add to a plan")
-    approve.add_argument("--always", action="store_true", help="allow such commands here from now on, for this agent")
-    approve.add_argument("--children", action="store_true", help="with --always: for its subagents, too")
-    approve.set_defaults(yes=True)
-    reject = add("reject", _approve, *shows, help="let a run plan again, or a tool call not be run")
-    reject.add_argument("run", help=f"{RUN}; or the id of a question")
-    reject.add_argument("words", nargs="?", default="", help="why, for the model")
-    reject.set_defaults(yes=False, always=False, children=False)
-    rules = add("permissions", _permissions, *shows, help="list commands that run without a question, or revoke one")
-    rules.add_argument("action", nargs="?", choices=["revoke"])
-    rules.add_argument("id", nargs="?", help="of a rule, or its beginning")
-    where = "main, a conversation, or a run (default: the conversation of this folder)"
-    event = add("event", _event, *shows, help="post a system event to a conversation")
-    event.add_argument("text", help="what happened; with -, read from standard input")
-    event.add_argument("--session", metavar="NAME", help=where)
-    beat = add(
-        "heartbeat", _heartbeat, *shows, help="ask for a heartbeat: let a conversation look after what it should"
+    lost.add_argument(
+        "action", nargs="?", choices=["retry", "dismiss"], help="deliver one again, or remove it from the list"
     )
-    beat.add_argument("reason", nargs="?", default="", help="why, for the record")
+    lost.add_argument("run", nargs="?", help="a run, as for info")
+    sessions = add(
+        "sessions", _sessions, *shows, help="list conversations and sessions of subagents, the most recent first"
+    )
+    sessions.add_argument("-n", dest="last", type=int, default=50, metavar="N", help="at most N (default: 50)")
+    add("health", _health, *shows, help="show the state of the process that holds this folder: lanes, store, errors")
+    add("agents", _agents, "model", "settings", "json", help="list the configured agents")
+    spawn = add("spawn", _spawn, *thinks, "json", help="start a run and wait for its answer")
+    spawn.add_argument("task", help="the task; with -, it is read from standard input")
+    spawn.add_argument("--label", default="", help="a short name for lists")
+    spawn.add_argument("--agent", default="main", metavar="ID", help="the agent (default: main)")
+    spawn.add_argument("--timeout", type=float, default=0.0, metavar="S", help="end the run after S seconds of work")
+    spawn.add_argument("--plan", action="store_true", help="only make a plan: print it and exit with 3")
+    spawn.add_argument("--runtime", default="subagent", metavar="NAME", help="a runtime of the settings")
+    send = add("send", _send, *thinks, "json", help="send a message and wait for the answer")
+    to = f"main, a conversation, or {RUN} (default: the conversation of this folder)"
+    send.add_argument("run", nargs="?", help=to)
+    send.add_argument("message", help="the message; with -, it is read from standard input")
+    steer = add("steer", _steer, *shows, help="stop what a run does and give it new instructions")
+    steer.add_argument("run", help=RUN)
+    steer.add_argument("message", help="the new instructions")
+    kill = add("kill", _kill, *shows, help="end a run and everything below it, without an announcement")
+    kill.add_argument("run", help=f"{RUN}; or all")
+    kill.add_argument("--dry-run", action="store_true", help="only list what would end")
+    resume = add("resume", _resume, *shows, help="let a killed run continue where it stopped")
+    resume.add_argument("run", help=RUN)
+    resume.add_argument("words", nargs="?", default="", help="a message for the run")
+    again = add("again", _again, *shows, help="start a new run with the same task and options")
+    again.add_argument("run", help=RUN)
+    approve = add("approve", _approve, *shows, help="approve a tool call or a plan")
+    approve.add_argument("run", help=f"{RUN}; or the id of a question")
+    approve.add_argument("words", nargs="?", default="", help="an addition to the plan")
+    approve.add_argument(
+        "--always", action="store_true", help="also allow such commands of this agent in this folder from now on"
+    )
+    approve.add_argument("--children", action="store_true", help="with --always: also for its subagents")
+    approve.set_defaults(yes=True)
+    reject = add("reject", _approve, *shows, help="reject a tool call, or a plan, which is then made again")
+    reject.add_argument("run", help=f"{RUN}; or the id of a question")
+    reject.add_argument("words", nargs="?", default="", help="the reason, for the model")
+    reject.set_defaults(yes=False, always=False, children=False)
+    rules = add("permissions", _permissions, *shows, help="list the commands you have allowed for good, or revoke one")
+    rules.add_argument("action", nargs="?", choices=["revoke"], help="remove a rule")
+    rules.add_argument("id", nargs="?", help="the id of a rule, or the beginning of it")
+    where = "main, a conversation, or a run (default: the conversation of this folder)"
+    event = add("event", _event, *shows, help="tell a conversation that something happened")
+    event.add_argument("text", help="what happened; with -, it is read from standard input")
+    event.add_argument("--session", metavar="NAME", help=where)
+    beat = add("heartbeat", _heartbeat, *shows, help="let a conversation check what it was told to look after")
+    beat.add_argument("reason", nargs="?", default="", help="the reason, for the log")
     beat.add_argument("--session", metavar="NAME", help=where)
 
     init = add("init", _init, help="write a commented settings file into this folder")
-    init.add_argument("folder", nargs="?", default=".", help="another folder")
-    as_with = "show the settings as they would be with this one"
+    init.add_argument("folder", nargs="?", default=".", help="the folder (default: this one)")
+    as_with = "show the settings with this change"
     config = add(
         "config",
         _config,
         "settings",
-        help="show the settings of this folder, and where they come from",
+        help="show the settings in effect, and where they come from",
         settings=as_with,
     )
     config.add_argument("key", nargs="?", help="one setting, such as agents.defaults.subagents.maxConcurrent")
     config.add_argument(
-        "--all", dest="everything", action="store_true", help="every setting: value, default and where it comes from"
+        "--all", dest="everything", action="store_true", help="show every setting: value, default and source"
     )
-    trust = add("trust", _trust, "state", help="let this folder's settings and documents count, as they are now")
-    trust.add_argument("folder", nargs="?", default=".", help="another folder")
-    trust.add_argument("--show", action="store_true", help="only show what would be trusted, and what has changed")
-    trust.add_argument("--revoke", action="store_true", help="trust it no more")
-    trust.add_argument("--list", dest="listed", action="store_true", help="show what is trusted")
-    trust.add_argument("--workspace", metavar="DIR", help="let agents work in DIR, though it holds your home folder")
-    checked = "check this model rather than the one that is set"
+    trust = add("trust", _trust, "state", help="trust the settings and documents of this folder as they are now")
+    trust.add_argument("folder", nargs="?", default=".", help="the folder (default: this one)")
+    trust.add_argument("--show", action="store_true", help="only show what would be trusted and what changed")
+    trust.add_argument("--revoke", action="store_true", help="no longer trust it")
+    trust.add_argument("--list", dest="listed", action="store_true", help="list what is trusted")
+    trust.add_argument(
+        "--workspace", metavar="DIR", help="let agents work in DIR, although it contains your home folder"
+    )
+    checked = "check this model instead of the configured one"
     doctor = add(
-        "doctor", _doctor, "state", "model", help="check what could keep fledge from working here", model=checked
+        "doctor", _doctor, "state", "model", help="find problems: key, provider, store, sandbox, clock", model=checked
     )
-    doctor.add_argument("--offline", action="store_true", help="ask no provider and no model anything")
-    listed = add("models", _models, "settings", "json", help="list the models that can be used now, with their prices")
-    listed.add_argument("--all", dest="everything", action="store_true", help="also those for which a key is missing")
-    importing = add("import", _import, "state", help="read the history of another system")
-    importing.add_argument("system", choices=["openclaw"])
-    importing.add_argument("folder", help="its state folder, often ~/.openclaw")
+    doctor.add_argument("--offline", action="store_true", help="contact no provider")
+    listed = add("models", _models, "settings", "json", help="list the models you can use now, with prices")
+    listed.add_argument("--all", dest="everything", action="store_true", help="include models whose key is missing")
+    importing = add("import", _import, "state", help="import the history of another system")
+    importing.add_argument("system", choices=["openclaw"], help="the system")
+    importing.add_argument("folder", help="its state folder, usually ~/.openclaw")
+    docs = add("docs", _docs, help="list the pages of documentation, or print one")
+    docs.add_argument("page", nargs="?", help="the name of a page")
     completion = add("completion", _completion, help="print a completion script: source <(fledge completion bash)")
-    completion.add_argument("shell", choices=["bash", "zsh", "fish"])
-    bench = add("bench", _bench, help="measure this machine against the bars, from a checkout of the project")
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="your shell")
+    bench = add("bench", _bench, help="run the benchmarks; needs a checkout of the project")
     bench.add_argument("--quick", action="store_true", help="fewer and smaller measurements")
-    kept = "keep its state in this folder (default: a temporary one)"
-    add(
-        "demo", _demo, "state", help="subagents at work, killed with -9 half-way and started again, offline", state=kept
-    )
+    kept = "keep the state in this folder (default: a temporary one)"
+    add("demo", _demo, "state", help="watch subagents work, get killed with -9, and finish; offline", state=kept)
     return parser
 
 
@@ -351,11 +363,12 @@ def _chat(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     import asyncio
 
-    from fledge.api.images import read_files
+    from fledge.api.images import for_wire, read_files
     from fledge.api.views import session_key
     from fledge.cli import run
 
-    for wanted, given in (("prompt", options.prompt is not None), ("image", bool(options.image))):
+    refused = {"prompt": options.prompt is not None, "image": options.image, "attachment": options.attach}
+    for wanted, given in refused.items():
         if options.go_on and given:
             raise BadInput("--continue", f"takes no {wanted}: it finishes what is unfinished")
     prompt = options.prompt
@@ -364,11 +377,13 @@ def _run(options: argparse.Namespace) -> int:
     if not options.go_on and not (prompt or "").strip():
         raise BadInput("prompt", "must not be empty: say what to do, or use --continue")
     images = tuple(read_files(options.image, "--image"))
+    attachments = tuple(for_wire(options.attach, "--attach"))
     session = "" if options.session is None else session_key(options.session, "--session")
     request = run.Request(
         prompt,
         options.model,
         images,
+        attachments,
         session,
         json=options.json,
         quiet=options.quiet,
@@ -622,6 +637,12 @@ def _models(options: argparse.Namespace) -> int:
 
     shown = models.usable_models(Path.cwd(), os.environ, tuple(options.settings), options.everything)
     return _tell(asyncio.run(shown), options)
+
+
+def _docs(options: argparse.Namespace) -> int:
+    from fledge.cli import pages
+
+    return _show(pages.listing() if options.page is None else pages.page(options.page).splitlines())
 
 
 def _completion(options: argparse.Namespace) -> int:

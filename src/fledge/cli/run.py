@@ -30,6 +30,7 @@ from fledge.commands import lines
 from fledge.commands.reading import from_wire
 from fledge.commands.values import Below, Story
 from fledge.core.asking import CUT, is_worth_waiting
+from fledge.core.attachments import Attachment
 from fledge.core.calls import call_line
 from fledge.core.freeze import one_line
 from fledge.core.images import Image
@@ -58,6 +59,7 @@ class Request(Struct, frozen=True):
     """None: only go on."""
     model: str | None = None
     images: tuple[Image, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
     session: str = ""
     """The conversation: its key; empty: the one of the folder the command is given in."""
     json: bool = False
@@ -317,11 +319,12 @@ class Run:
                 return await self._come_to_rest(rest)
 
     async def _say(self, prompt: str) -> Any:
-        images = {"images": to_builtins(self._request.images)} if self._request.images else {}
+        carried = {"images": self._request.images, "attachments": self._request.attachments}
+        files = {field: to_builtins(given) for field, given in carried.items() if given}
         # Where this process drives, the model is the one it has opened the folder with.
         model = (self._request.model or "") if self._client.is_held else ""
         key = RandomIds().unique()
-        given = {"message": prompt, "session": self._request.session, "defaultModel": model, **images}
+        given = {"message": prompt, "session": self._request.session, "defaultModel": model, **files}
         return await self._client.call("agent", once=False, address=HERE, idempotencyKey=key, **given)
 
     async def _come_to_rest(self, rest: dict[str, Any]) -> int:

@@ -25,7 +25,7 @@ from fledge.core.protected import is_broad
 from fledge.errors import BadInput, Refused
 
 _HEAD = """// Settings of fledge for this folder. JSON5: comments and trailing commas are fine.
-// Every line that is commented out shows its default; docs/config.md has them all with their bounds.
+// Every line that is commented out shows its default; `fledge docs config` lists all of them.
 // Others who clone this folder run `fledge trust` before settings that loosen anything count for them.
 """
 _AGENTS = """    // More agents, each with settings of its own (or one file each in agents/<id>.md):
@@ -117,7 +117,9 @@ def show(folder: Path, settings: tuple[str, ...], key: str | None, everything: b
         if value is None and below:
             return ["// all at its default", *below]
         if value is None and key not in known:
-            raise BadInput(key, "no such setting; `fledge config` shows all that are set, docs/config.md all there are")
+            raise BadInput(
+                key, "no such setting; `fledge config` shows those that are set, `fledge docs config` lists all"
+            )
         return [known[key].default if value is None else json.dumps(value, indent=2, ensure_ascii=False)]
     sources = [f"// from {source}" for source in found.sources] or ["// no settings file: everything is at its default"]
     warnings = [f"// {warning}" for warning in found.loaded.warnings]

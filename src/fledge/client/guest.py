@@ -17,7 +17,7 @@ from fledge.api.agents import Agent
 from fledge.api.answering import Answer
 from fledge.api.handle import Handle
 from fledge.api.identity import Identity, agent_differences
-from fledge.api.images import GivenImage, read_files
+from fledge.api.images import GivenFile, GivenImage, for_wire, read_files
 from fledge.api.program import Fledge
 from fledge.api.runs import Told, Which, wanted
 from fledge.api.spawning import SpawnOptions
@@ -197,7 +197,7 @@ class Guest(Fledge):
         return GuestHandle(self._asking, key, run_id, output_type, label)
 
     async def again(self, which: Which, *, idempotency_key: str = "") -> Handle[Any]:
-        """Start a new run with the task and the parameters of an earlier one, whatever became of that."""
+        """Start a new run with the task and the options of an earlier one, however that one ended."""
         told: dict[str, Any] = await self._asking.call(
             dict[str, Any],
             "runs.again",
@@ -293,11 +293,13 @@ class Guest(Fledge):
         timeout_seconds: float = 0,
         idempotency_key: str = "",
         images: Sequence[GivenImage] = (),
+        attachments: Sequence[GivenFile] = (),
         address: Address | None = None,
         compact: bool = False,
     ) -> Accepted:
         """Say something to a session, with wishes for the turn that answers; returns at once, with a run id."""
         shown = to_builtins(await asyncio.to_thread(read_files, images)) if images else []
+        attached = to_builtins(await asyncio.to_thread(for_wire, attachments)) if attachments else []
         try:
             return await self._asking.call(
                 Accepted,
@@ -313,6 +315,7 @@ class Guest(Fledge):
                 timeoutSeconds=timeout_seconds,
                 idempotencyKey=idempotency_key or RandomIds().unique(),
                 images=shown,
+                attachments=attached,
                 address=address,
                 compact=compact,
             )

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from fledge.api.conversation import Conversation
-from fledge.api.images import GivenImage, read_files
+from fledge.api.images import GivenFile, GivenImage, for_wire, read_files
 from fledge.api.streams import answer_events
 from fledge.api.values import Accepted, Message, Reply
 from fledge.client.asking import Asking
@@ -31,14 +31,23 @@ class GuestConversation(Conversation):
         self._asking, self._address = asking, address
         self.key = key
 
-    async def send(self, message: str, *, images: Sequence[GivenImage] = (), timeout: float | None = None) -> Reply:
+    async def send(
+        self,
+        message: str,
+        *,
+        images: Sequence[GivenImage] = (),
+        attachments: Sequence[GivenFile] = (),
+        timeout: float | None = None,
+    ) -> Reply:
         """Say something and wait for the answer; `pending` after `timeout` seconds, or if a person is asked first."""
-        said = await self._accepted(message, images)
+        said = await self._accepted(message, images, attachments)
         return await self._replied(said.run_id, said.failures or 0, timeout, None)
 
-    async def post(self, message: str, *, images: Sequence[GivenImage] = ()) -> str:
+    async def post(
+        self, message: str, *, images: Sequence[GivenImage] = (), attachments: Sequence[GivenFile] = ()
+    ) -> str:
         """Say something without waiting; answers the run id under which its answer can be waited for."""
-        return (await self._accepted(message, images)).run_id
+        return (await self._accepted(message, images, attachments)).run_id
 
     async def reply(
         self, run_id: str, *, timeout: float | None = None, failures: int = 0, asks: bool | None = None
@@ -46,10 +55,12 @@ class GuestConversation(Conversation):
         """Wait for the answer to what was said before, by this process or an earlier one."""
         return await self._replied(run_id, failures, timeout, asks)
 
-    async def _accepted(self, message: str, images: Sequence[GivenImage]) -> Accepted:
+    async def _accepted(self, message: str, images: Sequence[GivenImage], attachments: Sequence[GivenFile]) -> Accepted:
         if not isinstance(message, str):
             raise BadInput("message", "must be text", message)
         given: dict[str, Any] = {"images": to_builtins(await asyncio.to_thread(read_files, images))} if images else {}
+        if attachments:
+            given["attachments"] = to_builtins(await asyncio.to_thread(for_wire, attachments))
         if self._address is not None:
             given["address"] = self._address
         return await self._asking.call(
@@ -74,14 +85,14 @@ class GuestConversation(Conversation):
         return await self._asking.in_slices(look, timeout) or Reply(status="pending", run_id=run_id)
 
     async def stream(
-        self, message: str, *, images: Sequence[GivenImage] = ()
+        self, message: str, *, images: Sequence[GivenImage] = (), attachments: Sequence[GivenFile] = ()
     ) -> AsyncGenerator[TurnEvent | Reply, None]:
         """Say something and watch the answer come: words, tools, retries; the last event is the `Reply`, whole."""
         before = await self.history(limit=1, tools=True)
         after = before[-1].seq if before else 0
         heard = self._asking.listen()
         try:
-            said = await self._accepted(message, images)
+            said = await self._accepted(message, images, attachments)
             answer = asyncio.ensure_future(self._replied(said.run_id, said.failures or 0, None, None))
         except BaseException:
             heard.close()

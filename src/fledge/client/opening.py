@@ -79,26 +79,33 @@ def open(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> Fledge:
-    """A state folder, made if it is not there, to be used in `async with`.
+    """Open a state folder, in `async with`. The folder is created if it does not exist.
 
-    One process holds it at a time. A second one that brings the same tools, agents, runtimes, hooks and settings uses
-    it through the first (functions run there), and one of them takes over when the first one ends, however it does. One
-    that brings something else is refused, by `StoreLocked`. With `control=False` a process neither answers others nor
-    asks.
+    One process holds a folder. A second process with the same tools, agents, runtimes, hooks and settings works through
+    the first, where functions then run; when the first process ends, one of the others takes over. A process that
+    brings something different gets `StoreLocked`.
 
-    `model` is a name such as `openai/gpt-5`, or an object that answers, and stands in the place of the setting
-    `agents.defaults.model`; `models` are more of those by name; `providers` are services with models besides those that
-    are built in or in the settings. `tools` are functions that every agent may use besides its own tools
-    (`@fledge.tool`). `agents` are agents over those of the settings: `fledge.Agent` values, or entries as `agents.list`
-    has them, in a list or by id; the model of `main` may spawn them too, unless `allowAgents` is set. `runtimes` carry
-    out tasks in a child's place, by name: an async function from `Work` to text, or a `CommandRuntime`. `channels` are
-    ways to people outside, by name, besides those of the settings; `hooks` are functions that are told of runs,
-    `context_engine` is told when runs are done with. `config` is a file, a mapping, or a `Config`; without it the
-    user's settings count, and the workspace's as far as they are trusted. `workspace` is the folder agents work in (the
-    current one; the home folder, or one that holds it, only if it is named here or was accepted by
-    `fledge trust --workspace`). `program` names this program: under the same name it finds its results after a restart.
-    With `drives=False` nothing unfinished goes on: for a program that looks, or decides something and leaves the work
-    to another. `store`, `clock` and `ids` are for tests.
+    - `model`: the default model, by name (`openai/gpt-5`) or as an object. It replaces the setting
+      `agents.defaults.model`.
+    - `models`: more model objects, by name.
+    - `providers`: model services in addition to the built-in ones and those of the settings.
+    - `tools`: functions that every agent may use, in addition to the built-in tools.
+    - `agents`: `fledge.Agent` values, or entries as in the setting `agents.list`. The model of `main` may spawn them,
+      unless `allowAgents` is set.
+    - `runtimes`: other executors of tasks, by name: an async function that takes `Work` and returns text, or a
+      `CommandRuntime`.
+    - `channels`: ways to send messages to people, by name, in addition to those of the settings.
+    - `hooks`, `context_engine`: your functions that are called when runs start and end.
+    - `config`: a settings file, a mapping or a `Config`. Without it the user's settings apply, and the workspace's
+      settings if they are trusted.
+    - `workspace`: the folder in which agents work; by default the current one. The home folder must be named here or
+      allowed by `fledge trust --workspace`.
+    - `program`: the name of this program. A restarted program finds its results under the same name.
+    - `env`: environment variables to use instead of `os.environ`.
+    - `address`: where the gateway of this process listens, for other processes that ask.
+    - `control`: with `False`, this process neither shares the folder nor works through another process.
+    - `drives`: with `False`, no unfinished run continues here; for programs that only look or decide.
+    - `store`, `clock`, `ids`: replacements for tests.
 
     >>> async with fledge.open("state", model=ScriptedModel(echo)) as fl:
     ...     run = await fl.spawn("Say hello")
@@ -173,11 +180,11 @@ def open(
 
 
 def connect(where: str | Path, *, token: str = "", program: str = "program") -> Fledge:
-    """A folder that another process holds and this one only ever asks, to be used in `async with`: everything that
-    `fledge.open` gives but for what needs the folder itself.
+    """Use a folder that another process holds, in `async with`; this process never opens the folder itself.
 
-    `where` is the address of a gateway, with its `token` (without one, `$FLEDGE_GATEWAY_TOKEN`); or the folder of a
-    process on this machine, which needs none. `program` names this program, as in `fledge.open`.
+    - `where`: the address of a gateway, or the state folder of a process on this machine.
+    - `token`: the gateway's token; by default `$FLEDGE_GATEWAY_TOKEN`. A folder on this machine needs none.
+    - `program`: the name of this program, as in `fledge.open`.
 
     >>> async with fledge.connect(fl.state) as there:
     ...     print((await (await there.spawn("Say hello"))).text)
@@ -194,9 +201,9 @@ def connect(where: str | Path, *, token: str = "", program: str = "program") -> 
 
 
 def run_sync(main: Callable[[Fledge], Awaitable[T]], state: str | Path, **options: Any) -> T:
-    """Run `main(fl)` on an opened state folder, for scripts; answers what it returns. Options are those of `open`.
+    """Open a state folder, run `main(fl)`, close the folder and return the result. For scripts without an event loop.
 
-    `Refused` inside a running event loop: there, use `async with fledge.open(…)`.
+    Takes the options of `fledge.open`. Raises `Refused` inside a running event loop: use `async with fledge.open(…)`.
 
     >>> async def main(fl):
     ...     return (await (await fl.spawn("Say hello"))).text

@@ -194,9 +194,10 @@ class _Said:
                 return f"a heartbeat of {beat.session_key} is asked for"
             case "reload":
                 return await self._reload()
-            case "image":
+            case "image" | "attach" as verb:
                 # Whoever asks from elsewhere must not have a file of this machine read.
-                raise BadInput("/image", "can be said in a terminal alone; over the gateway, `send` takes images")
+                field = "images" if verb == "image" else "attachments"
+                raise BadInput(f"/{verb}", f"can be said in a terminal alone; over the gateway, `send` takes {field}")
             case "focus":
                 return await self._focus()
             case "unfocus":

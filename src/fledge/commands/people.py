@@ -15,7 +15,7 @@ from fledge.commands.params import Asker, InWorkspace, Nothing, One
 from fledge.commands.sessions import Done
 from fledge.commands.table import Params, method
 from fledge.core.exchange import plan_words
-from fledge.core.keys import is_called
+from fledge.core.keys import is_called, short_id
 from fledge.core.permission import Permission
 from fledge.errors import BadInput
 from fledge.orchestrator import control, documents
@@ -167,9 +167,12 @@ async def answer(desk: Desk, params: ToAnswer) -> Answered:
         raise BadInput("always", "is for one tool call that waits, and this is none", params.target)
 
     def decide(c: Commit) -> Answered:
+        key = run_meant(c.tx, params.target, session_of(c.tx, params))
+        calls = [f"{short_id(one.id)} ({one.tool})" for one in waiting if one.session_key == key]
+        if calls:
+            raise BadInput("target", f"must be the id of the tool call that waits: {', '.join(calls)}", params.target)
         if not params.approve and not params.words.strip():
             raise BadInput("words", "must say why the plan is rejected")
-        key = run_meant(c.tx, params.target, session_of(c.tx, params))
         run = control.answer_plan(c, key, params.approve, plan_words(params.approve, params.words))
         return Answered(approved=params.approve, session_key=run.key, run_id=run.run_id)
 

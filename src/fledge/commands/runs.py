@@ -145,8 +145,7 @@ class Again(One, frozen=True, kw_only=True):
 
 @method("runs.again", dict[str, Any])
 async def runs_again(desk: Desk, params: Again) -> dict[str, object]:
-    """Start a new run with the task and the parameters of an earlier one, whatever became of that, for whoever asked
-    for it. It is a spawn, and answers like one."""
+    """Start a new run with the task and options of an earlier one, for the same requester. Answers like a spawn."""
     key = await desk.fl.engine.store.read(lambda tx: found(tx, params))
     return accepted(await desk.fl.spawner.again(key, params.idempotency_key, params.default_model))
 

@@ -20,6 +20,7 @@ from fledge.commands.params import DefaultModel, Folder, Milliseconds, Nothing, 
 from fledge.commands.table import Params, method
 from fledge.commands.values import Below, Rest, SessionRow
 from fledge.config import DEFAULT_MODEL, Config, model_for_conversation
+from fledge.core.attachments import Attachment
 from fledge.core.images import MAX_IMAGES, Image
 from fledge.core.keys import agent_of, is_child_key, is_main_key, main_key
 from fledge.core.params import as_written
@@ -36,6 +37,9 @@ T = TypeVar("T")
 
 Images = Annotated[
     tuple[Image, ...], Meta(max_length=MAX_IMAGES, description="PNG, JPEG, GIF or WebP: data in base64, and a name")
+]
+Attachments = Annotated[
+    tuple[Attachment, ...], Meta(description="files: a plain name, and content as text or, with encoding, in base64")
 ]
 Level = Literal["off", "minimal", "low", "medium", "high"]
 Place = Annotated[Address | None, Meta(description="where it is said, and so where its answer goes: [channel, to]")]
@@ -88,6 +92,7 @@ class Agent(Params, frozen=True, kw_only=True):
     idempotency_key: Annotated[str, Meta(max_length=256)] = ""
     default_model: DefaultModel = ""
     images: Images = ()
+    attachments: Attachments = ()
     address: Place = None
     compact: Annotated[bool, Meta(description="first summarise what was said before")] = False
 
@@ -110,6 +115,7 @@ async def agent(desk: Desk, params: Agent) -> Accepted:
         timeout_seconds=params.timeout_seconds,
         idempotency_key=params.idempotency_key,
         images=params.images,
+        attachments=params.attachments,
         address=params.address,
         compact=params.compact,
     )
@@ -144,13 +150,14 @@ class Send(Params, frozen=True, kw_only=True):
     message: Words
     timeout_seconds: Wait = 30.0
     images: Images = ()
+    attachments: Attachments = ()
 
 
 @method("send", Reply)
 async def send(desk: Desk, params: Send) -> Reply:
     """Say something to a session without stopping anything, and wait a while for the answer."""
     session = conversation(desk, params.session)
-    run_id = await session.post(params.message, images=params.images)
+    run_id = await session.post(params.message, images=params.images, attachments=params.attachments)
     return await while_open(
         desk, session.reply(run_id, timeout=params.timeout_seconds), lambda: session.reply(run_id, timeout=0)
     )

@@ -43,6 +43,7 @@ Verb = Literal[
     "heartbeat",
     "reload",
     "image",
+    "attach",
 ]
 
 MOST_CHARS: Final = 100_000
@@ -81,22 +82,22 @@ class Usage(Struct, frozen=True):
 
 SUBAGENTS: Final = (
     Usage("list", "list", "the subagents of this conversation"),
-    Usage("info", "info <id|#>", "one in full, with its timeline"),
-    Usage("log", "log <id|#> [n] [tools]", "the newest of its transcript"),
+    Usage("info", "info <id|#>", "one run with its timeline"),
+    Usage("log", "log <id|#> [n] [tools]", "the end of its transcript"),
     Usage("tree", "tree", "everything below this conversation"),
-    Usage("send", "send <id|#> <message>", "tell it something without stopping it"),
-    Usage("steer", "steer <id|#> <message>", "stop it and send it elsewhere"),
+    Usage("send", "send <id|#> <message>", "send it a message without stopping it"),
+    Usage("steer", "steer <id|#> <message>", "stop it and give it new instructions"),
     Usage(
         "kill",
         "kill <id|#|all>",
-        "end it and everything below it (also: stop); with --dry-run: say what",
+        "end it and everything below it (also: stop); --dry-run only lists",
     ),
-    Usage("resume", "resume <id|#> [words]", "let a killed one go on with what it had done"),
-    Usage("again", "again <id|#>", "start another with the same task and parameters"),
+    Usage("resume", "resume <id|#> [words]", "let a killed one continue where it stopped"),
+    Usage("again", "again <id|#>", "start a new one with the same task and options"),
     Usage("spawn", "spawn <agent> <task> [--model m] [--thinking t]", "start one"),
-    Usage("approve", "approve <id|#> [words]", "let it carry out its plan"),
-    Usage("reject", "reject <id|#> <reason>", "let it plan again"),
-    Usage("undelivered", "undelivered [retry|dismiss <id>]", "results and messages that found nobody"),
+    Usage("approve", "approve <id|#> [words]", "approve its plan"),
+    Usage("reject", "reject <id|#> <reason>", "reject its plan, so that it plans again"),
+    Usage("undelivered", "undelivered [retry|dismiss <id>]", "undelivered results and messages"),
     Usage("help", "help", "this list"),
 )
 """What follows `/subagents`."""
@@ -105,20 +106,21 @@ ALONE: Final = (
     Usage("steer", "/steer <id|#> <message>", "as /subagents steer"),
     Usage("send", "/tell <id|#> <message>", "as /subagents send"),
     Usage("stop", "/stop", "stop this conversation's turn and everything below it"),
-    Usage("status", "/status [id|#]", "how it stands: model, tokens, cost, queue, subagents"),
-    Usage("agents", "/agents", "agents you may start, and subagents that are bound to a thread"),
-    Usage("model", "/model [name|default]", "show or set the model of this conversation alone"),
-    Usage("compact", "/compact [words]", "let the model go on from notes of what was said so far"),
+    Usage("status", "/status [id|#]", "model, tokens, cost, queue and subagents"),
+    Usage("agents", "/agents", "agents you can start, and subagents bound to a thread"),
+    Usage("model", "/model [name|default]", "show or set the model of this conversation"),
+    Usage("compact", "/compact [words]", "summarise the conversation and continue from the summary"),
     Usage("focus", "/focus <id|#>", "bind this thread to a subagent"),
-    Usage("unfocus", "/unfocus", "let go of it"),
+    Usage("unfocus", "/unfocus", "end that binding"),
     Usage("approvals", "/approvals", "tool calls that wait for you"),
-    Usage("allow", "/allow [id] [always [children]]", "let such a call be run; always: such commands from now on"),
-    Usage("deny", "/deny [id] [words]", "do not let it be run, and tell the model why"),
-    Usage("permissions", "/permissions [revoke <id>]", "commands that run without a question"),
-    Usage("event", "/event <text>", "post a system event: it is read as a heartbeat"),
-    Usage("heartbeat", "/heartbeat [reason]", "let this conversation look after what it should"),
-    Usage("reload", "/reload", "take in documents of the workspace that changed while an agent worked"),
-    Usage("image", "/image <file> [words]", "show it an image, from a terminal"),
+    Usage("allow", "/allow [id] [always [children]]", "allow a tool call; always: also such commands from now on"),
+    Usage("deny", "/deny [id] [words]", "deny a tool call, with a reason for the model"),
+    Usage("permissions", "/permissions [revoke <id>]", "commands you have allowed for good"),
+    Usage("event", "/event <text>", "tell this conversation that something happened"),
+    Usage("heartbeat", "/heartbeat [reason]", "let this conversation check its duties"),
+    Usage("reload", "/reload", "accept documents of the workspace that changed while an agent worked"),
+    Usage("image", "/image <file> [words]", "send an image, from a terminal"),
+    Usage("attach", "/attach <file> [words]", "send a file for the model to read, from a terminal"),
     Usage("help", "/help", "this list"),
 )
 """What stands alone."""
@@ -144,7 +146,21 @@ _ACTIONS: Final[dict[str, _Said]] = {
 _COMMANDS: Final[dict[str, _Said]] = {usage.form.split()[0][1:]: _said(usage, "") for usage in ALONE}
 _ACTIONS_OF: Final = {"undelivered": ("retry", "dismiss"), "permissions": ("revoke",)}
 _NEED_A_TARGET: Final[tuple[Verb, ...]] = (
-    *("kill", "resume", "again", "log", "info", "send", "steer", "approve", "reject", "focus", "spawn", "image"),
+    *(
+        "kill",
+        "resume",
+        "again",
+        "log",
+        "info",
+        "send",
+        "steer",
+        "approve",
+        "reject",
+        "focus",
+        "spawn",
+        "image",
+        "attach",
+    ),
 )
 _NEED_WORDS: Final = ("send", "steer", "reject", "spawn", "event")
 
@@ -171,10 +187,10 @@ def read(line: str) -> Order | None:
     return _order(_known(name, _COMMANDS, "/"), rest)
 
 
-def read_image_order(line: str) -> Order | None:
-    """The order of a line that shows an image; None of any other line. Refused: no file is named."""
+def read_file_order(line: str) -> Order | None:
+    """The order of a line that shows an image or attaches a file; None of any other line. Refused: no file is named."""
     found = _COMMAND.fullmatch(line.strip())
-    return read(line) if found is not None and found[1].lower() == "image" else None
+    return read(line) if found is not None and found[1].lower() in ("image", "attach") else None
 
 
 def _known(word: str, known: Mapping[str, _Said], prefix: str) -> _Said:

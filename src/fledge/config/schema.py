@@ -198,7 +198,9 @@ class Identity(Struct, frozen=True, rename="camel", omit_defaults=True):
 class ToolRule(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Whether a tool asks a person first; None leaves it to the tool."""
 
-    approval: Annotated[Approval, _means("ask: a person approves each call; never: nobody is asked")] | None = None
+    approval: Annotated[Approval, _means("ask: a person approves each call; never: calls need no approval")] | None = (
+        None
+    )
 
 
 class ToolPolicy(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -379,12 +381,12 @@ class SessionTools(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Attachments(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Files handed to a child at its spawn."""
+    """Files that come with a spawn. The limits hold for files of messages too."""
 
     enabled: Annotated[bool, _means("a spawn may carry attachments")] = False
-    max_files: Annotated[int, _from(0, "files per spawn")] = 50
+    max_files: Annotated[int, _from(0, "files per spawn or message")] = 50
     max_file_bytes: Annotated[int, _from(0, "bytes per file")] = 1024 * 1024
-    max_total_bytes: Annotated[int, _from(0, "bytes per spawn")] = 5 * 1024 * 1024
+    max_total_bytes: Annotated[int, _from(0, "bytes per spawn or message")] = 5 * 1024 * 1024
     retain_on_session_keep: Annotated[bool, _means("attachments of a kept session stay until it is archived")] = False
 
 
@@ -603,7 +605,7 @@ class Channel(Webhook, frozen=True, rename="camel", omit_defaults=True, kw_only=
 
     kind: Annotated[Literal["webhook"], _means("how they are reached")]
     agent_id: Annotated[
-        str, _means("whose main conversation hears what comes in and is bound to nobody", "agentId")
+        str, _means("the agent whose main conversation gets messages that are bound to no session", "agentId")
     ] = "main"
 
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fledge.core.attachments import FileEntry
 from fledge.core.events import Event, KillOrdered, LeaseLost, PlanApproved, PlanRejected, Resumed, Steered
 from fledge.core.events import reason as reason_of
 from fledge.core.freeze import Stats, sound
@@ -57,6 +58,15 @@ class ImageShown(Struct, frozen=True, kw_only=True, gc=False):
     height: int
 
 
+class AttachmentShown(Struct, frozen=True, kw_only=True, gc=False):
+    """A file that came with a message. `GET /attachments/<session>/<name>` downloads it."""
+
+    name: str
+    size: int
+    type: str
+    """Its media type."""
+
+
 class MessageEntry(_Value, frozen=True, kw_only=True, tag="message"):
     """Words that came in."""
 
@@ -71,6 +81,7 @@ class MessageEntry(_Value, frozen=True, kw_only=True, tag="message"):
     run_id: str = ""
     """The run id under which it was accepted."""
     images: tuple[ImageShown, ...] = ()
+    attachments: tuple[AttachmentShown, ...] = ()
 
 
 class CallAsked(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
@@ -258,6 +269,7 @@ def _entry(
                 source=body.source,
                 run_id=body.row.rpartition(":")[2] if body.kind == "send" else "",
                 images=_images(body.images),
+                attachments=attachments(body.files),
             )
         case Told():
             text, size = cut(body.text, output)
@@ -311,6 +323,11 @@ def _images(images: tuple[ImageEntry, ...]) -> tuple[ImageShown, ...]:
         ImageShown(name=one.name, media_type=one.media_type, bytes=one.bytes, width=one.width, height=one.height)
         for one in images
     )
+
+
+def attachments(files: tuple[FileEntry, ...]) -> tuple[AttachmentShown, ...]:
+    """Files of a message, as views show them."""
+    return tuple(AttachmentShown(name=one.name, size=one.bytes, type=one.type) for one in files)
 
 
 def _usage(counted: Mapping[str, int]) -> Usage:

@@ -166,7 +166,7 @@ class ChildrenSettled(_Event, frozen=True, kw_only=True, tag=True):
 
 
 class SendArrived(_Event, frozen=True, kw_only=True, tag=True):
-    """Somebody added a message to the session's inbox."""
+    """A message was added to the session's inbox."""
 
 
 class Steered(_Event, frozen=True, kw_only=True, tag=True):
@@ -177,7 +177,7 @@ class Steered(_Event, frozen=True, kw_only=True, tag=True):
 
 
 class Resumed(_Event, frozen=True, kw_only=True, tag=True):
-    """Somebody let a killed run go on; `text` is what it had said before."""
+    """A killed run was resumed; `text` is what it had said before."""
 
     next_run_id: str
     unsettled: int
@@ -195,14 +195,14 @@ class KillOrdered(_Event, frozen=True, kw_only=True, tag=True):
 
 
 class PlanApproved(_Event, frozen=True, kw_only=True, tag=True):
-    """Whoever may answer said yes."""
+    """The plan was approved."""
 
     next_run_id: str
     unsettled: int = 0
 
 
 class PlanRejected(_Event, frozen=True, kw_only=True, tag=True):
-    """Whoever may answer said no; the reason is in the inbox."""
+    """The plan was rejected; the reason is in the inbox."""
 
     next_run_id: str
     unsettled: int = 0
@@ -220,7 +220,7 @@ class RowSuppressed(_Event, frozen=True, kw_only=True, tag=True):
 
 
 class RequesterLost(_Event, frozen=True, kw_only=True, tag=True):
-    """Nobody is left, up to main, to whom the outcome could be announced."""
+    """No session is left, up to main, to which the outcome could be announced."""
 
 
 class HandedToProgram(_Event, frozen=True, kw_only=True, tag=True):
@@ -228,18 +228,18 @@ class HandedToProgram(_Event, frozen=True, kw_only=True, tag=True):
 
 
 class Retried(_Event, frozen=True, kw_only=True, tag=True):
-    """Somebody asked to deliver a given-up result again."""
+    """An undelivered result is to be delivered again."""
 
     to: str | None = None
     """To this session instead of whoever is told of the run; None: to them."""
 
 
 class Dismissed(_Event, frozen=True, kw_only=True, tag=True):
-    """Somebody took a given-up result off the undelivered list."""
+    """An undelivered result was dismissed."""
 
 
 class Removed(_Event, frozen=True, kw_only=True, tag=True):
-    """Somebody took a settled run off the lists before its time."""
+    """A settled run was removed from the lists early."""
 
     held_by: str | None = None
     """Why it may not be archived yet."""

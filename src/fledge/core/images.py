@@ -9,7 +9,7 @@ images, reads the same words. This file knows no disk and no provider's wire.
 import hashlib
 from collections.abc import Sequence
 from math import ceil
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from msgspec import Struct
 
@@ -42,7 +42,7 @@ _SHOWN_KIND: Final[dict[ImageKind, str]] = {"png": "PNG", "jpeg": "JPEG", "gif":
 
 
 class Image(Struct, frozen=True, forbid_unknown_fields=True):
-    """An image, as a tool returns it or a program sends it: PNG, JPEG, GIF or WebP, recognised by its bytes.
+    """An image that a tool returns or a program sends: PNG, JPEG, GIF or WebP, recognised by its bytes.
 
     >>> @fledge.tool(read_only=True)
     ... def screenshot() -> fledge.Image:
@@ -138,9 +138,18 @@ def read_images(images: Sequence[Image], field: str = "images") -> tuple[ImageEn
     return tuple(read_image(image, f"{field}[{place}]") for place, image in enumerate(images))
 
 
-def told(text: str, images: Sequence[ImageEntry]) -> str:
-    """The text with a line that names each image."""
-    return "\n".join([*([text] if text.strip() else []), *(image.words for image in images)])
+class Named(Protocol):
+    """What came with a text and is named in it: an image or a file."""
+
+    @property
+    def words(self) -> str:
+        """The line that names it."""
+        ...
+
+
+def told(text: str, carried: Sequence[Named]) -> str:
+    """The text with a line that names each image or file that came with it."""
+    return "\n".join([*([text] if text.strip() else []), *(one.words for one in carried)])
 
 
 def sent(images: Sequence[ImageEntry]) -> int:

@@ -55,6 +55,13 @@ def project_key(folder: str, agent_id: str = "main") -> str:
     return f"agent:{check_agent_id(agent_id)}:{name}-{digest}"
 
 
+def attached_folder(key: str) -> str:
+    """The name of the folder with the files that came with messages of a session: its name in letters a to z, digits
+    and dashes, and twelve digits of the key's digest, so that no two sessions share one."""
+    plain = re.sub("[^a-z0-9]+", "-", parse_key(key).name.lower()).strip("-")[:FOLDER_CHARS].rstrip("-")
+    return f"{plain or 'session'}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
 def conversation_name(key: str) -> str:
     """What people call a conversation: its name, with its agent unless that is the main one."""
     parsed = parse_key(key)

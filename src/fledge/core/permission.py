@@ -96,7 +96,7 @@ class Offer(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Permission(Struct, frozen=True, kw_only=True):
-    """A rule that a person made: such commands of an agent run in a folder without a question.
+    """A rule made by a person: some commands of an agent run in a folder without asking.
 
     >>> await fl.permissions()
     []
@@ -104,12 +104,12 @@ class Permission(Struct, frozen=True, kw_only=True):
 
     id: str
     words: tuple[str, ...]
-    """How a command begins that runs without a question; only files of the folder may follow."""
+    """The beginning of the allowed commands; only paths inside the folder may follow."""
     folder: str
-    """Where commands run that it covers, by its real path."""
+    """The folder in which the rule applies, as a real path."""
     agent: str
     children: bool = False
-    """It covers subagents that run as this agent, too."""
+    """True if the rule also covers subagents of this agent."""
     made_at: Instant
     made_by: str
 

@@ -335,7 +335,7 @@ def outlived(
 
 
 class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Ceilings of a run or a tree; None is no ceiling.
+    """Limits for a run and everything below it; None means no limit. A run ends when it reaches one.
 
     >>> run = await fl.spawn("Say hello", budget=fledge.Budget(tokens=50_000, usd=0.50))
     >>> (await run).status
@@ -393,6 +393,17 @@ def budget_state(budget: Budget, spent: Spent) -> BudgetState:
     if share >= 1.0:
         return "spent"
     return "warned" if share >= WARN_SHARE else "within"
+
+
+def reached_ceilings(budget: Budget, spent: Spent) -> str:
+    """The ceilings that are reached, in words such as `3 turns`; empty while there is something left of each."""
+    pairs = (
+        (budget.tokens, spent.tokens, f"{budget.tokens} tokens"),
+        (budget.usd, spent.usd, f"${budget.usd}"),
+        (budget.turns, spent.turns, f"{budget.turns} turn{'s' * (budget.turns != 1)}"),
+        (budget.seconds, spent.seconds, f"{budget.seconds} s"),
+    )
+    return " and ".join(words for ceiling, used, words in pairs if ceiling is not None and used >= ceiling)
 
 
 def inherit(parent: Budget, asked: Budget) -> Budget:

@@ -133,7 +133,7 @@ Delivery = Delivered | Skipped | Undelivered
 class Spawning(Struct, frozen=True, gc=False, tag="spawning"):
     """Means: admitted, its place reserved; session, attachments and binding are being prepared.
     Ends by: prepared; failed; withdrawn with its caller's call; 30 s.
-    After a crash: a reservation nobody was told of is deleted with all it prepared; the resumed call prepares again.
+    After a crash: a reservation without an answer is deleted with all it prepared; the resumed call prepares again.
     Kept: until it ends; a reservation that failed leaves nothing behind.
     """
 
@@ -351,7 +351,7 @@ class Archived(Struct, frozen=True, gc=False, tag="archived"):
 
 
 class Gone(Struct, frozen=True, gc=False, tag="gone"):
-    """Means: the reservation failed or was withdrawn; nobody was ever told of it.
+    """Means: the reservation failed or was withdrawn; the caller got no run.
     Ends by: nothing; the row is deleted in the same commit.
     After a crash: is not there.
     Kept: not at all.

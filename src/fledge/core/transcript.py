@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from fledge.core.attachments import FileEntry
 from fledge.core.freeze import Stats, said
 from fledge.core.goods import Artifact
 from fledge.core.images import ImageEntry
@@ -38,6 +39,8 @@ class Spoken(Struct, frozen=True, gc=False, omit_defaults=True, tag="user"):
     source: str = ""
     images: tuple[ImageEntry, ...] = ()
     """Each is named in the text, too."""
+    files: tuple[FileEntry, ...] = ()
+    """So is each of these."""
 
 
 class CompletionRead(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -118,7 +121,19 @@ class Noted(Struct, frozen=True, gc=False, omit_defaults=True, tag="note"):
 Body = Spoken | Told | Replied | Resulted | Noted
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[Body] = msgspec.json.Decoder(Body)
-_images: msgspec.json.Decoder[tuple[ImageEntry, ...]] = msgspec.json.Decoder(tuple[ImageEntry, ...])
+
+
+class Carried(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What came with a message besides its words."""
+
+    images: tuple[ImageEntry, ...] = ()
+    files: tuple[FileEntry, ...] = ()
+
+
+NOTHING_CARRIED = Carried()
+_carried: msgspec.json.Decoder[tuple[ImageEntry, ...] | Carried] = msgspec.json.Decoder(
+    tuple[ImageEntry, ...] | Carried
+)
 
 
 def to_body(body: Body) -> str:
@@ -134,14 +149,18 @@ def from_body(text: str) -> Body:
         raise BadInput("entry", f"is not a transcript entry ({error})", text) from error
 
 
-def images_body(images: tuple[ImageEntry, ...]) -> str:
-    """Images as an inbox row holds them; empty if there are none."""
-    return _encode(images).decode() if images else ""
+def carried_body(carried: Carried) -> str:
+    """What came with a message as an inbox row holds it: images alone as an array, as rows of older versions have them;
+    empty if nothing came."""
+    if carried.files:
+        return _encode(carried).decode()
+    return _encode(carried.images).decode() if carried.images else ""
 
 
-def from_images_body(text: str) -> tuple[ImageEntry, ...]:
-    """The images of an inbox row."""
-    return _images.decode(text) if text else ()
+def from_carried_body(text: str) -> Carried:
+    """What came with the message of an inbox row."""
+    found = _carried.decode(text) if text else ()
+    return found if isinstance(found, Carried) else Carried(found)
 
 
 class Line(Struct, frozen=True, gc=False):
@@ -224,6 +243,11 @@ SPAWN = "sessions_spawn"
 def images_of(body: Body) -> tuple[ImageEntry, ...]:
     """The images that came with an entry."""
     return body.images if isinstance(body, Spoken | Resulted) else ()
+
+
+def files_of(body: Body) -> tuple[FileEntry, ...]:
+    """The files that came with an entry."""
+    return body.files if isinstance(body, Spoken) else ()
 
 
 def shown_arguments(call: CallEntry) -> str:

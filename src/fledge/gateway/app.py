@@ -28,7 +28,7 @@ from fledge.commands.feed import Wanted
 from fledge.commands.methods import call, schema
 from fledge.commands.rpc import Fault, fault_of
 from fledge.errors import BadInput, FledgeError, Refused
-from fledge.gateway.artifacts import artifact
+from fledge.gateway.artifacts import artifact, attachment
 from fledge.gateway.auth import Door, Rates, Rejection
 from fledge.gateway.guests import call_as_guest
 from fledge.gateway.metrics import exposition
@@ -141,6 +141,9 @@ def make_app(desk: Desk, door: Door, secrets: Mapping[str, Key], routes: tuple[B
     async def on_artifact(request: Request) -> Response:
         return await artifact(desk, request.path_params["run"], request.path_params["name"])
 
+    async def on_attachment(request: Request) -> Response:
+        return await attachment(desk, request.path_params["session"], request.path_params["name"])
+
     async def on_socket(websocket: Any) -> None:
         await converse(desk, websocket)
 
@@ -154,6 +157,7 @@ def make_app(desk: Desk, door: Door, secrets: Mapping[str, Key], routes: tuple[B
         Route(CHANNELS + "{name}", on_channel, methods=["POST"]),
         Route(LOGIN, on_login, methods=["POST"]),
         Route("/artifacts/{run}/{name:path}", on_artifact, methods=["GET"]),
+        Route("/attachments/{session}/{name:path}", on_attachment, methods=["GET"]),
         *page_routes(),
         *routes,
     ]

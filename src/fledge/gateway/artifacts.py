@@ -1,17 +1,21 @@
-"""`GET /artifacts/<run>/<name>`: a file that a run handed over, for download alone.
+"""`GET /artifacts/<run>/<name>` and `GET /attachments/<session>/<name>`: a file that a run handed over, or that came
+with a message, for download alone.
 
-The file lies where an agent could write, so it is read through `confine`, by descriptors and never through a link, and
-whatever it says it is, a browser may only save it.
+A run's file lies where an agent could write, so files are read through `confine`, by descriptors and never through a
+link, and whatever one says it is, a browser may only save it.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote
 
+from msgspec import Struct
 from starlette.responses import JSONResponse, Response
 
-from fledge.api.views import handed_over
+from fledge.api.views import handed_over, session_key
 from fledge.commands.desk import Desk
+from fledge.core.protected import UNPROTECTED, Protected
 from fledge.errors import BadInput, NotFound
 from fledge.store.base import Tx
 from fledge.workspaces.artifacts import read_artifact
@@ -26,22 +30,48 @@ HEADERS: Final = {
 }
 
 
+class Place(Struct, frozen=True):
+    """Where files to download lie: a folder beneath a root, and what is hidden there."""
+
+    root: str
+    folder: str
+    protected: Protected
+
+
 async def artifact(desk: Desk, run: str, name: str) -> Response:
-    """The file, as something to save; or why there is none."""
+    """The file that a run handed over, as something to save; or why there is none."""
+    return await _download(desk, name, lambda tx: _place(desk, tx, run))
+
+
+async def attachment(desk: Desk, session: str, name: str) -> Response:
+    """The file that came with a message of this session, as something to save; or why there is none."""
+    return await _download(desk, name, lambda tx: _attached(desk, tx, session))
+
+
+async def _download(desk: Desk, name: str, place: Callable[[Tx], Place]) -> Response:
     try:
-        workspace, folder = await desk.read(lambda tx: _place(tx, run))
-        hidden = desk.fl.profiles.protected
-        data, size = await asyncio.to_thread(read_artifact, workspace, folder, name, MOST_BYTES, hidden)
+        found = await desk.read(place)
+        data, size = await asyncio.to_thread(read_artifact, found.root, found.folder, name, MOST_BYTES, found.protected)
     except (NotFound, BadInput) as error:
         return JSONResponse({"error": str(error)}, 404, HEADERS)
     if size > MOST_BYTES:
-        words = f"{size} bytes: at most {MOST_BYTES} are sent; it lies in {workspace}/{folder}"
+        words = f"{size} bytes: at most {MOST_BYTES} are sent; it lies in {found.root}/{found.folder}"
         return JSONResponse({"error": words}, 413, HEADERS)
     shown = f"attachment; filename*=UTF-8''{quote(name.rpartition('/')[2], safe='')}"
     return Response(data, media_type="application/octet-stream", headers={**HEADERS, "content-disposition": shown})
 
 
-def _place(tx: Tx, name: str) -> tuple[str, str]:
+def _attached(desk: Desk, tx: Tx, name: str) -> Place:
+    """The folder with the files that came with messages of a session."""
+    key = session_key(name, "session")
+    session, files = tx.sessions.get(key), desk.fl.profiles.images
+    if session is None or session.deleted or files is None:
+        raise NotFound(f"no session {name[:80]!r}")
+    folder = files.attached_to(key)
+    return Place(str(folder.parent), folder.name, UNPROTECTED)
+
+
+def _place(desk: Desk, tx: Tx, name: str) -> Place:
     """The workspace of a run, and where in it the files lie that it handed over."""
     known = tx.runs.named(name)
     key = name if known is None else known[0]
@@ -49,4 +79,5 @@ def _place(tx: Tx, name: str) -> tuple[str, str]:
     goods = None if session is None else handed_over(tx, key)
     if session is None or goods is None or not goods.folder:
         raise NotFound(f"no run {name[:80]!r} has handed over files")
-    return goods.folder.removesuffix(f"/{session.facts.artifacts}"), session.facts.artifacts
+    root = goods.folder.removesuffix(f"/{session.facts.artifacts}")
+    return Place(root, session.facts.artifacts, desk.fl.profiles.protected)

@@ -28,7 +28,7 @@ class Call(Struct, frozen=True, gc=False, tag="call"):
 
 
 class UserMessage(Struct, frozen=True, gc=False, tag="user", omit_defaults=True):
-    """Words from outside the model: a person, another agent, the system's notices."""
+    """A message to the model: from a person, another agent, or the system."""
 
     text: str
     images: tuple[ImageEntry, ...] = ()
@@ -46,7 +46,7 @@ class AssistantMessage(Struct, frozen=True, gc=False, tag="assistant", omit_defa
 
 
 class ToolMessage(Struct, frozen=True, gc=False, tag="tool", omit_defaults=True):
-    """The result of one call."""
+    """The result of one tool call."""
 
     call_id: str
     name: str
@@ -69,7 +69,7 @@ class ToolSpec(Struct, frozen=True, gc=False):
 
 
 class Request(Struct, frozen=True, gc=False, kw_only=True):
-    """One model step. Every tool message answers a call of the assistant message before it."""
+    """One request to a model. Each tool message answers a call of the assistant message before it."""
 
     model: str
     """The provider's own name for it, without our provider prefix."""

@@ -35,8 +35,9 @@ _OWN_HEADERS = frozenset(
 
 
 class Provider(Struct, frozen=True, kw_only=True):
-    """A service with models. Given to `open(providers=[…])`, it serves the names `name/…`; settings name one in
-    `models.providers` with the same fields.
+    """A model service. Given to `open(providers=[…])`, it serves models named `name/…`.
+
+    The setting `models.providers` has the same fields.
 
     >>> acme = fledge.Provider(name="acme", base_url="https://models.acme.example/v1", key_env="ACME_API_KEY")
     >>> acme.api
@@ -45,28 +46,29 @@ class Provider(Struct, frozen=True, kw_only=True):
 
     name: str
     api: WireName = "openai-chat"
-    """The protocol of its models, unless the catalogue names another for one."""
+    """Its protocol, unless the catalogue names another one for a model."""
     compatible_api: WireName | None = None
-    """The protocol of a server of another vendor at another address; None: the same."""
+    """The protocol at an address other than its own; None: the same."""
     base_url: str | None = None
-    """None: it has no address of its own; a setting or a variable must give one."""
+    """Its address; None if a setting or variable must give it."""
     base_url_env: tuple[str, ...] = ()
-    """Variables that give another address, the first one that is set."""
+    """Environment variables that can replace the address; the first one set is used."""
     key_env: str | None = None
-    """The variable with its key; None: it needs none."""
+    """The environment variable with its API key; None if it needs none."""
     key_file: str | None = None
-    """The file with its key. Wins over `key_env`."""
+    """The file with its API key; used instead of `key_env`."""
     key: Literal["needed", "if set"] = "needed"
+    """Whether it can be used without a key."""
     headers: Mapping[str, str] = {}
-    """Sent with every request, besides those of the protocol."""
+    """Additional headers of every request."""
     query: Mapping[str, str] = {}
     """Added to the address of every request."""
     timeout_s: float | None = None
-    """How long one request may take; None: as usual."""
+    """Timeout of one request; None for the default."""
     model_env: tuple[str, ...] = ()
-    """Variables that name the model that stands for it, the first one that is set."""
+    """Environment variables that name its default model; the first one set is used."""
     quirks: Quirks | None = None
-    """Its demands beyond chat completions; None: those of the service at its address."""
+    """Deviations from the chat completions protocol; None: those known for its address."""
 
 
 def _cloud(name: str, base_url: str, key_env: str) -> Provider:

@@ -8,12 +8,13 @@ the request alone, so a restarted program gets the same answers.
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Struct
 
 from fledge.core.prompts import task_of
+from fledge.errors import BadInput
 from fledge.models.base import (
     AssistantMessage,
     Broke,
@@ -33,7 +34,7 @@ Sleep = Callable[[float], Awaitable[object]]
 
 
 class Reply(Struct, frozen=True):
-    """What a model says to one request. A call without an id is given one; usage that is not said is estimated."""
+    """The answer of a scripted model to one request. Missing call ids and usage are filled in."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -52,37 +53,63 @@ class Cut(Struct, frozen=True):
 
 
 Answer = Reply | str | Call | Broke | Sequence[ModelEvent]
+"""What a script may answer: words, a call of a tool, a whole reply, a failure, or events as a model streams them."""
 Script = Callable[[Request], Answer | Awaitable[Answer]]
 Failure = Trouble | Broke | Cut
 
 
 class Rule(Struct, frozen=True):
-    """When the last message holds the words, matches the pattern, or the request fits: this is said."""
+    """A rule of a `ScriptedModel`: if `when` fits the request, the model answers `say`.
+
+    `when` is text that the last message contains, a pattern that it matches, or a function of the request.
+    """
 
     when: str | re.Pattern[str] | Callable[[Request], bool]
     say: Answer | Script
 
 
-def use(name: str, **arguments: Any) -> Call:
-    """A call of a tool; its id is given when it is said."""
+def use(name: str, /, **arguments: Any) -> Call:
+    """Make a tool call for a script: `use("read", path="a.txt")`."""
     return Call("", name, msgspec.json.encode(arguments).decode())
 
 
 def last_text(request: Request) -> str:
-    """The words of the last message; of a child's first message, its task alone."""
+    """Return the text of the last message; for the first message of a subagent, its task."""
     return task_of(request.messages[-1].text) if request.messages else ""
 
 
 def echo(request: Request) -> Reply:
-    """Says the last message again, or the task of a child."""
+    """A script that repeats the last message, or the task of a subagent."""
     return Reply(last_text(request))
 
 
-class ScriptedModel:
-    """Plays a script. `requests` holds what was asked, in order.
+def in_order(*answers: Answer | Script) -> Script:
+    """A script that gives these answers one after the other, in each conversation and each run from the first one on.
 
-    `failures` are by number of the request, from 1. `piece_chars` cuts texts into pieces (0: whole), `latency_s` passes
-    before a reply and `piece_s` before each of its pieces.
+    An answer may be a function of the request. How far a conversation is, is counted in the request, so a restarted
+    program goes on with the right one. Where there is no answer left, the request fails and the error says so.
+
+    >>> publish = ScriptedModel(in_order(use("publish", title="Bees"), lambda request: f"Done: {last_text(request)}"))
+    """
+
+    def script(request: Request) -> Answer | Awaitable[Answer]:
+        given = sum(isinstance(message, AssistantMessage) for message in request.messages)
+        if given >= len(answers):
+            return Broke("bad_request", f"the script has no answer number {given + 1}")
+        answer = answers[given]
+        return answer(request) if callable(answer) else answer
+
+    return script
+
+
+class ScriptedModel:
+    """A model that answers from a script: a function of the request, or a list of `Rule`. It needs no network.
+
+    - `failures`: errors to simulate, by number of the request, from 1.
+    - `piece_chars`: stream texts in pieces of this length; 0 streams them whole.
+    - `latency_s`, `piece_s`: seconds before a reply, and before each piece.
+
+    The attribute `requests` holds all requests, in order.
     """
 
     def __init__(
@@ -97,11 +124,15 @@ class ScriptedModel:
     ) -> None:
         self._script: Script = script if callable(script) else _by_rules(tuple(script))
         self._failures = dict(failures or {})
+        for number, failure in self._failures.items():
+            if isinstance(failure, str) and failure not in get_args(Trouble):
+                words = ", ".join(get_args(Trouble))
+                raise BadInput(f"failures.{number}", f"must be one of {words}, or a Broke or Cut", failure)
         self._piece_chars, self._latency_s, self._piece_s, self._sleep = piece_chars, latency_s, piece_s, sleep
         self.requests: list[Request] = []
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Play the script for this request."""
+        """Answer this request from the script."""
         self.requests.append(request)
         failure = self._failures.get(len(self.requests))
         if self._latency_s:
@@ -124,7 +155,7 @@ class ScriptedModel:
             yield Broke(failure.trouble, "scripted cut")
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: a script holds no connections."""
 
     def _events(self, request: Request, answer: Answer) -> Sequence[ModelEvent]:
         if isinstance(answer, str):

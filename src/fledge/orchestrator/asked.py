@@ -32,7 +32,15 @@ from fledge.config import (
 from fledge.core import policy
 from fledge.core.access import refuse_target
 from fledge.core.attachments import SETTING as ATTACHMENTS_SETTING
-from fledge.core.attachments import Attachment, AttachmentLimits, File, images_among, read_attachments, receipts
+from fledge.core.attachments import (
+    AttachmentLimits,
+    File,
+    SpawnFile,
+    images_among,
+    read_attachments,
+    receipts,
+    with_content,
+)
 from fledge.core.goods import artifacts_folder
 from fledge.core.keys import agent_of, check_agent_id
 from fledge.core.leaves import ATTACHMENTS, WORK, WORKTREES
@@ -92,7 +100,7 @@ class SpawnParams(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     context: Annotated[Literal["isolated", "fork"], Meta(description="fork: it is told what was said here so far")] = (
         "isolated"
     )
-    attachments: Annotated[tuple[Attachment, ...], Meta(description="files it is given to read")] = ()
+    attachments: Annotated[tuple[SpawnFile, ...], Meta(description="files it is given to read")] = ()
     instructions: Annotated[
         str, Meta(max_length=100_000, description="who it is and how it works, beside the task; for its system prompt")
     ] = ""
@@ -404,8 +412,14 @@ def _files(config: Config, params: SpawnParams) -> tuple[File, ...]:
     settings = config.tools.sessions_spawn.attachments
     if not settings.enabled:
         raise Refused("forbidden", f"attachments are switched off: {ATTACHMENTS_SETTING}.enabled")
-    limits = AttachmentLimits(settings.max_files, settings.max_file_bytes, settings.max_total_bytes)
-    return read_attachments(params.attachments, limits)
+    given = [with_content(one, f"attachments[{place}]") for place, one in enumerate(params.attachments)]
+    return read_attachments(given, attachment_limits(config))
+
+
+def attachment_limits(config: Config) -> AttachmentLimits:
+    """How many files a spawn or a message may carry, and how large."""
+    settings = config.tools.sessions_spawn.attachments
+    return AttachmentLimits(settings.max_files, settings.max_file_bytes, settings.max_total_bytes)
 
 
 def _budget(asked: SpawnBudget | None, configured_one: Budget | None) -> Budget | None:

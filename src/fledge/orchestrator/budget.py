@@ -62,8 +62,10 @@ def reserve(c: Commit, session: str, step: Spent) -> str | None:
     release(c, session)
     purses = _purses(c, session)
     for purse in purses:
-        if policy.budget_state(purse.budget, purse.used.plus(purse.reserved)) == "spent":
-            return f"the budget of {purse.session} is used up: agents.defaults.subagents.budget"
+        reached = policy.reached_ceilings(purse.budget, purse.used.plus(purse.reserved))
+        if reached:
+            whose = "its budget" if purse.session == session else f"the budget of {purse.session}, above it,"
+            return f"{whose} is used up ({reached})"
     for purse in purses:
         c.tx.budgets.save(replace(purse, reserved=purse.reserved.plus(step)))
     if purses:

@@ -12,7 +12,7 @@ from fledge.core.images import told
 from fledge.core.leaves import Moment, leaves_at
 from fledge.core.prompts import BLOCK_ROWS, overdue_message, resumed_message, wake_message
 from fledge.core.run import CleanupPending, Instant, Queued, Run, Waiting
-from fledge.core.transcript import images_body
+from fledge.core.transcript import Carried, carried_body
 from fledge.orchestrator import (
     bindings,
     budget,
@@ -181,8 +181,8 @@ def _post(c: Commit, run: Run, kind: str) -> None:
 
 def _post_task(c: Commit, run: Run, row_key: str) -> None:
     spec = c.tx.runs.spec(run.key)
-    words, images = told(spec.task, spec.images), images_body(spec.images)
-    c.tx.inbox.put(row_key, run.key, "task", run.terms.parent, words, c.at, images=images)
+    words, carried = told(spec.task, spec.images), carried_body(Carried(spec.images))
+    c.tx.inbox.put(row_key, run.key, "task", run.terms.parent, words, c.at, carried=carried)
 
 
 def _post_wake(c: Commit, run: Run, words: str) -> None:

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from fledge.core.effects import Owes
-from fledge.core.images import ImageEntry
 from fledge.core.keys import is_child_key
 from fledge.core.route import INTERNAL
 from fledge.core.run import Instant, Run, on_wire
+from fledge.core.transcript import NOTHING_CARRIED, Carried
 from fledge.errors import BadInput, NotFound, Refused
 from fledge.orchestrator import control, deliver, exchanges, spawn
 from fledge.orchestrator.commit import Commit
@@ -32,16 +32,18 @@ def accept(
     wishes: Wishes | None = None,
     key: str = "",
     origin: str = "",
-    images: tuple[ImageEntry, ...] = (),
+    carried: Carried = NOTHING_CARRIED,
 ) -> Commission:
-    """Take words and images for a session, and wishes for the turn that reads them; a conversation that is not there,
-    or not any more, begins.
+    """Take words, images and files for a session, and wishes for the turn that reads them; a conversation that is not
+    there, or not any more, begins.
 
     The same key finds the same commission; with other words or wishes it is refused. Refused too: wishes for a run that
     works on its task, whose turn is under way.
     """
     wishes = wishes or Wishes()
-    asked = (session, message, wishes, images) if images else (session, message, wishes)
+    asked: tuple[object, ...] = (session, message, wishes, *([carried.images] if carried.images else []))
+    if carried.files:
+        asked += ([file.identity for file in carried.files],)
     digest = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
     known = c.tx.asks.find(NOBODY, key) if key else None
     if known is not None:
@@ -60,7 +62,7 @@ def accept(
     commission = Commission(run_id=run_id, session=session, row=row, wishes=wishes, accepted_at=c.at)
     if wishes.lane:
         c.tx.queue.put(session, wishes.lane, session, exchanges.is_suspect(c, session))
-    control.send(c, session, message, row_key=row, origin=origin if wishes.deliver else INTERNAL, images=images)
+    control.send(c, session, message, row_key=row, origin=origin if wishes.deliver else INTERNAL, carried=carried)
     c.tx.commissions.put(commission)
     if key:
         c.tx.asks.remember(NOBODY, key, digest, run_id, owner=session)

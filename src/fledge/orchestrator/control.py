@@ -14,11 +14,12 @@ from fledge.core import events as ev
 from fledge.core import policy, reconcile
 from fledge.core.effects import Owes
 from fledge.core.freeze import sound
-from fledge.core.images import ImageEntry, told
+from fledge.core.images import told
 from fledge.core.keys import is_main_key
 from fledge.core.policy import enforce
 from fledge.core.route import address_of
 from fledge.core.run import AnnounceDeferred, Ending, Run
+from fledge.core.transcript import NOTHING_CARRIED, Carried
 from fledge.errors import BadInput, NotFound, Refused
 from fledge.orchestrator import bindings, budget, deliver, drain, exchanges, outbox, transcripts, undelivered, views
 from fledge.orchestrator.commit import Commit
@@ -39,16 +40,16 @@ def send(
     source: str | None = None,
     row_key: str | None = None,
     origin: str = "",
-    images: tuple[ImageEntry, ...] = (),
+    carried: Carried = NOTHING_CARRIED,
 ) -> str:
-    """Add a message, with images whose files are there, without stopping anything; answers the row's key. The same row
-    key twice is one message.
+    """Add a message, with images and files whose bytes are on disk, without stopping anything; answers the row's key.
+    The same row key twice is one message.
 
     The reply goes to where the message came from (`origin`), and an address there becomes the session's route; without
     one it goes to that route, if there is one.
     Refused, besides where the run takes none, while too many wait (`messages.queue.cap`, if `drop` is `new`).
     """
-    message = told(sound(message), images)
+    message = told(sound(message), (*carried.images, *carried.files))
     if not message.strip():
         raise BadInput("message", "must not be empty")
     session = c.tx.sessions.get(key)
@@ -58,7 +59,7 @@ def send(
     if run is not None:
         enforce(policy.refuse_send(run))
     row_key = row_key or f"send:{key}:{c.ids.unique()}"
-    if deliver.put_message(c, key, row_key, "send", source, message, origin, images):
+    if deliver.put_message(c, key, row_key, "send", source, message, origin, carried):
         if run is not None:
             c.apply(key, ev.SendArrived(at=c.at))
         address = address_of(origin)

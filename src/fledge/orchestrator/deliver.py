@@ -18,12 +18,11 @@ from fledge.core.announce import Completion, announce_key
 from fledge.core.freeze import Stats
 from fledge.core.goods import Goods
 from fledge.core.heartbeat import MAX_NOTICES, is_worth_noticing
-from fledge.core.images import ImageEntry
 from fledge.core.prompts import Named
 from fledge.core.route import INTERNAL, Address, Found, answer_to, is_same_place, origin_of
 from fledge.core.run import Killed, Ok, Path, Run, Running, TextId
 from fledge.core.schema import fit
-from fledge.core.transcript import images_body
+from fledge.core.transcript import NOTHING_CARRIED, Carried, carried_body
 from fledge.errors import Refused
 from fledge.orchestrator import drain, exchanges, heartbeat, hook_calls, outbox, transcripts
 from fledge.orchestrator.commit import Commit
@@ -226,16 +225,15 @@ def put_message(
     source: str | None,
     words: str,
     origin: str = "",
-    images: tuple[ImageEntry, ...] = (),
+    carried: Carried = NOTHING_CARRIED,
 ) -> bool:
     """Put a message into an inbox; what is too much gives way as `messages.queue.drop` says. False if it was there.
 
     Refused, under `new`, while `messages.queue.cap` of them wait.
     """
-    if not c.tx.inbox.put(key, session, kind, source, words, c.at, origin=origin, images=images_body(images)):
+    if not c.tx.inbox.put(key, session, kind, source, words, c.at, origin=origin, carried=carried_body(carried)):
         return False
-    if images:
-        c.tx.transcripts.hold_images(session, [image.sha256 for image in images])
+    transcripts.hold_files(c, session, carried)
     queue = c.rules.queue
     cap = min(queue.cap, MAX_NOTICES) if kind == "notice" else queue.cap
     if c.tx.inbox.count_waiting(session, kind, origin) > cap:

@@ -29,7 +29,7 @@ from fledge.core.announce import (
 from fledge.core.freeze import one_line, summary
 from fledge.core.route import INTERNAL, Found, is_apart, joined
 from fledge.core.run import Path, Run
-from fledge.core.transcript import Body, CompletionRead, Spoken, Told, from_images_body
+from fledge.core.transcript import Body, CompletionRead, Spoken, Told, from_carried_body
 from fledge.errors import NotFound
 from fledge.orchestrator import outbox, transcripts
 from fledge.orchestrator.commit import Commit
@@ -169,7 +169,9 @@ def consume(c: Commit, session: str, rows: list[Row], at_boundary: bool, behind:
         told_bytes = collected.whole_bytes
         bodies.append(_entry(c, session, completions, told, collected, at_boundary))
     bodies += _left_out(c, session, messages)
-    bodies += [Spoken(row.body, row.key, row.kind, row.source or "", from_images_body(row.images)) for row in messages]
+    for row in messages:
+        carried = from_carried_body(row.carried)
+        bodies.append(Spoken(row.body, row.key, row.kind, row.source or "", carried.images, carried.files))
     transcripts.write(c, session, *bodies)
     _drained(c, session, rows, told_bytes)
     for row in rows:

@@ -151,7 +151,7 @@ def reserve(c: Commit, request: Request) -> Run:
     run = c.admit(ev.Admitted(at=c.at, key=key, terms=terms, run_id=c.ids.unique()), spec)
     unsettle_above(c, parent)
     if spec.images:
-        c.tx.transcripts.hold_images(key, [image.sha256 for image in spec.images])
+        c.tx.transcripts.hold_files(key, [image.sha256 for image in spec.images])
     if forked is not None:
         transcripts.write(c, key, forked)
     if request.budget is not None:

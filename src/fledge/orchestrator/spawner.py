@@ -23,7 +23,17 @@ from fledge.core.prompts import accepted_note
 from fledge.core.run import Run
 from fledge.errors import BadInput, Refused
 from fledge.orchestrator import spawn
-from fledge.orchestrator.asked import Caller, Host, Read, SpawnParams, limits_in, params_of, read_spawn, tools_needed
+from fledge.orchestrator.asked import (
+    Caller,
+    Host,
+    Read,
+    SpawnParams,
+    attachment_limits,
+    limits_in,
+    params_of,
+    read_spawn,
+    tools_needed,
+)
 from fledge.orchestrator.commit import Commit
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.spawn import Request
@@ -67,6 +77,7 @@ class Spawner:
 
     def __init__(self, engine: Engine, config: Config, host: Maker) -> None:
         self._engine, self._config, self._host = engine, config, host
+        self.attachment_limits = attachment_limits(config)
 
     def workspace_of(self, session: Session) -> Path:
         """The folder that a session works in."""

@@ -6,12 +6,14 @@ from fledge.core.freeze import partial, said
 from fledge.core.run import TextId
 from fledge.core.transcript import (
     Body,
+    Carried,
     Line,
     Noted,
     Replied,
     Resulted,
     Spoken,
     Told,
+    files_of,
     from_body,
     images_of,
     joined,
@@ -20,10 +22,11 @@ from fledge.core.transcript import (
 )
 from fledge.orchestrator.commit import Commit
 from fledge.store.base import Entry, EntryKind, Turn, Tx, Used
+from fledge.store.entry_files import file_name
 
 PAGE = 5000
 SWEEP_IMAGES = "sweep_images"
-"""The kind of a post that asks for image files to be swept."""
+"""The kind of a post that asks for the files of entries to be swept."""
 FOR_EVER = 1 << 31
 """Retries of a post that is tried until it succeeds."""
 FRAGMENTS_FROM = 200
@@ -59,24 +62,32 @@ def write(c: Commit, session: str, *bodies: Body) -> int:
     )
     if any(isinstance(body, Replied) for body in bodies):
         c.hints.replied_at = c.at
-    images = [image.sha256 for body in bodies for image in images_of(body)]
-    if images:
-        c.tx.transcripts.hold_images(session, images)
+    images = [image for body in bodies for image in images_of(body)]
+    files = [file for body in bodies for file in files_of(body)]
+    if images or files:
+        hold_files(c, session, Carried(tuple(images), tuple(files)))
     lines = c.written.setdefault(session, [])
     lines += [Line(seq, body) for seq, body in enumerate(bodies, last - len(bodies) + 1)]
     return last
 
 
 def delete_session(c: Commit, session: str, keep_transcript: bool = False) -> None:
-    """Delete a session, with its transcript unless that is kept. Files of images that no session holds then go too."""
+    """Delete a session, with its transcript unless that is kept. Files that no session holds then go too."""
     if not keep_transcript:
         release_images(c, session)
     c.tx.sessions.delete(session, keep_transcript)
 
 
+def hold_files(c: Commit, session: str, carried: Carried) -> None:
+    """Record that the session holds these images and attached files, whose bytes are on disk."""
+    held = [*(image.sha256 for image in carried.images), *(file_name(session, file) for file in carried.files)]
+    if held:
+        c.tx.transcripts.hold_files(session, held)
+
+
 def release_images(c: Commit, session: str) -> None:
-    """Post that image files are to be swept, if this session, which is about to go, holds any."""
-    if c.tx.transcripts.holds_images(session):
+    """Post that the files of entries are to be swept, if this session, which is about to go, holds any."""
+    if c.tx.transcripts.holds_files(session):
         c.tx.outbox.post(f"sweep:{session}:{c.ids.unique()}", SWEEP_IMAGES, None, "", c.at, retries=FOR_EVER)
         c.hints.look = True
 

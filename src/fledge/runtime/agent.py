@@ -17,13 +17,14 @@ from msgspec.structs import replace
 from fledge.cancellation import is_stop
 from fledge.core import asking
 from fledge.core.access import AsksBecause, tool_name, why_asked
+from fledge.core.attachments import text_of
 from fledge.core.freeze import sound
 from fledge.core.goods import Goods
 from fledge.core.heartbeat import is_idle_round, is_silence, spoken
 from fledge.core.images import ImageEntry
 from fledge.core.permission import Offer, Permission
 from fledge.core.policy import Spent, YieldTerms
-from fledge.core.prompts import not_run
+from fledge.core.prompts import READING_TOOLS, FilesShown, inline_files, not_run
 from fledge.core.route import Address
 from fledge.core.run import Instant
 from fledge.core.transcript import (
@@ -35,6 +36,7 @@ from fledge.core.transcript import (
     Replied,
     Resulted,
     begun_text,
+    files_of,
     follows_cut,
     from_body,
     is_in_doubt,
@@ -55,7 +57,7 @@ from fledge.runtime.feed import Feed, Kind, TurnEvent
 from fledge.runtime.foreign import Foreign, Places, may_be_foreign
 from fledge.runtime.profile import Profile, Profiles
 from fledge.store.base import Approval, ApprovalState, Entry, Post, Ran, Tx
-from fledge.store.images import Hold
+from fledge.store.entry_files import Hold
 from fledge.tools.base import ToolContext, ToolResult
 from fledge.tools.search import SEARCH
 from fledge.tools.sessions import yield_terms
@@ -190,6 +192,8 @@ class _Turn:
         """Digests of documents that it wrote and that are not recorded yet."""
         self.has_compacted = False
         """What was said before was summarised, because somebody wished it."""
+        self.file_texts: dict[str, str | None] = {}
+        """Texts of small files of messages, by name, where the model has no tool that reads; None of binary ones."""
         self.hold: Hold | None = None
         """Images of tool results, until the turn is over; None where images are not kept."""
 
@@ -365,7 +369,7 @@ class _Turn:
 
     async def _request(self) -> Request:
         profile = self.profile
-        messages = context.messages(self.lines, profile.task_head)
+        messages = context.messages(self.lines, profile.task_head, await self._files_shown())
         images: Mapping[str, bytes] = {}
         if profile.images is None or not profile.sees:
             messages = context.in_words(messages)
@@ -383,6 +387,19 @@ class _Turn:
             thinking=profile.thinking,
             max_tokens=profile.max_tokens,
         )
+
+    async def _files_shown(self) -> FilesShown | None:
+        """How the model sees files of messages: by their paths if its tools can read, else small texts whole."""
+        messages = [files for line in self.lines if (files := files_of(line.body))]
+        kept = self.profile.images
+        if not messages or kept is None:
+            return None
+        if self.profile.tools.names & READING_TOOLS:
+            return FilesShown(folder=str(kept.attached_to(self.drive.session)))
+        wanted = [file for files in messages for file in inline_files(files) if file.name not in self.file_texts]
+        read = await kept.read_attached(self.drive.session, wanted)
+        self.file_texts |= {name: text_of(data) for name, data in read.items()}
+        return FilesShown(texts=self.file_texts)
 
     async def _ask(self, request: Request, aloud: bool = True) -> _Answer | Broke | None:
         """The model's whole reply, or its trouble; None if the budget does not allow to ask. `aloud`: its words are for
@@ -574,7 +591,7 @@ class _Turn:
 
     async def _compact(self, window: int) -> bool:
         """Let the model summarise what is old, as a step of its own; False if there is nothing to leave out."""
-        cut = context.cut(self.lines, window)
+        cut = context.cut(self.lines, window, await self._files_shown())
         if cut is None:
             return False
         asked: tuple[Message, ...] = (*cut.old, UserMessage(context.COMPACT_PROMPT))

@@ -16,9 +16,16 @@ from fledge.errors import FledgeError
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """One execution of a child's task, or one message to it after its end."""
+    """One execution of a child's task, or one message to it after its end. A function that takes it and answers text
+    is a runtime: `fledge.open(…, runtimes={"shouter": shout})`, and `fl.spawn(task, runtime="shouter")`.
+
+    >>> async def shout(work: fledge.Work) -> str:
+    ...     work.say("taking a breath")
+    ...     return work.prompt.upper()
+    """
 
     session: str
+    """The session key of the run."""
     run_id: str
     attempt: int
     task: str

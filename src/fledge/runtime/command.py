@@ -22,7 +22,11 @@ COMPLAINT_CHARS: Final = 500
 
 
 class CommandRuntime(Struct, frozen=True, kw_only=True):
-    """Runs a program for each piece of work."""
+    """Runs a program for each piece of work: `fledge.open(…, runtimes={"counter": …})`, and
+    `fl.spawn(task, runtime="counter")`. The task is its standard input, what it prints is the answer.
+
+    >>> counter = fledge.CommandRuntime(command=["wc", "-w"], repeatable=True)
+    """
 
     command: Sequence[str]
     """The program and its arguments. `{task}` in an argument is replaced by the task; without it, it is the input."""
@@ -31,7 +35,9 @@ class CommandRuntime(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = {}
     """Variables to add, such as the key that this program needs."""
     repeatable: bool = False
+    """Work that a crash interrupted may simply be done again."""
     retries: int = 0
+    """How often a failure is followed by another try."""
 
     async def run(self, work: Work) -> str:
         """Run the program; answers what it printed."""

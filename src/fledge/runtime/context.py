@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fledge.core.images import ImageEntry, sent
-from fledge.core.prompts import first_message
+from fledge.core.prompts import FilesShown, first_message, with_files
 from fledge.core.transcript import Line, Noted, Replied, Resulted, Spoken, Told, in_order, shown_arguments
 from fledge.models.base import AssistantMessage, Call, Message, ToolMessage, UserMessage
 
@@ -28,15 +28,17 @@ COMPACT_PROMPT = (
 )
 
 
-def messages(lines: Sequence[Line], task_head: str = "") -> tuple[Message, ...]:
-    """What the model sees, in its order; every call is followed by its result, a task has its head."""
+def messages(lines: Sequence[Line], task_head: str = "", shown: FilesShown | None = None) -> tuple[Message, ...]:
+    """What the model sees, in its order; every call is followed by its result, a task has its head. `shown`: how it
+    sees the files of messages; without, their names alone."""
     found: list[Message] = []
     for line in in_order(lines):
         match line.body:
             case Spoken(text=text, kind="task", images=images):
                 found.append(UserMessage(first_message(task_head, text), images))
-            case Spoken(text=text, images=images):
-                found.append(UserMessage(text, images))
+            case Spoken(text=text, images=images, files=files):
+                words = text if shown is None or not files else with_files(text, files, shown)
+                found.append(UserMessage(words, images))
             case Told(text=text):
                 found.append(UserMessage(text))
             case Noted(text=text, covers=covers) if covers:
@@ -119,7 +121,7 @@ class Cut(Struct, frozen=True):
     old: tuple[Message, ...]
 
 
-def cut(lines: Sequence[Line], window: int) -> Cut | None:
+def cut(lines: Sequence[Line], window: int, shown: FilesShown | None = None) -> Cut | None:
     """Where to cut a transcript that has grown too long; None if nothing can be left out.
 
     The newest part stays verbatim, and the cut never separates a call from its result. What was read since the last
@@ -131,16 +133,16 @@ def cut(lines: Sequence[Line], window: int) -> Cut | None:
         return None
     last = replies[-1]
     keep_from = last if _is_open(groups[last]) else last + 1
-    room = int(window * KEEP_SHARE) - sum(map(_group_tokens, groups[keep_from:]))
-    while keep_from > 0 and _group_tokens(groups[keep_from - 1]) <= room:
+    room = int(window * KEEP_SHARE) - sum(_group_tokens(group, shown) for group in groups[keep_from:])
+    while keep_from > 0 and _group_tokens(groups[keep_from - 1], shown) <= room:
         keep_from -= 1
-        room -= _group_tokens(groups[keep_from])
+        room -= _group_tokens(groups[keep_from], shown)
     old = [line for group in groups[:keep_from] for line in group]
     if not any(isinstance(line.body, Replied) for line in old):
         return None
     # An earlier note stands first but was written later: what it stands for is what counts, not its own place.
     covers = max(line.body.covers if isinstance(line.body, Noted) and line.body.covers else line.seq for line in old)
-    return Cut(covers, in_words(messages(old)))
+    return Cut(covers, in_words(messages(old, shown=shown)))
 
 
 def _groups(ordered: Sequence[Line]) -> list[list[Line]]:
@@ -154,8 +156,8 @@ def _groups(ordered: Sequence[Line]) -> list[list[Line]]:
     return groups
 
 
-def _group_tokens(group: Sequence[Line]) -> int:
-    return sum(_message_tokens(message) for message in messages(group))
+def _group_tokens(group: Sequence[Line], shown: FilesShown | None) -> int:
+    return sum(_message_tokens(message) for message in messages(group, shown=shown))
 
 
 def _is_open(group: Sequence[Line]) -> bool:

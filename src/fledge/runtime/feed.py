@@ -26,7 +26,7 @@ Kind = Literal[
 
 
 class TurnEvent(Struct, frozen=True, omit_defaults=True):
-    """One thing that happened in a turn. `text` is words, an error, a tool's name or result, by kind.
+    """An event inside a turn. Depending on `kind`, `text` is text of the model, an error, a tool's name or result.
 
     >>> async for event in fl.session("main").stream("Hello"):
     ...     if event.kind == "assistant:text":
@@ -40,26 +40,25 @@ class TurnEvent(Struct, frozen=True, omit_defaults=True):
     turn: int = 0
     call: str = ""
     count: int = 0
-    """Of `lost`: how many events were dropped because this listener was slow."""
+    """For `lost`: how many events a slow listener missed."""
     remedy: str = ""
-    """Of `error`: what the user must change before another try can help; empty: trying again may help."""
+    """For `error`: what the user must change; empty if trying again may help."""
     retry_in_s: float = 0.0
-    """Of `error`: in how many seconds it is tried again because the trouble may pass; 0 if it may not. Of `retry`: in
-    how many seconds the model is asked again."""
+    """For `error` and `retry`: in how many seconds the model is asked again; 0 if it is not."""
     entry: int = 0
-    """Of `start`, `model:start`, `tool:start` and `end`: the newest entry of the transcript. Words that follow are of a
-    later one. Of `message`: the entry whose whole text it is, told where pieces of it were lost."""
+    """For `start`, `model:start`, `tool:start` and `end`: the newest entry of the transcript; text that follows belongs
+    to a later one. For `message`: the entry whose whole text this is."""
     arguments: str = ""
-    """Of `tool:start`: the arguments of the call, as the model wrote them."""
+    """For `tool:start`: the arguments of the call, as the model wrote them."""
     cause: str = ""
-    """Of `retry`: what went wrong, alone."""
+    """For `retry`: what went wrong."""
     tokens_in: int = 0
-    """Of `usage`, with the next two: what one reply has used."""
+    """For `usage`, with the next two fields: what one reply used."""
     tokens_out: int = 0
     cost_usd: float | None = None
-    """In dollars; None if the price is not known."""
+    """In US dollars; None if the price is unknown."""
     is_error: bool = False
-    """Of `tool:end`: the call failed."""
+    """For `tool:end`: the call failed."""
 
 
 class Subscription:

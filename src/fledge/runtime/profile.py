@@ -18,7 +18,7 @@ from fledge.models.base import Model, Thinking, Usage
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.turns import Drive
 from fledge.store.base import Post
-from fledge.store.images import ImageFiles
+from fledge.store.entry_files import EntryFiles
 from fledge.tools.registry import ToolSet
 
 
@@ -69,8 +69,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     is_budgeted: bool = False
     protected: Protected = UNPROTECTED
     env: Mapping[str, str] = field(default_factory=dict)
-    images: ImageFiles | None = None
-    """Where images are kept; None: nowhere, they are told in words."""
+    images: EntryFiles | None = None
+    """Where images and attached files are kept; None: nowhere, images are told in words."""
     sees: bool = False
     """One of its models takes images."""
     cost_usd: Callable[[str, Usage], float | None] = field(default_factory=lambda: _unpriced)

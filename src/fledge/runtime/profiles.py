@@ -35,6 +35,7 @@ from fledge.config.places import user_folder
 from fledge.config.workspaces import accepted, needs_yes
 from fledge.context_engine import ContextEngine
 from fledge.core.access import Role, ToolRules, child_tools, planning_tools, refuse_tool, tool_name
+from fledge.core.attachments import AttachmentLimits
 from fledge.core.goods import Goods
 from fledge.core.keys import AGENT_ID
 from fledge.core.permission import Asker, Offer, Permission, covering, offer
@@ -54,7 +55,7 @@ from fledge.models.base import Thinking, Usage
 from fledge.models.catalog import Card, Catalog
 from fledge.models.names import Registry
 from fledge.orchestrator import bindings, documents, hook_calls
-from fledge.orchestrator.asked import NATIVE, Caller, tools_needed
+from fledge.orchestrator.asked import NATIVE, Caller, attachment_limits, tools_needed
 from fledge.orchestrator.commit import Rules
 from fledge.orchestrator.engine import Engine
 from fledge.orchestrator.messenger import Messenger
@@ -71,7 +72,7 @@ from fledge.runtime.model_settings import configured_catalog, configured_registr
 from fledge.runtime.outlet import Outlet, channels_of, hooks_of
 from fledge.runtime.profile import Profile
 from fledge.store.base import Post, Session, SessionFacts, Spec, Store, Wishes
-from fledge.store.images import ImageFiles
+from fledge.store.entry_files import EntryFiles
 from fledge.tools.base import Tool
 from fledge.tools.files import file_tools
 from fledge.tools.observe import observing_tools
@@ -232,7 +233,7 @@ class ConfiguredProfiles:
         self._boxes: dict[Network, Sandbox | None] = {"shared": find_sandbox()}
         self._sandbox = self._boxes["shared"]
         self._files = ChildFiles(state, self.protected)
-        self.images = None if state is None else ImageFiles(state)
+        self.images = None if state is None else EntryFiles(state)
         self._store: Store | None = None
         listening = {**hooks_of(config, given), **({} if hooks is None else hooks.listening())}
         self._outlet = Outlet({**channels_of(config, given), **(channels or {})}, listening, context_engine)
@@ -338,7 +339,7 @@ class ConfiguredProfiles:
             tools=tools,
             workspace=workspace,
             cwd=session.facts.cwd,
-            readable=await self._files.readable(engine, seat),
+            readable=(*await self._files.readable(engine, seat), *self._attached_to(session)),
             goods=self.goods(session, drive.run) if makes_files else None,
             thinking=thinking if card.thinks or self._catalog.find(choice.primary) is None else "off",
             max_tokens=self._max_tokens(agent_id, choice.primary),
@@ -363,6 +364,15 @@ class ConfiguredProfiles:
             accepts=seat.run is None and seat.by_person,
             cost_usd=lambda answered, usage: self._cost(choice.primary, answered, usage),
         )
+
+    def _attached_to(self, session: Session) -> tuple[Path, ...]:
+        """The folder for files of its messages. It may be read before it is there: a file may come during the turn."""
+        return () if self.images is None else (self.images.attached_to(session.key),)
+
+    @property
+    def attachment_limits(self) -> AttachmentLimits:
+        """How many files a message may carry, and how large: as many as a spawn."""
+        return attachment_limits(self._config)
 
     def _use_engine(self, engine: Engine) -> None:
         """Make the session tools of this engine, if those of another are here."""
@@ -678,15 +688,15 @@ class ConfiguredProfiles:
         await self._files.remove(leaves)
 
     async def use_store(self, store: Store) -> None:
-        """Sweep images by what this store says from now on; at once those files that a process left which died."""
+        """Sweep files of entries by what this store says from now on; at once those left by a process that died."""
         self._store = store
         try:
-            await self.sweep_images()
+            await self.sweep_files()
         except OSError as error:
-            log.warning("image files could not be swept: %s", error)
+            log.warning("files of entries could not be swept: %s", error)
 
-    async def sweep_images(self) -> None:
-        """Remove the image files that no session holds. OSError: one cannot be removed."""
+    async def sweep_files(self) -> None:
+        """Remove the images and attached files that no session holds. OSError: one cannot be removed."""
         if self.images is not None and self._store is not None:
             await self.images.sweep(self._store)
 
@@ -696,7 +706,7 @@ class ConfiguredProfiles:
             await self._files.call(post)
             return None
         if post.kind == SWEEP_IMAGES:
-            await self.sweep_images()
+            await self.sweep_files()
             return None
         return await self._outlet.call(post)
 

@@ -20,7 +20,7 @@ from fledge.store.unit import Shape, Table, Unit
 KEPT: Final = 2048
 """How many unread rows of a session are kept; of one with more they are only counted."""
 
-_ROW: Final = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at, route, images"
+_ROW: Final = "seq, key, session, kind, source, origin, state, path, body, text, arrived_at, closed_at, route, carried"
 _COMPLETION: Final = "(" + " OR ".join(f"i.kind = '{kind}'" for kind in sorted(COMPLETIONS)) + ")"
 _KINDS: Final = "SELECT kind, count(*) FROM inbox WHERE session = ? AND state = 'unread' GROUP BY kind"
 _UNREAD: Final = f"SELECT {_ROW} FROM inbox WHERE session = ? AND state = 'unread' ORDER BY seq LIMIT ?"
@@ -36,7 +36,7 @@ ORDER BY CASE WHEN {_COMPLETION} THEN 1 WHEN i.kind = 'wake' THEN 2 ELSE 0 END, 
 def _values(row: Row) -> tuple[Any, ...]:
     return (
         *(row.seq, row.key, row.session, row.kind, row.source, row.origin, row.state, row.path, row.body, row.text),
-        *(row.arrived_at, row.closed_at, row.route, row.images),
+        *(row.arrived_at, row.closed_at, row.route, row.carried),
     )
 
 
@@ -92,14 +92,14 @@ class Inbox:
         path: Path = "direct",
         origin: str = "",
         route: Found = "fallback",
-        images: str = "",
+        carried: str = "",
     ) -> bool:
         """Put a row into an inbox; False, and nothing changes, if a row with this key was ever written."""
         if self._rows.get(key) is not None:
             return False
         seq = self._numbers.get("next") or 1 + int(self._unit.one("SELECT coalesce(max(seq), 0) FROM inbox")[0])
         self._numbers["next"] = seq + 1
-        row = Row(seq, key, session, kind, source, origin, "unread", path, body, text, at, None, route, images)
+        row = Row(seq, key, session, kind, source, origin, "unread", path, body, text, at, None, route, carried)
         self._rows.put(key, row)
         waiting: _Waiting | None = self._unread.get(session)
         if waiting is not None:

@@ -206,8 +206,8 @@ class Row(Struct, frozen=True, gc=False):
     """When it left the inbox; of a dropped row: when its line was told, if one was to be."""
     route: Found = "fallback"
     """How the origin of a completion was found."""
-    images: str = ""
-    """Images that came with a message: a JSON array of `ImageEntry`; empty if none did."""
+    carried: str = ""
+    """What came with a message, as `core.transcript.carried_body` writes it; empty if nothing did."""
 
     @property
     def announces(self) -> CompletionKind | None:

@@ -329,7 +329,7 @@ _OF_A_RUN: Final = (
     "DELETE FROM asks WHERE owner = ?",
     *(
         f"DELETE FROM {table} WHERE session = ?"
-        for table in ("entries", "images", "approvals", "commissions", "purses", "reserves", "routes", "heartbeats")
+        for table in ("entries", "files", "approvals", "commissions", "purses", "reserves", "routes", "heartbeats")
     ),
 )
 """What else is stored of a run and its session."""

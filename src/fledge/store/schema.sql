@@ -144,12 +144,12 @@ CREATE TABLE entries (
   PRIMARY KEY (session, seq)
 ) STRICT, WITHOUT ROWID;
 
--- Which sessions hold which images, in their transcript or in a message they have not read yet. The bytes are files
--- beside the database, named by their digest.
-CREATE TABLE images (
+-- Which sessions hold which files beside the database (images by their digest, attached files by folder and name), in their
+-- transcript or in a message they have not read yet.
+CREATE TABLE files (
   session     TEXT NOT NULL,
-  sha256      TEXT NOT NULL,
-  PRIMARY KEY (session, sha256)
+  file        TEXT NOT NULL,
+  PRIMARY KEY (session, file)
 ) STRICT, WITHOUT ROWID;
 
 -- ---- sessions at work: queued, driven, with an open turn, or several of these. Others have no row.
@@ -231,7 +231,7 @@ CREATE TABLE inbox (
   arrived_at  REAL NOT NULL,
   closed_at   REAL,
   route       TEXT NOT NULL DEFAULT 'fallback' CHECK (route = 'fallback' OR route = 'bound' OR route = 'hook'),
-  images      TEXT NOT NULL DEFAULT '',   -- that came with a message, as a JSON array of entries
+  carried     TEXT NOT NULL DEFAULT '',   -- images and files that came with a message, as JSON
   -- A completion says whose it is; a message says to whom.
   CHECK (CASE kind
     WHEN 'outcome' THEN source IS NOT NULL

@@ -78,7 +78,7 @@ class Sessions:
 
     def _drop_transcript(self, key: str) -> None:
         self._unit.execute("DELETE FROM entries WHERE session = ?", key)
-        self._unit.execute("DELETE FROM images WHERE session = ?", key)
+        self._unit.execute("DELETE FROM files WHERE session = ?", key)
 
     def lineage(self, key: str) -> list[Session]:
         """The session and its ancestors, nearest first; a cycle ends it."""
@@ -158,7 +158,7 @@ class Sessions:
 
 
 class Transcripts:
-    """What was said in sessions, and which images that holds."""
+    """What was said in sessions, and which files belong to that."""
 
     def __init__(self, unit: Unit, sessions: Sessions) -> None:
         self._unit, self._sessions = unit, sessions
@@ -231,20 +231,20 @@ class Transcripts:
         row = self._sessions.row(session)
         self._sessions.rows.put(session, replace(row, covered=max(row.covered, entry)))
 
-    def hold_images(self, session: str, digests: Sequence[str]) -> None:
-        """The session's transcript, or a message in its inbox, holds these images. Ends with its transcript."""
-        rows = [(session, digest) for digest in digests]
-        self._unit.many("INSERT INTO images (session, sha256) VALUES (?,?) ON CONFLICT DO NOTHING", rows)
+    def hold_files(self, session: str, files: Sequence[str]) -> None:
+        """The session's transcript, or a message in its inbox, holds these files. Ends with its transcript."""
+        rows = [(session, file) for file in files]
+        self._unit.many("INSERT INTO files (session, file) VALUES (?,?) ON CONFLICT DO NOTHING", rows)
 
-    def holds_images(self, session: str) -> bool:
-        """True if the session holds any image."""
-        if self._unit.is_empty("images"):
+    def holds_files(self, session: str) -> bool:
+        """True if the session holds any file."""
+        if self._unit.is_empty("files"):
             return False
-        return self._unit.one("SELECT 1 FROM images WHERE session = ? LIMIT 1", session) is not None
+        return self._unit.one("SELECT 1 FROM files WHERE session = ? LIMIT 1", session) is not None
 
-    def images(self) -> set[str]:
-        """The digests of all images that any session holds."""
-        return set(self._unit.column("SELECT DISTINCT sha256 FROM images"))
+    def files(self) -> set[str]:
+        """All files that any session holds."""
+        return set(self._unit.column("SELECT DISTINCT file FROM files"))
 
 
 def _added(used: Used, more: Used) -> Used:

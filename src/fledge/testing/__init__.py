@@ -1,9 +1,10 @@
 """Fakes that implement fledge's own protocols, for its tests and for yours: no patching, no sleeping.
 
 `ManualClock` and `run_virtual` make time a variable, `SeededIds` make names repeatable, `InlineStore` runs jobs in the
-caller's thread on a real SQLite file, `ScriptedModel` answers from rules, `ScriptedPerformer` plays the whole world
-from a script, `CrashPoint` ends the process before or after a chosen transaction, and `survives_crashes` does so to a
-program of yours, at every commit or at some, and checks what comes of it.
+caller's thread on a real SQLite file, `ScriptedModel` answers from a script (a function, rules, or answers
+`in_order`), `ScriptedPerformer` plays the whole world from a script, `CrashPoint` ends the process before or after a
+chosen transaction. For programs of yours: `run_program` runs one in virtual time, and `survives_crashes` ends one at
+every commit or at some, starts it again, and checks what comes of it.
 
 What holds of virtual time: it passes only when every coroutine waits and no thread or process works for the loop.
 
@@ -18,8 +19,8 @@ What holds of virtual time: it passes only when every coroutine waits and no thr
 
 from typing import TYPE_CHECKING, Any
 
-from fledge.models.base import Request, ToolMessage, UserMessage
-from fledge.models.scripted import Reply, Rule, ScriptedModel, echo, last_text, use
+from fledge.models.base import Call, Request, ToolMessage, UserMessage
+from fledge.models.scripted import Answer, Reply, Rule, ScriptedModel, echo, in_order, last_text, use
 from fledge.testing.stores import CrashPoint, InlineStore, SeededIds
 from fledge.testing.time import (
     START,
@@ -34,9 +35,12 @@ from fledge.testing.world import Script, ScriptedPerformer, Stage
 
 if TYPE_CHECKING:
     from fledge.testing.crashes import survives_crashes
+    from fledge.testing.program import run_program
 
 __all__ = [
     "START",
+    "Answer",
+    "Call",
     "CrashPoint",
     "InlineStore",
     "ManualClock",
@@ -53,7 +57,9 @@ __all__ = [
     "UserMessage",
     "VirtualClock",
     "echo",
+    "in_order",
     "last_text",
+    "run_program",
     "run_virtual",
     "survives_crashes",
     "threads_ignored",
@@ -62,9 +68,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "survives_crashes":  # it opens folders, which fakes alone need not pay for
-        from fledge.testing.crashes import survives_crashes
+_HOMES = {"run_program": "fledge.testing.program", "survives_crashes": "fledge.testing.crashes"}
+"""They open folders, which fakes alone need not pay for."""
 
-        return survives_crashes
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'fledge.testing' has no attribute {name!r}")

@@ -50,14 +50,20 @@ def survives_crashes(
     patience_s: float = PATIENCE_S,
     **options: Any,
 ) -> int:
-    """Run `main(fl)` on a new folder, end its process before or after a commit as kill -9 would, run it again to its
-    end, then run `check(fl)`; so for `points` of all commits, evenly chosen, or for every one if None.
+    """Kill your program at many commits, run it again each time, and check the result; return the number of crashes.
 
-    `main` is your program: what it does must be the same however often it is begun, so it spawns with an
-    `idempotency_key`, and says something once by `fl.agent(…, idempotency_key=…)`. `check` asserts what must hold in
-    the end. `options` are those of `fledge.open`; without them no settings count and the workspace is an empty folder.
-    Answers how many crashes there were. Raises AssertionError that says at which commits `main` or `check` failed, and
-    why. A process that takes longer than `patience_s` real seconds has failed. Not inside a running event loop.
+    For each crash point: run `main(fl)` on a new folder, end its process before or after a commit as kill -9 would, run
+    `main(fl)` again to its end, then run `check(fl)`.
+
+    - `main`: your program. It must be repeatable: spawn with an `idempotency_key`, and send a message with
+      `fl.agent(…, idempotency_key=…)`.
+    - `check`: asserts what must hold in the end.
+    - `points`: how many crash points, spread evenly over all commits; None for every commit.
+    - `patience_s`: a process that takes longer, in real seconds, has failed.
+    - `options`: those of `fledge.open`. Without them there are no settings, and the workspace is an empty folder.
+
+    Raises `AssertionError` naming the commits at which `main` or `check` failed, and why. Call it outside an event
+    loop.
 
     >>> async def main(fl):
     ...     run = await fl.spawn("Say hello", idempotency_key="hello")

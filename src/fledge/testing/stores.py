@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class SeededIds:
-    """The same names in the same order for the same seed."""
+    """Ids from a seed: the same seed gives the same ids in the same order."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(seed)
@@ -37,9 +37,9 @@ class SeededIds:
 
 
 class InlineStore:
-    """A real SQLite file, one job at a time, in the caller's thread and without waiting for the disk.
+    """A real SQLite store that runs jobs in the caller's thread and does not wait for the disk.
 
-    What a crash test needs of it: a job is written whole or not at all, and closing without ceremony loses nothing.
+    A job is written completely or not at all, so it serves crash tests.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -69,13 +69,13 @@ class InlineStore:
         return result
 
     async def transact(self, job: Callable[[Tx], T]) -> T:
-        """Run a job now, and let others run before its answer arrives, as with a real store."""
+        """Run a job now, and let other tasks run before its result arrives, as with a real store."""
         result = self.run(job)
         await asyncio.sleep(0)
         return result
 
     async def read(self, job: Callable[[Tx], T]) -> T:
-        """Run a job that only reads; a write in it is refused."""
+        """Run a job that only reads; writing raises."""
         self._db.execute("PRAGMA query_only = ON")
         try:
             result = job(self._view)
@@ -92,14 +92,14 @@ class InlineStore:
         self.close_now()
 
     def close_now(self) -> None:
-        """Close the file, from code that has no loop. What a dead process left in its log is taken in."""
+        """Close the file, from code without an event loop. The log of a dead process is merged."""
         self._db.close()
         if not log_of(self._path).exists():
             unmark(self._path)
 
 
 class CrashPoint:
-    """A store that ends the process, at once and without cleanup, at one chosen transaction.
+    """A store that ends the process at one chosen transaction, as kill -9 would.
 
     Wrapped around a store with a batch of 1, `before` the n-th leaves n - 1 transactions on disk, `after` it leaves n.
     """
@@ -109,7 +109,7 @@ class CrashPoint:
         self.begun = 0
 
     async def transact(self, job: Callable[[Tx], T]) -> T:
-        """Run the job, unless its turn has come."""
+        """Run the job, or end the process if this is the chosen transaction."""
         number = 0
 
         def counted(tx: Tx) -> T:
@@ -126,7 +126,7 @@ class CrashPoint:
         return result
 
     async def read(self, job: Callable[[Tx], T]) -> T:
-        """Reading crashes nothing."""
+        """Read without a crash."""
         return await self._store.read(job)
 
     async def close(self) -> None:

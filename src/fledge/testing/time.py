@@ -25,24 +25,24 @@ PATIENCE_S = 120.0
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move."""
+    """A clock that stands still until `advance` moves it."""
 
     def __init__(self, start: Instant = START) -> None:
         self._now = start
         self._moved = asyncio.Event()
 
     def now(self) -> Instant:
-        """The time it was last set to."""
+        """Return the current time of this clock."""
         return self._now
 
     def advance(self, seconds: float) -> Instant:
-        """Move on; whoever waits for a time that has come is woken."""
+        """Move the clock forward and wake the waits whose time has come; return the new time."""
         self._now += seconds
         self._moved.set()
         return self._now
 
     async def wait_until(self, at: Instant | None, poked: asyncio.Event) -> None:
-        """Return when the clock was moved past `at`, or when poked."""
+        """Return when the clock has reached `at`, or when the event is set."""
         while not poked.is_set() and (at is None or self._now < at):
             self._moved.clear()
             waits = [asyncio.ensure_future(event.wait()) for event in (poked, self._moved)]
@@ -54,7 +54,7 @@ class ManualClock:
 
 
 class VirtualClock:
-    """The time of a loop started by `run_virtual`: it passes at once whenever everybody waits.
+    """The clock of a loop started by `run_virtual`: its time jumps ahead whenever every coroutine waits.
 
     Threads of that loop may read it too. Make it inside the loop, or read it there first.
     """
@@ -88,14 +88,14 @@ class VirtualClock:
 
 
 class SharedClock(VirtualClock):
-    """Goes on where a process that is gone stood: it keeps the time in memory that forked processes share."""
+    """A virtual clock that continues where a killed process stopped: forked processes share its memory."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         super().__init__(struct.unpack("d", memory[:8])[0])
         self._memory = memory
 
     def now(self) -> Instant:
-        """The time, which it leaves for the next process."""
+        """Return the time, and store it for the next process."""
         now = super().now()
         self._memory[:8] = struct.pack("d", now)
         return now

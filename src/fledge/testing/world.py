@@ -15,7 +15,7 @@ from fledge.store.base import Post, Row, Spec
 
 
 class Stage:
-    """What a script can do while it drives a session."""
+    """The actions of a script while it drives a session."""
 
     def __init__(self, engine: Engine, drive: Drive) -> None:
         self.engine, self.drive = engine, drive
@@ -46,7 +46,7 @@ class Stage:
         return await self.engine.store.read(lambda tx: tx.inbox.unread(self.session))
 
     async def spawn(self, task: str, *, limits: policy.Limits | None = None, **terms: Any) -> str:
-        """Spawn a child; answers its key."""
+        """Spawn a child; return its session key."""
         request = spawn.Request(
             spec=Spec(task=task, label=task),
             terms=Terms(parent=self.session, **terms),
@@ -56,7 +56,7 @@ class Stage:
         return (await self.engine.commit(lambda c: spawn.spawn(c, request))).key
 
     async def step(self, text: str = "") -> int:
-        """Commit a step; answers how many rows entered at its boundary."""
+        """Commit a step; return how many inbox rows it read."""
         return await self.engine.commit(lambda c: turns.step(c, self.drive, [("tool", text)] if text else []))
 
     async def say(self, text: str) -> Goes:
@@ -96,7 +96,7 @@ Script = Callable[[Stage], Awaitable[None]]
 
 
 class ScriptedPerformer:
-    """Plays the world: `script` drives every session, removals and posts are remembered."""
+    """Stands in for models, channels and files in tests of the engine: `script` drives every session."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -105,7 +105,7 @@ class ScriptedPerformer:
         self.driven: list[tuple[str, int]] = []
 
     async def drive(self, engine: Engine, drive: Drive) -> None:
-        """Play the script; a reply that has to read first is said again, with what it read."""
+        """Run the script; repeat a reply that first had to read new messages."""
         stage = Stage(engine, drive)
         self.driven.append((drive.session, drive.epoch))
         await self.script(stage)
@@ -113,10 +113,10 @@ class ScriptedPerformer:
             await stage.say("done")
 
     async def remove(self, leaves: tuple[str, ...]) -> None:
-        """Remember what was to be removed."""
+        """Record the files that would be removed."""
         self.removed.extend(leaves)
 
     async def call(self, post: Post) -> Address | None:
-        """Remember what was to be sent; nobody answers."""
+        """Record a message instead of sending it."""
         self.posted.append(post)
         return None

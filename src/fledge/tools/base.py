@@ -39,7 +39,7 @@ _BYTE: Final = re.compile(r"\(byte (\d+)\)")
 
 
 class ToolContext(Struct, frozen=True, kw_only=True):
-    """Where and for whom a tool runs. A function with a parameter of this type is given it; models never see it.
+    """The context of a tool call. A tool function with a parameter of this type receives it; models do not see it.
 
     >>> @fledge.tool(read_only=True)
     ... async def count_files(context: fledge.ToolContext) -> int:
@@ -50,37 +50,39 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     session: str
     """The session key."""
     entry: int
-    """The assistant entry whose call this is: with `index` the call's name, however often it is repeated."""
+    """The number of the transcript entry with this call."""
     index: int
+    """The position of this call in that entry."""
     workspace: Path
-    """The folder it works in; nothing outside may be touched."""
+    """The folder in which the agent works; tools stay inside it."""
     cwd: str = ""
-    """Where in it relative paths begin; empty: at its top."""
+    """The folder, relative to the workspace, where relative paths begin; empty for the workspace itself."""
     readable: tuple[Path, ...] = ()
-    """Folders besides that may be read: files it was given, folders of its own children."""
+    """Other folders that may be read: attachments, folders of its children."""
     protected: Protected = UNPROTECTED
-    """What is hidden from its tools, and what they write only with a person's yes."""
+    """Paths that are hidden from tools, and paths that need a person's approval to write."""
     approved: bool = False
-    """A person has said yes to this very call."""
+    """A person has approved this call."""
     wrote: Callable[[str, bytes], None] | None = None
-    """Told of each file that a tool has written, by its path in the workspace; from any thread."""
+    """Call it with path and content for each file written; any thread may."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """The environment a child process gets: already without secrets."""
+    """The environment for child processes, without secrets."""
     tools: frozenset[str] | None = None
-    """Names of all tools the session has in this turn; None where nobody counted."""
+    """The names of all tools of the session in this turn; None if unknown."""
     boxed: bool = False
-    """Commands of the session run in a sandbox."""
+    """True if commands of the session run in a sandbox."""
     offline: bool = False
-    """That sandbox has no network."""
+    """True if that sandbox has no network."""
     generations: Mapping[str, int] | None = None
-    """Stops that the turn knew of when it opened; None outside a turn."""
+    """Internal: which stops the turn has seen."""
     epoch: int | None = None
-    """The driver's, and `interrupts` how many of its steps were called off: what it does is fenced by both."""
+    """Internal: the lease under which the call runs."""
     interrupts: int = 0
+    """Internal: how many steps of the turn were interrupted."""
 
     @property
     def call_key(self) -> str:
-        """The same for every repetition of this call, and for no other."""
+        """A key of this call: the same when the call is repeated after a crash, different for every other call."""
         return f"{self.session}#{self.entry}.{self.index}"
 
 
@@ -280,17 +282,21 @@ def tool(
     approval: Approval | None = None,
     asks: Asks | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function, async or plain, whose parameters all have types that can be read from JSON. Methods,
-    partials and objects with `__call__` work too. A parameter of the type `fledge.ToolContext` is given the context.
+    """Make a tool from a function with type hints: async or plain, a method, a partial, or an object with `__call__`.
 
-    Its name and docstring are the model's; the docstring's section of parameters (`Args:`, NumPy's or Sphinx's), or
-    `msgspec.Meta(description=…)`, describes parameters. What it returns is told as it is if it is text, shown if it is
-    a `fledge.Image` or a list of texts and images, and written as JSON if it is anything else. On the wire parameters
-    are in camelCase. `read_only` says that it changes nothing; `repeatable`, that it may be started again after a crash
-    in the middle, which every tool that only reads may be. `approval="ask"` asks a person before each call, unless the
-    settings say otherwise; `asks` says of which calls a person must be asked, whatever the settings say. Refused, by
-    `BadInput` that names the parameter: one without a type, one of a type that JSON has not, `*args`, `**kwargs`,
-    positional-only ones; and names a provider would not take.
+    The model sees the function's name, its docstring, and its parameters in camelCase. The parameter section of the
+    docstring (`Args:`, NumPy or Sphinx style) or `msgspec.Meta(description=…)` describes parameters. A parameter of the
+    type `fledge.ToolContext` receives the context of the call. The function may return text, a `fledge.Image`, a list
+    of texts and images, or a value that is written as JSON.
+
+    - `read_only`: the tool changes nothing.
+    - `repeatable`: after a crash in the middle the call may be started again. Read-only tools always may.
+    - `approval="ask"`: a person approves each call, unless the settings say otherwise.
+    - `asks`: a function that decides which calls a person must approve, whatever the settings say.
+    - `timeout`: seconds a call may take. `max_chars`: the longest result that the model sees.
+
+    Raises `BadInput` naming the parameter: one without a type, a type that JSON cannot express, `*args`, `**kwargs`,
+    positional-only parameters, or a name that providers do not accept.
 
     >>> @fledge.tool
     ... def add(a: int, b: int) -> int:

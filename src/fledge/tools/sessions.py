@@ -4,11 +4,16 @@ Checked in one commit with the reservation, so limits hold however many calls ra
 transcript is its idempotency key, so a call that is repeated after a crash finds the child it made before.
 """
 
+import asyncio
+import base64
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
+from fledge.confine import Confined
+from fledge.core.attachments import SpawnFile, too_large
 from fledge.core.policy import YieldTerms
 from fledge.core.targets import pick
 from fledge.core.transcript import SPAWN, YIELD
@@ -27,6 +32,8 @@ def spawn_tool(spawner: Spawner) -> Tool:
     """The tool `sessions_spawn`: what it takes is `SpawnParams`, who calls is the session whose turn it is."""
 
     async def sessions_spawn(context: ToolContext, params: SpawnParams) -> str:
+        if any(one.path for one in params.attachments):
+            params = await asyncio.to_thread(_with_contents, params, context, spawner.attachment_limits.max_file_bytes)
         answer = await spawner.answer(params, caller_of(context))
         return msgspec.json.encode(answer).decode()
 
@@ -39,6 +46,28 @@ def spawn_tool(spawner: Spawner) -> Tool:
         repeatable=True,
     )
     return answering_json(made)
+
+
+def _with_contents(params: SpawnParams, context: ToolContext, most: int) -> SpawnParams:
+    """The parameters with the contents of files that are named by path. BadInput: a path that the caller may not read
+    besides its workspace, a content beside it, or a file that is too large."""
+    files = [_with_content(one, context, most, f"attachments[{at}]") for at, one in enumerate(params.attachments)]
+    return replace(params, attachments=tuple(files))
+
+
+def _with_content(file: SpawnFile, context: ToolContext, most: int, field: str) -> SpawnFile:
+    if not file.path:
+        return file
+    if file.content is not None:
+        raise BadInput(f"{field}.path", "must not be given beside content", file.path)
+    for folder in context.readable:
+        if file.path.startswith(f"{folder}/"):
+            with Confined(folder) as confined:
+                data, _ = confined.read(file.path, most + 1)
+            if len(data) > most:
+                raise too_large(f"{field}.path", most)
+            return SpawnFile(file.name, base64.b64encode(data).decode(), "base64")
+    raise BadInput(f"{field}.path", "must be the path of a file that came with a message", file.path)
 
 
 def caller_of(context: ToolContext) -> Caller:

@@ -46,7 +46,7 @@ class Chat {
     this.transcript.folder = shared.kept.get(`folder ${key}`) ?? "";
     this.stream = new Stream(this.transcript, this.store, ["You", "fledge"]);
     this.composer = composer(key, {
-      say: (text, images) => { this.bottom(); this.transcript.say(text, images).catch((error) => { if (this.composer.isEmpty()) this.composer.put(text); fail(error); }); },
+      say: (text, files) => { this.bottom(); this.transcript.say(text, files).catch((error) => { if (this.composer.isEmpty()) this.composer.put(text, files); fail(error); }); },
       command: (line) => { this.bottom(); this.transcript.command(line).catch(fail); },
       stop: () => this.stop(),
       model: () => this.chooseModel(),
@@ -148,7 +148,7 @@ class Chat {
   #drawUnsent() {
     const words = { sending: "sending …", sent: "sent, not yet read", waiting: "not sent yet: waiting for the gateway" };
     fill(this.unsent, this.transcript.unsent.map((message) => el("li", { class: "msg user", "data-role": "unsent", "data-state": message.state },
-      el("div", { class: "bubble" }, markdown(message.text), message.images.map((image) => el("span", { class: "attach" }, icon("file", 13), image.name))),
+      el("div", { class: "bubble" }, markdown(message.text), message.files.map((file) => el("span", { class: "attach" }, icon("file", 13), file.name))),
       el("span", { class: "stamp" }, words[message.state]))));
   }
 

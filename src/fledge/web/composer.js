@@ -1,4 +1,4 @@
-// The box in which a person writes: it grows, `/` lists commands, Enter sends and Shift-Enter breaks the line, images are
+// The box in which a person writes: it grows, `/` lists commands, Enter sends and Shift-Enter breaks the line, files are
 // attached by a button, by pasting or by dropping. What was typed stays, for each conversation, until it is sent.
 
 import { announce, button, el, fail, fill, icon } from "./dom.js";
@@ -10,6 +10,8 @@ const MOST_PX = 220;
 const MOST_SHOWN = 9; // commands at a time; the arrow keys move the rest into sight
 const COMMAND = /^\/[a-zA-Z]+(\s|$)/; // as the gateway reads it: a path at the beginning stays a message
 const IMAGES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+const IMAGE_BYTES = 3.75 * 1024 * 1024; // larger ones are files like any other
+const FILE_BYTES = 64 * 1024 * 1024; // so much is read into the page; the gateway says what a message may carry
 
 let commands = null; // [{ name, form, meaning }], asked for once
 
@@ -22,13 +24,14 @@ async function knownCommands() {
   return commands;
 }
 
-/** Build the composer of a conversation. `acts`: say(text, images), command(line), stop(), model(). Answers the element,
- * `focus()`, `put(text)`, and `model(words)`, which says what answers here. */
+/** Build the composer of a conversation. `acts`: say(text, files), command(line), stop(), model(). A file has a name, its
+ * size, its data in base64, and whether it is an image. Answers the element, `focus()`, `put(text, files)`, and
+ * `model(words)`, which says what answers here. */
 export function composer(key, acts) {
   const say = el("textarea", { id: "say", rows: 1, placeholder: "Message, or / for commands", "aria-label": "Message, or a command such as /help", "aria-autocomplete": "list", "aria-haspopup": "listbox", "aria-controls": "slash", autocomplete: "off" });
   const menu = el("ul", { class: "slash", id: "slash", role: "listbox", "aria-label": "Commands", hidden: true });
   const files = el("ul", { class: "files", "aria-label": "Attached", hidden: true });
-  const picker = el("input", { type: "file", accept: IMAGES.join(","), multiple: true, hidden: true, "aria-label": "Images to attach" });
+  const picker = el("input", { type: "file", multiple: true, hidden: true, "aria-label": "Files to attach" });
   const model = button("model", { kind: "ghost small picker", title: "The model that answers here. Press to change", act: acts.model });
   let attached = [];
   let found = [];
@@ -60,19 +63,22 @@ export function composer(key, acts) {
     if (found.length) announce(`${found.length} commands`);
     drawMenu();
   };
-  const put = (text) => { say.value = text; look().catch(fail); };
+  const put = (text, files = attached) => {
+    say.value = text;
+    attached = files;
+    drawFiles();
+    look().catch(fail);
+  };
   const choose = (one) => { menuOff = one.form === one.name; put(one.form === one.name ? one.name : `${one.name} `); say.focus(); };
 
   const submit = () => {
     const text = say.value.trim();
     if (text === "" && !attached.length) return;
     menuOff = false;
-    const images = attached.map(({ name, data }) => ({ name, data }));
-    attached = [];
-    drawFiles();
-    put("");
-    if (COMMAND.test(text) && !images.length) acts.command(text);
-    else acts.say(text || "See the attached image.", images);
+    const sent = attached;
+    put("", []);
+    if (COMMAND.test(text) && !sent.length) acts.command(text);
+    else acts.say(text || `See the attached ${sent.every((file) => file.isImage) ? "image" : "file"}${sent.length > 1 ? "s" : ""}.`, sent);
   };
 
   const drawFiles = () => {
@@ -82,10 +88,12 @@ export function composer(key, acts) {
   };
   const attach = async (list) => {
     for (const file of list) {
-      if (!IMAGES.includes(file.type)) throw new Error(`${file.name} is no PNG, JPEG, GIF or WebP image: only images can be attached here`);
-      attached.push({ name: file.name, size: file.size, data: await base64(file) });
+      if (file.size > FILE_BYTES) throw new Error(`${file.name} has ${bytes(file.size)}: that is more than a message can carry`);
+      if (!file.size) throw new Error(`${file.name} is empty, or a folder`);
+      const isImage = IMAGES.includes(file.type) && file.size <= IMAGE_BYTES;
+      attached.push({ name: file.name, size: file.size, isImage, data: await base64(file) });
+      drawFiles();
     }
-    drawFiles();
   };
   picker.addEventListener("change", () => { attach([...picker.files]).catch(fail); picker.value = ""; });
 
@@ -110,14 +118,14 @@ export function composer(key, acts) {
     drop: (event) => { event.preventDefault(); attach([...event.dataTransfer.files]).catch(fail); },
   } }, menu, el("div", { class: "box" }, files, say,
     el("div", { class: "boxline" },
-      button("", { kind: "ghost", ico: "clip", label: "Attach images", act: () => picker.click() }), picker,
+      button("", { kind: "ghost", ico: "clip", label: "Attach files", act: () => picker.click() }), picker,
       button("", { kind: "ghost", ico: "json", label: "Commands", act: () => { say.focus(); menuOff = false; put("/"); } }),
       el("span", { class: "grow" }), model,
       button("", { ico: "stop", label: "Stop this turn", title: "Stop this turn. Subagents go on", id: "stop", act: acts.stop }),
       el("button", { type: "submit", class: "btn primary", "aria-label": "Send", title: "Send" }, icon("up")))));
   say.value = sessionStorage.getItem(DRAFT + key) ?? "";
   requestAnimationFrame(grow);
-  return { element, focus: () => say.focus(), put, isEmpty: () => say.value === "", model: (words) => { model.querySelector("span").textContent = words; } };
+  return { element, focus: () => say.focus(), put, isEmpty: () => say.value === "" && !attached.length, model: (words) => { model.querySelector("span").textContent = words; } };
 }
 
 function base64(file) {

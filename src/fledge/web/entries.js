@@ -3,6 +3,7 @@
 
 import { arrange, button, el, fill, glyph, icon } from "./dom.js";
 import { bytes, clock, dayName, full, hm, short, span, usd } from "./format.js";
+import { download } from "./gateway.js";
 import { doneCard, spawnCard, toolIcon } from "./cards.js";
 import { markdown } from "./markdown.js";
 import { sessionLink, runPath } from "./names.js";
@@ -72,10 +73,10 @@ export class Stream {
   #message(entry) {
     const [asker] = this.names;
     if (entry.kind === "task") {
-      return item(entry, "task", "told", el("p", { class: "iolabel" }, "task, from ", entry.source ? sessionLink(this.store, entry.source) : asker.toLowerCase()), wordsOf(this.transcript, entry), images(entry));
+      return item(entry, "task", "told", el("p", { class: "iolabel" }, "task, from ", entry.source ? sessionLink(this.store, entry.source) : asker.toLowerCase()), wordsOf(this.transcript, entry), files(this.transcript, entry));
     }
     if (entry.by === "person") {
-      return item(entry, "user", "user", el("div", { class: "bubble" }, el("span", { class: "sr" }, `${asker}: `), wordsOf(this.transcript, entry), images(entry)),
+      return item(entry, "user", "user", el("div", { class: "bubble" }, el("span", { class: "sr" }, `${asker}: `), wordsOf(this.transcript, entry), files(this.transcript, entry)),
         entry.kind === "steer" && el("span", { class: "faint" }, "steered"), stamp(entry.at));
     }
     if (entry.by === "session") {
@@ -169,14 +170,30 @@ function takeOver(old, made) {
 
 /** The words of an entry; where they are cut, a button gets the rest. */
 function wordsOf(transcript, entry) {
-  const body = markdown(entry.text);
+  const body = markdown(bareText(entry));
   if (!entry.size) return body;
   const holder = el("div", null, body);
   holder.append(button(`Show all (${bytes(entry.size)})`, { kind: "link", act: async () => fill(holder, markdown((await transcript.whole(entry.seq)).text)) }));
   return holder;
 }
 
-const images = (entry) => (entry.images ?? []).map((image) => el("span", { class: "attach" }, icon("file", 13), image.name || "image", el("span", { class: "faint" }, `${image.width}×${image.height}, ${bytes(image.bytes)}`)));
+/** The words of an entry without its last lines, which name the files that came with it: those are shown below. */
+function bareText({ text, size, images = [], attachments = [] }) {
+  const lines = text.split("\n");
+  const named = images.length + attachments.length;
+  const isWhole = !size && lines.slice(lines.length - named).every((line) => /^\[(image|file)\b.*\]$/.test(line));
+  return named && isWhole ? lines.slice(0, -named).join("\n") : text;
+}
+
+/** What came with an entry: images, and files to download. */
+function files(transcript, entry) {
+  const images = (entry.images ?? []).map((image) => el("span", { class: "attach" }, icon("file", 13), image.name || "image", el("span", { class: "faint" }, `${image.width}×${image.height}, ${bytes(image.bytes)}`)));
+  const attachments = (entry.attachments ?? []).map(({ name, size, type }) => button(`${name} (${bytes(size)})`, {
+    kind: "attach", ico: "clip", title: `Download ${name} (${type})`,
+    act: () => download(`/attachments/${encodeURIComponent(transcript.key)}/${encodeURIComponent(name)}`, name),
+  }));
+  return [...images, ...attachments];
+}
 
 /** What a tool was given or answered. `size`: of the whole, where this is the beginning. */
 function output(text, size, whole) {

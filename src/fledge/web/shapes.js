@@ -41,6 +41,13 @@
  * @property {string} [sha256]
  */
 
+/** A file that came with a message. `GET /attachments/<session>/<name>` downloads it.
+ * @typedef {object} AttachmentShown
+ * @property {string} name
+ * @property {number} size
+ * @property {string} type
+ */
+
 /** The attempt that follows.
  * @typedef {object} Attempt
  * @property {string} sessionKey
@@ -75,7 +82,7 @@
  * @property {string} sessionKey
  */
 
-/** Ceilings of a run or a tree; None is no ceiling.
+/** Limits for a run and everything below it; None means no limit. A run ends when it reaches one.
  * @typedef {object} Budget
  * @property {number|null} [tokens]
  * @property {number|null} [usd]
@@ -129,7 +136,7 @@
  * @typedef {object} CommandResult
  * @property {string} text
  * @property {boolean} [ok]
- * @property {"again"|"agents"|"allow"|"approvals"|"approve"|"compact"|"deny"|"event"|"focus"|"heartbeat"|"help"|"image"|"info"|"kill"|"list"|"log"|"model"|"permissions"|"reject"|"reload"|"resume"|"send"|"spawn"|"status"|"steer"|"stop"|"tree"|"undelivered"|"unfocus"|null} [verb]
+ * @property {"again"|"agents"|"allow"|"approvals"|"approve"|"attach"|"compact"|"deny"|"event"|"focus"|"heartbeat"|"help"|"image"|"info"|"kill"|"list"|"log"|"model"|"permissions"|"reject"|"reload"|"resume"|"send"|"spawn"|"status"|"steer"|"stop"|"tree"|"undelivered"|"unfocus"|null} [verb]
  */
 
 /** What a session was told of a child.
@@ -233,7 +240,7 @@
  * @property {string} sessionKey
  */
 
-/** What found nobody and was given up, a result or a message: `fl.retry(…)` or `fl.dismiss(…)` it by its key.
+/** An undelivered result or message. `fl.retry(key)` delivers it again, `fl.dismiss(key)` removes it.
  * @typedef {object} GivenUp
  * @property {string} key
  * @property {string} sessionKey
@@ -381,6 +388,7 @@
  * @property {string} [runId]
  * @property {boolean} [isCut]
  * @property {(CompletionValue)[]} [completions]
+ * @property {(AttachmentShown)[]} [attachments]
  */
 
 /** Words that came in.
@@ -395,6 +403,7 @@
  * @property {string} [source]
  * @property {string} [runId]
  * @property {(ImageShown)[]} [images]
+ * @property {(AttachmentShown)[]} [attachments]
  */
 
 /** An entry was appended to a transcript: the value that `sessions.history` has of it.
@@ -443,7 +452,7 @@
  * @property {number} expiresAt
  */
 
-/** A rule that a person made: such commands of an agent run in a folder without a question.
+/** A rule made by a person: some commands of an agent run in a folder without asking.
  * @typedef {object} Permission
  * @property {string} id
  * @property {(string)[]} words
@@ -454,7 +463,7 @@
  * @property {string} madeBy
  */
 
-/** A plan that awaits its answer: `fl.approve_plan(plan.session_key)` or `fl.reject_plan(…, why)`.
+/** A plan that waits for approval: `fl.approve_plan(plan.session_key)` or `fl.reject_plan(…, why)`.
  * @typedef {object} Plan
  * @property {string} sessionKey
  * @property {string} runId
@@ -503,7 +512,7 @@
  * @property {string} folder
  */
 
-/** What a conversation answered, or why it has not.
+/** The answer of a conversation, or the reason why there is none.
  * @typedef {object} Reply
  * @property {"error"|"ok"|"pending"|"stopped"} status
  * @property {string} [text]
@@ -551,7 +560,7 @@
  * @property {(ImageShown)[]} [images]
  */
 
-/** What came of a run, or that nothing has yet: failing is a value, not an exception.
+/** The outcome of a run. A failed run is a `Result` with a status, not an exception.
  * @typedef {object} Result_Any_
  * @property {"error"|"killed"|"ok"|"pending"|"timeout"|"unknown"} status
  * @property {string} [text]
@@ -565,6 +574,7 @@
  * @property {string} sessionKey
  * @property {string} [label]
  * @property {(string)[]} [artifacts]
+ * @property {Worktree|null} [worktree]
  * @property {string} phase
  * @property {number|null} [startedAt]
  * @property {number|null} [endedAt]
@@ -601,7 +611,7 @@
  * @property {string} label
  */
 
-/** A run as lists and trees show it.
+/** A run as listed by `fl.runs()` and `fl.tree()`.
  * @typedef {object} RunInfo
  * @property {string} sessionKey
  * @property {string} runId
@@ -844,7 +854,7 @@
  * @property {"timeout"} type
  */
 
-/** One thing that happened to a run, and the phase that left it in.
+/** One event in the life of a run, and the phase after it.
  * @typedef {object} TimelineEvent
  * @property {number} at
  * @property {string} name
@@ -904,6 +914,15 @@
  * @property {string} folder
  * @property {string} [cwd]
  * @property {boolean} [isSandboxed]
+ */
+
+/** A git worktree of a child's own.
+ * @typedef {object} Worktree
+ * @property {string} path
+ * @property {string} branch
+ * @property {number|null} [commits]
+ * @property {(string)[]} [changed]
+ * @property {number} [moreChanged]
  */
 
 /** Something that went wrong.

@@ -11,6 +11,7 @@ import { call, NOT_FOUND, reading, Refusal, unique, Unreachable } from "./gatewa
 export const PAGE = 100;
 const MOST = 500;
 const COMMAND_MS = 120_000; // some wait for an answer
+const FILES_MS = 120_000; // they may be large, and the way slow
 const UNSENT = "fledge.unsent.";
 
 /** True of what stands between entries and has no number of its own. */
@@ -29,7 +30,7 @@ export class Transcript {
   hasOlder = false;
   /** What the turn is doing: null if nothing is known of one. `text` is being said, behind the entry `after`. */
   live = null;
-  /** Messages of a person that are not entries yet: `{id, text, images, runId, state}`. */
+  /** Messages of a person that are not entries yet: `{id, text, files, runId, state}`. */
   unsent = [];
   /** The folder in which the conversation begins, if it has not begun and one was chosen. */
   folder = "";
@@ -192,8 +193,8 @@ export class Transcript {
   }
 
   /** Send a message. It is sent until the gateway has it, under one name, so that it is read once. */
-  say(text, images = []) {
-    const message = { id: unique(), text, images, runId: "", state: "sending" };
+  say(text, files = []) {
+    const message = { id: unique(), text, files, runId: "", state: "sending" };
     this.#keepUnsent([...this.unsent, message]);
     this.#tell();
     return this.#deliver(message);
@@ -203,8 +204,7 @@ export class Transcript {
     for (;;) {
       try {
         if (this.folder && !this.entries.length) await call("sessions.open", { session: this.key, folder: this.folder });
-        const images = message.images.length ? { images: message.images } : {};
-        const { runId } = await call("agent", { message: message.text, session: this.key, idempotencyKey: message.id, ...images });
+        const { runId } = await call("agent", { message: message.text, session: this.key, idempotencyKey: message.id, ...carried(message.files) }, message.files.length ? FILES_MS : undefined);
         this.#mark(message, { runId, state: "sent" });
         this.refresh();
         return;
@@ -226,18 +226,25 @@ export class Transcript {
     this.#tell();
   }
 
-  /** A message that the gateway does not have yet survives a reload of the page; images are too large for that. */
+  /** A message that the gateway does not have yet survives a reload of the page; files are too large for that. */
   #keepUnsent(messages) {
     this.unsent = messages;
-    const kept = messages.filter((message) => !message.runId && !message.images.length).map(({ id, text }) => ({ id, text }));
+    const kept = messages.filter((message) => !message.runId && !message.files.length).map(({ id, text }) => ({ id, text }));
     if (kept.length) sessionStorage.setItem(UNSENT + this.key, JSON.stringify(kept));
     else sessionStorage.removeItem(UNSENT + this.key);
   }
 
   #keptUnsent() {
     const kept = JSON.parse(sessionStorage.getItem(UNSENT + this.key) ?? "[]");
-    return kept.map((message) => ({ ...message, images: [], runId: "", state: "sending" }));
+    return kept.map((message) => ({ ...message, files: [], runId: "", state: "sending" }));
   }
+}
+
+/** Files of a message as the gateway takes them: images that a model is shown, and all others. */
+function carried(files) {
+  const images = files.filter((file) => file.isImage).map(({ name, data }) => ({ name, data }));
+  const attachments = files.filter((file) => !file.isImage).map(({ name, data }) => ({ name, content: data, encoding: "base64" }));
+  return { ...(images.length && { images }), ...(attachments.length && { attachments }) };
 }
 
 /** The transcripts that views have opened, by key: they go on while another view is shown. */

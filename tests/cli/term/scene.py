@@ -24,8 +24,8 @@ class Glass:
     """A terminal: what stands on it, and what has scrolled out of it."""
 
     def __init__(self, columns: int, lines: int) -> None:
-        self._screen = pyte.HistoryScreen(columns, lines, history=20_000, ratio=0.5)
-        self._stream = pyte.Stream(self._screen)
+        self.screen = pyte.HistoryScreen(columns, lines, history=20_000, ratio=0.5)
+        self._stream = pyte.Stream(self.screen)
         self.bytes = 0
 
     def feed(self, data: str) -> None:
@@ -36,35 +36,35 @@ class Glass:
     @property
     def size(self) -> Size:
         """As it is now."""
-        return Size(rows=self._screen.lines, columns=self._screen.columns)
+        return Size(rows=self.screen.lines, columns=self.screen.columns)
 
     def resize(self, columns: int, lines: int) -> None:
         """Be of another size."""
-        self._screen.resize(lines, columns)
+        self.screen.resize(lines, columns)
 
     @property
     def cursor(self) -> tuple[int, int]:
         """Column and row."""
-        return self._screen.cursor.x, self._screen.cursor.y
+        return self.screen.cursor.x, self.screen.cursor.y
 
     @property
     def hides_cursor(self) -> bool:
         """True if the cursor is not shown."""
-        return bool(self._screen.cursor.hidden)
+        return bool(self.screen.cursor.hidden)
 
     def _row(self, row: Any) -> str:
-        return "".join(row[x].data for x in range(self._screen.columns)).rstrip()
+        return "".join(row[x].data for x in range(self.screen.columns)).rstrip()
 
     def rows(self) -> list[str]:
         """What stands on the terminal, without empty rows at its end."""
-        rows = [self._row(self._screen.buffer[y]) for y in range(self._screen.lines)]
+        rows = [self._row(self.screen.buffer[y]) for y in range(self.screen.lines)]
         while rows and not rows[-1]:
             rows.pop()
         return rows
 
     def all(self) -> list[str]:
         """The scrollback, and what stands on the terminal."""
-        return [*(self._row(row) for row in self._screen.history.top), *self.rows()]
+        return [*(self._row(row) for row in self.screen.history.top), *self.rows()]
 
     def text(self) -> str:
         """All of it as one line, blanks joined."""

@@ -117,14 +117,14 @@ CREATE INDEX sessions_parent ON sessions (parent) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_last ON sessions (last_at, key) WHERE state = 'open';
 CREATE INDEX sessions_roots ON sessions (last_at, key) WHERE state = 'open' AND depth = 0;
 
-CREATE TABLE images_24 (
+CREATE TABLE files (
   session     TEXT NOT NULL,
-  sha256      TEXT NOT NULL,
-  PRIMARY KEY (session, sha256)
+  file        TEXT NOT NULL,
+  PRIMARY KEY (session, file)
 ) STRICT, WITHOUT ROWID;
-INSERT INTO images_24 SELECT session, sha256 FROM images;
+INSERT INTO files SELECT session, sha256 FROM images;
 DROP TABLE images;
-ALTER TABLE images_24 RENAME TO images;
+ALTER TABLE inbox RENAME COLUMN images TO carried;
 
 CREATE TABLE active (
   session     TEXT PRIMARY KEY,

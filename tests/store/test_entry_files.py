@@ -1,4 +1,4 @@
-"""The files of images: swept while commits are under way, and whole or not there."""
+"""The files of entries: swept while commits are under way, and whole or not there."""
 
 import hashlib
 from collections.abc import Awaitable, Callable
@@ -7,9 +7,10 @@ from typing import TypeVar
 
 import pytest
 
+from fledge.core.attachments import File, FileEntry
 from fledge.core.images import Image, ImageEntry, read_image
 from fledge.store.base import SessionFacts, Tx
-from fledge.store.images import ImageFiles
+from fledge.store.entry_files import EntryFiles, file_name
 from fledge.testing import InlineStore, run_virtual
 from tests import images
 from tests.core.samples import AT
@@ -37,16 +38,16 @@ async def name_in(store: InlineStore, entry: ImageEntry) -> None:
 
     def job(tx: Tx) -> None:
         tx.sessions.open("s", "main", None, 0, SessionFacts(), AT)
-        tx.transcripts.hold_images("s", [entry.sha256])
+        tx.transcripts.hold_files("s", [entry.sha256])
 
     await store.transact(job)
 
 
-def acting(folder: Path, body: Callable[[Racing, ImageFiles], Awaitable[None]]) -> None:
+def acting(folder: Path, body: Callable[[Racing, EntryFiles], Awaitable[None]]) -> None:
     async def main() -> None:
         store = Racing(folder)
         try:
-            await body(store, ImageFiles(folder))
+            await body(store, EntryFiles(folder))
         finally:
             await store.close()
 
@@ -59,7 +60,7 @@ def file(folder: Path) -> Path:
 
 @proves("3.images.22", "A sweep never removes the file of an image whose commit is under way")
 def test_a_file_is_held_until_its_commit_and_swept_if_there_is_none(tmp_path: Path) -> None:
-    async def body(store: Racing, files: ImageFiles) -> None:
+    async def body(store: Racing, files: EntryFiles) -> None:
         with files.holding() as hold:
             assert await hold.keep([Image(CAT, "cat.png")]) == (ENTRY,)
             await files.sweep(store)
@@ -72,7 +73,7 @@ def test_a_file_is_held_until_its_commit_and_swept_if_there_is_none(tmp_path: Pa
 
 @proves("3.images.22")
 def test_a_commit_that_a_sweep_has_not_seen_keeps_its_file(tmp_path: Path) -> None:
-    async def body(store: Racing, files: ImageFiles) -> None:
+    async def body(store: Racing, files: EntryFiles) -> None:
         with files.holding() as hold:
             await hold.keep([Image(CAT)])
 
@@ -92,7 +93,7 @@ def test_a_commit_that_a_sweep_has_not_seen_keeps_its_file(tmp_path: Path) -> No
 
 
 def test_two_that_hold_one_image_hold_it_until_both_are_done(tmp_path: Path) -> None:
-    async def body(store: Racing, files: ImageFiles) -> None:
+    async def body(store: Racing, files: EntryFiles) -> None:
         with files.holding() as first:
             await first.keep([Image(CAT)])
             with files.holding() as second:
@@ -106,7 +107,7 @@ def test_two_that_hold_one_image_hold_it_until_both_are_done(tmp_path: Path) -> 
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     file(tmp_path).mkdir(parents=True)
 
-    async def body(store: Racing, files: ImageFiles) -> None:
+    async def body(store: Racing, files: EntryFiles) -> None:
         with files.holding() as hold, pytest.raises(OSError, match="directory"):
             await hold.keep([Image(CAT)])
         assert await files.load([ENTRY]) == {}
@@ -120,9 +121,79 @@ def test_a_draft_of_a_process_that_died_is_replaced(tmp_path: Path) -> None:
     draft.parent.mkdir()
     draft.write_bytes(CAT[:10])
 
-    async def body(store: Racing, files: ImageFiles) -> None:
+    async def body(store: Racing, files: EntryFiles) -> None:
         await files.write([CAT])
         assert await files.load([ENTRY]) == {hashlib.sha256(CAT).hexdigest(): CAT}
 
     acting(tmp_path, body)
     assert not draft.exists()
+
+
+# ---- attached files --------------------------------------------------------------------------------------------------
+
+SESSION = "agent:main:main"
+NOTES = File("notes.txt", b"words")
+
+
+def attached(folder: Path) -> list[str]:
+    """The attached files that are there, by their names in rows."""
+    root = folder / "attached"
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+async def name_file(store: InlineStore, name: str) -> None:
+    """Commit that the session holds the file."""
+
+    def job(tx: Tx) -> None:
+        tx.sessions.open(SESSION, "main", None, 0, SessionFacts(), AT)
+        tx.transcripts.hold_files(SESSION, [name])
+
+    await store.transact(job)
+
+
+@proves("3.attached.20", "A sweep never removes an attached file whose commit is under way")
+def test_an_attached_file_is_held_until_its_commit_and_swept_if_there_is_none(tmp_path: Path) -> None:
+    async def body(store: Racing, files: EntryFiles) -> None:
+        with files.holding() as hold:
+            [entry] = await hold.attach(SESSION, [NOTES])
+            await files.sweep(store)
+            assert attached(tmp_path) == [file_name(SESSION, entry)]
+        await files.sweep(store)
+        assert attached(tmp_path) == []
+        assert not files.attached_to(SESSION).exists()
+
+    acting(tmp_path, body)
+
+
+@proves("3.attached.20")
+def test_a_commit_that_a_sweep_has_not_seen_keeps_its_attached_file(tmp_path: Path) -> None:
+    async def body(store: Racing, files: EntryFiles) -> None:
+        with files.holding() as hold:
+            await hold.attach(SESSION, [NOTES])
+
+        async def commit() -> None:
+            store.meanwhile = None
+            with files.holding() as hold:
+                [entry] = await hold.attach(SESSION, [NOTES])
+                assert entry.name == "notes-2.txt"
+                await name_file(store, file_name(SESSION, entry))
+
+        store.meanwhile = commit
+        await files.sweep(store)
+        assert file_name(SESSION, FileEntry("notes-2.txt", 5, "", "")) in attached(tmp_path)
+        await files.sweep(store)
+        assert attached(tmp_path) == [file_name(SESSION, FileEntry("notes-2.txt", 5, "", ""))]
+
+    acting(tmp_path, body)
+
+
+def test_a_file_that_was_changed_is_not_there(tmp_path: Path) -> None:
+    async def body(store: Racing, files: EntryFiles) -> None:
+        with files.holding() as hold:
+            entries = await hold.attach(SESSION, [NOTES, File("other.txt", b"more")])
+        assert await files.read_attached(SESSION, entries) == {"notes.txt": b"words", "other.txt": b"more"}
+        (files.attached_to(SESSION) / "notes.txt").write_bytes(b"wordz")
+        (files.attached_to(SESSION) / "other.txt").unlink()
+        assert await files.read_attached(SESSION, entries) == {}
+
+    acting(tmp_path, body)

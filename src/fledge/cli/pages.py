@@ -1,0 +1,40 @@
+"""`fledge docs`: the pages for users that come with the package, as Markdown. Help and errors name them."""
+
+from pathlib import Path
+
+import fledge
+from fledge.errors import BadInput
+
+WIDTH = 20
+FOR_DEVELOPERS = ("architecture", "contract", "contract-tests", "design")
+"""Pages of a checkout that the package does not have."""
+
+
+def folder() -> Path:
+    """The folder with the pages: in the package, or beside it in a checkout."""
+    package = Path(fledge.__file__).parent
+    installed = package / "docs"
+    return installed if installed.is_dir() else package.parents[1] / "docs"
+
+
+def names() -> list[str]:
+    """The names of the pages."""
+    found = (path.relative_to(folder()).with_suffix("").as_posix() for path in folder().rglob("*.md"))
+    return sorted(name for name in found if name not in FOR_DEVELOPERS)
+
+
+def listing() -> list[str]:
+    """Each page with its title."""
+    titles = ((name, _text(name).splitlines()[0].removeprefix("# ")) for name in names())
+    return [f"{name:<{WIDTH}}{title}" for name, title in titles]
+
+
+def page(name: str) -> str:
+    """The text of a page; raises BadInput that names the pages if there is none of this name."""
+    if name not in names():
+        raise BadInput("page", f"must be one of {', '.join(names())}", name)
+    return _text(name)
+
+
+def _text(name: str) -> str:
+    return (folder() / f"{name}.md").read_text("utf-8")
