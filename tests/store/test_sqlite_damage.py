@@ -14,7 +14,7 @@ import pytest
 
 from fledge.errors import StoreError, StoreLocked
 from fledge.store.base import Commission, Counts, Driver, Place, Ran, RunCounts, RunWalk, Turn, Tx, Used
-from fledge.store.files import DATABASE
+from fledge.store.files import DATABASE, mark_of
 from fledge.store.migrate import migrate, newest, schema, schema_version, upgrades
 from fledge.store.people import Ask
 from fledge.store.sqlite import SqliteStore
@@ -112,6 +112,31 @@ def test_a_flipped_page_is_found_wherever_it_is(tmp_path: Path) -> None:
             SqliteStore.open(tmp_path)
     file.write_bytes(good)
     assert len(notes_in(tmp_path)) == 200
+
+
+def test_a_large_file_that_was_closed_is_not_read_whole_and_one_that_is_cut_is_still_found(tmp_path: Path) -> None:
+    fill(tmp_path, notes=200)
+    file = tmp_path / DATABASE
+    good = file.read_bytes()
+    file.write_bytes(_last_page_flipped(good))
+    close(SqliteStore.open(tmp_path, checked_bytes=len(good) - 1))
+    file.write_bytes(_last_page_flipped(good))
+    with pytest.raises(StoreError, match=r"is damaged or not a fledge database"):
+        SqliteStore.open(tmp_path, checked_bytes=len(good))
+    file.write_bytes(_last_page_lost(good))
+    with pytest.raises(StoreError, match=r"is damaged or not a fledge database"):
+        SqliteStore.open(tmp_path, checked_bytes=0)
+
+
+def test_a_large_file_that_was_not_closed_is_read_whole(tmp_path: Path) -> None:
+    store, crashed = tmp_path / "store", tmp_path / "crashed"
+    fill(store, notes=200)
+    left_open(store, crashed, "DELETE FROM entries WHERE seq = 7")
+    mark_of(crashed / DATABASE).write_text("open since yesterday\n")
+    file = crashed / DATABASE
+    file.write_bytes(_last_page_flipped(file.read_bytes()))
+    with pytest.raises(StoreError, match=r"is damaged or not a fledge database"):
+        SqliteStore.open(crashed, checked_bytes=0)
 
 
 def test_a_damaged_file_that_a_crash_left_behind_is_not_changed_either(tmp_path: Path) -> None:

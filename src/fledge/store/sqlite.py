@@ -18,7 +18,16 @@ from typing import Any, TypeVar
 from fledge.clock import hold_time
 from fledge.errors import StoreError, StoreLost
 from fledge.store.base import Tx
-from fledge.store.files import DATABASE, check_files, check_plain, log_of, make_database, mark_open, unmark
+from fledge.store.files import (
+    DATABASE,
+    check_files,
+    check_plain,
+    log_of,
+    make_database,
+    mark_of,
+    mark_open,
+    unmark,
+)
 from fledge.store.lock import StoreLock
 from fledge.store.migrate import is_behind, migrate, refuse_foreign
 from fledge.store.unit import Unit
@@ -27,6 +36,8 @@ T = TypeVar("T")
 
 BATCH = 512
 READERS = 2
+CHECKED_BYTES = 64 * 2**20
+"""How large a database may be to be read whole when it is opened: about a quarter of a second."""
 LAST_READERS_MS = 200
 """How long a close waits for another process that reads, so that the log can be taken in."""
 
@@ -74,8 +85,11 @@ class SqliteStore:
             thread.start()
 
     @classmethod
-    def open(cls, folder: str | Path, *, batch: int = BATCH, address: str = "") -> "SqliteStore":
-        """Open or make the store in this folder, and own it until `close`.
+    def open(
+        cls, folder: str | Path, *, batch: int = BATCH, address: str = "", checked_bytes: int = CHECKED_BYTES
+    ) -> "SqliteStore":
+        """Open or make the store in this folder, and own it until `close`. A larger file than `checked_bytes` is read
+        whole, to find damage, only if it was not closed.
 
         Refused, with nothing changed: a folder that cannot be written, a store that another process owns, a file that
         is empty, damaged, another program's or newer than this one, a store whose log was lost.
@@ -91,7 +105,7 @@ class SqliteStore:
             ) from error
         lock = StoreLock(folder / "lock", time.time(), address)
         try:
-            db = _connect(folder / DATABASE)
+            db = _connect(folder / DATABASE, checked_bytes)
         except BaseException:
             lock.release()
             raise
@@ -290,11 +304,11 @@ def _settle_all(jobs: list[_Job]) -> None:
         job.settle()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, checked_bytes: int) -> sqlite3.Connection:
     check_files(path)
     try:
         if path.exists():
-            _inspect(path)
+            _inspect(path, whole=path.stat().st_size <= checked_bytes or mark_of(path).exists())
         else:
             make_database(path)
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
@@ -338,11 +352,16 @@ def peek(folder: Path, view: Callable[[Tx], T]) -> T:
         raise _unusable(path, error) from error
 
 
-def _inspect(path: Path) -> None:
-    """Look at a file without changing it, not even to take up what a crash left in its log."""
+def _inspect(path: Path, whole: bool) -> None:
+    """Look at a file without changing it, not even to take up what a crash left in its log: at all of it, or whether it
+    is as long as it says."""
     db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     try:
-        verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if whole:
+            verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        else:
+            pages, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+            verdict = "ok" if pages * size == path.stat().st_size else f"it has not the length of {pages} pages"
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
         refuse_foreign(db, path)
