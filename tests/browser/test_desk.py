@@ -13,7 +13,7 @@ from fledge.orchestrator.commit import Commit
 from fledge.store.base import Turn
 from tests.browser.browsing import Person, browsing, sitting
 from tests.browser.desk_scene import HOSTILE, SETTINGS, SHOWN, Scene, scene
-from tests.browser.looks import CHECKED, WINDOWS, assert_fits, assert_sound
+from tests.browser.looks import CHECKED, WINDOWS, assert_looks, assert_sound
 from tests.statements import proves
 
 
@@ -232,7 +232,7 @@ def test_every_quiet_view_fits_and_is_sound(
             page.goto(f"{busy.address}/#/{view}")
             expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
             expect(page.locator(".card, .settab, .lanerow").first).to_be_visible()
-            (assert_sound if (width, height, scheme) in CHECKED else assert_fits)(page)
+            assert_looks(page, (width, height, scheme), f"{view}-busy")
             assert page.locator("#main img, #main script, #main u").count() == 0
         page.goto(f"{busy.address}/#/undelivered")
         assert SHOWN in person.see("#undelivered-cards .card", "<i>finder</i>").inner_text()

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.browsing import Gateway, Person, browsing, signed_in
 from tests.browser.job_server import job_of, working
-from tests.browser.looks import CHECKED, WINDOWS, assert_fits, assert_sound
+from tests.browser.looks import WINDOWS, assert_fits, assert_looks, assert_sound
 from tests.browser.page_server import SHOWN
 from tests.cli.model_server import serving
 from tests.statements import proves
@@ -70,13 +70,12 @@ def window(page: Page) -> float:
 def test_the_page_of_a_run_fits_its_window_and_axe_finds_nothing(
     browser: Browser, scene: Scene, size: tuple[int, int, str]
 ) -> None:
-    look = assert_sound if size in CHECKED else assert_fits
     with signed_in(browser, scene.gateway, *size) as person:
         page = open_run(person, scene, "ledger migration")
         for tab in ("Transcript", "Events", "Result", "Raw JSON"):
             page.get_by_role("tab", name=tab).click()
-            look(page)
-        look(open_run(person, scene, "backfill script"))
+            assert_looks(page, size, f"run-{tab.split()[0].lower()}")
+        assert_looks(open_run(person, scene, "backfill script"), size, "run-asks")
 
 
 @proves("8.page.20")

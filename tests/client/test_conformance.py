@@ -143,6 +143,7 @@ async def live(client: Client, folder: Path) -> Story:
     await call("runs.steer", target="sleeper", message="Wait for me again")
     await comes(client, "sleeper", "Claimed", 2)
     await call("runs.ends", target="sleeper")
+    await call("runs.row", target="sleeper")
     await call("runs.kill", target="sleeper")
     await call("runs.result", run=sleeper["runId"])
     await call("runs.kill", target="sleeper")

@@ -36,6 +36,7 @@ READING: dict[str, dict[str, object]] = {
     "runs.ends": {"target": "digger"},
     "runs.list": {},
     "runs.query": {"search": "d"},
+    "runs.row": {"target": "digger"},
     "runs.result": {"runId": "{run}", "timeoutMs": 0},
     "runs.spans": {"target": "digger"},
     "runs.tree": {},

@@ -21,8 +21,8 @@ from fledge.core.run import (
     TimedOut,
 )
 from fledge.store.base import Approval, ListedRun, RunCounts, RunFilter, RunMark, RunWalk, Tx, Used
-from tests.core.samples import AT, lost
-from tests.store.bench import FACTS, MAIN, Bench, admit, claim, conversation, follow, queue
+from tests.core.samples import AT
+from tests.store.bench import FACTS, MAIN, Bench, admit, claim, conversation, queue
 
 SIDE = "agent:main:side"
 DONE = Completed(Ended(Ok(), 900.0, 950.0), Delivered("direct"), settled_at=970.0, due_at=4570.0)
@@ -213,7 +213,7 @@ class RowConformance:
         assert found.keys == ["moved", "stuck", "plan", "bad"]
         assert (found.active, found.done) == (3, 2)
 
-    def test_a_run_knows_its_root_and_how_often_its_driver_was_lost(self, bench: Bench) -> None:
+    def test_a_run_knows_its_root(self, bench: Bench) -> None:
         bench.do(some_runs)
         listed = {one.key: one for one in bench.see(lambda tx: tx.listed_runs(RunWalk(), None, 9))}
         assert (listed["asks"].root, listed["late"].root) == (MAIN, SIDE)
@@ -222,14 +222,6 @@ class RowConformance:
         assert archived is not None
         assert (archived.root, archived.mark.at) == (MAIN, AT)
         assert bench.see(lambda tx: tx.listed_run("nobody")) is None
-        assert bench.see(lambda tx: tx.crashes_of("asks")) == 0
-
-        def crash(tx: Tx) -> None:
-            run = follow(tx, admit(tx, "frail"), ev.Prepared(at=AT), ev.Claimed(at=AT, epoch=1))
-            follow(tx, run, lost())
-
-        bench.do(crash)
-        assert bench.see(lambda tx: tx.crashes_of("frail")) == 1
         assert bench.see(lambda tx: tx.stuck_runs()) == ["stuck"]
 
     def test_a_lane_is_in_the_order_of_its_claims_without_those_that_pause(self, bench: Bench) -> None:

@@ -88,7 +88,6 @@ def statements_of(scene: Scene) -> dict[str, int]:
         tx.child_numbers(MAIN, 20)
         tx.archived_above(MAIN)
         tx.lane_order("subagent", 20)
-        tx.crashes_of(MAIN)
         tx.roots()
         tx.reservations(100)
         transcripts.lines(tx, MAIN)

@@ -18,7 +18,7 @@ _NAMES: Final[Mapping[str, str]] = {
         approvals.list documents.pending overview plans.list runs.info runs.list runs.spans runs.tree
         sessions.entry sessions.find sessions.history undelivered.list
     """,
-    "rows": "runs.ends runs.query sessions.list sessions.query",
+    "rows": "runs.ends runs.query runs.row sessions.list sessions.query",
     "runs": """
         plans.approve plans.reject runs.again runs.kill runs.result runs.resume runs.send runs.spawn runs.steer
         runs.tell

@@ -83,6 +83,11 @@ class Child(Struct, frozen=True, kw_only=True, gc=False):
     ended_at: Instant | None
 
 
+def marks(timeline: Sequence[ev.Event]) -> tuple[Mark, ...]:
+    """The marks of a whole life."""
+    return tuple(Mark(at=one.at, name=one.kind, reason=one.reason) for one in lines(timeline, "", ""))
+
+
 def spans(
     timeline: Sequence[ev.Event],
     entries: Iterable[HistoryEntry],
@@ -103,12 +108,8 @@ def spans(
     ]
     found = [one for one in made if _touches(one.started_at, one.ended_at, since, until)]
     kept = sorted(found, key=lambda one: one.started_at)[-MOST_SPANS:]
-    marks = tuple(
-        Mark(at=one.at, name=one.kind, reason=one.reason)
-        for one in lines(timeline, "", "")
-        if _touches(one.at, one.at, since, until)
-    )
-    return Spans(spans=tuple(kept), marks=marks, left_out=len(found) - len(kept))
+    told = tuple(one for one in marks(timeline) if _touches(one.at, one.at, since, until))
+    return Spans(spans=tuple(kept), marks=told, left_out=len(found) - len(kept))
 
 
 def _touches(start: Instant, end: Instant | None, since: Instant | None, until: Instant | None) -> bool:

@@ -41,10 +41,6 @@ class RowsTx(Protocol):
         known."""
         ...
 
-    def crashes_of(self, run: str) -> int:
-        """How often a driver of this run was lost."""
-        ...
-
     def listed_sessions(
         self, agent_id: str, roots_only: bool, behind: tuple[Instant, str] | None, limit: int
     ) -> list[ListedSession]:

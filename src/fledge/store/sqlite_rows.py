@@ -122,15 +122,6 @@ class RowVerbs(SessionVerbs):
         row = self._one("SELECT below_usd FROM sessions WHERE key = ?", session)
         return None if row is None else row[0]
 
-    def crashes_of(self, run: str) -> int:
-        """Lost leases on its timeline."""
-        row = self._one(
-            "SELECT count(*) FROM runs r JOIN run_events e ON e.run = r.id"
-            " WHERE r.key = ? AND json_extract(e.event, '$.type') = 'LeaseLost'",
-            run,
-        )
-        return int(row[0])
-
     def listed_sessions(
         self, agent_id: str, roots_only: bool, behind: tuple[Instant, str] | None, limit: int
     ) -> list[ListedSession]:

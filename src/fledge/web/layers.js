@@ -47,7 +47,7 @@ export function dialog(title, ico, body, buttons, left) {
 export function menu(anchor, label, items) {
   const box = el("div", { class: "menu", role: "menu", "aria-label": label }, items.map(([words, ico, act, kind]) =>
     button(words, { kind, ico, role: "menuitem", act: () => { close(); return act(); } })));
-  const cover = el("div", { class: "cover", on: { pointerdown: (event) => { if (event.target === cover) close(); } } }, box);
+  const cover = el("section", { class: "cover", "aria-label": label, on: { pointerdown: (event) => { if (event.target === cover) close(); } } }, box);
   cover.addEventListener("keydown", (event) => walk(event, box));
   open(cover, null);
   const at = anchor.getBoundingClientRect();
