@@ -104,7 +104,7 @@ class RunPage {
       const [story, spans] = await Promise.all([call("runs.info", { target: this.key }), call("runs.spans", { target: this.key })]);
       this.#story = story;
       this.#spans = spans;
-      if (!this.row) this.shared.kept.set(`run ${this.key}`, await this.#readRow(story.run));
+      if (!this.row) this.shared.kept.set(`run ${this.key}`, await call("runs.row", { target: this.key }));
     } catch (error) {
       if (!(error instanceof Refusal && error.code === NOT_FOUND)) throw error;
       this.#story = null;
@@ -113,12 +113,6 @@ class RunPage {
     this.#readAt = performance.now();
     this.shared.retitle();
     this.draw();
-  }
-
-  /** The row of a run that the store does not hold: the one of its requester from that moment. */
-  async #readRow({ requester, createdAt }) {
-    const { rows } = await call("runs.query", { requester, since: createdAt - 1, until: createdAt + 2, limit: 500 });
-    return rows.find((row) => row.sessionKey === this.key) ?? null;
   }
 
   // ---- drawing

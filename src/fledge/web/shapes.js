@@ -661,6 +661,7 @@
  * @property {number} depth
  * @property {number} attempt
  * @property {number} crashes
+ * @property {(Mark)[]} marks
  * @property {number} createdAt
  * @property {number|null} startedAt
  * @property {number|null} endedAt

@@ -3,7 +3,7 @@
 // are drawn as one, so that a long run costs no more than its picture is wide.
 
 import { ticks } from "./axis.js";
-import { parts } from "./bars.js";
+import { marksOf, parts } from "./bars.js";
 import { button, el, fill, svg } from "./dom.js";
 import { clock, count, plural, span as lasts } from "./format.js";
 import { runPath } from "./names.js";
@@ -218,15 +218,17 @@ export class Timeline {
     return [one.name, row ? standing(row).word : one.status.replaceAll("_", " "), row?.crashes > 0 && "went on after a crash"].filter(Boolean).join(" · ");
   }
 
-  /** What a child waited for, drawn into its span. */
+  /** What a child waited for and what was done to it, drawn into its span. */
   #childParts(one, y, height) {
     const row = this.childRow(one.sessionKey);
     if (!row) return null;
-    return parts(row, Date.now()).filter(({ kind }) => ["queue", "waiting", "hold", "stuckhold"].includes(kind)).map(({ from, to, kind }) => {
+    const marked = marksOf(row).filter(({ at }) => at >= this.#time[0] && at <= this.#time[1]).map(({ at, looks }) => svg("line", { class: `childmark m-${looks}`, x1: this.#x(at), x2: this.#x(at), y1: y - 1, y2: y + height + 1 }));
+    const waited = parts(row, Date.now()).filter(({ kind }) => ["queue", "waiting", "hold", "stuckhold"].includes(kind)).map(({ from, to, kind }) => {
       const x = Math.max(0, this.#x(from));
       const width = Math.min(this.#width, this.#x(Math.min(to, one.to))) - x;
       return width > 2 && svg("rect", { class: "part", x, y, width, height, fill: `url(#hatch-${{ hold: "you", stuckhold: "stuck" }[kind] ?? "calm"})` });
     });
+    return [waited, marked];
   }
 
   #markLines() {
