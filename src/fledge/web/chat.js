@@ -108,6 +108,7 @@ class Chat {
     const folder = conversation?.workspace || transcript.folder;
     fill(this.folder, folder && [icon("folder", 12), ` ${folder}`]);
     this.composer.model([conversation?.agentId ?? this.key.split(":")[1], conversation?.model].filter(Boolean).join(" · "));
+    if (this.#atEnd) transcript.forgetOldest();
     this.stream.draw(this.list);
     if (transcript.isLoaded) this.log.setAttribute("aria-live", "polite"); // what comes from now on is read out
     this.older.hidden = !transcript.hasOlder;

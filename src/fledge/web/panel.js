@@ -7,6 +7,7 @@ import { runPath } from "./names.js";
 import { nameOf, standing } from "./standing.js";
 
 const MOST_NEWS = 200; // that are kept
+const MOST_KNOWN = 3000; // runs whose last row is kept, to tell what has changed
 const MOST_SHOWN = 8;
 const JUST_MS = 10_000;
 const MOST_TWIGS = 200;
@@ -31,7 +32,9 @@ function recentNews(shared) {
     shared.store.listen(({ type, row }) => {
       if (type !== "row") return;
       const words = news(known.get(row.sessionKey), row);
-      known.set(row.sessionKey, row);
+      known.delete(row.sessionKey);
+      known.set(row.sessionKey, row); // as the last
+      if (known.size > MOST_KNOWN) known.delete(known.keys().next().value);
       if (words === null) return;
       found.unshift({ at: Date.now(), row, words });
       found.length = Math.min(found.length, MOST_NEWS);

@@ -62,7 +62,10 @@ class RunPage {
     this.#draw();
   }
 
-  end() { this.ends.forEach((end) => end()); }
+  end() {
+    this.ends.forEach((end) => end());
+    this.shared.kept.delete(`run ${this.key}`);
+  }
 
   get row() { return this.store.rows.get(this.key) ?? this.shared.kept.get(`run ${this.key}`) ?? null; }
 
@@ -208,6 +211,7 @@ class RunPage {
     switch (this.#tab) {
       case "transcript":
         this.#show(this.panel, "transcript", () => [this.older, this.log]);
+        if (!this.transcript.isReadBack) this.transcript.forgetOldest();
         this.older.hidden = !this.transcript.hasOlder;
         this.stream.draw(this.log);
         break;
