@@ -1,4 +1,4 @@
-"""`health`, `agents.list`, `config.shown` and `slash.list` over the wire: what a page shows of the process."""
+"""`health`, `agents.list`, `models.list`, `config.shown`, `slash.list` over the wire: what the page shows of it."""
 
 from pathlib import Path
 
@@ -70,6 +70,25 @@ def test_agents_are_told_with_what_they_may(tmp_path: Path) -> None:
     assert (main["never"], main["starts"], main["sandbox"]) == ([], ["main", "critic"], "off")
     assert (critic["description"], critic["never"], critic["maxDepth"]) == ("reads", ["exec"], 3)
     assert critic["budget"] is None
+
+
+@proves("4.gateway.29", "`models.list` tells the models that the settings name and those whose service has a key")
+def test_models_that_can_be_used_are_told_with_the_reason(tmp_path: Path) -> None:
+    settings: dict[str, object] = {
+        "agents": {"list": [{"id": "critic", "model": {"primary": "given/a", "fallbacks": ["given/b"]}}]},
+        "models": {"providers": {"openai": {"models": [{"id": "house", "contextWindow": 5000}]}}},
+    }
+    env = {"FLEDGE_CONFIG": str(tmp_path / "user"), "OPENAI_API_KEY": SECRET}
+    with serving(tmp_path / "state", settings=settings, env=env) as server:
+        answer = OverHttp(server).call("models.list")
+    told = {one["name"]: one for one in answer}
+    assert list(told)[:3] == ["given/model", "given/a", "given/b"], "what the settings name comes first"
+    assert (told["given/model"]["because"], told["given/b"]["because"]) == ("the model of main", "the model of critic")
+    assert (told["openai/house"]["because"], told["openai/house"]["window"]) == ("OPENAI_API_KEY is set", 5000)
+    assert not any(name.startswith("anthropic/") for name in told), "its key is not set"
+    priced = next(one for one in answer if one["inputUsd"] is not None)
+    assert priced["outputUsd"] > 0
+    assert SECRET not in str(answer)
 
 
 SECRET = "hunter2-and-more"

@@ -1,4 +1,4 @@
-"""Verbs that tell of the process that answers: `health`, `agents.list`, `config.shown`."""
+"""Verbs that tell of the process that answers: `health`, `agents.list`, `models.list`, `config.shown`."""
 
 import os
 import shutil
@@ -14,6 +14,7 @@ from fledge.config import agent_view, model_for_conversation, sandbox_for, spawn
 from fledge.config.shown import SettingShown, shown
 from fledge.core.policy import Budget
 from fledge.core.run import Instant
+from fledge.models.catalog import Card
 from fledge.orchestrator.budget import configured
 from fledge.orchestrator.journal import Wrong
 from fledge.orchestrator.views import count_undelivered
@@ -220,6 +221,40 @@ def _agent(desk: Desk, agent_id: str) -> AgentDetails:
         budget=configured(limits.budget),
         sandbox=sandbox.mode,
         network=sandbox.network,
+    )
+
+
+class ModelView(Struct, frozen=True, kw_only=True):
+    """A model that a conversation may be given."""
+
+    name: str
+    because: str
+    """Why it can be used: an agent has it, or its service's key is set."""
+    window: int | None = None
+    """In tokens; None, as the next three: the catalogue does not know."""
+    images: bool | None = None
+    input_usd: float | None = None
+    """A million tokens."""
+    output_usd: float | None = None
+
+
+@method("models.list", list[ModelView], reads=True)
+async def models_list(desk: Desk, params: Nothing) -> list[ModelView]:
+    """The models that can be used now: those that the settings name, then those of services whose key is set."""
+    return [_model(name, reason, card) for name, (reason, card) in (await desk.fl.profiles.models()).items()]
+
+
+def _model(name: str, because: str, card: Card | None) -> ModelView:
+    if card is None:
+        return ModelView(name=name, because=because)
+    price = card.price
+    return ModelView(
+        name=name,
+        because=because,
+        window=card.window,
+        images=card.images,
+        input_usd=None if price is None else price.input,
+        output_usd=None if price is None else price.output,
     )
 
 

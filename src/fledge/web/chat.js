@@ -11,6 +11,7 @@ import { Stream } from "./entries.js";
 import { call } from "./gateway.js";
 import * as layers from "./layers.js";
 import { markdown } from "./markdown.js";
+import { chooseModel } from "./models.js";
 import { conversationName } from "./names.js";
 import { panel } from "./panel.js";
 import { transcriptOf } from "./transcript.js";
@@ -244,27 +245,19 @@ class Chat {
   }
 
   rename() {
-    const conversation = this.store.conversations.get(this.key);
-    ask("Rename this conversation", "edit", "Its name in the sidebar. Empty: as before.", conversation?.label ?? "", 128, (label) => this.#patch({ label }));
+    const value = this.store.conversations.get(this.key)?.label ?? "";
+    const box = el("input", { class: "field", type: "text", value, maxlength: 128, "aria-label": "Name of this conversation", "data-first": true });
+    const save = button("Save", { kind: "primary", act: async () => { await this.#patch({ label: box.value.trim() }); layers.close(); } });
+    box.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); save.click(); } });
+    layers.dialog("Rename this conversation", "edit", [el("p", { class: "soft" }, "Its name in the sidebar. Empty: as before."), box], save);
   }
 
-  chooseModel() {
-    const conversation = this.store.conversations.get(this.key);
-    ask("Model of this conversation", "brain", "The model of its next turns, as provider/name. Empty: as configured.", conversation?.model ?? "", 256, (model) => this.#patch({ model }));
-  }
+  chooseModel() { chooseModel(this.store.conversations.get(this.key)?.model ?? "", (model) => this.#patch({ model })); }
 
   async #patch(given) {
     await call("sessions.patch", { session: this.key, ...given });
     await this.store.readConversations();
   }
-}
-
-/** Ask for one line. */
-function ask(words, ico, explanation, value, most, act) {
-  const box = el("input", { class: "field", type: "text", value, maxlength: most, "aria-label": words, "data-first": true });
-  const go = button("Save", { kind: "primary", act: async () => { await act(box.value.trim()); layers.close(); } });
-  box.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); go.click(); } });
-  layers.dialog(words, ico, [el("p", { class: "soft" }, explanation), box], go);
 }
 
 function togglePanel() { document.documentElement.toggleAttribute("data-nopanel"); }

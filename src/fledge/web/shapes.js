@@ -397,6 +397,16 @@
  * @property {(ImageShown)[]} [images]
  */
 
+/** A model that a conversation may be given.
+ * @typedef {object} ModelView
+ * @property {string} name
+ * @property {string} because
+ * @property {number|null} [window]
+ * @property {boolean|null} [images]
+ * @property {number|null} [inputUsd]
+ * @property {number|null} [outputUsd]
+ */
+
 /** An entry was appended to a transcript: the value that `sessions.history` has of it.
  * @typedef {object} NewEntry
  * @property {"entry"} type
