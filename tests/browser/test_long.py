@@ -23,7 +23,7 @@ from tests.effort import SOAK
 from tests.gateway.serving import serving
 
 AT_WORK = 50 if SOAK else 12
-STEP_S = 0.5
+STEP_S = 1.0 if SOAK else 0.5
 EVENTS = 30_000 if SOAK else 60
 """Rows that the feed tells after everything was seen once: in a soak ten minutes of fifty a second."""
 ROUNDS = 40 if SOAK else 5
