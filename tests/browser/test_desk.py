@@ -144,8 +144,12 @@ def test_agents_are_shown_with_models_tools_and_bounds(browser: Browser, desk: S
         main = page.get_by_role("article", name="main")
         expect(main.locator(".facts")).to_contain_text("main, critic")
         expect(main.locator(".chip")).to_have_text("idle")
+        expect(main.locator(".week")).to_contain_text("0 runs in seven days")
         desk.call("runs.spawn", task="wait", label="busy")
         expect(main.locator(".chip")).to_have_text("1 at work")
+        page.goto(f"{desk.address}/#/health")
+        page.goto(f"{desk.address}/#/agents")
+        expect(main.locator(".week")).to_contain_text("1 run in seven days")
 
 
 def test_health_tells_of_lanes_who_waits_the_store_and_what_went_wrong(browser: Browser, desk: Scene) -> None:

@@ -229,6 +229,22 @@ def test_files_that_a_run_handed_over_are_downloads(browser: Browser, scene: Sce
         assert (tmp_path / "saved").read_text() == "41 sites\n"
 
 
+@proves("8.gateway.19")
+def test_files_on_the_card_of_a_result_are_downloads(browser: Browser, scene: Scene, tmp_path: Path) -> None:
+    scene.gateway.call("sessions.open", session="filing")
+    scene.spawn("second filer", "files: make one", workspace="dir", requester="filing")
+    with signed_in(browser, scene.gateway) as person:
+        page = person.page
+        page.goto(f"{scene.gateway.address}/#/chat/agent:main:filing")
+        card = person.see("#chat-log .card.done", "second filer")
+        with page.expect_download() as saved:
+            card.get_by_role("button", name="call sites.txt").click()
+        saved.value.save_as(tmp_path / "saved")
+        assert saved.value.suggested_filename == "call sites.txt"
+        assert (tmp_path / "saved").read_text() == "41 sites\n"
+        assert_sound(page)
+
+
 @proves("8.gateway.9")
 def test_hostile_words_are_text_on_every_tab(browser: Browser, scene: Scene) -> None:
     scene.gateway.call("agent", message="hostile", session="hostile")

@@ -20,7 +20,7 @@ from fledge.core.run import (
     Running,
     TimedOut,
 )
-from fledge.store.base import Approval, ListedRun, RunCounts, RunFilter, RunMark, RunWalk, Tx, Used
+from fledge.store.base import AgentDay, Approval, ListedRun, RunCounts, RunFilter, RunMark, RunWalk, Tx, Used
 from tests.core.samples import AT
 from tests.store.bench import FACTS, MAIN, Bench, admit, claim, conversation, queue
 
@@ -223,6 +223,31 @@ class RowConformance:
         assert (archived.root, archived.mark.at) == (MAIN, AT)
         assert bench.see(lambda tx: tx.listed_run("nobody")) is None
         assert bench.see(lambda tx: tx.stuck_runs()) == ["stuck"]
+
+    def test_what_each_agent_began_and_spent_is_counted_by_day(self, bench: Bench) -> None:
+        day = 86400.0
+
+        def job(tx: Tx) -> None:
+            for key in ("agent:main:main", "agent:critic:side"):
+                tx.open_session(key, "named", None, 0, FACTS, AT)
+            for key, at, cost in (
+                *(("agent:main:main", 100.2, 0.5), ("agent:main:main", 100.9, 0.25), ("agent:main:main", 101.0, None)),
+                *(("agent:critic:side", 101.5, 1.0), ("agent:critic:side", 99.0, 2.0)),
+            ):
+                tx.append(key, at * day, [("assistant", "{}")], Used(1, 1, cost))
+            tx.delete_session("agent:main:main")
+
+        bench.do(job)
+        bench.do(lambda tx: admit(tx, "agent:critic:subagent:a"))
+        began = int(AT // day)
+        found = bench.see(lambda tx: tx.agent_days(0))
+        assert [one for one in found if one.day != began] == [
+            AgentDay("critic", 99, 0, 2.0),
+            AgentDay("main", 100, 0, 0.75),
+            AgentDay("critic", 101, 0, 1.0),
+        ]
+        assert [one for one in found if one.day == began] == [AgentDay("critic", began, 1, None)]
+        assert [one.day for one in bench.see(lambda tx: tx.agent_days(101)) if one.day != began] == [101]
 
     def test_a_lane_is_in_the_order_of_its_claims_without_those_that_pause(self, bench: Bench) -> None:
         def job(tx: Tx) -> None:

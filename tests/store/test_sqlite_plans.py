@@ -11,7 +11,7 @@ import pytest
 
 from fledge.api import entries
 from fledge.orchestrator import control, due, transcripts
-from fledge.store.base import RunCounts, RunFilter, RunMark, RunWalk
+from fledge.store.base import AgentDay, RunCounts, RunFilter, RunMark, RunWalk
 from fledge.store.known import Known
 from fledge.store.migrate import migrate, migrations
 from fledge.store.sqlite_flow import SqliteTx
@@ -19,8 +19,8 @@ from tests.model.world import MAIN
 from tests.orchestrator.scene import Scene
 
 GROWING = (
-    *("approvals", "attempts", "children", "deliveries", "entries", "inbox", "queue", "run_events", "runs"),
-    *("sessions", "tallies", "texts"),
+    *("agent_days", "approvals", "attempts", "children", "deliveries", "entries", "inbox", "queue", "run_events"),
+    *("runs", "sessions", "tallies", "texts"),
     *("a", "c", "e", "i", "r", "s", "t"),
 )
 """Tables, and what statements call them."""
@@ -88,6 +88,7 @@ def statements_of(scene: Scene) -> dict[str, int]:
         tx.child_numbers(MAIN, 20)
         tx.archived_above(MAIN)
         tx.lane_order("subagent", 20)
+        tx.agent_days(20_000)
         tx.roots()
         tx.reservations(100)
         transcripts.lines(tx, MAIN)
@@ -143,6 +144,36 @@ def test_lists_written_by_an_older_fledge_are_counted_when_the_file_is_brought_u
         ]
         assert [tx.cost_below(key) for key in ("talk", "a", "b")] == [0.75, 0.25, None]
         assert [(one.session.key, one.last_at) for one in tx.listed_sessions("", True, None, 9)] == [("talk", 77.0)]
+
+
+def test_what_agents_did_is_counted_by_day_when_the_file_is_brought_up_to_date(tmp_path: Path) -> None:
+    path, day = tmp_path / "old.db", 86400.0
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        migrate(db, path, tuple(step for step in migrations() if step[0] < 24))
+        for key, at in (
+            (MAIN, 100 * day),
+            ("agent:critic:subagent:a", 99 * day),
+            ("agent:critic:subagent:b", 50 * day),
+        ):
+            db.execute(
+                "INSERT INTO sessions (key, kind, parent, depth, facts, created_at, last_at)"
+                " VALUES (?,'main',?,?,'{}',1,?)",
+                (key, None if key == MAIN else MAIN, int(key != MAIN), at),
+            )
+            db.execute("INSERT INTO entries VALUES (?, 1, ?, 'assistant', '{\"cost_usd\": 0.5}')", (key, at))
+            db.execute("INSERT INTO entries VALUES (?, 2, ?, 'assistant', '{\"cost_usd\": null}')", (key, at))
+        for key, at in (("agent:critic:subagent:a", 98.5 * day), ("agent:critic:subagent:b", 50 * day)):
+            db.execute(
+                "INSERT INTO runs (key, parent, root, created_at, phase, version, spec, state)"
+                " VALUES (?,?,?,?,'queued',1,'{}','{}')",
+                (key, MAIN, MAIN, at),
+            )
+        migrate(db, path)
+        assert SqliteTx(db).agent_days(0) == [
+            AgentDay("critic", 98, 1, None),
+            AgentDay("critic", 99, 0, 0.5),
+            AgentDay("main", 100, 0, 0.5),
+        ]
 
 
 def test_a_counter_that_is_wrong_is_found(scene: Scene) -> None:

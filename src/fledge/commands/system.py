@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -20,6 +20,8 @@ from fledge.orchestrator.journal import Wrong
 from fledge.orchestrator.views import count_undelivered
 from fledge.store.base import LaneQueue, Tx
 from fledge.store.files import DATABASE, log_of
+
+DAY_S: Final = 86400
 
 
 class LaneView(Struct, frozen=True, kw_only=True):
@@ -171,6 +173,15 @@ def _store(desk: Desk, rows: _Rows) -> StoreView:
     )
 
 
+class AgentWeekday(Struct, frozen=True, kw_only=True):
+    """What an agent did on a day."""
+
+    runs: int = 0
+    """Runs that were begun."""
+    cost_usd: float | None = None
+    """What its sessions spent, conversations and runs; None: nothing with a known price."""
+
+
 class AgentDetails(Struct, frozen=True, kw_only=True):
     """An agent: what it thinks with, what it may use, whom it may start."""
 
@@ -194,16 +205,23 @@ class AgentDetails(Struct, frozen=True, kw_only=True):
     sandbox: str
     """Its mode."""
     network: str
+    week: tuple[AgentWeekday, ...]
+    """Today and the six days before, by UTC, today last."""
 
 
 @method("agents.list", list[AgentDetails], reads=True)
 async def agents_list(desk: Desk, params: Nothing) -> list[AgentDetails]:
-    """The configured agents, `main` first."""
+    """The configured agents, `main` first, each with what it did and spent in the last seven days."""
     ids = dict.fromkeys(("main", *(one.id for one in desk.fl.config.agents.list)))
-    return [_agent(desk, agent_id) for agent_id in ids]
+    engine = desk.fl.engine
+    today = int(engine.clock.now() // DAY_S)
+    counted = await engine.store.read(lambda tx: tx.agent_days(today - 6))
+    days = {(one.agent, one.day): AgentWeekday(runs=one.runs, cost_usd=one.cost_usd) for one in counted}
+    weeks = {one: tuple(days.get((one, day), AgentWeekday()) for day in range(today - 6, today + 1)) for one in ids}
+    return [_agent(desk, agent_id, week) for agent_id, week in weeks.items()]
 
 
-def _agent(desk: Desk, agent_id: str) -> AgentDetails:
+def _agent(desk: Desk, agent_id: str, week: tuple[AgentWeekday, ...]) -> AgentDetails:
     config = desk.fl.config
     model, limits = model_for_conversation(config, agent_id), subagent_limits(config, agent_id)
     tools, sandbox = desk.fl.profiles.tools_of(agent_id), sandbox_for(config, agent_id)
@@ -221,6 +239,7 @@ def _agent(desk: Desk, agent_id: str) -> AgentDetails:
         budget=configured(limits.budget),
         sandbox=sandbox.mode,
         network=sandbox.network,
+        week=week,
     )
 
 

@@ -19,6 +19,7 @@ from fledge.core.run import Instant, Path, Run, TextId
 from fledge.store.outgoing import OutgoingTx
 from fledge.store.records import (
     COMPLETIONS,
+    AgentDay,
     Approval,
     ApprovalState,
     ChildrenPage,
@@ -61,6 +62,7 @@ T = TypeVar("T")
 
 __all__ = [
     "COMPLETIONS",
+    "AgentDay",
     "Approval",
     "ApprovalState",
     "ChildrenPage",

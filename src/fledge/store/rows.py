@@ -5,7 +5,7 @@ they follow indexes, or read counters that are kept in the commit that changes t
 from typing import Protocol
 
 from fledge.core.run import Instant
-from fledge.store.records import ListedRun, ListedSession, RunCounts, RunMark, RunWalk
+from fledge.store.records import AgentDay, ListedRun, ListedSession, RunCounts, RunMark, RunWalk
 
 
 class RowsTx(Protocol):
@@ -39,6 +39,10 @@ class RowsTx(Protocol):
     def cost_below(self, session: str) -> float | None:
         """What everything below this session has cost, in dollars, deleted sessions included; None if no price was
         known."""
+        ...
+
+    def agent_days(self, since: int) -> list[AgentDay]:
+        """What each agent began and spent on each day from this one on, by day."""
         ...
 
     def listed_sessions(

@@ -5,7 +5,7 @@ of the database can make it read all runs; `miscounted` alone does, to check the
 from typing import Any, Final
 
 from fledge.core.run import Instant
-from fledge.store.records import ListedRun, ListedSession, RunCounts, RunFilter, RunMark, RunWalk
+from fledge.store.records import AgentDay, ListedRun, ListedSession, RunCounts, RunFilter, RunMark, RunWalk
 from fledge.store.sqlite_runs import ACTIVE, LISTED
 from fledge.store.sqlite_sessions import SESSION, SessionVerbs, read_session
 
@@ -121,6 +121,13 @@ class RowVerbs(SessionVerbs):
         """What was added up."""
         row = self._one("SELECT below_usd FROM sessions WHERE key = ?", session)
         return None if row is None else row[0]
+
+    def agent_days(self, since: int) -> list[AgentDay]:
+        """What was counted."""
+        rows = self._db.execute(
+            "SELECT agent, day, runs, cost_usd FROM agent_days WHERE day >= ? ORDER BY day, agent", (since,)
+        )
+        return [AgentDay(*row) for row in rows]
 
     def listed_sessions(
         self, agent_id: str, roots_only: bool, behind: tuple[Instant, str] | None, limit: int

@@ -1,8 +1,8 @@
 // Beside a run: how its result travels, the limits it was given, its files, and facts to copy.
 
-import { button, copyButton, el, icon } from "./dom.js";
-import { bytes, clock, count, full, plural, span, until, usd } from "./format.js";
-import { download } from "./gateway.js";
+import { fileButton } from "./cards.js";
+import { copyButton, el, icon } from "./dom.js";
+import { clock, count, full, plural, span, until, usd } from "./format.js";
 import { sessionLink } from "./names.js";
 import { isUndelivered } from "./standing.js";
 
@@ -57,8 +57,7 @@ export function limits(row, story) {
 /** Files that a run handed over, each to download. */
 export function files(row, story) {
   if (!story.artifacts.length) return null;
-  const one = ({ name, bytes: size }) => el("li", null, button(name, { kind: "attach", ico: "file", title: `Download ${name}`, act: () => download(`/artifacts/${encodeURIComponent(row.runId)}/${name.split("/").map(encodeURIComponent).join("/")}`, name.split("/").at(-1)) }), el("span", { class: "faint num" }, bytes(size)));
-  return el("ul", { class: "artifacts", "aria-label": "Files" }, story.artifacts.map(one), story.moreArtifacts > 0 && el("li", { class: "soft" }, `and ${plural(story.moreArtifacts, "more file")}`));
+  return el("ul", { class: "artifacts", "aria-label": "Files" }, story.artifacts.map((artifact) => el("li", null, fileButton(row.runId, artifact))), story.moreArtifacts > 0 && el("li", { class: "soft" }, `and ${plural(story.moreArtifacts, "more file")}`));
 }
 
 // ---- facts

@@ -23,6 +23,13 @@
  * @property {Budget|null} budget
  * @property {string} sandbox
  * @property {string} network
+ * @property {(AgentWeekday)[]} week
+ */
+
+/** What an agent did on a day.
+ * @typedef {object} AgentWeekday
+ * @property {number} [runs]
+ * @property {number|null} [costUsd]
  */
 
 /** What was answered.
