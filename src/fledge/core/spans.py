@@ -33,6 +33,12 @@ Lane = Literal["phase", "attempts", "model", "tools", "children", "waits", "deli
 MOST_SPANS: Final = 2000
 """So many spans are told at most, the newest."""
 SHORT_CHARS: Final = 120
+_CHILDREN: Final = {
+    "all": "waits for all its children",
+    "any": "waits for one of its children",
+    "final text": "has its answer, waits for its children",
+}
+"""What a wait is for, by what was asked."""
 _OVER: Final = (Completed, CompletedGiveup, Archived)
 
 
@@ -156,7 +162,7 @@ def _wait(phase: Phase) -> tuple[str, str] | None:
     """What a phase waits for, and in words; None if it does not wait."""
     match phase:
         case Waiting(asked=asked):
-            return "children", f"for children, {asked}"
+            return "children", _CHILDREN.get(asked, f"waits for {asked} of its children")
         case Asking():
             return "person", "a tool call waits for a person"
         case AwaitingApproval():

@@ -7,6 +7,7 @@ import { count, plural, usd } from "./format.js";
 import { killBelow } from "./actions.js";
 import { waitingCards } from "./asks.js";
 import { composer } from "./composer.js";
+import { steps } from "./desk.js";
 import { Stream } from "./entries.js";
 import { call } from "./gateway.js";
 import * as layers from "./layers.js";
@@ -264,11 +265,10 @@ function togglePanel() { document.documentElement.toggleAttribute("data-nopanel"
 
 /** What an empty conversation shows: what can be said, and what happens then. */
 function hello(put) {
-  const steps = [["you ask", "in this conversation"], ["it starts agents", "you see them live beside it"], ["results come back here", "each exactly once"]];
   return el("div", { class: "hello", id: "chat-empty", hidden: true },
     el("img", { src: "/page/icon.svg", alt: "", width: 48, height: 48 }),
     el("h2", null, "What should be done?"),
     el("p", { class: "soft" }, "Nothing has been said yet. Say it in your words: long jobs go on in the background, and you can go on talking."),
     el("ul", { class: "tips" }, EXAMPLES.map(([ico, name, words]) => el("li", null, el("button", { type: "button", class: "tipcard", on: { click: () => put(words) } }, icon(ico, 18), el("b", null, name), el("span", { class: "soft" }, `“${words}”`))))),
-    el("ol", { class: "how" }, steps.map(([name, words], n) => el("li", null, el("span", { class: "n", "aria-hidden": "true" }, String(n + 1)), el("div", null, el("b", null, name), el("span", { class: "soft" }, words))))));
+    steps([["you ask", "in this conversation"], ["it starts agents", "you see them live beside it"], ["results come back here", "each exactly once"]]));
 }

@@ -1,5 +1,5 @@
 // Dialogs and menus above the page. A layer keeps the focus inside until it is closed, closes by Escape or a click
-// beside it, and gives the focus back to where it was. One layer is open at a time.
+// beside it, and gives the focus back to where it was, or to the view if that is gone. One layer is open at a time.
 
 import { byId, button, el, icon } from "./dom.js";
 
@@ -15,7 +15,7 @@ export function close() {
   byId("layer").replaceChildren();
   byId("root").inert = false;
   left?.();
-  if (before?.isConnected) before.focus();
+  (before?.isConnected ? before : byId("main"))?.focus();
 }
 
 function open(node, first, left) {

@@ -1,5 +1,6 @@
 // Beside the chat: what the conversation has at work and has spent, its runs as a live tree, and what happened just now.
 
+import { keeper } from "./desk.js";
 import { arrange, el, fill, glyph } from "./dom.js";
 import { clock, count, full, usd } from "./format.js";
 import { ageOf, doing } from "./cards.js";
@@ -53,19 +54,16 @@ export function panel(key, shared) {
   const latest = el("section", { class: "ticker" }, el("h3", null, "Just now"), ticker);
   const empty = el("p", { class: "soft pad" }, "Subagents of this conversation show up here: what each does, what it waits for, what it costs.");
   const twigs = new Map();
+  const keep = keeper();
 
   const twig = (row) => {
     const below = store.children(row.sessionKey);
-    if (!twigs.has(row.sessionKey)) twigs.set(row.sessionKey, { is: "", element: el("li"), list: el("ul") });
-    const kept = twigs.get(row.sessionKey);
-    const is = JSON.stringify(row);
-    if (kept.is !== is) {
-      kept.is = is;
-      kept.line = line(row);
-    }
-    arrange(kept.list, below.map(twig));
-    arrange(kept.element, below.length ? [kept.line, kept.list] : [kept.line]);
-    return kept.element;
+    if (!twigs.has(row.sessionKey)) twigs.set(row.sessionKey, { element: el("li"), list: el("ul") });
+    const { element, list } = twigs.get(row.sessionKey);
+    const shown = keep(row.sessionKey, row, () => el("div", null, line(row)));
+    arrange(list, below.map(twig));
+    arrange(element, below.length ? [shown, list] : [shown]);
+    return element;
   };
 
   const draw = () => {

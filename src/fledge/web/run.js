@@ -5,7 +5,7 @@
 import * as actions from "./actions.js";
 import { waitingCards } from "./asks.js";
 import { ageOf, chip } from "./cards.js";
-import { arrange, button, el, fill, glyph, icon, oncePerFrame } from "./dom.js";
+import { arrange, button, el, fill, glyph, icon, oncePerFrame, refill } from "./dom.js";
 import { age, clock, count, full, plural, usd } from "./format.js";
 import { call, NOT_FOUND, reading, Refusal } from "./gateway.js";
 import { Stream } from "./entries.js";
@@ -124,7 +124,7 @@ class RunPage {
   #show(part, is, make) {
     if (this.#shown.get(part) === is) return;
     this.#shown.set(part, is);
-    fill(part, make());
+    refill(part, make());
   }
 
   #draw() {

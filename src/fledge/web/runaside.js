@@ -1,12 +1,11 @@
 // Beside a run: how its result travels, the limits it was given, its files, and facts to copy.
 
 import { fileButton } from "./cards.js";
+import { block } from "./desk.js";
 import { copyButton, el, icon } from "./dom.js";
 import { clock, count, full, plural, span, until, usd } from "./format.js";
 import { sessionLink } from "./names.js";
 import { isUndelivered } from "./standing.js";
-
-const block = (name, more, ...children) => el("section", { class: "block", "aria-label": name }, el("header", { class: "blockhead" }, el("h2", null, name), el("span", { class: "grow" }), more), children);
 
 // ---- delivery
 
