@@ -63,7 +63,7 @@ export function spawnCard(store, row) {
     el("footer", { class: "cardfoot" },
       el("span", null, [row.agentId, row.model].filter(Boolean).join(" · ")), el("span", { class: "num" }, `${count(row.tokensIn + row.tokensOut)} tok`), costOfAll(row) !== null && purse(row, true, costOfAll(row)), el("span", { class: "grow" }),
       el("span", { class: "controls" },
-        button("Steer", { kind: "small ghost", ico: "steer", act: () => actions.steer(row) }),
+        !row.planId && button("Steer", { kind: "small ghost", ico: "steer", act: () => actions.steer(row) }),
         button("Kill", { kind: "small ghost danger", ico: "kill", act: () => actions.kill(row) }),
         el("a", { class: "btn small", href: runPath(row.sessionKey) }, "Open"))));
 }

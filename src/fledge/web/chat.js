@@ -159,7 +159,7 @@ class Chat {
     const below = this.store.below(this.key);
     const active = below.filter((row) => row.isActive && row.now?.kind !== "you").length;
     const isBusy = (conversation?.state ?? "idle") !== "idle";
-    const waits = this.waiting.childElementCount;
+    const waits = this.waiting.querySelectorAll(".ask:not(.answered)").length;
     const lost = below.filter((row) => row.phase === "completed_giveup").length;
     const late = conversation?.unanswered ?? "";
     this.late.hidden = late === "";

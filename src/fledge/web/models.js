@@ -26,7 +26,7 @@ export function chooseModel(current, chosen) {
   search.addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
     event.preventDefault();
-    list.querySelector("button")?.click(); // the first that is listed
+    if (search.value.trim()) list.querySelector("button")?.click(); // the first that is found
   });
   layers.dialog("Model of this conversation", "brain", [el("p", { class: "soft" }, "It answers from the next turn on. Subagents keep theirs."), search, list], null);
   call("models.list").then((found) => { models = found; draw(); }).catch((error) => { models = []; draw(); fail(error); });

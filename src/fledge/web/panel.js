@@ -14,14 +14,20 @@ const JUST_MS = 10_000;
 const MOST_TWIGS = 200;
 const HOT = ["you", "plan", "stuck", "giveup"];
 
+/** What has happened to a run, by the tone in which it stands now. */
+const NEWS = {
+  you: "needs your approval", plan: "has a plan for you", stuck: "is stuck", giveup: "found nobody for its result", spawning: "is being prepared", queued: "is queued", running: "is running",
+  waiting: "waits", ending: "is ending", announcing: "hands over its result", ok: "is done", error: "failed", timeout: "ran out of time", killed: "was killed",
+};
+
 /** What has happened to a run whose row changed, in words: null if nothing that is worth a line. */
 function news(before, row) {
   if (!before) return Date.now() - row.createdAt < JUST_MS ? "was started" : null;
-  const { word } = standing(row);
+  const { tone } = standing(row);
   if (row.attempt > before.attempt) return `began attempt ${row.attempt}`;
   if (row.crashes > before.crashes) return "crashed and goes on";
   if (row.delivery?.state !== before.delivery?.state && row.delivery?.state === "delivered") return "was delivered";
-  return word === standing(before).word ? null : `is now ${word}`;
+  return tone === standing(before).tone ? null : NEWS[tone];
 }
 
 /** The last events of runs, the newest first, kept while the page is open. */

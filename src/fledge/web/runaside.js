@@ -12,6 +12,11 @@ import { isUndelivered } from "./standing.js";
 const SIGNS = { done: "check", bad: "x", skip: "x" };
 const SPOKEN = { done: "done", bad: "failed", todo: "to come", now: "next", skip: "left out" };
 
+/** Why a result was not announced. */
+const SKIPPED = { suppressed: "a kill, or the answer to its plan, made it moot", silent: "it had nothing to say", "announce-skip": "it asked for that" };
+/** Why an announcement waits. */
+const DEFERRED = { "descendants-active": "what it started is still at work", "missing-requester": "there is nobody to tell yet" };
+
 /** The way of a result, step by step: `[how, what, more]`. */
 function steps(row, story) {
   const frozen = row.endedAt !== null;
@@ -19,11 +24,11 @@ function steps(row, story) {
   const last = story.tries.findLast(({ trace }) => trace.path)?.trace;
   const begin = [[frozen ? "done" : "now", "Result frozen", frozen ? clock(row.endedAt) : "when the run ends"]];
   switch (row.delivery?.state) {
-    case "skipped": return [...begin, ["skip", "Not announced", row.delivery.why]];
+    case "skipped": return [...begin, ["skip", "Not announced", SKIPPED[row.delivery.why] ?? row.delivery.why]];
     case "undelivered": return [...begin, ...failed, ["bad", "Given up", row.delivery.why], isUndelivered(row) ? ["todo", "Kept for you", `${story.due ? `until ${until(story.due.at)} · ` : ""}deliver it again or dismiss it`] : ["skip", "Dismissed", "nobody gets it"]];
     default: {
       const isRead = row.delivery?.state === "delivered";
-      const read = isRead ? [row.delivery.deliveredAt && clock(row.delivery.deliveredAt), last && `${last.path}, ${last.form ?? "whole"}`, last?.why].filter(Boolean).join(" · ") : row.delivery?.why || "once, whatever crashes";
+      const read = isRead ? [row.delivery.deliveredAt && clock(row.delivery.deliveredAt), last && `${last.path}, ${last.form ?? "whole"}`, last?.why].filter(Boolean).join(" · ") : DEFERRED[row.delivery?.why] || row.delivery?.why || "once, whatever crashes";
       return [...begin, [frozen ? "done" : "todo", "Written to the inbox of its requester", "in the same commit"], ...failed, [isRead ? "done" : frozen ? "now" : "todo", "Read by its requester", read]];
     }
   }
